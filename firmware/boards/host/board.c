@@ -3,6 +3,7 @@
  * files.
  *
  *     sensor --eeprom FILE [--identity FILE] [--uart FD|PATH] [--seed N]
+ *            [--radio SOCKET --name NAME --x METRES --y METRES]   (with OW_LORA)
  *
  * UART: standard input and output unless given. EEPROM: made with 0xFF when missing; each byte is
  * written at once, so killing the process is cutting its power. ADC: a noise sequence from the
@@ -22,6 +23,7 @@
 
 #include "ow_hal.h"
 #include "ow_sketch.h"
+#include "radio.h"
 
 static int uart_in = STDIN_FILENO;
 static int uart_out = STDOUT_FILENO;
@@ -156,12 +158,16 @@ void ow_hal_led(bool on)
 
 void ow_hal_idle(void)
 {
+#if OW_LORA
+    poll(&(struct pollfd){.fd = radio_fd, .events = POLLIN}, 1, 1);
+#else
     struct pollfd wait = {.fd = uart_in, .events = POLLIN};
     flush();
     if (rx_at == rx_end && poll(&wait, 1, 1) > 0 && wait.revents & POLLHUP) {
         /* nobody there: poll does not wait */
         nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
     }
+#endif
 }
 
 static void open_eeprom(const char *path)
@@ -198,6 +204,21 @@ static void open_uart(const char *where)
     }
 }
 
+#if OW_LORA
+
+static const char *option(int argc, char **argv, const char *name)
+{
+    for (int i = 1; i + 1 < argc; i += 2) {
+        if (strcmp(argv[i], name) == 0) {
+            return argv[i + 1];
+        }
+    }
+    fprintf(stderr, "usage: %s ... --radio SOCKET --name NAME --x METRES --y METRES\n", argv[0]);
+    exit(2);
+}
+
+#endif
+
 static void prepare_uart(void)
 {
     struct termios mode;
@@ -230,6 +251,10 @@ int main(int argc, char **argv)
         return 2;
     }
     prepare_uart();
+#if OW_LORA
+    radio_connect(option(argc, argv, "--radio"), option(argc, argv, "--name"),
+        option(argc, argv, "--x"), option(argc, argv, "--y"));
+#endif
     setup();
     for (;;) {
         loop();

@@ -1,0 +1,69 @@
+"""The law of the air, judged by itself: the airtime of each radio in each sliding hour.
+
+In: transmissions, in seconds of the ether's clock. Out: the worst hour of each radio in each
+sub-band, and breaches in words. The sub-bands are those of EN 300 220-2 table B.1, written down
+here once more: the rig does not judge the gateway by the gateway's table.
+"""
+
+from collections import deque
+from dataclasses import dataclass
+
+HOUR = 3600.0
+TOLERANCE = 0.001
+"""Seconds: clocks are read in milliseconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class SubBand:
+    """low, high: Hz. duty: 0…1. power: dBm e.r.p."""
+
+    name: str
+    low: int
+    high: int
+    duty: float
+    power: float
+
+
+EU868 = (
+    SubBand("K", 863_000_000, 865_000_000, 0.001, 14),
+    SubBand("L", 865_000_000, 868_000_000, 0.01, 14),
+    SubBand("M", 868_000_000, 868_600_000, 0.01, 14),
+    SubBand("N", 868_700_000, 869_200_000, 0.001, 14),
+    SubBand("P", 869_400_000, 869_650_000, 0.1, 27),
+    SubBand("R", 869_700_000, 870_000_000, 0.01, 14),
+)
+
+
+class Judge:
+    """hour: seconds of the ether's clock; a bench may shorten it."""
+
+    def __init__(self, hour: float = HOUR) -> None:
+        self.breaches: list[str] = []
+        self.worst: dict[tuple[str, str], float] = {}
+        """Seconds in the worst hour, by radio and sub-band."""
+        self._hour = hour
+        self._sent: dict[tuple[str, str], deque[tuple[float, float]]] = {}
+
+    def sent(
+        self, radio: str, frequency: int, bandwidth: int, power: float, start: float, end: float
+    ) -> None:
+        """Take a transmission that is over. Those of one radio come in order."""
+        low, high = frequency - bandwidth // 2, frequency + bandwidth // 2
+        band = next((band for band in EU868 if band.low <= low and high <= band.high), None)
+        if band is None:
+            self.breaches.append(f"{radio}: {frequency / 1e6:g} MHz lies in no sub-band")
+            return
+        if power > band.power:
+            self.breaches.append(f"{radio}: {power:g} dBm in band {band.name}: {band.power:g} dBm")
+        hour = self._sent.setdefault((radio, band.name), deque())
+        hour.append((start, end))
+        while hour[0][1] <= end - self._hour:
+            hour.popleft()
+        used = sum(last - max(first, end - self._hour) for first, last in hour)
+        key = radio, band.name
+        self.worst[key] = max(self.worst.get(key, 0.0), used)
+        if used > band.duty * self._hour + TOLERANCE:
+            self.breaches.append(
+                f"{radio}: {used:.3f} s within {self._hour:g} s that end at {end:.3f} s, in band"
+                f" {band.name} where {band.duty * self._hour:g} s are allowed"
+            )

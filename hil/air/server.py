@@ -1,0 +1,169 @@
+"""The ether as a process: `python -m hil.air.server --socket PATH [--report FILE] [--trace NAME]
+[--seed N] [--scale N]`.
+
+In: radios that connect to the Unix socket. Out: what each of them hears, in real time; when it
+ends (SIGTERM), a report as JSON, and exit code 1 if the law was broken. With `--scale N` a second
+holds N seconds of the ether: frames and hours are so much shorter.
+
+One line each way, words parted by spaces:
+
+    radio → air   radio NAME X Y                  first of all; the place in metres
+                  listen FREQUENCY BANDWIDTH FACTOR
+                  sleep
+                  send FREQUENCY BANDWIDTH FACTOR CODING PREAMBLE POWER HEX
+    air → radio   sent                            the last symbol has left
+                  heard RSSI SNR HEX
+                  error WORDS                     the line made no sense; the connection ends
+"""
+
+import argparse
+import asyncio
+import json
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from hil.air.ether import Ether, Frame, Radio
+from hil.air.law import Judge
+from hil.air.loss import Recorded
+from hil.air.physics import Channel
+from hil.traces.recording import load
+
+LONGEST_LINE = 1024
+
+
+class Air:
+    """The ether on a socket."""
+
+    def __init__(self, ether: Ether, scale: float) -> None:
+        self.ether = ether
+        self._scale = scale
+        self._loop = asyncio.get_running_loop()
+        self._writers: dict[Radio, asyncio.StreamWriter] = {}
+        self._began = self._loop.time()
+
+    @property
+    def now(self) -> float:
+        """Seconds of the ether."""
+        return (self._loop.time() - self._began) * self._scale
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """One radio, from its first line to its last."""
+        radio: Radio | None = None
+        try:
+            while line := await reader.readline():
+                words = line.decode("ascii").split()
+                if radio is None:
+                    radio = self._join(words, writer)
+                else:
+                    self._obey(radio, words)
+        except (ValueError, IndexError, UnicodeDecodeError) as error:
+            writer.write(f"error {error}\n".encode())
+        finally:
+            if radio is not None:
+                self._leave(radio)
+            writer.close()
+
+    def _join(self, words: Sequence[str], writer: asyncio.StreamWriter) -> Radio:
+        word, name, x, y = words
+        if word != "radio":
+            raise ValueError(f"{word} from somebody without a name")
+        known = self.ether.radios.get(name)
+        if known is not None and known not in self._writers:  # it was switched off
+            known.place = float(x), float(y)
+            radio = known
+        else:
+            radio = self.ether.join(name, (float(x), float(y)))
+        self._writers[radio] = writer
+        return radio
+
+    def _leave(self, radio: Radio) -> None:
+        """A frame that it is sending is cut off; its airtime counts."""
+        del self._writers[radio]
+        if (frame := radio.sending) is not None:
+            frame.end = min(frame.end, self.now)
+            frame.cut = True
+            self.ether.end(frame)
+        self.ether.listen(radio, None, self.now)
+
+    def _obey(self, radio: Radio, words: Sequence[str]) -> None:
+        match words:
+            case ["sleep"]:
+                self.ether.listen(radio, None, self.now)
+            case ["listen", *channel]:
+                self.ether.listen(radio, Channel(*map(int, channel)), self.now)
+            case ["send", frequency, bandwidth, factor, coding, preamble, power, data]:
+                frame = self.ether.send(
+                    radio,
+                    bytes.fromhex(data),
+                    Channel(int(frequency), int(bandwidth), int(factor)),
+                    self.now,
+                    coding=int(coding),
+                    preamble=int(preamble),
+                    power=float(power),
+                )
+                end = self._began + frame.end / self._scale
+                self._loop.call_at(end, self._end, frame)
+            case _:
+                raise ValueError(f"{' '.join(words)[:80]!r} is no request")
+
+    def _end(self, frame: Frame) -> None:
+        if frame.cut:
+            return
+        heard = self.ether.end(frame)
+        self._tell(frame.sender, "sent")
+        for one in heard:
+            self._tell(one.radio, f"heard {one.rssi:.1f} {one.snr:.2f} {one.data.hex()}")
+
+    def _tell(self, radio: Radio, words: str) -> None:
+        if radio in self._writers:
+            self._writers[radio].write(f"{words}\n".encode())
+
+    def report(self) -> dict[str, Any]:
+        """What every radio did, and whether all kept the law. Airtimes in seconds."""
+        judge = self.ether.judge
+        return {
+            "seconds": self.now,
+            "radios": {
+                radio.name: dict(radio.counts) | {"airtime": radio.airtime}
+                for radio in self.ether.radios.values()
+            },
+            "worst_hours": {f"{name} {band}": used for (name, band), used in judge.worst.items()},
+            "breaches": judge.breaches,
+        }
+
+
+async def run(options: argparse.Namespace) -> int:
+    """Until SIGTERM or SIGINT; returns the exit code."""
+    loses = Recorded(load(options.trace), options.seed) if options.trace else None
+    ether = Ether(Judge(), loses) if loses else Ether(Judge())
+    air = Air(ether, options.scale)
+    over = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, over.set)
+    server = await asyncio.start_unix_server(air.serve, options.socket, limit=LONGEST_LINE)
+    print("ready", flush=True)
+    await over.wait()
+    report = air.report()
+    server.close()
+    if options.report:
+        options.report.write_text(json.dumps(report, indent=1) + "\n")
+    for breach in report["breaches"]:
+        print(f"error: {breach}", file=sys.stderr)
+    return 1 if report["breaches"] else 0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="hil.air.server")
+    parser.add_argument("--socket", type=Path, required=True)
+    parser.add_argument("--report", type=Path)
+    parser.add_argument("--trace")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--scale", type=float, default=1.0)
+    return asyncio.run(run(parser.parse_args()))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
