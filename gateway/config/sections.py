@@ -24,6 +24,8 @@ from gateway.config.values import (
     is_local,
     split_bind,
 )
+from gateway.errors import OncewayError
+from gateway.regions import REGIONS
 
 MEGABYTE = 1_000_000
 
@@ -142,6 +144,43 @@ class SerialSection(Section):
     """
     receive_maximum: U16 = 1
     """A board journals one exchange at a time."""
+
+
+class LoraSection(Section):
+    """A LoRa radio for boards without a wire: a modem with MeshCore's KISS firmware at a serial
+    port.
+    """
+
+    port: Annotated[str, Field(min_length=1)]
+    """A path, best one of /dev/serial/by-id."""
+    region: Literal["EU868"] = "EU868"
+    """Whose law holds."""
+    frequency: int = 869_525_000
+    """Hz of the channel, which is 125 kHz wide. At this one, a radio may send a tenth of the time;
+    at most others, a hundredth.
+    """
+    spreading_factor: Annotated[int, Field(ge=7, le=12)] = 9
+    """Each one more reaches farther, and takes twice the time."""
+    power: Annotated[int, Field(ge=-9, le=27)] = 14
+    """dBm that the antenna radiates (e.r.p.)."""
+    network: Annotated[int, Field(ge=0, le=255)] = 0
+    """Another one where a neighbour's boards are heard."""
+    boards: dict[str, Annotated[int, Field(ge=1, le=254)]] = {}
+    """The numbers of boards in this network by their names, as in their identity pages. Their keys
+    are in the device registry.
+    """
+
+    @model_validator(mode="after")
+    def _keeps_the_law(self) -> "LoraSection":
+        try:
+            band = REGIONS[self.region].band(self.frequency)
+        except OncewayError as error:
+            raise ValueError(str(error)) from None
+        if self.power > band.power:
+            raise ValueError(f"power = {self.power} is not allowed: {band.rule}")
+        if len(set(self.boards.values())) < len(self.boards):
+            raise ValueError("two boards have the same number")
+        return self
 
 
 class SpoolSection(Section):
@@ -439,6 +478,7 @@ class Config(Section):
     gateway: GatewaySection = GatewaySection()
     listener: list[ListenerSection] = []
     serial: list[SerialSection] = []
+    lora: list[LoraSection] = []
     spool: SpoolSection = SpoolSection()
     limits: LimitsSection = LimitsSection()
     queue: list[QueueSection] = []
@@ -517,7 +557,8 @@ class Config(Section):
     def _unique(self) -> "Config":
         sections = (*self.listener, self.web, self.page)
         addresses = [item.bind for item in sections if item and item.bind]
-        for kind, values in (("bind", addresses), ("port", [item.port for item in self.serial])):
+        ports = [item.port for item in self.serial] + [item.port for item in self.lora]
+        for kind, values in (("bind", addresses), ("port", ports)):
             for value in values:
                 if values.count(value) > 1 and not value.endswith(":0"):
                     raise ValueError(f"two sections have the {kind} {value!r}")

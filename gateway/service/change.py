@@ -7,6 +7,7 @@ from gateway.config import Config
 CHANGEABLE = (
     "listener",
     "serial",
+    "lora",
     "spool",
     "limits",
     "queue",

@@ -34,6 +34,8 @@ log = logging.getLogger(__name__)
 app = typer.Typer(help="The gateway: MQTT broker, links and spool.", no_args_is_help=True)
 
 _TALKATIVE = (
+    "gateway.links.lora.carriers",
+    "gateway.links.lora.port",
     "gateway.links.serial_port",
     "gateway.service.gateway",
     "gateway.service.home_assistant",
@@ -126,9 +128,11 @@ def _settings(
 
 def _load(path: Path) -> Config:
     config = load(path)
-    if not config.listener and not config.serial:
+    if not (config.listener or config.serial or config.lora):
         raise ConfigError(
-            "there is nothing to serve", str(path), "Add a [[listener]] or a [[serial]] section"
+            "there is nothing to serve",
+            str(path),
+            "Add a [[listener]], a [[serial]] or a [[lora]] section",
         )
     return config
 

@@ -45,7 +45,7 @@ LEND_S = 900.0
 """Longer than a board is written, or written twice."""
 
 _AT_ONCE = 256
-_REQUESTS = ("sessions", "session", "end", "status", "lend")
+_REQUESTS = ("sessions", "session", "end", "status", "lend", "radios")
 
 Row = dict[str, Any]
 
@@ -173,6 +173,9 @@ class Control:
                         "%s: the session was ended by request", client, extra=about(client=client)
                     )
                     yield {"ended": True}
+            case "radios":
+                for radio in self._source.radios():
+                    yield asdict(radio)
             case "status":
                 ports = [_port(port) for port in self._source.ports()]
                 yield status(self._source) | {"ports": ports, "figures": figures(broker)}

@@ -134,6 +134,8 @@ class Gateway:
                 engine,
                 self._registry,
                 lambda access: greeter(admit=access.greets, key=access.key),
+                utc,
+                config.gateway.data,
             )
             outside = Outside(
                 config,
@@ -143,6 +145,7 @@ class Gateway:
                 lambda: self._passwords,
                 listeners.lending,
                 restored,
+                lambda: listeners.radios,
             )
             try:
                 await listeners.change(config, self._passwords)

@@ -14,31 +14,43 @@ from __future__ import annotations
 
 import logging
 import os
+import secrets
 import socket
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, cast
 
 from gateway.broker.access import Policy
-from gateway.config import Config, ConfigError, ListenerSection, SerialSection
+from gateway.config import Config, ConfigError, ListenerSection, LoraSection, SerialSection
 from gateway.errors import OncewayError
 from gateway.links.activation import activated_sockets
 from gateway.links.address import format_address
 from gateway.links.carrier import Carrier, Receiver
 from gateway.links.greeter import Greeter
+from gateway.links.lora.status import RadioStatus
 from gateway.links.serial_port import PortStatus, SerialListener
 from gateway.links.tcp import TcpListener
 from gateway.links.tls import Tls
 from gateway.mqtt.reason import ReasonCode
+from gateway.regions import REGIONS
 from gateway.service.access import ListenerAccess, Passwords
 from gateway.service.devices import DeviceAccess, Registry
 from gateway.service.engine import Engine
 from gateway.service.identifiers import Identifiers
+from gateway.store.uptime import uptime
 
 if TYPE_CHECKING:
+    from gateway.links.lora.port import LoraListener
     from gateway.links.websocket import WebSocketListener
 
 log = logging.getLogger(__name__)
+
+BOARD_FLIGHTS, BOARD_ALIASES = 2, 8
+"""Of a board with a radio: publications in flight, so that PUBREL of one goes with the PUBLISH of
+the next; and topic aliases.
+"""
 
 _GONE = ReasonCode.ADMINISTRATIVE_ACTION, "the listener is no longer in the configuration"
 
@@ -151,10 +163,50 @@ def _place(section: ListenerSection) -> tuple[object, ...]:
     return section.name, section.type, section.tls is not None
 
 
-class Listeners:
-    """Open: `change`, with the first configuration. greeter: of each serial port."""
+class _Lora(_Door):
+    """A [[lora]] section in force."""
 
-    def __init__(self, engine: Engine, registry: Registry, greeter: GreeterFor) -> None:
+    listener: LoraListener
+
+    def __init__(self, engine: Engine, section: LoraSection, registry: Registry) -> None:
+        super().__init__(engine)
+        self.section = section
+        self.access = DeviceAccess(registry, False)
+        self.policy = Policy(
+            self.access, receive_maximum=BOARD_FLIGHTS, device_aliases=BOARD_ALIASES
+        )
+        self._names = {number: name for name, number in section.boards.items()}
+        self._registry = registry
+
+    def name(self, number: int) -> str | None:
+        """Of the board with this number, if there is one."""
+        return self._names.get(number)
+
+    def key(self, number: int) -> bytes | None:
+        """Its key, if it is let in."""
+        name = self.name(number)
+        if name is None or not self._registry.admits(name, False):
+            return None
+        return self._registry.key(name)
+
+
+class Listeners:
+    """Open: `change`, with the first configuration. greeter: of each serial port. utc: seconds
+    since 1970, 0 while unknown. folder: for the records of airtime.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        registry: Registry,
+        greeter: GreeterFor,
+        utc: Callable[[], float],
+        folder: Path,
+    ) -> None:
+        self._utc = utc
+        self._folder = folder
+        self._lora: list[_Lora] = []
+        self._disk = ThreadPoolExecutor(1, "airtime")
         self._engine = engine
         self._registry = registry
         self._greeter = greeter
@@ -180,6 +232,11 @@ class Listeners:
         network = [item.listener.stalled_s for item in self._network]
         return max(network + [item.listener.stalled_s for item in self._serial], default=0.0)
 
+    @property
+    def radios(self) -> list[RadioStatus]:
+        """Each radio of the configuration."""
+        return [item.listener.status for item in self._lora]
+
     async def change(self, config: Config, passwords: Passwords) -> None:
         """Listen as this configuration says. Raises OncewayError: then everything is as before."""
         names = Identifiers(config.access, passwords.has, self._registry.reserves)
@@ -202,6 +259,7 @@ class Listeners:
         for item in going:
             await item.listener.close()
         await self._change_serial(config.serial)
+        await self._change_lora(config.lora)
         for item in self._network:
             if item.access.takes_nobody:
                 log.warning(
@@ -311,12 +369,53 @@ class Listeners:
         finally:
             self._lent.discard(device)
 
+    async def _change_lora(self, sections: list[LoraSection]) -> None:
+        """A section that says anything else is another radio: its boards greet again."""
+        going = [item for item in self._lora if item.section not in sections]
+        self._lora = [item for item in self._lora if item.section in sections]
+        gone = [item.access for item in going]
+        self._engine.dismiss(lambda connection: connection.policy.access in gone, *_GONE)
+        for item in going:
+            await item.listener.close()
+        known = [item.section for item in self._lora]
+        for section in sections:
+            if section in known:
+                continue
+            # a gateway without a radio does not load it
+            from gateway.links.lora.port import LoraListener, Settings
+
+            item = _Lora(self._engine, section, self._registry)
+            name = section.port.strip("/").replace("/", "-")
+            started = uptime()
+            item.listener = LoraListener(
+                item.accept,
+                Settings(
+                    section.port,
+                    REGIONS[section.region],
+                    section.frequency,
+                    section.spreading_factor,
+                    section.power,
+                    section.network,
+                ),
+                key=item.key,
+                name=item.name,
+                utc=self._utc,
+                machine=started.machine if started else secrets.token_hex(8),
+                record=self._folder / f"airtime-{name}.json",
+                disk=self._disk,
+            )
+            await item.listener.start()
+            self._lora.append(item)
+
     async def close(self) -> None:
         """Close everything; connections that the broker has not closed are lost."""
         for network in self._network:
             await network.listener.close()
         for serial in self._serial:
             await serial.listener.close()
+        for radio in self._lora:
+            await radio.listener.close()
+        self._disk.shutdown()
 
 
 def certificates(section: ListenerSection) -> Tls | None:

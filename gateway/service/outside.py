@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from gateway.config import Config, split_bind
 from gateway.errors import OncewayError
 from gateway.links.address import format_address
+from gateway.links.lora.status import RadioStatus
 from gateway.links.serial_port import PortStatus
 from gateway.links.tls import Tls
 from gateway.service.access import Passwords
@@ -48,6 +49,7 @@ class Outside:
         passwords: Callable[[], Passwords],
         lending: Lending,
         restored: str | None = None,
+        radios: Callable[[], list[RadioStatus]] = list,
     ) -> None:
         self._config = config
         self._source = Source(
@@ -58,6 +60,7 @@ class Outside:
             config.gateway.data,
             restored,
             registry.boards,
+            radios,
         )
         self._registry = registry
         self._engine = engine

@@ -43,7 +43,7 @@ def status(source: Source) -> dict[str, Any]:
 
 
 def problems(source: Source) -> list[Problem]:
-    return [*_store(source), *_spool(source), *_serial(source), *_boards(source)]
+    return [*_store(source), *_spool(source), *_serial(source), *_boards(source), *_radios(source)]
 
 
 def _store(source: Source) -> list[Problem]:
@@ -70,6 +70,14 @@ def _spool(source: Source) -> list[Problem]:
             f"the spool is full ({spool.count} messages, {spool.size} bytes): readings are refused"
             " until the uplink lands some",
         )
+    ]
+
+
+def _radios(source: Source) -> list[Problem]:
+    return [
+        Problem("radio", f"{radio.path}: {radio.problem}")
+        for radio in source.radios()
+        if radio.problem is not None
     ]
 
 

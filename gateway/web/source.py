@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from gateway.broker.broker import Broker
+from gateway.links.lora.status import RadioStatus
 from gateway.links.serial_port import PortStatus
 from gateway.store.times import CommitTimes
 
@@ -25,6 +26,7 @@ class Source:
     """times: of commits. waits_s: for how long the present commit has waited for the disk. ports:
     serial ports seen so far. folder: the data directory. restored: why the store is another life
     of the one that ran here before, None when it is not. boards: what they tell, and are refused.
+    radios: of the configuration.
     """
 
     broker: Broker
@@ -34,6 +36,7 @@ class Source:
     folder: Path
     restored: str | None = None
     boards: Boards | None = None
+    radios: Callable[[], list[RadioStatus]] = list
 
     @property
     def spool_age_s(self) -> float | None:

@@ -1,4 +1,4 @@
-"""`onceway radio …`: what the radio of a site can do, worked out before anybody climbs a roof."""
+"""`onceway radio plan`: what the radio of a site can do, before anybody climbs a roof."""
 
 import json
 import re
@@ -15,8 +15,6 @@ from gateway.links.lora.plan import Budget, Plan, Site, say, what_works
 from gateway.links.lora.plan import plan as work_out
 from gateway.options import JsonOption
 from gateway.regions import EU868, REGIONS
-
-app = typer.Typer(help="LoRa: plan a site.", no_args_is_help=True)
 
 _UNITS = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400}
 _DURATION = re.compile(r"([0-9]{1,9}) ?(s|m|min|h|d)")
@@ -47,7 +45,6 @@ def seconds_of(text: str) -> int:
     return seconds
 
 
-@app.command("plan")
 def plan(
     sensors: Annotated[int, typer.Option(min=1, max=100_000, help="Boards at this gateway.")],
     every: Annotated[str, typer.Option(help="How often each sends a reading: 30s, 10m, 1h.")],

@@ -88,6 +88,12 @@ class Station:
         self._ledgers.grant()
         self._recording = False
 
+    def not_recorded(self) -> None:
+        """It could not be written: what it would have granted is not granted, `record` asks for it
+        again.
+        """
+        self._recording = False
+
     @property
     def deadline(self) -> float | None:
         """When `tick` is next needed."""

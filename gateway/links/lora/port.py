@@ -1,0 +1,268 @@
+"""Boards by radio: a listener that opens the modem at a serial port, whenever it is there, and runs
+a `Station` on it.
+
+In: a path and what the law allows there. Out: a `Carrier` for each session of a board, handed to
+`accept`. The record of airtime is written on a thread. Sessions outlive the modem: a board asks
+again until it is answered, so one that is plugged in again in time costs nobody his connection.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from gateway.errors import OncewayError
+from gateway.links.carrier import Accept
+from gateway.links.lora.airtime import Modulation
+from gateway.links.lora.carriers import Carriers
+from gateway.links.lora.kiss import KissModem
+from gateway.links.lora.ledger_file import Ledgers, read, write
+from gateway.links.lora.station import Event, RadioFailed, RadioReady, Station
+from gateway.links.lora.status import BoardSignal, RadioStatus
+from gateway.links.lora.turns import TurnLink
+from gateway.links.tty import Tty
+from gateway.logs import about
+from gateway.regions import Region
+
+log = logging.getLogger(__name__)
+
+RETRY_S = 5.0
+"""Seconds until a modem that is not there, or has failed, is tried again."""
+
+_BAUD = 115_200
+_READ_SIZE = 4096
+_TIMER_STEP = 0.001
+_OUTGOING_LIMIT = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What a radio is set to. frequency: Hz. power: dBm."""
+
+    port: str
+    region: Region
+    frequency: int
+    factor: int
+    power: int
+    network: int
+
+
+class LoraListener:
+    """key, name: of a board by its number; None for one that is not let in. utc: seconds since
+    1970, 0 while unknown. machine: this start of the machine. record: the file with the airtime.
+    """
+
+    def __init__(
+        self,
+        accept: Accept,
+        settings: Settings,
+        *,
+        key: Callable[[int], bytes | None],
+        name: Callable[[int], str | None],
+        utc: Callable[[], float],
+        machine: str,
+        record: Path,
+        disk: Executor,
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._settings = settings
+        self._name = name
+        self._file = record
+        self._disk = disk
+        self._band = settings.region.band(settings.frequency)
+        modem = KissModem(settings.frequency, Modulation(settings.factor), settings.power)
+        self._link = TurnLink(settings.network, key, utc=utc, airtime=modem.airtime)
+        self._ledgers = Ledgers(settings.region, machine, _read(record), self._loop.time())
+        self._station = Station(modem, self._link, self._ledgers, self._band.name)
+        self._carriers = Carriers(
+            self._link, accept, name, listener=settings.port, path=settings.port, wake=self._wake
+        )
+        self._tty: Tty | None = None
+        self._told = ""
+        self._problem: str | None = None
+        self._outgoing = b""
+        self._awake = False
+        self._timer: asyncio.Handle | None = None
+        self._again: asyncio.TimerHandle | None = None
+
+    async def start(self) -> None:
+        """Open the modem if it is there, and go on looking."""
+        self._open()
+
+    async def close(self) -> None:
+        """Close the port; sessions that the broker has not closed are lost."""
+        if self._again is not None:
+            self._again.cancel()
+            self._again = None
+        self._close_port()
+        self._carriers.lose("the gateway closes the radio")
+
+    @property
+    def status(self) -> RadioStatus:
+        now = self._loop.time()
+        ledger = self._ledgers.ledger(self._band.name)
+        boards = [
+            BoardSignal(name, now - signal.at, signal.rssi, signal.snr)
+            for number, signal in sorted(self._station.signals.items())
+            if (name := self._name(number)) is not None
+        ]
+        return RadioStatus(
+            self._settings.port,
+            self._tty is not None and self._problem is None,
+            self._told,
+            self._problem,
+            self._band.rule,
+            ledger.used(now),
+            ledger.limit,
+            dict(self._link.counts + self._station.counts),
+            self._carriers.names,
+            boards,
+        )
+
+    def _open(self) -> None:
+        self._again = None
+        try:
+            self._tty = Tty(self._settings.port, _BAUD)
+        except OncewayError as error:
+            self._warn(f"{error.what}. {error.hint or ''}".strip())
+            self._try_again()
+            return
+        self._loop.add_reader(self._tty.fd, self._on_readable, self._tty)
+        self._station.open(self._loop.time())
+        self._flush([])
+
+    def _try_again(self) -> None:
+        if self._again is None:
+            self._again = self._loop.call_later(RETRY_S, self._open)
+
+    def _close_port(self) -> None:
+        tty, self._tty = self._tty, None
+        if tty is None:
+            return
+        self._loop.remove_reader(tty.fd)
+        self._loop.remove_writer(tty.fd)
+        tty.close()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._outgoing = b""
+
+    def _fail(self, reason: str) -> None:
+        self._close_port()
+        self._warn(reason)
+        self._try_again()
+
+    def _on_readable(self, tty: Tty) -> None:
+        try:
+            data = tty.read(_READ_SIZE)
+        except OSError as error:
+            self._fail(f"gone ({error.strerror}). Waiting for it to come back")
+            return
+        self._flush(self._station.receive(data, self._loop.time()))
+
+    def _on_writable(self, tty: Tty) -> None:
+        self._loop.remove_writer(tty.fd)
+        self._flush([])
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        self._flush([])
+
+    def _wake(self) -> None:
+        """The broker has written, or reads again: not from inside its call."""
+        if not self._awake:
+            self._awake = True
+            self._loop.call_soon(self._on_wake)
+
+    def _on_wake(self) -> None:
+        self._awake = False
+        self._flush([])
+
+    def _flush(self, events: Iterable[Event]) -> None:
+        """Carry out what the station wants."""
+        self._carriers.go_on()
+        self._handle(events)
+        if self._tty is None:
+            return
+        now = self._loop.time()
+        self._handle(self._station.tick(now))
+        if self._tty is None:  # the modem has failed
+            return
+        if (data := self._station.record(now)) is not None:
+            writing = self._loop.run_in_executor(self._disk, write, self._file, data)
+            writing.add_done_callback(self._on_recorded)
+        self._carriers.go_on()
+        self._write(self._tty)
+        self._arm()
+
+    def _handle(self, events: Iterable[Event]) -> None:
+        for event in events:
+            match event:
+                case RadioReady(told):
+                    self._told, self._problem = told, None
+                    log.info(
+                        "%s: %s, %g MHz, SF%d, %d dBm. %s",
+                        self._settings.port,
+                        told,
+                        self._settings.frequency / 1e6,
+                        self._settings.factor,
+                        self._settings.power,
+                        self._band.rule,
+                        extra=about(port=self._settings.port),
+                    )
+                case RadioFailed(reason):
+                    self._fail(f"{reason}. Trying again until it works")
+                case _:
+                    self._carriers.handle(event)
+
+    def _on_recorded(self, writing: "asyncio.Future[None]") -> None:
+        if writing.cancelled():
+            return
+        if (error := writing.exception()) is not None:
+            self._warn(f"the record of airtime cannot be written ({error}): nothing more is sent")
+            self._station.not_recorded()
+            self._loop.call_later(RETRY_S, self._wake)
+            return
+        self._station.recorded()
+        self._flush([])
+
+    def _write(self, tty: Tty) -> None:
+        outgoing = self._outgoing + self._station.take()
+        if not outgoing:
+            return
+        try:
+            written = tty.write(outgoing)
+        except OSError as error:
+            text = f"gone ({error.strerror}). Waiting for it to come back"
+            self._loop.call_soon(partial(self._fail, text))
+            return
+        self._outgoing = outgoing[written : written + _OUTGOING_LIMIT]
+        if self._outgoing:
+            self._loop.add_writer(tty.fd, self._on_writable, tty)
+
+    def _arm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if (deadline := self._station.deadline) is not None:
+            # uvloop counts whole milliseconds: a moment later, lest it fires early and spins
+            self._timer = self._loop.call_at(deadline + _TIMER_STEP, self._on_timer)
+
+    def _warn(self, text: str) -> None:
+        """Log a sentence once for as long as it holds."""
+        if text != self._problem:
+            self._problem = text
+            port = self._settings.port
+            log.warning("%s: %s", port, text, extra=about(port=port))
+
+
+def _read(file: Path) -> bytes | None:
+    """What the record holds; one that cannot be read counts as an hour that is used up."""
+    try:
+        return read(file)
+    except OSError as error:
+        log.warning("%s: cannot be read (%s)", file, error.strerror)
+        return b""

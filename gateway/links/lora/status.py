@@ -1,0 +1,32 @@
+"""A radio of a running gateway as people see it. In: what `port.py` knows. Out: figures."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class BoardSignal:
+    """How a board was heard last. age: seconds. rssi: dBm. snr: dB."""
+
+    name: str
+    age: float
+    rssi: float | None
+    snr: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class RadioStatus:
+    """A radio as people see it. told: what the modem says it is. problem: what the log said last,
+    while it lasts. rule: of the sub-band. used, limit: seconds of the hour. counts: frames, by what
+    became of them.
+    """
+
+    path: str
+    is_open: bool
+    told: str
+    problem: str | None
+    rule: str
+    used: float
+    limit: float
+    counts: dict[str, int]
+    connected: list[str]
+    boards: list[BoardSignal]

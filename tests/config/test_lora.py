@@ -1,0 +1,41 @@
+"""[[lora]]: what the law forbids is refused with the rule's name."""
+
+from typing import Any
+
+import pytest
+
+from gateway.config import ConfigError, parse
+
+
+def lora(**keys: Any) -> dict[str, Any]:
+    return {"lora": [{"port": "/dev/modem"} | keys]}
+
+
+def test_the_default_is_the_channel_with_ten_percent() -> None:
+    (section,) = parse(lora(boards={"roof-7": 7}), "file").lora
+    assert (section.frequency, section.spreading_factor, section.power) == (869_525_000, 9, 14)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "why"),
+    [
+        ({"power": 15, "frequency": 868_100_000}, "EN 300 220-2 band M: duty cycle 1.0%, 14 dBm"),
+        ({"power": 28}, "power"),
+        ({"frequency": 869_300_000}, "869.3 MHz with 125 kHz lies in no sub-band of EU868"),
+        ({"frequency": 869_400_000}, "869.4 MHz with 125 kHz lies in no sub-band of EU868"),
+        ({"spreading_factor": 6}, "spreading_factor"),
+        ({"region": "US915"}, "region"),
+        ({"boards": {"a": 0}}, "boards"),
+        ({"boards": {"a": 255}}, "boards"),
+        ({"boards": {"a": 1, "b": 1}}, "two boards have the same number"),
+    ],
+)
+def test_what_cannot_be_is_refused_with_the_reason(wrong: dict[str, Any], why: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        parse(lora(**wrong), "file")
+    assert why in str(error.value)
+
+
+def test_one_port_is_for_one_section() -> None:
+    with pytest.raises(ConfigError, match="two sections have the port"):
+        parse(lora() | {"serial": [{"port": "/dev/modem"}]}, "file")

@@ -1,0 +1,114 @@
+"""A site of processes: the ether, a KISS modem, a gateway, boards of the host."""
+
+import asyncio
+import json
+import os
+import signal
+import sqlite3
+import sys
+from pathlib import Path
+from typing import Any
+
+from gateway.service.devices import FILE
+from provisioning.identity import Identity
+from provisioning.radio_plan import AT, RadioPlan
+from provisioning.registry import Registry
+from tests.service.process import GatewayProcess, start
+
+BOARD = Path(__file__).parents[3] / "build" / "firmware" / "host" / "lora"
+KEY = bytes(range(1, 17))
+READY_S = 20
+
+
+class RadioSite:
+    """factor: spreading factor. boards: their names; the first one has number 1."""
+
+    def __init__(self, folder: Path, *boards: str, factor: int = 7) -> None:
+        self.folder = folder
+        self._factor = factor
+        self._boards = {name: number for number, name in enumerate(boards, start=1)}
+        self._running: dict[str, asyncio.subprocess.Process] = {}
+        self.gateway: GatewayProcess | None = None
+        registry = Registry(folder / FILE)
+        for name in boards:
+            registry.finish(registry.begin(Identity(name, KEY), "uno", "/dev/x"), None)
+        self._config = folder / "gateway.toml"
+        numbers = ", ".join(f'"{name}" = {number}' for name, number in self._boards.items())
+        self._config.write_text(
+            f'[gateway]\nname = "g"\ndata = "{folder}"\n'
+            '[[listener]]\nbind = "127.0.0.1:0"\nanonymous = true\n'
+            f'[[lora]]\nport = "{folder}/modem"\nspreading_factor = {factor}\nnetwork = 7\n'
+            f"boards = {{{numbers}}}\n"
+            '[spool]\ntopics = ["sensors/#"]\n'
+        )
+
+    async def begin(self, *air: str) -> None:
+        """The ether and the modem."""
+        report = self.folder / "air.json"
+        await self._python("air", "hil.air.server", "--socket", "--report", str(report), *air)
+        await self.plug_in()
+
+    async def plug_in(self) -> None:
+        port = str(self.folder / "modem")
+        await self._python("modem", "hil.air.kiss_modem", "--air", "--port", port)
+
+    async def start_gateway(self) -> GatewayProcess:
+        self.gateway = await start("--config", str(self._config))
+        await self.gateway.ready()
+        return self.gateway
+
+    async def start_board(self, name: str, x: float = 100.0, y: float = 0.0) -> None:
+        page = self.folder / f"{name}.page"
+        plan = RadioPlan(network=7, device=self._boards[name], factor=self._factor)
+        page.write_bytes(Identity(name, KEY).to_bytes().ljust(AT, b"\xff") + plan.to_bytes())
+        self._running[name] = await asyncio.create_subprocess_exec(
+            BOARD,
+            *("--eeprom", self.folder / f"{name}.eeprom", "--identity", page),
+            *("--radio", self.folder / "air.socket", "--name", name, "--x", str(x), "--y", str(y)),
+            stdin=asyncio.subprocess.DEVNULL,
+        )
+
+    async def stop(self, name: str, number: int = signal.SIGKILL) -> int:
+        """Ends a process; returns its exit code."""
+        process = self._running.pop(name)
+        if process.returncode is None:
+            process.send_signal(number)
+        return await asyncio.wait_for(process.wait(), READY_S)
+
+    def signal(self, name: str, number: int) -> None:
+        self._running[name].send_signal(number)
+
+    async def rows(self, device: str, least: int, seconds: float) -> list[tuple[int, bytes]]:
+        """Sequence and payload of what the spool has of a board, once there are so many."""
+        async with asyncio.timeout(seconds):
+            while True:
+                if len(found := self._rows(device)) >= least:
+                    return found
+                await asyncio.sleep(0.2)
+
+    def _rows(self, device: str) -> list[tuple[int, bytes]]:
+        place = f"file:{self.folder / 'gateway.db'}?mode=ro"
+        database = sqlite3.connect(place, uri=True, timeout=5)
+        try:
+            query = "SELECT sequence, payload FROM spool WHERE client = ? ORDER BY id"
+            return database.execute(query, (device,)).fetchall()
+        finally:
+            database.close()
+
+    async def end(self) -> tuple[int, dict[str, Any]]:
+        """Ends all; returns the exit code of the ether, and its report."""
+        for name in set(self._running) - {"air"}:
+            await self.stop(name)
+        if self.gateway is not None:
+            await self.gateway.end()
+        code = await self.stop("air", signal.SIGTERM) if "air" in self._running else -1
+        return code, json.loads((self.folder / "air.json").read_text())
+
+    async def _python(self, name: str, module: str, socket: str, *options: str) -> None:
+        process = self._running[name] = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", module, socket, str(self.folder / "air.socket"), *options),
+            stdout=asyncio.subprocess.PIPE,
+            env=dict(os.environ),
+        )
+        assert process.stdout is not None
+        assert await asyncio.wait_for(process.stdout.readline(), READY_S) == b"ready\n"

@@ -1,0 +1,77 @@
+"""A gateway with a radio, and boards: readings land once, over the ether, within the law."""
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from gateway.service.control import ask
+from tests.hil.air.radio_site import RadioSite
+
+
+@pytest.fixture
+async def site(tmp_path: Path) -> AsyncIterator[RadioSite]:
+    found = RadioSite(tmp_path, "roof-1", "roof-2")
+    await found.begin()
+    try:
+        yield found
+    finally:
+        await found.end()
+
+
+def numbers(rows: list[tuple[int, bytes]]) -> list[int]:
+    return [sequence for sequence, _ in rows]
+
+
+async def test_readings_of_boards_land_once_and_in_order(site: RadioSite) -> None:
+    gateway = await site.start_gateway()
+    await gateway.logged("KISS modem, firmware 2, 869.525 MHz, SF7, 14 dBm. EN 300 220-2 band P")
+    await site.start_board("roof-1")
+    await site.start_board("roof-2", x=-300.0)
+    for name in ("roof-1", "roof-2"):
+        rows = await site.rows(name, 5, 60)
+        assert numbers(rows) == list(range(1, len(rows) + 1))
+    (radio,) = await asyncio.to_thread(ask, site.folder, do="radios")
+    assert radio["is_open"]
+    assert sorted(radio["connected"]) == ["roof-1", "roof-2"]
+    assert 0 < radio["used"] < radio["limit"] == 360
+    heard = {board["name"]: board["rssi"] for board in radio["boards"]}
+    assert heard == {"roof-1": -75, "roof-2": -89}
+    code, report = await site.end()
+    assert code == 0, report["breaches"]
+    assert report["radios"]["roof-1"]["sent"] >= 5
+    assert set(report["worst_hours"]) == {"roof-1 P", "roof-2 P", "gateway P"}
+
+
+async def test_a_modem_that_hangs_and_one_that_is_pulled_out_are_opened_again(
+    site: RadioSite,
+) -> None:
+    gateway = await site.start_gateway()
+    await site.start_board("roof-1")
+    before = len(await site.rows("roof-1", 2, 60))
+    site.signal("modem", signal.SIGUSR2)
+    await gateway.logged("it hangs")
+    site.signal("modem", signal.SIGUSR1)
+    before = len(await site.rows("roof-1", before + 2, 60))
+    await site.stop("modem")
+    await gateway.logged("Waiting for it to come back")
+    await site.plug_in()
+    rows = await site.rows("roof-1", before + 2, 60)
+    assert numbers(rows) == list(range(1, len(rows) + 1))
+
+
+async def test_power_cuts_of_gateway_and_board_lose_nothing(site: RadioSite) -> None:
+    gateway = await site.start_gateway()
+    await site.start_board("roof-1")
+    before = len(await site.rows("roof-1", 2, 60))
+    await gateway.end(signal.SIGKILL)
+    await site.start_gateway()
+    before = len(await site.rows("roof-1", before + 3, 90))
+    await site.stop("roof-1")
+    await site.start_board("roof-1")
+    rows = await site.rows("roof-1", before + 3, 90)
+    found = numbers(rows)
+    assert sorted(set(found)) == list(range(1, max(found) + 1))
+    assert len(set(rows)) == len(set(found))
