@@ -20,6 +20,7 @@ from provisioning.contact import await_greeting, hear
 from provisioning.device import Target
 from provisioning.firmware import hex_for
 from provisioning.identity import Identity
+from provisioning.interval import Interval, parse
 from provisioning.lending import borrowed
 from provisioning.options import (
     BoardName,
@@ -53,6 +54,17 @@ def add(
     port: Port = None,
     hex_file: Hex = None,
     empty: Empty = False,
+    interval: Annotated[
+        str | None,
+        typer.Option(
+            help="Time between two readings of the sensor example, e.g. 30s, 15min or 1d. One that"
+            " wears the EEPROM out within a year is refused.",
+            show_default="60s",
+        ),
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Take the interval, whatever it leaves the EEPROM.")
+    ] = False,
     registry: RegistryFile = None,
     as_json: Json = False,
     dry_run: DryRun = False,
@@ -60,8 +72,11 @@ def add(
     """From a bare board to its first greeting: provision it, then wait until it speaks over its
     port as it will to the gateway.
 
-    Example: onceway device add greenhouse-1 --board uno
+    Example: onceway device add greenhouse-1 --board uno --interval 15min
     """
+    wanted = parse(interval) if interval is not None else None
+    if wanted is not None and not force:
+        wanted.check()
     opened = open_registry(registry, make=not dry_run)
     job = Job(
         "provisioned",
@@ -74,7 +89,8 @@ def add(
         job.rehearse()
         return
     job = _asked(job)
-    done, met = job.write_and_meet()
+    done, met = job.write_and_meet(wanted, force)
+    years = wanted and round(wanted.years(met.next_sequence), 1)
     if as_json:
         print(
             json.dumps(
@@ -82,6 +98,8 @@ def add(
                 | {
                     "incarnation": met.incarnation,
                     "next_sequence": met.next_sequence,
+                    "interval_s": wanted and wanted.seconds,
+                    "life": years,
                 },
                 indent=2,
             )
@@ -91,6 +109,8 @@ def add(
             f"{name} provisioned on {done.port}; it greets with incarnation {met.incarnation:08x},"
             f" next sequence {met.next_sequence}"
         )
+        if wanted is not None:
+            print(f"a reading each {wanted.text}: its EEPROM lives {years:g} years")
 
 
 @app.command()
@@ -352,14 +372,21 @@ class Job:
 
             return device.write(self.registry, self.plan, self.target, progress, greet)
 
-    def write_and_meet(self) -> tuple[Device, DeviceIdentity]:
-        """The same, and it is answered as a gateway would."""
+    def write_and_meet(
+        self, interval: Interval | None, forced: bool
+    ) -> tuple[Device, DeviceIdentity]:
+        """The same, and it is answered as a gateway would, and told its interval."""
         met: list[DeviceIdentity] = []
         with self._port(), shown(self.as_json) as progress:
 
             def greet(identity: Identity) -> None:
                 progress("greet", 0.0)
-                met.append(await_greeting(self.target.port, identity, self.target.board))
+                target = self.target
+                met.append(
+                    await_greeting(
+                        target.port, identity, target.board, interval=interval, forced=forced
+                    )
+                )
                 progress("greet", 1.0)
 
             return device.write(self.registry, self.plan, self.target, progress, greet), met[0]

@@ -2,7 +2,7 @@
 gateway.
 
 In: a port and the identity that is expected. Out: what the board said, or an OncewayError. A board
-without an incarnation gets one here.
+without an incarnation gets one here, and the interval that it shall have.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from gateway.broker.peer import DeviceIdentity
 from gateway.errors import OncewayError
-from gateway.links.carrier import Carrier
+from gateway.links.carrier import Carrier, Receiver
 from gateway.links.frames import (
     HANDSHAKE_TYPE,
     FrameDecoder,
@@ -27,7 +27,9 @@ from gateway.links.serial_port import SerialListener
 from gateway.links.statistics import LinkStatistics
 from gateway.links.tty import Tty
 from provisioning.boards import Board
+from provisioning.first_session import FirstSession
 from provisioning.identity import Identity
+from provisioning.interval import Interval
 
 WAIT_S = 15.0
 _AT_ONCE = 4096
@@ -75,17 +77,24 @@ class _Silent:
 
 
 def await_greeting(
-    port: str, identity: Identity, board: Board, wait_s: float = WAIT_S
+    port: str,
+    identity: Identity,
+    board: Board,
+    wait_s: float = WAIT_S,
+    *,
+    interval: Interval | None = None,
+    forced: bool = False,
 ) -> DeviceIdentity:
     """Answer a board's HELLO and wait for the first frame of its session. Raises OncewayError if
     none comes, or another device greets.
+
+    interval: the board shall have it, and acknowledge it; None for as it is. forced: even if it
+    leaves the EEPROM less than a year.
     """
     try:
-        met = asyncio.run(_greeting(port, identity, board.link_baud, wait_s))
+        return asyncio.run(_greeting(port, identity, board, wait_s, interval, forced))
     except TimeoutError:
         raise _silent(port, board, wait_s) from None
-    _check_name(met.name, identity.name, port, board)
-    return met
 
 
 def _silent(port: str, board: Board, wait_s: float) -> OncewayError:
@@ -121,23 +130,57 @@ def _check_name(said: str, name: str, port: str, board: Board) -> None:
         )
 
 
-async def _greeting(port: str, identity: Identity, baud: int, wait_s: float) -> DeviceIdentity:
-    met: asyncio.Future[DeviceIdentity] = asyncio.get_running_loop().create_future()
+async def _greeting(
+    port: str,
+    identity: Identity,
+    board: Board,
+    wait_s: float,
+    interval: Interval | None,
+    forced: bool,
+) -> DeviceIdentity:
+    loop = asyncio.get_running_loop()
+    met: asyncio.Future[DeviceIdentity] = loop.create_future()
+    obeyed: asyncio.Future[None] = loop.create_future()
+    command = interval.command + " force" * forced if interval else ""
 
-    def accept(carrier: Carrier) -> _Silent:
-        if carrier.peer.device is not None and not met.done():
-            met.set_result(carrier.peer.device)
-        return _Silent()
+    def accept(carrier: Carrier) -> Receiver:
+        device = carrier.peer.device
+        if device is not None and not met.done():
+            met.set_result(device)
+        if interval is None or device is None or device.name != identity.name:
+            return _Silent()
+        if not forced and interval.is_short(device.next_sequence):
+            return _Silent()
+        return FirstSession(carrier, identity.name, command, obeyed)
 
     # Whatever name it gives: a wrong one shall be told.
     greeter = Greeter(gateway_boot=0, key=lambda name: identity.key)
-    listener = SerialListener(accept, port, greeter, baud=baud)
+    listener = SerialListener(accept, port, greeter, baud=board.link_baud)
     await listener.start()
     try:
-        return await asyncio.wait_for(met, wait_s)
+        found = await asyncio.wait_for(met, wait_s)
+        _check_name(found.name, identity.name, port, board)
+        if interval is not None:
+            if not forced:
+                interval.check(found.next_sequence)
+            await _acknowledged(obeyed, wait_s, port)
+        return found
     except TimeoutError:
         if any(found.refused == identity.name for found in listener.ports):
             raise _other_key(identity, port) from None
         raise
     finally:
         await listener.close()
+
+
+async def _acknowledged(obeyed: asyncio.Future[None], wait_s: float, port: str) -> None:
+    try:
+        await asyncio.wait_for(obeyed, wait_s)
+    except TimeoutError:
+        raise OncewayError(
+            f"the board greets, but has taken no command within {wait_s:.0f} s, so its interval is"
+            " as it was",
+            port,
+            "Only the sensor example takes commands: without --interval the board is added as it"
+            " is",
+        ) from None

@@ -63,9 +63,16 @@ class Board:
         mtu: int = 56,
         window: int = 2,
         key: bytes | None = None,
+        next_sequence: int = 1,
     ) -> None:
         self.link = DeviceLink(
-            name, boot=boot, incarnation=incarnation, mtu=mtu, window=window, key=key
+            name,
+            boot=boot,
+            incarnation=incarnation,
+            mtu=mtu,
+            window=window,
+            key=key,
+            next_sequence=next_sequence,
         )
         self.started: list[SessionStarted] = []
         self.ended: list[str] = []

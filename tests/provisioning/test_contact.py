@@ -11,6 +11,7 @@ from gateway.errors import OncewayError
 from provisioning.boards import board
 from provisioning.contact import await_greeting
 from provisioning.identity import Identity
+from provisioning.interval import parse
 from tests.links.board import Board, Pty
 
 UNO = board("uno")
@@ -51,3 +52,21 @@ async def test_a_board_that_says_nothing_is_said(line: Pty) -> None:
         OncewayError, match=r"flashed and read back, but no greeting came within 0 s.*115200 baud"
     ):
         await asyncio.to_thread(await_greeting, line.path, ROOF_1, UNO, 0.2)
+
+
+async def test_a_board_that_takes_no_commands_is_not_said_to_have_an_interval(line: Pty) -> None:
+    device = Board(line, "roof-1")
+    interval = parse("15min")
+    with pytest.raises(OncewayError, match=r"taken no command within 1 s, so its interval is as"):
+        await asyncio.to_thread(await_greeting, line.path, ROOF_1, UNO, 1, interval=interval)
+    device.power_off()
+
+
+async def test_a_board_that_has_written_much_gets_no_interval_that_wears_it_out(line: Pty) -> None:
+    device = Board(line, "roof-1", next_sequence=5_900_000)
+    with pytest.raises(OncewayError, match="worn out in 69 days"):
+        await asyncio.to_thread(
+            await_greeting, line.path, ROOF_1, UNO, interval=parse("1min"), forced=False
+        )
+    assert not device.received
+    device.power_off()

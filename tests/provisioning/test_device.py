@@ -580,3 +580,28 @@ async def test_a_board_that_was_replaced_keeps_its_unsent_readings_until_that_is
     assert uno.flash_image.read_bytes() == before
     code, _, err = await _onceway(tmp_path, *add, "--empty")
     assert code == 0, err
+
+
+async def test_a_board_gets_its_interval_with_its_name_and_none_that_wears_it_out(
+    tmp_path: Path, uno: SimulatedBoard
+) -> None:
+    add = ("device", "add", "roof-1", "--port", str(uno.port), "--hex", str(HEX))
+    before = uno.flash_image.read_bytes()
+    code, _, err = await _onceway(tmp_path, *add, "--interval", "1s")
+    assert (code, uno.flash_image.read_bytes() == before) == (1, True)
+    assert "worn out in 69 days" in err
+    assert "--force" in err
+
+    code, out, err = await _onceway(tmp_path, *add, "--interval", "15min", "--json")
+    assert code == 0, err
+    added = json.loads(out)
+    assert (added["interval_s"], added["life"]) == (900, 100)
+    kept = (await uno.eeprom())[0x20:0x22]
+    assert kept == (15).to_bytes(2), "where firmware/examples/sensor keeps it"
+
+    await _onceway(tmp_path, "device", "revoke", "roof-1")
+    add = ("device", "add", "roof-2", *add[3:])
+    code, out, err = await _onceway(tmp_path, *add, "--interval", "1s", "--force")
+    assert code == 0, err
+    assert "a reading each 1s: its EEPROM lives 0.2 years" in out
+    assert (await uno.eeprom())[0x20:0x22] == (1).to_bytes(2)
