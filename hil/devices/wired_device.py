@@ -35,6 +35,8 @@ class WiredDevice(ABC):
         self.held = False
         self.sent: set[int] = set()
         """Packet identifiers of the publications that have left the board."""
+        self.refused: list[tuple[int, int]] = []
+        """Packet identifiers of publications that the gateway has refused, and why."""
         self._said: dict[int, set[tuple[str, str]]] = defaultdict(set)
         self._released: set[int] = set()
         self._struck: dict[str, asyncio.Queue[dict[str, Any]]] = {}
@@ -49,6 +51,11 @@ class WiredDevice(ABC):
     def stored(self) -> list[set[tuple[str, str]]]:
         """Publications that the gateway has: topic and payload, some in more than one wording."""
         return [self._said[identifier] for identifier in self._released]
+
+    @property
+    def taken(self) -> set[int]:
+        """Packet identifiers of the publications that the gateway has taken."""
+        return self._released
 
     @property
     @abstractmethod
@@ -71,6 +78,8 @@ class WiredDevice(ABC):
                 self._said[data["id"]].add((data["topic"], data["payload"]))
             case "pubrel" if data["direction"] == "up":
                 self._released.add(data["id"])
+            case "refused" if data["direction"] == "down" and data["packet"] == "pubrec":
+                self.refused.append((data["id"], data["reason"]))
             case "armed":
                 self._armed[data["fault"]].put_nowait(None)
             case "struck":

@@ -42,6 +42,7 @@ from hil.faults.line import (
     PortUnplugged,
 )
 from hil.faults.machine import ClockJump, DiskFull, DiskSlow, LandingRefuses, LandingSlow, UploadCut
+from hil.faults.refusal import PublicationRefused
 from hil.faults.sweep import (
     BoardPowerCutAtEachByte,
     BoardPowerCutAtEachWrite,
@@ -68,6 +69,7 @@ OfBoard = (
     | BoardSwitchedOff
     | BoardBrownOut
     | BoardReset
+    | PublicationRefused
     | BoardWatchdog
     | BoardEepromWorn
     | BoardSwapped

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from hil.judge import aside, columns, commands, coverage, doubts, links, readings, sessions, starts
-from hil.judge.publication import HARMLESS, Key, Outcome, Publication, Sighting
+from hil.judge.publication import HARMLESS, Key, Outcome, Publication
 from hil.judge.seen import Seen
 from hil.observe.history import HOPS, READINGS, Event, taking
 
@@ -106,7 +106,7 @@ def check(events: Iterable[Event]) -> Result:
             seen.take(event)
     seen.sort()
     hops = HOPS[: HOPS.index(seen.claim) + 1]
-    disordered = {hop: _disordered(hop, seen.ways) for hop in hops[1:]}
+    disordered = {hop: _disordered(hop, seen) for hop in hops[1:]}
     keys = sorted(seen.ways.keys() | seen.decoded.keys())
     publications = [_judge(key, hops, disordered, seen) for key in keys]
     outcomes = Counter(
@@ -203,15 +203,17 @@ def _judge(
     return Publication(key, outcome, hop, way, why)
 
 
-def _disordered(hop: str, ways: dict[Key, dict[str, list[Sighting]]]) -> set[Key]:
+def _disordered(hop: str, seen: Seen) -> set[Key]:
     """Publications that arrived at a gateway's store for the first time after a later one of the
-    same board.
+    same board, and that nobody had set aside before.
     """
     arrivals: dict[tuple[str, str, int], list[tuple[int, Key]]] = defaultdict(list)
-    for key, way in ways.items():
+    for key, way in seen.ways.items():
+        if seen.set_aside(key):
+            continue
         first: dict[str, int] = {}
-        for seen in way[hop]:
-            first[seen.origin] = min(seen.position, first.get(seen.origin, seen.position))
+        for row in way[hop]:
+            first[row.origin] = min(row.position, first.get(row.origin, row.position))
         for origin, position in first.items():
             arrivals[origin, key.device, key.incarnation].append((position, key))
     late = set()

@@ -16,6 +16,10 @@ from hil.observe.history import COMMAND, HOPS, READINGS, Event
 COLUMNS = ("topic", "client", "received", "boot", "monotonic", "batch", "undecodable", "written")
 TAKEN = ("landed", "ingested")
 """What is kept of a row beside its payload."""
+FOR_GOOD = (0x87, 0x90, 0x95, 0x99)
+"""Reasons for which a board sets a publication aside (firmware/README.md): the next ones may come
+before it.
+"""
 
 
 @dataclass(slots=True)
@@ -33,6 +37,8 @@ class Seen:
     """By line and packet identifier: how often the gateway said that it does not know a PUBREL
     (0x92), or refused a PUBLISH (0x80 and above in a PUBREC).
     """
+    aside: set[tuple[str, int]] = field(default_factory=set)
+    """By line and packet identifier: PUBLISH packets that were refused for good."""
     published: dict[tuple[str, int], list[int]] = field(default_factory=lambda: defaultdict(list))
     """By line and packet identifier: when a board has sent a PUBLISH."""
     fresh: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
@@ -152,6 +158,8 @@ class Seen:
                 )
             case "wire", "refused" if data["direction"] == "down":
                 self.refused[data["line"], data["id"]] += 1
+                if data.get("packet") == "pubrec" and data["reason"] in FOR_GOOD:
+                    self.aside.add((data["line"], data["id"]))
             case "readings", "reading":
                 self.decoded[_key(data)].take(data)
             case "board", "sent":
@@ -254,6 +262,10 @@ class Seen:
                 for record in (found.records or ())[:1]:
                     if record.time is not None:
                         yield key.device, record.time, way["board"][0].sampled
+
+    def set_aside(self, key: Key) -> bool:
+        """Whether the gateway refused it for good, so that it may come behind later ones."""
+        return (key.device, key.sequence & 0xFFFF) in self.aside
 
     def held(self, hop: str, key: Key) -> bool:
         """Whether a hop holds a publication still, or the claim was not read to its end, so that

@@ -75,6 +75,11 @@ class Child:
     def resume(self) -> None:
         self._signal(signal.SIGCONT)
 
+    def reload(self) -> None:
+        """SIGHUP: read the configuration again."""
+        with suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGHUP)
+
     @property
     def paused(self) -> bool:
         with suppress(OSError):

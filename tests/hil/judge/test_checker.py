@@ -4,6 +4,7 @@
 
 import random
 from collections.abc import Callable
+from typing import Any
 
 import cbor2
 import pytest
@@ -142,6 +143,33 @@ def test_disorder_is_found_at_its_first_hop(count: int, hop: int, data: st.DataO
     result = check(map(late, run_of(count)))
     assert wrong(result) == [("uno-1", sequence, Outcome.OUT_OF_ORDER, HOPS[hop])]
     assert result.summary().endswith("1 out of order")
+
+
+@pytest.mark.parametrize(
+    ("said", "excused"),
+    [
+        ({}, True),
+        ({"reason": 0x97}, False),  # passes: the board waits with the next ones
+        ({"packet": "pubcomp", "reason": 0x92}, False),
+        ({"id": 3}, False),
+        ({"line": "uno-2"}, False),
+        ({"direction": "up"}, False),
+    ],
+)
+def test_what_was_refused_for_good_may_come_behind_later_ones(
+    said: dict[str, Any], excused: bool
+) -> None:
+    late = [
+        Event(e.t, e.hop, e.event, {**e.data, "position": 10_000})
+        if is_of(e, 2) and e.hop in HOPS[1:]
+        else e
+        for e in run_of(4)
+    ]
+    refusal = {"line": "uno-1", "direction": "down", "packet": "pubrec", "id": 2, "reason": 0x87}
+    events = [*late, Event(2 * S, "wire", "refused", {**refusal, **said})]
+    assert wrong(check(events)) == (
+        [] if excused else [("uno-1", 2, Outcome.OUT_OF_ORDER, "spool")]
+    )
 
 
 @given(count=st.integers(2, 12), hop=st.integers(1, 3), data=st.data())

@@ -1,0 +1,81 @@
+"""A publication that the gateway refuses for good, as under an access rule that leaves its topic
+out, and a board that goes on behind it.
+"""
+
+import asyncio
+import json
+from typing import ClassVar, Literal
+
+from hil.faults.base import Kind
+from hil.faults.fault import Evidence, Fault
+from hil.faults.gateway import restart
+from hil.faults.under_test import DeviceUnderTest, SystemUnderTest
+from hil.observe.counters import wait_until
+
+REFUSED_WITHIN = 60.0
+"""s in which a board must have published."""
+GOES_ON_WITHIN = 8.0
+"""s in which something else must have come behind it; what a board takes for a passing reason it
+tries again after 10 s (firmware/README.md).
+"""
+
+
+class PublicationRefused(Kind):
+    """The gateway denies a board its topic until it has refused a publication, which the board must
+    set aside: the next ones come without it. Then the gateway is killed, and on the next connection
+    the board tries it again. A board that does not go on fails the run.
+    """
+
+    text: ClassVar[str] = "publication refused for good"
+    part: ClassVar[str] = "board"
+    lane: ClassVar[str] = "refusal"
+    needs_traffic: ClassVar[bool] = True
+    kind: Literal["publication-refused"]
+
+    async def inject(self, fault: Fault, system: SystemUnderTest) -> Evidence | None:
+        device, site = system.device(fault), system.site
+        topic = f"sensors/{device.name}/adc0"
+        before = len(device.refused)
+        async with site.hands:
+            plain = site.folder.config.read_text()
+            gateway = site.running["gateway"]
+            rule = f"[[acl]]\ndeny_write = [{json.dumps(topic)}]\n"
+            try:
+                site.folder.config.write_text(plain + rule)
+                gateway.reload()
+                async with asyncio.timeout(REFUSED_WITHIN):
+                    await wait_until(lambda: len(device.refused) > before)
+            except TimeoutError:
+                return None
+            finally:
+                site.folder.config.write_text(plain)
+                gateway.reload()
+            behind = await _goes_on(device, before)
+        refused = sorted({identifier for identifier, _ in device.refused[before:]})
+        if behind is None:
+            system.history.add(
+                "board",
+                "contradiction",
+                device=device.name,
+                text=f"publication {refused[0]} was refused for good, and none came behind it"
+                f" for {GOES_ON_WITHIN:g} s",
+            )
+        seen = await restart(system, "gateway", site.start_gateway)
+        text = f"publication {refused[0]} was refused, and {behind} came behind it; {seen.text}"
+        return Evidence(text, {**seen.data, "refused": refused, "behind": behind})
+
+
+async def _goes_on(device: DeviceUnderTest, before: int) -> int | None:
+    """The packet identifier of what the gateway takes after the refusal; None: nothing."""
+    taken = set(device.taken)
+    aside = {identifier for identifier, _ in device.refused[before:]}
+
+    def new() -> set[int]:
+        return set(device.taken) - taken - aside
+
+    try:
+        async with asyncio.timeout(GOES_ON_WITHIN):
+            await wait_until(new)
+    except TimeoutError:
+        return None
+    return min(new())
