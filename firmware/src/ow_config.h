@@ -117,6 +117,12 @@
 #define OW_JOURNAL_MEMORY 0 /* 1: publications wait in a memory on the I2C bus, see ow_memory.h */
 #endif
 
+#ifndef OW_SEVERAL_BOARDS
+/* 1: a program has several clients, each with a board of its own (struct ow_hal); 0: one, which the
+ * functions of ow_hal.h are, and calls cost nothing more */
+#define OW_SEVERAL_BOARDS 0
+#endif
+
 #ifndef OW_JOURNAL_SLOTS
 /* publications that can wait; 60 fill the EEPROM of an ATmega328P */
 #define OW_JOURNAL_SLOTS (!OW_PERSISTENCE ? 4 : OW_JOURNAL_MEMORY ? 2000 : 60)

@@ -11,6 +11,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "ow_config.h"
+
 #ifdef __AVR__
 #include <avr/io.h>
 #define OW_EEPROM_SIZE (E2END + 1u)
@@ -18,6 +20,13 @@
 #define OW_EEPROM_SIZE 1024u
 #endif
 #define OW_IDENTITY_SIZE 128u
+
+/* What a reset leaves in RAM as it was (ow_journal.c). */
+struct ow_starts {
+    uint16_t number; /* of the last start */
+    uint8_t left;    /* numbers after it that are reserved */
+    uint8_t block;   /* how many are reserved next time */
+};
 
 enum ow_reset_cause { OW_RESET_POWER_ON, OW_RESET_BROWN_OUT, OW_RESET_EXTERNAL, OW_RESET_WATCHDOG };
 
@@ -49,5 +58,50 @@ void ow_hal_watch(void);
 
 /* sleeps until something may have happened, at most a millisecond or so; feeds the watchdog */
 void ow_hal_idle(void);
+
+#if OW_SEVERAL_BOARDS
+/* A board among several in one program: the functions above, each with the context first. Those
+ * that the program does not call may be NULL: reboot, adc_read, led, idle; watch too. */
+struct ow_hal {
+    void *context;
+    struct ow_starts *starts; /* zeros at a power-on */
+    uint16_t (*millis)(void *context);
+    enum ow_reset_cause (*reset_cause)(void *context);
+    void (*reboot)(void *context);
+    uint32_t (*entropy)(void *context);
+    int16_t (*uart_read)(void *context);
+    bool (*uart_writable)(void *context);
+    void (*uart_write)(void *context, uint8_t byte);
+    uint8_t (*eeprom_read)(void *context, uint16_t address);
+    bool (*eeprom_busy)(void *context);
+    void (*eeprom_write)(void *context, uint16_t address, uint8_t value);
+    void (*identity_read)(void *context, uint8_t *bytes, uint8_t length);
+    uint16_t (*adc_read)(void *context, uint8_t channel);
+    void (*led)(void *context, bool on);
+    void (*watch)(void *context);
+    void (*idle)(void *context);
+};
+
+/**
+ * The functions above are this board's from now on, in this thread. ow_mqtt_begin keeps it with the
+ * client; each call of the library for that client, and each function that it calls, has it.
+ *
+ * @return the board before
+ */
+const struct ow_hal *ow_hal_use(const struct ow_hal *hal);
+struct ow_starts *ow_hal_starts(void);
+
+/* Until the end of the block, the client's board; then the one before, as in a callback of another
+ * client. */
+static inline void ow_board_back(const struct ow_hal **before)
+{
+    ow_hal_use(*before);
+}
+#define OW_ON_BOARD_OF(client)                                                                     \
+    const struct ow_hal *ow_before __attribute__((cleanup(ow_board_back))) =                         \
+        ow_hal_use((client)->hal)
+#else
+#define OW_ON_BOARD_OF(client) (void)0
+#endif
 
 #endif

@@ -209,15 +209,15 @@ void ow_journal_poll(struct ow_journal *journal)
 /* A reset leaves the RAM as it was, so not each start in a loop of resets needs a write: the more
  * there were since the power came, the more numbers are reserved at a time. What stands here counts
  * only if it agrees with the EEPROM, which has the highest number that is reserved. */
-static struct starts {
-    uint16_t number; /* of the last start */
-    uint8_t left;    /* numbers after it that are reserved */
-    uint8_t block;   /* how many are reserved next time */
-} starts
+#if OW_SEVERAL_BOARDS
+#define starts (*ow_hal_starts())
+#else
+static struct ow_starts starts
 #ifdef __AVR__
     __attribute__((section(".noinit")))
 #endif
     ;
+#endif
 
 static void open_boot(struct ow_journal *journal)
 {
@@ -237,7 +237,7 @@ static void open_boot(struct ow_journal *journal)
     }
     bool powered = ow_hal_reset_cause() >= OW_RESET_EXTERNAL;
     if (!powered || (uint16_t)(starts.number + starts.left) != journal->boot) {
-        starts = (struct starts){.number = journal->boot};
+        starts = (struct ow_starts){.number = journal->boot};
     }
     journal->boot = ++starts.number;
     if (starts.left) {

@@ -35,6 +35,9 @@ void ow_mqtt_begin(
     memset(client, 0, sizeof *client);
     client->application = application;
     client->user = user;
+#if OW_SEVERAL_BOARDS
+    ow_hal_use(client->hal = ow_hal_use(0));
+#endif
     begin_carrier(client);
     ow_journal_open(&client->journal);
     ow_flow_begin(client);
@@ -551,6 +554,7 @@ static void speak(struct ow_mqtt *client, uint16_t now)
 
 void ow_mqtt_poll(struct ow_mqtt *client)
 {
+    OW_ON_BOARD_OF(client);
     uint16_t now = ow_hal_millis();
     ow_hal_watch();
     while ((uint16_t)(now - client->second) >= 1000) {
@@ -571,6 +575,7 @@ void ow_mqtt_poll(struct ow_mqtt *client)
 
 enum ow_result ow_mqtt_publish_source(struct ow_mqtt *client, const uint8_t *source)
 {
+    OW_ON_BOARD_OF(client);
     if (!ow_flow_keeps(client)) {
         return OW_CANNOT_KEEP;
     }
@@ -585,6 +590,7 @@ enum ow_result ow_mqtt_publish_source(struct ow_mqtt *client, const uint8_t *sou
 
 enum ow_result ow_mqtt_publish(struct ow_mqtt *client, const struct ow_message *message)
 {
+    OW_ON_BOARD_OF(client);
     const struct ow_application *application = client->application;
     uint8_t source[OW_JOURNAL_SOURCE];
     if (OW_PUBLICATIONS && message->qos && ow_flow_keeps(client)) {

@@ -101,6 +101,9 @@ struct ow_ids {
 struct ow_mqtt {
     const struct ow_application *application;
     void *user; /* for its functions */
+#if OW_SEVERAL_BOARDS
+    const struct ow_hal *hal; /* its board */
+#endif
     ow_carrier link;
     struct ow_journal journal;
     struct ow_ids ids;
