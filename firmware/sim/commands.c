@@ -1,11 +1,10 @@
-/* The command lines of the control socket and of recordings. In: one line. Out: one JSON object.
- * README.md is their reference. */
+/* In: one line. Out: one JSON object. */
+#include "commands.h"
+
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "simulator.h"
 
 #define MAX_COUNT (UINT64_C(1) << 48)
 #define MAX_RUN ((uint64_t)CHIP_HZ * 3600)

@@ -17,14 +17,11 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "commands.h"
 #include "images.h"
 #include "simulator.h"
 
-#define NS_PER_S 1000000000u
-#define SLICE_BUSY (CHIP_HZ / 1000)      /* while bytes flow */
-#define SLICE_IDLE (CHIP_HZ / 1000 * 4)  /* else */
-#define SLICE_MAX (CHIP_HZ / 200)        /* at --speed max: between two looks at port and socket */
-#define MOST_BEHIND (CHIP_HZ / 4)        /* further behind real time than this, the board slips */
+#define SLICE_BUSY (CHIP_HZ / 1000) /* while bytes flow */
 #define MOST_SIXTEENTHS (125 * 16)
 #define MOST_DRIFT 100000                /* millionths: no oscillator is worse than a tenth */
 #define LINGER (CHIP_HZ / 20)            /* how long the line counts as busy after a byte */
@@ -69,13 +66,6 @@ static void on_signal(int number)
 {
     (void)number;
     terminated = 1;
-}
-
-static uint64_t now_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * NS_PER_S + (uint64_t)now.tv_nsec;
 }
 
 static bool parse(int argc, char **argv, struct options *options)
@@ -163,48 +153,6 @@ static void on_line(void *context, char *line, char *reply, bool *wants_events)
     command_answer(context, line, reply, wants_events);
 }
 
-void simulator_record(struct simulator *simulator, uint64_t cycle, const char *command)
-{
-    if (!simulator->recording) return;
-    fprintf(simulator->recording, "%" PRIu64 " %s\n", cycle, command);
-    fflush(simulator->recording);
-}
-
-void simulator_set_speed(struct simulator *simulator, enum speed speed)
-{
-    simulator->speed = speed;
-    simulator->base_cycle = chip_now(&simulator->board.chip);
-    simulator->base_ns = now_ns();
-}
-
-/* --- time --- */
-
-static uint64_t cycle_of(const struct simulator *simulator, uint64_t ns)
-{
-    uint64_t cycles = (ns - simulator->base_ns) * (CHIP_HZ / 1000000) / 1000;
-    return simulator->base_cycle + cycles + (uint64_t)((int64_t)cycles * simulator->drift / 1000000);
-}
-
-static void follow_real_time(struct simulator *simulator)
-{
-    uint64_t target = cycle_of(simulator, now_ns()), now = chip_now(&simulator->board.chip);
-    if (target <= now) return;
-    if (target - now > MOST_BEHIND) {
-        simulator->slipped += target - now - SLICE_IDLE;
-        target = now + SLICE_IDLE;
-        simulator->base_cycle = target;
-        simulator->base_ns = now_ns();
-    }
-    board_run(&simulator->board, target);
-}
-
-static void pass_time(struct simulator *simulator)
-{
-    if (simulator->speed == SPEED_REAL) follow_real_time(simulator);
-    if (simulator->speed == SPEED_MAX)
-        board_run(&simulator->board, chip_now(&simulator->board.chip) + SLICE_MAX);
-}
-
 /* How long the loop may wait for input. */
 static struct timespec patience(const struct simulator *simulator, bool flowing)
 {
@@ -276,7 +224,7 @@ static void live(struct simulator *simulator)
         uint64_t now = chip_now(&simulator->board.chip);
         struct timespec timeout = patience(simulator, now - last_byte < LINGER);
         int ready = ppoll(set, count, &timeout, NULL);
-        pass_time(simulator);
+        simulator_pass_time(simulator);
         if (simulator->port_link && serve_port(simulator))
             last_byte = chip_now(&simulator->board.chip);
         if (ready > 0) control_serve(&simulator->control);

@@ -9,6 +9,9 @@
 #include "port.h"
 #include "strikes.h"
 
+#define NS_PER_S 1000000000u
+#define SLICE_IDLE (CHIP_HZ / 1000 * 4) /* board time between two looks, while no bytes flow */
+
 enum speed { SPEED_REAL, SPEED_MAX, SPEED_STEP };
 
 struct simulator {
@@ -27,13 +30,13 @@ struct simulator {
     bool quit;
 };
 
-/* Answer one command line; see README.md. False if it is refused. */
-bool command_answer(struct simulator *simulator, char *line, char *reply, bool *wants_events);
-
 /* Note an input with the board time at which it came, so that a replay gives the same bytes. */
 void simulator_record(struct simulator *simulator, uint64_t cycle, const char *command);
 
 /* Real time counts from here again. */
 void simulator_set_speed(struct simulator *simulator, enum speed speed);
+
+/* Let the board run as far as its speed asks for now. */
+void simulator_pass_time(struct simulator *simulator);
 
 #endif
