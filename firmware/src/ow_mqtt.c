@@ -571,6 +571,12 @@ void ow_mqtt_poll(struct ow_mqtt *client)
     speak(client, now);
 }
 
+void ow_mqtt_slept(struct ow_mqtt *client, uint32_t milliseconds)
+{
+    client->uptime += milliseconds / 1000;
+    client->second = (uint16_t)(client->second - milliseconds % 1000);
+}
+
 /* --- what the program asks for --- */
 
 enum ow_result ow_mqtt_publish_source(struct ow_mqtt *client, const uint8_t *source)

@@ -184,6 +184,13 @@ void ow_mqtt_begin(
 void ow_mqtt_poll(struct ow_mqtt *client);
 
 /**
+ * Tells how long the board slept while its milliseconds stood still, as in power-down. Call it when
+ * it has woken. It may sleep whenever ow_mqtt_settled says so, and for as long as it wants: a
+ * session that the gateway has ended meanwhile is begun again.
+ */
+void ow_mqtt_slept(struct ow_mqtt *client, uint32_t milliseconds);
+
+/**
  * @return the time now, to be kept in 4 bytes: UTC seconds modulo 2^31, or seconds since the start
  *         with OW_UPTIME_BIT set while UTC is not known
  */

@@ -4,14 +4,17 @@ what comes out works.
 
 import re
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from gateway import senml
-from hil.boards.exchange import Gateway, converse
+from gateway.links.greeter import Greeter
+from gateway.links.roles import GatewayLink
+from hil.boards.exchange import INCARNATION, Gateway, converse
 from hil.boards.measure import measure
-from hil.boards.simulator import SimulatedBoard
+from hil.boards.simulator import HZ, SimulatedBoard
 from hil.judge.senml import decode
 from provisioning.boards import board, catalogue
 from tests.firmware.bare import build, named, run
@@ -97,6 +100,65 @@ async def test_without_its_thermometer_it_sends_no_readings(tmp_path: Path) -> N
         await converse(simulated, gateway, completed=1, seconds=5)
     assert gateway.known
     assert gateway.deliveries == []
+
+
+UTC = 1_767_225_600
+SLEEP_S, EVERY_S = 8.192, 600
+
+
+def told_once(board: SimulatedBoard) -> Callable[[], float]:
+    """The time at the start, and none later: the board must know by itself."""
+    told: list[float] = []
+
+    def utc() -> float:
+        told.append(board.cycle / HZ)
+        return UTC + told[0] if told[-1] - told[0] < 5 else 0
+
+    return utc
+
+
+@pytest.mark.sim
+async def test_a_battery_node_sleeps_in_power_down_and_knows_the_time_when_it_wakes(
+    tmp_path: Path,
+) -> None:
+    """Its milliseconds stand still meanwhile: the time is what it told the library."""
+    gateway = Gateway()
+    firmware = named(SKETCHES / "uno" / "battery.hex", "uno", tmp_path)
+    async with SimulatedBoard(tmp_path / "board", firmware=firmware, speed="step") as simulated:
+        gateway.link = GatewayLink(
+            Greeter(1, incarnation=lambda: INCARNATION, utc=told_once(simulated)), 115_200
+        )
+        arrived = []
+        for count in range(1, 5):
+            await converse(simulated, gateway, completed=count, seconds=EVERY_S + 2 * SLEEP_S)
+            arrived.append(UTC + simulated.cycle / HZ)
+        await simulated.run(10 * HZ)
+        assert (await simulated.stats()).asleep
+    readings = [senml.decode(delivery.payload)[0] for delivery in gateway.deliveries]
+    records = [(decode(delivery.payload) or ())[0] for delivery in gateway.deliveries]
+    assert [reading.unit for reading in readings] == ["V"] * 4
+    for number, (record, moment) in enumerate(zip(records, arrived, strict=True)):
+        assert record.time is not None
+        assert record.time == pytest.approx(moment, abs=3)
+        # a tenth of the sleep, beside what every board says: 3 s, and half a percent of the time
+        assert record.error == pytest.approx(number * EVERY_S * 0.105 + 3, abs=7)
+
+
+@pytest.mark.sim
+async def test_a_battery_node_does_not_wait_for_a_gateway_that_is_away(tmp_path: Path) -> None:
+    firmware = named(SKETCHES / "uno" / "battery.hex", "uno", tmp_path)
+    async with SimulatedBoard(tmp_path / "board", firmware=firmware, speed="step") as simulated:
+        await simulated.run(int(4.5 * HZ))
+        awake = (await simulated.stats()).tx
+        await simulated.run(20 * HZ)
+        tired = (await simulated.stats()).tx
+        assert awake > 0
+        await simulated.run(500 * HZ)
+        stats = await simulated.stats()
+        assert (stats.asleep, stats.tx) == (True, tired), "it does not greet in its sleep"
+        gateway = Gateway()
+        await converse(simulated, gateway, completed=2, seconds=EVERY_S)
+    assert gateway.completed == 2, "the first one waited in the journal"
 
 
 @pytest.mark.sim
