@@ -19,18 +19,18 @@ SUBMIT = Path(sys.executable).parent / "spark-submit"
 DELTA_PACKAGE = "io.delta:delta-spark_4.2_2.13:4.4.0"
 IN_SPARK = (
     "com.fasterxml.jackson.core com.github.luben com.google.code.findbugs commons-logging"
-    " commons-pool io.airlift org.apache.hadoop org.apache.logging.log4j org.apache.parquet"
-    " org.locationtech.jts org.roaringbitmap org.slf4j org.xerial.snappy"
+    " commons-pool io.airlift org.apache.hadoop:hadoop-client* org.apache.logging.log4j"
+    " org.apache.parquet org.locationtech.jts org.roaringbitmap org.slf4j org.xerial.snappy"
 )
 """What Delta asks for and Spark brings itself, newer. Without these, 8 jars instead of 33 are
 downloaded and named in the log.
 """
-PACKAGES = [
-    "--packages",
-    DELTA_PACKAGE,
-    "--exclude-packages",
-    ",".join(f"{group}:*" for group in IN_SPARK.split()),
-]
+S3_PACKAGES = (
+    "org.apache.hadoop:hadoop-aws:3.5.0",  # the Hadoop in Spark
+    *(f"software.amazon.awssdk:{part}:2.35.4" for part in ("s3", "s3-transfer-manager", "sts")),
+)
+S3_IN_SPARK = "commons-codec io.netty org.apache.httpcomponents software.amazon.awssdk:bundle"
+"""The last is all of Amazon's services in one jar."""
 
 
 JARS = (
@@ -43,7 +43,7 @@ JARS = (
     "io.unitycatalog_unitycatalog-client-0.6.0.jar",
     "io.unitycatalog_unitycatalog-hadoop-0.6.0.jar",
 )
-"""What these packages come to, as Ivy calls the files."""
+"""What Delta comes to, as Ivy calls the files."""
 
 IVY = ".ivy2.5.2"
 """Spark's folder of downloads, below the home directory."""
@@ -100,7 +100,8 @@ def build(
 ) -> Job:
     """The job that runs `script` (a path from this folder). conf: KEY=VALUE settings for Spark,
     which win over the ingest's own. downloaded: name Delta's jars as files if an earlier start has
-    downloaded them: it spares a look for them, and thirty lines about it.
+    downloaded them: it spares a look for them, and thirty lines about it. An `s3a:` URL among the
+    options brings what reaches tables there.
 
     Raises OncewayError when Spark is not installed beside this Python.
     """
@@ -109,9 +110,18 @@ def build(
     settings = [part for setting in conf or [] for part in ("--conf", setting)]
     java = f"-XX:+UseParallelGC -Dlog4j2.configurationFile={(HERE / 'log4j2.properties').as_uri()}"
     spark = ["--master", master, "--driver-memory", memory]
-    spark += (_jars() if downloaded else None) or PACKAGES
+    s3 = any(option.startswith("s3a:") for option in options)
+    spark += (_jars() if downloaded and not s3 else None) or packages(s3)
     spark += ["--driver-java-options", java, *settings]
     return Job(spark, [str(HERE / script), *options])
+
+
+def packages(s3: bool = False) -> list[str]:
+    """Options of spark-submit that download Delta; s3: and what reaches tables on S3."""
+    wanted = [DELTA_PACKAGE, *(S3_PACKAGES if s3 else ())]
+    brought = f"{IN_SPARK} {S3_IN_SPARK if s3 else ''}".split()
+    left_out = [one if ":" in one else f"{one}:*" for one in brought]
+    return ["--packages", ",".join(wanted), "--exclude-packages", ",".join(left_out)]
 
 
 def _jars() -> list[str] | None:

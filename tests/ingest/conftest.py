@@ -37,7 +37,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
     confs = " ".join(f"--conf {key}={value}" for key, value in settings.items())
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYSPARK_SUBMIT_ARGS"] = (
-        f"--master local[2] --driver-memory 1g {' '.join(command.PACKAGES)} --driver-java-options"
+        f"--master local[2] --driver-memory 1g {' '.join(command.packages())} --driver-java-options"
         f' "{java}" {confs} pyspark-shell'
     )
     session = open_session()

@@ -44,6 +44,7 @@ class Site:
         self,
         *dying: str,
         checkpoint: str = "checkpoint",
+        landing: str = "",
         table: str = "",
         writer: WriterName = "auto",
         rows: int = 24,
@@ -52,7 +53,7 @@ class Site:
     ) -> subprocess.Popen[bytes]:
         options = [
             "--landing",
-            str(self.landing),
+            landing or str(self.landing),
             "--table",
             table or str(self.table),
             "--checkpoint",
@@ -85,9 +86,12 @@ class Site:
     def said(self, checkpoint: str = "checkpoint") -> str:
         return (self.folder / f"{checkpoint}.log").read_text()[-3000:]
 
+    def delta(self, suffix: str = "") -> DeltaTable:
+        return DeltaTable(f"{self.table}{suffix}")
+
     def keys(self, suffix: str = "") -> Counter[Key]:
         rows = (
-            DeltaTable(f"{self.table}{suffix}")
+            self.delta(suffix)
             .to_pyarrow_table(columns=["device", "incarnation", "sequence"])
             .to_pylist()
         )
@@ -104,7 +108,7 @@ class Site:
         }
         assert self.keys() == Counter(dict.fromkeys(expected.union(more), 1))
         assert self.keys("_readings") == self.keys()
-        assert len(DeltaTable(f"{self.table}_quarantine").to_pyarrow_table()) == 1
+        assert len(self.delta("_quarantine").to_pyarrow_table()) == 1
 
 
 @contextmanager

@@ -99,6 +99,17 @@ def test_jars_that_were_downloaded_once_are_named_as_files(
     assert sorted(Path(jar).name for jar in jars) == sorted(command.JARS)
 
 
+def test_a_table_on_s3_brings_what_reaches_it_for_the_hadoop_in_spark() -> None:
+    pyspark = pytest.importorskip("pyspark")
+    (jar,) = Path(pyspark.__file__).parent.glob("jars/hadoop-client-api-*.jar")
+    version = jar.stem.removeprefix("hadoop-client-api-")
+    line = command.build("jobs/stream.py", ["--table", "s3a://lake/publications"]).spark
+    wanted = line[line.index("--packages") + 1].split(",")
+    assert f"org.apache.hadoop:hadoop-aws:{version}" in wanted
+    plain = command.build("jobs/stream.py", ["--table", "/lake/publications"]).spark
+    assert "hadoop-aws" not in " ".join(plain)
+
+
 def test_keys_are_given_by_the_line_that_the_gateway_prints(tmp_path: Path) -> None:
     pytest.importorskip("fsspec")
     key = load_or_make(tmp_path).public

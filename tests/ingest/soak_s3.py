@@ -1,0 +1,159 @@
+"""The tables on S3: by Hadoop's s3a, Delta's `S3SingleDriverLogStore` and a real S3 server
+(SeaweedFS). The job is killed by SIGKILL at steps that differ there, and started again. `make soak`
+runs it: it takes minutes.
+"""
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import s3fs
+from deltalake import DeltaTable
+
+from gateway.ingest.delta.writers import WriterName
+from tests.ingest.processes import Site
+from tests.uplink.servers import S3Server, s3_server
+
+pytestmark = pytest.mark.timeout(900)
+
+INGEST = "gateway.ingest"
+
+STEPS: list[tuple[WriterName, str, str, int]] = [
+    ("fast", "after", f"{INGEST}.sink.microbatch:MicroBatch.__init__", 1),  # files, no commit
+    ("fast", "after", f"{INGEST}.delta.transaction:DeltaWriter.append", 1),  # publications
+    ("fast", "after", f"{INGEST}.delta.transaction:DeltaWriter.append", 4),
+    ("fast", "before", f"{INGEST}.delta.storage:HadoopFolder._create", 2),  # counters
+    ("fast", "before", f"{INGEST}.dedup.snapshot:save", 1),
+    ("public", "after", f"{INGEST}.delta.public:PublicTable.append", 1),
+    ("public", "before", f"{INGEST}.delta.public:PublicWriter.append", 4),
+]
+
+
+class S3Site(Site):
+    """Everything but Spark's checkpoint is in one bucket."""
+
+    def __init__(self, folder: Path, server: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
+        super().__init__(folder)
+        self.endpoint = f"http://127.0.0.1:{server.port}"
+        for name, value in {
+            "AWS_ACCESS_KEY_ID": server.KEY,
+            "AWS_SECRET_ACCESS_KEY": server.SECRET,
+            "AWS_ENDPOINT_URL": self.endpoint,
+            "AWS_REGION": "us-east-1",
+            "AWS_ALLOW_HTTP": "true",  # deltalake wants to be told
+            "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1",  # it lives for a minute
+        }.items():
+            monkeypatch.setenv(name, value)
+        root = f"{server.BUCKET}/{folder.name}"
+        self.files = s3fs.S3FileSystem(skip_instance_cache=True)
+        self.at_s3 = f"s3://{root}/landing"
+        self.on_s3 = f"s3a://{root}/publications"
+        self.files.put(f"{folder}/publications_trusted.json", f"{self.on_s3}_trusted.json")
+        self.upload()
+
+    def upload(self) -> None:
+        """Put at the landing place what `land` has made."""
+        self.files.put(f"{self.landing}/", f"{self.at_s3}/", recursive=True)
+
+    @property
+    def conf(self) -> list[str]:
+        s3a = {
+            "endpoint": self.endpoint,
+            "endpoint.region": "us-east-1",
+            "path.style.access": "true",
+        }
+        settings = [f"spark.hadoop.fs.s3a.{key}={value}" for key, value in s3a.items()]
+        return [*settings, "spark.sql.codegen.wholeStage=false"]
+
+    def start(self, *dying: str, **options: Any) -> subprocess.Popen[bytes]:
+        return super().start(
+            *dying, landing=self.at_s3, table=self.on_s3, conf=self.conf, **options
+        )
+
+    def upkeep(self, *words: str) -> None:
+        line = [Path(sys.executable).with_name("onceway"), "ingest", *words]
+        conf = [part for one in self.conf for part in ("--conf", one)]
+        done = subprocess.run(
+            [*line, "--table", self.on_s3, "--master", "local[1]", "--memory", "1g", *conf],
+            capture_output=True,
+            check=False,
+            timeout=400,
+        )
+        assert done.returncode == 0, done.stderr
+
+    def delta(self, suffix: str = "") -> DeltaTable:
+        return DeltaTable(f"{self.on_s3}{suffix}")
+
+    def report(self) -> dict[str, Any]:
+        """As `onceway ingest report` makes it, without Spark."""
+        line = [Path(sys.executable).with_name("onceway"), "ingest", "report", "--json"]
+        said = subprocess.run(
+            [*line, "--landing", self.at_s3, "--table", self.on_s3],
+            capture_output=True,
+            check=False,
+        )
+        assert said.returncode == 5, said.stderr  # for the damaged batch
+        return dict(json.loads(said.stdout))
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    with s3_server(tmp_path_factory.mktemp("weed")) as server:
+        yield server
+
+
+@pytest.fixture
+def site(tmp_path: Path, server: S3Server, monkeypatch: pytest.MonkeyPatch) -> S3Site:
+    return S3Site(tmp_path, server, monkeypatch)
+
+
+@pytest.mark.parametrize(("writer", "when", "step", "count"), STEPS)
+def test_killed_at_a_step_and_started_again(
+    site: S3Site, writer: WriterName, when: str, step: str, count: int
+) -> None:
+    killed = site.start(when, step, str(count), writer=writer)
+    assert killed.wait(timeout=400) == -signal.SIGKILL, f"the step was not reached: {site.said()}"
+    assert site.start(writer=writer).wait(timeout=400) == 0, site.said()
+    site.check()
+    ranges = [name for name in site.files.ls(f"{site.on_s3}/_onceway") if "/seen-" in name]
+    assert ranges, "no snapshot of what it has seen"
+    (feed,) = site.report()["feeds"]
+    assert (feed["taken"], feed["landed"], feed["rows"], feed["quarantine"]) == (6, 6, 54, 1)
+
+
+def test_a_lost_checkpoint_is_no_loss(site: S3Site) -> None:
+    """All that the next start goes by is in the bucket."""
+    assert site.start(checkpoint="one").wait(timeout=400) == 0, site.said("one")
+    version = site.delta().version()
+    assert site.start(checkpoint="two").wait(timeout=400) == 0, site.said("two")
+    assert " 0 rows in" in site.said("two")
+    assert site.delta().version() == version
+    site.check()
+
+
+def test_compacted_and_summarised(site: S3Site) -> None:
+    assert site.start().wait(timeout=400) == 0, site.said()
+    site.upkeep("compact")
+    site.upkeep("summarise")
+    site.check()
+    days = site.delta("_quality").to_pyarrow_table().to_pylist()
+    told = [sum(day[what] for day in days) for what in ("arrived", "missing", "duplicates")]
+    assert told == [54, 8, 6]
+
+
+def test_what_expired_stays_away(site: S3Site) -> None:
+    """Its keys are in the bucket, too."""
+    assert site.start().wait(timeout=400) == 0, site.said()
+    site.upkeep("expire", "--older-than", "1d")
+    assert not site.keys()
+    assert not site.keys("_readings")
+    site.land(7, "dev", range(10, 22))
+    site.upload()
+    assert site.start().wait(timeout=400) == 0, site.said()
+    assert " 12 rows in, 0 new, 12 seen" in site.said()
+    assert not site.keys()
