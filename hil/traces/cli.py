@@ -11,7 +11,7 @@ from rich.table import Table
 from gateway.errors import OncewayError
 from gateway.options import JsonOption
 from hil.traces.plot import plot
-from hil.traces.recording import load
+from hil.traces.recording import load, place
 from hil.traces.trace import Trace
 
 app = typer.Typer(
@@ -51,6 +51,7 @@ def import_(
     Example: onceway hil trace import frames.csv -o frames.jsonl
     """
     trace = load(recording)
+    _spare(recording, out)
     trace.save(out)
     Console(highlight=False).print(_line(trace), soft_wrap=True)
 
@@ -96,6 +97,7 @@ def plot_(
     Example: onceway hil trace plot bursts -o bursts.svg
     """
     drawing = plot(load(trace))
+    _spare(trace, out)
     try:
         out.write_text(drawing, encoding="utf-8")
     except OSError as error:
@@ -122,6 +124,14 @@ def describe(trace: Trace) -> dict[str, Any]:
             for outage in trace.outages()
         ],
     }
+
+
+def _spare(recording: str, out: Path) -> None:
+    """Raises OncewayError if writing `out` would destroy the recording; nobody can record it
+    again.
+    """
+    if out.exists() and out.samefile(place(recording)):
+        raise OncewayError("this is the recording itself", str(out), "Give --out another name")
 
 
 def _line(trace: Trace) -> str:

@@ -57,9 +57,14 @@ def shipped() -> dict[str, Path]:
         return {path.stem: path for path in sorted(folder.glob("*.jsonl"))}
 
 
+def place(name: str) -> Path:
+    """The file of a trace: a path, or the name of one that comes with the project."""
+    return shipped().get(name, Path(name))
+
+
 def load(name: str) -> Trace:
     """A trace by its path, or one that comes with the project by its name. Raises OncewayError."""
-    path = shipped().get(name, Path(name))
+    path = place(name)
     text = _text(path)
     stem = path.name.partition(".")[0]
     if not text.lstrip().startswith("{"):

@@ -216,6 +216,17 @@ def test_every_recording_is_shown_drawn_and_imported(tmp_path: Path, name: str) 
     assert again == said
 
 
+@pytest.mark.parametrize("command", ["import", "plot"])
+def test_a_recording_is_not_overwritten_by_what_is_made_of_it(tmp_path: Path, command: str) -> None:
+    name = record(tmp_path / "a.jsonl", sent([True, False, True]))
+    (link := tmp_path / "link.jsonl").symlink_to(name)
+    before = Path(name).read_bytes()
+    for out in (name, str(link)):
+        done = runner.invoke(cli.app, [command, name, "-o", out])
+        assert "this is the recording itself. Give --out another name" in str(done.exception)
+    assert Path(name).read_bytes() == before
+
+
 @given(start=st.integers(0, 100))
 def test_a_drawing_of_any_short_trace_is_xml(start: int) -> None:
     for frames in (
