@@ -4,7 +4,7 @@ verdict; the summary comes last.
 
 from rich.console import Console
 
-from hil.judge.checker import Verdict
+from hil.judge.checker import Result, Verdict
 from hil.judge.publication import Outcome, Publication
 from hil.observe.history import COMMAND, HOPS
 from hil.report.findings import Findings, Replayed
@@ -68,12 +68,34 @@ def sentence(found: Findings) -> str:
     )
     match result.verdict:
         case Verdict.HOLDS:
-            place = CLAIMED[result.claim]
-            return f"The promise holds: each publication is {place} exactly once ({what})."
+            return f"The promise holds: {_held(result)} ({what}){_besides(result)}."
         case Verdict.FAILS:
             return f"The promise is broken: {result.reasons[0]} ({what})."
         case _:
             return f"Nothing is proven: {result.reasons[0]} ({what})."
+
+
+def _held(result: Result) -> str:
+    """What is true of each publication, though some need not arrive, or may come twice."""
+    due = " that had to arrive" if result.count(Outcome.OK) < len(result.publications) else ""
+    often = "at least" if _twice(result) else "exactly"
+    return f"each publication{due} is {CLAIMED[result.claim]} {often} once"
+
+
+def _besides(result: Result) -> str:
+    """What the sentence leaves out, counted."""
+    left, undelivered = result.count(Outcome.LEFT), result.count(Outcome.UNDELIVERED)
+    told = {
+        f"{undelivered} at QoS 0 not delivered": undelivered,
+        f"{left} left behind in a board that was swapped": left,
+        f"{_twice(result)} there more than once, as may be": _twice(result),
+    }
+    return "".join(f"; {one}" for one, count in told.items() if count)
+
+
+def _twice(result: Result) -> int:
+    """How many stand in the claim more than once."""
+    return sum(len(one.way[result.claim]) > 1 for one in result.publications)
 
 
 def recording(line: str, direction: str, replayed: Replayed) -> str:

@@ -69,9 +69,10 @@ def reading(device: str, sequence: int, raw: int) -> Event:
 
 def begin(until: str = "table", readings: int = 0, messages: int = 0) -> Event:
     """readings: planned of each board; messages: of one client; 0: there is none."""
-    bench = {"until": until, "client": [{"messages": messages}] * bool(messages)}
-    plan = {"readings": dict.fromkeys(DEVICES, readings) if readings else {}}
-    return Event(0, "rig", "run", {"bench": bench, "plan": plan, "gateway": "site"})
+    bench = {"title": "t", "until": until, "client": [{"messages": messages}] * bool(messages)}
+    plan = {"seed": 1, "readings": dict.fromkeys(DEVICES, readings) if readings else {}}
+    run = {"version": "1", "bench": bench, "plan": plan, "gateway": "site"}
+    return Event(0, "rig", "run", run)
 
 
 def seed(device: str) -> dict[str, int]:

@@ -19,6 +19,8 @@ from hil.report.findings import findings
 from hil.report.html import page
 from hil.report.junit import junit
 from hil.report.sums import coverage_markdown, hits, markdown, side_by_side, sums
+from hil.report.text import sentence
+from tests.hil.judge.runs import message, of_client
 
 runner = CliRunner()
 
@@ -27,6 +29,7 @@ EVIL = "<script>alert(1)</script>&"
 KEY = {"device": "uno-1", "incarnation": 7}
 SENT = {"frames": 40, "frames_again": 7, "publishes": 12, "publishes_again": 2}
 ANSWERED = {"frames": 30, "frames_again": 1, "publishes": 0, "publishes_again": 0}
+SECOND_OF_CLIENT = {"device": "client-1", "incarnation": 1, "sequence": 2}
 PAYLOAD = "81a42166756e6f2d313a00646164633001615602fa40200000"  # uno-1:adc0 = 2.5
 
 
@@ -453,6 +456,30 @@ def test_no_report_and_a_damaged_one(tmp_path: Path) -> None:
 def test_the_page_opens_with_the_verdict_in_one_sentence(lost: int, said: str) -> None:
     text = page(findings(run(lost)))
     assert said in text[: text.index("</h1>") + 400]
+
+
+@pytest.mark.parametrize(
+    ("events", "said"),
+    [
+        (of_client(2), "each publication is at the landing place exactly once (3 publications"),
+        (
+            [one for one in of_client(0) if one.hop == "board" or one.data.get("sequence") != 2],
+            "each publication that had to arrive is at the landing place exactly once (3"
+            " publications, no fault planned); 1 at QoS 0 not delivered.",
+        ),
+        (
+            [*of_client(1), Event(2, "board", "resent", SECOND_OF_CLIENT)]
+            + [message(hop, 2, 1, position=9) for hop in ("spool", "batch")],
+            "each publication is at the landing place at least once (3 publications, no fault"
+            " planned); 1 there more than once, as may be.",
+        ),
+    ],
+    ids=["at QoS 2", "one lost at QoS 0", "one twice at QoS 1"],
+)
+def test_the_sentence_says_no_more_than_what_was_proven(events: list[Event], said: str) -> None:
+    found = findings(events)
+    assert found.result.verdict is Verdict.HOLDS, found.result.reasons
+    assert f"The promise holds: {said}" in sentence(found)
 
 
 def test_a_recorded_link_says_how_much_of_it_was_replayed() -> None:
