@@ -18,6 +18,7 @@ from gateway.errors import OncewayError
 from hil.bench.commands import Commands
 from hil.bench.mistakes import explain, told
 from hil.bench.nemesis import Nemesis
+from hil.bench.settings import refused
 from hil.boards.images import read_firmware
 from hil.clients.payloads import Form
 from hil.faults import AnyKind, Kind
@@ -402,14 +403,15 @@ def load(name: str, **changes: object) -> Bench:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise OncewayError(f"the bench is not TOML ({error})", name) from error
     except ValidationError as error:
-        found = explain(error, Bench, text, changes)
+        found = explain(error, Bench, text, changes) + refused(data.get("config"), text)
         raise OncewayError(
             told([*found, *map(str, bad_firmware(data.get("firmware")))]),
             name,
             "`onceway hil faults` tells the kinds of faults and their keys",
         ) from error
-    if len(bad := bench.bad_files()) > 1:
-        raise OncewayError(told([str(one) for one in bad]), name)
+    settings, bad = refused(bench.config, text), bench.bad_files()
+    if settings or len(bad) > 1:
+        raise OncewayError(told([*settings, *map(str, bad)]), name)
     if bad:
         raise bad[0]
     return bench

@@ -25,7 +25,7 @@ TABLES = {
     "subscriber": "[[subscriber]]",
 }
 """Keys of a bench that are tables, as a person writes them. A list has double brackets."""
-TABLE = re.compile(r"\s*\[+\s*([\w-]+)\s*\]+")
+TABLE = re.compile(r"\s*\[+\s*([\w.-]+)\s*\]+")
 KEY = re.compile(r"\s*([\w-]+)\s*=")
 
 
@@ -115,6 +115,8 @@ def line_of(text: str, loc: Location) -> int | None:
     """The line of a key or, if it is not there, of its table; None for a key that should stand on
     top and does not.
     """
+    if loc[:1] == ("config",) and len(loc) > 1:
+        return _line_of_setting(text, *map(str, loc[1:3]))
     in_fault = loc[:1] == ("fault",) and len(loc) > 1
     wanted, number = (
         (str(loc[0]), loc[1] if isinstance(loc[1], int) else 0) if len(loc) > 1 else ("", 0)
@@ -134,4 +136,19 @@ def line_of(text: str, loc: Location) -> int | None:
             and found[1] == key
         ):
             return line
+    return head
+
+
+def _line_of_setting(text: str, section: str, setting: str = "") -> int | None:
+    """The line in [config.SECTION], or of the section."""
+    table, head = "", None
+    for line, content in enumerate(text.splitlines(), 1):
+        key = KEY.match(content)
+        if begins := TABLE.match(content):
+            table = begins[1]
+            head = line if table in ("config", f"config.{section}") else head
+        elif key and (table, key[1]) == (f"config.{section}", setting):
+            return line
+        elif key and (table, key[1]) == ("config", section):
+            head = line
     return head

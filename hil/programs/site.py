@@ -10,11 +10,12 @@ import json
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from gateway.config import ConfigError
 from gateway.config import load as load_config
+from gateway.errors import OncewayError
 from hil.bench.bench import Bench
+from hil.bench.settings import merged, own_batch_count
 from hil.faults.ingest import SECOND
 from hil.faults.landing_place import LandingPlace
 from hil.faults.loop_disk import LoopDisk
@@ -47,32 +48,16 @@ def site_name(bench: Bench) -> str:
 
 def batch_count(bench: Bench) -> int | None:
     """The most rows of a batch; None if that is no number, which the gateway will refuse."""
-    count = bench.config.get("uplink", {}).get("batch_count", own_batch_count(bench))
+    count = bench.config.get("uplink", {}).get("batch_count", own_batch_count(bench.readings))
     return count if isinstance(count, int) else None
 
 
-def own_batch_count(bench: Bench) -> int:
-    return max(2, bench.readings // 20)
-
-
 def write_config(folder: Folder, devices: list[str], bench: Bench, port: int | None = None) -> None:
-    """Small batches, so that a run has many of them to break, and short waits in an outage; what
-    the bench wants otherwise, it says itself. port: where commands come in. Raises ConfigError if
-    it is none of a gateway.
+    """port: where commands come in. Raises OncewayError if the gateway would refuse it, as that of
+    a bench that was recorded by another version.
     """
-    sections: dict[str, dict[str, Any]] = {
-        "gateway": {"name": site_name(bench), "data": str(folder.data), "trust_clock": True},
-        "uplink": {
-            "landing": f"file://{folder.mount}",
-            "batch_count": own_batch_count(bench),
-            "batch_age_s": 2,
-            "retry_s": 2,
-        },
-    }
-    if port:
-        sections["spool"] = {"topics": ["sensors/#"]}
-    for name, settings in bench.config.items():
-        sections[name] = sections.get(name, {}) | settings
+    data, landing = str(folder.data), f"file://{folder.mount}"
+    sections = merged(bench.config, bench.readings, data, landing, bool(port))
     lines = []
     for name, settings in sections.items():
         lines += [
@@ -88,7 +73,7 @@ def write_config(folder: Folder, devices: list[str], bench: Bench, port: int | N
     try:
         load_config(folder.config)
     except ConfigError as error:
-        raise ConfigError(error.what, error.where, "Look at [config] of the bench") from error
+        raise OncewayError(error.what, error.where, "Look at [config] of the bench") from error
 
 
 def make_folders(folder: Folder) -> None:

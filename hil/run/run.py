@@ -59,7 +59,7 @@ class Run:
         """Whatever happens to the programs and to the rig is in the history that is judged; only
         who ends the run gets no result.
 
-        Raises ConfigError for a bench whose settings the gateway refuses.
+        Raises OncewayError for a bench whose settings the gateway refuses.
         """
         self._history.add(
             "rig",

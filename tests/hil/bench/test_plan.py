@@ -311,6 +311,21 @@ def test_all_shipped_benches_load() -> None:
         ),
         ('title = "t"\n[commands]\nkind = "command"', "line 3: [commands]: there is no key 'kind'"),
         ("title = ", "the bench is not TOML"),
+        (
+            'title = "t"\n[limits]\n[config.uplink]\nretry_s = 3\nbatch_cont = 7',
+            "bench.toml: line 5: [config]: uplink.batch_cont: there is no such key,"
+            " 'batch_count' was meant?",
+        ),
+        (
+            'title = "t"\n[config]\nlog.level = "info"\nuplink = { batch_count = -7 }',
+            "line 4: [config]: uplink.batch_count = -7: ",
+        ),
+        ('title = "t"\n[config.uplnk]\nx = 1', "line 2: [config]: uplnk: there is no such key"),
+        (
+            'title = "t"\nseeed = 2\n[config.uplink]\nbatch_count = 0',
+            "the bench has 2 mistakes:\n    line 2: there is no key 'seeed' (was 'seed' meant?)\n"
+            "    line 4: [config]: uplink.batch_count = 0: ",
+        ),
     ],
 )
 def test_a_bad_bench_names_key_value_and_reason(tmp_path: Path, text: str, message: str) -> None:
@@ -319,6 +334,7 @@ def test_a_bad_bench_names_key_value_and_reason(tmp_path: Path, text: str, messa
     with pytest.raises(OncewayError) as caught:
         load(str(path))
     assert message in str(caught.value)
+    assert caught.value.exit_code == 1
     assert str(path) in str(caught.value) or "recording" in message
 
 
