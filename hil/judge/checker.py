@@ -16,7 +16,18 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from hil.judge import aside, columns, commands, coverage, doubts, links, readings, sessions, starts
+from hil.judge import (
+    aside,
+    columns,
+    commands,
+    coverage,
+    doubts,
+    known,
+    links,
+    readings,
+    sessions,
+    starts,
+)
 from hil.judge.publication import HARMLESS, Key, Outcome, Publication
 from hil.judge.seen import Seen
 from hil.observe.history import HOPS, READINGS, Event, taking
@@ -124,6 +135,7 @@ def check(events: Iterable[Event]) -> Result:
         + doubts.found(seen)
         + list(commands.unshown(seen))
         + coverage.doubts(events)
+        + list(known.strange(events))
     )
     wrong = (
         seen.deaths

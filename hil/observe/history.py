@@ -35,6 +35,8 @@ class Event:
     hop: str
     event: str
     data: dict[str, Any] = field(default_factory=dict)
+    line: int = field(default=0, compare=False)
+    """Where it stands in its file; 0 if it was not read from one."""
 
     def to_line(self) -> str:
         return (
@@ -47,12 +49,12 @@ class Event:
         )
 
     @classmethod
-    def from_line(cls, line: str) -> "Event":
+    def from_line(cls, line: str, number: int = 0) -> "Event":
         """Raises ValueError or KeyError if the line is no event."""
         data = json.loads(line)
         if not isinstance(data, dict):
             raise ValueError("not a JSON object")
-        return cls(int(data.pop("t")), str(data.pop("hop")), str(data.pop("event")), data)
+        return cls(int(data.pop("t")), str(data.pop("hop")), str(data.pop("event")), data, number)
 
 
 class History:
@@ -95,7 +97,7 @@ def read(path: Path) -> Iterator[Event]:
                 if not line.endswith("\n"):
                     return
                 try:
-                    yield Event.from_line(line)
+                    yield Event.from_line(line, number)
                 except (ValueError, KeyError, TypeError) as error:
                     raise OncewayError(
                         f"line {number} is no event ({error})",

@@ -99,6 +99,14 @@ def test_a_fault_that_did_not_happen_is_exit_1(tmp_path: Path) -> None:
         (GOOD.replace('"sequence":1,', ""), "is not as it should be (KeyError: 'sequence')"),
         (GOOD.replace('"plan"', '"plans"'), "is not as it should be (KeyError: 'plan')"),
         (GOOD[: len(GOOD) // 2], "the history breaks off"),
+        (
+            GOOD + '{"t":8,"hop":"mars","event":"landed"}\n',
+            "line 9: nothing is known of an event `landed` of hop `mars`",
+        ),
+        (
+            GOOD.replace('"gateway","event":"happened"', '"gateway","event":"hapened"'),
+            "line 3: nothing is known of an event `hapened` of hop `gateway`",
+        ),
     ],
 )
 def test_a_history_that_cannot_be_read_proves_nothing(

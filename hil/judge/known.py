@@ -1,0 +1,97 @@
+"""Whether all that a history tells is known: what nobody can read, nobody can judge.
+
+In: a history. Out: a reason, for which the verdict is *unknown*, for each kind of event that stands
+in no table of hil/README.md.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from hil.observe.history import READINGS, Event, taking
+
+PROGRAM = frozenset({"ended", "erred", "usage", "happened"})
+EVENTS = {
+    "rig": frozenset(
+        {"run", "planned", "armed", "impossible", "stalled", "end", "broken", "clock", "command"}
+    ),
+    "board": frozenset(
+        {
+            "start",
+            "publication",
+            "sent",
+            "contradiction",
+            "left",
+            "obeyed",
+            "acknowledged",
+            "resent",
+            "forgotten",
+            "unasked",
+            "again",
+            "waiting",
+            "complete",
+        }
+    ),
+    "spool": frozenset({"publication", "waiting", "complete"}),
+    "batch": frozenset({"publication", "changed", "waiting", "complete"}),
+    "table": frozenset({"publication", "quarantined", "conflict", "complete"}),
+    READINGS: frozenset({"reading", "complete"}),
+    "subscriber": frozenset(
+        {
+            "connected",
+            "subscribing",
+            "subscribed",
+            "received",
+            "released",
+            "left",
+            "broken",
+            "complete",
+        }
+    ),
+    "wire": frozenset(
+        {
+            "ready",
+            "open",
+            "close",
+            "hello",
+            "welcome",
+            "connack",
+            "publish",
+            "pubrel",
+            "pubcomp",
+            "refused",
+            "time",
+            "unread",
+            "unasked",
+            "unarrived",
+            "session",
+            "gone",
+            "back",
+            "noise",
+            "replayed",
+            "armed",
+            "struck",
+            "count",
+        }
+    ),
+    "gateway": PROGRAM,
+    "uplink": PROGRAM,
+    "ingest": PROGRAM,
+    "second ingest": PROGRAM,
+    "landing": frozenset({"happened", "reworded"}),
+}
+"""What may happen at each hop; to a board also a fault (`happened`), under its name."""
+
+
+def strange(events: Sequence[Event]) -> Iterator[str]:
+    boards: set[str] = set()
+    for event in events:
+        with taking(event):
+            if (event.hop, event.event) == ("rig", "run"):
+                boards |= event.data["plan"]["readings"].keys()
+    found: dict[tuple[str, str], Event] = {}
+    for event in events:
+        at_board = event.event == "happened" and event.hop in boards
+        if event.event not in EVENTS.get(event.hop, ()) and not at_board:
+            found.setdefault((event.hop, event.event), event)
+    for (hop, name), first in found.items():
+        where = f"line {first.line}: " if first.line else ""
+        yield f"{where}nothing is known of an event `{name}` of hop `{hop}`"
