@@ -21,6 +21,7 @@ HOPS = ("board", "spool", "batch", "table")
 """Where a publication is seen on its way, in order."""
 READINGS = "readings"
 """Behind the last hop: the table of what the payloads say, one row per record."""
+NO_HISTORY = "Is this a history.jsonl of a run?"
 COMMAND = "command"
 """What stands in the plan beside the faults: it has a place like them, but breaks nothing."""
 
@@ -98,15 +99,15 @@ def read(path: Path) -> Iterator[Event]:
                     return
                 try:
                     yield Event.from_line(line, number)
-                except (ValueError, KeyError, TypeError) as error:
+                except KeyError as error:
                     raise OncewayError(
-                        f"line {number} is no event ({error})",
-                        str(path),
-                        "Is this a history.jsonl of a run?",
+                        f"line {number} has no key {error}", str(path), NO_HISTORY
+                    ) from error
+                except (ValueError, TypeError) as error:
+                    raise OncewayError(
+                        f"line {number} is no event ({error})", str(path), NO_HISTORY
                     ) from error
     except OSError as error:
         raise OncewayError(f"cannot read the history ({error.strerror})", str(path)) from error
     except UnicodeDecodeError as error:
-        raise OncewayError(
-            "this is no text", str(path), "Is this a history.jsonl of a run?"
-        ) from error
+        raise OncewayError("this is no text", str(path), NO_HISTORY) from error

@@ -12,10 +12,11 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from gateway.errors import OncewayError
 from hil.judge.checker import Result, Verdict, check
 from hil.judge.coverage import coverage
 from hil.judge.publication import Outcome, Publication
-from hil.observe.history import COMMAND, HOPS, Event, read, taking
+from hil.observe.history import COMMAND, HOPS, NO_HISTORY, Event, read, taking
 
 PERCENTILES = (50, 90, 99, 100)
 AT_LEAST = ("readings_per_s", "goodput")
@@ -268,7 +269,10 @@ def _offender(one: Publication) -> dict[str, Any]:
 
 def find(history: Path) -> Findings:
     """Raises OncewayError for a file that is no history."""
-    return findings(list(read(history)))
+    events = list(read(history))
+    if not events and not history.stat().st_size:
+        raise OncewayError("the file is empty", str(history), NO_HISTORY)
+    return findings(events)
 
 
 def findings(events: list[Event]) -> Findings:

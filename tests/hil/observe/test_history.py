@@ -51,7 +51,6 @@ def test_a_torn_last_line_is_the_end(tmp_path: Path) -> None:
     [
         "not json",
         "[]",
-        '{"t":1,"hop":"rig"}',
         '{"t":"x","hop":"rig","event":"run"}',
         '{"t":null,"hop":"rig","event":"run"}',
     ],
@@ -60,6 +59,13 @@ def test_a_line_that_is_no_event(tmp_path: Path, line: str) -> None:
     path = tmp_path / "history.jsonl"
     path.write_text(f'{{"t":1,"hop":"rig","event":"run"}}\n{line}\n')
     with pytest.raises(OncewayError, match="line 2 is no event"):
+        list(read(path))
+
+
+def test_a_key_that_is_missing_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "history.jsonl"
+    path.write_text('{"t":1,"hop":"rig","event":"run"}\n{"t":1,"event":"end"}\n')
+    with pytest.raises(OncewayError, match="line 2 has no key 'hop'"):
         list(read(path))
 
 
