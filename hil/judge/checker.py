@@ -130,7 +130,7 @@ def check(events: Iterable[Event]) -> Result:
     left = "when the run gave up waiting" if seen.ended else "where the history breaks off"
     unsure = (
         list(doubts.causes(seen))
-        + [f"{under_way} still under way {left}"] * bool(under_way)
+        + [f"{under_way} still under way {left}", *doubts.kept_out(seen)] * bool(under_way)
         + sessions.doubts(events)
         + doubts.found(seen)
         + list(commands.unshown(seen))

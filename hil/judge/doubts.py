@@ -24,6 +24,14 @@ def causes(seen: Seen) -> Iterator[str]:
     yield from seen.unread
 
 
+def kept_out(seen: Seen) -> Iterator[str]:
+    """Who published, and never got anything through: the likely cause of what is under way."""
+    came = {key.device for key, way in seen.ways.items() if any(way[h] for h in seen.hops[1:])}
+    for device in seen.plan if seen.ours else ():
+        if device not in came and any(key.device == device for key in seen.ways):
+            yield f"nothing of {device} reached the gateway"
+
+
 def found(seen: Seen) -> list[str]:
     """What was due, and was not seen."""
     due = [*(seen.hops if seen.ours else ("board", seen.claim)), *[READINGS] * seen.reads]

@@ -31,7 +31,7 @@ def tell(console: Console, found: Findings) -> None:
             console.print(f"    {line}", soft_wrap=True, style="dim", markup=False)
     for name, directions in sorted(found.sent.items()):
         console.print(
-            f"{name} {', '.join(sent(*one) for one in directions.items())}",
+            f"{name} {', '.join(sent(*one, found.lines[name]) for one in directions.items())}",
             soft_wrap=True,
             style="dim",
             markup=False,
@@ -114,9 +114,11 @@ def recording(line: str, direction: str, replayed: Replayed) -> str:
     )
 
 
-def sent(direction: str, counts: dict[str, int]) -> str:
+def sent(direction: str, counts: dict[str, int], line: dict[str, dict[str, int]]) -> str:
+    """line: bytes by direction. Without a session there are bytes, and no frame of one."""
     return (
-        f"{direction}: {counts['frames']} frames, {counts['frames_again']} of them sent again; "
+        f"{direction}: {line[direction]['sent']} bytes, {counts['frames']} frames,"
+        f" {counts['frames_again']} of them sent again; "
         f"{counts['publishes']} PUBLISH, {counts['publishes_again']} with DUP"
     )
 

@@ -277,6 +277,25 @@ def test_a_status_is_judged_alike_and_counted_apart() -> None:
     )
 
 
+def test_a_board_that_never_got_through_is_named_as_the_cause() -> None:
+    """Not one of which some have arrived, and not if nothing is under way."""
+    key = {"device": "uno-2", "incarnation": INCARNATION}
+    held = [Event(9, "board", "waiting", {**key, "sequence": n}) for n in (1, 2, 3)]
+    kept_out = "nothing of uno-2 reached the gateway"
+    events = [*run_of(3), Event(9, "rig", "stalled"), *held]
+    for sequence in (1, 2, 3):
+        events = without(events, HOPS[1:], sequence, "uno-2")
+        result = check(events)
+        assert result.verdict is Verdict.UNKNOWN
+        assert (kept_out in result.reasons) == (sequence == 3)
+    reasons = check(events).reasons
+    assert reasons.index("3 still under way when the run gave up waiting") + 1 == reasons.index(
+        kept_out
+    )
+    lost = [event for event in events if event not in held]
+    assert check(lost).verdict is Verdict.FAILS
+
+
 def test_a_payload_that_does_not_decode_is_altered() -> None:
     events = [
         Event(e.t, e.hop, e.event, {**e.data, "payload": "ff00"})

@@ -228,8 +228,8 @@ def test_what_was_sent_again_stands_in_every_form(tmp_path: Path) -> None:
     )
     said = runner.invoke(cli.app, ["check", str(save(tmp_path / "one", run()))]).output
     assert (
-        "uno-1 up: 40 frames, 7 of them sent again; 12 PUBLISH, 2 with DUP, down: 30 frames, 1 of"
-        " them sent again" in said
+        "uno-1 up: 9 bytes, 40 frames, 7 of them sent again; 12 PUBLISH, 2 with DUP, down: 5 bytes,"
+        " 30 frames, 1 of them sent again" in said
     )
     earlier = findings([event for event in run() if event.event != "count"])
     assert (earlier.again("frames"), earlier.to_json()["publishes_again"]) == (None, None)
