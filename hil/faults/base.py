@@ -64,6 +64,11 @@ class Kind(BaseModel, ABC):
     machine_of: ClassVar[str | None] = None
     """The program under which it needs a machine that misbehaves (hil/faults/preload.py)."""
 
+    no_place: ClassVar[str] = ""
+    """Of a kind whose places nobody chooses: when it comes instead."""
+    whole_run: ClassVar[bool] = False
+    """Whether there is one of it, and it lasts from the beginning to the end."""
+
     kind: str
     count: int = Field(default=1, ge=1, le=10_000)
     """How many; of each board, if it breaks boards or their lines."""
@@ -96,6 +101,20 @@ class Kind(BaseModel, ABC):
             replace(fault, id=fault.id.replace(self.kind, name, 1), table=self.table)
             for fault in self.faults(seed, mine if self.of_device else readings)
         ]
+
+    @classmethod
+    def useless(cls) -> set[str]:
+        """Keys that have no meaning for this kind."""
+        keys = (("between", bool(cls.no_place)), ("count", cls.whole_run))
+        return {key for key, useless in keys if useless}
+
+    @model_validator(mode="after")
+    def _means_something(self) -> Self:
+        for key in sorted(self.useless() & self.model_fields_set):
+            # what stands in the record of a run has all keys; [nemesis] gives each kind a place
+            if not self.drawn and getattr(self, key) != type(self).model_fields[key].default:
+                raise ValueError(f"it {self.no_place}, so `{key}` has no meaning; leave it out")
+        return self
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:

@@ -30,7 +30,7 @@ def list_faults(as_json: JsonOption = False) -> None:
 
 
 def _told(kind: type[Kind]) -> dict[str, Any]:
-    keys = [_key(kind, name) for name in kind.model_fields if name not in OURS]
+    keys = [_key(kind, name) for name in kind.model_fields if name not in OURS | kind.useless()]
     if kind.part not in ("board", "line") and kind.breaks is Kind.breaks:
         keys = [key for key in keys if key["key"] != "on"]  # refused there
     return {"does": f"{kind.text}. {' '.join((inspect.getdoc(kind) or '').split())}", "keys": keys}

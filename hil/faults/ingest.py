@@ -45,6 +45,7 @@ class IngestFault(Kind):
 
     part: ClassVar[str] = "ingest"
     counter: ClassVar[str] = "appends"
+    no_place: ClassVar[str] = "comes after the first append"
     needs_ingest: ClassVar[bool] = True
 
     def places(self, rng: random.Random, total: int) -> Iterator[tuple[int, int]]:

@@ -24,6 +24,8 @@ class LineWeather(Kind):
     """What stands on every line for the whole run. It happened when it was first seen."""
 
     part: ClassVar[str] = "line"
+    no_place: ClassVar[str] = "lasts the whole run"
+    whole_run: ClassVar[bool] = True
     between: Shares = (0, 0.01)
 
     @abstractmethod

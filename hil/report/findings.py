@@ -304,6 +304,7 @@ def _take(found: Findings, event: Event, t: float) -> None:
             }
         case _, "planned":
             place = f"{data['at']} {data['counter']}" if data.get("counter") else ""
+            place = "the whole run" if data.get("whole_run") else place
             found.faults[data["fault"]] = PlannedFault(data["fault"], data["kind"], place)
         case _, "happened" if fault := found.faults.get(data["fault"]):
             fault.t, fault.evidence = t, data["evidence"]

@@ -52,6 +52,7 @@ class Injector:
                 detail=fault.detail,
                 aim=self._aim(fault),
                 looked=self._kind(fault).looked,
+                whole_run=self._kind(fault).whole_run,
             )
             if why := self._kind(fault).impossible():
                 self._system.history.add("rig", "impossible", fault=fault.id, why=why)

@@ -312,6 +312,19 @@ def test_all_shipped_benches_load() -> None:
         ('title = "t"\n[commands]\nkind = "command"', "line 3: [commands]: there is no key 'kind'"),
         ("title = ", "the bench is not TOML"),
         (
+            'title = "t"\n[[fault]]\nkind = "line-noise"\nrate = 0.01\nbetween = [0.4, 0.5]',
+            "line 3: [[fault]] number 1 (line-noise): it lasts the whole run, so `between` has no"
+            " meaning; leave it out",
+        ),
+        (
+            'title = "t"\n[[fault]]\nkind = "line-bursts"\ncount = 3',
+            "line 3: [[fault]] number 1 (line-bursts): it lasts the whole run, so `count` has no",
+        ),
+        (
+            'title = "t"\n[[fault]]\nkind = "ingest-kill"\ncount = 3\nbetween = [0.4, 0.5]',
+            "(ingest-kill): it comes after the first append, so `between` has no meaning",
+        ),
+        (
             'title = "t"\n[limits]\n[config.uplink]\nretry_s = 3\nbatch_cont = 7',
             "bench.toml: line 5: [config]: uplink.batch_cont: there is no such key,"
             " 'batch_count' was meant?",

@@ -195,6 +195,12 @@ def test_the_page_stands_alone_and_escapes_what_it_shows(lost: int) -> None:
     assert "prefers-color-scheme: dark" in text
 
 
+def test_what_lasts_the_whole_run_has_no_other_place() -> None:
+    noise = {"fault": "uno-1/line-noise-1", "kind": "line noise", "at": 1, "whole_run": True}
+    planned = Event(0, "rig", "planned", {**noise, "counter": "sampled uno-1"})
+    assert findings([*run(), planned]).faults["uno-1/line-noise-1"].place == "the whole run"
+
+
 def test_junit_has_a_case_for_the_promise_and_one_for_each_fault(tmp_path: Path) -> None:
     [suite] = ElementTree.fromstring(junit([findings(run(3))]))
     assert {name: suite.get(name) for name in ("tests", "failures", "errors")} == {
