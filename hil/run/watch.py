@@ -30,6 +30,7 @@ SHOWN = {
 }
 LOOK_EVERY = 0.05  # s between looks at all hops
 TABLE_EVERY = 0.5  # s between looks at the table
+QUIET_EVERY = 30.0  # s without movement after which a person is told so, again and again
 USAGE_EVERY = 1.0  # s between looks at what these use:
 MEASURED = ("gateway", "uplink")
 
@@ -53,6 +54,7 @@ class Watch:
         self._ingest_log = folder.logs / "ingest.log"
         self._moved_at = time.monotonic()
         self._moved: tuple[int, ...] = ()
+        self._told = 0
 
     async def follow(self, site: Site) -> None:
         """Look at all hops again and again, wake the faults, and see that nothing has died by
@@ -99,12 +101,22 @@ class Watch:
         missing is for the checker to say.
         """
         self._moved_at = time.monotonic()
-        await wait_until(lambda: done() or self.still() > self._bench.stall_s)
+        await wait_until(lambda: done() or self._gives_up())
         if not done():
             self._history.add("rig", "stalled")
             self._display.say(
                 f"  nothing has moved for {self._bench.stall_s:.0f} s: going on to the check", "red"
             )
+
+    def _gives_up(self) -> bool:
+        still, limit = self.still(), self._bench.stall_s
+        if (periods := int(still // QUIET_EVERY)) != self._told:
+            self._told = periods
+            if periods and still < limit:
+                self._display.say(
+                    f"  nothing has moved for {still:.0f} s; the run gives up at {limit:.0f} s"
+                )
+        return still > limit
 
     def still(self) -> float:
         """Seconds since something moved."""

@@ -1,0 +1,40 @@
+"""What a person is told of a run in which nothing moves."""
+
+import io
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from rich.console import Console
+
+from hil.bench.bench import Bench
+from hil.observe.folder import Folder
+from hil.observe.history import History, read
+from hil.run import watch
+from hil.run.display import Display
+
+
+async def test_a_stuck_run_says_so_before_it_gives_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = 0.0
+
+    def done() -> bool:
+        nonlocal clock
+        clock += 10  # s from one look to the next
+        return False
+
+    monkeypatch.setattr(watch, "time", SimpleNamespace(monotonic=lambda: clock))
+    said, folder = io.StringIO(), Folder(tmp_path)
+    display = Display("t", (), 1, 0, Console(file=said, width=100))
+    history = History(folder.history)
+    stuck = watch.Watch(Bench(title="t", stall_s=80), folder, history, display)
+    await stuck.until(done)
+    lines = [line.split("  ", 1)[1].strip() for line in said.getvalue().splitlines()]
+    assert lines == [
+        "nothing has moved for 30 s; the run gives up at 80 s",
+        "nothing has moved for 60 s; the run gives up at 80 s",
+        "nothing has moved for 80 s: going on to the check",
+    ]
+    assert [event.event for event in read(history.path)] == ["stalled"]
+    history.close()
