@@ -253,7 +253,7 @@ def check_history(history: RunArgument, as_json: Json = False) -> None:
 
     A history that cannot be read proves nothing: the verdict is unknown.
 
-    The limits of the bench do not count here. `onceway hil report` tells which were not kept.
+    A limit of the bench that was not kept is told, and does not change the exit code here.
 
     Example: onceway hil check build/demo
     """
@@ -298,9 +298,7 @@ def report(
         return
     place = folder or file.parent
     write(place, found)
-    Console(highlight=False).print(
-        f"{found.result.verdict}; written: {place / HTML}", soft_wrap=True
-    )
+    Console(highlight=False).print(f"{found.headline}; written: {place / HTML}", soft_wrap=True)
 
 
 @app.command()
@@ -355,8 +353,6 @@ def _run(
         )
     else:
         shutil.rmtree(place.root)
-    for limit in found.exceeded:
-        console.print(limit, soft_wrap=True, style="red")
     tell(console, found)
     if found.result.verdict is Verdict.FAILS and shrink_it:
         _shrink(name, bench, made, place, console)

@@ -215,6 +215,12 @@ class Findings:
         """Whether the promise holds, within the limits."""
         return self.result.verdict is Verdict.HOLDS and not self.exceeded
 
+    @property
+    def headline(self) -> str:
+        """The verdict, and whether there is more to say of a run that holds."""
+        holds = self.result.verdict is Verdict.HOLDS
+        return f"{self.result.verdict}{', but a limit was not kept' * (holds and not self.passed)}"
+
     def to_json(self) -> dict[str, Any]:
         result = self.result
         return {

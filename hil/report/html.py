@@ -5,6 +5,7 @@ phone, in light and in dark.
 from collections.abc import Iterable, Sequence
 from html import escape
 
+from hil.judge.checker import Verdict
 from hil.judge.coverage import guarded
 from hil.observe.history import HOPS
 from hil.report.charts import charts
@@ -52,10 +53,12 @@ pre { overflow-x: auto; background: var(--soft); padding: .5rem; margin: .3rem 0
 
 def page(found: Findings) -> str:
     result = found.result
+    kept = found.passed or result.verdict is not Verdict.HOLDS
+    colour = result.verdict if kept else Verdict.UNKNOWN
     head = f"{escape(found.title)} <small>seed {found.seed}</small>"
     parts = [
         (
-            f'<h1>{head}</h1><p><span class="verdict {result.verdict}">{result.verdict}</span>'
+            f'<h1>{head}</h1><p><span class="verdict {colour}">{found.headline}</span>'
             f" <strong>{escape(sentence(found))}</strong></p><p>{escape(result.summary())}</p>"
         ),
         _list(result.reasons),
@@ -80,7 +83,7 @@ def page(found: Findings) -> str:
     )
     return (
         f'<!DOCTYPE html>\n<html lang="en"><head>{meta}<title>{escape(found.title)}:'
-        f" {result.verdict}</title><style>{STYLE}{CHART_STYLE}</style></head><body>\n"
+        f" {found.headline}</title><style>{STYLE}{CHART_STYLE}</style></head><body>\n"
         + "\n".join(parts)
         + "\n</body></html>\n"
     )

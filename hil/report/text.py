@@ -25,6 +25,8 @@ def tell(console: Console, found: Findings) -> None:
         console.print(f"… and {len(wrong) - OFFENDERS_SHOWN} more")
     for reason in result.reasons:
         console.print(reason, soft_wrap=True, markup=False)
+    for limit in found.exceeded:
+        console.print(limit, soft_wrap=True, style="red")
     for name, lines in result.last_words.items():
         console.print(f"the last words of {name}:", soft_wrap=True)
         for line in lines:
@@ -48,11 +50,11 @@ def tell(console: Console, found: Findings) -> None:
     )
     commands = f"; {result.commands} commands to them" if result.commands else ""
     console.print(
-        f"{result.verdict}: {happened or 'no faults'}{statuses}{commands}", soft_wrap=True
+        f"{found.headline}: {happened or 'no faults'}{statuses}{commands}", soft_wrap=True
     )
     console.print(
         result.summary(),
-        style="bold green" if result.verdict is Verdict.HOLDS else "bold red",
+        style="bold green" if found.passed else "bold red",
         soft_wrap=True,
     )
 

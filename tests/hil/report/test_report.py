@@ -320,6 +320,25 @@ def test_limits_are_judged_by_what_was_measured() -> None:
     ]
 
 
+def test_a_limit_that_was_not_kept_stands_in_the_headline(tmp_path: Path) -> None:
+    events = of_client(2)
+    events[0].data["bench"]["limits"] = {"memory_mb": 5}
+    found = findings(events)
+    assert (found.result.verdict, found.passed) == (Verdict.HOLDS, False)
+    text = page(found)
+    assert '<span class="verdict unknown">holds, but a limit was not kept</span>' in text
+    assert "<title>t: holds, but a limit was not kept</title>" in text
+    save(tmp_path / "run", events)
+    done = runner.invoke(cli.app, ["check", str(tmp_path / "run")])
+    assert (done.exit_code, "holds, but a limit was not kept: no faults" in done.output) == (
+        0,
+        True,
+    )
+    assert "memory_mb is unknown, and the limit is 5" in done.output
+    done = runner.invoke(cli.app, ["report", str(tmp_path / "run")])
+    assert done.output.startswith("holds, but a limit was not kept; written:")
+
+
 def test_what_goes_through_the_lines_is_measured_and_has_a_floor() -> None:
     events = run()
     found = findings(events)
