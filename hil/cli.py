@@ -25,7 +25,7 @@ from hil.glue.run import GlueRun
 from hil.judge.checker import Verdict
 from hil.observe.folder import Folder, fresh
 from hil.report.compare import rows
-from hil.report.files import HTML, JSON, read_json, write
+from hil.report.files import HTML, JSON, JUNIT, read_json, write
 from hil.report.findings import Findings, find
 from hil.report.sums import show, side_by_side
 from hil.report.text import tell
@@ -298,7 +298,9 @@ def report(
         return
     place = folder or file.parent
     write(place, found)
-    Console(highlight=False).print(f"{found.headline}; written: {place / HTML}", soft_wrap=True)
+    Console(highlight=False).print(
+        f"{found.headline}; written: {place / HTML}, {JSON} and {JUNIT}", soft_wrap=True
+    )
 
 
 @app.command()

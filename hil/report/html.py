@@ -10,7 +10,7 @@ from hil.judge.coverage import guarded
 from hil.observe.history import HOPS
 from hil.report.charts import charts
 from hil.report.findings import PERCENTILES, Findings
-from hil.report.text import offender, recording, sentence, way
+from hil.report.text import counted, offender, recording, sentence, way
 from hil.svg import STYLE as CHART_STYLE
 
 OFFENDERS_SHOWN = 200
@@ -70,7 +70,7 @@ def page(found: Findings) -> str:
         ),
         _section("Figures", _figures(found)),
         *charts(found),
-        _section("Publications at each hop", _hops(found)),
+        _section(f"Publications at each hop{_with_statuses(found)}", _hops(found)),
         _section("Faults", _faults(found)),
         _section("Lines", _lines(found)),
         _section("Recorded links", _recordings(found)),
@@ -159,6 +159,11 @@ def _used(found: Findings, name: str) -> str:
     growth = found.growth(name)
     grown = "" if growth is None else f", {growth / 1e6:+.1f} MB in the second half of its life"
     return f"{found.cpu(name):.1f} s, {found.memory(name) / 1e6:.0f} MB{grown}"
+
+
+def _with_statuses(found: Findings) -> str:
+    statuses = counted(found.result.statuses, "status", "statuses")
+    return f", with {statuses} of the boards" if found.result.statuses else ""
 
 
 def _hops(found: Findings) -> str:

@@ -44,11 +44,11 @@ def tell(console: Console, found: Findings) -> None:
         )
     happened = ", ".join(f"{count} × {kind}" for kind, count in sorted(result.faults.items()))
     statuses = (
-        f"; {result.statuses} status messages of the boards, judged alike"
+        f"; {counted(result.statuses, 'status message')} of the boards, judged alike"
         if result.statuses
         else ""
     )
-    commands = f"; {result.commands} commands to them" if result.commands else ""
+    commands = f"; {counted(result.commands, 'command')} to them" if result.commands else ""
     console.print(
         f"{found.headline}: {happened or 'no faults'}{statuses}{commands}", soft_wrap=True
     )
@@ -63,11 +63,9 @@ def sentence(found: Findings) -> str:
     """The verdict as a person would say it."""
     result = found.result
     planned = sum(fault.kind != COMMAND for fault in found.faults.values())
-    what = (
-        f"{result.produced} publications, {planned} planned faults"
-        if planned
-        else f"{result.produced} publications, no fault planned"
-    )
+    statuses = f" and {counted(result.statuses, 'status', 'statuses')}" if result.statuses else ""
+    faults = counted(planned, "planned fault") if planned else "no fault planned"
+    what = f"{counted(result.produced, 'publication')}{statuses}, {faults}"
     match result.verdict:
         case Verdict.HOLDS:
             return f"The promise holds: {_held(result)} ({what}){_besides(result)}."
@@ -75,6 +73,11 @@ def sentence(found: Findings) -> str:
             return f"The promise is broken: {result.reasons[0]} ({what})."
         case _:
             return f"Nothing is proven: {result.reasons[0]} ({what})."
+
+
+def counted(count: int, one: str, many: str = "") -> str:
+    """E.g. `1 fault`, `2 faults`. many: of a word that does not take an s."""
+    return f"{count} {one if count == 1 else many or one + 's'}"
 
 
 def _held(result: Result) -> str:
@@ -119,7 +122,8 @@ def recording(line: str, direction: str, replayed: Replayed) -> str:
 def sent(direction: str, counts: dict[str, int], line: dict[str, dict[str, int]]) -> str:
     """line: bytes by direction. Without a session there are bytes, and no frame of one."""
     return (
-        f"{direction}: {line[direction]['sent']} bytes, {counts['frames']} frames,"
+        f"{direction}: {counted(line[direction]['sent'], 'byte')},"
+        f" {counted(counts['frames'], 'frame')},"
         f" {counts['frames_again']} of them sent again; "
         f"{counts['publishes']} PUBLISH, {counts['publishes_again']} with DUP"
     )
@@ -140,13 +144,17 @@ def offender(publication: Publication) -> str:
     return f"{what}{why}; seen at: {seen}"
 
 
+def _at(time: float | None) -> str:
+    return "without a time" if time is None else f"at {time}"
+
+
 def way(publication: Publication, start: int) -> list[str]:
     """A line for each time it was seen. start: monotonic nanoseconds from which times are told."""
     lines = []
     for hop in HOPS:
         for seen in publication.way[hop]:
             said = (
-                ", ".join(f"{r.name}={r.content} at {r.time}" for r in seen.records or ())
+                ", ".join(f"{r.name}={r.content} {_at(r.time)}" for r in seen.records or ())
                 or f"{len(seen.payload or b'')} bytes, no SenML"
             )
             stood = f"  {seen.origin} position {seen.position}" if seen.origin else ""

@@ -211,7 +211,7 @@ def test_junit_has_a_case_for_the_promise_and_one_for_each_fault(tmp_path: Path)
     promise, *faults = suite
     told = str(promise.findtext("failure"))
     assert "lost: uno-1 sequence 8" in told
-    assert "7.000 s  board  uno-1:adc0=2.5 at None" in told
+    assert "7.000 s  board  uno-1:adc0=2.5 without a time" in told
     assert [case.get("name") for case in faults if case.find("error") is not None] == [
         "uno-1/line-cut-1 happened"
     ]
@@ -336,6 +336,7 @@ def test_a_limit_that_was_not_kept_stands_in_the_headline(tmp_path: Path) -> Non
     )
     assert "memory_mb is unknown, and the limit is 5" in done.output
     done = runner.invoke(cli.app, ["report", str(tmp_path / "run")])
+    assert done.output.endswith("report.html, report.json and junit.xml\n")
     assert done.output.startswith("holds, but a limit was not kept; written:")
 
 
@@ -481,6 +482,18 @@ def test_no_report_and_a_damaged_one(tmp_path: Path) -> None:
 def test_the_page_opens_with_the_verdict_in_one_sentence(lost: int, said: str) -> None:
     text = page(findings(run(lost)))
     assert said in text[: text.index("</h1>") + 400]
+
+
+def test_what_is_counted_agrees_over_the_page() -> None:
+    """The statuses of boards stand at the hops, and not among what was produced."""
+    status = {**KEY, "sequence": 11, "kind": "status", "records": []}
+    events = [Event(1, "board", "publication", status)]
+    events += [event for event in run(10) if event.data.get("fault") != "uno-1/line-cut-1"]
+    text = page(findings(events))
+    assert "(10 publications and 1 status, 1 planned fault)" in text
+    assert "Publications at each hop, with 1 status of the boards" in text
+    assert "<td>board</td><td class=n>11</td>" in text
+    assert "Publications at each hop</h2>" in page(findings(run()))
 
 
 @pytest.mark.parametrize(
