@@ -7,7 +7,7 @@ run that never broke there has not shown it.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from hil.judge.clocks import unseen_jumps
@@ -144,15 +144,28 @@ def coverage(events: Iterable[Event]) -> dict[str, dict[str, int]]:
     return {kind: dict(windows) for kind, windows in counts.items()}
 
 
-def guarded(hit: Mapping[str, Mapping[str, int]]) -> list[tuple[str, str, int, str]]:
+def guarded(
+    hit: Mapping[str, Mapping[str, int]], asked: Mapping[str, Collection[str]] | None = None
+) -> list[tuple[str, str, int, str]]:
     """Rows for a table: kind, window, how often it was hit, the claim that it guards. Of each kind
-    that struck, all windows that guard a claim, also those never hit.
+    that struck, all windows that guard a claim, also those never hit, but for those that the plan
+    did not ask for (`asked`).
     """
     return [
         (kind, window, windows.get(window, 0), GUARDS.get(kind, {}).get(window, ""))
         for kind, windows in sorted(hit.items())
         for window in dict.fromkeys([*GUARDS.get(kind, {}), *windows])
+        if window in windows or not asked or window in asked.get(kind, (window,))
     ]
+
+
+def asked(events: Iterable[Event]) -> dict[str, set[str]]:
+    """The windows that the plan has named, of each kind that is aimed at windows."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for event in events:
+        if event.event == "planned" and "window" in (aim := event.data.get("aim") or {}):
+            found[event.data["kind"]].add(aim["window"])
+    return dict(found)
 
 
 def _never_hit(

@@ -14,7 +14,7 @@ from typing import Any
 
 from gateway.errors import OncewayError
 from hil.judge.checker import Result, Verdict, check
-from hil.judge.coverage import coverage
+from hil.judge.coverage import asked, coverage
 from hil.judge.publication import Outcome, Publication
 from hil.observe.history import COMMAND, HOPS, NO_HISTORY, Event, read, taking
 
@@ -92,6 +92,8 @@ class Findings:
     """Recorded links, by line and direction."""
     coverage: dict[str, dict[str, int]] = field(default_factory=dict)
     """How often each window was hit, by kind of fault."""
+    asked: dict[str, set[str]] = field(default_factory=dict)
+    """The windows that the plan has named, by kind of fault."""
     arrivals: dict[str, list[float]] = field(default_factory=dict)
     """Of every sighting at each hop, in order of time."""
     delays: list[float] = field(default_factory=list)
@@ -282,7 +284,7 @@ def find(history: Path) -> Findings:
 
 
 def findings(events: list[Event]) -> Findings:
-    found = Findings(check(events), coverage=coverage(events))
+    found = Findings(check(events), coverage=coverage(events), asked=asked(events))
     start = min((event.t for event in events), default=0)
     arrivals = defaultdict(list)
     for event in events:

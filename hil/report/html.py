@@ -126,7 +126,7 @@ def _table(
 
 
 def _coverage(found: Findings) -> str:
-    rows = guarded(found.coverage)
+    rows = guarded(found.coverage, found.asked)
     classes = ["" if hits else "missed" for _, _, hits, _ in rows]
     return _table(("fault", "window", "times hit", "guards"), rows, classes) if rows else ""
 

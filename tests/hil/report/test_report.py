@@ -559,6 +559,17 @@ def test_the_page_says_how_often_each_window_was_hit_and_which_was_not() -> None
     assert f"<tr class=missed><td>kill -9 of the gateway</td><td>{RECEIVED}</td>" in text
 
 
+def test_a_window_that_nobody_asked_for_was_not_missed() -> None:
+    events = [*run(), struck(COMMITTED)]
+    for number, window in enumerate((COMMITTED, RECEIVED), 1):
+        kill = {"fault": f"gateway/gateway-kill-{number}", "kind": "kill -9 of the gateway"}
+        events.append(Event(0, "rig", "planned", {**kill, "aim": {"window": window}, "at": 1}))
+    text = page(findings(events))
+    assert f"<td>{COMMITTED}</td><td class=n>1</td>" in text
+    assert f"<tr class=missed><td>kill -9 of the gateway</td><td>{RECEIVED}</td>" in text
+    assert ACKNOWLEDGED not in text
+
+
 def test_windows_are_summed_up_over_runs() -> None:
     one, other = (
         findings([*run(), struck(window)]).to_json() for window in (COMMITTED, ACKNOWLEDGED)
