@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from gateway.errors import OncewayError
 from hil.bench.commands import Commands
-from hil.bench.mistakes import explain, told
+from hil.bench.mistakes import explain, meant, told
 from hil.bench.nemesis import Nemesis
 from hil.bench.settings import refused
 from hil.boards.images import read_firmware
@@ -396,7 +396,7 @@ def load(name: str, **changes: object) -> Bench:
     except OSError as error:
         known = ", ".join(sorted(shipped()))
         raise OncewayError(
-            f"cannot read the bench ({error.strerror})",
+            f"cannot read the bench ({error.strerror}){meant(name, shipped())}",
             name,
             f"Benches that come with the project: {known}",
         ) from error
@@ -407,7 +407,9 @@ def load(name: str, **changes: object) -> Bench:
         raise OncewayError(
             told([*found, *map(str, bad_firmware(data.get("firmware")))]),
             name,
-            "`onceway hil faults` tells the kinds of faults and their keys",
+            "`onceway hil faults` tells the kinds of faults and their keys"
+            if any(one["loc"][:1] == ("fault",) for one in error.errors())
+            else None,
         ) from error
     settings, bad = refused(bench.config, text), bench.bad_files()
     if settings or len(bad) > 1:

@@ -33,8 +33,17 @@ def explain(
     error: ValidationError, model: type[BaseModel], text: str, elsewhere: Collection[str] = ()
 ) -> list[str]:
     """A sentence for each mistake. elsewhere: keys whose values do not come from this text."""
-    problems = sorted(error.errors(), key=lambda one: line_of(text, one["loc"]) or 0)
-    return [_sentence(dict(problem), model, text, elsewhere) for problem in problems]
+    found: list[dict[str, Any]] = [
+        {**one, "loc": _table_of(one["type"], one["loc"])} for one in error.errors()
+    ]
+    problems = sorted(found, key=lambda one: line_of(text, one["loc"]) or 0)
+    return list(dict.fromkeys(_sentence(one, model, text, elsewhere) for one in problems))
+
+
+def _table_of(kind: str, loc: Location) -> Location:
+    """The key, if what stands in its list is no table at all."""
+    no_table = kind in ("model_type", "model_attributes_type") and len(loc) == 2
+    return loc[:1] if no_table and loc[0] in TABLES else loc
 
 
 def told(found: Sequence[str]) -> str:
@@ -72,15 +81,15 @@ def _named(loc: Location) -> tuple[str, str]:
 def _reason(problem: dict[str, Any], key: str, known: Collection[str]) -> str:
     match problem["type"]:
         case "extra_forbidden":
-            return f"there is no key {key!r}{_meant(key, known)}"
+            return f"there is no key {key!r}{meant(key, known)}"
         case "missing":
             return f"{key} is missing"
         case "union_tag_not_found":
             return f'it has no kind, such as kind = "gateway-kill"; {_all(known)}'
         case "union_tag_invalid":
             kind = problem["ctx"]["tag"]
-            return f"there is no kind {kind!r}{_meant(kind, known) or '; ' + _all(known)}"
-        case "list_type" | "model_type" if key in TABLES:
+            return f"there is no kind {kind!r}{meant(kind, known) or '; ' + _all(known)}"
+        case "list_type" | "model_type" | "model_attributes_type" if key in TABLES:
             brackets = TABLES[key]
             return f"{key} is a table of its own: write a line {brackets}, and its keys below it"
     reason = problem["msg"].removeprefix("Value error, ")
@@ -95,7 +104,8 @@ def _all(known: Collection[str]) -> str:
     return f"there are {', '.join(sorted(known))}"
 
 
-def _meant(name: str, known: Collection[str]) -> str:
+def meant(name: str, known: Collection[str]) -> str:
+    """What is perhaps meant by a name that is not known; nothing if none is like it."""
     near = get_close_matches(name, set(known) - {name}, 1)
     return f" (was {near[0]!r} meant?)" if near else ""
 

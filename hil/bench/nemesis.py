@@ -38,6 +38,14 @@ class Nemesis(BaseModel):
     rate: float = Field(gt=0, le=1)
     between: tuple[float, float] = (0.05, 0.95)
 
+    @field_validator("kinds", mode="before")
+    @classmethod
+    def _all_or_some(cls, kinds: object) -> object:
+        listed = isinstance(kinds, list) and all(isinstance(name, str) for name in kinds)
+        if not listed and kinds != "all":
+            raise ValueError('write "all", or a list of kinds such as ["gateway-kill"]')
+        return kinds
+
     @field_validator("kinds")
     @classmethod
     def _known(cls, kinds: str | list[str]) -> str | list[str]:

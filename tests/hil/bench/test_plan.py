@@ -312,6 +312,20 @@ def test_all_shipped_benches_load() -> None:
         ('title = "t"\n[commands]\nkind = "command"', "line 3: [commands]: there is no key 'kind'"),
         ("title = ", "the bench is not TOML"),
         (
+            'title = "t"\nfault = ["line-noise", "line-cut"]',
+            "bench.toml: line 2: fault is a table of its own: write a line [[fault]], and its keys"
+            " below it",
+        ),
+        (
+            'title = "t"\nclient = [3]',
+            "line 2: client is a table of its own: write a line [[client]], and its keys below it",
+        ),
+        (
+            'title = "t"\n[nemesis]\nrate = 0.1\nkinds = "some"',
+            "bench.toml: line 4: [nemesis]: kinds = 'some': write \"all\", or a list of kinds such"
+            ' as ["gateway-kill"]',
+        ),
+        (
             'title = "t"\n[[fault]]\nkind = "line-noise"\nrate = 0.01\nbetween = [0.4, 0.5]',
             "line 3: [[fault]] number 1 (line-noise): it lasts the whole run, so `between` has no"
             " meaning; leave it out",
@@ -374,6 +388,20 @@ def test_what_clients_bring_to_the_store_is_part_of_the_run_for_faults_of_the_si
     # what is published at QoS 0 may never come there
     assert 500 < max(fault.at for fault in faults if fault.target == "gateway") <= 600
     assert max(fault.at for fault in faults if fault.target != "gateway") <= 50
+
+
+def test_the_kinds_of_faults_are_for_whoever_has_a_mistake_in_one(tmp_path: Path) -> None:
+    path = tmp_path / "bench.toml"
+    for text, hinted in (("seeed = 2", False), ('[[fault]]\nkind = "gateway-kil"', True)):
+        path.write_text(f'title = "t"\n{text}')
+        with pytest.raises(OncewayError) as caught:
+            load(str(path))
+        assert ("onceway hil faults" in str(caught.value)) == hinted
+
+
+def test_a_misspelt_bench_is_told_what_was_meant() -> None:
+    with pytest.raises(OncewayError, match=r"was 'gateway-kills' meant\?"):
+        load("gateway-kils")
 
 
 def test_no_such_bench() -> None:
