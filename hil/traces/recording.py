@@ -11,18 +11,19 @@ import csv
 import gzip
 import json
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib.resources import as_file, files
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, TypeVar
 
 from gateway.errors import OncewayError
 from hil.traces.trace import MOST_LOST, Frame, Trace, from_rows, is_own
 
+T = TypeVar("T")
 COLUMNS = {
     "sequence": ("sequence", "seq", "fcnt", "fcntup", "counter"),
     "t": ("t", "time", "timestamp", "received"),
@@ -31,6 +32,14 @@ COLUMNS = {
     "delivered": ("delivered",),
 }
 """What a column may be called, in small letters."""
+
+FORMS = {
+    "sequence": "a whole number, 0 or above",
+    "t": "seconds, such as 12.5, or ISO 8601, such as 2026-05-01T12:00:00Z",
+    "rssi": "a number",
+    "snr": "a number",
+}
+"""What a value may look like."""
 
 SAYS = {
     **dict.fromkeys(("true", "yes", "1", "1.0"), True),
@@ -211,35 +220,45 @@ def _json(line: str, path: Path, number: int) -> Mapping[str, Any]:
     return row
 
 
-def _find(row: Mapping[str, Any], column: str) -> Any:
-    """The value of a column under any of its names, None if there is none."""
-    named = {str(name).strip().lower(): value for name, value in row.items()}
-    return next(
-        (named[name] for name in COLUMNS[column] if named.get(name) not in (None, "")), None
-    )
+def _find(row: Mapping[str, Any], column: str) -> tuple[str, Any] | None:
+    """A column under any of its names, as it is called here, and its value; None if there is
+    none.
+    """
+    named = {str(name).strip().lower(): (str(name), value) for name, value in row.items()}
+    found = (named[name] for name in COLUMNS[column] if name in named)
+    return next((one for one in found if one[1] not in (None, "")), None)
 
 
 def _row(row: Mapping[str, Any], path: Path, number: int) -> _Row:
-    def value(column: str) -> float | None:
+    def value(column: str, read: Callable[[Any], T]) -> T | None:
         found = _find(row, column)
-        return None if found is None else float(found)
+        if found is None:
+            return None
+        try:
+            return read(found[1])
+        except (TypeError, ValueError, OverflowError) as error:
+            raise OncewayError(
+                f"line {number} says {found[0]} = {found[1]!r}, which does not fit",
+                str(path),
+                f"Write {FORMS[column]}",
+            ) from error
 
-    sequence, time = _find(row, "sequence"), _find(row, "t")
+    sequence, time = value("sequence", _count), value("t", _seconds)
     if sequence is None or time is None:
         wanted = " and one of ".join(", ".join(COLUMNS[column]) for column in ("sequence", "t"))
+        joined = any(mark in str(name) for name in row for mark in ";\t|")
         raise OncewayError(
             f"line {number} has no counter or no time",
             str(path),
-            f"Name the columns one of {wanted}",
+            "Separate the columns by commas" if joined else f"Name the columns one of {wanted}",
         )
-    try:
-        if (count := int(sequence)) < 0:
-            raise ValueError("the counter is negative")
-        return _Row(_seconds(time), count, value("rssi"), value("snr"))
-    except (TypeError, ValueError, OverflowError) as error:
-        raise OncewayError(
-            f"line {number} has a value that does not fit ({error})", str(path)
-        ) from error
+    return _Row(time, sequence, value("rssi", float), value("snr", float))
+
+
+def _count(told: Any) -> int:
+    if (count := int(told)) < 0:
+        raise ValueError("the counter is negative")
+    return count
 
 
 def _seconds(time: Any) -> float:

@@ -163,8 +163,16 @@ def test_what_json_says_was_not_delivered_is_lost(tmp_path: Path) -> None:
         ),
         ('{"fcnt":1,"t":0}\n[1]', "line 2 is no JSON object"),
         ('{"fcnt":1,"t":0}\n{"fcnt"', "line 2 is no JSON"),
-        ("fcnt,t\n1,0\n-2,1", "line 3 has a value that does not fit .the counter is negative"),
-        ("fcnt,t\n1,0\n2,noon", "line 3 has a value that does not fit"),
+        (
+            "fcnt,t\n1,0\n-2,1",
+            "line 3 says fcnt = '-2', which does not fit. Write a whole number, 0 or above",
+        ),
+        (
+            "fcnt,time\n1,0\n2,noon",
+            "line 3 says time = 'noon', which does not fit. Write seconds, such as 12.5, or ISO",
+        ),
+        ("fcnt,t,rssi\n1,0,weak", "line 2 says rssi = 'weak', which does not fit. Write a number"),
+        ("fcnt;t\n1;0\n2;1,5", "line 2 has no counter or no time. Separate the columns by commas"),
         (
             '{"onceway_trace":1,"name":"x","repeats":0,"resets":0}',
             "not a single frame of this recording was delivered",
