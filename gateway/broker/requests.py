@@ -124,7 +124,8 @@ def unsubscribe(connection: Connection, session: Session, packet: Unsubscribe) -
             session.feed.remove(topic_filter)
         if found and session.durable:
             broker.changes.subscriptions[session, topic_filter] = None
-    connection.answer(Unsuback(packet.packet_id, reasons), _commit(connection, session))
+    commit = _commit(connection, session) if ReasonCode.SUCCESS in reasons else 0
+    connection.answer(Unsuback(packet.packet_id, reasons), commit)
 
 
 def _commit(connection: Connection, session: Session) -> int:

@@ -389,3 +389,14 @@ def test_nobody_publishes_to_a_shared_subscription(version: Version, qos: int) -
     assert world.broker.statistics.refusals == {("publish", R.TOPIC_NAME_INVALID): 1}
     assert client.closed == (qos > 0 and version < V5)
     assert world.connect("d", will=Will("$share/g/t")).take(Connack).reason == R.TOPIC_NAME_INVALID
+
+
+def test_the_answer_to_an_unsubscribe_of_nothing_waits_for_no_disk() -> None:
+    """It leaves even if the client is closed for what comes with it in one piece."""
+    world = World()
+    client = world.accepted("c", version=Version.V3_1_1, clean=False)
+    world.slow_disk = True
+    unsubscribe = b"\xa2\x07\x00\x07\x00\x03a/#"
+    client.send_bytes(unsubscribe + unsubscribe[:1] + b"\x00")
+    assert client.closed
+    assert client.raw.endswith(b"\xb0\x02\x00\x07")
