@@ -114,13 +114,25 @@ def test_a_board_that_does_not_know_the_time_sends_none() -> None:
 
 
 def test_base_fields_hold_for_the_records_after_them() -> None:
-    pack = [{-2: "uno-1:adc0", -3: 100, -4: "V", 2: 1.0}, {1: "mV", 2: 2.0, 6: 10}]
+    at = 1_700_000_000
+    pack = [{-2: "uno-1:adc0", -3: at, -4: "V", 2: 1.0}, {1: "mV", 2: 2.0, 6: 10}]
     pack += [{-2: "uno-1:", 0: "x", 2: 3.0}]
     assert senml.decode(cbor2.dumps(pack)) == (
-        ("uno-1:adc0", 1.0, 100, "V", None),
-        ("uno-1:adc0", 2.0, 110, "mV", None),
-        ("uno-1:x", 3.0, 100, "V", None),
+        senml.Record("uno-1:adc0", 1.0, at, "V"),
+        senml.Record("uno-1:adc0", 2.0, at + 10, "mV"),
+        senml.Record("uno-1:x", 3.0, at, "V"),
     )
+
+
+def test_json_and_cbor_say_the_same_and_what_is_no_number_is_read_too() -> None:
+    packed = cbor2.dumps([{0: "a", 4: True, 6: -12}, {0: "b", 3: "x", 5: 2}, {0: "c", 8: b"\0"}])
+    told = (
+        senml.Record("a", None, -12, relative=True, flag=True),
+        senml.Record("b", None, None, text="x", sum=2.0),
+    )
+    assert senml.decode(packed) == (*told, senml.Record("c", None, None, data="00"))
+    text = b'[{"n":"a","vb":true,"t":-12},{"n":"b","vs":"x","s":2}]'
+    assert senml.decode(text) == told
 
 
 @given(st.binary(max_size=60))

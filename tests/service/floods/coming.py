@@ -207,7 +207,7 @@ async def handshakes(site: Site) -> None:
 async def _crowd(site: Site, port: int) -> None:
     for number in range(1500):
         await site.open(f"127.0.0.{2 + number % 3}", port)
-    for _ in range(500):
+    for _ in range(3000):
         if files_of(site.running.process.pid) <= 1000 + 60:
             break
         await asyncio.sleep(0.01)
