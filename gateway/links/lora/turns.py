@@ -296,7 +296,7 @@ class TurnLink:
     def _begin(self, device: _Device, offer: _Offer) -> Session:
         hello, before = offer.hello, device.newest
         rebooted = before is not None and before.boot != hello.boot
-        self._end(device, "the device was rebooted" if rebooted else "the device greets anew")
+        self._end(device, "the device was rebooted" if rebooted else "the device greets again")
         device.newest, device.stray = replace(hello, incarnation=offer.incarnation), b""
         device.offers.clear()
         session = device.session = Session(offer.cipher, hello.mtu)

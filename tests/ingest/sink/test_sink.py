@@ -373,7 +373,7 @@ def test_a_table_of_an_older_version_gets_the_columns_that_it_lacks(
     assert old.versions() == 4  # made, completed once, two appends
 
 
-def test_readings_of_an_older_version_are_made_anew_as_this_one_has_them(
+def test_readings_of_an_older_version_are_made_again_as_this_one_has_them(
     spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It had names with the device in them, and no origin."""
@@ -462,7 +462,7 @@ def test_a_second_payload_of_one_key_is_kept_aside_with_an_alarm(
     assert lake.readings("n") == readings("n", 1, 2, 3, 4, 5)
 
 
-def test_readings_that_are_lost_are_made_anew(lake: Lake) -> None:
+def test_readings_that_are_lost_are_made_again(lake: Lake) -> None:
     lake.open()(lake.micro_batch(rows("k", 1, 2)), 0)
     shutil.rmtree(f"{lake.publications}_readings")
     lake.open()(lake.micro_batch(rows("k", 2, 3)), 1)
