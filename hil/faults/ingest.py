@@ -131,8 +131,9 @@ class IngestStop(IngestFault):
 
     async def inject(self, fault: Fault, system: SystemUnderTest) -> Evidence | None:
         site, progress = system.site, system.progress
-        await wait_until(progress.taken)
         async with site.hands:
+            # another fault may just have started it, and then it hears no signal yet
+            await wait_until(progress.taken)
             before = snapshots(site.folder.table)
             child = site.running["ingest"]
             child.check()  # what has died by itself is not stopped by us

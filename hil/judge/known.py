@@ -78,19 +78,22 @@ EVENTS = {
     "second ingest": PROGRAM,
     "landing": frozenset({"happened", "reworded"}),
 }
-"""What may happen at each hop; to a board also a fault (`happened`), under its name."""
+"""What may happen at each hop; to a board or a client also a fault (`happened`), under its name."""
 
 
 def strange(events: Sequence[Event]) -> Iterator[str]:
-    boards: set[str] = set()
+    names: set[str] = set()
     for event in events:
         with taking(event):
             if (event.hop, event.event) == ("rig", "run"):
-                boards |= event.data["plan"]["readings"].keys()
+                tables = event.data["bench"].get("client", ())
+                clients = sum(table.get("count", 1) for table in tables)
+                names |= event.data["plan"]["readings"].keys()
+                names |= {f"client-{number}" for number in range(1, clients + 1)}
     found: dict[tuple[str, str], Event] = {}
     for event in events:
-        at_board = event.event == "happened" and event.hop in boards
-        if event.event not in EVENTS.get(event.hop, ()) and not at_board:
+        to_one = event.event == "happened" and event.hop in names
+        if event.event not in EVENTS.get(event.hop, ()) and not to_one:
             found.setdefault((event.hop, event.event), event)
     for (hop, name), first in found.items():
         where = f"line {first.line}: " if first.line else ""

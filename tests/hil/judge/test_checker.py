@@ -986,3 +986,12 @@ def test_what_tells_of_the_link_has_no_place_in_a_reading(more: dict[int, object
             records = cbor2.loads(bytes.fromhex(event.data["payload"]))
             event.data["payload"] = cbor2.dumps([*records, more]).hex()
     assert wrong(check(events)) == [("uno-1", 2, Outcome.ALTERED, "spool")]
+
+
+def test_a_fault_may_happen_to_a_client_that_the_bench_has() -> None:
+    happened = {"fault": "client-1/kill-1", "kind": "kill"}
+    planned = Event(0, "rig", "planned", happened)
+    events = [*of_client(1), planned, Event(5, "client-1", "happened", happened)]
+    assert check(events).reasons == []
+    events.append(Event(6, "client-2", "happened", happened))
+    assert check(events).reasons == ["nothing is known of an event `happened` of hop `client-2`"]
