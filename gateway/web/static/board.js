@@ -43,7 +43,7 @@ async function look(main) {
     if (board !== name) return;
     found = { ...answer, seen: answer.row.seen };
     const field = main.querySelector("#sequence");
-    if (field && !field.value && answer.sequence) field.value = answer.sequence;
+    if (field && !field.value && document.activeElement !== field && answer.sequence) field.value = answer.sequence;
     draw(main, board);
   } catch (error) {
     problem = error.message;
