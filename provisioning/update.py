@@ -22,6 +22,7 @@ from provisioning.image import Image, without_identity
 from provisioning.registry import Device, Registry
 
 FOLDER = "before-update"
+PUT_BACK_TRIES = 2
 
 
 class PutBack(OncewayError):
@@ -107,13 +108,17 @@ def _put_back(
     contact: Contact,
 ) -> Device:
     old = replace(target, firmware=before, foreign=True, restores=True)
-    try:
-        device.write(registry, plans.flash(registry, name), old, progress, contact)
-    except OncewayError as again:
-        raise OncewayError(
-            f"{error.what}. Its old firmware could not be written back, either ({again.what})",
-            target.port,
-            f"Look at board and cable; `onceway device update {name}` goes on, and can go back",
-        ) from error
+    for left in reversed(range(PUT_BACK_TRIES)):
+        try:
+            device.write(registry, plans.flash(registry, name), old, progress, contact)
+            break
+        except OncewayError as again:
+            if left:
+                continue  # a boot loader that was not in time is in time the next time
+            raise OncewayError(
+                f"{error.what}. Its old firmware could not be written back, either ({again.what})",
+                target.port,
+                f"Look at board and cable; `onceway device update {name}` goes on, and can go back",
+            ) from error
     before.unlink(missing_ok=True)
     raise PutBack(f"{error.what}. {name} has its old firmware again", target.port, error.hint)
