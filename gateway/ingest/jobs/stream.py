@@ -12,6 +12,7 @@ import logging
 import signal
 import sys
 import threading
+import time
 from typing import get_args
 
 from pyspark.sql import SparkSession
@@ -52,6 +53,10 @@ NOTHING_LANDED = "no gateway has landed a batch at this landing place"
 
 LOOK_S = 1
 """Seconds between two looks whether a stop was asked for, and how far Spark is."""
+PATIENCE_S = 30.0
+"""So long a micro-batch that is under way may go on after a stop was asked for."""
+ENDED_S = 0.02
+"""Between two looks whether it has ended."""
 
 
 def parse_arguments(arguments: list[str]) -> argparse.Namespace:
@@ -179,12 +184,20 @@ def run(options: argparse.Namespace) -> None:
             note(sink.counters, [query.lastProgress])
             if stopping.is_set():
                 log.info("stopping after this micro-batch")
+                _let_end(query)
                 query.stop()
         if not sink.micro_batches:
             log.info("nothing new: %s", so_far(sink.taken.feeds))
     finally:
         finish(query, sink)
         close_session(spark)
+
+
+def _let_end(query: StreamingQuery) -> None:
+    """Spark interrupts a micro-batch that is under way when it is told to stop."""
+    until = time.monotonic() + PATIENCE_S
+    while query.status["isTriggerActive"] and time.monotonic() < until:
+        time.sleep(ENDED_S)
 
 
 def so_far(feeds: Feeds) -> str:
