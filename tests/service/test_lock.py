@@ -1,4 +1,4 @@
-"""One process per data directory: who is second is refused, and who only asks disturbs nobody."""
+"""One process for each data directory: a second one is refused, and a look disturbs nobody."""
 
 import os
 import signal
