@@ -35,9 +35,11 @@ enum {
     AFTER_ACK,    /* a write of an answer to a line, after a sync and before the next write */
     BEFORE_MANIFEST,
     BEFORE_DELETE, /* the first write of the WAL after a manifest */
-    AFTER_DELETE,  /* its sync */
+    AFTER_DELETE,  /* the release of its lock: the commit is there for all from here on */
     BEFORE_RELEASE, /* a write of a PUBREL to a line */
     AFTER_RELEASE,  /* the same, after a sync and before the next write */
+    BEFORE_ACK, /* a write of the answer to a PUBLISH to a line, after a sync and before the next
+                 * write */
 };
 enum { STEP_WRITE = 1, STEP_SYNC, STEP_LINE };
 
@@ -99,17 +101,21 @@ static int below_folder(int fd)
 /* --- windows --- */
 
 /* the WAL is synced, and nothing was written to it since; a manifest is there, and its rows are
- * not deleted; they are being deleted */
-static volatile int synced, manifest, deleting;
+ * not deleted; they are being deleted; that is synced */
+static volatile int synced, manifest, deleting, deleted;
 
-static int is_wal(int fd)
+static int ends_with(int fd, const char *suffix)
 {
-    static const char suffix[] = "-wal";
     char link[64], path[PATH_MAX];
     snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
     ssize_t length = readlink(link, path, sizeof path);
-    ssize_t end = sizeof suffix - 1;
+    ssize_t end = (ssize_t)strlen(suffix);
     return length > end && memcmp(path + length - end, suffix, (size_t)end) == 0;
+}
+
+static int is_wal(int fd)
+{
+    return ends_with(fd, "-wal");
 }
 
 static int is_line(int fd)
@@ -168,7 +174,8 @@ static void before_write(int fd)
 }
 
 enum { PUBACK = 4, PUBREC = 5, PUBREL = 6, PUBCOMP = 7, REFUSED = 0x80 };
-enum { TAKES = 1 << PUBACK | 1 << PUBREC | 1 << PUBCOMP, RELEASES = 1 << PUBREL };
+enum { COMMITTED = 1 << PUBACK | 1 << PUBREC, TAKES = COMMITTED | 1 << PUBCOMP };
+enum { RELEASES = 1 << PUBREL };
 
 /* Whether one of some MQTT packets is of these kinds, and without a reason, or with one that is no
  * refusal: one that takes a publication, or ends its flow; or one that releases it. */
@@ -236,8 +243,12 @@ static int any_has(unsigned kinds, int fd, const struct iovec *parts, size_t num
 
 static void before_line(int fd, const struct iovec *parts, size_t number)
 {
-    if (machine && machine->window == BEFORE_RELEASE && any_has(RELEASES, fd, parts, number))
+    if (!machine)
+        return;
+    if (machine->window == BEFORE_RELEASE && any_has(RELEASES, fd, parts, number))
         stand(BEFORE_RELEASE);
+    if (synced && machine->window == BEFORE_ACK && any_has(COMMITTED, fd, parts, number))
+        stand(BEFORE_ACK);
 }
 
 static void after_line(int fd, const struct iovec *parts, size_t number)
@@ -262,9 +273,22 @@ static void after_sync(int fd)
         return;
     synced = 1;
     stand(AFTER_SYNC);
-    if (deleting)
-        stand(AFTER_DELETE);
+    deleted = deleting;
     deleting = 0;
+}
+
+/* SQLite makes a commit visible between its sync and this: a process that ends before takes the
+ * commit along, if another one has the database open. The lock of writers is byte 120 of the
+ * WAL-index (sqlite.org/walformat.html, 2.3.1). */
+enum { WRITE_LOCK = 120 };
+
+static void before_unlock(int fd, int command, const struct flock *lock)
+{
+    if (!deleted || !(command == F_SETLK || command == F_SETLKW) || lock->l_type != F_UNLCK ||
+        lock->l_start != WRITE_LOCK || !ends_with(fd, "-shm"))
+        return;
+    deleted = 0;
+    stand(AFTER_DELETE);
 }
 
 static int is_manifest(const char *path)
@@ -401,6 +425,20 @@ int fdatasync(int fd)
     step(fd, STEP_SYNC);
     return result;
 }
+
+#define LOCKS(name)                                   \
+    int name(int fd, int command, ...)                \
+    {                                                 \
+        va_list arguments;                            \
+        va_start(arguments, command);                 \
+        void *argument = va_arg(arguments, void *);   \
+        va_end(arguments);                            \
+        before_unlock(fd, command, argument);         \
+        return REAL(name)(fd, command, argument);     \
+    }
+
+LOCKS(fcntl)
+LOCKS(fcntl64)
 
 /* --- files that appear --- */
 

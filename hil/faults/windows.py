@@ -39,17 +39,22 @@ class Window:
 
 BEFORE_WRITE, BEFORE_SYNC, AFTER_SYNC, AFTER_ACK = 1, 2, 3, 4
 BEFORE_MANIFEST, BEFORE_DELETE, AFTER_DELETE = 5, 6, 7
-BEFORE_RELEASE, AFTER_RELEASE = 8, 9
-WITH_PASS = (AFTER_ACK, BEFORE_RELEASE, AFTER_RELEASE)
+BEFORE_RELEASE, AFTER_RELEASE, BEFORE_ACK = 8, 9, 10
+WITH_PASS = (AFTER_ACK, BEFORE_RELEASE, AFTER_RELEASE, BEFORE_ACK)
 """At lines, where one of the next few may be the one."""
 
 OF_GATEWAY = {
     "received": Window(BEFORE_WRITE, coverage.RECEIVED, 1.0),
-    "committed": Window(AFTER_SYNC, coverage.COMMITTED),
+    "committed": Window(BEFORE_ACK, coverage.COMMITTED),
     "acknowledged": Window(AFTER_ACK, coverage.ACKNOWLEDGED, 0.2),
 }
-OF_GATEWAYS_DISK = OF_GATEWAY | {"received": Window(BEFORE_SYNC, coverage.RECEIVED, 1.0)}
-"""What a commit has written and not synced goes with the power, but not with the process."""
+OF_GATEWAYS_DISK = OF_GATEWAY | {
+    "received": Window(BEFORE_SYNC, coverage.RECEIVED, 1.0),
+    "committed": Window(AFTER_SYNC, coverage.COMMITTED),
+}
+"""What is synced stays when the power goes. A killed process takes a commit along until SQLite has
+made it visible, which is behind the sync.
+"""
 OF_RELEASES = {
     "recorded": Window(BEFORE_RELEASE, coverage.RECORDED),
     "released": Window(AFTER_RELEASE, coverage.RELEASED, 0.2),
@@ -95,15 +100,15 @@ class WindowKind(Kind):
         was; None if it did not come there. The machine is to be disarmed when it is gone.
 
         unstored: whether something is on its way to the store; committing: whether the commit
-        behind which the program stands holds a publication. A commit that holds none is let
+        behind whose sync the program stands holds a publication. A commit that holds none is let
         through: what is received and not committed, or committed and not acknowledged, is to be a
         publication.
         """
         window = self.windows[fault.detail["window"]]
-        holds_one = {coverage.RECEIVED: unstored, coverage.COMMITTED: committing}
+        holds_one = {BEFORE_WRITE: unstored, BEFORE_SYNC: unstored, AFTER_SYNC: committing}
         for _ in range(MOST_COMMITS):
             text = await self._stand(fault, machine, child, window)
-            if text not in holds_one or holds_one[text]():
+            if text is None or window.code not in holds_one or holds_one[window.code]():
                 return text
             machine.disarm()
             child.resume()

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from hil.judge import (
+    again,
     aside,
     columns,
     commands,
@@ -135,6 +136,7 @@ def check(events: Iterable[Event]) -> Result:
         + doubts.found(seen)
         + list(commands.unshown(seen))
         + coverage.doubts(events)
+        + again.doubts(seen, coverage.coverage(events))
         + list(known.strange(events))
     )
     wrong = (

@@ -32,6 +32,7 @@ IN_OTHER, BETWEEN = "within another frame", "between two frames"
 NO_ACK_BEFORE_COMMIT = "nothing is acknowledged before it is on disk"
 ONCE = "what is sent again goes nowhere twice"
 NO_FORGERY = "what was answered without a commit can be told again"
+WHOLE = "a commit is there as a whole, or not at all"
 GUARDS: dict[str, dict[str, str]] = {
     "kill -9 of the gateway": {
         RECEIVED: NO_ACK_BEFORE_COMMIT,
@@ -49,8 +50,8 @@ GUARDS: dict[str, dict[str, str]] = {
     },
     "kill -9 of the gateway at a step of the exchange": {
         AT_WRITE: NO_ACK_BEFORE_COMMIT,
-        AT_SYNC: ONCE,
-        AT_LINE: NO_FORGERY,
+        AT_SYNC: WHOLE,
+        AT_LINE: ONCE,
     },
     "kill -9 of the ingest in a micro-batch": dict.fromkeys(
         (

@@ -669,7 +669,7 @@ async def test_a_commit_without_a_publication_is_let_through(
 
 
 @pytest.mark.parametrize(("commits", "expected"), [(1, COMMITTED), (3, COMMITTED), (100, None)])
-async def test_behind_a_commit_without_a_publication_nothing_is_killed(
+async def test_behind_a_commit_without_a_publication_no_power_goes(
     commits: int, expected: str | None
 ) -> None:
     armed: list[int] = []
@@ -685,9 +685,9 @@ async def test_behind_a_commit_without_a_publication_nothing_is_killed(
     child: Any = SimpleNamespace(
         check=lambda: None, pause=lambda: None, resume=lambda: None, paused=True
     )
-    kill = GatewayKill(kind="gateway-kill", window="committed")
-    place = fault("gateway-kill", window="committed", **{"pass": 0})
-    assert await kill.halt(place, machine, child, bool, lambda: len(armed) >= commits) == expected
+    cut = GatewayPowerCut(kind="gateway-power-cut", window="committed")
+    place = fault("gateway-power-cut", window="committed", **{"pass": 0})
+    assert await cut.halt(place, machine, child, bool, lambda: len(armed) >= commits) == expected
 
 
 async def no_time(_: float) -> None:

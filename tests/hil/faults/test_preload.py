@@ -23,6 +23,7 @@ from hil.faults.windows import (
     AFTER_DELETE,
     AFTER_RELEASE,
     AFTER_SYNC,
+    BEFORE_ACK,
     BEFORE_DELETE,
     BEFORE_MANIFEST,
     BEFORE_RELEASE,
@@ -214,14 +215,16 @@ def stopped(pid: int) -> bool:
     ("window", "stands", "committed", "answered"),
     [
         (BEFORE_WRITE, False, 0, b""),
-        (BEFORE_SYNC, False, 1, b""),  # written: only the power would take it along
-        (AFTER_SYNC, True, 1, b""),
+        (BEFORE_SYNC, False, 0, b""),
+        (AFTER_SYNC, True, 0, b""),  # a kill takes it along: SQLite has not made it visible yet
+        (BEFORE_ACK, True, 1, b"\xd0\0"),
         (AFTER_ACK, True, 1, b"\xd0\0\x40\2\0\1"),
     ],
 )
 def test_a_program_is_stopped_in_the_window_that_is_armed(
     machine: Machine, tmp_path: Path, window: int, stands: bool, committed: int, answered: bytes
 ) -> None:
+    """Another process has the database open, as the uplink has the gateway's."""
     database = tmp_path / "data" / "store.db"
     argv = [sys.executable, "-c", SERVER, str(database)]
     env = {**os.environ, **machine.env}
@@ -229,6 +232,8 @@ def test_a_program_is_stopped_in_the_window_that_is_armed(
         try:
             assert server.stdout is not None
             port = int(server.stdout.readline())
+            uplink = sqlite3.connect(database)
+            uplink.execute("SELECT count(*) FROM row").fetchone()
             machine.arm(window)
             with socket.create_connection(("127.0.0.1", port), timeout=0.5) as client:
                 client.sendall(b"one\n")
@@ -247,8 +252,8 @@ def test_a_program_is_stopped_in_the_window_that_is_armed(
                 assert said == answered
         finally:
             server.send_signal(signal.SIGKILL)
-    with sqlite3.connect(database) as left:
-        assert left.execute("SELECT count(*) FROM row").fetchone() == (committed,)
+    assert uplink.execute("SELECT count(*) FROM row").fetchone() == (committed,)
+    uplink.close()
 
 
 ANSWERS = """
@@ -391,8 +396,7 @@ folder = sys.argv[1]
 database = sqlite3.connect(folder + "/store.db", isolation_level=None)
 database.execute("PRAGMA journal_mode=WAL")
 database.execute("PRAGMA synchronous=FULL")
-database.execute("CREATE TABLE row (value)")
-database.execute("INSERT INTO row VALUES (1)")
+database.execute("SELECT * FROM row")
 for name in ("0001.parquet", "0001.json"):
     with open(f"{folder}/hidden-{name}", "w") as file:
         os.fsync(file.fileno())
@@ -412,7 +416,12 @@ database.execute("DELETE FROM row")
 def test_an_uplink_is_stopped_between_its_steps(
     machine: Machine, tmp_path: Path, window: int, names: set[str], rows: int
 ) -> None:
+    """Another process has the database open, as the gateway has the uplink's."""
     folder = tmp_path / "data"
+    gateway = sqlite3.connect(folder / "store.db", isolation_level=None)
+    gateway.execute("PRAGMA journal_mode=WAL")
+    gateway.execute("CREATE TABLE row (value)")
+    gateway.execute("INSERT INTO row VALUES (1)")
     machine.arm(window)
     argv = [sys.executable, "-c", LANDER, str(folder)]
     with subprocess.Popen(argv, env={**os.environ, **machine.env}) as lander:
@@ -422,5 +431,5 @@ def test_an_uplink_is_stopped_between_its_steps(
         lander.send_signal(signal.SIGKILL)
     assert machine["reached"] == window
     assert {path.name for path in folder.glob("0001.*")} == names
-    with sqlite3.connect(folder / "store.db") as left:
-        assert left.execute("SELECT count(*) FROM row").fetchone() == (rows,)
+    assert gateway.execute("SELECT count(*) FROM row").fetchone() == (rows,)
+    gateway.close()

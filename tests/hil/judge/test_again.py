@@ -1,0 +1,60 @@
+"""A run whose kills fell between a commit and its acknowledgement shows something only if a board
+sent again what the store had.
+"""
+
+from typing import Any
+
+import pytest
+
+from hil.judge.checker import Verdict, check
+from hil.judge.coverage import ACKNOWLEDGED, COMMITTED
+from hil.observe.history import HOPS, Event
+from tests.hil.judge.runs import DEVICES, S, begin, run_of
+
+KILL = {"fault": "gateway/kill-1", "kind": "kill"}
+
+
+def killed(window: str) -> list[Event]:
+    events = [event for event in run_of(3) if event.event != "happened"]
+    return [*events, Event(2 * S, "gateway", "happened", {**KILL, "window": window})]
+
+
+def publish(t: int, identifier: int = 2, line: str = DEVICES[0]) -> Event:
+    said: dict[str, Any] = {"line": line, "direction": "up", "id": identifier, "topic": "t"}
+    return Event(t, "wire", "publish", {**said, "payload": "00"})
+
+
+STORED = 2 * S + S // 10 * HOPS.index("spool")
+"""When the store had the second publication."""
+
+
+@pytest.mark.parametrize(
+    ("sent", "verdict"),
+    [
+        ([], Verdict.UNKNOWN),
+        ([publish(STORED - 1)], Verdict.UNKNOWN),
+        ([publish(STORED + 1, identifier=9)], Verdict.UNKNOWN),
+        ([publish(STORED + 1, line="uno-9")], Verdict.UNKNOWN),
+        ([publish(STORED - 1), publish(STORED + 1)], Verdict.HOLDS),
+    ],
+)
+def test_a_kill_behind_a_commit_must_make_a_board_send_again(
+    sent: list[Event], verdict: Verdict
+) -> None:
+    result = check([*killed(COMMITTED), *sent])
+    assert result.verdict is verdict
+    told = "no board has sent again what the store had already"
+    assert any(told in reason for reason in result.reasons) is (verdict is Verdict.UNKNOWN)
+
+
+def test_other_windows_do_not_ask_for_it() -> None:
+    assert check(killed(ACKNOWLEDGED)).verdict is Verdict.HOLDS
+
+
+def test_it_is_not_asked_where_clients_publish() -> None:
+    """The kill may have struck a client, whose PUBLISH crosses no wire."""
+    message = {"device": "client-1", "incarnation": 5, "sequence": 1, "kind": "message", "qos": 0}
+    client = Event(S, "board", "publication", {**message, "topic": "t", "payload": "00"})
+    events = [begin("table", 3, messages=1), *killed(COMMITTED)[1:], client]
+    told = check(events).reasons
+    assert not any("sent again" in reason for reason in told)
