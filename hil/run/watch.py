@@ -62,17 +62,20 @@ class Watch:
         """
         while True:
             site.check()
-            for device in self.devices:
-                self.counters.set(f"sampled {device.name}", device.look())
-            self.counters.set("journalled", sum(source.journalled for source in self.sources))
-            self.spool.look()
-            self.counters.set("spooled", self.spool.committed)
-            self.counters.set("landed", self.spool.landed)
-            self.landing.look()
-            self.counters.set("appends", self.progress.appends)
+            self._look()
             self._display.counts({name: self.counters[name] for name in SHOWN[self._bench.until]})
             self._note_movement()
             await asyncio.sleep(LOOK_EVERY)
+
+    def _look(self) -> None:
+        for device in self.devices:
+            self.counters.set(f"sampled {device.name}", device.look())
+        self.counters.set("journalled", sum(source.journalled for source in self.sources))
+        self.spool.look()
+        self.counters.set("spooled", self.spool.committed)
+        self.counters.set("landed", self.spool.landed)
+        self.landing.look()
+        self.counters.set("appends", self.progress.appends)
 
     async def follow_usage(self, site: Site) -> None:
         while True:
@@ -124,8 +127,15 @@ class Watch:
 
     def empty(self) -> bool:
         """Whether every publication has left its board, every row has landed, and every batch has
-        been taken by the ingest.
+        been taken by the ingest. What a source no longer waits for may have come to a hop after the
+        last look at it, so that is looked at again.
         """
+        if not self._seems_empty():
+            return False
+        self._look()
+        return self._seems_empty()
+
+    def _seems_empty(self) -> bool:
         if self._bench.until == "table" and not self.progress.started:
             return False  # Spark has yet to come up
         on_the_way = (

@@ -38,3 +38,21 @@ async def test_a_stuck_run_says_so_before_it_gives_up(
     ]
     assert [event.event for event in read(history.path)] == ["stalled"]
     history.close()
+
+
+def test_a_run_is_not_over_while_the_store_has_a_row_that_nobody_saw(tmp_path: Path) -> None:
+    """The gateway has committed it and acknowledged it since the last look at its store."""
+    folder = Folder(tmp_path)
+    display = Display("t", (), 1, 0, Console(file=io.StringIO()))
+    history = History(folder.history)
+    seen = watch.Watch(Bench(title="t", until="batch"), folder, history, display)
+    assert seen.empty()
+
+    def look() -> None:
+        seen.spool.committed = 1
+
+    seen.spool.look = look  # type: ignore[method-assign]
+    assert not seen.empty()
+    seen.spool.landed = 1
+    assert seen.empty()
+    history.close()
