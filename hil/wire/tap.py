@@ -62,7 +62,7 @@ class _Way:
         return {"fitting": self.fitting, "strange": self.strange}
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Session:
     hello: Hello | None
     """The one that was answered."""
@@ -96,8 +96,10 @@ class Tap:
         self.first_hello: Hello | None = None
         self.refusals = 0
         """WELCOMEs that refuse."""
-        # the newest session, and before it the one that the board is in until it takes the newest
+        # the newest session, and before it the one that the board is in until it takes the newest,
+        # and the one that the gateway is in: a board may start again and again before it takes one
         self._sessions: list[_Session] = []
+        self._gateways: _Session | None = None
 
     def feed(self, direction: str, data: bytes) -> None:
         for body in self._cutters[direction].feed(data):
@@ -149,8 +151,10 @@ class Tap:
         if session.seal is None:
             return  # no board takes it, or the wire was laid after its HELLO
         self._sessions.insert(0, session)
-        if len(self._sessions) > 2:
-            self._end(self._sessions.pop())
+        for left in self._sessions[2:]:
+            if left is not self._gateways:
+                self._sessions.remove(left)
+                self._end(left)
         self._say("welcome", {"incarnation": welcome.incarnation, **session.inputs})
 
     def _end(self, session: _Session) -> None:
@@ -161,6 +165,7 @@ class Tap:
         for session in self._sessions:
             if session.seal and belongs(body, session.seal):
                 session.ways[direction].fitting += 1
+                self._gateways = session if direction == "down" else self._gateways
                 frame = read_session(body, session.seal)
                 if isinstance(frame, Data | Ack):
                     self._acknowledged(direction, session, frame.acknowledgement)

@@ -29,6 +29,7 @@ from hil.formats.frames import SEED_INPUTS, Welcome, write_handshake
 from hil.wire.tap import Tap
 
 STEP = 0.02  # s
+KEY = bytes(range(16))
 
 Told = list[dict[str, Any]]
 
@@ -324,6 +325,45 @@ def test_whole_frames_of_both_ends_fit_their_session(seed: int, loss: float) -> 
         for session in sessions(talk)
         for direction in ("up", "down")
     )
+
+
+def test_the_session_that_a_gateway_goes_on_with_is_known_however_often_a_board_starts() -> None:
+    """No WELCOME arrives. With keys a greeting alone ends no session, so the gateway sends again
+    what it has under way in the old one.
+    """
+    told: Told = []
+    tap = Tap(told.append, lambda: KEY)
+    gateway = GatewayLink(Greeter(1, key=lambda _: KEY, incarnation=lambda: 77))
+    now = 0.0
+
+    def board(boot: int) -> DeviceLink:
+        return DeviceLink("sensor-1", boot=boot, key=KEY, power_on=True, random=Random(boot))
+
+    def step(device: DeviceLink, heard: bool) -> None:
+        nonlocal now
+        now += STEP
+        device.tick(now)
+        said = device.take()
+        tap.feed("up", said)
+        gateway.receive(said, now)
+        gateway.tick(now)
+        answer = gateway.take()
+        tap.feed("down", answer)
+        if heard:
+            device.receive(answer, now)
+
+    first = board(5)
+    while first.session is None or gateway.session is None:
+        step(first, heard=True)
+    gateway.write(gateway.session, b"x", now)
+    for boot in range(6, 12):
+        device = board(boot)
+        for _ in range(10):
+            step(device, heard=False)
+    tap.close()
+    ended = [one for one in told if one["event"] == "session"]
+    assert len(ended) == 7
+    assert all(one["down"]["strange"] == 0 for one in ended)
 
 
 @given(seed=st.integers(0, 2**32), loss=st.floats(0, 0.4))
