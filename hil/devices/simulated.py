@@ -41,6 +41,8 @@ SECOND_MS = 1000
 SECOND_EVERY = 2
 """Each other command tells one second: boards keep seconds in another form than milliseconds."""
 PROVISION_TRIES = 10
+DRIFT_PPM = 5000
+"""A board's clock is wrong by so much at most: a ceramic resonator's 0.5 %."""
 SOON = 4
 """Conversions, for each two boards."""
 
@@ -79,7 +81,8 @@ class SimulatedDevice(WiredDevice):
     def _new_board(self, folder: str, eeprom: bytes = ERASED) -> tuple[SimulatedBoard, LedgerWatch]:
         drawn = first_step(self.name, self._bench.seed, folder)
         place = self._folder.board(folder)
-        board = SimulatedBoard(place, seed=self._bench.seed, adc_from=drawn)
+        drift = random.Random(f"{self._bench.seed}/{folder}/drift").randint(-DRIFT_PPM, DRIFT_PPM)
+        board = SimulatedBoard(place, seed=self._bench.seed, adc_from=drawn, drift=drift)
         write_eeprom(board.eeprom_image, eeprom)
         return board, LedgerWatch(
             self.name,
