@@ -21,6 +21,7 @@ def how_to_get(extra: str) -> str:
     except PackageNotFoundError:
         origin = {}
     if origin.get("dir_info", {}).get("editable"):
-        return f"Run `make setup` in {unquote(urlsplit(origin['url']).path)}"
+        clone = unquote(urlsplit(origin["url"]).path)
+        return f"Run: {sys.executable} -m pip install --editable '{clone}[{extra}]'"
     wanted = f"onceway[{extra}]" + (f" @ {origin['url']}" if "url" in origin else "")
     return f"Run: {sys.executable} -m pip install '{wanted}'"

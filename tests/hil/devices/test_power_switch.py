@@ -80,5 +80,5 @@ def test_without_a_switch_the_environment_and_the_target_are_named(
 
 def test_without_labgrid_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "labgrid", None)
-    with pytest.raises(OncewayError, match=r"power switches need labgrid.*onceway\[hil-labgrid\]"):
+    with pytest.raises(OncewayError, match=r"power switches need labgrid.*\[hil-labgrid\]"):
         Switch(Path("lab.yaml"), "main")
