@@ -190,6 +190,7 @@ void board_power(struct board *board, bool on)
     if (board->cut.kind == CUT_CYCLES) board_arm_cut(board, CUT_CYCLES, board->cut.left, false);
     chip_scramble_ram(&board->chip);
     if (board->onewire.chip) onewire_power_on(&board->onewire);
+    if (board->dht22.chip) dht22_power_on(&board->dht22);
     memcpy(board->ram_at_power_on, board->chip.avr->data, sizeof board->ram_at_power_on);
     start(board, RESET_POWER_ON);
 }
@@ -243,6 +244,11 @@ void board_add_memory(struct board *board, uint8_t *bytes, bool fram)
 void board_add_thermometer(struct board *board, int16_t sixteenths)
 {
     onewire_init(&board->onewire, &board->chip, sixteenths);
+}
+
+void board_add_dht22(struct board *board, int16_t temperature, uint16_t humidity)
+{
+    dht22_init(&board->dht22, &board->chip, temperature, humidity);
 }
 
 unsigned board_stack(const struct board *board)

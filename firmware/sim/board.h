@@ -12,6 +12,7 @@
 #include "eeprom.h"
 #include "flash.h"
 #include "line.h"
+#include "dht22.h"
 #include "onewire.h"
 #include "twi.h"
 #include "uart.h"
@@ -31,6 +32,7 @@ struct board {
     struct twi twi;
     struct memory memory;
     struct onewire onewire;
+    struct dht22 dht22;
 
     int eeprom_log, tx_log; /* file descriptors, -1 for none */
     void (*event)(void *context, const char *json);
@@ -68,6 +70,9 @@ void board_add_memory(struct board *board, uint8_t *bytes, bool fram);
 
 /* Put a DS18B20 at pin 2. */
 void board_add_thermometer(struct board *board, int16_t sixteenths);
+
+/* Put a DHT22 at pin 3, in place of that. In tenths of a degree and of a percent. */
+void board_add_dht22(struct board *board, int16_t temperature, uint16_t humidity);
 
 /* Let the board live until board time `until` (in cycles), through resets and cuts. */
 void board_run(struct board *board, uint64_t until);

@@ -73,6 +73,7 @@ enum alarm {
     ALARM_TWI,
     ALARM_MEMORY,
     ALARM_ONEWIRE,
+    ALARM_DHT22,
     ALARM_COUNT
 };
 

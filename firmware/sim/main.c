@@ -23,6 +23,7 @@
 
 #define SLICE_BUSY (CHIP_HZ / 1000) /* while bytes flow */
 #define MOST_SIXTEENTHS (125 * 16)
+#define MOST_TENTHS 1250
 #define MOST_DRIFT 100000                /* millionths: no oscillator is worse than a tenth */
 #define LINGER (CHIP_HZ / 20)            /* how long the line counts as busy after a byte */
 
@@ -33,6 +34,7 @@ struct options {
     int adc_from; /* -1: no schedule */
     long drift;
     long ds18b20; /* sixteenths of a degree, LONG_MIN: none */
+    int temperature, humidity; /* of a DHT22, in tenths; humidity -1: there is none */
     enum speed speed;
     bool off;
 };
@@ -47,6 +49,8 @@ static const char usage[] =
     "  --fram FILE         image of a FRAM on the I2C bus (MB85RC256), 32 KiB\n"
     "  --i2c-eeprom FILE   image of an EEPROM on the I2C bus (24LC256), 32 KiB\n"
     "  --ds18b20 NUMBER    a DS18B20 at pin 2, at so many sixteenths of a degree Celsius\n"
+    "  --dht22 NUMBER,NUMBER\n"
+    "                      a DHT22 at pin 3: tenths of a degree Celsius, tenths of a percent\n"
     "  --eeprom-log FILE   one line per EEPROM write and start, appended\n"
     "  --tx-log FILE       one line per byte the board has sent: CYCLE VALUE\n"
     "  --adc-log FILE      one line per conversion: CYCLE NS CHANNEL MICROVOLTS, and per start\n"
@@ -72,14 +76,15 @@ static bool parse(int argc, char **argv, struct options *options)
 {
     static const struct option known[] = {{"control", 1, 0, 'c'}, {"pty-link", 1, 0, 'p'},
         {"bootloader", 1, 0, 'b'}, {"flash", 1, 0, 'f'}, {"eeprom", 1, 0, 'e'},
-        {"fram", 1, 0, 'm'}, {"ds18b20", 1, 0, '1'}, {"i2c-eeprom", 1, 0, 'i'},
+        {"fram", 1, 0, 'm'}, {"i2c-eeprom", 1, 0, 'i'},
+        {"ds18b20", 1, 0, '1'}, {"dht22", 1, 0, '2'},
         {"eeprom-log", 1, 0, 'l'}, {"tx-log", 1, 0, 't'},
         {"adc-log", 1, 0, 'a'}, {"adc-from", 1, 0, 'v'}, {"speed", 1, 0, 's'}, {"seed", 1, 0, 'n'},
         {"drift", 1, 0, 'd'},
         {"record", 1, 0, 'r'}, {"replay", 1, 0, 'y'}, {"off", 0, 0, 'o'},
         {"with-parent", 0, 0, 'w'}, {"help", 0, 0, 'h'}, {0, 0, 0, 0}};
     char *end;
-    *options = (struct options){.seed = 1, .adc_from = -1, .ds18b20 = LONG_MIN};
+    *options = (struct options){.seed = 1, .adc_from = -1, .ds18b20 = LONG_MIN, .humidity = -1};
     for (int option; (option = getopt_long(argc, argv, "h", known, NULL)) != -1;) switch (option) {
         case 'c': options->control = optarg; break;
         case 'p': options->port = optarg; break;
@@ -92,6 +97,14 @@ static bool parse(int argc, char **argv, struct options *options)
             options->ds18b20 = strtol(optarg, &end, 10);
             if (end == optarg || *end || labs(options->ds18b20) > MOST_SIXTEENTHS) return false;
             break;
+        case '2': {
+            int used = 0;
+            sscanf(optarg, "%d,%d%n", &options->temperature, &options->humidity, &used);
+            if (!used || optarg[used] || abs(options->temperature) > MOST_TENTHS ||
+                options->humidity < 0 || options->humidity > 1000)
+                return false;
+            break;
+        }
         case 'l': options->eeprom_log = optarg; break;
         case 't': options->tx_log = optarg; break;
         case 'a': options->adc_log = optarg; break;
@@ -290,6 +303,8 @@ int main(int argc, char **argv)
     }
     if (options.ds18b20 != LONG_MIN)
         board_add_thermometer(&simulator.board, (int16_t)options.ds18b20);
+    if (options.humidity >= 0)
+        board_add_dht22(&simulator.board, (int16_t)options.temperature, (uint16_t)options.humidity);
     simulator.board.eeprom_log = open_log(options.eeprom_log);
     simulator.board.tx_log = open_log(options.tx_log);
     simulator.board.adc.log = open_log(options.adc_log);

@@ -121,8 +121,9 @@ class SimulatedBoard:
     adc_from: A0 has another voltage for each conversion, beginning with this step of the ADC's
     1024. record: keep all inputs, and each byte the board sends, with their time (`inputs`,
     `tx_log`).
-    ds18b20: a thermometer at pin 2, at so many sixteenths of a degree Celsius. memory: what is on
-    its I2C bus; its image is `memory.bin`.
+    ds18b20: a thermometer at pin 2, at so many sixteenths of a degree Celsius. dht22: one at pin 3,
+    at so many tenths of a degree and of a percent. memory: what is on its I2C bus; its image is
+    `memory.bin`.
     drift: by so many millionths its clock is faster than this machine's, at speed `real`.
     bootloader: a HEX file; True is Optiboot, as a real Uno comes.
     """
@@ -139,6 +140,7 @@ class SimulatedBoard:
         record: bool = False,
         drift: int = 0,
         ds18b20: int | None = None,
+        dht22: tuple[int, int] | None = None,
         memory: Literal["fram", "i2c-eeprom"] | None = None,
         bootloader: bool | Path = True,
     ) -> None:
@@ -161,6 +163,7 @@ class SimulatedBoard:
         self._options += [] if adc_from is None else ["--adc-from", str(adc_from)]
         self._options += [f"--{memory}", "memory.bin"] if memory else []
         self._options += ["--ds18b20", str(ds18b20)] if ds18b20 is not None else []
+        self._options += ["--dht22", "{},{}".format(*dht22)] if dht22 else []
         self._options += ["--drift", str(drift)] if drift else []
         self._options += ["--record", "inputs", "--tx-log", "tx.log"] if record else []
         self._process: asyncio.subprocess.Process | None = None

@@ -93,13 +93,34 @@ async def test_a_ds18b20_tells_degrees_below_zero(sixteenths: int, tmp_path: Pat
 
 
 @pytest.mark.sim
-async def test_without_its_thermometer_it_sends_no_readings(tmp_path: Path) -> None:
+@pytest.mark.parametrize("sketch", ["ds18b20", "dht22"])
+async def test_without_its_thermometer_it_sends_no_readings(sketch: str, tmp_path: Path) -> None:
     gateway = Gateway()
-    firmware = named(SKETCHES / "uno" / "ds18b20.hex", "uno", tmp_path)
+    firmware = named(SKETCHES / "uno" / f"{sketch}.hex", "uno", tmp_path)
     async with SimulatedBoard(tmp_path / "board", firmware=firmware, speed="step") as simulated:
         await converse(simulated, gateway, completed=1, seconds=5)
     assert gateway.known
     assert gateway.deliveries == []
+
+
+@pytest.mark.sim
+@pytest.mark.parametrize(("degrees", "percent"), [(-5.3, 40.2), (-40.0, 0.0), (0.0, 99.9), (80, 7)])
+async def test_a_dht22_tells_two_values_in_one_reading(
+    degrees: float, percent: float, tmp_path: Path
+) -> None:
+    """Its bits come while the link talks: an interrupt of the UART must not make another bit."""
+    gateway = Gateway()
+    firmware = named(SKETCHES / "uno" / "dht22.hex", "uno", tmp_path)
+    both = round(degrees * 10), round(percent * 10)
+    async with SimulatedBoard(
+        tmp_path / "board", firmware=firmware, speed="step", dht22=both
+    ) as simulated:
+        await converse(simulated, gateway, completed=1)
+    taken = senml.decode(gateway.deliveries[0].payload)
+    assert [(one.name, one.value, one.unit) for one in taken] == [
+        ("roof-1:temperature", degrees, "Cel"),
+        ("roof-1:humidity", percent, "%RH"),
+    ]
 
 
 UTC = 1_767_225_600

@@ -1,0 +1,35 @@
+/* A DHT22 (AM2302, its data sheet by Aosong): temperature and humidity over one line with a 10 kΩ
+ * resistor to 5 V. The time between two falling edges tells a bit. An interrupt takes that time, so
+ * the serial line loses no byte meanwhile. */
+#ifndef DHT22_H
+#define DHT22_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define DHT22_CALL_MS 2    /* for so long, at least, the line must be down to call the sensor */
+#define DHT22_ANSWER_MS 10 /* within so long it has answered */
+#define DHT22_PAUSE_MS 2000 /* between two calls, and from power-on to the first */
+
+/* Once, before the others. pin: of the Arduino, one with an external interrupt (2 or 3). */
+void dht22_begin(uint8_t pin);
+
+/* Pulls the line down. */
+void dht22_call(void);
+
+/* Lets go of the line, and listens. */
+void dht22_listen(void);
+
+/* Ends listening. temperature: tenths of a degree Celsius; humidity: tenths of a percent. False:
+ * nobody answered, or a bit was lost on the way. */
+bool dht22_read(int16_t *temperature, uint16_t *humidity);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,78 @@
+#include "dht22.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include <avr_ioport.h>
+
+enum { PIN = 3, US = CHIP_HZ / 1000000 };
+enum { CALL_US = 800, AFTER_US = 30, GREETS_US = 80, LOW_US = 50, ZERO_US = 26, ONE_US = 70 };
+#define PAUSE ((uint64_t)CHIP_HZ * 2)
+
+static void answer(struct dht22 *dht22, uint64_t now)
+{
+    uint16_t temperature = (uint16_t)abs(dht22->temperature);
+    uint8_t bytes[5] = {(uint8_t)(dht22->humidity >> 8), (uint8_t)dht22->humidity,
+        (uint8_t)(temperature >> 8 | (dht22->temperature < 0 ? 0x80 : 0)), (uint8_t)temperature};
+    bytes[4] = (uint8_t)(bytes[0] + bytes[1] + bytes[2] + bytes[3]);
+    uint8_t *lasts = dht22->lasts;
+    *lasts++ = AFTER_US;
+    *lasts++ = GREETS_US;
+    *lasts++ = GREETS_US;
+    for (int bit = 0; bit < 40; bit++) {
+        *lasts++ = LOW_US;
+        *lasts++ = bytes[bit / 8] << bit % 8 & 0x80 ? ONE_US : ZERO_US;
+    }
+    *lasts = LOW_US;
+    dht22->step = 0;
+    dht22->ready = now + PAUSE;
+    chip_alarm(dht22->chip, ALARM_DHT22, now + AFTER_US * US);
+}
+
+static void on_alarm(void *context)
+{
+    struct dht22 *dht22 = context;
+    dht22->step++;
+    avr_raise_irq(dht22->pin, dht22->step == DHT22_STEPS || dht22->step % 2 == 0);
+    if (dht22->step < DHT22_STEPS)
+        chip_alarm(dht22->chip, ALARM_DHT22,
+            chip_now(dht22->chip) + dht22->lasts[dht22->step] * (uint64_t)US);
+}
+
+static void on_direction(avr_irq_t *irq, uint32_t value, void *context)
+{
+    struct dht22 *dht22 = context;
+    uint64_t now = chip_now(dht22->chip);
+    bool low = value >> PIN & 1;
+    (void)irq;
+    if (low == dht22->low) return;
+    dht22->low = low;
+    avr_raise_irq(dht22->pin, !low);
+    if (low)
+        dht22->fell = now;
+    else if (now - dht22->fell >= CALL_US * US && now >= dht22->ready)
+        answer(dht22, now);
+}
+
+void dht22_power_on(struct dht22 *dht22)
+{
+    dht22->low = false;
+    dht22->ready = chip_now(dht22->chip) + PAUSE;
+    chip_alarm(dht22->chip, ALARM_DHT22, NEVER);
+}
+
+void dht22_init(struct dht22 *dht22, struct chip *chip, int16_t temperature, uint16_t humidity)
+{
+    avr_ioport_external_t pull_up = {.name = 'D', .mask = 1 << PIN, .value = 1 << PIN};
+    memset(dht22, 0, sizeof *dht22);
+    dht22->chip = chip;
+    dht22->temperature = temperature;
+    dht22->humidity = humidity;
+    dht22->pin = avr_io_getirq(chip->avr, AVR_IOCTL_IOPORT_GETIRQ('D'), PIN);
+    avr_ioctl(chip->avr, AVR_IOCTL_IOPORT_SET_EXTERNAL('D'), &pull_up);
+    avr_irq_register_notify(
+        avr_io_getirq(chip->avr, AVR_IOCTL_IOPORT_GETIRQ('D'), IOPORT_IRQ_DIRECTION_ALL),
+        on_direction, dht22);
+    chip_alarm_handler(chip, ALARM_DHT22, on_alarm, dht22);
+    dht22_power_on(dht22);
+}
