@@ -24,6 +24,7 @@ from gateway.broker.store_rows import (
 
 if TYPE_CHECKING:
     from gateway.broker.delivery import Delivery
+    from gateway.broker.marks import Mark
     from gateway.broker.publish_run import PublishRun
     from gateway.broker.retained import Retained
     from gateway.broker.will import StoredWill
@@ -55,6 +56,7 @@ class Changes:
         "deliveries",
         "ended",
         "flows",
+        "marks",
         "number",
         "retained",
         "sessions",
@@ -81,6 +83,7 @@ class Changes:
         self.deliveries: list[Delivery] = []
         self.retained: dict[str, Retained | None] = {}
         self.wills: dict[str, StoredWill | None] = {}
+        self.marks: dict[Mark, None] = {}
         self.spool: list[SpoolRow] = []
 
     @property
@@ -95,6 +98,7 @@ class Changes:
             or self.subscriptions
             or self.retained
             or self.wills
+            or self.marks
             or self.clock
         )
 
@@ -130,6 +134,7 @@ class Changes:
                 commit.wills_done.append(client)
             else:
                 commit.wills.append(will.row(client))
+        commit.marks = [mark.row() for mark in self.marks]
         commit.spool = self.spool
         return commit
 

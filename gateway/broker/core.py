@@ -14,6 +14,7 @@ from gateway.broker.accounts import Accounts
 from gateway.broker.effects import Effects
 from gateway.broker.ledger import Ledger
 from gateway.broker.log_throttle import LogThrottle
+from gateway.broker.marks import Marks
 from gateway.broker.needed_rows import NeededRows
 from gateway.broker.retained import RetainedMessages
 from gateway.broker.router import Router
@@ -42,6 +43,7 @@ class Core(Ledger):
             copies=config.delivery.overlapping == "each",
         )
         self.retained = RetainedMessages()
+        self.marks = Marks(state.marks)
         self.spool = Spool(config.spool_bytes, state.next_spool, state.boot, state.spool)
         self.spool.limit_to(config.spool_bytes, config.spool.devices_share)
         self.accounts = Accounts(config.quota_of)

@@ -65,7 +65,7 @@ def receive(
             publish(broker, run, session.client, identity)
         return
     receive_flow = session.receive_flow
-    if qos == 2 and not receive_flow.all_new(identifiers):
+    if qos == 2 and receive_flow.has_come(identifiers, connection.sequence):
         if count > 1:
             _one_by_one(connection, session, run)
         else:
@@ -81,7 +81,7 @@ def receive(
         _one_by_one(connection, session, run)
         return
     reason = connection.policy.access.refuses_publish(connection, run.topic) or refuses(
-        broker, run, session.durable
+        broker, run, session.durable or receive_flow.mark is not None
     )
     if qos == 2 and not reason and not receive_flow.has_room(count):
         reason = ReasonCode.QUOTA_EXCEEDED
@@ -101,14 +101,16 @@ def receive(
         commit = publish(broker, run, session.client, identity)
         connection.send(acknowledgements(_PUBACK, identifiers), commit, count)
     else:
-        if connection.peer.device is not None:
+        if device is not None:
             receive_flow.outdate(identifiers[0])
         receive_flow.keep(identifiers)
-        if session.durable:
-            receive_flow.commit = broker.keep_flow(session)
-        commit = publish(
-            broker, run, session.client, identity, receive_flow.commit if session.durable else 0
-        )
+        commit = 0
+        if receive_flow.mark is not None:
+            receive_flow.mark.add(connection.sequence)
+            commit = receive_flow.commit = broker.keep_mark(receive_flow.mark)
+        elif session.durable:
+            commit = receive_flow.commit = broker.keep_flow(session)
+        commit = publish(broker, run, session.client, identity, commit)
         connection.send(acknowledgements(_PUBREC, identifiers), commit)
 
 
@@ -245,12 +247,18 @@ def _about(connection: Connection, run: PublishRun, reason: ReasonCode) -> str:
 
 
 def release(connection: Connection, session: Session, identifiers: tuple[int, ...]) -> None:
-    """PUBREL: forget, commit, answer."""
+    """PUBREL: forget, commit, answer. Of a board with a mark nothing is left to commit."""
     broker = connection.broker
     receive_flow = session.receive_flow
     unknown = receive_flow.release(identifiers)
     commit = receive_flow.commit
-    if session.durable and len(unknown) < len(identifiers):
+    if (mark := receive_flow.mark) is not None:
+        unknown = [
+            position
+            for position in unknown
+            if not mark.has(sequence_of(identifiers[position], connection.sequence))
+        ]
+    elif session.durable and len(unknown) < len(identifiers):
         if connection.peer.device is None:
             commit = receive_flow.commit = broker.keep_flow(session)
         else:  # goes with the next commit: after a power cut its sequence tells it for what it is

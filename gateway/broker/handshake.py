@@ -29,6 +29,7 @@ from gateway.mqtt.wire import MAX_PACKET
 
 if TYPE_CHECKING:
     from gateway.broker.connection import Connection
+    from gateway.broker.peer import DeviceIdentity
 
 _P = PropertyId
 
@@ -78,6 +79,8 @@ def accept(connection: Connection, packet: Connect) -> None:
     will = _will(connection, packet.will) if packet.will else None
     expiry = _expiry(connection, packet, properties)
     session, present = _session(connection, client, packet.clean_start, expiry)
+    if device is not None:
+        _mark(connection, session, device)
     limits = broker.limits
     connection.told_limit = min(properties.get(_P.TOPIC_ALIAS_MAXIMUM, 0), limits.topic_aliases)
     keep_alive = _keep_alive(connection, packet)
@@ -110,6 +113,16 @@ def accept(connection: Connection, packet: Connect) -> None:
     if present and connection.state is State.OPEN:
         _resume(connection, session)
         broker.feed(session)
+
+
+def _mark(connection: Connection, session: Session, device: DeviceIdentity) -> None:
+    """From now on the mark of a board tells what has come, if the board has proved who it is."""
+    broker, mark = connection.broker, None
+    if device.proved:
+        mark = broker.marks.of(device.name, device.incarnation)
+        mark.greeted(device.next_sequence)
+    if session.receive_flow.go_by(mark):
+        broker.changes.flows[session] = None
 
 
 def _check_user(connection: Connection, wanted: str) -> None:

@@ -15,6 +15,7 @@ from gateway.broker.statistics import Statistics
 
 if TYPE_CHECKING:
     from gateway.broker.delivery import Order
+    from gateway.broker.marks import Mark
     from gateway.config import LimitsSection
 
 
@@ -68,3 +69,9 @@ class Ledger:
         changes.flows[session] = None
         changes.urgent = True
         return changes.number
+
+    def keep_mark(self, mark: Mark) -> int:
+        """A board's mark goes with the open changes: returns their number."""
+        self.changes.marks[mark] = None
+        mark.commit = self.promise()
+        return mark.commit

@@ -8,11 +8,20 @@
     PUBREL, kept identifier      → forget it; commit; then PUBCOMP
     PUBREL, unknown identifier   → PUBCOMP with 0x92; never a forged success
 
-A device numbers its publications without a gap and keeps fewer than `WINDOW` of them, so within the
-window its identifier stands for the full sequence. Its PUBCOMP promises nothing that the commit of
-its PUBLISH has not brought to disk, and waits for no commit of its own: an identifier that a power
-cut brings back is of a sequence that does not come again, and is forgotten when the window has
-passed it.
+A board that has proved its key has a mark (`marks.py`). It tells by the full sequence what has
+come, also after a restart or Clean Start, and nothing of its flow is stored:
+
+    PUBLISH, marked              → PUBREC; nothing is routed
+    PUBLISH, not marked          → mark it, route; commit both; then PUBREC
+    PUBLISH, refused             → PUBREC with the reason; no mark
+    PUBREL, kept or marked       → forget the identifier; PUBCOMP, not before the PUBLISH is on disk
+    PUBREL, neither              → PUBCOMP with 0x92: the board publishes again
+
+A board without a key numbers its publications in the same way and keeps fewer than `WINDOW` of
+them, so within the window its identifier stands for the full sequence. Its PUBCOMP promises nothing
+that the commit of its PUBLISH has not brought to disk, and waits for no commit of its own: an
+identifier that a power cut brings back is of a sequence that does not come again, and is forgotten
+when the window has passed it.
 
 Nothing of a payload is kept here. What counts against our Receive Maximum starts again with each
 connection (section 4.9): an identifier of an earlier connection counts only once its PUBLISH has
@@ -23,13 +32,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from gateway.broker.marks import WINDOW
 from gateway.broker.message_ids import pack_bits, pack_ids, unpack_set
 
 if TYPE_CHECKING:
     from gateway.broker.ledger import Ledger
+    from gateway.broker.marks import Mark
 
-WINDOW = 64
-"""Publications; a device's journal has 60 places."""
 _FEW = 128
 """So many identifiers are written as a list: shorter than bits, and quicker."""
 _PART = 8
@@ -40,7 +49,7 @@ _EACH = 16
 
 
 class ReceiveFlow:
-    __slots__ = ("_bits", "_earlier", "_ledger", "commit", "received", "unacknowledged")
+    __slots__ = ("_bits", "_earlier", "_ledger", "commit", "mark", "received", "unacknowledged")
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
@@ -50,12 +59,26 @@ class ReceiveFlow:
         self.unacknowledged = 0
         """QoS 1 messages whose PUBACK has not left."""
         self.commit = 0
-        """Number of the last commit that holds a change of `received`."""
+        """Number of the last commit that holds a change of `received`, or of `mark`."""
+        self.mark: Mark | None = None
+        """Of the board that is connected, or was last, if it has proved its key."""
         self._earlier = 0
         """Identifiers whose PUBLISH this connection has not brought."""
         self._bits: bytearray | None = None
         """The same identifiers as bits while they are many: a list of them all, made again for each
         message, would cost a client's hoard thousands of bytes a message."""
+
+    def go_by(self, mark: Mark | None) -> bool:
+        """A board is connected; its mark, if it has one, decides from now on. True: identifiers are
+        forgotten that the board brought when another one did, or none.
+        """
+        changes = self.mark is not mark
+        if changes:
+            self.drop()
+            self.mark = mark
+        if mark is not None:
+            self.commit = max(self.commit, mark.commit)
+        return changes
 
     def suspend(self) -> None:
         """The connection is gone."""
@@ -70,6 +93,8 @@ class ReceiveFlow:
 
     def row(self) -> bytes:
         """What the store keeps: at most 8 kB, however many identifiers there are."""
+        if self.mark is not None:
+            return b""
         return pack_ids(self.received) if self._bits is None else pack_bits(self._bits)
 
     @property
@@ -82,6 +107,13 @@ class ReceiveFlow:
         return self.received.keys().isdisjoint(identifiers) and (
             len(identifiers) == 1 or len(set(identifiers)) == len(identifiers)
         )
+
+    def has_come(self, identifiers: tuple[int, ...], sequence: int) -> bool:
+        """Whether one of these has come before. sequence: of a board's publication."""
+        mark = self.mark
+        if mark is None or mark.is_below(sequence):
+            return not self.all_new(identifiers)
+        return mark.has(sequence)
 
     def has_room(self, count: int) -> bool:
         """Whether so many more may be kept."""
@@ -104,20 +136,24 @@ class ReceiveFlow:
 
     def outdate(self, identifier: int) -> None:
         """A device's new publication has this identifier, the low half of its sequence: what is so
-        far from it that the device cannot have it in its journal any more stands for nothing.
+        far from it that the device cannot have it in its journal any more stands for nothing, nor
+        does the same identifier of another sequence.
         """
         old = [
             kept
             for kept in self.received
-            if WINDOW <= (identifier - kept) & 0xFFFF <= 0x1_0000 - WINDOW
+            if kept == identifier or WINDOW <= (identifier - kept) & 0xFFFF <= 0x1_0000 - WINDOW
         ]
         if old:
             self.release(tuple(old))
 
     def repeat(self, identifier: int) -> None:
-        """The PUBLISH of a kept identifier has come again."""
-        self._earlier -= not self.received[identifier]
-        self.received[identifier] = True
+        """The PUBLISH of a kept identifier has come again; of a marked one, it may not be kept any
+        more.
+        """
+        if identifier in self.received:
+            self._earlier -= not self.received[identifier]
+            self.received[identifier] = True
 
     def release(self, identifiers: tuple[int, ...]) -> list[int]:
         """Forget identifiers; returns the positions of those that were not kept, or not any

@@ -41,6 +41,12 @@ SpoolRow = tuple[int, str | None, int | None, int | None, str, str, bytes, int, 
 """
 
 
+MarkRow = tuple[str, int, int, int, int, bytes]
+"""device, place, incarnation, highest sequence, window (`marks.py`), packet identifiers that an
+older version kept (as `message_ids.unpack_set` reads them).
+"""
+
+
 @dataclass(slots=True)
 class Commit:
     """One transaction."""
@@ -67,6 +73,7 @@ class Commit:
     cleared: list[str] = field(default_factory=list)
     wills: list[WillRow] = field(default_factory=list)
     wills_done: list[str] = field(default_factory=list)
+    marks: list[MarkRow] = field(default_factory=list)
     spool: list[SpoolRow] = field(default_factory=list)
 
 
@@ -100,3 +107,4 @@ class Recovered:
     """Messages that more than one row of the queue refers to, with how many do."""
     retained: list[RetainedRow] = field(default_factory=list)
     wills: list[WillRow] = field(default_factory=list)
+    marks: list[MarkRow] = field(default_factory=list)

@@ -29,6 +29,7 @@ _COLUMNS = {
     "queue": 9,
     "retained": 6,
     "will": 9,
+    "mark": 6,
 }
 
 
@@ -104,6 +105,7 @@ def apply(database: sqlite3.Connection, commit: Commit) -> float:
         _put(database, "spool", commit.spool)
         _put(database, "retained", commit.retained)
         _put(database, "will", commit.wills)
+        _put(database, "mark", commit.marks)
         _delete(
             database,
             "DELETE FROM subscription WHERE (session, filter) IN (SELECT value ->> 0, value ->> 1"

@@ -10,6 +10,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
+from gateway.broker.marks import PLACES
 from gateway.store import wal
 from gateway.store.schema import SCHEMA_VERSION, StoreError, connect_to_read, existing, salvaged
 
@@ -63,6 +64,12 @@ RULES = (
         "a place in a queue that reaches into the next",
     ),
     Rule(
+        "mark",
+        f"place NOT BETWEEN 0 AND {PLACES - 1} OR incarnation NOT BETWEEN 1 AND 4294967295"
+        " OR highest NOT BETWEEN 0 AND 4294967295 OR length(kept) % 2",
+        "a mark of a board that cannot be",
+    ),
+    Rule(
         "spool",
         "id < 1",
         "a row of the spool with a number that was never given",
@@ -105,7 +112,10 @@ def check(folder: Path) -> list[str]:
 
 def _broken_rules(database: sqlite3.Connection) -> list[str]:
     found = []
+    tables = {name for (name,) in database.execute("SELECT name FROM sqlite_schema")}
     for rule in RULES:
+        if rule.table not in tables:  # in a store of an older version
+            continue
         (count,) = database.execute(
             f"SELECT count(*) FROM {rule.table} WHERE {rule.broken}"  # noqa: S608
         ).fetchone()

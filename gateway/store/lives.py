@@ -4,8 +4,10 @@ a card that was cloned.
 In: an open store at the gateway's start, and its folder. Out: in words, why it is another life.
 What such a store knows of exchanges that were under way is stale: a packet identifier between
 PUBLISH and PUBREL may stand for another message by now, which would be answered for and lost. So
-the start forgets those identifiers (`recovery.py`). A publication that comes again has the same
-identity in the table, if its sender gave it one; boards do.
+the start forgets those identifiers (`recovery.py`). It forgets the marks of boards as well: when
+somebody has copied the file while a gateway wrote it, a mark may be newer in it than the row of the
+spool that it was committed with. A publication that comes again has the same identity in the table,
+if its sender gave it one; boards do.
 
 What tells: `meta.restored`, which `onceway store backup` writes into the copy, and the uplink, when
 the landing place holds batches of another life; the file `generation` beside the database, whose

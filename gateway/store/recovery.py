@@ -45,6 +45,7 @@ def recover(
             save_uptime(database, now, uptime)
         if forget:
             database.execute("UPDATE flow SET received = x''")
+            database.execute("DELETE FROM mark")
         settle(database)
         _drop_strays(database)
         references = _references(database)
@@ -84,6 +85,7 @@ def recover(
         references=references,
         retained=rows("SELECT * FROM retained").fetchall(),
         wills=rows("SELECT * FROM will").fetchall(),
+        marks=rows("SELECT * FROM mark").fetchall(),
     )
 
 

@@ -16,7 +16,7 @@ from gateway.store import wal
 from gateway.store.rewrite import rewrite_log
 
 FILE = "gateway.db"
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 BUSY_TIMEOUT_S = 30.0
 PAGE_BYTES = 1024
 """Of a new store. A reading changes some tens of bytes on two pages, and each page that changes is
@@ -70,6 +70,22 @@ CREATE TABLE will (
     properties BLOB NOT NULL, expiry INTEGER, payload BLOB NOT NULL) STRICT, WITHOUT ROWID;
 """
 
+_MARKS = """
+CREATE TABLE mark (
+    device TEXT, place INTEGER, incarnation INTEGER NOT NULL, highest INTEGER NOT NULL,
+    window INTEGER NOT NULL, kept BLOB NOT NULL,
+    PRIMARY KEY (device, place)) STRICT, WITHOUT ROWID;
+"""
+
+_MARK_WHAT_WAS_KEPT = """
+INSERT INTO mark SELECT client, 0, incarnation, 0, 0, received
+    FROM session JOIN flow ON flow.session = session.id
+    WHERE incarnation <> 0 AND length(received) > 0;
+"""
+"""Identifiers of boards between PUBLISH and PUBREL: the board's next greeting says which sequences
+they are.
+"""
+
 _SPOOL_LAST = """
 CREATE VIEW spool_last AS SELECT max(
     coalesce((SELECT max(id) FROM spool), 0),
@@ -88,6 +104,7 @@ INSERT OR REPLACE INTO meta
 _UPGRADES = {
     1: "ALTER TABLE session ADD COLUMN user TEXT;",
     2: _KEEP_SPOOL_LAST + _SPOOL_LAST,
+    3: _MARKS + _MARK_WHAT_WAS_KEPT,
 }
 """By the version that they start from. An older store keeps its AUTOINCREMENT and its page size: to
 be rid of them it would have to be written again.
@@ -221,7 +238,8 @@ def prepare(database: sqlite3.Connection, gateway: str) -> None:
         raise StoreError(text, hint="Upgrade Onceway")
     if version == 0:
         database.executescript(
-            f"BEGIN IMMEDIATE; {_TABLES} {_SPOOL_LAST} PRAGMA user_version={SCHEMA_VERSION}; COMMIT"
+            f"BEGIN IMMEDIATE; {_TABLES} {_MARKS} {_SPOOL_LAST}"
+            f" PRAGMA user_version={SCHEMA_VERSION}; COMMIT"
         )
     elif version < SCHEMA_VERSION:
         steps = " ".join(_UPGRADES[older] for older in range(version, SCHEMA_VERSION))

@@ -55,13 +55,14 @@ class Wire:
 
 class PacedBoard:
     """A board behind a line of `BAUD`. lost: the share of full frames that is damaged on the way
-    up. clean: its session ends with its connection.
+    up. clean: its session ends with its connection. key: of a board that proves who it is.
     """
 
     clean = True
+    key: bytes | None = None
 
     def __init__(self, line: Pty, name: str, lost: float = 0.0) -> None:
-        self.link = DeviceLink(name, boot=1, mtu=MTU, window=WINDOW, baud=BAUD)
+        self.link = DeviceLink(name, boot=1, mtu=MTU, window=WINDOW, baud=BAUD, key=self.key)
         self.received = bytearray()
         self.up = False
         self._line = line

@@ -43,12 +43,16 @@ def folder(tmp_path: Path) -> Path:
         assert why is None
         database.execute("INSERT INTO session VALUES (1, 'c', 9, NULL, 0, NULL)")
         database.execute("INSERT INTO flow VALUES (1, ?, 1, x'', x'')", (IDS,))
+        database.execute("INSERT INTO mark VALUES ('b', 0, 7, 5, 0, x'')")
     return folder
 
 
 def received(folder: Path) -> bytes:
+    """Identifiers of the exchange, with which the mark of a board comes and goes."""
     with closing(sqlite3.connect(folder / FILE)) as database:
-        return bytes(database.execute("SELECT received FROM flow").fetchone()[0])
+        found = bytes(database.execute("SELECT received FROM flow").fetchone()[0])
+        assert database.execute("SELECT count(*) FROM mark").fetchone() == (found == IDS,)
+    return found
 
 
 def test_a_store_that_goes_on_keeps_what_it_knows(folder: Path) -> None:

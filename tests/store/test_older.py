@@ -53,6 +53,19 @@ def test_an_older_store_goes_on_where_it_was(tmp_path: Path, version: int, left:
         assert recover(database, None, 16).next_spool == 61
 
 
+def test_what_a_store_without_marks_kept_of_boards_becomes_marks(tmp_path: Path) -> None:
+    with closing(open_store(tmp_path, "site-7")) as database:
+        commit = Commit(1)
+        commit.sessions = [(n, f"c{n}", 100, None, n - 1, None) for n in (1, 2, 3)]
+        commit.flows = [(n, b"\0\7" * (n < 3), 5, b"", b"") for n in (1, 2, 3)]
+        apply(database, commit)
+    downgrade(tmp_path / FILE, 3)
+    assert check(tmp_path) == []
+    with closing(open_store(tmp_path, "site-7")) as database:
+        assert recover(database, None, 16).marks == [("c2", 0, 1, 0, 0, b"\0\7")]
+    assert check(tmp_path) == []
+
+
 def test_numbers_of_the_spool_go_on_when_its_batches_are_forgotten(tmp_path: Path) -> None:
     fill(tmp_path, 1, 50)
     with closing(Spool(tmp_path)) as spool:

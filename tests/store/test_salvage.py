@@ -16,7 +16,7 @@ from gateway.store.apply import apply
 from gateway.store.check import check
 from gateway.store.recovery import recover
 from gateway.store.salvage import salvage
-from gateway.store.schema import FILE, StoreError, open_store
+from gateway.store.schema import FILE, SCHEMA_VERSION, StoreError, open_store
 from tests.store.older import downgrade
 
 PAGE = 1024
@@ -132,6 +132,16 @@ def test_a_salvage_that_was_killed_at_any_step_can_be_run_again(
     assert step > 6
 
 
+def test_a_salvaged_store_takes_once_more_what_a_board_sends_again(tmp_path: Path) -> None:
+    """What has come may be among the rows that are lost."""
+    filled(tmp_path)
+    with closing(open_store(tmp_path, "site-7")) as database:
+        database.execute("INSERT INTO mark VALUES ('b', 0, 7, 5, 0, x'')")
+    assert salvage(tmp_path).lost == []
+    with closing(open_store(tmp_path, "site-7")) as database:
+        assert recover(database, None, 1024).marks == []
+
+
 def test_salvage_keeps_the_numbering_of_batches(tmp_path: Path) -> None:
     filled(tmp_path)
     with closing(sqlite3.connect(tmp_path / FILE)) as database:
@@ -177,5 +187,5 @@ def test_an_older_store_is_upgraded_and_can_be_salvaged_as_it_is(tmp_path: Path)
             assert database.execute("SELECT * FROM session").fetchall() == [
                 (1, "c", 100, None, 0, None)
             ]
-            assert database.execute("PRAGMA user_version").fetchone() == (3,)
+            assert database.execute("PRAGMA user_version").fetchone() == (SCHEMA_VERSION,)
             assert recover(database, None, 1024).next_spool == 2991, "as many as it ever gave"
