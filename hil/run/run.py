@@ -7,6 +7,7 @@ or the rig broke, is judged like any other, with the cause in its history.
 """
 
 import asyncio
+import os
 import time
 from contextlib import AbstractContextManager, nullcontext, suppress
 
@@ -131,9 +132,10 @@ class Run:
             if self._bench.until == "table":
                 await site.start_ingest()  # Spark takes a while to come up
             # which, unlike gather, ends the others before it raises what one of them has
+            cores = asyncio.Semaphore(os.cpu_count() or 1)
             async with asyncio.TaskGroup() as tasks:
                 for device in devices:
-                    tasks.create_task(self._set_up(device))
+                    tasks.create_task(self._set_up(device, cores))
         with self._display.stage("start"):
             for device in devices:
                 await device.connect()
@@ -209,9 +211,13 @@ class Run:
         await asyncio.gather(*(subscriber.disconnect() for subscriber in self._subscribers))
         await asyncio.gather(*wires, *clients, *subscribing)
 
-    async def _set_up(self, device: Device) -> None:
-        await device.start()
-        await device.provision()
+    async def _set_up(self, device: Device, cores: asyncio.Semaphore) -> None:
+        """A boot loader listens for a second: on few cores, eight boards at once would keep each
+        other from being heard.
+        """
+        async with cores:
+            await device.start()
+            await device.provision()
         self._display.say(f"  {device.name} flashed and provisioned")
 
     async def _sample(self, device: Device, injector: Injector) -> None:
