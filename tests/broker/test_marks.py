@@ -121,6 +121,7 @@ def test_a_duplicate_after_a_reconnect_with_clean_start_is_known() -> None:
     assert spooled(world) == [1, 2]
 
 
+@pytest.mark.mqtt("MQTT-4.3.3-10")
 @pytest.mark.parametrize("clean", [False, True])
 def test_a_duplicate_after_a_restart_is_known(clean: bool) -> None:
     world = World(receive_maximum=1)
@@ -234,6 +235,24 @@ def test_no_answer_leaves_before_the_publish_is_on_disk(clean: bool) -> None:
     assert spooled(world) == [1]
 
 
+def test_a_mark_is_waited_for_though_nothing_else_of_the_message_is_stored() -> None:
+    """Its topic does not go up, and the session ends with its connection."""
+    world = World(receive_maximum=1)
+    world.slow_disk = True
+    client = world.accepted("b", device=board())
+    client.send(Publish("t", b"1", 2, 1), Pubrel(1))
+    assert client.take_all() == []
+    client.drop()
+    again = world.accepted("b", device=board(next_sequence=2))
+    again.send(Publish("t", b"1", 2, 1), Pubrel(1))
+    assert again.take_all() == []
+    world.commit()
+    assert again.take_all() == [Pubrec(1), Pubcomp(1)]
+    world.disk_full(True)
+    again.send(Publish("t", b"2", 2, 2))
+    assert again.take_all() == [Pubrec(2, R.QUOTA_EXCEEDED)]
+
+
 def test_a_power_cut_before_the_commit_takes_the_mark_with_the_reading() -> None:
     world = World(receive_maximum=1)
     client = connect(world, board())
@@ -254,7 +273,11 @@ def test_an_exchange_leaves_nothing_behind_for_the_disk() -> None:
         exchange(client, sequence)
     assert len(world.commits) - before == 5
     assert not world.broker.idle_work
-    assert {row[0] for row in world.rows("SELECT received FROM flow")} <= {b""}
+    client.subscribe("for/b")
+    client.send(Publish(TOPIC, b"6", 2, 6))
+    world.accepted().publish("for/b", "x", qos=1)
+    world.commit()
+    assert world.rows("SELECT received, length(sent) FROM flow") == [(b"", 2)]
 
 
 def test_who_has_not_proved_to_be_the_board_moves_no_mark() -> None:
