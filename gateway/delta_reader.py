@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
-from deltalake import DeltaTable, QueryBuilder
+from deltalake import DeltaTable, QueryBuilder, __version__
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from gateway.errors import OncewayError
@@ -26,14 +26,15 @@ def query(table: str, sql: str) -> list[dict[str, Any]] | None:
     when it cannot be read.
     """
     try:
-        delta = DeltaTable(location(table))
+        it = QueryBuilder().register("it", DeltaTable(location(table)))
+        rows: list[dict[str, Any]] = pa.table(it.execute(sql)).to_pylist()
     except TableNotFoundError:
         return None
     except (DeltaError, OSError) as error:
-        raise OncewayError(f"cannot read the table: {str(error).splitlines()[0]}", table) from error
-    rows: list[dict[str, Any]] = pa.table(
-        QueryBuilder().register("it", delta).execute(sql)
-    ).to_pylist()
+        reason, hint = str(error).splitlines()[0], None
+        if "nsupported" in reason and "features" in reason:
+            hint = f"deltalake {__version__} does not know all that the table uses: ask with Spark"
+        raise OncewayError(f"cannot read the table: {reason}", table, hint) from error
     return rows
 
 

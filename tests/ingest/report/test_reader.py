@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gateway.delta_reader import arrivals
+from gateway.errors import OncewayError
+from gateway.ingest.report.tables import rows_by_feed
 from tests.ingest.batches import row
 from tests.ingest.lake import Lake
 
@@ -15,20 +17,55 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
 
-@pytest.mark.parametrize(
-    "properties",
-    [
-        "'delta.enableDeletionVectors' = 'true'",
-        "'delta.checkpointPolicy' = 'v2', 'delta.checkpointInterval' = '2'",
-    ],
-)
-def test_where_a_reading_is(spark: "SparkSession", tmp_path: Path, properties: str) -> None:
+VECTORS = "'delta.enableDeletionVectors' = 'true'"
+V2 = "'delta.checkpointPolicy' = 'v2', 'delta.checkpointInterval' = '2'"
+
+
+def prune(log: Path) -> None:
+    """As Delta does after a month: no commit from before the newest checkpoint is left."""
+    checkpoint = max(int(path.name[:20]) for path in log.glob("0*.checkpoint*"))
+    for commit in log.glob("0*.json"):
+        if commit.stem.isdecimal() and int(commit.stem) < checkpoint:
+            commit.unlink()
+
+
+@pytest.mark.parametrize("form", ["json", "parquet"])
+@pytest.mark.parametrize("properties", [VECTORS, f"{VECTORS}, {V2}"])
+def test_where_a_reading_is(
+    spark: "SparkSession",
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    properties: str,
+    form: str,
+) -> None:
+    """form: of what is at the top of a v2 checkpoint."""
     lake = Lake(spark, tmp_path)
     sink = lake.open()
     lake.sql(f"alter table publications set tblproperties ({properties})")
-    for number in range(3):
-        sink(lake.micro_batch([row("it's", 10 * number + one) for one in range(3)]), number)
-    lake.sql("delete from publications where sequence = 11")
-    (found,) = arrivals(str(lake.publications), "it's", 12)
+    key = "spark.databricks.delta.checkpointV2.topLevelFileFormat"
+    spark.conf.set(key, form)
+    try:
+        for number in range(3):
+            sink(lake.micro_batch([row("it's", 10 * number + one) for one in range(3)]), number)
+        lake.sql("delete from publications where sequence = 11")
+        lake.sql("delete from publications where sequence = 0")
+    finally:
+        spark.conf.unset(key)
+    assert list(lake.publications.glob("*.bin"))
+    if V2 in properties:
+        prune(lake.publications / "_delta_log")
+    table = str(lake.publications)
+    (found,) = arrivals(table, "it's", 12)
     assert (found.incarnation, found.gateway, found.batch) == (7, "site", 1)
-    assert list(arrivals(str(lake.publications), "it's", 11)) == []
+    assert list(arrivals(table, "it's", 11)) == []
+    assert sum(rows_by_feed(table)[0].values()) == 7
+
+
+def test_a_table_that_uses_what_the_reader_does_not_know_is_told_as_that(
+    spark: "SparkSession", tmp_path: Path
+) -> None:
+    lake = Lake(spark, tmp_path)
+    lake.open()
+    lake.sql("alter table publications set tblproperties ('delta.enableTypeWidening' = 'true')")
+    with pytest.raises(OncewayError, match=r"cannot read the table: .*TypeWidening.* with Spark"):
+        list(arrivals(str(lake.publications), "a", 1))
