@@ -41,13 +41,22 @@ ACTIONS = "actions"
 """The key in our note that says how many actions follow the commit info."""
 
 _METRICS = {
-    "add": ("numAddedFiles", "numTargetFilesAdded"),
+    "add": (
+        "numAddedFiles",
+        "numTargetFilesAdded",
+        "numDeletionVectorsAdded",
+        "numTargetDeletionVectorsAdded",
+    ),
     "remove": ("numRemovedFiles", "numTargetFilesRemoved"),
     "cdc": ("numAddedChangeFiles", "numTargetChangeFilesAdded"),
 }
-"""Where Delta's commands say, in the commit info, how many actions of a kind there are. `numFiles`
-of a `WRITE` may be more.
+"""Where Delta's commands say, in the commit info, how many actions of a kind there are: the sum of
+these. A new deletion vector is an `add` of a file that was there. `numFiles` of a `WRITE` may be
+more.
 """
+
+_REPLACES = frozenset({"DELETE", "UPDATE", "MERGE"})
+"""Operations that remove what they add with a deletion vector."""
 
 
 class HistoryGone(OncewayError):
@@ -147,7 +156,8 @@ def our_note(text: str | None) -> dict[str, Any]:
 def is_whole(text: bytes, version: int) -> bool:
     """Whether a commit was written to its end. The commit info comes first and says how much
     follows: ours in its note, those of Delta's commands in their metrics. One that says nothing
-    (`VACUUM`, `SET TBLPROPERTIES`, other programs) is whole when each of its lines is.
+    (`VACUUM`, `SET TBLPROPERTIES`, other programs) is whole when each of its lines is. Without the
+    `remove` beside it, a file that has a new deletion vector would stand in the table twice.
     """
     try:
         actions = [json.loads(line) for line in text.splitlines()]
@@ -159,11 +169,13 @@ def is_whole(text: bytes, version: int) -> bool:
         return False
     metrics = info.get("operationMetrics") or {}
     expected = {
-        kind: int(metrics[name])
+        kind: sum(int(metrics[name]) for name in names if name in metrics)
         for kind, names in _METRICS.items()
-        for name in names
-        if name in metrics
     }
-    return len(actions) > our_note(info.get("userMetadata")).get(ACTIONS, 0) and all(
-        kinds[kind] >= count for kind, count in expected.items()
+    replaced = {one["add"]["path"] for one in actions if one.get("add", {}).get("deletionVector")}
+    removed = {one["remove"].get("path") for one in actions if "remove" in one}
+    return (
+        len(actions) > our_note(info.get("userMetadata")).get(ACTIONS, 0)
+        and all(kinds[kind] >= count for kind, count in expected.items())
+        and not (info.get("operation") in _REPLACES and replaced - removed)
     )

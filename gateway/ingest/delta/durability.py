@@ -12,10 +12,13 @@ cut off its files. What anybody else commits is left as it is, and so is a table
 
 import json
 import logging
+from itertools import chain
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from gateway.errors import OncewayError
+from gateway.ingest.delta import deletion_vectors
 from gateway.ingest.delta.commits import ACTIONS, is_whole, parse
 from gateway.ingest.delta.local_disk import local_path, sync_all
 from gateway.sync import sync
@@ -37,22 +40,30 @@ def settle(location: str, version: int) -> None:
         return
     folder = table / "_delta_log"
     actions = map(json.loads, (folder / f"{version:020d}.json").read_bytes().splitlines())
-    named = (
-        unquote(one["path"])
-        for action in actions
-        if (one := action.get("add") or action.get("cdc"))
-    )
+    added = [one for action in actions if (one := action.get("add") or action.get("cdc"))]
+    vectors = {
+        name
+        for one in added
+        if (name := deletion_vectors.file_of(one.get("deletionVector"))) is not None
+    }
+    named = chain((unquote(one["path"]) for one in added), vectors)
     # a vacuum since then may have deleted some
     sync_all(table, (name for name in named if (table / name).exists()))
-    written = (
-        f"{version:020d}.json",
-        f"{version:020d}.crc",
-        f"{version:020d}.checkpoint.parquet",
-        "_last_checkpoint",
-    )
+    written = [folder / f"{version:020d}.json", folder / f"{version:020d}.crc"]
+    if _checkpoint(folder) == version:  # of version 1 or 2: the latter has more parts
+        written += [
+            *folder.glob(f"{version:020d}.checkpoint*"),
+            *folder.glob(f"_sidecars/{version:020d}.checkpoint*"),
+            folder / "_last_checkpoint",
+        ]
     sync_all(
         folder,
-        (name for each in written for name in (each, f".{each}.crc") if (folder / name).exists()),
+        (
+            str(path)
+            for each in written
+            for path in (each, each.with_name(f".{each.name}.crc"))
+            if path.exists()
+        ),
     )
 
 
@@ -100,11 +111,11 @@ def take_back_torn(location: str) -> None:
 
 
 def _lacks_files(table: Path, text: bytes, version: int) -> bool:
-    """Whether a file that one of our commands adds is not whole, while all that it removes are
-    still there: they stay for a week.
+    """Whether a file or a deletion vector that one of our commands adds is not whole, while all
+    that it removes are still there: they stay for a week.
 
     A file outside the table's folder, as in a shallow clone, is nothing that a command of ours
-    added.
+    added, and its commit is left as it is.
     """
     commit = parse(text, version)
     overwritten = any(name.startswith("onceway/") for name in commit.progress)
@@ -112,14 +123,21 @@ def _lacks_files(table: Path, text: bytes, version: int) -> bool:
         return False
     actions = [json.loads(line) for line in text.splitlines()]
     added = [action["add"] for action in actions if "add" in action]
-    removed = [
-        table / unquote(action["remove"]["path"]) for action in actions if "remove" in action
-    ]
+    removed = [action["remove"] for action in actions if "remove" in action]
     if any(urlsplit(one["path"]).scheme or one["path"].startswith("/") for one in added):
         return False
-    return not all(_is_parquet(table / unquote(one["path"]), one["size"]) for one in added) and all(
-        path.exists() for path in removed
+    lacks_added = not all(
+        _is_parquet(table / unquote(one["path"]), one["size"]) and _has_vector(table, one)
+        for one in added
     )
+    return lacks_added and all(
+        (table / unquote(one["path"])).exists() and _has_vector(table, one) for one in removed
+    )
+
+
+def _has_vector(table: Path, named: dict[str, Any]) -> bool:
+    """Whether the deletion vector that an action names with its file, if any, is whole."""
+    return deletion_vectors.is_whole(table, named.get("deletionVector"))
 
 
 def _is_parquet(path: Path, size: int) -> bool:
@@ -140,11 +158,17 @@ def _newest(location: str) -> Path | None:
     if table is None:
         return None
     log_folder = table / "_delta_log"
-    try:
-        version = int(json.loads((log_folder / "_last_checkpoint").read_bytes())["version"])
-    except (OSError, ValueError, KeyError, TypeError):
-        version = 0
-    found = None
+    version, found = _checkpoint(log_folder), None
     while (path := log_folder / f"{version:020d}.json").exists():
         found, version = path, version + 1
     return found or max(log_folder.glob("[0-9]*[0-9].json"), default=None)
+
+
+def _checkpoint(log_folder: Path) -> int:
+    """The version of which the newest checkpoint was made; 0 when there is none that one can
+    read.
+    """
+    try:
+        return int(json.loads((log_folder / "_last_checkpoint").read_bytes())["version"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return 0

@@ -1,0 +1,52 @@
+"""Deletion vectors: which rows of a data file count no more, in a file of their own beside it
+(Delta protocol, "Deletion Vectors").
+
+In: the `deletionVector` of an action in a commit. Out: the file that it stands in, and whether it
+is whole there. A `DELETE` names the same data file again, with another vector.
+"""
+
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+from zlib import crc32
+
+BESIDE = "u"
+"""Of `storageType`: in a file of the table's folder. The others stand in the commit itself, or in a
+file with a whole path, another table's.
+"""
+
+_Z85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
+_ID = 20
+"""Characters of a file's identifier: a UUID in Z85."""
+
+
+def file_of(vector: dict[str, Any] | None) -> str | None:
+    """The file in the table's folder that holds a vector; None when there is none."""
+    if vector is None or vector["storageType"] != BESIDE:
+        return None
+    folder, name = vector["pathOrInlineDv"][:-_ID], vector["pathOrInlineDv"][-_ID:]
+    words = []
+    for start in range(0, _ID, 5):
+        word = 0
+        for digit in name[start : start + 5]:
+            word = word * 85 + _Z85.index(digit)
+        words.append(word.to_bytes(4))
+    file = f"deletion_vector_{UUID(bytes=b''.join(words))}.bin"
+    return f"{folder}/{file}" if folder else file
+
+
+def is_whole(table: Path, vector: dict[str, Any] | None) -> bool:
+    """Whether a vector stands in its file as it was written: its size, its bytes and their CRC-32.
+    One that has no file in the table's folder counts as whole.
+    """
+    name = file_of(vector)
+    if vector is None or name is None:
+        return True
+    try:
+        with (table / name).open("rb") as file:
+            file.seek(vector["offset"])
+            size = int.from_bytes(file.read(4))
+            content, check = file.read(vector["sizeInBytes"]), file.read(4)
+    except FileNotFoundError:
+        return False
+    return size == len(content) == vector["sizeInBytes"] and check == crc32(content).to_bytes(4)

@@ -1,0 +1,206 @@
+"""Deletion vectors, as Spark writes them: what is synced of them, and which commits are taken back
+when a power cut took a vector or the end of a commit.
+"""
+
+import json
+import logging
+import os
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from gateway.ingest.delta import deletion_vectors, durability
+from gateway.ingest.delta.commits import is_whole
+from tests.ingest.batches import row
+from tests.ingest.lake import Lake
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+
+PAYLOAD = b'[{"n":"a","v":1}]'
+FIRST, SECOND, WHOLE_FILE, CHANGED, MERGED, RESTORED = range(4, 10)
+"""Versions of the table that `made` makes."""
+
+
+@pytest.fixture(scope="module")
+def made(spark: "SparkSession", tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    """A table of two files of five rows, in which somebody deletes and changes rows; and a shallow
+    clone of it.
+    """
+    lake = Lake(spark, tmp_path_factory.mktemp("made"))
+    sink = lake.open()
+    lake.sql("alter table publications set tblproperties ('delta.enableDeletionVectors' = 'true')")
+    for number in (0, 1):
+        sink(lake.micro_batch([row("d", 10 * number + one) for one in range(5)]), number)
+    lake.sql("delete from publications where sequence in (1, 11)")
+    lake.sql("delete from publications where sequence = 12")
+    lake.sql("delete from publications where sequence between 4 and 14")
+    lake.sql("update publications set topic = 'x' where sequence = 2")
+    lake.sql(
+        "merge into publications as t using (select 0 as gone) on t.sequence = gone"
+        " when matched then delete"
+    )
+    lake.sql(f"restore table publications to version as of {SECOND}")
+    clone = lake.publications.with_name("clone")
+    spark.sql(f"create table delta.`{clone}` shallow clone delta.`{lake.publications}`")
+    spark.sql(f"delete from delta.`{clone}` where sequence = 0")
+    return lake
+
+
+@pytest.fixture
+def copy(made: Lake, tmp_path: Path) -> Any:
+    """The table as it was at a version, in a folder of its own."""
+
+    def at(version: int, name: str = "publications") -> Path:
+        table = tmp_path / name
+        shutil.copytree(made.publications.with_name(name), table)
+        for path in (table / "_delta_log").iterdir():
+            number = path.name.lstrip(".")[:20]
+            if number.isdecimal() and int(number) > version:
+                path.unlink()
+        return table
+
+    return at
+
+
+def commit_of(table: Path, version: int) -> Path:
+    return table / "_delta_log" / f"{version:020d}.json"
+
+
+def vectors(commit: Path) -> list[dict[str, Any]]:
+    """Those that a commit adds."""
+    added = (json.loads(line).get("add") for line in commit.read_text().splitlines())
+    return [one["deletionVector"] for one in added if one and one.get("deletionVector")]
+
+
+def files_of(commit: Path) -> set[Path]:
+    names = (deletion_vectors.file_of(one) for one in vectors(commit))
+    return {commit.parents[1] / name for name in names if name is not None}
+
+
+def versions(table: Path) -> list[int]:
+    return sorted(int(path.stem) for path in (table / "_delta_log").glob("0*[0-9].json"))
+
+
+def sequences(spark: "SparkSession", table: Path) -> list[int]:
+    rows = spark.read.format("delta").load(str(table)).select("sequence").collect()
+    return sorted(row["sequence"] for row in rows)
+
+
+def damage(file: Path, how: str) -> None:
+    data = file.read_bytes()
+    file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
+    match how:
+        case "absent":
+            file.unlink()
+        case "empty":
+            file.write_bytes(b"")
+        case "cut off":
+            file.write_bytes(data[:-1])
+        case "zeros":
+            file.write_bytes(bytes(len(data)))
+        case "a bit":
+            file.write_bytes(data[:-6] + bytes([data[-6] ^ 1]) + data[-5:])
+
+
+@pytest.mark.parametrize("version", [FIRST, SECOND, WHOLE_FILE, CHANGED, MERGED, RESTORED])
+def test_a_whole_commit_stays_and_its_vectors_are_on_the_disk_after_it_is_settled(
+    copy: Any, monkeypatch: pytest.MonkeyPatch, version: int
+) -> None:
+    table, synced, fsync = copy(version), set(), os.fsync
+
+    def follow(descriptor: int) -> None:
+        fsync(descriptor)
+        synced.add(Path(os.readlink(f"/proc/self/fd/{descriptor}")))
+
+    monkeypatch.setattr(os, "fsync", follow)
+    durability.take_back_torn(str(table))
+    assert versions(table)[-1] == version
+    assert files_of(commit_of(table, version)) <= synced
+    assert files_of(commit_of(table, version))
+
+
+@pytest.mark.parametrize("how", ["absent", "empty", "cut off", "zeros", "a bit"])
+@pytest.mark.parametrize("version", [FIRST, MERGED])
+def test_a_commit_of_ours_whose_vector_is_not_whole_is_taken_back(
+    copy: Any, caplog: pytest.LogCaptureFixture, version: int, how: str
+) -> None:
+    table = copy(version)
+    for file in files_of(commit_of(table, version)):
+        damage(file, how)
+    with caplog.at_level(logging.WARNING, logger="onceway.ingest"):
+        durability.take_back_torn(str(table))
+    assert versions(table)[-1] == version - 1
+    assert "was cut off, as by a power cut" in caplog.text
+
+
+def test_the_rows_of_a_delete_that_was_taken_back_are_there_again(
+    spark: "SparkSession", copy: Any
+) -> None:
+    table = copy(SECOND)
+    (file,) = files_of(commit_of(table, SECOND))
+    assert sequences(spark, table) == [0, 2, 3, 4, 10, 13, 14]
+    damage(file, "absent")
+    durability.take_back_torn(str(table))
+    spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()  # type: ignore[union-attr] - as in a new process
+    assert sequences(spark, table) == [0, 2, 3, 4, 10, 12, 13, 14]
+
+
+def test_a_commit_stays_when_the_vector_that_it_replaced_is_gone_too(copy: Any) -> None:
+    """Without it nobody could read the version before, either."""
+    table = copy(SECOND)
+    for version in (FIRST, SECOND):
+        for file in files_of(commit_of(table, version)):
+            damage(file, "absent")
+    durability.take_back_torn(str(table))
+    assert versions(table)[-1] == SECOND
+
+
+@pytest.mark.parametrize("version", [CHANGED, RESTORED])
+def test_what_others_have_committed_stays_whatever_its_vectors_are(copy: Any, version: int) -> None:
+    table = copy(version)
+    for file in files_of(commit_of(table, version)):
+        damage(file, "absent")
+    durability.take_back_torn(str(table))
+    assert versions(table)[-1] == version
+
+
+def test_a_shallow_clone_stays_whatever_its_vectors_are(copy: Any) -> None:
+    table = copy(1, "clone")
+    (file,) = files_of(commit_of(table, 1))
+    damage(file, "absent")
+    durability.take_back_torn(str(table))
+    assert versions(table) == [0, 1]
+
+
+@pytest.mark.parametrize("version", [FIRST, SECOND, WHOLE_FILE, CHANGED, MERGED])
+def test_a_commit_that_lacks_its_last_lines_is_not_whole(made: Lake, version: int) -> None:
+    """Half of such a commit would double rows, or lose them."""
+    lines = commit_of(made.publications, version).read_bytes().splitlines(keepends=True)
+    assert is_whole(b"".join(lines), version)
+    for count in range(len(lines)):
+        assert not is_whole(b"".join(lines[:count]), version)
+
+
+def test_what_a_user_deletes_by_vectors_reaches_the_readings_and_does_not_come_back(
+    spark: "SparkSession", tmp_path: Path
+) -> None:
+    lake = Lake(spark, tmp_path)
+    sink = lake.open()
+    for name in ("", "_readings"):
+        spark.sql(
+            f"alter table delta.`{lake.publications}{name}`"
+            " set tblproperties ('delta.enableDeletionVectors' = 'true')"
+        )
+    batch = [row("d", number, payload=PAYLOAD) for number in (1, 2, 3)]
+    sink(lake.micro_batch(batch), 0)
+    lake.sql("delete from publications where sequence = 2")
+    sink(lake.micro_batch([*batch, row("d", 4, payload=PAYLOAD)]), 1)
+    assert list(lake.publications.glob("*.bin"))
+    assert list(Path(f"{lake.publications}_readings").glob("*.bin"))
+    assert [key[2] for key in lake.keys("d")] == [1, 3, 4]
+    assert [reading[2] for reading in lake.readings("d")] == [1, 3, 4]
