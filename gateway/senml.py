@@ -12,7 +12,7 @@ from base64 import urlsafe_b64decode
 from io import BytesIO
 from typing import Any, NamedTuple
 
-from cbor2 import CBORDecoder
+from cbor2 import CBORDecoder, loads
 
 PAYLOAD_LIMIT = 65536
 """The longest payload that is looked into, in bytes."""
@@ -20,6 +20,9 @@ PAYLOAD_LIMIT = 65536
 VERSION = 10
 RELATIVE = 2**28
 """A time below this is relative to now, in seconds (section 4.5.3)."""
+
+TIME_ERROR, LONGEST_TIME_ERROR = "tu", 2**31
+"""A label of ours: by how many seconds the time may be wrong (`firmware/README.md`)."""
 
 EARLIEST, LATEST = -62_135_596_800, 253_402_300_799
 """The years 1 to 9999, in seconds since 1970."""
@@ -83,6 +86,24 @@ def decode(payload: bytes) -> list[Record]:
     if b"\x80" <= start <= b"\x9f":
         return _resolve(_from_cbor(payload))
     raise NotSenml("neither a JSON nor a CBOR array" if payload else "empty")
+
+
+def time_errors(payload: bytes, count: int) -> list[int | None]:
+    """What each record of a CBOR pack that `decode` has read says under `tu`; None where it says
+    nothing. count: how many records it has.
+    """
+    if payload[:1] == b"[" or b"\x62tu" not in payload:
+        return [None] * count
+    errors = [
+        _seconds(record.get(TIME_ERROR))
+        for record in loads(payload)
+        if any(not isinstance(label, int) or label >= 0 for label in record)
+    ]
+    return errors if len(errors) == count else [None] * count
+
+
+def _seconds(error: Any) -> int | None:
+    return error if type(error) is int and 0 <= error < LONGEST_TIME_ERROR else None
 
 
 def _from_json(payload: bytes) -> Any:

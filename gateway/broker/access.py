@@ -114,6 +114,11 @@ class Access(Protocol):
         its name a message is.
         """
 
+    def heard(self, identity: tuple[str, int, int], payload: bytes, monotonic: int) -> None:
+        """A publication of a device has come, maybe again. identity, monotonic: as in
+        `Spool.rows`.
+        """
+
     def met(
         self,
         device: str,
@@ -143,6 +148,8 @@ class ByAcl:
 
     def may_identify(self, caller: Caller) -> bool:
         return caller.acl.may_identify(caller.user, caller.client)
+
+    def heard(self, identity: tuple[str, int, int], payload: bytes, monotonic: int) -> None: ...
 
     def met(
         self,

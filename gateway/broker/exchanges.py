@@ -53,6 +53,9 @@ def receive(
             _one_by_one(connection, session, run)
             return
         identity = _device_identity(connection, identifiers)
+        if identity is not None:
+            payload = b"".join(run.payloads())
+            connection.policy.access.heard(identity, payload, broker.monotonic)
     if not qos:
         reason = connection.policy.access.refuses_publish(connection, run.topic) or refuses(
             broker, run

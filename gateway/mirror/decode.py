@@ -9,14 +9,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal
 
-from gateway.senml import NotSenml, Record, decode
+from gateway.senml import NotSenml, Record, decode, time_errors
 
 Quality = Literal["synchronised", "reckoned", "unknown"]
 """Of a time: the board told UTC; it told how long ago, counted from the receipt; it told none, and
 the time is that of the receipt, or none at all.
 """
-_TIME_ERROR = "tu"
-_LONGEST_TIME_ERROR = 1 << 31
 _NOT_IN_TOPICS = "/+#"
 _LONGEST_NAME = 128
 _LONGEST_UNIT = 32
@@ -72,7 +70,7 @@ def readings(device: str, topic: str, payload: bytes, received: int | None) -> l
         records = decode(payload)
     except NotSenml:
         return []
-    errors = _time_errors(payload, len(records))
+    errors = time_errors(payload, len(records))
     status = topic.endswith("/status")
     found = []
     for record, error in zip(records, errors, strict=True):
@@ -115,22 +113,3 @@ def _time(record: Record, received: int | None) -> tuple[int | None, Quality]:
     if received is None:
         return None, "unknown"
     return received + us, "reckoned" if us else "unknown"
-
-
-def _time_errors(payload: bytes, count: int) -> list[int | None]:
-    """The label `tu` of each record of a CBOR pack; SenML's own decoder passes it over."""
-    if payload[:1] == b"[" or b"\x62tu" not in payload:
-        return [None] * count
-    from cbor2 import loads  # what `decode` has read already
-
-    pack: Any = loads(payload)
-    errors = [
-        _seconds(record.get(_TIME_ERROR))
-        for record in pack
-        if any(not isinstance(label, int) or label >= 0 for label in record)
-    ]
-    return errors if len(errors) == count else [None] * count
-
-
-def _seconds(error: Any) -> int | None:
-    return error if type(error) is int and 0 <= error < _LONGEST_TIME_ERROR else None

@@ -20,6 +20,7 @@ from typing import Any
 
 from gateway.broker.refusals import words
 from gateway.mqtt.reason import ReasonCode
+from gateway.service.said import Said
 
 log = logging.getLogger(__name__)
 
@@ -59,6 +60,7 @@ class Boards:
         self._statuses = read(folder)
         self._refusals: dict[str, Refusal] = {}
         self._new = False
+        self.said = Said()
         self.taken: Callable[[str, str, bytes, int | None], None] | None = None
         """Called with name, topic, payload and time (µs since 1970) of what a board publishes."""
 
@@ -94,13 +96,24 @@ class Boards:
             _put(self._statuses, name, known | {KEYED: float(keyed)})
 
     def troubles(self, monotonic: int) -> list[str]:
-        """What boards are refused, in words."""
-        return [
+        """What boards are refused, and which have contradicted themselves, in words."""
+        refused = [
             f"{name}: publications to {found.topic!r} are refused"
             f" ({words(found.reason)}, 0x{found.reason:02X}; {found.count} since it began)"
             for name, found in self._refusals.items()
             if monotonic - found.last < FORGET_US
         ]
+        return refused + [
+            f"{name}: sequence {found.sequence} came again with another payload ({found.count}"
+            " since the gateway's start): it counts wrongly, or two boards have one identity"
+            for name, found in self.said.contradictions.items()
+            if monotonic - found.last < FORGET_US
+        ]
+
+    @property
+    def contradictions(self) -> int:
+        """Publications that came again with another payload, since the start."""
+        return sum(found.count for found in self.said.contradictions.values())
 
     def status(self, name: str) -> Status | None:
         return self._statuses.get(name)

@@ -22,6 +22,7 @@ from pathlib import Path
 
 from gateway.broker.access import ByAcl, Caller, Refusal
 from gateway.broker.session import Attached
+from gateway.broker.spool import Identity
 from gateway.links.greeter import Refusal as LinkRefusal
 from gateway.links.serial_port import PortStatus
 from gateway.lock import holder
@@ -200,6 +201,9 @@ class DeviceAccess(ByAcl):
             ReasonCode.NOT_AUTHORIZED,
             f"device {packet.client_id!r} is revoked, or not in the device registry",
         )
+
+    def heard(self, identity: Identity, payload: bytes, monotonic: int) -> None:
+        self._registry.boards.said.hear(identity, payload, monotonic)
 
     def met(
         self,

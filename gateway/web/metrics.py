@@ -281,7 +281,12 @@ def _links(source: Source) -> Iterator[Metric]:
 
 
 def _told(source: Source, ports: dict[str, PortStatus]) -> Iterator[Metric]:
-    """What the boards on these ports have told of themselves."""
+    """What the boards on these ports have told of themselves, and who contradicted himself."""
+    yield _counter(
+        "board_contradictions",
+        "Publications of boards that came again with another payload",
+        0 if source.boards is None else source.boards.contradictions,
+    )
     told = {
         path: status
         for path, port in ports.items()

@@ -16,6 +16,9 @@ from gateway.store.times import CommitTimes
 class Boards(Protocol):
     """What boards tell of themselves, and what they are refused (`gateway/service/boards.py`)."""
 
+    @property
+    def contradictions(self) -> int: ...
+
     def troubles(self, monotonic: int) -> list[str]: ...
 
     def status(self, name: str) -> dict[str, float] | None: ...

@@ -18,6 +18,7 @@ from gateway.mqtt.packets import Publish, Version
 from gateway.mqtt.reason import ReasonCode
 from gateway.service.boards import FORGET_US, MOST_BOARDS, Boards, read
 from gateway.service.devices import FILE
+from gateway.service.said import KEPT, LONGEST
 from provisioning.registry import Registry
 from tests.benchmarks.load import connect_packet
 from tests.links.board import Board, Pty, until
@@ -95,6 +96,47 @@ def test_boards_without_end_take_memory_with_an_end(tmp_path: Path) -> None:
     assert len(boards.troubles(0)) == MOST_BOARDS
 
 
+def test_another_payload_under_a_used_sequence_is_a_trouble_and_another_wording_is_none(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def said(value: float, **time: int) -> bytes:
+        return cbor2.dumps([{0: "a", 2: value, **({6: time["at"]} if time else {})}])
+
+    boards = Boards(tmp_path)
+    boards.said.hear(("roof-1", 7, 1), said(2.5), 0)
+    boards.said.hear(("roof-1", 7, 1), said(2.5), 0)
+    boards.said.hear(("roof-1", 7, 1), said(2.5, at=1_767_225_600), 0)  # it has learned the time
+    boards.said.hear(("roof-1", 8, 1), said(9), 0)  # its memory was emptied
+    boards.said.hear(("roof-2", 8, 1), said(9.5), 0)
+    assert boards.troubles(0) == []
+    assert not caplog.records
+    for payload in (said(3), b"no SenML", said(4)):
+        boards.said.hear(("roof-2", 8, 1), payload, 5)
+    assert [message.partition(" came again")[0] for message in caplog.messages] == [
+        "two payloads of one key: roof-2 (incarnation 8) sequence 1"
+    ] * 2
+    assert boards.contradictions == 3
+    (trouble,) = boards.troubles(5)
+    assert trouble.startswith("roof-2: sequence 1 came again with another payload (3 since")
+    assert boards.troubles(5 + FORGET_US) == []
+
+
+def test_what_boards_said_takes_memory_with_an_end(tmp_path: Path) -> None:
+    said = Boards(tmp_path).said
+    for number in range(KEPT + 1):
+        said.hear(("a", 1, number), b"%d" % number, 0)
+    said.hear(("a", 1, 1), b"other", 0)
+    assert said.contradictions["a"].count == 1
+    said.hear(("a", 1, 0), b"other", 0)  # the oldest is forgotten
+    said.hear(("b", 1, 0), bytes(LONGEST + 1), 0)
+    said.hear(("b", 1, 0), bytes(LONGEST + 2), 0)
+    assert said.contradictions.keys() == {"a"}
+    for number in range(MOST_BOARDS):
+        said.hear((f"c{number}", 1, 1), b"", 0)
+    said.hear(("a", 1, 2), b"other", 0)
+    assert said.contradictions["a"].count == 1
+
+
 def test_a_damaged_file_is_an_empty_one(tmp_path: Path) -> None:
     for text in ("", "[1]", '{"roof-1": 3}', '{"roof-1": {"life": "x"}}'):
         (tmp_path / "boards.json").write_text(text)
@@ -152,4 +194,25 @@ async def test_a_refused_status_is_seen_and_a_taken_one_is_shown(tmp_path: Path,
         assert (row["name"], row["life"], row["worn"], row["aside"]) == ("roof-1", 11.4, 2, None)
         _, table = await onceway("device", "list", "--registry", registry)
         assert "11.4 years, 2 writes failed" in table
+        board.power_off()
+
+
+async def test_a_repetition_with_another_payload_is_acknowledged_and_told(
+    tmp_path: Path, line: Pty
+) -> None:
+    """The broker drops it, as it must [MQTT-4.3.3-10], so nobody else would ever know."""
+    Registry(tmp_path / FILE).admit("roof-1")
+    async with gateway_on(line, tmp_path) as running:
+        board = Board(line, "roof-1")
+        await until(lambda: board.started)
+        board.write(connect_packet("roof-1", clean=True))
+        await until(lambda: board.received)
+        for count, value in enumerate((1, 2), 1):
+            payload = cbor2.dumps([{0: "adc0", 2: value}])
+            packet = Publish("sensors/roof-1/adc0", payload, qos=2, dup=value > 1, packet_id=1)
+            board.write(encode(packet, Version.V5))
+            await until(lambda count=count: board.received.count(b"\x50\x02\x00\x01") == count)
+        await running.logged("two payloads of one key: roof-1")
+        _, text = await onceway("gateway", "status", "--data", str(tmp_path))
+        assert "roof-1: sequence 1 came again with another payload (1 since" in text
         board.power_off()
