@@ -2,13 +2,15 @@
 
 In: what was seen in a history. Out: what lies there and must not, or must and does not. A batch is
 damaged only by a fault, and as a copy under another epoch. A payload conflicts with that in the
-table only if its publication landed in two wordings, as a board may put what it publishes again.
+table only if it says something else. A board may put what it publishes again in other words: that
+is a double, and no conflict.
 """
 
 from collections.abc import Iterator
 
-from hil.judge.publication import Key
+from hil.judge.publication import Key, Sighting
 from hil.judge.seen import Seen
+from hil.judge.senml import Record, of_link
 
 DAMAGED = "batch damaged at rest"
 
@@ -31,20 +33,45 @@ def _quarantined(seen: Seen) -> Iterator[str]:
 
 
 def _conflicting(seen: Seen) -> Iterator[str]:
-    found = set(seen.conflicts)
-    due = seen.second | set(_in_other_words(seen))
-    for key, _ in sorted(found - due):
-        yield f"{key} is in `_conflicts`, and has not landed in two wordings"
+    found, beside = set(seen.conflicts), list(_beside(seen))
+    due = seen.second | {(key, one.payload) for key, one, kept in beside if not _alike(one, kept)}
+    # by how much two times may differ in a reading, the ingest knows
+    may = {(key, one.payload) for key, one, kept in beside if _both_tell(one, kept)}
+    for key, _ in sorted(found - due - may):
+        yield f"{key} is in `_conflicts`, and nothing else has landed under it"
     if seen.claim == "table" and "table" in seen.complete and seen.ours:
         for key, _ in sorted(due - found):
             if ("batch", key) not in seen.waiting:
-                yield f"{key} has landed in two wordings, and the second is not in `_conflicts`"
+                yield f"{key} has landed in two payloads, and the second is not in `_conflicts`"
 
 
-def _in_other_words(seen: Seen) -> Iterator[tuple[Key, bytes]]:
-    """What has landed beside the wording that the table has."""
+def _beside(seen: Seen) -> Iterator[tuple[Key, Sighting, Sighting]]:
+    """What has landed beside that which the table has, and that."""
     for key, way in seen.ways.items():
-        kept = {row.payload for row in way["table"]}
-        landed = {row.payload for row in way["batch"]}
-        if kept & landed:
-            yield from ((key, payload) for payload in landed - kept if payload is not None)
+        kept = {row.payload: row for row in way["table"]}
+        landed = {row.payload: row for row in way["batch"]}
+        if kept.keys() & landed.keys():
+            for payload in landed.keys() - kept.keys() - {None}:
+                yield key, landed[payload], next(iter(kept.values()))
+
+
+def _alike(one: Sighting, other: Sighting) -> bool:
+    """Whether two payloads are one reading, whatever they say of its time and of the link."""
+    return one.records is not None and _lasting(one) == _lasting(other)
+
+
+def _lasting(found: Sighting) -> list[Record]:
+    return [
+        record._replace(time=None, error=None, relative=False)
+        for record in found.records or ()
+        if not of_link(record)
+    ]
+
+
+def _both_tell(one: Sighting, other: Sighting) -> bool:
+    """Whether both tell times in UTC, and others."""
+    first, second = (
+        [record.time for record in found.records or () if record.time and not record.relative]
+        for found in (one, other)
+    )
+    return bool(first and second and first != second)

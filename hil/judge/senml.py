@@ -7,6 +7,7 @@ all base fields resolved.
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from io import BytesIO
 from typing import Any, NamedTuple
 
 import cbor2
@@ -99,7 +100,10 @@ def decode(payload: bytes) -> tuple[Record, ...] | None:
 
 def _maps(payload: bytes) -> Iterable[Mapping[Any, Any]]:
     if not payload.startswith(b"["):
-        found: Iterable[Mapping[Any, Any]] = cbor2.loads(payload)
+        stream = BytesIO(payload)
+        found: Iterable[Mapping[Any, Any]] = cbor2.CBORDecoder(stream).decode()
+        if stream.tell() != len(payload):
+            raise ValueError("bytes after the end")
         return found
     return [{LABELS[label]: said for label, said in one.items()} for one in json.loads(payload)]
 

@@ -1,18 +1,21 @@
 """One key, two payloads: which is right nobody knows, so the first stays and the second is kept.
 
-In: the rows of a micro-batch that are left out as doubles. Out: those of them whose payload is
-another than that of the row with their key, in the table `…_conflicts`, each once, and an alarm in
-the log. A device that counts wrongly, or two that were given one identity, show up here.
+In: the rows of a micro-batch that are left out as doubles. Out: those of them whose payload says
+something else than that of the row with their key (`gateway/rewording.py`), in the table
+`…_conflicts`, each once, and an alarm in the log. A device that counts wrongly, or two that were
+given one identity, show up here.
 """
 
 import logging
 
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import BooleanType
 
 from gateway.ingest.dedup.claim import ChunkRange
 from gateway.ingest.delta.tables import Layout, Table
 from gateway.ingest.sink.microbatch import MicroBatch
+from gateway.rewording import says_the_same
 
 CONFLICTS = Layout(
     "Publications whose key stands in publications with another payload; they are not in there",
@@ -35,6 +38,8 @@ _COLUMNS = [name for name, _, _ in CONFLICTS.columns[:-1]]
 SAME_ROW = " and ".join(
     f"old.{name} = new.{name}" for name in (*_KEY, "payload", "gateway", "epoch", "batch")
 )
+
+_says_the_same = F.udf(lambda one, other: says_the_same(bytes(one), bytes(other)), BooleanType())
 
 log = logging.getLogger("onceway.ingest")
 
@@ -62,7 +67,8 @@ class Conflicts:
             micro_batch.publications().select(*_KEY, "payload")
         )
         left_out = micro_batch.left_out(drop).select(*_COLUMNS)
-        differing = left_out.join(kept, _KEY).where("payload <> other").select(*_COLUMNS).distinct()
+        twice = left_out.join(kept, _KEY).where("payload <> other")
+        differing = twice.where(~_says_the_same("other", "payload")).select(*_COLUMNS).distinct()
         found = differing.collect()
         for one in found:
             log.error(

@@ -2,11 +2,12 @@
 
 from typing import Any
 
+import cbor2
 import pytest
 
 from hil.judge.checker import Verdict, check
 from hil.observe.history import HOPS, Event
-from tests.hil.judge.runs import INCARNATION, is_of, payload, run_of
+from tests.hil.judge.runs import INCARNATION, UTC, is_of, payload, run_of
 
 FAULT = {"fault": "landing/batch-damaged-1", "kind": "batch damaged at rest"}
 
@@ -36,8 +37,7 @@ def test_a_batch_of_the_gateway_itself_is_never_in_quarantine() -> None:
 
 
 @pytest.mark.parametrize("landed_twice", [False, True])
-def test_a_conflict_is_between_two_wordings_that_landed(landed_twice: bool) -> None:
-    """A board puts a reading in other words, without a time, if it has started since."""
+def test_a_conflict_is_between_two_payloads_that_landed(landed_twice: bool) -> None:
     key = {"device": "uno-1", "incarnation": INCARNATION, "sequence": 3}
     events = run_of(3)
     other = payload("uno-1", 21, 3).replace("6561646330", "6561646330")
@@ -49,13 +49,38 @@ def test_a_conflict_is_between_two_wordings_that_landed(landed_twice: bool) -> N
             if is_of(event, 3) and event.hop in HOPS[1:3]:
                 data = {**event.data, "position": 99, "payload": conflict["payload"]}
                 events.append(Event(event.t, event.hop, event.event, data))
-    told = "uno-1 00c0ffee 3 is in `_conflicts`, and has not landed in two wordings"
+    told = "uno-1 00c0ffee 3 is in `_conflicts`, and nothing else has landed under it"
     assert (told in check(events).reasons) is not landed_twice
     # and the other way round
-    told = "uno-1 00c0ffee 3 has landed in two wordings, and the second is not in `_conflicts`"
+    told = "uno-1 00c0ffee 3 has landed in two payloads, and the second is not in `_conflicts`"
     assert told not in check(events).reasons
     events = [event for event in events if event.event != "conflict"]
     assert (told in check(events).reasons) is landed_twice
+
+
+@pytest.mark.parametrize(
+    ("error", "time", "wrong", "value"),
+    [(None, None, True, 21), (9, UTC + 3, True, 21), (None, None, False, 22)],
+    ids=["without a time", "less sure of it", "another value"],
+)
+def test_a_board_may_put_a_reading_in_other_words(
+    error: int | None, time: int | None, wrong: bool, value: int
+) -> None:
+    """It has lost the time if it has started since: that is a double. wrong: to put it aside."""
+    record = {-2: "uno-1:", 0: "adc0", 1: "V", 2: value * 5 / 1024}
+    record |= {} if time is None else {-3: time, "tu": error}
+    again = cbor2.dumps([record]).hex()
+    events = run_of(3)
+    for event in run_of(3):
+        if is_of(event, 3) and event.hop == "batch":
+            data = {**event.data, "position": 99, "payload": again}
+            events.append(Event(event.t, event.hop, event.event, data))
+    due = "uno-1 00c0ffee 3 has landed in two payloads, and the second is not in `_conflicts`"
+    assert (due in check(events).reasons) is not wrong
+    key = {"device": "uno-1", "incarnation": INCARNATION, "sequence": 3, "gateway": "site"}
+    events.append(Event(9, "table", "conflict", {**key, "payload": again, "epoch": "e"}))
+    told = "uno-1 00c0ffee 3 is in `_conflicts`, and nothing else has landed under it"
+    assert (told in check(events).reasons) is wrong
 
 
 def test_a_batch_that_a_fault_has_reworded_is_put_aside_and_nothing_else() -> None:
@@ -66,7 +91,7 @@ def test_a_batch_that_a_fault_has_reworded_is_put_aside_and_nothing_else() -> No
             said = {"origin": "site/copy", "payload": event.data["payload"] + "21", "batch": 1}
             events.append(Event(event.t, event.hop, event.event, {**event.data, **said}))
     assert check(events).reasons == [
-        "uno-1 00c0ffee 2 has landed in two wordings, and the second is not in `_conflicts`"
+        "uno-1 00c0ffee 2 has landed in two payloads, and the second is not in `_conflicts`"
     ]
     key = {"device": "uno-1", "incarnation": INCARNATION, "sequence": 2}
     events.append(Event(9, "table", "conflict", {**key, "payload": payload("uno-1", 14, 2) + "21"}))

@@ -462,6 +462,29 @@ def test_a_second_payload_of_one_key_is_kept_aside_with_an_alarm(
     assert lake.readings("n") == readings("n", 1, 2, 3, 4, 5)
 
 
+def test_a_second_wording_of_one_reading_is_a_double_and_no_conflict(
+    lake: Lake, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A board may have learned the time between two sendings (`gateway/rewording.py`)."""
+
+    def said(value: int, **time: int) -> bytes:
+        return json.dumps([{"n": "a", "v": value, **time}]).encode()
+
+    sink = lake.open()
+    sink(lake.micro_batch([row("w", number, payload=said(1)) for number in (1, 2)]), 0)
+    sink(
+        lake.micro_batch(
+            [row("w", 1, payload=said(1, t=1_767_225_600)), row("w", 2, payload=said(2))],
+            rows("w", 3),
+        ),
+        1,
+    )
+    assert conflicts(lake, "w") == [(2, said(2))]
+    assert "sequence 2" in caplog.text
+    assert "sequence 1" not in caplog.text
+    assert lake.keys("w") == keys("w", 1, 2, 3)
+
+
 def test_readings_that_are_lost_are_made_again(lake: Lake) -> None:
     lake.open()(lake.micro_batch(rows("k", 1, 2)), 0)
     shutil.rmtree(f"{lake.publications}_readings")
