@@ -113,15 +113,3 @@ class PublicWriter:
 
     def _nothing(self) -> DataFrame:
         return self._spark.createDataFrame([], self._table.read().schema)
-
-
-def has_own_classes(spark: SparkSession) -> bool:
-    """Whether Delta's own classes, which `transaction.py` uses, are to be had."""
-    try:
-        delta = spark._jvm.org.apache.spark.sql.delta  # type: ignore[union-attr]
-        return all(
-            type(getattr(delta, name)).__name__ == "JavaClass"
-            for name in ("DeltaLog", "DeltaOperations$Write", "OptimisticTransaction")
-        )
-    except Exception:  # Spark Connect, and clusters that allow no call into Java
-        return False

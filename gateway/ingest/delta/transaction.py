@@ -14,7 +14,7 @@ time of the append.
 import json
 import secrets
 from dataclasses import asdict, dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 from urllib.parse import unquote
 
 from delta.exceptions import (
@@ -52,6 +52,11 @@ SWAP = "onceway/swap"
 """The application id under which each append stores the version that it makes, so that those of the
 other writer (`public.py`) are refused beside it.
 """
+
+CALLED = frozenset(
+    ("commit", "metadata", "readVersion", "readWholeTable", "registerSQLMetrics", "writeFiles")
+)
+"""Methods of Delta's transaction that `DeltaWriter` calls."""
 
 LOOK_BACK = 100
 """Commits that are looked through for the last one of ours."""
@@ -273,3 +278,20 @@ class DeltaWriter:
 
     def _delta_log(self) -> Any:
         return self._jvm.org.apache.spark.sql.delta.DeltaLog.forTable(self._session, self._location)
+
+
+def has_own_classes(spark: SparkSession) -> bool:
+    """Whether Delta's own classes are to be had, and are called as here. They are not with Spark
+    Connect, nor on clusters that allow no call into Java; another version of Delta may have others.
+    """
+    try:
+        writer = DeltaWriter(spark, "", cast(CommitLog, None))
+        writer._write({})
+        writer._stored(SWAP, 0)
+        jvm = cast(Any, spark._jvm)
+        name = "org.apache.spark.sql.delta.OptimisticTransaction"
+        found = jvm.org.apache.spark.util.Utils.classForName(name, True, False).getMethods()
+        methods = str(jvm.java.util.Arrays.toString(found))  # in one call into Java
+        return all(f".{called}(" in methods for called in CALLED)
+    except Exception:  # whatever a foreign server or another version makes of it
+        return False

@@ -11,27 +11,41 @@ from pyspark.sql import SparkSession
 
 from gateway.ingest.delta.commits import CommitLog
 from gateway.ingest.delta.history import HistoryLog
-from gateway.ingest.delta.public import PublicTable, PublicWriter, has_own_classes
+from gateway.ingest.delta.public import PublicTable, PublicWriter
 from gateway.ingest.delta.storage import open_folder
 from gateway.ingest.delta.tables import Place, Table, is_named
-from gateway.ingest.delta.transaction import DeltaWriter, Writer
+from gateway.ingest.delta.transaction import DeltaWriter, Writer, has_own_classes
 
 WriterName = Literal["auto", "fast", "public"]
 """fast: by Delta's own classes, and files that tasks write. public: by Delta's public API. auto:
-fast where Delta's own classes are to be had and the table has a name that they know.
+fast where Delta's own classes are to be had and no other catalog keeps the table.
 """
+
+SPARK_CATALOG = "spark_catalog"
+"""Spark's own catalog, in which Delta's own classes find a table by its name."""
 
 log = logging.getLogger("onceway.ingest")
 
 
 def table_kind(spark: SparkSession, name: str, writer: WriterName) -> type[Table]:
     """How the table `name` is looked at and written."""
-    three_parts = is_named(name) and name.count(".") > 1
-    if writer == "fast" or (writer == "auto" and not three_parts and has_own_classes(spark)):
-        return Table
     if writer == "auto":
-        log.info("writing by Delta's public API: its own classes are not to be had for %s", name)
-    return PublicTable
+        why = _why_public(spark, name)
+        if why:
+            log.info("%s is written by Delta's public API (--writer public): %s", name, why)
+        return PublicTable if why else Table
+    return Table if writer == "fast" else PublicTable
+
+
+def _why_public(spark: SparkSession, name: str) -> str | None:
+    """Why the fast writer cannot have the table; None when it can."""
+    if is_named(name):
+        catalog = name.split(".")[0] if name.count(".") > 1 else spark.catalog.currentCatalog()
+        if catalog != SPARK_CATALOG:
+            return f"the catalog {catalog} keeps it"
+    if not has_own_classes(spark):
+        return f"Delta's own classes are not to be had, or are others, with Spark {spark.version}"
+    return None
 
 
 def open_writer(spark: SparkSession, table: Table, place: Place) -> tuple[CommitLog, Writer]:

@@ -4,6 +4,7 @@ In: settings that spark-submit was given; they win over those below. Out: a sess
 place as a data source.
 """
 
+import os
 import tempfile
 from contextlib import suppress
 from pathlib import Path
@@ -15,6 +16,7 @@ from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 import gateway
+from gateway.errors import OncewayError
 from gateway.ingest.jobs.source import LandingSource
 
 SETTINGS = {
@@ -41,8 +43,14 @@ JAVA_ENDS_S = 20
 
 def open_session(named_tables: bool = False) -> SparkSession:
     """named_tables: whether tables are given by catalog names, which Spark forgets at its end
-    unless it has a metastore.
+    unless it has a metastore. Raises OncewayError where Spark Connect is asked for.
     """
+    if os.environ.get("SPARK_REMOTE"):
+        raise OncewayError(
+            "the ingest does not run by Spark Connect: what tells doubles would run on the server",
+            "SPARK_REMOTE",
+            "Unset it, and start the ingest where spark-submit reaches the cluster (--master)",
+        )
     SparkContext._ensure_initialized()  # before Java is there, SparkConf knows of no setting
     given = SparkConf()
     local = given.get("spark.master", "local").startswith("local")

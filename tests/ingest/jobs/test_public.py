@@ -1,12 +1,15 @@
 """The public writer takes tables that the fast one refuses, and chooses itself by the name."""
 
+import logging
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gateway.ingest.delta.public import PublicTable, has_own_classes
+from gateway.ingest.delta import transaction
+from gateway.ingest.delta.public import PublicTable
 from gateway.ingest.delta.tables import Table
+from gateway.ingest.delta.transaction import DeltaWriter, has_own_classes
 from gateway.ingest.delta.writers import WriterName, table_kind
 from gateway.ingest.jobs.summarise import summarise
 from gateway.ingest.sink.publications import PUBLICATIONS
@@ -19,14 +22,49 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
 
-def test_the_writer_is_chosen_by_the_name_and_by_what_is_to_be_had(spark: "SparkSession") -> None:
+def test_the_writer_is_chosen_by_the_name_and_by_what_is_to_be_had(
+    spark: "SparkSession", monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     assert table_kind(spark, "/lake/publications", "auto") is Table
     assert table_kind(spark, "lake.publications", "auto") is Table
-    assert table_kind(spark, "main.lake.publications", "auto") is PublicTable
     assert table_kind(spark, "/lake/publications", "public") is PublicTable
     assert table_kind(spark, "main.lake.publications", "fast") is Table
+    assert not caplog.records
+    caplog.set_level(logging.INFO, logger="onceway.ingest")
+    assert table_kind(spark, "main.lake.publications", "auto") is PublicTable
+    assert caplog.messages == [
+        "main.lake.publications is written by Delta's public API (--writer public): the catalog"
+        " main keeps it"
+    ]
+    monkeypatch.setattr(type(spark.catalog), "currentCatalog", lambda _: "unity")
+    assert table_kind(spark, "lake.publications", "auto") is PublicTable
+    assert "the catalog unity keeps it" in caplog.messages[-1]
+    assert table_kind(spark, "/lake/publications", "auto") is Table
+
+
+def another_delta(writer: DeltaWriter, note: dict[str, Any]) -> Any:
+    """A version of Delta in which the operation is made of fewer things."""
+    return writer._jvm.org.apache.spark.sql.delta.DeltaOperations.Write(note)
+
+
+@pytest.mark.parametrize("how", ["another version", "a method less", "no Java"])
+def test_without_delta_s_own_classes_the_public_writer_is_taken_and_says_so(
+    spark: "SparkSession",
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    how: str,
+) -> None:
     assert has_own_classes(spark)
-    assert not has_own_classes(object())  # type: ignore[arg-type]
+    if how == "another version":
+        monkeypatch.setattr(DeltaWriter, "_write", another_delta)
+    elif how == "a method less":
+        monkeypatch.setattr(transaction, "CALLED", {*transaction.CALLED, "commitAsOf2030"})
+    else:  # as a session of Spark Connect answers
+        monkeypatch.setattr(spark, "_jvm", None)
+    caplog.set_level(logging.INFO, logger="onceway.ingest")
+    assert table_kind(spark, "/lake/publications", "auto") is PublicTable
+    assert len(caplog.messages) == 1
+    assert "Delta's own classes are not to be had, or are others, with Spark" in caplog.text
 
 
 def test_a_table_with_a_constraint_a_lost_checkpoint_and_a_double(
