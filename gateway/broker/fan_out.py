@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from gateway.broker.delivery import OVERHEAD, PAGE_LOW, LeftBehind
 from gateway.broker.publish_run import RETAIN, PublishRun
-from gateway.broker.queue_limits import is_crowded, is_full, make_room
+from gateway.broker.queue_limits import bounds, is_crowded, is_full, make_room
 from gateway.broker.retained import Retained
 from gateway.broker.spool import ROW_OVERHEAD
 from gateway.logs import about
@@ -239,14 +239,15 @@ _PAGE_BYTES = 262_144
 
 def _has_room_for_retained(core: Core, session: Session, size: int) -> bool:
     send_flow, connection = session.send_flow, session.connection
+    messages, most = bounds(core, session)
     return (
         connection is not None
         and not connection.full
         and connection.size <= core.limits.outgoing_bytes
         and not send_flow.tail
-        and len(send_flow.pending) < min(PAGE_LOW, core.limits.queue_messages)
-        and send_flow.messages < core.limits.queue_messages
-        and (not send_flow.size or send_flow.size + size + OVERHEAD <= core.limits.queue_bytes)
+        and len(send_flow.pending) < min(PAGE_LOW, messages)
+        and send_flow.messages < messages
+        and (not send_flow.size or send_flow.size + size + OVERHEAD <= most)
     )
 
 

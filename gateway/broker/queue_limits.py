@@ -1,7 +1,8 @@
 """What happens when a queue is full. In: messages that are about to be queued for a session. Out:
 room for them, or not; what has to end for it is noted in `effects.py`.
 
-Bounds: messages and bytes per session, bytes of all queues together. QoS 0 never forces anything:
+Bounds: messages and bytes per session (`limits`, or its own `[[queue]]`), bytes of all queues
+together. QoS 0 never forces anything:
 it is dropped and counted. Messages that have expired are taken from the front of the queue first.
 Then, for QoS 1 and 2, the session's section of the configuration says:
 
@@ -67,25 +68,22 @@ def make_room(core: Core, session: Session, run: PublishRun, qos: int, count: in
     """
     if session.ended:
         return False
-    send_flow, limits = session.send_flow, core.limits
     size = count * (run.size + OVERHEAD)
-    crowded = core.queued - core.owed + size > limits.memory_bytes
-    if (
-        send_flow.messages + count > limits.queue_messages
-        or send_flow.size + size > limits.queue_bytes
-    ):
+    crowded = core.queued - core.owed + size > core.limits.memory_bytes
+    if _over(core, session, count, size):
         if not qos or not _make_room_in(core, session, count, size):
-            return _drop(core, qos, count)
+            return _drop(core, session, qos, count)
     elif crowded and not qos:
-        return _drop(core, qos, count)
+        return _drop(core, session, qos, count)
     if crowded:
         core.effects.crowd()
     return True
 
 
-def _drop(core: Core, qos: int, count: int) -> bool:
+def _drop(core: Core, session: Session, qos: int, count: int) -> bool:
     if qos:
         core.statistics.overflowed += count
+        session.send_flow.overflowed += count
     else:
         core.statistics.dropped += count
     return False
@@ -120,9 +118,15 @@ def _make_room_in(core: Core, session: Session, count: int, size: int) -> bool:
     return False
 
 
+def bounds(core: Core, session: Session) -> tuple[int, int]:
+    """Messages and bytes that may wait for a session."""
+    queueing, limits = session.queueing, core.limits
+    return queueing.messages or limits.queue_messages, queueing.bytes or limits.queue_bytes
+
+
 def _over(core: Core, session: Session, count: int, size: int, *, grace: bool = False) -> bool:
-    send_flow, limits = session.send_flow, core.limits
-    messages, most = limits.queue_messages, limits.queue_bytes
+    send_flow = session.send_flow
+    messages, most = bounds(core, session)
     if grace:
         messages += max(messages // _GRACE, PAGE_ROWS)
         most += max(most // _GRACE, PAGE_BYTES)
@@ -131,11 +135,9 @@ def _over(core: Core, session: Session, count: int, size: int, *, grace: bool = 
 
 def _excess(core: Core, session: Session, count: int, size: int) -> tuple[int, int]:
     """By how many messages and bytes a queue is over its bounds, when so much more comes."""
-    send_flow, limits = session.send_flow, core.limits
-    return (
-        send_flow.messages + count - limits.queue_messages,
-        send_flow.size + size - limits.queue_bytes,
-    )
+    send_flow = session.send_flow
+    messages, most = bounds(core, session)
+    return send_flow.messages + count - messages, send_flow.size + size - most
 
 
 def _drop_expired(core: Core, session: Session) -> bool:
@@ -165,6 +167,7 @@ def _drop_oldest(core: Core, session: Session, messages: int, size: int) -> int:
         text = "%s: the queue is full (limits.queue_messages), its oldest messages are dropped"
         log.warning(text, session.client, extra=about(client=session.client, reason="queue_full"))
     core.statistics.overflowed += dropped
+    send_flow.overflowed += dropped
     return dropped
 
 
@@ -181,16 +184,13 @@ def trim(core: Core, session: Session) -> None:
     to the others, and what is beyond its bound if it drops the oldest; then a tenth more than it
     must, if it is long, so that this is seldom needed.
     """
-    limits, send_flow = core.limits, session.send_flow
+    send_flow = session.send_flow
     _drop_expired(core, session)
     while send_flow.owes > 0 and _drop_oldest(core, session, 0, send_flow.owes):
         pass
     if session.queueing.full == "drop the oldest" and _over(core, session, 0, 0):
-        spare = (
-            (limits.queue_messages // 10, limits.queue_bytes // 10)
-            if send_flow.messages > PAGE_ROWS
-            else (0, 0)
-        )
+        messages, most = bounds(core, session)
+        spare = (messages // 10, most // 10) if send_flow.messages > PAGE_ROWS else (0, 0)
         while _over(core, session, *spare) and _drop_oldest(
             core, session, *_excess(core, session, *spare)
         ):

@@ -133,6 +133,7 @@ class SendFlow:
         "maximum",
         "messages",
         "next",
+        "overflowed",
         "owes",
         "pending",
         "receiving",
@@ -166,6 +167,8 @@ class SendFlow:
         known."""
         self.owes = 0
         """Bytes that it gives up when they have been read."""
+        self.overflowed = 0
+        """Messages that were dropped at its bound, since the start."""
         self._asked = False
         """A page of the tail is being read."""
         self._unused = 0

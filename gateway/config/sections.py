@@ -264,6 +264,10 @@ class QueueSection(Section):
     """
     qos_0: bool = False
     """Keep QoS 0 messages, too, while the client is away; in memory, not on disk."""
+    messages: Count | None = None
+    """In place of limits.queue_messages."""
+    bytes: Count | None = None
+    """In place of limits.queue_bytes."""
 
 
 class DeliverySection(Section):

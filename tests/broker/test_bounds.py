@@ -136,6 +136,16 @@ def test_of_a_run_as_many_are_taken_as_there_is_room_for(qos: int) -> None:
     assert len(world.durable("slow", answers=True).payloads) == 5
 
 
+@pytest.mark.parametrize("bound", [{"messages": 5}, {"bytes": 5 * 67}])
+def test_a_queue_may_have_a_bound_of_its_own(bound: dict[str, int]) -> None:
+    section = QueueSection(clients="slow*", full="drop the oldest", **bound)
+    world = World(queue=[section], queue_messages=7)
+    world.absent("slow")
+    fill(world, 8)
+    assert world.broker.sessions["slow"].send_flow.overflowed == 3
+    assert world.durable("slow", answers=True).payloads == [b"003", b"004", b"005", b"006", b"007"]
+
+
 def test_what_is_in_flight_is_never_dropped() -> None:
     world = World(queue=full("drop the oldest"), queue_messages=3, inflight=2)
     slow = world.durable("slow")
