@@ -287,5 +287,7 @@ class Policy:
     """Clients at a time; this and the following: None for as many as `[limits]` says."""
     packet_bytes: int | None = None
     keep_alive_s: int | None = None
+    keeps_sessions: bool = False
+    """Whatever limits.session_expiry_s says."""
     device_aliases: int = 0
     """Topic aliases that a board is told of; 0 where the bytes to tell it are worth more."""

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from gateway.broker.access import Ask, Question
 from gateway.broker.exchanges import pass_through
 from gateway.broker.refusals import refused
-from gateway.broker.session import Session
+from gateway.broker.session import NEVER, Session
 from gateway.broker.state import State
 from gateway.broker.will import StoredWill
 from gateway.mqtt.encode import encode
@@ -152,6 +152,8 @@ def _expiry(connection: Connection, packet: Connect, properties: Properties) -> 
     allows.
     """
     limit = connection.broker.limits.session_expiry_s
+    if connection.policy.keeps_sessions:
+        limit = NEVER
     if packet.version == Version.V5:
         return int(min(properties.get(_P.SESSION_EXPIRY_INTERVAL, 0), limit))
     return 0 if packet.clean_start else limit

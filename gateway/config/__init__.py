@@ -17,9 +17,11 @@ from pydantic import ValidationError
 
 from gateway.config.mistakes import explain
 from gateway.config.sections import (
+    BRIDGE,
     INSIDE,
     AccessSection,
     AclSection,
+    BridgeSection,
     Config,
     DeliverySection,
     GatewaySection,
@@ -36,13 +38,15 @@ from gateway.config.sections import (
     SpoolSection,
     UplinkSection,
 )
-from gateway.config.values import is_local, split_bind, split_window
+from gateway.config.values import is_local, split_bind, split_broker, split_window
 from gateway.errors import OncewayError
 
 __all__ = [
+    "BRIDGE",
     "INSIDE",
     "AccessSection",
     "AclSection",
+    "BridgeSection",
     "Config",
     "ConfigError",
     "DeliverySection",
@@ -63,6 +67,7 @@ __all__ = [
     "load",
     "parse",
     "split_bind",
+    "split_broker",
     "split_window",
 ]
 

@@ -11,18 +11,22 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from gateway.config.values import (
     U16,
+    Below,
     Bind,
+    BrokerUrl,
     Count,
     FilePath,
     GatewayName,
     HookUrl,
     Landing,
+    PlainFilter,
     SpoolFilter,
     TopicFilter,
     TopicPrefix,
     Window,
     is_local,
     split_bind,
+    split_broker,
 )
 from gateway.errors import OncewayError
 from gateway.regions import REGIONS
@@ -463,7 +467,63 @@ class UplinkSection(Section):
     """fsspec storage options of the landing place. A password has no place in this file."""
 
 
+class BridgeSection(Section):
+    """Topics of this gateway to another MQTT 5 broker, and of that one here. What waits for it is
+    in a queue of its own on disk; a broker that is away stops neither boards nor the uplink.
+    """
+
+    name: Annotated[str, Field(pattern="^[A-Za-z0-9_-]{1,32}$")]
+    """For logs and commands; another name is another bridge, with a queue of its own."""
+    server: BrokerUrl
+    """mqtts://HOST:PORT, or mqtt:// without TLS."""
+    user: str | None = None
+    """The user name there."""
+    password_file: FilePath | None = None
+    """A file with his password alone, readable by the service only."""
+    ca: FilePath | None = None
+    """Authorities whose server certificates are taken; without it, those of the system."""
+    certificate: FilePath | None = None
+    """A certificate to show, with those between it and its authority, in PEM format."""
+    key: FilePath | None = None
+    """Its private key."""
+    up: list[PlainFilter] = []
+    """Filters of the topics that go there."""
+    down: list[PlainFilter] = []
+    """Filters of the topics that come here from there, such as "commands/#"."""
+    prefix: Below = ""
+    """Stands before all these topics at the other broker: "site-1/"."""
+    qos: Annotated[int, Field(ge=0, le=2)] = 2
+    """The highest QoS, in both directions. At 2 each message arrives once, at 1 at least once; at
+    0 what is said while the other broker is away is not kept.
+    """
+    max_messages: Count = 1_000_000
+    """What may wait for the other broker; beyond it the oldest are dropped, and counted."""
+    max_bytes: Count = 100 * MEGABYTE
+    """Their size."""
+
+    @model_validator(mode="after")
+    def _makes_sense(self) -> "BridgeSection":
+        if not (self.up or self.down):
+            raise ValueError('says no topics: give up = ["sensors/#"], or down')
+        if (self.certificate is None) != (self.key is None):
+            raise ValueError("certificate and key go together")
+        if self.password_file is not None and self.user is None:
+            raise ValueError("password_file needs user")
+        files = (self.ca, self.certificate)
+        if not split_broker(self.server)[2] and any(files):
+            raise ValueError("ca and certificate are for servers with mqtts://")
+        return self
+
+    @property
+    def client(self) -> str:
+        """The client identifier of its session here."""
+        return f"{BRIDGE}{self.name}"
+
+
 _DEFAULT_QUEUE = QueueSection()
+
+BRIDGE = "onceway-bridge:"
+"""How the client identifiers of bridges begin."""
 
 INSIDE = "onceway-inside"
 """The user name of the gateway's own clients (`gateway/service/inside.py`)."""
@@ -491,6 +551,7 @@ class Config(Section):
     quota: list[QuotaSection] = []
     acl: list[AclSection] = []
     uplink: UplinkSection | None = None
+    bridge: list[BridgeSection] = []
     web: WebSection | None = None
     page: PageSection | None = None
     mirror: MirrorSection | None = None
@@ -508,16 +569,27 @@ class Config(Section):
         home = values.get("home_assistant")
         if home is not None:
             values = {"mirror": {}} | values
-        mirror, acl = values.get("mirror"), values.get("acl", [])
-        if mirror is None or not isinstance(acl, list):
+        mirror, bridges = values.get("mirror"), values.get("bridge", [])
+        acl = values.get("acl", [])
+        if not isinstance(acl, list) or not isinstance(bridges, list):
             return values
-        more: list[Any] = [{"deny_write": [f"{_of(mirror, 'topic', 'readings')}/#"]}]
-        if home is not None and any(
-            _of(item, "read", []) or _of(item, "write", []) for item in acl
-        ):
-            prefix = _of(home, "prefix", "homeassistant")
-            more.append({"users": [INSIDE], "read": [f"{prefix}/status"]})
-        return values | {"acl": [*acl, *more]}
+        more: list[Any] = []
+        if mirror is not None:
+            more.append({"deny_write": [f"{_of(mirror, 'topic', 'readings')}/#"]})
+        if any(_of(item, "read", []) or _of(item, "write", []) for item in acl):
+            if home is not None:
+                prefix = _of(home, "prefix", "homeassistant")
+                more.append({"users": [INSIDE], "read": [f"{prefix}/status"]})
+            more += [
+                {
+                    "users": [INSIDE],
+                    "clients": [f"{BRIDGE}{_of(item, 'name', '')}"],
+                    "read": _of(item, "up", []),
+                    "write": _of(item, "down", []),
+                }
+                for item in bridges
+            ]
+        return values | {"acl": [*acl, *more]} if more else values
 
     @property
     def users_file(self) -> Path:
@@ -536,6 +608,11 @@ class Config(Section):
 
     def queueing(self, client: str) -> QueueSection:
         """The section for a client's queue."""
+        for bridge in self.bridge:
+            if bridge.client == client:
+                return QueueSection(
+                    full="drop the oldest", messages=bridge.max_messages, bytes=bridge.max_bytes
+                )
         return next(
             (section for section in self.queue if fnmatchcase(client, section.clients)),
             _DEFAULT_QUEUE,
@@ -558,11 +635,23 @@ class Config(Section):
         return any(section.spool_share < 1 for section in self.quota)
 
     @model_validator(mode="after")
+    def _has_room(self) -> "Config":
+        """What bridges keep must not make the queues of others pay."""
+        wanted = sum(item.max_bytes for item in self.bridge)
+        if wanted > self.limits.memory_bytes // 2:
+            raise ValueError(
+                f"bridges may keep {wanted} bytes (bridge.max_bytes), more than half of"
+                f" limits.memory_bytes = {self.limits.memory_bytes}: raise that, too"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _unique(self) -> "Config":
         sections = (*self.listener, self.web, self.page)
         addresses = [item.bind for item in sections if item and item.bind]
         ports = [item.port for item in self.serial] + [item.port for item in self.lora]
-        for kind, values in (("bind", addresses), ("port", ports)):
+        names = [item.name for item in self.bridge]
+        for kind, values in (("bind", addresses), ("port", ports), ("name", names)):
             for value in values:
                 if values.count(value) > 1 and not value.endswith(":0"):
                     raise ValueError(f"two sections have the {kind} {value!r}")

@@ -65,6 +65,38 @@ def _check_hook(value: str) -> str:
     return value
 
 
+def _check_broker(value: str) -> str:
+    split_broker(value)
+    return value
+
+
+def split_broker(value: str) -> tuple[str, int, bool]:
+    """`mqtts://broker.example:8883` → (host, port, whether with TLS). ValueError with the
+    reason.
+    """
+    url = urlsplit(value)
+    if url.scheme not in ("mqtt", "mqtts") or not url.hostname or url.path or url.query:
+        raise ValueError("must be a URL, such as mqtts://broker.example or mqtt://10.0.0.2:1883")
+    if url.username is not None or url.password is not None:
+        raise ValueError("a password has no place in this file: user and password_file")
+    encrypted = url.scheme == "mqtts"
+    return url.hostname, url.port or (8883 if encrypted else 1883), encrypted
+
+
+def _check_below(value: str) -> str:
+    if value and (not value.endswith("/") or value.startswith("$") or topic_name_problem(value)):
+        raise ValueError(
+            'must be the first levels of a topic with / behind them, such as "site-1/"'
+        )
+    return value
+
+
+def _check_plain(value: str) -> str:
+    if value.startswith("$"):
+        raise ValueError("topics that begin with $ are each broker's own")
+    return value
+
+
 def _check_window(value: str) -> str:
     split_window(value)
     return value
@@ -128,6 +160,8 @@ def is_local(bind: str) -> bool:
 
 
 Bind = Annotated[str, AfterValidator(_check_bind)]
+BrokerUrl = Annotated[str, AfterValidator(_check_broker)]
+Below = Annotated[str, AfterValidator(_check_below)]
 GatewayName = Annotated[str, Field(min_length=1, max_length=64), AfterValidator(_check_name)]
 HookUrl = Annotated[str, AfterValidator(_check_hook)]
 Landing = Annotated[str, AfterValidator(_check_landing)]
@@ -135,6 +169,7 @@ Window = Annotated[str, AfterValidator(_check_window)]
 TopicPrefix = Annotated[str, AfterValidator(_check_prefix)]
 TopicFilter = Annotated[str, AfterValidator(_check_filter)]
 SpoolFilter = Annotated[TopicFilter, AfterValidator(_check_spooled)]
+PlainFilter = Annotated[TopicFilter, AfterValidator(_check_plain)]
 Count = Annotated[int, Field(ge=1)]
 FilePath = Annotated[Path, Field(strict=False)]
 U16 = Annotated[int, Field(ge=1, le=65535)]

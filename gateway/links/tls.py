@@ -1,4 +1,5 @@
-"""TLS for the TCP and WebSocket listeners: 1.2 and up, with client certificates if wanted.
+"""TLS for the TCP and WebSocket listeners, and for connections of ours: 1.2 and up, with client
+certificates if wanted.
 
 In: certificate and key files, as they are now. Out: an `ssl.SSLContext`, and the name in a client's
 certificate. A handshake that fails is in the log, once per burst; the event loop would keep it to
@@ -50,6 +51,24 @@ class Tls:
             if client_crl is not None:
                 _load_revoked(self.context, client_crl)
             self.context.verify_mode = ssl.CERT_REQUIRED if client_required else ssl.CERT_OPTIONAL
+
+
+def client_context(
+    authorities: Path | None, certificate: Path | None, key: Path | None
+) -> ssl.SSLContext:
+    """What a connection of ours to a server goes by: whose certificates are taken (None: those that
+    the system takes), and what we show. Raises OncewayError as `Tls` does.
+    """
+    context = ssl.create_default_context()
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    if authorities is not None:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        _load_authorities(context, authorities)
+    if certificate is not None and key is not None:
+        _load_pair(context, certificate, key)
+    return context
 
 
 def common_name(certificate: Mapping[str, Any] | None) -> str | None:

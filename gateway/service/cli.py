@@ -13,6 +13,7 @@ import typer
 import uvloop
 
 from gateway import logs
+from gateway.bridge.far import check as check_bridge
 from gateway.config import Config, ConfigError, LimitsSection, advice, load, parse
 from gateway.config.reference import as_toml
 from gateway.errors import OncewayError
@@ -34,6 +35,7 @@ log = logging.getLogger(__name__)
 app = typer.Typer(help="The gateway: MQTT broker, links and spool.", no_args_is_help=True)
 
 _TALKATIVE = (
+    "gateway.service.bridge",
     "gateway.links.lora.carriers",
     "gateway.links.lora.port",
     "gateway.links.serial_port",
@@ -166,6 +168,12 @@ def status(
             typer.echo(
                 f"port {port['port']}: {port['problem'] or port['device'] or 'open, no device'}"
             )
+        for bridge in found["bridges"]:
+            typer.echo(
+                f"bridge {bridge['name']}: {bridge['error'] or 'connected'}; {bridge['waiting']}"
+                f" messages wait, {bridge['sent']} sent, {bridge['refused']} refused,"
+                f" {bridge['dropped']} dropped, {bridge['received']} received"
+            )
         for name, figure in found["figures"].items():
             typer.echo(f"{name:28} {figure}")
     if found["problems"]:
@@ -186,6 +194,8 @@ def check_config(config: ConfigOption = None) -> None:
     Users(found.users_file)
     for listener in found.listener:
         certificates(listener)
+    for bridge in found.bridge:
+        check_bridge(bridge)
     for text in advice(found):
         typer.echo(f"warning: {text}")
     typer.echo(f"{file}: ok")

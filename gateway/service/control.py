@@ -8,7 +8,7 @@ request, a line of JSON such as `{"do": "end", "client": "c1"}`. Out: any number
     session, client        one row, with its subscriptions; none for an unknown client
     end, client            ends the session, and its connection with 0x98; one row {"ended": true}
                            once that is on disk, none for an unknown client
-    status                 one row: is all well, the serial ports, and the figures that `$SYS` has
+    status                 one row: is all well, serial ports, bridges, and the figures of `$SYS`
     lend, port             one row {"lent": true}: the gateway leaves this serial port alone until
                            the other end closes the connection, however it ends, or LEND_S is over
 """
@@ -178,7 +178,12 @@ class Control:
                     yield asdict(radio)
             case "status":
                 ports = [_port(port) for port in self._source.ports()]
-                yield status(self._source) | {"ports": ports, "figures": figures(broker)}
+                bridges = [asdict(bridge) for bridge in self._source.bridges()]
+                yield status(self._source) | {
+                    "ports": ports,
+                    "bridges": bridges,
+                    "figures": figures(broker),
+                }
 
 
 def _port(port: PortStatus) -> Row:

@@ -336,11 +336,26 @@ class Engine:
             session, ReasonCode.ADMINISTRATIVE_ACTION, "an administrator ended the session"
         )
         broker.settle()
-        if not broker.changes.empty:
-            on_disk = self._loop.create_future()
-            self._awaited.append((broker.promise(), on_disk))
-            await on_disk
+        await self._kept()
         return True
+
+    async def forget_received(self, client: str) -> None:
+        """Forget what a session has received and its client has not released: that client has begun
+        anew, and means other messages by these identifiers. Returns when that is on disk.
+        """
+        self.begin()
+        session = self.broker.sessions.get(client)
+        if session is not None:
+            session.receive_flow.drop()
+            self.broker.changes.flows[session] = None
+            await self._kept()
+
+    async def _kept(self) -> None:
+        """Wait until all that has changed is on disk."""
+        if not self.broker.changes.empty:
+            on_disk = self._loop.create_future()
+            self._awaited.append((self.broker.promise(), on_disk))
+            await on_disk
 
     @property
     def has_backlog(self) -> bool:

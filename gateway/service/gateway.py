@@ -15,6 +15,7 @@ from contextlib import closing
 from functools import partial
 from itertools import count
 
+from gateway.bridge.pairing import forget
 from gateway.broker.broker import Broker
 from gateway.config import Config
 from gateway.errors import OncewayError
@@ -25,6 +26,7 @@ from gateway.mqtt.errors import MqttError
 from gateway.mqtt.reason import ReasonCode
 from gateway.notify import notify
 from gateway.service.access import Passwords
+from gateway.service.bridge import Bridges
 from gateway.service.change import CHANGEABLE, needs_restart
 from gateway.service.clock import Clock
 from gateway.service.devices import Registry, Watch
@@ -137,6 +139,7 @@ class Gateway:
                 utc,
                 config.gateway.data,
             )
+            bridges = Bridges(engine, config.bridge)
             outside = Outside(
                 config,
                 engine,
@@ -146,8 +149,10 @@ class Gateway:
                 listeners.lending,
                 restored,
                 lambda: listeners.radios,
+                lambda: bridges.status,
             )
             try:
+                await bridges.start()  # before anything is published that it would miss
                 await listeners.change(config, self._passwords)
                 await outside.start()
                 log.info(
@@ -172,6 +177,7 @@ class Gateway:
                 notify("STOPPING=1")
             finally:
                 async with self._reloading:
+                    await bridges.close()
                     await engine.stop()
                     await listeners.close()
                     await outside.close()
@@ -186,6 +192,8 @@ def _open_broker(config: Config, utc: int | None) -> tuple[Broker, str | None]:
     try:
         with closing(open_store(folder, config.gateway.name)) as database:
             restored = another_life(database, folder)
+            if restored is not None:
+                forget(folder)  # before the start that settles it
             state = recover(
                 database,
                 utc,

@@ -46,21 +46,29 @@ class _Access(ByAcl):
 
 
 class Client:
-    """Connected from its creation on (a `Carrier`); its session ends with it. came: called with
-    each packet in the middle of the broker's work, and with None at the end of the connection.
+    """Connected from its creation on (a `Carrier`). came: called with each packet in the middle of
+    the broker's work, and with None at the end of the connection. connect: what it says first; by
+    default its session ends with it.
     """
 
     high_water = 1 << 30
 
     def __init__(
-        self, engine: Engine, name: str, user: str, came: Callable[[Packet | None], None]
+        self,
+        engine: Engine,
+        name: str,
+        user: str,
+        came: Callable[[Packet | None], None],
+        connect: Connect | None = None,
     ) -> None:
         self.peer = Peer(name, name)
         self._engine = engine
         self._came = came
         self._stream = PacketStream(_LONGEST_PACKET, Version.V5, Side.SERVER)
-        self._receiver: Receiver | None = engine.accept(Policy(_Access(user)))(self)
-        self._receive(Connect(f"{INSIDE}-{secrets.token_hex(8)}"))
+        # it is there for as long as this object: no silence is too long
+        policy = Policy(_Access(user), keep_alive_s=0, keeps_sessions=connect is not None)
+        self._receiver: Receiver | None = engine.accept(policy)(self)
+        self._receive(connect or Connect(f"{INSIDE}-{secrets.token_hex(8)}"))
 
     @property
     def closed(self) -> bool:
@@ -97,9 +105,10 @@ class Client:
     def unsent(self) -> int:
         return 0
 
-    def _receive(self, packet: Packet) -> None:
+    def _receive(self, *packets: Packet) -> None:
         if self._receiver is not None:
-            self._receiver.receive(encode(packet, Version.V5))
+            data = b"".join(encode(packet, Version.V5) for packet in packets)
+            self._receiver.receive(data)
 
 
 class Inside:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
+from gateway.bridge.status import BridgeStatus
 from gateway.config import Config, split_bind
 from gateway.errors import OncewayError
 from gateway.links.address import format_address
@@ -50,6 +51,7 @@ class Outside:
         lending: Lending,
         restored: str | None = None,
         radios: Callable[[], list[RadioStatus]] = list,
+        bridges: Callable[[], list[BridgeStatus]] = list,
     ) -> None:
         self._config = config
         self._source = Source(
@@ -61,6 +63,7 @@ class Outside:
             restored,
             registry.boards,
             radios,
+            bridges,
         )
         self._registry = registry
         self._engine = engine

@@ -68,6 +68,18 @@ _BOARD_FIGURES = (
 """Metric, figure of a board's status, what it is."""
 
 
+_BRIDGE_GAUGES = {
+    "waiting": "Messages that wait for the other broker",
+    "waiting_bytes": "Their size",
+}
+_BRIDGE_COUNTERS = {
+    "sent": "Messages that the other broker has acknowledged",
+    "refused": "Messages that the other broker has refused for good",
+    "dropped": "Messages that were dropped because too many waited for the other broker",
+    "received": "Messages from the other broker",
+}
+
+
 def registry(source: Source, uplink: UplinkState | None) -> CollectorRegistry:
     """Everything that `/metrics` shows now: the gateway, and its process as Prometheus names it.
     uplink: None when not known.
@@ -97,6 +109,7 @@ class GatewayCollector(Collector):
         yield from _spool(source)
         if self._uplink is not None:
             yield from _uplink(self._uplink)
+        yield from _bridges(source)
         yield from _links(source)
 
 
@@ -237,6 +250,22 @@ def _uplink(state: UplinkState) -> Iterator[Metric]:
     yield _counter("uplink_readings", "Readings that have landed", totals.readings)
     yield _counter("uplink_sent_bytes", "Bytes of the batches that have landed", totals.bytes)
     yield _counter("uplink_failures", "Tries to land a batch that failed", totals.failures)
+
+
+def _bridges(source: Source) -> Iterator[Metric]:
+    bridges = {item.name: item for item in source.bridges()}
+    yield _gauges(
+        "bridge_connected",
+        "1 while there is a connection to the other broker",
+        "bridge",
+        {name: item.error is None for name, item in bridges.items()},
+    )
+    for figure, text in _BRIDGE_GAUGES.items():
+        values = {name: getattr(item, figure) for name, item in bridges.items()}
+        yield _gauges(f"bridge_{figure}", text, "bridge", values)
+    for figure, text in _BRIDGE_COUNTERS.items():
+        values = {name: getattr(item, figure) for name, item in bridges.items()}
+        yield _counters(f"bridge_{figure}", text, "bridge", values)
 
 
 def _links(source: Source) -> Iterator[Metric]:

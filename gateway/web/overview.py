@@ -30,6 +30,7 @@ _TODO = {
     "uplink": "Look at the landing place: sudo onceway uplink status",
     "process": "Start it: sudo systemctl start onceway-uplink",
     "late": "Look at the landing place: sudo onceway uplink status",
+    "bridge": "Look at the other broker, and at [[bridge]]: sudo onceway gateway status",
     "clock": "Look at the network and at timedatectl: readings wait for the time",
     "restored": "Read what a restore means in gateway/README.md",
 }
@@ -123,6 +124,11 @@ def _found(source: Source, uplink: UplinkState | None) -> list[tuple[str, str]]:
             found.append(("uplink", f"the landing place does not answer: {uplink.error}"))
         elif (age := source.spool_age_s) is not None and age > LATE_S:
             found.append(("late", f"the oldest reading has waited for {age / 3600:.0f} h"))
+    found += [
+        ("bridge", f"bridge {item.name}: {item.error}; {item.waiting} messages wait")
+        for item in source.bridges()
+        if item.error is not None
+    ]
     if broker.utc is None:
         found.append(("clock", "the clock is not synchronised: batches wait for the time"))
     return found

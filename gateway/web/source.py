@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from gateway.bridge.status import BridgeStatus
 from gateway.broker.broker import Broker
 from gateway.links.lora.status import RadioStatus
 from gateway.links.serial_port import PortStatus
@@ -29,7 +30,7 @@ class Source:
     """times: of commits. waits_s: for how long the present commit has waited for the disk. ports:
     serial ports seen so far. folder: the data directory. restored: why the store is another life
     of the one that ran here before, None when it is not. boards: what they tell, and are refused.
-    radios: of the configuration.
+    radios, bridges: of the configuration.
     """
 
     broker: Broker
@@ -40,6 +41,7 @@ class Source:
     restored: str | None = None
     boards: Boards | None = None
     radios: Callable[[], list[RadioStatus]] = list
+    bridges: Callable[[], list[BridgeStatus]] = list
 
     @property
     def spool_age_s(self) -> float | None:

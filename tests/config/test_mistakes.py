@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from gateway.config import Config, ConfigError, advice, load
+from gateway.broker.access import Acl
+from gateway.config import INSIDE, Config, ConfigError, advice, load
 
 
 def _load(folder: Path, text: str) -> Config:
@@ -35,6 +36,15 @@ def _load(folder: Path, text: str) -> Config:
         (
             "[[listener]]\nbind = '127.0.0.1:99999'",
             "listener[1].bind = '127.0.0.1:99999': a port is a number up to 65535",
+        ),
+        (
+            "[[bridge]]\nname = 'b'\nserver = 'broker:1883'\nup = ['#']",
+            "bridge[1].server = 'broker:1883': must be a URL, such as mqtts://broker.example",
+        ),
+        ("[[bridge]]\nname = 'b'\nserver = 'mqtt://b'", 'says no topics: give up = ["sensors/#"]'),
+        (
+            "[[bridge]]\nname = 'b'\nserver = 'mqtt://b'\nup = ['#']\nmax_bytes = 200_000_000",
+            "more than half of limits.memory_bytes = 256000000: raise that, too",
         ),
     ],
 )
@@ -85,3 +95,19 @@ def test_who_may_not_read_the_file_is_told_of_sudo_and_of_the_group(tmp_path: Pa
         os.seteuid(0)
     assert refused.value.hint is not None
     assert refused.value.hint.startswith("Run the command with sudo, or join the group games: ")
+
+
+def test_a_password_in_the_url_of_a_broker_is_not_said_again(tmp_path: Path) -> None:
+    text = "[[bridge]]\nname = 'b'\nserver = 'mqtt://me:secret@broker'\nup = ['#']"
+    with pytest.raises(ConfigError, match="password_file") as error:
+        _load(tmp_path, text)
+    assert "secret" not in str(error.value)
+
+
+@pytest.mark.parametrize("rules", ["", "[[acl]]\nusers = ['alice']\nread = ['#']\n"])
+def test_a_bridge_may_do_what_its_section_says(tmp_path: Path, rules: str) -> None:
+    text = f"{rules}[[bridge]]\nname = 'b'\nserver = 'mqtt://b'\nup = ['s/#']\ndown = ['c/+']"
+    acl = Acl(_load(tmp_path, text).acl)
+    assert acl.may_read(INSIDE, "onceway-bridge:b", "s/1")
+    assert acl.may_write(INSIDE, "onceway-bridge:b", "c/1")
+    assert acl.may_write(INSIDE, "onceway-bridge:b", "s/1") == (not rules)

@@ -14,12 +14,16 @@ P = TypeVar("P", bound=Packet)
 
 class Wire:
     def __init__(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, version: Version
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        version: Version,
+        peer: Side = Side.SERVER,
     ) -> None:
         self.reader = reader
         self.writer = writer
         self.version = version
-        self._stream = PacketStream(1 << 28, version, Side.SERVER)
+        self._stream = PacketStream(1 << 28, version if peer is Side.SERVER else None, peer)
         self._packets: list[Packet] = []
 
     def send(self, *packets: Packet) -> None:
@@ -29,13 +33,26 @@ class Wire:
         """The next packet, which must be of this kind."""
         async with asyncio.timeout(within):
             while not self._packets:
-                data = await self.reader.read(65536)
-                assert data, "the gateway closed the connection"
-                self._stream.feed(data)
-                self._packets += self._stream
+                await self._read()
         packet = self._packets.pop(0)
         assert isinstance(packet, kind), packet
         return packet
+
+    async def pick(self, kind: type[P], within: float = 30) -> P:
+        """The next packet of this kind; others may come before it, and stay."""
+        async with asyncio.timeout(within):
+            while True:
+                for packet in self._packets:
+                    if isinstance(packet, kind):
+                        self._packets.remove(packet)
+                        return packet
+                await self._read()
+
+    async def _read(self) -> None:
+        data = await self.reader.read(65536)
+        assert data, "the gateway closed the connection"
+        self._stream.feed(data)
+        self._packets += self._stream
 
 
 @asynccontextmanager

@@ -1,0 +1,41 @@
+"""A packet of one side as a packet of the other.
+
+In: PUBLISH and acknowledgements, as they came. Out: the same for the other side: its topic below
+the prefix or without it, and RETAIN only where the other broker has such messages. Packet
+identifiers, QoS, DUP and reasons stay as they are; so a message has one flow from our store to the
+other broker's, and no copy in between.
+"""
+
+from dataclasses import replace
+
+from gateway.mqtt.packets import Ack, Puback, Publish, Pubrec
+from gateway.mqtt.reason import ReasonCode
+
+
+class Translator:
+    """prefix: of topics there. retain: whether the other broker keeps retained messages."""
+
+    def __init__(self, prefix: str, retain: bool) -> None:
+        self._prefix = prefix
+        self._retain = retain
+
+    def to_far(self, packet: Publish | Ack) -> Publish | Ack:
+        if not isinstance(packet, Publish):
+            return packet
+        return replace(
+            packet, topic=self._prefix + packet.topic, retain=packet.retain and self._retain
+        )
+
+    def to_near(self, packet: Publish) -> Publish | None:
+        """None for a topic that is not below the prefix."""
+        topic = packet.topic.removeprefix(self._prefix)
+        if not topic or not packet.topic.startswith(self._prefix):
+            return None
+        return replace(packet, topic=topic)
+
+
+def refusal(packet: Publish) -> Ack | None:
+    """The answer to a message that nobody asked for; None where none is due."""
+    if packet.qos == 2:
+        return Pubrec(packet.packet_id, ReasonCode.TOPIC_NAME_INVALID)
+    return Puback(packet.packet_id, ReasonCode.TOPIC_NAME_INVALID) if packet.qos else None

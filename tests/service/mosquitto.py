@@ -1,0 +1,56 @@
+"""Debian's mosquitto as a process, for tests: the other broker of a bridge."""
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+from tests.service.process import free_port
+
+PROGRAM = "/usr/sbin/mosquitto"
+
+
+class Mosquitto:
+    """On a folder of its own, where it keeps its sessions when it is told to end. more: lines of
+    its configuration.
+    """
+
+    def __init__(self, folder: Path, more: str = "allow_anonymous true") -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.port = free_port()
+        self._config = folder / "mosquitto.conf"
+        self._config.write_text(
+            f"user root\nlistener {self.port} 127.0.0.1\npersistence true\n"
+            f"persistence_location {folder}/\nmax_queued_messages 0\n{more}\n"
+        )
+        self._process: asyncio.subprocess.Process | None = None
+
+    async def start(self) -> None:
+        """Returns when it takes connections."""
+        self._process = await asyncio.create_subprocess_exec(
+            PROGRAM, "-c", str(self._config), stderr=asyncio.subprocess.DEVNULL
+        )
+        async with asyncio.timeout(20):
+            while True:
+                with suppress(OSError):
+                    _, writer = await asyncio.open_connection("127.0.0.1", self.port)
+                    writer.close()
+                    return
+                await asyncio.sleep(0.02)
+
+    async def end(self, number: int = signal.SIGTERM) -> None:
+        if self._process is not None:
+            self._process.send_signal(number)
+            await asyncio.wait_for(self._process.wait(), 20)
+            self._process = None
+
+
+@asynccontextmanager
+async def mosquitto(folder: Path, more: str = "allow_anonymous true") -> AsyncIterator[Mosquitto]:
+    broker = Mosquitto(folder, more)
+    await broker.start()
+    try:
+        yield broker
+    finally:
+        await broker.end(signal.SIGKILL)
