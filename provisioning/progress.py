@@ -1,5 +1,10 @@
-"""Progress for people: bars on a terminal, a line per stage elsewhere, nothing for machines."""
+"""Progress: bars on a terminal, a line per stage elsewhere, nothing beside `--json`; with
+ONCEWAY_PROGRESS=json lines such as {"stage": "write", "share": 0.4}, for the gateway's page.
+"""
 
+import json
+import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -29,7 +34,9 @@ _STAGES = {
 def shown(quiet: bool) -> Iterator[avrdude.Progress]:
     """A progress callback for the length of one job; everything goes to standard error."""
     console = Console(stderr=True)
-    if quiet:
+    if os.environ.get("ONCEWAY_PROGRESS") == "json":
+        yield _told
+    elif quiet:
         yield lambda stage, share: None
     elif console.is_terminal:
         columns = (
@@ -42,6 +49,10 @@ def shown(quiet: bool) -> Iterator[avrdude.Progress]:
             yield _bars(bars)
     else:
         yield _lines(console)
+
+
+def _told(stage: str, share: float) -> None:
+    print(json.dumps({"stage": stage, "share": round(share, 3)}), file=sys.stderr, flush=True)
 
 
 def _bars(bars: Progress) -> avrdude.Progress:

@@ -127,6 +127,7 @@ class Outside:
 
     async def _start_page(self, section: PageSection, mirror: Mirror) -> None:
         from gateway.service.page_commands import command
+        from gateway.service.page_flash import PageFlash
         from gateway.service.page_logins import PageLogins
         from gateway.service.page_messages import publish
         from gateway.service.page_registry import PageRegistry
@@ -144,6 +145,7 @@ class Outside:
         boards = BoardRows(self._source, mirror.last, self._registry.registered, kinds)
         mirror.on_taken.append(boards.touch)
         live = Live(self._source, mirror.last, boards)
+        flash = PageFlash(self._config.gateway.data, self._registry, self._source.ports)
         page = PageServer(
             *split_bind(section.bind),
             tls,
@@ -157,11 +159,12 @@ class Outside:
                 self._where,
                 self._watch,
                 partial(publish, self._engine),
+                flash,
             ),
         )
         await page.start()
         live.start()
-        self._open.append(page)
+        self._open += [flash, page]
         for address in page.addresses:
             scheme = "http" if tls is None else "https"
             log.info("a page to look at: %s://%s/", scheme, format_address(address))

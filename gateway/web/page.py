@@ -14,6 +14,10 @@ server-sent events.
     GET  /api/log?after=&wanted=&level=    the last log lines: operators only
     POST /api/command                JSON {"device", "command"}: operators only
     POST /api/registry               JSON {"device", "change"}: admit or revoke; operators only
+    GET  /api/ports                  ports and kinds of boards: operators only
+    POST /api/flash                  JSON {"deed", "device", "kind", "port", "empty"}: add, update
+                                     or replace a board; operators only
+    GET  /api/flash                  text/event-stream: how far that is; operators only
     POST /api/end                    JSON {"client"}: ends a session; operators only
     GET  /api/messages?filter=       text/event-stream: what matches, as it comes
     POST /api/publish                JSON {"topic", "payload", "qos", "retain"}: operators only
@@ -101,6 +105,18 @@ Publishing = Callable[[str, Publish], Awaitable[str | None]]
 """User, message → why it was not taken, or None."""
 
 
+class Flash(Protocol):
+    """Writes to boards (`gateway/service/page_flash.py`)."""
+
+    async def choices(self) -> dict[str, Any]: ...
+
+    async def start(
+        self, user: str, deed: str, device: str, kind: str, port: str, empty: bool
+    ) -> str | None: ...
+
+    def watch(self) -> Get: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Deeds:
     """What the gateway does for users of the page."""
@@ -110,6 +126,7 @@ class Deeds:
     where: Where
     watch: Watching
     publish: Publishing
+    flash: Flash
 
 
 class PageServer:
@@ -198,6 +215,15 @@ class PageServer:
                 return await self._send(request)
             case "POST", "/api/registry":
                 return await self._register(request)
+            case "GET", "/api/ports":
+                _operator(self._session(request))
+                return web.json_response(await self._deeds.flash.choices())
+            case "POST", "/api/flash":
+                return await self._flash(request)
+            case "GET", "/api/flash":
+                _operator(self._session(request))
+                with self._streaming(request):
+                    return await self._stream(request, self._deeds.flash.watch())
             case "POST", "/api/publish":
                 return await self._publish(request)
             case "GET", "/api/messages":
@@ -273,6 +299,13 @@ class PageServer:
         if device not in self._live.boards.rows:
             raise _Refused(404, "There is no such board.")
         return _done(await self._deeds.change(session.user, device, change))
+
+    async def _flash(self, request: web.BaseRequest) -> web.Response:
+        session = self._commanding(request)
+        body = await _body(request)
+        deed, device, kind, port = _strings(body, "deed", "device", "kind", "port")
+        empty = body.get("empty") is True
+        return _done(await self._deeds.flash.start(session.user, deed, device, kind, port, empty))
 
     async def _end(self, request: web.BaseRequest) -> web.Response:
         session = self._commanding(request)

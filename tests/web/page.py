@@ -109,6 +109,14 @@ class Browser:
         async with self._http.post(self._url + path, json=body, headers=wanted) as answer:
             return answer.status, await answer.json()
 
+    async def hear(self, path: str, text: bytes, within: float = 120) -> bytes:
+        """The first event of a stream that has this text."""
+        async with asyncio.timeout(within), self._http.get(self._url + path) as stream:
+            async for line in stream.content:
+                if text in line:
+                    return line
+        raise AssertionError("the stream ended before that came")
+
     async def login(self, user: str = USER, password: str = PASSWORD) -> int:
         status, found = await self.post("/api/login", {"user": user, "password": password})
         self.csrf = str(found.get("csrf", ""))

@@ -4,18 +4,19 @@ import * as board from "./board.js";
 import * as boards from "./boards.js";
 import * as clients from "./clients.js";
 import { fill, h } from "./dom.js";
+import * as flash from "./flash.js";
 import { ask, listen, silence, state } from "./gateway.js";
 import * as log from "./log.js";
 import * as messages from "./messages.js";
 import * as overview from "./overview.js";
 
-const VIEWS = { "": overview, boards, board, clients, messages, log };
+const VIEWS = { "": overview, boards, board, clients, flash, messages, log };
 const part = (id) => document.getElementById(id);
 let present = null, drawing = false;
 
 function route() {
-  const [, name = "", argument = ""] = location.hash.split("/");
-  return { name: name in VIEWS ? name : "", argument: safely(argument) };
+  const [, name = "", argument = "", more = ""] = location.hash.split("/");
+  return { name: name in VIEWS ? name : "", argument: safely(argument), more: safely(more) };
 }
 
 function safely(text) {
@@ -33,16 +34,17 @@ function draw() {
   requestAnimationFrame(() => {
     drawing = false;
     if (!state.me) return;
-    const { name, argument } = route();
+    const { name, argument, more } = route();
     const view = VIEWS[name];
     const moved = present !== location.hash;
     if (moved) {
       if (present !== null) part("main").replaceChildren();
       boards.leave();
       messages.leave();
+      flash.leave();
     }
-    view.draw(part("main"), argument);
-    document.title = `${view.title(argument)} – ${state.overview.gateway}`;
+    view.draw(part("main"), argument, more);
+    document.title = `${view.title(argument, more)} – ${state.overview.gateway}`;
     fill(part("gateway"), state.overview.gateway);
     fill(part("said"), overview.sentence());
     fill(part("foot"), `Onceway ${state.overview.version}`);
@@ -58,7 +60,7 @@ function draw() {
 
 function links(name) {
   const link = (href, label, here) => h("a", { href, "aria-current": here ? "page" : null }, label);
-  fill(part("nav"), link("#/", "Overview", name === ""), link("#/boards", "Boards", name === "boards" || name === "board"),
+  fill(part("nav"), link("#/", "Overview", name === ""), link("#/boards", "Boards", ["boards", "board", "flash"].includes(name)),
     link("#/clients", "Clients", name === "clients"),
     link("#/messages", "Messages", name === "messages"),
     link("#/log", "Log", name === "log"));
@@ -87,6 +89,7 @@ async function leave() {
 function login() {
   silence();
   messages.leave();
+  flash.leave();
   lost(false);
   state.me = state.overview = present = null;
   fill(part("said"));

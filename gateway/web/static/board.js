@@ -71,6 +71,7 @@ const CHANGES = {
 function membership(main, row) {
   const wanted = CHANGES[row.state] ?? (row.registered ? CHANGES.other : null);
   if (!wanted || !state.me.operator) return [];
+  const write = (deed, label) => h("a", { class: "button", href: `#/flash/${deed}/${encodeURIComponent(row.name)}` }, label);
   const board = row.name;
   const change = async () => {
     if (wanted.sure && !confirm(wanted.sure(board))) return;
@@ -87,7 +88,8 @@ function membership(main, row) {
       told.textContent = error.message;
     }
   };
-  return [h("p", {}, wanted.text && h("span", { class: "warn" }, wanted.text, " "), h("button", { type: "button", onclick: change }, wanted.label))];
+  return [h("p", {}, wanted.text && h("span", { class: "warn" }, wanted.text, " "), h("button", { type: "button", onclick: change }, wanted.label),
+    row.registered ? [" ", write("update", "Update its firmware"), " ", write("replace", "Replace it")] : null)];
 }
 
 function plots(series) {
@@ -134,7 +136,7 @@ function facts(row) {
     fact("Starts", told.boot === undefined ? null : `${count(told.boot)}, the last one by ${CAUSES[told.cause] ?? "an unknown cause"}`),
     fact("EEPROM", row.life === null ? null : `${plural(row.life, "year")} left${told.worn ? `, ${plural(told.worn, "worn cell")}` : ""}`),
     fact("Refused for good", told.aside ? plural(told.aside, "reading") : null),
-    fact("Firmware", row.firmware && [h("code", {}, row.firmware), row.outdated ? h("span", { class: "warn" }, " not the newest: sudo onceway device update ", row.name) : null]),
+    fact("Firmware", row.firmware && [h("code", {}, row.firmware), row.outdated ? h("span", { class: "warn" }, " not the newest") : null]),
   ];
 }
 

@@ -21,7 +21,7 @@ export function draw(main) {
   rows(main.querySelector("tbody"), found.slice(0, shown));
   main.querySelector(".more").hidden = found.length <= shown;
   fill(main.querySelector(".none"), state.boards.size === 0
-    ? ["No board is known yet. Plug one in, and on the gateway: ", h("code", {}, "sudo onceway device add NAME")]
+    ? ["No board is known yet. Plug one in, and add it here as an operator, or on the gateway: ", h("code", {}, "sudo onceway device add NAME")]
     : found.length === 0 ? ["No board fits."] : []);
 }
 
@@ -44,6 +44,7 @@ function frame(redraw) {
     h("form", { class: "row", role: "search", onsubmit: (event) => event.preventDefault() },
       h("div", {}, h("label", { for: "wanted" }, "Find a name, port or state"),
         h("input", { id: "wanted", type: "search", autocomplete: "off", value: wanted, oninput: typed })),
+      state.me.operator ? h("a", { class: "button", href: "#/flash/add" }, "Add a board") : null,
       h("label", { class: "check" }, h("input", { type: "checkbox", checked: troubled, onchange: ticked }), "only those that need a look")),
     h("p", { class: "found small quiet", role: "status" }), h("p", { class: "told bad problem", role: "alert" }),
     h("div", { class: "card list" },
