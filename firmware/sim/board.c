@@ -27,7 +27,7 @@ const char *board_cut_name(enum cut kind)
 __attribute__((format(printf, 3, 4))) static void tell(
     struct board *board, const char *name, const char *format, ...)
 {
-    char json[320];
+    char json[768]; /* the longest has a frame of 255 bytes in hexadecimal */
     int length = snprintf(
         json, sizeof json, "{\"event\":\"%s\",\"cycle\":%" PRIu64, name, chip_now(&board->chip));
     va_list arguments;
@@ -124,6 +124,27 @@ static void on_sample(void *context)
     if (++board->samples >= board->strike_at) stop_for(board);
 }
 
+static void on_transmission(
+    void *context, const struct sx1276_way *way, const uint8_t *frame, unsigned length)
+{
+    struct board *board = context;
+    char hex[2 * SX1276_FIFO] = "";
+    board->frames++;
+    for (unsigned i = 0; i < length; i++) sprintf(hex + 2 * i, "%02x", frame[i]);
+    tell(board, "radio",
+        ",\"frame\":\"%s\",\"frequency\":%" PRIu32 ",\"bandwidth\":%" PRIu32 ",\"factor\":%u"
+        ",\"coding\":%u,\"preamble\":%u,\"power\":%d,\"usual\":%s",
+        hex, way->frequency, way->bandwidth, way->factor, way->coding, way->preamble, way->power,
+        way->usual ? "true" : "false");
+    if (board->sends) board->sends(board->context, way, frame, length);
+}
+
+static void on_listening(void *context, const struct sx1276_way *way)
+{
+    struct board *board = context;
+    if (board->listens) board->listens(board->context, way);
+}
+
 static void on_watchdog(void *context)
 {
     struct board *board = context;
@@ -143,6 +164,8 @@ static void start(struct board *board, uint8_t cause)
     uart_reset(&board->uart);
     eeprom_reset(&board->eeprom);
     twi_reset(&board->twi);
+    spi_reset(&board->spi);
+    if (board->radio.chip) sx1276_release(&board->radio);
     flash_reset(&board->flash);
     watchdog_reset(&board->watchdog, false);
     chip_wait(&board->chip, START_UP);
@@ -176,6 +199,7 @@ void board_power(struct board *board, bool on)
         eeprom_power_fails(&board->eeprom);
         flash_power_fails(&board->flash);
         twi_reset(&board->twi);
+        if (board->radio.chip) sx1276_power(&board->radio, false);
         if (board->twi.memory) memory_power_fails(&board->memory);
         chip_alarm(&board->chip, ALARM_WATCHDOG, NEVER);
         chip_alarm(&board->chip, ALARM_CUT, NEVER);
@@ -191,6 +215,7 @@ void board_power(struct board *board, bool on)
     chip_scramble_ram(&board->chip);
     if (board->onewire.chip) onewire_power_on(&board->onewire);
     if (board->dht22.chip) dht22_power_on(&board->dht22);
+    if (board->radio.chip) sx1276_power(&board->radio, true);
     memcpy(board->ram_at_power_on, board->chip.avr->data, sizeof board->ram_at_power_on);
     start(board, RESET_POWER_ON);
 }
@@ -251,6 +276,15 @@ void board_add_dht22(struct board *board, int16_t temperature, uint16_t humidity
     dht22_init(&board->dht22, &board->chip, temperature, humidity);
 }
 
+void board_add_radio(struct board *board)
+{
+    sx1276_init(&board->radio, &board->chip);
+    board->radio.transmit = on_transmission;
+    board->radio.listen = on_listening;
+    board->radio.context = board;
+    board->spi.radio = &board->radio;
+}
+
 unsigned board_stack(const struct board *board)
 {
     unsigned run = 0, longest = 0, above = board->chip.avr->ramend + 1u;
@@ -287,6 +321,7 @@ bool board_init(
     board->eeprom.context = board;
     watchdog_init(&board->watchdog, &board->chip, on_watchdog, board);
     twi_init(&board->twi, &board->chip);
+    spi_init(&board->spi, &board->chip);
     flash_init(&board->flash, &board->chip, boot_start ? boot_start : CHIP_FLASH);
     return true;
 }

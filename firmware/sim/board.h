@@ -14,6 +14,8 @@
 #include "line.h"
 #include "dht22.h"
 #include "onewire.h"
+#include "spi.h"
+#include "sx1276.h"
 #include "twi.h"
 #include "uart.h"
 #include "watchdog.h"
@@ -33,12 +35,18 @@ struct board {
     struct memory memory;
     struct onewire onewire;
     struct dht22 dht22;
+    struct spi spi;
+    struct sx1276 radio;
 
     int eeprom_log, tx_log; /* file descriptors, -1 for none */
     void (*event)(void *context, const char *json);
     /* the board has begun its `strike_at`th conversion on channel 0, or a later one; called at the
      * end of the instruction that began it */
     void (*struck)(void *context);
+    /* the radio sends a frame; it listens, or (NULL) it does not, and a frame is cut off */
+    void (*sends)(
+        void *context, const struct sx1276_way *way, const uint8_t *frame, unsigned length);
+    void (*listens)(void *context, const struct sx1276_way *way);
     void *context;
     uint64_t samples, strike_at; /* conversions on channel 0; NEVER: nothing waits for one */
 
@@ -56,7 +64,7 @@ struct board {
     uint8_t cause; /* of the last start */
     uint8_t frame[FRAME]; /* sent since the last zero byte, as far as it fits */
     unsigned frame_count;
-    uint64_t boots, writes, torn_writes, memory_writes, cuts[CUT_KINDS];
+    uint64_t boots, writes, torn_writes, memory_writes, frames, cuts[CUT_KINDS];
     uint32_t wear[CHIP_EEPROM]; /* writes of each cell since the process started */
 };
 
@@ -73,6 +81,9 @@ void board_add_thermometer(struct board *board, int16_t sixteenths);
 
 /* Put a DHT22 at pin 3, in place of that. In tenths of a degree and of a percent. */
 void board_add_dht22(struct board *board, int16_t temperature, uint16_t humidity);
+
+/* Put an SX1276 on its SPI bus. */
+void board_add_radio(struct board *board);
 
 /* Let the board live until board time `until` (in cycles), through resets and cuts. */
 void board_run(struct board *board, uint64_t until);

@@ -29,6 +29,9 @@ enum {
     REG_EEDR = 0x40,
     REG_EEARL = 0x41,
     REG_EEARH = 0x42,
+    REG_SPCR = 0x4C,
+    REG_SPSR = 0x4D,
+    REG_SPDR = 0x4E,
     REG_SMCR = 0x53,
     REG_MCUSR = 0x54,
     REG_SPMCSR = 0x57,
@@ -74,6 +77,8 @@ enum alarm {
     ALARM_MEMORY,
     ALARM_ONEWIRE,
     ALARM_DHT22,
+    ALARM_SPI,
+    ALARM_RADIO,
     ALARM_COUNT
 };
 

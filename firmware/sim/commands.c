@@ -8,7 +8,7 @@
 
 #define MAX_COUNT (UINT64_C(1) << 48)
 #define MAX_RUN ((uint64_t)CHIP_HZ * 3600)
-enum { MAX_WORDS = 8, MAX_BYTES = 1024, MAX_MILLIVOLTS = 5000 };
+enum { MAX_WORDS = 8, MAX_BYTES = 1024, MAX_FRAME = 255, MAX_MILLIVOLTS = 5000 };
 
 struct call {
     struct simulator *simulator;
@@ -176,6 +176,41 @@ static void do_rx(struct call *call)
     line_to_board(&call->board->line, bytes, (unsigned)count);
 }
 
+/* What the ether says: a frame was in the air at the radio's place. */
+static void do_heard(struct call *call)
+{
+    uint8_t frame[MAX_FRAME];
+    char *end, *rest;
+    size_t digits = call->count >= 4 ? strlen(call->words[3]) : 0, length = digits / 2;
+    bool damaged = is(call, 4, "damaged");
+    double rssi = digits ? strtod(call->words[1], &end) : 0;
+    double snr = digits ? strtod(call->words[2], &rest) : 0;
+    if (!call->board->radio.chip) {
+        refuse(call, "there is no radio; start with --radio");
+        return;
+    }
+    if (digits == 0 || digits % 2 || length > MAX_FRAME || *end || *rest || rssi < -150 ||
+        rssi > 20 || snr < -100 || snr > 200 || (call->count == 5 && !damaged) ||
+        strspn(call->words[3], "0123456789abcdefABCDEF") != digits) {
+        refuse(call, "heard RSSI SNR HEX [damaged], at most 255 bytes");
+        return;
+    }
+    for (size_t i = 0; i < length; i++) {
+        char pair[3] = {call->words[3][2 * i], call->words[3][2 * i + 1], '\0'};
+        frame[i] = (uint8_t)strtoul(pair, NULL, 16);
+    }
+    sx1276_hear(&call->board->radio, frame, (unsigned)length, (int)rssi, (int)(snr * 4), !damaged);
+}
+
+/* The radio's own supply. */
+static void do_radio(struct call *call)
+{
+    if (!call->board->radio.chip || (!is(call, 1, "on") && !is(call, 1, "off")))
+        refuse(call, "radio on or radio off, of a board with --radio");
+    else
+        sx1276_power(&call->board->radio, is(call, 1, "on"));
+}
+
 /* Run until the board has sent something and then stayed silent for two byte times, so that the
  * caller can answer as a host would. */
 static void run_burst(struct board *board, uint64_t until)
@@ -252,6 +287,7 @@ static void do_stats(struct call *call)
         board->torn_writes);
     put(call, ",\"stuck_writes\":%" PRIu64, board->eeprom.stuck_writes);
     put(call, ",\"memory_writes\":%" PRIu64, board->memory_writes);
+    put(call, ",\"frames\":%" PRIu64, board->frames);
     put(call, ",\"armed\":\"%s\",\"left\":%" PRIu64, board_cut_name(board->cut.kind),
         board->cut.left);
     put(call, ",\"cuts\":{\"cycles\":%" PRIu64 ",\"tx\":%" PRIu64 ",\"eeprom\":%" PRIu64
@@ -298,6 +334,8 @@ static const struct {
     {"adc", do_adc, 3, true},
     {"baud", do_baud, 2, true},
     {"rx", do_rx, 2, true},
+    {"heard", do_heard, 5, true},
+    {"radio", do_radio, 2, true},
     {"run", do_run, 3, false},
     {"speed", do_speed, 2, false},
     {"plug", do_plug, 1, false},

@@ -29,14 +29,14 @@
 
 struct options {
     const char *eeprom, *fram, *i2c_eeprom, *flash, *bootloader, *port, *control, *eeprom_log;
-    const char *tx_log, *adc_log, *record, *replay;
+    const char *tx_log, *adc_log, *record, *replay, *air, *name, *place;
     uint64_t seed;
     int adc_from; /* -1: no schedule */
     long drift;
     long ds18b20; /* sixteenths of a degree, LONG_MIN: none */
     int temperature, humidity; /* of a DHT22, in tenths; humidity -1: there is none */
     enum speed speed;
-    bool off;
+    bool off, radio;
 };
 
 static const char usage[] =
@@ -51,6 +51,10 @@ static const char usage[] =
     "  --ds18b20 NUMBER    a DS18B20 at pin 2, at so many sixteenths of a degree Celsius\n"
     "  --dht22 NUMBER,NUMBER\n"
     "                      a DHT22 at pin 3: tenths of a degree Celsius, tenths of a percent\n"
+    "  --radio             an SX1276 (RFM95) on the SPI bus, select at pin 10, reset at pin 9\n"
+    "  --air SOCKET        the radio is in this ether (hil/air)\n"
+    "  --name NAME         its name there\n"
+    "  --at X,Y            its place, in metres\n"
     "  --eeprom-log FILE   one line per EEPROM write and start, appended\n"
     "  --tx-log FILE       one line per byte the board has sent: CYCLE VALUE\n"
     "  --adc-log FILE      one line per conversion: CYCLE NS CHANNEL MICROVOLTS, and per start\n"
@@ -80,11 +84,13 @@ static bool parse(int argc, char **argv, struct options *options)
         {"ds18b20", 1, 0, '1'}, {"dht22", 1, 0, '2'},
         {"eeprom-log", 1, 0, 'l'}, {"tx-log", 1, 0, 't'},
         {"adc-log", 1, 0, 'a'}, {"adc-from", 1, 0, 'v'}, {"speed", 1, 0, 's'}, {"seed", 1, 0, 'n'},
-        {"drift", 1, 0, 'd'},
+        {"drift", 1, 0, 'd'}, {"radio", 0, 0, 'R'}, {"air", 1, 0, 'A'}, {"name", 1, 0, 'N'},
+        {"at", 1, 0, 'P'},
         {"record", 1, 0, 'r'}, {"replay", 1, 0, 'y'}, {"off", 0, 0, 'o'},
         {"with-parent", 0, 0, 'w'}, {"help", 0, 0, 'h'}, {0, 0, 0, 0}};
     char *end;
-    *options = (struct options){.seed = 1, .adc_from = -1, .ds18b20 = LONG_MIN, .humidity = -1};
+    *options = (struct options){.seed = 1, .adc_from = -1, .ds18b20 = LONG_MIN, .humidity = -1,
+        .name = "board", .place = "0,0"};
     for (int option; (option = getopt_long(argc, argv, "h", known, NULL)) != -1;) switch (option) {
         case 'c': options->control = optarg; break;
         case 'p': options->port = optarg; break;
@@ -123,6 +129,10 @@ static bool parse(int argc, char **argv, struct options *options)
             options->seed = strtoull(optarg, &end, 0);
             if (end == optarg || *end) return false;
             break;
+        case 'R': options->radio = true; break;
+        case 'A': options->air = optarg; break;
+        case 'N': options->name = optarg; break;
+        case 'P': options->place = optarg; break;
         case 'o': options->off = true; break;
         case 'w': prctl(PR_SET_PDEATHSIG, SIGTERM); break;
         case 's':
@@ -134,7 +144,8 @@ static bool parse(int argc, char **argv, struct options *options)
             break;
         default: return false;
         }
-    return optind == argc;
+    if (options->radio && options->ds18b20 != LONG_MIN) return false; /* both are at pin 2 */
+    return optind == argc && (options->radio || !options->air);
 }
 
 static int open_log(const char *path)
@@ -165,6 +176,19 @@ static void on_line(void *context, char *line, char *reply, bool *wants_events)
 {
     command_answer(context, line, reply, wants_events);
 }
+
+static void on_sends(
+    void *context, const struct sx1276_way *way, const uint8_t *frame, unsigned length)
+{
+    air_transmit(&((struct simulator *)context)->air, way, frame, length);
+}
+
+static void on_listens(void *context, const struct sx1276_way *way)
+{
+    air_listen(&((struct simulator *)context)->air, way);
+}
+
+static void on_heard(void *context, char *command) { on_due(context, command); }
 
 /* How long the loop may wait for input. */
 static struct timespec patience(const struct simulator *simulator, bool flowing)
@@ -228,18 +252,21 @@ static void live(struct simulator *simulator)
 {
     uint64_t last_byte = 0;
     while (!simulator->quit && !terminated) {
-        struct pollfd set[3 + CONTROL_CLIENTS];
+        struct pollfd set[4 + CONTROL_CLIENTS];
         unsigned count = control_poll_set(&simulator->control, set);
         if (simulator->port.master >= 0)
             set[count++] = (struct pollfd){.fd = simulator->port.watcher, .events = POLLIN};
         if (simulator->port.open && line_room(&simulator->board.line))
             set[count++] = (struct pollfd){.fd = simulator->port.master, .events = POLLIN};
+        if (simulator->air.fd >= 0)
+            set[count++] = (struct pollfd){.fd = simulator->air.fd, .events = POLLIN};
         uint64_t now = chip_now(&simulator->board.chip);
         struct timespec timeout = patience(simulator, now - last_byte < LINGER);
         int ready = ppoll(set, count, &timeout, NULL);
         simulator_pass_time(simulator);
         if (simulator->port_link && serve_port(simulator))
             last_byte = chip_now(&simulator->board.chip);
+        air_serve(&simulator->air);
         if (ready > 0) control_serve(&simulator->control);
     }
 }
@@ -305,11 +332,12 @@ int main(int argc, char **argv)
         board_add_thermometer(&simulator.board, (int16_t)options.ds18b20);
     if (options.humidity >= 0)
         board_add_dht22(&simulator.board, (int16_t)options.temperature, (uint16_t)options.humidity);
+    if (options.radio) board_add_radio(&simulator.board);
     simulator.board.eeprom_log = open_log(options.eeprom_log);
     simulator.board.tx_log = open_log(options.tx_log);
     simulator.board.adc.log = open_log(options.adc_log);
     if (options.adc_from >= 0) adc_schedule(&simulator.board.adc, (uint16_t)options.adc_from);
-    simulator.port.master = simulator.port.watcher = -1;
+    simulator.port.master = simulator.port.watcher = simulator.air.fd = -1;
     if (options.replay) {
         if (!options.off) board_power(&simulator.board, true);
         return replay(&simulator, options.replay) ? EXIT_SUCCESS : EXIT_FAILURE;
@@ -324,6 +352,14 @@ int main(int argc, char **argv)
     if (!control_open(&simulator.control, options.control)) return EXIT_FAILURE;
     simulator.port_link = options.port;
     if (options.port && !port_plug(&simulator.port, options.port)) return EXIT_FAILURE;
+    if (options.air) {
+        if (!air_open(&simulator.air, options.air, options.name, options.place))
+            return EXIT_FAILURE;
+        simulator.air.heard = on_heard;
+        simulator.air.context = &simulator;
+        simulator.board.sends = on_sends;
+        simulator.board.listens = on_listens;
+    }
     simulator.board.event = on_event;
     simulator.board.struck = on_struck;
     simulator.board.context = &simulator;

@@ -4,6 +4,7 @@
 
 #include <stdio.h>
 
+#include "air.h"
 #include "board.h"
 #include "control.h"
 #include "port.h"
@@ -19,6 +20,7 @@ struct simulator {
     struct port port;
     struct control control;
     struct strikes strikes;
+    struct air air;
     const char *port_link; /* NULL: no port */
     FILE *recording;       /* NULL: not recording */
     enum speed speed;

@@ -10,6 +10,7 @@ One line each way, words parted by spaces:
     radio → air   radio NAME X Y                  first of all; the place in metres
                   listen FREQUENCY BANDWIDTH FACTOR
                   sleep
+                  off                         the same; a frame that it sends is cut off
                   send FREQUENCY BANDWIDTH FACTOR CODING PREAMBLE POWER HEX
     air → radio   sent                            the last symbol has left
                   heard RSSI SNR HEX
@@ -82,6 +83,9 @@ class Air:
     def _leave(self, radio: Radio) -> None:
         """A frame that it is sending is cut off; its airtime counts."""
         del self._writers[radio]
+        self._silence(radio)
+
+    def _silence(self, radio: Radio) -> None:
         if (frame := radio.sending) is not None:
             frame.end = min(frame.end, self.now)
             frame.cut = True
@@ -92,6 +96,8 @@ class Air:
         match words:
             case ["sleep"]:
                 self.ether.listen(radio, None, self.now)
+            case ["off"]:
+                self._silence(radio)
             case ["listen", *channel]:
                 self.ether.listen(radio, Channel(*map(int, channel)), self.now)
             case ["send", frequency, bandwidth, factor, coding, preamble, power, data]:

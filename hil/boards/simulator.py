@@ -53,7 +53,8 @@ class Stats:
     tx, rx: bytes on the wire; overruns: bytes the receiver lost; samples: conversions on channel 0;
     writes: EEPROM cells programmed,
     whole or torn; stuck_writes: those of them whose value worn-out bits changed; memory_writes:
-    bytes written to the memory on the bus, whole or torn; stack: most bytes of stack since
+    bytes written to the memory on the bus, whole or torn; frames: that the radio began to send;
+    stack: most bytes of stack since
     power-on; left: what an armed cut still waits for; slipped: cycles by which the
     board has fallen behind real time.
     """
@@ -71,12 +72,22 @@ class Stats:
     torn_writes: int
     stuck_writes: int
     memory_writes: int
+    frames: int
     armed: str
     left: int
     cuts: dict[str, int]
     stack: int
     open: bool
     slipped: int
+
+
+@dataclass(frozen=True, slots=True)
+class Air:
+    """The ether that a board's radio is in. place: metres."""
+
+    socket: Path
+    name: str
+    place: tuple[float, float]
 
 
 class EventStream:
@@ -125,6 +136,7 @@ class SimulatedBoard:
     at so many tenths of a degree and of a percent. memory: what is on its I2C bus; its image is
     `memory.bin`.
     drift: by so many millionths its clock is faster than this machine's, at speed `real`.
+    radio: an SX1276 on its SPI bus; air: the ether that it is in.
     bootloader: a HEX file; True is Optiboot, as a real Uno comes.
     """
 
@@ -143,6 +155,8 @@ class SimulatedBoard:
         dht22: tuple[int, int] | None = None,
         memory: Literal["fram", "i2c-eeprom"] | None = None,
         bootloader: bool | Path = True,
+        radio: bool = False,
+        air: Air | None = None,
     ) -> None:
         self.directory = directory
         self.port = directory / "tty"
@@ -164,6 +178,10 @@ class SimulatedBoard:
         self._options += [f"--{memory}", "memory.bin"] if memory else []
         self._options += ["--ds18b20", str(ds18b20)] if ds18b20 is not None else []
         self._options += ["--dht22", "{},{}".format(*dht22)] if dht22 else []
+        self._options += ["--radio"] if radio or air else []
+        if air is not None:
+            place = f"{air.place[0]},{air.place[1]}"
+            self._options += ["--air", str(air.socket), "--name", air.name, "--at", place]
         self._options += ["--drift", str(drift)] if drift else []
         self._options += ["--record", "inputs", "--tx-log", "tx.log"] if record else []
         self._process: asyncio.subprocess.Process | None = None
@@ -376,6 +394,17 @@ class SimulatedBoard:
     async def send(self, data: bytes) -> None:
         """Put bytes on the wire to the board without its port; at most 1024 at once."""
         await self.command(f"rx {data.hex()}")
+
+    async def hear(
+        self, frame: bytes, *, rssi: float = -80, snr: float = 9, good: bool = True
+    ) -> None:
+        """A frame is in the air at its radio's place. good: its CRC is right."""
+        damaged = "" if good else " damaged"
+        await self.command(f"heard {rssi} {snr} {frame.hex()}{damaged}")
+
+    async def radio(self, on: bool) -> None:
+        """Switch the radio's own supply."""
+        await self.command("radio on" if on else "radio off")
 
     async def run(self, cycles: int, *, burst: bool = False) -> bytes:
         """At speed `step`: let `cycles` pass and return what the board has sent since the last call

@@ -1,0 +1,29 @@
+"""The ether as a process: what a radio that loses its power leaves in it."""
+
+import asyncio
+from pathlib import Path
+
+from tests.hil.air.radio_site import RadioSite
+
+WAY = "869525000 125000 9"
+WITHIN = 20
+
+
+async def test_a_frame_that_is_cut_off_is_heard_by_nobody(tmp_path: Path) -> None:
+    """At SF9 it takes 0.2 s. The radio is in the ether all the same, and sends the next one."""
+    site = RadioSite(tmp_path)
+    await site.begin()
+    socket = str(tmp_path / "air.socket")
+    heard, ear = await asyncio.open_unix_connection(socket)
+    told, mouth = await asyncio.open_unix_connection(socket)
+    ear.write(f"radio ear 0 0\nlisten {WAY}\n".encode())
+    await ear.drain()
+    mouth.write(f"radio mouth 9 0\nsend {WAY} 1 8 14 {b'cut off'.hex()}\n".encode())
+    mouth.write(f"off\nsend {WAY} 1 8 14 {b'whole'.hex()}\n".encode())
+    async with asyncio.timeout(WITHIN):
+        assert await told.readline() == b"sent\n"
+        assert (await heard.readline()).split()[3] == b"whole".hex().encode()
+    for writer in (ear, mouth):
+        writer.close()
+    _, report = await site.end()
+    assert report["radios"]["mouth"]["sent"] == 2, "the law counts what has left"
