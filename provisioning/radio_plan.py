@@ -11,6 +11,7 @@ from gateway.errors import OncewayError
 from gateway.links.lora.airtime import FACTORS, Modulation
 from gateway.links.lora.duty import silence_factor
 from gateway.regions import EU868, Region
+from provisioning.identity import Identity
 
 AT = 48
 """Where it stands in the page."""
@@ -84,3 +85,8 @@ class RadioPlan:
             channel,
         )
         return body + crc_hqx(body, 0xFFFF).to_bytes(2, "big")
+
+
+def radio_page(identity: Identity, plan: RadioPlan) -> bytes:
+    """The identity page of a board with a radio, as far as it is not 0xFF."""
+    return identity.to_bytes().ljust(AT, b"\xff") + plan.to_bytes()

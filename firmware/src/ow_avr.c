@@ -7,6 +7,7 @@
 #include <avr/pgmspace.h>
 #include <avr/wdt.h>
 #include <util/atomic.h>
+#include <util/delay.h>
 
 #include "ow_config.h"
 #include "ow_crc.h"
@@ -154,5 +155,50 @@ uint16_t ow_hal_adc_read(uint8_t channel)
     }
     return ADC;
 }
+
+#if OW_SX1276
+
+#ifdef __AVR_ATmega2560__
+#error "The radio's pins are those of an Uno; see firmware/README.md"
+#endif
+#define RADIO_RESET _BV(PB1)
+#define RADIO_SELECT _BV(PB2) /* an output, or the bus would become a slave */
+#define RADIO_MOSI _BV(PB3)
+#define RADIO_SCK _BV(PB5)
+
+void ow_hal_radio_settle(void)
+{
+    _delay_ms(1);
+}
+
+/* Low for 100 us, then left alone, and ready 5 ms later (SX1276 data sheet, 7.2.2). */
+void ow_hal_radio_reset(void)
+{
+    PORTB = (PORTB | RADIO_SELECT) & (uint8_t)~RADIO_RESET;
+    DDRB |= RADIO_SELECT | RADIO_MOSI | RADIO_SCK | RADIO_RESET;
+    SPCR = _BV(SPE) | _BV(MSTR); /* a quarter of the clock */
+    ow_hal_radio_settle();
+    DDRB &= (uint8_t)~RADIO_RESET;
+    _delay_ms(7);
+}
+
+void ow_hal_radio_select(bool selected)
+{
+    if (selected) {
+        PORTB &= (uint8_t)~RADIO_SELECT;
+    } else {
+        PORTB |= RADIO_SELECT;
+    }
+}
+
+uint8_t ow_hal_radio_exchange(uint8_t byte)
+{
+    SPDR = byte;
+    while (!(SPSR & _BV(SPIF))) { /* 8 bits: 2 us */
+    }
+    return SPDR;
+}
+
+#endif
 
 #endif

@@ -13,6 +13,7 @@
 #include "ow_turn.h"
 
 typedef struct ow_turn ow_carrier;
+typedef struct ow_turn_counts ow_carrier_counts;
 #define ow_carrier_close ow_turn_close
 #define ow_carrier_room ow_turn_room
 #define ow_carrier_put ow_turn_put
@@ -23,6 +24,7 @@ typedef struct ow_turn ow_carrier;
 #include "ow_link.h"
 
 typedef struct ow_link ow_carrier;
+typedef struct ow_link_counts ow_carrier_counts;
 #define ow_carrier_close ow_link_close
 #define ow_carrier_room ow_link_room
 #define ow_carrier_put ow_link_put

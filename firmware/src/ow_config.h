@@ -42,6 +42,15 @@
 #define OW_LORA 0 /* 1: the carrier is the turn link over a radio, not the serial line */
 #endif
 
+#ifndef OW_SX1276
+/* 1: the radio is an SX1276 (RFM95) on the SPI bus; 0: the program brings what ow_radio.h asks for */
+#ifdef __AVR__
+#define OW_SX1276 OW_LORA
+#else
+#define OW_SX1276 0
+#endif
+#endif
+
 #ifndef OW_TURN_MTU
 #define OW_TURN_MTU 96 /* longest content of a radio's frame, both ways */
 #endif

@@ -52,6 +52,14 @@ uint16_t ow_hal_adc_read(uint8_t channel); /* 0…1023 */
 
 void ow_hal_led(bool on);
 
+#if OW_SX1276
+/* The radio's bus: SPI in mode 0, at most 10 MHz (SX1276 data sheet, 4.3). */
+void ow_hal_radio_reset(void); /* bus and pins too; waits until it is ready, 8 ms */
+void ow_hal_radio_settle(void); /* waits for its oscillator, a millisecond */
+void ow_hal_radio_select(bool selected);
+uint8_t ow_hal_radio_exchange(uint8_t byte);
+#endif
+
 /* Starts the watchdog, and feeds it: who does not call this again within 2 s is reset. Called by
  * ow_mqtt_poll, so that a program has all the time that it wants for its setup. */
 void ow_hal_watch(void);

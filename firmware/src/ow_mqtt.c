@@ -16,7 +16,10 @@ static void begin_carrier(struct ow_mqtt *client)
 {
 #if OW_LORA
     struct ow_radio_plan plan;
-    client->radio = ow_identity_radio(&plan) && ow_radio_begin(&plan);
+    client->radio = ow_identity_radio(&plan);
+    if (client->radio) {
+        ow_radio_begin(&plan); /* one that does not answer now may do so later */
+    }
     ow_turn_init(&client->link, &plan, ow_hal_millis());
     ow_identity_read(client->name, client->link.key);
 #else

@@ -114,7 +114,7 @@ struct ow_mqtt {
     bool doubt; /* it may have begun after publications were released: ow_flow.c */
     bool ping_open;
 #if OW_LORA
-    bool radio; /* there is one, and it answers */
+    bool radio; /* the identity page says on which channel */
 #endif
     uint8_t aliases; /* bit n: alias n + 1 is known to the gateway */
 

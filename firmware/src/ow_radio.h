@@ -1,6 +1,6 @@
 /*
- * What the client asks of a board's radio (OW_LORA). Nothing here waits. One frame at a time: who
- * has sent calls ow_radio_sent until it is true, then ow_radio_listen or ow_radio_sleep.
+ * What the client asks of a board's radio (OW_LORA). Nothing here waits for the air. One frame at a
+ * time: who has sent calls ow_radio_sent until it is true, then ow_radio_listen or ow_radio_sleep.
  */
 #ifndef OW_RADIO_H
 #define OW_RADIO_H
@@ -18,12 +18,13 @@ struct ow_radio_plan {
     uint32_t channel; /* frequency in steps of 32 MHz / 2^19 */
 };
 
-/* Sets it up for this channel, asleep. False: there is none, or it does not answer. */
+/* Sets it up for this channel, asleep. False: there is none, or it does not answer. The rest may be
+ * called all the same: it is tried again with each frame. */
 bool ow_radio_begin(const struct ow_radio_plan *plan);
 
 void ow_radio_send(const uint8_t *frame, uint8_t length);
 
-/* The last symbol has left. */
+/* The last symbol has left, or would have by now if the radio had done as it was told. */
 bool ow_radio_sent(void);
 
 void ow_radio_listen(void);

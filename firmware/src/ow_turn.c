@@ -33,10 +33,10 @@ static uint16_t draw(struct ow_turn *turn)
     return turn->random;
 }
 
-/* A random part of it. */
+/* A random part of it; span: less than 2^24. */
 static uint32_t part_of(struct ow_turn *turn, uint32_t span)
 {
-    return (span >> 8) * (draw(turn) >> 8) + (((span & 0xFF) * (draw(turn) >> 8)) >> 8);
+    return span * (draw(turn) >> 8) >> 8;
 }
 
 static void pass(uint32_t *left, uint16_t elapsed)

@@ -1,7 +1,8 @@
 /*
- * Arduino Uno and its kin with ATmega328P or ATmega2560: UART0, 8N1, on the USB serial chip, 1 ms
- * tick on timer 0, sleep. The rest is src/ow_avr.c. The Makefile knows the boards and says what
- * they differ in: F_CPU, OW_BAUD, OW_IDENTITY_PAGE, OW_WATCHDOG.
+ * Arduino Uno and its kin with ATmega328P or ATmega2560: UART0, 8N1, on the USB serial chip (not
+ * with OW_LORA, where it has nothing to carry), 1 ms tick on timer 0, sleep. The rest is
+ * src/ow_avr.c. The Makefile knows the boards and says what they differ in: F_CPU, OW_BAUD,
+ * OW_IDENTITY_PAGE, OW_WATCHDOG.
  *
  * The receive ring holds a full window of the gateway's frames (two of 61 bytes), so nothing is
  * lost while an EEPROM byte is written.
@@ -29,6 +30,8 @@
 #define RX_SIZE 128u
 #define TX_SIZE 16u
 
+#if !OW_LORA
+
 static struct {
     uint8_t bytes[RX_SIZE];
     volatile uint8_t head, tail;
@@ -38,13 +41,6 @@ static struct {
     uint8_t bytes[TX_SIZE];
     volatile uint8_t head, tail;
 } tx;
-
-static volatile uint16_t milliseconds;
-
-ISR(TIMER0_COMPA_vect)
-{
-    milliseconds++;
-}
 
 ISR(USART_RX_vect)
 {
@@ -65,16 +61,6 @@ ISR(USART_UDRE_vect)
     }
     UDR0 = tx.bytes[tx.tail];
     tx.tail = (tx.tail + 1) & (TX_SIZE - 1);
-}
-
-uint16_t ow_hal_millis(void)
-{
-    uint16_t now;
-    ATOMIC_BLOCK(ATOMIC_RESTORESTATE)
-    {
-        now = milliseconds;
-    }
-    return now;
 }
 
 int16_t ow_hal_uart_read(void)
@@ -99,6 +85,50 @@ void ow_hal_uart_write(uint8_t byte)
     UCSR0B |= _BV(UDRIE0);
 }
 
+/* for the program */
+static bool nothing_waits(void)
+{
+    return rx.head == rx.tail;
+}
+
+static void start_uart(void)
+{
+    UCSR0A = _BV(U2X0); /* 2.1 % fast; without U2X it would be 3.5 % slow */
+    UBRR0 = (F_CPU + 4 * OW_BAUD) / (8 * OW_BAUD) - 1;
+    UCSR0B = _BV(RXEN0) | _BV(TXEN0) | _BV(RXCIE0);
+    UCSR0C = _BV(UCSZ01) | _BV(UCSZ00);
+}
+
+#else
+
+static bool nothing_waits(void)
+{
+    return true;
+}
+
+static void start_uart(void)
+{
+}
+
+#endif
+
+static volatile uint16_t milliseconds;
+
+ISR(TIMER0_COMPA_vect)
+{
+    milliseconds++;
+}
+
+uint16_t ow_hal_millis(void)
+{
+    uint16_t now;
+    ATOMIC_BLOCK(ATOMIC_RESTORESTATE)
+    {
+        now = milliseconds;
+    }
+    return now;
+}
+
 void ow_hal_led(bool on)
 {
     if (on) {
@@ -113,7 +143,7 @@ void ow_hal_idle(void)
     wdt_reset();
     set_sleep_mode(SLEEP_MODE_IDLE);
     cli();
-    if (rx.head == rx.tail) {
+    if (nothing_waits()) {
         sleep_enable();
         sei(); /* the instruction after sei runs before any interrupt */
         sleep_cpu();
@@ -129,10 +159,7 @@ static void start(void)
     TCCR0B = _BV(CS01) | _BV(CS00);
     OCR0A = F_CPU / 64 / 1000 - 1;
     TIMSK0 = _BV(OCIE0A);
-    UCSR0A = _BV(U2X0); /* 2.1 % fast; without U2X it would be 3.5 % slow */
-    UBRR0 = (F_CPU + 4 * OW_BAUD) / (8 * OW_BAUD) - 1;
-    UCSR0B = _BV(RXEN0) | _BV(TXEN0) | _BV(RXCIE0);
-    UCSR0C = _BV(UCSZ01) | _BV(UCSZ00);
+    start_uart();
     DDRB |= _BV(LED);
     sei();
 }

@@ -54,7 +54,7 @@ struct reading_context {
     uint8_t worn;    /* cells of the EEPROM that failed */
     uint16_t life;   /* tenths of years that the EEPROM lives at the present interval */
     uint8_t aside;   /* publications that the gateway refused for good */
-    const struct ow_link_counts *counts;
+    const ow_carrier_counts *counts;
 };
 
 #define READING_NOT_DENIED 0xFFFF

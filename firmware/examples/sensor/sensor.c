@@ -89,7 +89,7 @@ static void recall_packet(
         .aside = ow_mqtt_aside(&client),
         .counts = &client.link.counts,
     };
-    uint8_t room = (uint8_t)(OW_LINK_TX_SIZE - PUBLISH_OVERHEAD - message->topic_length);
+    uint8_t room = (uint8_t)(OW_SEND_SIZE - PUBLISH_OVERHEAD - message->topic_length);
     message->size =
         reading_encode(scratch, room < OW_SCRATCH ? room : OW_SCRATCH, entry->source, &context);
 }
