@@ -3,10 +3,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <avr_extint.h>
 #include <sim_core.h>
 #include <sim_cycle_timers.h>
 
-enum { SMCR_SE = 1, SLEEP_POWER_DOWN = 2, SLEEP_STANDBY = 6 };
+enum { EXTERNAL_INTERRUPTS = 2, SMCR_SE = 1, SLEEP_POWER_DOWN = 2, SLEEP_STANDBY = 6 };
 /* cycles until code runs again after deep sleep (data sheet, table of start-up times) */
 enum { CRYSTAL_START = 16384, STANDBY_START = 6 };
 
@@ -166,6 +167,9 @@ void chip_run(struct chip *chip, uint64_t until)
 void chip_reset(struct chip *chip)
 {
     avr_reset(chip->avr);
+    /* else it looks at each cycle whether a pin that went low is low still */
+    for (uint8_t i = 0; i < EXTERNAL_INTERRUPTS; i++)
+        avr_extint_set_strict_lvl_trig(chip->avr, i, 0);
     chip->avr->run_cycle_limit = CHIP_HZ; /* run freely up to the next timer */
     arm_cycle_timer(chip);
 }

@@ -9,13 +9,19 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from intelhex import IntelHex
+
 from gateway.service.devices import FILE
+from hil.boards.simulator import BUILD, Air, SimulatedBoard
+from provisioning.boards import board as kind
 from provisioning.identity import Identity
-from provisioning.radio_plan import AT, RadioPlan
+from provisioning.radio_plan import RadioPlan, radio_page
 from provisioning.registry import Registry
+from tests.firmware.eeprom import with_interval
 from tests.service.process import GatewayProcess, start
 
-BOARD = Path(__file__).parents[3] / "build" / "firmware" / "host" / "lora"
+BOARD = BUILD / "host" / "lora"
+SENSOR = BUILD / "uno" / "sensor-lora.hex"
 KEY = bytes(range(1, 17))
 READY_S = 20
 
@@ -59,14 +65,28 @@ class RadioSite:
 
     async def start_board(self, name: str, x: float = 100.0, y: float = 0.0) -> None:
         page = self.folder / f"{name}.page"
-        plan = RadioPlan(network=7, device=self._boards[name], factor=self._factor)
-        page.write_bytes(Identity(name, KEY).to_bytes().ljust(AT, b"\xff") + plan.to_bytes())
+        plan = self._plan(name)
+        page.write_bytes(radio_page(Identity(name, KEY), plan))
         self._running[name] = await asyncio.create_subprocess_exec(
             BOARD,
             *("--eeprom", self.folder / f"{name}.eeprom", "--identity", page),
             *("--radio", self.folder / "air.socket", "--name", name, "--x", str(x), "--y", str(y)),
             stdin=asyncio.subprocess.DEVNULL,
         )
+
+    def _plan(self, name: str) -> RadioPlan:
+        return RadioPlan(network=7, device=self._boards[name], factor=self._factor)
+
+    def uno(self, name: str, x: float = 100.0, y: float = 0.0) -> SimulatedBoard:
+        """A simulated Uno with an SX1276, and the sensor, which takes a reading a second."""
+        image = IntelHex(str(SENSOR))
+        image.puts(kind("uno").identity, radio_page(Identity(name, KEY), self._plan(name)))
+        image.write_hex_file(str(self.folder / f"{name}.hex"))
+        place = self.folder / name
+        place.mkdir()
+        (place / "eeprom.bin").write_bytes(with_interval(1000))
+        air = Air(self.folder / "air.socket", name, (x, y))
+        return SimulatedBoard(place, firmware=self.folder / f"{name}.hex", air=air)
 
     async def stop(self, name: str, number: int = signal.SIGKILL) -> int:
         """Ends a process; returns its exit code."""

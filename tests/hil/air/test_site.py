@@ -75,3 +75,20 @@ async def test_power_cuts_of_gateway_and_board_lose_nothing(site: RadioSite) -> 
     found = numbers(rows)
     assert sorted(set(found)) == list(range(1, max(found) + 1))
     assert len(set(rows)) == len(set(found))
+
+
+async def test_a_real_firmware_on_a_simulated_board_is_heard_and_hears(site: RadioSite) -> None:
+    """The program in its flash is the one for a real Uno; the chip on its bus is in the ether."""
+    await site.start_gateway()
+    async with site.uno("roof-1") as board:
+        before = len(await site.rows("roof-1", 4, 60))
+        await board.power(False)
+        await board.power(True)
+        rows = await site.rows("roof-1", before + 4, 60)
+        assert (await board.stats()).frames > before
+    found = numbers(rows)
+    assert sorted(set(found)) == list(range(1, max(found) + 1))
+    assert len(set(rows)) == len(set(found))
+    code, report = await site.end()
+    assert code == 0, report["breaches"]
+    assert set(report["worst_hours"]) == {"roof-1 P", "gateway P"}
