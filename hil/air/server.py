@@ -1,8 +1,11 @@
 """The ether as a process: `python -m hil.air.server --socket PATH [--report FILE] [--trace NAME]
-[--seed N] [--scale N]`.
+[--seed N] [--scale N] [--tell]`.
 
 In: radios that connect to the Unix socket. Out: what each of them hears, in real time; when it
-ends (SIGTERM), a report as JSON, and exit code 1 if the law was broken. With `--scale N` a second
+ends (SIGTERM), a report as JSON, and exit code 1 if the law was broken. With `--tell`, each frame
+that is over as a line of JSON (`frame`: t in ns of the monotonic clock, from, to, frame in hex),
+and at the end what each radio has counted (`radio`: line, frames, airtime in s) and each breach of
+the law (`breach`: why). With `--scale N` a second
 holds N seconds of the ether: frames and hours are so much shorter.
 
 One line each way, words parted by spaces:
@@ -22,7 +25,8 @@ import asyncio
 import json
 import signal
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,12 +38,15 @@ from hil.traces.recording import load
 
 LONGEST_LINE = 1024
 
+Say = Callable[[str, dict[str, Any]], None]
+
 
 class Air:
     """The ether on a socket."""
 
-    def __init__(self, ether: Ether, scale: float) -> None:
+    def __init__(self, ether: Ether, scale: float, say: Say | None = None) -> None:
         self.ether = ether
+        self._say = say
         self._scale = scale
         self._loop = asyncio.get_running_loop()
         self._writers: dict[Radio, asyncio.StreamWriter] = {}
@@ -119,6 +126,10 @@ class Air:
         if frame.cut:
             return
         heard = self.ether.end(frame)
+        if self._say:
+            to = [one.radio.name for one in heard]
+            sender, data = frame.sender.name, frame.data.hex()
+            self._say("frame", {"t": time.monotonic_ns(), "from": sender, "to": to, "frame": data})
         self._tell(frame.sender, "sent")
         for one in heard:
             self._tell(one.radio, f"heard {one.rssi:.1f} {one.snr:.2f} {one.data.hex()}")
@@ -141,11 +152,15 @@ class Air:
         }
 
 
+def say(event: str, data: dict[str, Any]) -> None:
+    print(json.dumps({"event": event, **data}), flush=True)
+
+
 async def run(options: argparse.Namespace) -> int:
     """Until SIGTERM or SIGINT; returns the exit code."""
     loses = Recorded(load(options.trace), options.seed) if options.trace else None
     ether = Ether(Judge(), loses) if loses else Ether(Judge())
-    air = Air(ether, options.scale)
+    air = Air(ether, options.scale, say if options.tell else None)
     over = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, over.set)
@@ -156,6 +171,11 @@ async def run(options: argparse.Namespace) -> int:
     server.close()
     if options.report:
         options.report.write_text(json.dumps(report, indent=1) + "\n")
+    if options.tell:
+        for name, counts in report["radios"].items():
+            say("radio", {"line": name, **counts})
+        for breach in report["breaches"]:
+            say("breach", {"why": breach})
     for breach in report["breaches"]:
         print(f"error: {breach}", file=sys.stderr)
     return 1 if report["breaches"] else 0
@@ -166,6 +186,7 @@ def main() -> int:
     parser.add_argument("--socket", type=Path, required=True)
     parser.add_argument("--report", type=Path)
     parser.add_argument("--trace")
+    parser.add_argument("--tell", action="store_true")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--scale", type=float, default=1.0)
     return asyncio.run(run(parser.parse_args()))

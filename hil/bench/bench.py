@@ -85,6 +85,19 @@ class BoardTable(BaseModel):
         return kind
 
 
+class AirTable(BaseModel):
+    """LoRa boards, simulated ones, and the air between them and the gateway's modem. trace: a
+    recorded link; each way of each board loses what it lost, frame by frame, from elsewhere in it.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    boards: int = Field(default=2, ge=1, le=30)
+    spreading_factor: int = Field(default=7, ge=7, le=12)
+    network: int = Field(default=7, ge=0, le=255)
+    trace: str | None = None
+
+
 class ClientTable(BaseModel):
     """count: so many such programs. messages: of each, at most per_s of them per second. payload:
     `text` of payload_bytes, or `senml` of many shapes. program: `paho`, or `strict`, the rig's own,
@@ -150,8 +163,9 @@ class SubscriberTable(BaseModel):
 
 class Bench(BaseModel):
     """until: the hop where the readings must be; `batch` leaves Spark out. boards: simulated ones,
-    two if there is no real one; board: real ones. firmware: a HEX file for all of them in place of
-    the sensor example's, with the same journal and payload. readings: of all boards together.
+    two if there is no real one; board: real ones; air: boards by radio. firmware: a HEX file for
+    all of them in place of the sensor example's, with the same journal and payload. readings: of
+    all boards together.
     first_sequence: of the first publication of the simulated boards, whose EEPROM is a used one if
     that is not 1. interval_ms: between samples of a board. stall_s: for how long nothing may move.
     commands: to the boards, through the gateway. client: programs that publish over TCP beside the
@@ -166,6 +180,7 @@ class Bench(BaseModel):
     until: Literal["batch", "table"] = "table"
     boards: int = Field(default=2, ge=0, le=20)
     board: list[BoardTable] = []
+    air: AirTable | None = None
     firmware: str | None = None
     readings: int = Field(default=400, ge=1)
     first_sequence: int = Field(default=1, ge=1, le=0xFFFF_0000)
@@ -234,6 +249,8 @@ class Bench(BaseModel):
             )
         if self.board:
             self._possible_with_real_boards()
+        if self.air:
+            self._possible_by_air()
         kinds = [kind.kind for kind in self.fault]
         self._possible_tables()
         if self.commands and SWAPPED in kinds:
@@ -279,6 +296,21 @@ class Bench(BaseModel):
                     f"two tables {once[0]} are for the line of {name}; give each its boards by `on`"
                 )
 
+    def _possible_by_air(self) -> None:
+        if self.commands:
+            raise ValueError(
+                "a command to a board by radio waits for its next turn, which the judge of commands"
+                " does not know; leave out [commands] or [air]"
+            )
+        if self.firmware or self.first_sequence != 1:
+            raise ValueError(
+                "boards by radio have the shipped firmware and a new EEPROM; leave out firmware and"
+                " first_sequence, or [air]"
+            )
+        for kind in self.fault:
+            if beyond := [name for name in kind.on if name in self.by_air]:
+                raise ValueError(f"{kind.kind} is for boards on lines, and {beyond[0]} has none")
+
     def _possible_with_real_boards(self) -> None:
         if self.commands:
             raise ValueError(
@@ -305,7 +337,13 @@ class Bench(BaseModel):
     @property
     def devices(self) -> list[str]:
         """The names of all boards."""
-        return [*(f"uno-{number + 1}" for number in range(self.boards)), *self.real]
+        return [*(f"uno-{number + 1}" for number in range(self.boards)), *self.by_air, *self.real]
+
+    @property
+    def by_air(self) -> dict[str, int]:
+        """The numbers in their network of boards by radio, by name."""
+        count = self.air.boards if self.air else 0
+        return {f"lora-{number}": number for number in range(1, count + 1)}
 
     @property
     def clients(self) -> dict[str, ClientTable]:
@@ -353,6 +391,7 @@ class Bench(BaseModel):
 
     def bad_files(self) -> list[OncewayError]:
         traces = [kind.trace for kind in self.fault if isinstance(kind, LineTrace)]
+        traces += [self.air.trace] if self.air and self.air.trace else []
         found = [_refused(recording.load, trace) for trace in dict.fromkeys(traces)]
         return [*filter(None, found), *bad_firmware(self.firmware)]
 

@@ -136,7 +136,8 @@ class SimulatedBoard:
     at so many tenths of a degree and of a percent. memory: what is on its I2C bus; its image is
     `memory.bin`.
     drift: by so many millionths its clock is faster than this machine's, at speed `real`.
-    radio: an SX1276 on its SPI bus; air: the ether that it is in.
+    port: it has a serial port; who opens that resets it. radio: an SX1276 on its SPI bus; air: the
+    ether that it is in.
     bootloader: a HEX file; True is Optiboot, as a real Uno comes.
     """
 
@@ -155,6 +156,7 @@ class SimulatedBoard:
         dht22: tuple[int, int] | None = None,
         memory: Literal["fram", "i2c-eeprom"] | None = None,
         bootloader: bool | Path = True,
+        port: bool = True,
         radio: bool = False,
         air: Air | None = None,
     ) -> None:
@@ -170,7 +172,7 @@ class SimulatedBoard:
         self._messages = directory / "simboard.log"
         self._firmware = firmware
         self._options = ["--speed", speed, "--seed", str(seed)]
-        self._options += [] if speed == "step" else ["--pty-link", "tty"]
+        self._options += ["--pty-link", "tty"] if port and speed != "step" else []
         loader = BUILD / "sim" / "optiboot.hex" if bootloader is True else bootloader
         self._options += ["--bootloader", str(loader)] if loader else []
         self._options += ["--off"] if off else []

@@ -81,8 +81,7 @@ class SimulatedDevice(WiredDevice):
     def _new_board(self, folder: str, eeprom: bytes = ERASED) -> tuple[SimulatedBoard, LedgerWatch]:
         drawn = first_step(self.name, self._bench.seed, folder)
         place = self._folder.board(folder)
-        drift = random.Random(f"{self._bench.seed}/{folder}/drift").randint(-DRIFT_PPM, DRIFT_PPM)
-        board = SimulatedBoard(place, seed=self._bench.seed, adc_from=drawn, drift=drift)
+        board = self._simulator(place, drawn)
         write_eeprom(board.eeprom_image, eeprom)
         return board, LedgerWatch(
             self.name,
@@ -92,6 +91,14 @@ class SimulatedDevice(WiredDevice):
             eeprom,
             shipped=self._bench.firmware is None,
         )
+
+    def _simulator(self, place: Path, adc_from: int) -> SimulatedBoard:
+        drift = self._drift(place)
+        return SimulatedBoard(place, seed=self._bench.seed, adc_from=adc_from, drift=drift)
+
+    def _drift(self, place: Path) -> int:
+        rng = random.Random(f"{self._bench.seed}/{place.name}/drift")
+        return rng.randint(-DRIFT_PPM, DRIFT_PPM)
 
     @property
     def board(self) -> SimulatedBoard:

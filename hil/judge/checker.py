@@ -18,6 +18,7 @@ from enum import StrEnum
 
 from hil.judge import (
     again,
+    air,
     aside,
     columns,
     commands,
@@ -146,6 +147,7 @@ def check(events: Iterable[Event]) -> Result:
         + seen.contradictions
         + commands.disobeyed(seen)
         + links.wrong(events)
+        + air.wrong(events)
         + starts.wrong(events)
         + aside.wrong(seen)
         + sessions.wrong(events)

@@ -112,7 +112,7 @@ class Clocks:
                 line.behind.append((event.t, _behind(event)))
             case "board", "publication" if "sampled" in data:
                 self._lines[data["device"]].behind.append((event.t, _behind(event)))
-            case "wire", "welcome" | "time":
+            case "wire" | "air", "welcome" | "time":
                 self._lines[data["line"]].welcomes.append(event.t)
             case "wire", "publish" if data.get("direction") == "up":
                 self._lines[data["line"]].published.append(event.t)

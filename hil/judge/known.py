@@ -72,6 +72,7 @@ EVENTS = {
             "count",
         }
     ),
+    "air": frozenset({"hello", "welcome", "radio", "breach"}),
     "gateway": PROGRAM,
     "uplink": PROGRAM,
     "ingest": PROGRAM,

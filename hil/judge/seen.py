@@ -151,6 +151,8 @@ class Seen:
                 self.told[data["line"]] += 1
             case "wire", "count" if data["final"]:
                 self.counted.add(data["line"])
+            case "air", "radio":
+                self.counted.add(data["line"])
             case "wire", "unread":
                 end = links.ENDS[data["direction"]]
                 self.unread.append(

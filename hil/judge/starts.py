@@ -71,8 +71,8 @@ def _take(event: Event, boards: dict[str, _Board]) -> None:
             board.incarnations.add(data["incarnation"])
             boot = [value for name, value, *_ in data["records"] if name.endswith(f":{BOOT}")]
             board.told += [(data["sampled"], int(value)) for value in boot]
-        case "wire", "hello":
+        case "wire" | "air", "hello":
             greeting = event.t, data["boot"], data["incarnation"]
             boards[data["line"]].greetings.append(greeting)
-        case "wire", "welcome" if "incarnation" in data:
+        case "wire" | "air", "welcome" if "incarnation" in data:
             boards[data["line"]].incarnations.add(data["incarnation"])

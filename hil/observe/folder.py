@@ -76,6 +76,11 @@ class Folder:
     def ports(self) -> Path:
         return self.root / "ports"
 
+    @property
+    def air(self) -> Path:
+        """The socket of the ether."""
+        return self.root / "air"
+
     def port(self, device: str) -> Path:
         """Where the gateway finds the device."""
         return self.ports / device

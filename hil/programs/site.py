@@ -21,6 +21,7 @@ from hil.faults.landing_place import LandingPlace
 from hil.faults.loop_disk import LoopDisk
 from hil.faults.preload import Machine
 from hil.observe.folder import Folder
+from hil.programs.air import MODEM
 from hil.programs.process import Child, Children, EndedError
 from hil.programs.sd_notify import Readiness
 
@@ -65,7 +66,12 @@ def write_config(folder: Folder, devices: list[str], bench: Bench, port: int | N
             *(f"{key} = {json.dumps(value)}" for key, value in settings.items()),
             "",
         ]
-    for device in devices:
+    if bench.air:
+        numbers = ", ".join(f'"{name}" = {number}' for name, number in bench.by_air.items())
+        lines += ["[[lora]]", f"port = {json.dumps(str(folder.port(MODEM)))}"]
+        lines += [f"spreading_factor = {bench.air.spreading_factor}"]
+        lines += [f"network = {bench.air.network}", f"boards = {{{numbers}}}", ""]
+    for device in [name for name in devices if name not in bench.by_air]:
         lines += ["[[serial]]", f"port = {json.dumps(str(folder.port(device)))}", ""]
     if port:
         lines += ["[[listener]]", f'bind = "127.0.0.1:{port}"', "anonymous = true", ""]

@@ -14,6 +14,7 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from gateway import __version__
 from hil.bench.bench import Bench
 from hil.bench.plan import Plan
+from hil.devices.by_air import DeviceByAir
 from hil.devices.client import Client
 from hil.devices.commander import Commander
 from hil.devices.real_board import RealBoard
@@ -25,6 +26,7 @@ from hil.judge.checker import Result, check
 from hil.observe.counters import wait_until
 from hil.observe.folder import Folder
 from hil.observe.history import History, read
+from hil.programs.air import AirOfRun
 from hil.programs.process import Children, children
 from hil.programs.site import Site, batch_count, make_folders, site_name, write_config
 from hil.run.display import Display
@@ -55,6 +57,7 @@ class Run:
         self._commander = Commander()
         self._clients: list[Client] = []
         self._subscribers: list[Subscriber] = []
+        self._air: AirOfRun | None = None
 
     async def go(self) -> Result:
         """Whatever happens to the programs and to the rig is in the history that is judged; only
@@ -95,6 +98,12 @@ class Run:
             make_folders(self._folder)
             async with children(self._folder.logs) as programs:
                 site = Site(self._folder, self._bench, programs, disk)
+                if self._bench.air:
+                    names = {number: name for name, number in self._bench.by_air.items()}
+                    seed = self._bench.seed
+                    self._air = AirOfRun(
+                        self._bench.air, names, seed, self._folder, programs, self._history
+                    )
                 devices = [self._device(name, programs) for name in self._plan.readings]
                 self._clients = [
                     Client(name, table, self._plan.seed, programs, self._history)
@@ -116,6 +125,16 @@ class Run:
             return RealBoard(
                 name, self._folder, self._bench, programs, self._history, self._commander
             )
+        if self._bench.air and name in self._bench.by_air:
+            return DeviceByAir(
+                name,
+                self._bench.by_air[name],
+                self._bench.air,
+                self._folder,
+                self._bench,
+                programs,
+                self._history,
+            )
         return SimulatedDevice(name, self._folder, self._bench, programs, self._history)
 
     def _note_clock(self) -> None:
@@ -128,6 +147,8 @@ class Run:
         return kept(self._folder.data) if cut else nullcontext()
 
     async def _drive(self, site: Site, devices: list[Device]) -> None:
+        if self._air:
+            await self._air.start()
         with self._display.stage("flash and provision"):
             if self._bench.until == "table":
                 await site.start_ingest()  # Spark takes a while to come up
@@ -171,6 +192,7 @@ class Run:
         async with asyncio.timeout(SUBSCRIBED_WITHIN):
             await asyncio.gather(*(one.until_subscribed() for one in self._subscribers))
         wires = [tasks.create_task(device.follow_wire()) for device in devices]
+        wires += [tasks.create_task(self._air.follow())] if self._air else []
         always = [
             tasks.create_task(watch)
             for watch in (
@@ -208,6 +230,8 @@ class Run:
         for error in await site.stop():
             self._notes.note(error)
         await asyncio.gather(*(source.disconnect() for source in self._watch.sources))
+        if self._air:
+            await self._air.stop()
         await asyncio.gather(*(subscriber.disconnect() for subscriber in self._subscribers))
         await asyncio.gather(*wires, *clients, *subscribing)
 

@@ -133,6 +133,31 @@ def test_commands_have_places_of_their_own() -> None:
         )
 
 
+def test_boards_by_radio_stand_beside_the_others_and_have_no_faults_of_lines() -> None:
+    bench = Bench.model_validate(
+        {"title": "t", "boards": 1, "air": {"boards": 2}, "fault": [{"kind": "board-power-cut"}]}
+    )
+    assert bench.devices == ["uno-1", "lora-1", "lora-2"]
+    assert bench.by_air == {"lora-1": 1, "lora-2": 2}
+    assert {fault.target for fault in plan(bench).faults} == {"uno-1"}
+    assert plan(bench).readings.keys() == set(bench.devices)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"commands": {"count": 1}}, "leave out \\[commands\\] or \\[air\\]"),
+        ({"first_sequence": 100}, "have the shipped firmware and a new EEPROM"),
+        ({"fault": [{"kind": "line-noise", "rate": 0.1, "on": ["lora-1"]}]}, "lora-1 has none"),
+    ],
+)
+def test_what_a_board_by_radio_cannot_have_is_refused(
+    wrong: dict[str, object], message: str
+) -> None:
+    with pytest.raises(ValidationError, match=message):
+        Bench.model_validate({"title": "t", "air": {}, **wrong})
+
+
 def test_all_shipped_benches_load() -> None:
     assert "demo" in shipped()
     for name in shipped():

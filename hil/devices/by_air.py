@@ -1,0 +1,82 @@
+"""One simulated board with a radio: an Uno with an SX1276, in the ether of the run.
+
+In: a name, a number in its network, a folder, a bench. Out: what its ledger says in the history,
+as of any simulated board. It has no wire; what it says is seen in the ether (hil/programs/air.py).
+"""
+
+from pathlib import Path
+
+from intelhex import IntelHex
+
+from hil.bench.bench import AirTable, Bench
+from hil.boards.simulator import BUILD, Air, SimulatedBoard
+from hil.devices.simulated import SimulatedDevice
+from hil.observe.folder import Folder
+from hil.observe.history import History
+from hil.programs.process import Children
+from provisioning.boards import board as kind_of
+from provisioning.identity import Identity
+from provisioning.radio_plan import RadioPlan, radio_page
+from provisioning.registry import Registry
+
+HEX = BUILD / "uno" / "sensor-lora.hex"
+KIND = "uno"
+NEAREST_M, APART_M = 100.0, 50.0
+
+
+class DeviceByAir(SimulatedDevice):
+    """number: its own in the network of the run."""
+
+    def __init__(
+        self,
+        name: str,
+        number: int,
+        air: AirTable,
+        folder: Folder,
+        bench: Bench,
+        children: Children,
+        history: History,
+    ) -> None:
+        self._identity = Identity.create(name)
+        self._plan = RadioPlan(air.network, number, factor=air.spreading_factor)
+        self._air = Air(folder.air, name, (NEAREST_M + APART_M * number, 0.0))
+        super().__init__(name, folder, bench, children, history)
+
+    def _simulator(self, place: Path, adc_from: int) -> SimulatedBoard:
+        """With firmware, name, key and channel in its flash, as they would be written by cable."""
+        image = IntelHex(str(HEX))
+        image.puts(kind_of(KIND).identity, radio_page(self._identity, self._plan))
+        place.mkdir(parents=True, exist_ok=True)
+        firmware = place / "firmware.hex"
+        image.write_hex_file(str(firmware))
+        return SimulatedBoard(
+            place,
+            firmware=firmware,
+            seed=self._bench.seed,
+            adc_from=adc_from,
+            drift=self._drift(place),
+            port=False,
+            air=self._air,
+        )
+
+    async def provision(self) -> None:
+        """Tell the gateway's registry its key."""
+        registry = Registry(self._folder.registry)
+        registry.finish(registry.begin(self._identity, KIND, str(self._folder.air)), None)
+
+    async def connect(self) -> None:
+        """The air is there."""
+
+    async def disconnect(self) -> None:
+        """It stays."""
+
+    async def follow_wire(self) -> None:
+        """There is none."""
+
+    @property
+    def waiting(self) -> int:
+        """Publications that the gateway has not acknowledged. The PUBREL of the last one waits for
+        the next reading (gateway/links/lora/README.md), which will not come.
+        """
+        states = map(self.ledger.state, self.ledger.waiting())
+        return sum(not released for released, _ in states)

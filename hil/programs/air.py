@@ -1,0 +1,99 @@
+"""The ether of a run, and the gateway's modem in it, as processes.
+
+In: a folder, the air of a bench, the boards in it by their numbers. Out: what the boards and the
+gateway say in clear when they greet, as events of hop `air`; at the end what each radio has
+counted, and how the law was broken.
+"""
+
+import asyncio
+import json
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from gateway.errors import OncewayError
+from hil.bench.bench import AirTable
+from hil.observe.folder import Folder
+from hil.observe.history import History
+from hil.programs.process import Child, Children
+
+MODEM = "gateway"
+"""Its name in the ether."""
+READY_WITHIN = 60.0  # s, on a busy machine
+# gateway/links/lora/README.md, Handshake: header:3, and in HELLO boot:2 attempt:2 incarnation:4
+# next_sequence:4, in WELCOME nonce:8 incarnation:4
+HELLO, HELLO_SIZE = 0x81, 29
+WELCOME, WELCOME_SIZE = 0xC1, 24
+
+
+class AirOfRun:
+    """boards: names by number."""
+
+    def __init__(
+        self,
+        air: AirTable,
+        boards: Mapping[int, str],
+        seed: int,
+        folder: Folder,
+        children: Children,
+        history: History,
+    ) -> None:
+        self._air = air
+        self._boards = boards
+        self._seed = seed
+        self._folder = folder
+        self._children = children
+        self._history = history
+
+    async def start(self) -> None:
+        """Returns when radios can join."""
+        options = ["--socket", str(self._folder.air), "--tell", "--seed", str(self._seed)]
+        options += ["--trace", self._air.trace] if self._air.trace else []
+        self._ether = await self._program("air", "hil.air.server", options)
+        port = self._folder.port(MODEM)
+        options = ["--air", str(self._folder.air), "--port", str(port), "--name", MODEM]
+        self._modem = await self._program("modem", "hil.air.kiss_modem", options)
+
+    async def _program(self, name: str, module: str, options: list[str]) -> Child:
+        child = await self._children.start(
+            name, [sys.executable, "-m", module, *options], pipe=True
+        )
+        async with asyncio.timeout(READY_WITHIN):
+            async for line in child.lines():
+                if line == b"ready\n":
+                    return child
+        raise OncewayError(f"{name} did not start", str(child.log))
+
+    async def follow(self) -> None:
+        """Enter what the ether says in the history, until it ends."""
+        async for line in self._ether.lines():
+            data = json.loads(line)
+            event = data.pop("event")
+            if event == "frame":
+                self._enter(data)
+            else:
+                self._history.add("air", event, **data)
+        await self._ether.process.wait()
+        self._ether.check()
+
+    async def stop(self) -> None:
+        await self._modem.stop()
+        await self._ether.stop()
+
+    def _enter(self, said: dict[str, Any]) -> None:
+        """Greetings, and the offers that their boards have heard."""
+        frame = bytes.fromhex(said["frame"])
+        if len(frame) < 3 or frame[0] != self._air.network or frame[1] not in self._boards:
+            return
+        name = self._boards[frame[1]]
+        if frame[2] == HELLO and len(frame) == HELLO_SIZE and said["from"] == name:
+            fields = {
+                "boot": int.from_bytes(frame[3:5]),
+                "attempt": int.from_bytes(frame[5:7]),
+                "incarnation": int.from_bytes(frame[7:11]),
+                "next_sequence": int.from_bytes(frame[11:15]),
+            }
+            self._history.add("air", "hello", said["t"], line=name, **fields)
+        elif frame[2] == WELCOME and len(frame) == WELCOME_SIZE and name in said["to"]:
+            incarnation = int.from_bytes(frame[11:15])
+            self._history.add("air", "welcome", said["t"], line=name, incarnation=incarnation)

@@ -1,0 +1,45 @@
+"""Boards by radio: what the ether tells takes the place of what a wire tells."""
+
+from hil.judge.checker import Verdict, check
+from hil.observe.history import Event
+from tests.hil.judge.runs import run_of
+
+
+def by_air(*more: Event) -> list[Event]:
+    """A run in which uno-2 has a radio."""
+    events = []
+    for event in run_of(3):
+        if event.hop == "wire" and event.data.get("line") == "uno-2":
+            if event.event == "welcome":
+                events.append(Event(event.t, "air", "welcome", {"line": "uno-2"}))
+        else:
+            events.append(event)
+    return [*events, *more]
+
+
+COUNTED = Event(9, "air", "radio", {"line": "uno-2", "sent": 4, "airtime": 0.4})
+
+
+def test_a_run_with_a_board_by_radio_holds() -> None:
+    result = check(by_air(COUNTED))
+    assert result.verdict is Verdict.HOLDS, result.reasons
+
+
+def test_an_ether_that_has_not_told_its_counts_leaves_a_doubt() -> None:
+    result = check(by_air())
+    assert result.verdict is Verdict.UNKNOWN
+    assert "uno-2" in result.reasons[0]
+
+
+def test_who_breaks_the_law_of_the_air_fails() -> None:
+    why = "uno-2: 361 s within 3600 s"
+    result = check(by_air(COUNTED, Event(9, "air", "breach", {"why": why})))
+    assert result.verdict is Verdict.FAILS
+    assert result.reasons == [f"the law of the air was broken: {why}"]
+
+
+def test_a_board_by_radio_that_greets_as_another_start_fails() -> None:
+    hello = {"line": "uno-2", "boot": 9, "attempt": 0, "incarnation": 77, "next_sequence": 1}
+    starts = Event(1, "board", "start", {"device": "uno-2", "cause": "power-on", "cycle": 1})
+    result = check(by_air(COUNTED, starts, Event(2, "air", "hello", hello)))
+    assert any("0000004d, which it has never had" in reason for reason in result.reasons)
