@@ -2,7 +2,7 @@
 
 In: a `Source`, and what the uplink has left in the database. Out: metric families, made at
 each scrape from what the parts of the gateway count for themselves. Labels take their values from
-the configuration, from the standard's reason codes and from serial ports, never from clients:
+the configuration, from the standard's reason codes and from ports, never from clients:
 however many of those there are, the number of series stays the same. A port's counters stand under
 its path; `onceway_link_device` says which device is on it, to be joined (`* on(port)
 group_left(device) onceway_link_device`).
@@ -10,7 +10,7 @@ group_left(device) onceway_link_device`).
 
 import os
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.metrics_core import (
@@ -24,6 +24,7 @@ from prometheus_client.registry import Collector
 from gateway import __version__
 from gateway.broker import session_figures
 from gateway.broker.statistics import Request
+from gateway.links.lora.status import BoardSignal, RadioStatus
 from gateway.links.serial_port import PortStatus
 from gateway.links.statistics import LinkStatistics
 from gateway.mqtt.reason import ReasonCode
@@ -78,6 +79,17 @@ _BRIDGE_COUNTERS = {
     "dropped": "Messages that were dropped because too many waited for the other broker",
     "received": "Messages from the other broker",
 }
+_RADIO_FIGURES: tuple[tuple[str, str, Callable[[RadioStatus], float]], ...] = (
+    ("radio_open", "1 while a radio's modem answers", lambda radio: radio.is_open),
+    ("radio_boards", "Boards in session by radio", lambda radio: len(radio.connected)),
+    ("radio_airtime_seconds", "Airtime that counts in this hour", lambda radio: radio.used),
+    ("radio_airtime_limit_seconds", "The law's limit of an hour", lambda radio: radio.limit),
+)
+_SIGNAL_FIGURES: tuple[tuple[str, str, Callable[[BoardSignal], float | None]], ...] = (
+    ("radio_heard_seconds", "Time since a board was heard by radio", lambda board: board.age),
+    ("radio_rssi_dbm", "Strength with which a board was heard last", lambda board: board.rssi),
+    ("radio_snr_db", "Signal to noise with which a board was heard last", lambda board: board.snr),
+)
 
 
 def registry(source: Source, uplink: UplinkState | None) -> CollectorRegistry:
@@ -111,6 +123,7 @@ class GatewayCollector(Collector):
             yield from _uplink(self._uplink)
         yield from _bridges(source)
         yield from _links(source)
+        yield from _radios(source)
 
 
 def _traffic(source: Source) -> Iterator[Metric]:
@@ -307,6 +320,27 @@ def _links(source: Source) -> Iterator[Metric]:
         "port",
         trips,
     )
+
+
+def _radios(source: Source) -> Iterator[Metric]:
+    """LoRa radios by port, and how each board of the configuration was heard last."""
+    radios = source.radios()[:MOST_PORTS]
+    for name, text, figure in _RADIO_FIGURES:
+        yield _gauges(name, text, "port", {radio.path: figure(radio) for radio in radios})
+    frames = CounterMetricFamily(
+        "onceway_radio_frames",
+        "Frames of a radio, by what became of them",
+        labels=["port", "result"],
+    )
+    for radio in radios:
+        for result, count in radio.counts.items():
+            frames.add_metric([radio.path, result], count)
+    yield frames
+    heard = {board.name: board for radio in radios for board in radio.boards}
+    for name, text, told in _SIGNAL_FIGURES:
+        found = {board: told(signal) for board, signal in heard.items()}
+        known = {board: value for board, value in found.items() if value is not None}
+        yield _gauges(name, text, "device", known)
 
 
 def _told(source: Source, ports: dict[str, PortStatus]) -> Iterator[Metric]:

@@ -11,6 +11,7 @@ import pytest
 from gateway.broker.broker import Broker
 from gateway.broker.store_rows import Recovered
 from gateway.config import Config
+from gateway.links.lora.status import BoardSignal, RadioStatus
 from gateway.store.times import CommitTimes
 from gateway.uplink.spool import Totals
 from gateway.web.metrics import GatewayCollector
@@ -50,6 +51,34 @@ def test_each_alert_says_what_is_and_what_to_do() -> None:
     assert len(rules) >= 10
     for rule in rules:
         assert re.search(r"\n +summary: .+\n +description: .+", rule), rule
+
+
+def test_a_radio_tells_its_airtime_its_frames_and_how_it_hears_each_board(tmp_path: Path) -> None:
+    boards = [BoardSignal("roof-1", 4.0, -91.0, -2.5), BoardSignal("roof-2", 9.0, None, None)]
+    counts = {"answered": 7, "bad tag": 1}
+    radio = RadioStatus("/dev/m", True, "", None, "", 1.5, 360.0, counts, ["roof-1"], boards)
+    broker = Broker(Config(), Recovered())
+    source = Source(
+        broker, CommitTimes(), lambda: 0.0, lambda: [], tmp_path, radios=lambda: [radio]
+    )
+    told = {
+        (sample.name.removeprefix("onceway_radio_"), *sample.labels.values()): sample.value
+        for family in GatewayCollector(source, None).collect()
+        for sample in family.samples
+        if sample.name.startswith("onceway_radio_")
+    }
+    assert told == {
+        ("open", "/dev/m"): 1,
+        ("boards", "/dev/m"): 1,
+        ("airtime_seconds", "/dev/m"): 1.5,
+        ("airtime_limit_seconds", "/dev/m"): 360,
+        ("frames_total", "/dev/m", "answered"): 7,
+        ("frames_total", "/dev/m", "bad tag"): 1,
+        ("heard_seconds", "roof-1"): 4,
+        ("heard_seconds", "roof-2"): 9,
+        ("rssi_dbm", "roof-1"): -91,
+        ("snr_db", "roof-1"): -2.5,
+    }
 
 
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed")
