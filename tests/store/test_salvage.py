@@ -136,8 +136,10 @@ def test_a_salvaged_store_takes_once_more_what_a_board_sends_again(tmp_path: Pat
     """What has come may be among the rows that are lost."""
     filled(tmp_path)
     with closing(open_store(tmp_path, "site-7")) as database:
-        database.execute("INSERT INTO mark VALUES ('b', 0, 7, 5, 0, x'')")
-    assert salvage(tmp_path).lost == []
+        database.execute("INSERT INTO mark VALUES ('b', 0, 7, 5, 0, x''), ('b', 1, 0, 5, 0, x'')")
+    assert check(tmp_path) == ["a mark of a board that cannot be: 1"]
+    salvage(tmp_path)
+    assert check(tmp_path) == []
     with closing(open_store(tmp_path, "site-7")) as database:
         assert recover(database, None, 1024).marks == []
 
