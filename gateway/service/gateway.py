@@ -125,7 +125,8 @@ class Gateway:
             if restored is not None:
                 log.warning(
                     "this is another life of the store: %s. Packet identifiers of messages that"
-                    " were under way are forgotten",
+                    " were under way are forgotten, and boards begin new sessions: commands that"
+                    " waited for them are gone",
                     restored,
                 )
             clock.start(broker.now, loop.time())

@@ -6,8 +6,10 @@ What such a store knows of exchanges that were under way is stale: a packet iden
 PUBLISH and PUBREL may stand for another message by now, which would be answered for and lost. So
 the start forgets those identifiers (`recovery.py`). It forgets the marks of boards as well: when
 somebody has copied the file while a gateway wrote it, a mark may be newer in it than the row of the
-spool that it was committed with. A publication that comes again has the same identity in the table,
-if its sender gave it one; boards do.
+spool that it was committed with. And it ends the sessions of boards: one that goes on with its
+session takes 0x92 for done if its PUBREL may have arrived before, and this store may lack that
+publication. In a new session it publishes again what its journal holds. A publication that comes
+again has the same identity in the table, if its sender gave it one; boards do.
 
 What tells: `meta.restored`, which `onceway store backup` writes into the copy, and the uplink, when
 the landing place holds batches of another life; the file `generation` beside the database, whose

@@ -46,6 +46,7 @@ def recover(
         if forget:
             database.execute("UPDATE flow SET received = x''")
             database.execute("DELETE FROM mark")
+            database.execute("UPDATE session SET expiry = 0 WHERE incarnation <> 0")
         settle(database)
         _drop_strays(database)
         references = _references(database)
