@@ -1,4 +1,5 @@
-"""`onceway store …`: look at a store, copy it, and save what can be saved of a damaged one."""
+"""`onceway store …`: look at a store, copy it, write it for an older version, and save what can be
+saved of a damaged one."""
 
 import json
 from contextlib import closing
@@ -11,11 +12,13 @@ from gateway.lock import ProcessLock
 from gateway.options import ConfigOption, DataOption, JsonOption, folder_of
 from gateway.store import backup as copies
 from gateway.store import check as inspection
+from gateway.store import downgrade as older
 from gateway.store import salvage as job
-from gateway.store.schema import make_folder
+from gateway.store.schema import SCHEMA_VERSION, make_folder
 
 app = typer.Typer(
-    help="The store of a gateway: check, back up, restore or salvage it.", no_args_is_help=True
+    help="The store of a gateway: check, back up, restore, downgrade or salvage it.",
+    no_args_is_help=True,
 )
 
 
@@ -78,6 +81,37 @@ def restore(
     typer.echo(f"{folder}: restored from {source}")
     if old is not None:
         typer.echo(f"The store that was there is {old}")
+
+
+@app.command()
+def downgrade(
+    to: Annotated[
+        int | None,
+        typer.Option("--to", help="Number of the schema.", show_default="the one before"),
+    ] = None,
+    data: DataOption = None,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Write the store as an older Onceway reads it, before you go back to that one. It keeps all
+    that waits. Gateway and uplink must be stopped. An older one that is started too early says
+    which schema it knows.
+
+    Example: onceway store downgrade
+    """
+    folder = folder_of(data, config)
+    version = SCHEMA_VERSION - 1 if to is None else to
+    with (
+        closing(ProcessLock(folder / "gateway.lock")),
+        closing(ProcessLock(folder / "uplink.lock")),
+    ):
+        left_out = older.downgrade(folder, version)
+    if as_json:
+        typer.echo(json.dumps({"schema": version, "left_out": left_out}))
+        return
+    typer.echo(f"{folder}: written with schema {version}. Install the older Onceway before a start")
+    for line in left_out:
+        typer.echo(f"It does not know {line}")
 
 
 @app.command()

@@ -1,0 +1,92 @@
+"""A store as the version before wrote it, for going back to an older Onceway.
+
+In: the store of a data directory in which nothing runs. Out: the same rows in the tables of an
+older schema; either all of that is on disk, or nothing has changed. What the older version does not
+know of is left out, and told.
+"""
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+from gateway.broker.message_ids import pack_ids, unpack_set
+from gateway.store.schema import (
+    SCHEMA_VERSION,
+    StoreError,
+    connect,
+    existing,
+    open_store,
+    unusable,
+)
+
+OLDEST = 1
+
+_TO_2 = """
+CREATE TABLE older (
+    id INTEGER PRIMARY KEY AUTOINCREMENT, device TEXT, incarnation INTEGER, sequence INTEGER,
+    client TEXT NOT NULL, topic TEXT NOT NULL, payload BLOB NOT NULL,
+    boot INTEGER NOT NULL, monotonic INTEGER NOT NULL, received INTEGER) STRICT;
+INSERT INTO older SELECT * FROM spool;
+DELETE FROM sqlite_sequence WHERE name IN ('spool', 'older');
+INSERT INTO sqlite_sequence SELECT 'older', id FROM spool_last;
+DROP VIEW spool_last;
+DROP TABLE spool;
+ALTER TABLE older RENAME TO spool;
+DELETE FROM meta WHERE key IN ('spool.last', 'generation', 'machine');
+"""
+"""AUTOINCREMENT keeps the highest number that a row ever had, as the view did."""
+
+_STEPS = {3: _TO_2, 2: "ALTER TABLE session DROP COLUMN user;"}
+"""By the version that they start from."""
+
+_LEFT_OUT = {
+    3: "whether it is another life of the store: a copy is not known for one until it is newer"
+    " again",
+    2: "whose session is whose: any user may take over any session",
+}
+
+
+def downgrade(folder: Path, version: int) -> list[str]:
+    """Write the store of a folder as `version` of the schema; returns what that one does not know
+    of. Gateway and uplink must be stopped. Raises StoreError.
+    """
+    path = existing(folder)
+    with closing(connect(path)) as database:
+        held = int(database.execute("PRAGMA user_version").fetchone()[0])
+        name = database.execute("SELECT value FROM meta WHERE key = 'gateway'").fetchone()[0]
+    if not OLDEST <= version < min(held, SCHEMA_VERSION + 1):
+        raise StoreError(
+            f"it has schema {held} and cannot be written as {version}",
+            str(path),
+            f"An older one is from {OLDEST} to {held - 1}" if held > OLDEST else None,
+        )
+    try:
+        open_store(
+            folder, name
+        ).close()  # refuses a damaged one; of an older version it is newer now
+        with closing(connect(path)) as database:
+            _write(database, version)
+    except sqlite3.Error as error:
+        raise unusable(folder, error) from error
+    return [_LEFT_OUT[step] for step in range(SCHEMA_VERSION, version, -1)]
+
+
+def _write(database: sqlite3.Connection, version: int) -> None:
+    steps = "".join(_STEPS[step] for step in range(SCHEMA_VERSION, version, -1))
+    database.execute("PRAGMA legacy_alter_table=ON")
+    database.execute("BEGIN IMMEDIATE")
+    try:
+        # many identifiers are kept as bits, which older versions do not read
+        for session, received in database.execute("SELECT session, received FROM flow").fetchall():
+            kept = pack_ids(unpack_set(received))
+            if kept != received:
+                database.execute("UPDATE flow SET received = ? WHERE session = ?", (kept, session))
+        for statement in filter(str.strip, steps.split(";")):
+            database.execute(statement)
+        database.execute(f"PRAGMA user_version={version}")
+        database.execute("COMMIT")
+    except BaseException:
+        if database.in_transaction:
+            database.execute("ROLLBACK")
+        raise
+    database.execute("PRAGMA wal_checkpoint(TRUNCATE)")

@@ -1,0 +1,103 @@
+"""`onceway store downgrade`: what an older version finds, and that all of it comes back."""
+
+import json
+import shutil
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from gateway.broker.message_ids import pack_bits, unpack_ids
+from gateway.broker.store_rows import Commit
+from gateway.lock import ProcessLock
+from gateway.store.apply import apply
+from gateway.store.check import check
+from gateway.store.cli import app
+from gateway.store.downgrade import downgrade
+from gateway.store.recovery import recover
+from gateway.store.schema import FILE, SCHEMA_VERSION, StoreError, open_store
+from tests.store import older
+
+Tables = dict[str, list[tuple[object, ...]]]
+
+
+def fill(folder: Path) -> None:
+    """Fifty readings, of which ten are left; a session with many identifiers."""
+    bits = bytearray(1 << 13)
+    bits[1] = 0b11
+    with closing(open_store(folder, "site-7")) as database:
+        commit = Commit(1)
+        commit.sessions = [(1, "c", 100, None, 0, "alice")]
+        commit.flows = [(1, pack_bits(bits), 5, b"", b"")]
+        commit.spool = [
+            (n, "d", 1, n, "c", "spool/0123", bytes(100), 1, n, None) for n in range(1, 51)
+        ]
+        apply(database, commit)
+        with database:
+            database.execute("INSERT OR REPLACE INTO meta VALUES ('spool.last', '50')")
+            database.execute("DELETE FROM spool WHERE id > 10")
+
+
+def tables(path: Path) -> tuple[Tables, Tables]:
+    """What is declared, and what is in it but the flows' identifiers."""
+    with closing(sqlite3.connect(path)) as database:
+        declared = database.execute("SELECT name, sql FROM sqlite_schema ORDER BY name").fetchall()
+        plain = [(name, " ".join(str(sql).replace('"', "").split())) for name, sql in declared]
+        names = [str(name) for name, _ in declared if not str(name).startswith("sqlite_auto")]
+        rows = {
+            name: database.execute(f"SELECT * FROM {name} ORDER BY 1").fetchall()
+            for name in names
+            if name not in ("flow", "sqlite_sequence")
+        }
+    return {"declared": list(plain)}, rows
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_an_older_version_finds_its_own_tables_with_all_rows(tmp_path: Path, version: int) -> None:
+    (ours := tmp_path / "ours").mkdir()
+    fill(ours)
+    shutil.copytree(ours, theirs := tmp_path / "theirs")
+    left_out = downgrade(ours, version)
+    older.downgrade(theirs / FILE, version)
+    assert tables(ours / FILE) == tables(theirs / FILE)
+    assert len(left_out) == SCHEMA_VERSION - version
+    with closing(sqlite3.connect(ours / FILE)) as database:
+        (highest,) = database.execute(
+            "SELECT seq FROM sqlite_sequence WHERE name = 'spool'"
+        ).fetchone()
+        assert highest == 50, "no number is used twice"
+        (received,) = database.execute("SELECT received FROM flow").fetchone()
+        assert unpack_ids(received) == (8, 9)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_it_comes_back_as_it_was(tmp_path: Path, version: int) -> None:
+    fill(tmp_path)
+    downgrade(tmp_path, version)
+    with closing(open_store(tmp_path, "site-7")) as database:
+        state = recover(database, None, 16)
+        assert state.next_spool == 51
+        assert database.execute("SELECT count(*) FROM spool").fetchone() == (10,)
+        assert [row[1] for row in state.sessions] == ["c"]
+    assert check(tmp_path) == []
+
+
+@pytest.mark.parametrize("version", [0, SCHEMA_VERSION, SCHEMA_VERSION + 1])
+def test_no_other_version_is_written(tmp_path: Path, version: int) -> None:
+    fill(tmp_path)
+    with pytest.raises(StoreError, match=f"cannot be written as {version}"):
+        downgrade(tmp_path, version)
+    open_store(tmp_path, "site-7").close()
+
+
+def test_the_command_refuses_beside_a_gateway_and_says_what_is_left_out(tmp_path: Path) -> None:
+    fill(tmp_path)
+    words = ["downgrade", "--data", str(tmp_path), "--json"]
+    with closing(ProcessLock(tmp_path / "gateway.lock")):
+        assert CliRunner().invoke(app, words).exit_code != 0
+    open_store(tmp_path, "site-7").close()
+    result = CliRunner().invoke(app, words)
+    assert json.loads(result.stdout)["schema"] == SCHEMA_VERSION - 1
+    assert "another life" in result.stdout
