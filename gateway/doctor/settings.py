@@ -6,8 +6,9 @@ In: a configuration. Out: findings.
 import os
 import pwd
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 from cryptography.x509 import load_pem_x509_certificates
@@ -15,6 +16,7 @@ from cryptography.x509 import load_pem_x509_certificates
 from gateway.config import Config, advice
 from gateway.doctor.finding import Finding, ok, unseen, warning, wrong
 from gateway.errors import OncewayError
+from gateway.links.tls import Tls
 from gateway.service.listeners import certificates
 from gateway.service.users import Users
 
@@ -44,27 +46,38 @@ def meaning(config: Config) -> Iterator[Finding]:
 
 
 def tls(config: Config) -> Iterator[Finding]:
-    """Certificates and keys of the listeners."""
+    """Certificates and keys of the listeners and of the page."""
     for listener in config.listener:
-        if listener.tls is None:
-            continue
-        part = f"certificate of {listener.name}"
-        try:
-            certificates(listener)
-            chain = load_pem_x509_certificates(listener.tls.certificate.read_bytes())
-        except PermissionError:
-            yield unseen(part, "this account may not read it", "Run the command with sudo")
-            continue
-        except (OncewayError, ValueError, OSError) as error:
-            yield _of(part, error)
-            continue
-        yield _dated(part, min(item.not_valid_after_utc for item in chain))
-        if listener.tls.key.stat().st_mode & stat.S_IROTH:
-            yield wrong(
-                part,
-                f"everybody on this machine may read its key {listener.tls.key}",
-                f"`sudo chmod o-rwx {listener.tls.key}`, and think of a new key",
-            )
+        if listener.tls is not None:
+            part = f"certificate of {listener.name}"
+            made = partial(certificates, listener)
+            yield from _pair(part, listener.tls.certificate, listener.tls.key, made)
+    page = config.page
+    if page is not None and page.certificate is not None and page.key is not None:
+        shown = partial(Tls, page.certificate, page.key)
+        yield from _pair(f"certificate of the page {page.bind}", page.certificate, page.key, shown)
+
+
+def _pair(
+    part: str, certificate: Path, key: Path, check: Callable[[], object]
+) -> Iterator[Finding]:
+    """check: raises OncewayError when certificate and key cannot be used."""
+    try:
+        check()
+        chain = load_pem_x509_certificates(certificate.read_bytes())
+    except PermissionError:
+        yield unseen(part, "this account may not read it", "Run the command with sudo")
+        return
+    except (OncewayError, ValueError, OSError) as error:
+        yield _of(part, error)
+        return
+    yield _dated(part, min(item.not_valid_after_utc for item in chain))
+    if key.stat().st_mode & stat.S_IROTH:
+        yield wrong(
+            part,
+            f"everybody on this machine may read its key {key}",
+            f"`sudo chmod o-rwx {key}`, and think of a new key",
+        )
 
 
 def _dated(part: str, ends: datetime) -> Finding:

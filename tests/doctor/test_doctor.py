@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from gateway.config import Config, parse
-from gateway.doctor import disk, machine, ports, settings
+from gateway.doctor import bridges, disk, machine, ports, settings
 from gateway.doctor.finding import Finding, State
 from gateway.store.schema import open_store
 from tests.service.process import start
@@ -160,6 +160,34 @@ def certificate(folder: Path, days: int) -> Config:
 )
 def test_a_certificate_that_ends(tmp_path: Path, days: int, state: State) -> None:
     assert [item.state for item in settings.tls(certificate(tmp_path, days))] == [state]
+
+
+def test_the_page_has_a_certificate_too(tmp_path: Path) -> None:
+    tls = certificate(tmp_path, 5).listener[0].tls
+    assert tls is not None
+    page = {"certificate": str(tls.certificate), "key": str(tls.key)}
+    config = parse({"page": page}, "a file")
+    assert [item.state for item in settings.tls(config)] == [State.WARNING]
+
+
+def test_a_bridge_s_password_is_missing_or_for_everybody(tmp_path: Path) -> None:
+    password = tmp_path / "password"
+    bridge = {"name": "cloud", "server": "mqtt://127.0.0.1", "up": ["#"], "user": "site-1"}
+    config = parse(
+        {
+            "gateway": {"data": str(tmp_path)},
+            "bridge": [bridge | {"password_file": str(password)}],
+        },
+        "a file",
+    )
+    (missing,) = bridges.bridges(config)
+    assert missing.state == State.WRONG
+    assert "the password cannot be read" in missing.what
+    password.write_text("secret")
+    password.chmod(0o644)
+    everybody, untold = bridges.bridges(config)
+    assert (everybody.state, untold.state) == (State.WRONG, State.UNSEEN)
+    assert "secret" not in everybody.what
 
 
 def test_a_key_that_everybody_may_read(tmp_path: Path) -> None:

@@ -55,6 +55,11 @@ def onceway(folder: Path, *words: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=False).stdout
 
 
+def doctor(folder: Path) -> str:
+    command = [sys.executable, "-m", "gateway", "doctor", "--config", str(folder / "gateway.toml")]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout
+
+
 def status(folder: Path) -> dict[str, Any]:
     """The bridge in `onceway gateway status --json`."""
     found: dict[str, Any] = json.loads(onceway(folder, "gateway", "status", "--json"))
@@ -187,6 +192,8 @@ async def test_an_outage_stops_nothing_and_loses_nothing(tmp_path: Path) -> None
     far = Mosquitto(tmp_path / "far")
     async with bridged(tmp_path, far.port, UP) as near, wire(near.port, Connect("b")) as board:
         await near.logged("cannot be reached")
+        said = await asyncio.to_thread(doctor, tmp_path)
+        assert "bridge cloud: mqtt://127.0.0.1" in said
         for number in range(50):
             await publish(board, READING, b"%d" % number, 2, number + 1)
         board.send(Publish("sensors/place", b"roof", 1, 60, retain=True))

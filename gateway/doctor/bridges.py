@@ -1,0 +1,63 @@
+"""Bridges to other brokers: their files, and whether they get through.
+
+In: a configuration, and what the running gateway says. Out: findings.
+"""
+
+import stat
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+from gateway.bridge.far import check
+from gateway.config import BridgeSection, Config
+from gateway.doctor.finding import Finding, ok, unseen, warning, wrong
+from gateway.errors import OncewayError
+from gateway.service.control import NotRunning, ask
+
+
+def bridges(config: Config) -> Iterator[Finding]:
+    if not config.bridge:
+        return
+    told: dict[str, dict[str, Any]] = {}
+    with suppress(NotRunning, OncewayError):  # `services.gateway` says that
+        (found,) = ask(config.gateway.data, do="status")
+        told = {item["name"]: item for item in found["bridges"]}
+    for section in config.bridge:
+        part = f"bridge {section.name}"
+        try:
+            check(section)
+        except OncewayError as error:
+            where = f"{error.where}: " if error.where else ""
+            yield wrong(part, f"{where}{error.what}", error.hint or _MEND)
+            continue
+        yield from _secret(part, section)
+        yield _connection(part, told.get(section.name))
+
+
+def _secret(part: str, section: BridgeSection) -> Iterator[Finding]:
+    for path in filter(None, (section.password_file, section.key)):
+        if path.stat().st_mode & stat.S_IROTH:
+            yield wrong(
+                part,
+                f"everybody on this machine may read {path}",
+                f"`sudo chmod o-rwx {path}`, and think of a new one",
+            )
+
+
+def _connection(part: str, state: dict[str, Any] | None) -> Finding:
+    if state is None:
+        return unseen(part, "the gateway does not tell of it", _RESTART)
+    if state["error"] is not None:
+        return wrong(part, f"{state['error']}; {state['waiting']:,} messages wait", _REACH)
+    if state["dropped"]:
+        return warning(
+            part,
+            f"{state['dropped']:,} messages were dropped because too many waited",
+            "Set max_messages and max_bytes of the bridge higher",
+        )
+    return ok(part, f"connected; {state['waiting']:,} messages wait, {state['sent']:,} were sent")
+
+
+_MEND = "Mend it, then `onceway gateway check-config`"
+_RESTART = "A bridge counts from the next start: `sudo systemctl restart onceway-gateway`"
+_REACH = "Check network, address, user and password: `sudo onceway gateway status`"
