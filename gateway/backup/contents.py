@@ -103,6 +103,14 @@ def _places(config: Config, config_file: Path) -> Iterator[tuple[str, Path]]:
             for key in ("certificate", "key", "client_ca", "client_crl"):
                 if (path := getattr(listener.tls, key)) is not None:
                     yield f"listener-{number}-{key}.pem", Path(path).absolute()
+    if config.page is not None:
+        for key in ("certificate", "key"):
+            if (path := getattr(config.page, key)) is not None:
+                yield f"page-{key}.pem", Path(path).absolute()
+    for bridge in config.bridge:
+        for key in ("ca", "certificate", "key", "password_file"):
+            if (path := getattr(bridge, key)) is not None:
+                yield f"bridge-{bridge.name}-{key}", Path(path).absolute()
 
 
 def _entry(name: str, path: Path) -> Entry:

@@ -169,6 +169,27 @@ def test_batches_are_signed_with_the_key_that_the_centre_trusts(site: Path, tmp_
     assert (data / "uplink.key.before-restore").exists()
 
 
+def test_files_that_the_configuration_names_come_along(site: Path, tmp_path: Path) -> None:
+    names = ("page.pem", "page.key", "cloud.password", "cloud-ca.pem")
+    for name in names:
+        (site / name).write_text(f"what {name} holds")
+        (site / name).chmod(0o600)
+    config = site / "gateway.toml"
+    page = f'[page]\ncertificate = "{site}/page.pem"\nkey = "{site}/page.key"\n'
+    bridge = (
+        '[[bridge]]\nname = "cloud"\nserver = "mqtts://broker.example"\nup = ["#"]\nuser = "u"\n'
+        f'password_file = "{site}/cloud.password"\nca = "{site}/cloud-ca.pem"\n'
+    )
+    config.write_text(config.read_text() + page + bridge)
+    backed_up(site, tmp_path / "b")
+    shutil.rmtree(site)
+    done = onceway("restore", tmp_path / "b", "--config", config)
+    assert done.returncode == 0, done.stderr
+    for name in names:
+        assert (site / name).read_text() == f"what {name} holds"
+        assert (site / name).stat().st_mode & 0o777 == 0o600
+
+
 def test_what_was_here_is_kept(site: Path, tmp_path: Path) -> None:
     file, config = tmp_path / "b", site / "gateway.toml"
     backed_up(site, file)
