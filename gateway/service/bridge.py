@@ -117,6 +117,11 @@ class Bridge:
 
     async def start(self) -> None:
         """Returns when the session is there: from now on nothing is missed."""
+        await self._ensure()
+        self._task = asyncio.create_task(self._run())
+
+    async def _ensure(self) -> None:
+        """The session is there, with its subscriptions, whether the other broker is or not."""
         try:
             if self._session is None:
                 self._pairing.draw()
@@ -124,7 +129,6 @@ class Bridge:
                 await self._say(wishes)
         except OncewayError as error:
             self._fail(str(error))
-        self._task = asyncio.create_task(self._run())
 
     async def _say(self, packets: list[Packet]) -> None:
         """To our broker, and wait for its answers."""
@@ -187,6 +191,8 @@ class Bridge:
             except Exception as error:
                 log.exception("bridge %s: internal error", self.section.name)
                 self._fail(f"internal error ({error})")
+            if self._session is None:  # somebody has ended it
+                await self._ensure()
             self._tries = 0 if loop.time() - began > SETTLED_S else self._tries + 1
             wait = min(2.0 ** min(self._tries, 16), LONGEST_WAIT_S)
             await asyncio.sleep(wait * random.uniform(0.5, 1))  # noqa: S311 - jitter, no secret
