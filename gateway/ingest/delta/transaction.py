@@ -288,10 +288,9 @@ def has_own_classes(spark: SparkSession) -> bool:
         writer = DeltaWriter(spark, "", cast(CommitLog, None))
         writer._write({})
         writer._stored(SWAP, 0)
-        jvm = cast(Any, spark._jvm)
+        utils = cast(Any, spark._jvm).org.apache.spark.util.Utils
         name = "org.apache.spark.sql.delta.OptimisticTransaction"
-        found = jvm.org.apache.spark.util.Utils.classForName(name, True, False).getMethods()
-        methods = str(jvm.java.util.Arrays.toString(found))  # in one call into Java
-        return all(f".{called}(" in methods for called in CALLED)
+        methods = utils.classForName(name, True, False).getMethods()
+        return {str(method.getName()) for method in methods} >= CALLED
     except Exception:  # whatever a foreign server or another version makes of it
         return False
