@@ -8,6 +8,7 @@ import os
 import shlex
 import sys
 from dataclasses import dataclass
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -16,7 +17,8 @@ from gateway.extras import how_to_get
 
 HERE = Path(__file__).parent
 SUBMIT = Path(sys.executable).parent / "spark-submit"
-DELTA_PACKAGE = "io.delta:delta-spark_4.2_2.13:4.4.0"
+DELTA = "4.4.0"
+"""Of Delta Lake, for each version of Spark that it is made for: its jar is named after both."""
 IN_SPARK = (
     "com.fasterxml.jackson.core com.github.luben com.google.code.findbugs commons-logging"
     " commons-pool io.airlift org.apache.hadoop:hadoop-client* org.apache.logging.log4j"
@@ -25,25 +27,11 @@ IN_SPARK = (
 """What Delta asks for and Spark brings itself, newer. Without these, 8 jars instead of 33 are
 downloaded and named in the log.
 """
-S3_PACKAGES = (
-    "org.apache.hadoop:hadoop-aws:3.5.0",  # the Hadoop in Spark
-    *(f"software.amazon.awssdk:{part}:2.35.4" for part in ("s3", "s3-transfer-manager", "sts")),
+AMAZON_PACKAGES = tuple(
+    f"software.amazon.awssdk:{part}:2.35.4" for part in ("s3", "s3-transfer-manager", "sts")
 )
 S3_IN_SPARK = "commons-codec io.netty org.apache.httpcomponents software.amazon.awssdk:bundle"
 """The last is all of Amazon's services in one jar."""
-
-
-JARS = (
-    "com.fasterxml.jackson.datatype_jackson-datatype-jdk8-2.13.5.jar",
-    "io.delta_delta-kernel-api-4.4.0.jar",
-    "io.delta_delta-kernel-defaults-4.4.0.jar",
-    "io.delta_delta-kernel-unitycatalog-4.4.0.jar",
-    "io.delta_delta-spark_4.2_2.13-4.4.0.jar",
-    "io.delta_delta-storage-4.4.0.jar",
-    "io.unitycatalog_unitycatalog-client-0.6.0.jar",
-    "io.unitycatalog_unitycatalog-hadoop-0.6.0.jar",
-)
-"""What Delta comes to, as Ivy calls the files."""
 
 IVY = ".ivy2.5.2"
 """Spark's folder of downloads, below the home directory."""
@@ -118,13 +106,39 @@ def build(
 
 def packages(s3: bool = False) -> list[str]:
     """Options of spark-submit that download Delta; s3: and what reaches tables on S3."""
-    wanted = [DELTA_PACKAGE, *(S3_PACKAGES if s3 else ())]
+    wanted = [f"io.delta:{_delta_spark()}:{DELTA}"]
+    wanted += [f"org.apache.hadoop:hadoop-aws:{_hadoop()}", *AMAZON_PACKAGES] if s3 else []
     brought = f"{IN_SPARK} {S3_IN_SPARK if s3 else ''}".split()
     left_out = [one if ":" in one else f"{one}:*" for one in brought]
     return ["--packages", ",".join(wanted), "--exclude-packages", ",".join(left_out)]
 
 
+def jars() -> list[str]:
+    """What Delta comes to, as Ivy calls the files."""
+    parts = ["kernel-api", "kernel-defaults", "kernel-unitycatalog", "storage"]
+    return [
+        "com.fasterxml.jackson.datatype_jackson-datatype-jdk8-2.13.5.jar",
+        *(f"io.delta_delta-{part}-{DELTA}.jar" for part in parts),
+        f"io.delta_{_delta_spark()}-{DELTA}.jar",
+        "io.unitycatalog_unitycatalog-client-0.6.0.jar",
+        "io.unitycatalog_unitycatalog-hadoop-0.6.0.jar",
+    ]
+
+
+def _delta_spark() -> str:
+    """Delta for the Spark that is installed."""
+    return f"delta-spark_{'.'.join(version('pyspark').split('.')[:2])}_2.13"
+
+
+def _hadoop() -> str:
+    """The version of the Hadoop in the Spark that is installed."""
+    spec = find_spec("pyspark")
+    folder = Path(spec.origin).parent if spec and spec.origin else HERE
+    (jar,) = folder.glob("jars/hadoop-client-api-*.jar")
+    return jar.stem.removeprefix("hadoop-client-api-")
+
+
 def _jars() -> list[str] | None:
     """Delta's jars as an earlier start has left them; None when one is missing."""
-    jars = [Path.home() / IVY / "jars" / name for name in JARS]
-    return ["--jars", ",".join(map(str, jars))] if all(jar.is_file() for jar in jars) else None
+    found = [Path.home() / IVY / "jars" / name for name in jars()]
+    return ["--jars", ",".join(map(str, found))] if all(jar.is_file() for jar in found) else None

@@ -88,15 +88,16 @@ def test_jars_that_were_downloaded_once_are_named_as_files(
     monkeypatch.setenv("HOME", str(tmp_path))
     folder = tmp_path / command.IVY / "jars"
     folder.mkdir(parents=True)
-    for name in command.JARS[1:]:
+    first, *others = command.jars()
+    for name in others:
         (folder / name).touch()
     assert "--packages" in command.build("jobs/stream.py", [], downloaded=True).spark
-    (folder / command.JARS[0]).touch()
+    (folder / first).touch()
     assert "--packages" in command.build("jobs/stream.py", []).spark
     arguments = command.build("jobs/stream.py", [], downloaded=True).spark
     assert "--packages" not in arguments
     jars = arguments[arguments.index("--jars") + 1].split(",")
-    assert sorted(Path(jar).name for jar in jars) == sorted(command.JARS)
+    assert sorted(Path(jar).name for jar in jars) == sorted(command.jars())
 
 
 def test_a_table_on_s3_brings_what_reaches_it_for_the_hadoop_in_spark() -> None:

@@ -18,9 +18,9 @@ from typing import Any, cast
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
+from gateway.ingest.jobs.read_limits import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from gateway.ingest.landing import batch
 from gateway.ingest.landing.offsets import Feeds, Offset
 from gateway.ingest.landing.place import Announced, Landing
@@ -48,7 +48,7 @@ class LandingSource(DataSource):
     micro-batch), tasks (most partitions of a micro-batch), damaged (`skip` or `wait`), trusted (the
     file of keys), signed (`true` or `false`: whether the table wants signatures), publications,
     readings (folders of the tables), files (`true`: tasks write the tables' files; `false`: rows go
-    through Spark).
+    through Spark), available_now (`true`: take what is there and stop).
     """
 
     @classmethod
@@ -72,6 +72,7 @@ class LandingSource(DataSource):
             self.options["damaged"] == "wait",
             Trust(self.options["trusted"], self.options["signed"] == "true"),
             files,
+            self.options["available_now"] == "true",
         )
 
 
@@ -95,6 +96,7 @@ class LandingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         wait: bool,
         trust: Trust,
         tables: tuple[str, str] | None,
+        one_pass: bool = False,
     ) -> None:
         self._url = landing
         self._taken = taken
@@ -104,8 +106,10 @@ class LandingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._trust = trust
         self._tables = tables
         self._feeds_opened: Feeds | None = None
-        self._one_pass = False
+        self._one_pass = one_pass
         self._ceiling: Offset | None = None
+        self._told = taken
+        """The offset that Spark was told last."""
 
     @property
     def _feeds(self) -> Feeds:
@@ -124,11 +128,18 @@ class LandingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def prepareForTriggerAvailableNow(self) -> None:
         self._one_pass = True
 
-    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
+    def latestOffset(self, start: Offset | None = None, limit: ReadLimit | None = None) -> Offset:
         """One pass fails when the landing place cannot be reached; a running stream says so and
-        tries again.
+        tries again. Spark 4.1 tells neither start nor limit, and asks once in one pass.
         """
-        rows = limit.max_rows if isinstance(limit, ReadMaxRows) else sys.maxsize
+        if start is None:
+            self._told = self._latest(self._told, sys.maxsize if self._one_pass else self._rows)
+            return self._told
+        return self._latest(
+            start, limit.max_rows if isinstance(limit, ReadMaxRows) else sys.maxsize
+        )
+
+    def _latest(self, start: Offset, rows: int) -> Offset:
         if self._one_pass:
             if self._ceiling is None:
                 self._ceiling = self._feeds.newest(start)
@@ -140,6 +151,7 @@ class LandingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return start
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
+        self._told = end  # also a micro-batch from before a restart
         return split(self._feeds.between(start, end), self._tasks)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -129,6 +129,7 @@ def start(spark: SparkSession, options: argparse.Namespace) -> tuple[StreamingQu
         .option("signed", str(sink.signed).lower())
         .option("publications", sink.locations["publications"])
         .option("readings", sink.locations["readings"])
+        .option("available_now", str(options.available_now).lower())
         .option("files", str(not issubclass(sink.batches, RowBatch)).lower())
         .load()
     )

@@ -18,11 +18,11 @@ import fsspec
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from gateway.ingest.delta import local_disk
-from gateway.ingest.sink.merged_batches import CHUNK
+from gateway.ingest.sink.merged_batches import CHUNK, in_arrow
 
 PUBLICATION_COLUMNS = [
     *(
@@ -58,7 +58,7 @@ SPARK_WRITTEN: StructType = from_arrow_schema(
         ]
     )
 )
-WRITTEN: pa.Schema = to_arrow_schema(SPARK_WRITTEN, timezone="UTC")
+WRITTEN: pa.Schema = in_arrow(SPARK_WRITTEN)
 
 
 class DataFiles:

@@ -11,6 +11,7 @@ damaged batch is a row of its own, with the reason under `flaw` and chunk -1.
 """
 
 from datetime import UTC, datetime
+from inspect import signature
 from typing import Any
 
 import numpy as np
@@ -43,6 +44,17 @@ _HEADER = pa.struct(
     ]
 )
 
+
+def in_arrow(schema: StructType) -> pa.Schema:
+    """The same columns, exactly as Spark wants them from a source, with times in UTC. Spark 4.2 has
+    to be told that; 4.1 does so anyway.
+    """
+    told: dict[str, Any] = (
+        {"timezone": "UTC"} if "timezone" in signature(to_arrow_schema).parameters else {}
+    )
+    return to_arrow_schema(schema, **told)
+
+
 SPARK_CHUNK: StructType = from_arrow_schema(
     pa.schema(
         [
@@ -69,8 +81,7 @@ SPARK_CHUNK: StructType = from_arrow_schema(
         ]
     )
 )
-CHUNK: pa.Schema = to_arrow_schema(SPARK_CHUNK, timezone="UTC")
-"""The same columns, exactly as Spark wants them from a source."""
+CHUNK: pa.Schema = in_arrow(SPARK_CHUNK)
 
 
 def build(

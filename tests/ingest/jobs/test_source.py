@@ -1,0 +1,52 @@
+"""The source as Spark 4.1 asks it: without start and limit, which Spark 4.2 tells."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from gateway.ingest.jobs.source import LandingReader
+from gateway.ingest.landing.keys import Keys, save
+from gateway.ingest.landing.trust import Trust
+from tests.ingest.batches import EPOCH, land, row
+
+FEED = f"site/{EPOCH}"
+
+
+@pytest.fixture
+def landing(tmp_path: Path) -> Path:
+    for number in range(1, 6):
+        land(tmp_path / "landing", "site", number, [row("dev", 2 * number + one) for one in (0, 1)])
+    save(str(tmp_path / "trusted.json"), Keys(unsigned=True))
+    return tmp_path / "landing"
+
+
+def reader(landing: Path, taken: dict[str, int] | None = None, **options: Any) -> LandingReader:
+    trust = Trust(str(landing.with_name("trusted.json")), False)
+    return LandingReader(str(landing), taken or {}, 4, 2, False, trust, None, **options)
+
+
+def test_it_goes_on_from_what_it_has_told_by_as_many_rows_as_are_wanted(landing: Path) -> None:
+    source = reader(landing)
+    assert [source.latestOffset()[FEED] for _ in range(4)] == [2, 4, 5, 5]
+    land(landing, "site", 6, [row("dev", 60)])
+    assert source.latestOffset() == {FEED: 6}
+
+
+def test_it_begins_where_the_table_is(landing: Path) -> None:
+    assert reader(landing, {FEED: 3}).latestOffset() == {FEED: 5}
+
+
+def test_one_pass_takes_all_that_is_there(landing: Path) -> None:
+    assert reader(landing, one_pass=True).latestOffset() == {FEED: 5}
+
+
+def test_after_a_restart_it_goes_on_behind_the_micro_batch_that_is_made_again(
+    landing: Path,
+) -> None:
+    source = reader(landing)
+    batches = [one for part in source.partitions({}, {FEED: 4}) for one in part.batches]  # type: ignore[attr-defined]
+    assert [one.number for one in batches] == [1, 2, 3, 4]
+    assert source.latestOffset() == {FEED: 5}
