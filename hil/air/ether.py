@@ -69,12 +69,12 @@ class Heard:
 
 
 class Ether:
-    """loses: whether a link (sender, receiver) loses its next frame."""
+    """loses: whether a link (sender, receiver) loses a frame that begins at this time."""
 
     def __init__(
         self,
         judge: Judge,
-        loses: Callable[[str, str], bool] = lambda sender, receiver: False,
+        loses: Callable[[str, str, float], bool] = lambda sender, receiver, now: False,
     ) -> None:
         self.judge = judge
         self.radios: dict[str, Radio] = {}
@@ -155,6 +155,6 @@ class Ether:
                 theirs = received(other.power, other.sender.place, radio.place)
                 if rssi - theirs < CAPTURE:
                     return "collided"
-        if self._loses(frame.sender.name, radio.name):
+        if self._loses(frame.sender.name, radio.name, frame.start):
             return "lost"
         return Heard(radio, frame.data, rssi, rssi - NOISE)

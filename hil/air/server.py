@@ -1,5 +1,5 @@
-"""The ether as a process: `python -m hil.air.server --socket PATH [--report FILE] [--trace NAME]
-[--seed N] [--scale N] [--tell]`.
+"""The ether as a process: `python -m hil.air.server --socket PATH [--report FILE] [--trace NAME
+[--pace N]] [--seed N] [--scale N] [--tell]`.
 
 In: radios that connect to the Unix socket. Out: what each of them hears, in real time; when it
 ends (SIGTERM), a report as JSON, and exit code 1 if the law was broken. With `--tell`, each frame
@@ -158,7 +158,8 @@ def say(event: str, data: dict[str, Any]) -> None:
 
 async def run(options: argparse.Namespace) -> int:
     """Until SIGTERM or SIGINT; returns the exit code."""
-    loses = Recorded(load(options.trace), options.seed) if options.trace else None
+    trace = load(options.trace) if options.trace else None
+    loses = Recorded(trace, options.seed, options.pace) if trace else None
     ether = Ether(Judge(), loses) if loses else Ether(Judge())
     air = Air(ether, options.scale, say if options.tell else None)
     over = asyncio.Event()
@@ -186,6 +187,7 @@ def main() -> int:
     parser.add_argument("--socket", type=Path, required=True)
     parser.add_argument("--report", type=Path)
     parser.add_argument("--trace")
+    parser.add_argument("--pace", type=float)
     parser.add_argument("--tell", action="store_true")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--scale", type=float, default=1.0)

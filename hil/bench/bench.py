@@ -87,7 +87,8 @@ class BoardTable(BaseModel):
 
 class AirTable(BaseModel):
     """LoRa boards, simulated ones, and the air between them and the gateway's modem. trace: a
-    recorded link; each way of each board loses what it lost, frame by frame, from elsewhere in it.
+    recorded link; each way of each board loses what it lost, from elsewhere in it. pace: so many
+    seconds of it go by in one; without it goes by frame by frame.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -96,6 +97,7 @@ class AirTable(BaseModel):
     spreading_factor: int = Field(default=7, ge=7, le=12)
     network: int = Field(default=7, ge=0, le=255)
     trace: str | None = None
+    pace: float | None = Field(default=None, gt=0, le=1000)
 
 
 class ClientTable(BaseModel):
@@ -307,6 +309,8 @@ class Bench(BaseModel):
                 "boards by radio have the shipped firmware and a new EEPROM; leave out firmware and"
                 " first_sequence, or [air]"
             )
+        if self.air and self.air.pace and not self.air.trace:
+            raise ValueError("[air]: pace is that of a recorded link, and no trace is named")
         for kind in self.fault:
             if beyond := [name for name in kind.on if name in self.by_air]:
                 raise ValueError(f"{kind.kind} is for boards on lines, and {beyond[0]} has none")

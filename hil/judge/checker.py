@@ -138,6 +138,7 @@ def check(events: Iterable[Event]) -> Result:
         + list(commands.unshown(seen))
         + coverage.doubts(events)
         + again.doubts(seen, coverage.coverage(events))
+        + air.doubts(events)
         + list(known.strange(events))
     )
     wrong = (

@@ -49,6 +49,7 @@ class AirOfRun:
         """Returns when radios can join."""
         options = ["--socket", str(self._folder.air), "--tell", "--seed", str(self._seed)]
         options += ["--trace", self._air.trace] if self._air.trace else []
+        options += ["--pace", str(self._air.pace)] if self._air.pace else []
         self._ether = await self._program("air", "hil.air.server", options)
         port = self._folder.port(MODEM)
         options = ["--air", str(self._folder.air), "--port", str(port), "--name", MODEM]

@@ -95,6 +95,15 @@ def test_a_link_loses_what_its_recording_lost() -> None:
     assert receiver.counts["lost"] == 6
 
 
+def test_with_a_pace_an_outage_is_as_long_as_it_was_however_often_somebody_tries() -> None:
+    trace = Trace("t", (Frame(0, 0), Frame(10, 1), Frame(40, 3, lost=1), Frame(50, 4)))
+    loses = Recorded(trace, 1, pace=2)
+    fates = [loses("a", "b", quarter / 4) for quarter in range(4 * 50)]
+    assert fates[:100] == fates[100:], "50 s of it go by in 25"
+    assert fates[:100].count(True) == pytest.approx(7.5 * 4, abs=1), "from 25 s on to 40 s"
+    assert [loses("a", "b", 3.0) for _ in range(9)] == [fates[12]] * 9
+
+
 def test_the_air_judges_the_law_in_each_sliding_hour() -> None:
     """36 s an hour in band M: half in the last minutes of one, half in the first of the next."""
     judge = Judge()

@@ -43,3 +43,12 @@ def test_a_board_by_radio_that_greets_as_another_start_fails() -> None:
     starts = Event(1, "board", "start", {"device": "uno-2", "cause": "power-on", "cycle": 1})
     result = check(by_air(COUNTED, starts, Event(2, "air", "hello", hello)))
     assert any("0000004d, which it has never had" in reason for reason in result.reasons)
+
+
+def test_an_air_that_was_to_lose_frames_and_lost_none_leaves_a_doubt() -> None:
+    events = by_air(COUNTED)
+    begin = next(event for event in events if event.event == "run")
+    begin.data["bench"]["air"] = {"trace": "bursts"}
+    assert check(events).reasons == ["the air was to lose frames as in bursts, and lost none"]
+    lossy = Event(9, "air", "radio", {"line": "uno-2", "sent": 4, "lost": 1, "airtime": 0.4})
+    assert check([*events, lossy]).verdict is Verdict.HOLDS
