@@ -376,6 +376,32 @@ static uint8_t take_packet(struct ow_mqtt *client)
 _Static_assert(
     OW_MQTT_PACKET_SIZE <= 129, "the Remaining Length of a packet that fits has one byte");
 
+#if OW_LORA
+
+/* An answer holds whole packets. */
+static uint8_t take_whole(struct ow_mqtt *client, const uint8_t *packet, uint8_t length)
+{
+    client->have = (uint8_t)(length - 2);
+    if (client->have > OW_MQTT_PACKET_SIZE - 2 || packet[1] != client->have) {
+        return OW_PACKET_TOO_LARGE;
+    }
+    client->header = packet[0];
+    memcpy(client->packet, packet + 2, client->have);
+    return take_packet(client);
+}
+
+static void take_bytes(struct ow_mqtt *client, const uint8_t *bytes, uint8_t length)
+{
+    if (client->state == OW_CONNECTING || client->state == OW_CONNECTED) {
+        uint8_t error = take_whole(client, bytes, length);
+        if (error) {
+            disconnect(client, error);
+        }
+    }
+}
+
+#else
+
 static uint8_t take_byte(struct ow_mqtt *client, uint8_t byte)
 {
     if (client->part == 0) {
@@ -409,6 +435,8 @@ static void take_bytes(struct ow_mqtt *client, const uint8_t *bytes, uint8_t len
         }
     }
 }
+
+#endif
 
 /* --- the event loop --- */
 

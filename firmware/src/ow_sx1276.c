@@ -15,14 +15,14 @@
 #include "ow_radio.h"
 
 /* 6.4, and table 41 for what a reset leaves in those that are not named: 125 kHz, 4/5, explicit
- * header, preamble of 8 symbols, synchronisation word 0x12, reception from FIFO address 0 on. */
+ * header, preamble of 8 symbols, synchronisation word 0x12; in the FIFO what is heard from 0 on, what
+ * is sent from 0x80 on. */
 enum {
     FIFO = 0x00,
     OP_MODE = 0x01,
     FREQUENCY = 0x06, /* three bytes */
     PA_CONFIG = 0x09,
     FIFO_AT = 0x0D,
-    FIFO_TX_BASE = 0x0E,
     FIFO_RX_AT = 0x10,
     IRQ_FLAGS = 0x12,
     RX_BYTES = 0x13,
@@ -35,7 +35,7 @@ enum {
 enum { LORA = 0x80, SLEEP = LORA, STANDBY = LORA | 1, TRANSMIT = LORA | 3, RECEIVE = LORA | 5 };
 enum { TX_DONE = 0x08, CRC_ERROR = 0x20, RX_DONE = 0x40, ALL = 0xFF };
 enum { PA_BOOST = 0x80, LEAST_DBM = 2, CRC_ON = 0x04, AGC = 0x04, SLOW_SYMBOLS = 0x08 };
-enum { SX1276 = 0x12, SLOW_FROM = 11, LATE_MS = 250 };
+enum { SX1276 = 0x12, SLOW_FROM = 11, LATE_MS = 250, FIFO_TX = 0x80 };
 
 static struct {
     struct ow_radio_plan plan;
@@ -72,7 +72,6 @@ static bool set_up(void)
     put(FREQUENCY + 1, (uint8_t)(radio.plan.channel >> 8));
     put(FREQUENCY + 2, (uint8_t)radio.plan.channel);
     put(PA_CONFIG, (uint8_t)(PA_BOOST | (radio.plan.power - LEAST_DBM))); /* 5.4.2 */
-    put(FIFO_TX_BASE, 0);
     put(MODEM_CONFIG_2, (uint8_t)(radio.plan.factor << 4 | CRC_ON));
     put(MODEM_CONFIG_3, radio.plan.factor < SLOW_FROM ? AGC : AGC | SLOW_SYMBOLS);
     return get(VERSION) == SX1276;
@@ -102,7 +101,7 @@ void ow_radio_send(const uint8_t *frame, uint8_t length)
     put(OP_MODE, STANDBY);
     ow_hal_radio_settle(); /* the FIFO cannot be reached asleep (4.1.2.3) */
     put(IRQ_FLAGS, ALL);
-    put(FIFO_AT, 0);
+    put(FIFO_AT, FIFO_TX);
     put(PAYLOAD_LENGTH, length);
     while (length--) {
         put(FIFO, *frame++);
