@@ -36,10 +36,12 @@ DELETE FROM meta WHERE key IN ('spool.last', 'generation', 'machine');
 """
 """AUTOINCREMENT keeps the highest number that a row ever had, as the view did."""
 
-_STEPS = {3: _TO_2, 2: "ALTER TABLE session DROP COLUMN user;"}
+_STEPS = {4: "DROP TABLE mark;", 3: _TO_2, 2: "ALTER TABLE session DROP COLUMN user;"}
 """By the version that they start from."""
 
 _LEFT_OUT = {
+    4: "what has come of each board: a reading that comes again may stand in the spool twice; the"
+    " table keeps one",
     3: "whether it is another life of the store: a copy is not known for one until it is newer"
     " again",
     2: "whose session is whose: any user may take over any session",
