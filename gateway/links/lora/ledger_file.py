@@ -25,6 +25,8 @@ LATE = 1.0
 
 _LONG = 1e10
 """Seconds; no machine runs longer."""
+_AHEAD = 16.0
+"""Seconds. No frame takes so long."""
 
 _log = logging.getLogger(__name__)
 
@@ -128,13 +130,18 @@ def _seconds(value: Any) -> float:
 
 
 def _blocks(told: Any, away: float) -> list[tuple[float, float]]:
-    """Age and airtime of each block; the reservation is the last one, of age 0."""
+    """Age and airtime of each block; the reservation is the last one, of age 0. What was on the air
+    when this was written had an end that was still to come.
+    """
     if len(told["sent"]) > 2 * BLOCKS + 2:
         raise ValueError(f"{len(told['sent'])} blocks within an hour")
-    blocks = [(_seconds(age) + away, _seconds(airtime)) for age, airtime in told["sent"]]
+    blocks = [
+        (_seconds(age + _AHEAD) - _AHEAD + away, _seconds(airtime)) for age, airtime in told["sent"]
+    ]
     if blocks != sorted(blocks, reverse=True):
         raise ValueError("the blocks do not stand in the order of their times")
-    return [*blocks, (0.0, _seconds(told["reserved"]))]
+    last = min([0.0, *(age for age, _ in blocks[-1:])])
+    return [*blocks, (last, _seconds(told["reserved"]))]
 
 
 def read(file: Path) -> bytes | None:

@@ -209,6 +209,18 @@ def test_frames_may_go_on_while_the_file_is_written() -> None:
     assert book.granted("P") >= before - 0.5
 
 
+def test_who_is_killed_while_it_sends_has_not_used_up_its_hour() -> None:
+    """The end of what is on the air is still to come when the file is written."""
+    ledgers = Ledgers(EU868, "m", None, 100.0)
+    ledgers.ask("P", 1.0, 100.0)
+    ledgers.grant()
+    ledgers.spend("P", 1.0, 100.0)
+    found = ledgers.ask("P", 1.0, 100.5)
+    again = Ledgers(EU868, "m", found, 102.0)
+    reserved = json.loads(found)["bands"]["P"]["reserved"]
+    assert again.ledger("P").used(102.0) == pytest.approx(1.0 + reserved)
+
+
 def test_a_file_is_written_a_hundred_times_an_hour_at_most_by_who_uses_up_the_limit() -> None:
     book, now, writes = ledgers(), 0.0, 0
     airtime = Modulation(7).airtime(8)
