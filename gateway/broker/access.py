@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 _KNOWN = 16_384
 _KNOWN_LENGTH = 256
+_FOUND = 65_536
+"""Filters with the names of clients put in that are remembered."""
 
 Refusal = tuple[ReasonCode, str]
 """Reason and text."""
@@ -181,6 +183,9 @@ class Acl:
         )
         """What is not denied is allowed."""
         self._known: dict[tuple[str, str | None, str, str], bool] = {}
+        self._found: dict[tuple[str, str, str], tuple[list[str], list[str]]] = {}
+        """The filters that hold for a client. All are forgotten when they are many."""
+        self._found_size = 0
 
     def may_write(self, user: str | None, client: str, topic: str) -> bool:
         if topic.startswith(SYSTEM_PREFIX):
@@ -215,17 +220,29 @@ class Acl:
         key = (what, user, client, wanted)
         known = self._known.get(key)
         if known is None:
-            known = self._open or any(
-                fits(item, wanted) for item in self._filters(what, user or "", client)
-            )
-            known = known and not any(
-                fits(item, wanted) for item in self._denied(what, user or "", client)
-            )
+            allowed, denied = self._rules(what, user or "", client)
+            known = self._open or any(fits(item, wanted) for item in allowed)
+            known = known and not any(fits(item, wanted) for item in denied)
             if len(self._known) >= _KNOWN:
                 self._known.clear()
             if len(wanted) <= _KNOWN_LENGTH:  # a client could fill the memory with long names
                 self._known[key] = known
         return known
+
+    def _rules(self, what: str, user: str, client: str) -> tuple[list[str], list[str]]:
+        """The filters that allow and those that deny. Found once for many questions: there may be
+        many sections, many filters in one SUBSCRIBE, and many who get a message.
+        """
+        about = what, user, client
+        rules = self._found.get(about)
+        if rules is None:
+            rules = self._filters(*about), self._denied(*about)
+            self._found_size += 1 + len(rules[0]) + len(rules[1])
+            if self._found_size > _FOUND:
+                self._found.clear()
+                self._found_size = 1 + len(rules[0]) + len(rules[1])
+            self._found[about] = rules
+        return rules
 
     def _filters(self, what: str, user: str, client: str) -> list[str]:
         """The filters that hold for a client, with its names put in. A name with a wildcard or a

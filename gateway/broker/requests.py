@@ -4,7 +4,8 @@ Rules: the answer says for each filter, in order, what was granted [MQTT-3.8.4-6
 the commit when the session is durable; retained messages follow it (Retain Handling 0: always, 1:
 for a new subscription only, 2: never; never for a shared one), as there is room for them
 (`retained_feed.py`). A filter that stands in one packet several times is one subscription, as its
-last entry says, and its retained messages come once.
+last entry says, and its retained messages come once. Of different filters in one packet as many
+are looked at as a session may have.
 """
 
 from __future__ import annotations
@@ -39,7 +40,11 @@ def subscribe(connection: Connection, session: Session, packet: Subscribe) -> No
     last = {wanted.topic_filter: wanted for wanted in packet.subscriptions}
     always = {item.topic_filter for item in packet.subscriptions if item.retain_handling == 0}
     refusals: dict[str, ReasonCode] = {}
-    for topic_filter, wanted in last.items():
+    most = connection.broker.limits.subscriptions
+    for number, (topic_filter, wanted) in enumerate(last.items()):
+        if number >= most:
+            refusals[topic_filter] = ReasonCode.QUOTA_EXCEEDED
+            continue
         reason, new = _grant(connection, session, wanted, identifier)
         if reason:
             refusals[topic_filter] = reason

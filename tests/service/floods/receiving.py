@@ -32,7 +32,8 @@ def _subscribe(filters: list[str], qos: int = 0) -> bytes:
 
 async def subscriptions(site: Site) -> None:
     """20,000 times `r/#` in one SUBSCRIBE and 100 retained messages; 5,000 filters of 120
-    levels; more filters than a session may have.
+    levels; more filters than a session may have; 16,000 of which an ACL of many sections allows
+    none.
     """
     publisher = await site.client("publisher")
     publisher.send(*(Publish(f"r/{at}", bytes(1000), 1, at + 1, True) for at in range(100)))
@@ -62,6 +63,10 @@ async def subscriptions(site: Site) -> None:
     await pour(client, _subscribe([f"own/{at}" for at in range(2000)]))
     reasons = (await client.take(Suback)).reasons
     assert reasons.count(R.QUOTA_EXCEEDED) == 1001
+    stranger = await site.client("stranger")
+    await pour(stranger, _subscribe([f"{at:x}" for at in range(16_000)]))
+    reasons = (await stranger.take(Suback)).reasons
+    assert (reasons.count(R.NOT_AUTHORIZED), reasons.count(R.QUOTA_EXCEEDED)) == (1000, 15_000)
 
 
 async def _message(client: object) -> Publish:
@@ -212,6 +217,8 @@ FLOODS = [
     Flood(
         "subscriptions",
         subscriptions,
+        "".join(f'[[acl]]\nusers = ["user {at}"]\nread = ["{at}/#"]\n' for at in range(100))
+        + '[[acl]]\nclients = ["guard", "publisher", "c", "deep *"]\nwrite = ["#"]\nread = ["#"]\n',
         memory=80 * MEGABYTE,
         disk=2 * MEGABYTE,
         says="limits.subscriptions",
