@@ -12,6 +12,7 @@ where the subscription asks for it [MQTT-3.3.1-12, MQTT-3.3.1-13].
 from __future__ import annotations
 
 import logging
+from collections import deque
 from typing import TYPE_CHECKING
 
 from gateway.broker.delivery import OVERHEAD, PAGE_LOW, LeftBehind
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
     from gateway.broker.shared import Share
     from gateway.broker.spool import Identity
     from gateway.broker.subscription import Subscription
+
+    _Member = tuple[Session, Subscription]
+    _Members = list[_Member]
 
 
 log = logging.getLogger(__name__)
@@ -133,68 +137,116 @@ def publish(
             session.send_flow.pump()  # comes before the answer to its PUBLISH
     for share in topic.shares:
         messages = LeftBehind(run, qos, share.name, 0, run.count)
-        if not _deal(core, share, messages, commit, with_room=True):
-            _deal_one_by_one(core, share, messages, commit)
+        _overflow(core, share, _deal(core, share, messages, commit), commit)
     return commit
 
 
-def _deal(core: Core, share: Share, messages: LeftBehind, commit: int, *, with_room: bool) -> bool:
-    """Give messages to the members of a shared subscription. with_room: only to those that have
-    room for all of them. False when nobody may have them.
+def _deal(core: Core, share: Share, messages: LeftBehind, commit: int) -> LeftBehind:
+    """Give messages to the members of a shared subscription that have room. Returns those for which
+    nobody has. Each member is looked at a few times at most, however many messages there are.
     """
-    run, qos, name, skip, count = messages
-
-    def eligible(member: Session) -> bool:
-        return (
-            not member.ended
-            and core.may_read(member, run.topic.name)
-            and not (with_room and is_full(core, member, run, count))
+    name = messages.run.topic.name
+    for connected in (True, False):
+        if not messages.number:
+            break
+        members = share.in_turn(
+            lambda member: not member.ended and core.may_read(member, name), connected=connected
         )
-
-    dealt = share.deal(count, eligible)
-    for session, subscription, part in dealt:
-        flags = min(qos, subscription.qos) << 1 | (run.retain and subscription.retain_as_published)
-        _deliver(core, session, run, flags, subscription.extra, skip, part, commit, name)
-        if session.ended and qos:
-            core.effects.leave_behind(LeftBehind(run, qos, name, skip, part))
-        skip += part
-    return bool(dealt)
+        roomy = _with_room(core, members, messages) if messages.number > 1 else []
+        if roomy and len(_with_room(core, roomy, messages)) == len(roomy):
+            messages = _deal_evenly(core, share, roomy, messages, commit)
+        else:
+            messages = _deal_one_by_one(core, share, members, messages, commit)
+    return messages
 
 
-def _deal_one_by_one(core: Core, share: Share, messages: LeftBehind, commit: int) -> None:
-    """Nobody has room for all of these messages: somebody may have room for one of them; where
-    nobody has, the queue of the one whose turn it is overflows.
-    """
+def _with_room(core: Core, members: _Members, messages: LeftBehind) -> _Members:
+    """Who has room for a part of the messages as large as everybody's."""
+    part = -(-messages.number // max(1, len(members)))
+    return [pair for pair in members if not is_full(core, pair[0], messages.run, part)]
+
+
+def _deal_evenly(
+    core: Core, share: Share, members: _Members, messages: LeftBehind, commit: int
+) -> LeftBehind:
+    """All of them have room for their part. Returns what is left: nothing."""
+    each, more = divmod(messages.number, len(members))
+    for index, member in enumerate(members):
+        if part := each + (index < more):
+            messages = _give(core, share, member, messages, part, commit)
+    return messages
+
+
+def _deal_one_by_one(
+    core: Core, share: Share, members: _Members, messages: LeftBehind, commit: int
+) -> LeftBehind:
+    """One message after the other; who has no room for one has none for the next."""
+    ring = deque(members)
+    while ring and messages.number:
+        if is_full(core, ring[0][0], messages.run, 1):
+            ring.popleft()
+        else:
+            messages = _give(core, share, ring[0], messages, 1, commit)
+            ring.rotate(-1)
+    return messages
+
+
+def _overflow(core: Core, share: Share, messages: LeftBehind, commit: int) -> None:
+    """Nobody has room for these: the queue of the one whose turn it is overflows."""
+    if not messages.number:
+        return
+    name = messages.run.topic.name
+    ring: deque[_Member] = deque()
+    for connected in (True, False):
+        ring = ring or deque(
+            share.in_turn(
+                lambda member: not member.ended and core.may_read(member, name),
+                connected=connected,
+            )
+        )
+    while ring and messages.number:
+        messages = _give(core, share, ring[0], messages, 1, commit)
+        ring.rotate(-1)
+        if ring[-1][0].ended:
+            ring.pop()
+
+
+def _give(
+    core: Core,
+    share: Share,
+    member: _Member,
+    messages: LeftBehind,
+    part: int,
+    commit: int,
+) -> LeftBehind:
+    """The first `part` of the messages are one member's. Returns the others."""
     run, qos, name, skip, count = messages
-    for index in range(skip, skip + count):
-        one = LeftBehind(run, qos, name, index, 1)
-        if not _deal(core, share, one, commit, with_room=True):
-            _deal(core, share, one, commit, with_room=False)
+    session, subscription = member
+    flags = min(qos, subscription.qos) << 1 | (run.retain and subscription.retain_as_published)
+    _deliver(core, session, run, flags, subscription.extra, skip, part, commit, name)
+    if session.ended and qos:
+        core.effects.leave_behind(LeftBehind(run, qos, name, skip, part))
+    share.turn += part
+    return LeftBehind(run, qos, name, skip + part, count - part)
 
 
 def redeal(core: Core, messages: LeftBehind) -> None:
     """Give what an ended member of a shared subscription had not got to the others, if there are
     any, and as far as they have room: nobody's queue overflows by it.
     """
-    run, qos, name, skip, count = messages
-    share = core.router.share(name)
+    share = core.router.share(messages.share)
     if share is None:
         return
-    commit = core.promise()
-    if _deal(core, share, messages, commit, with_room=True):
+    left = _deal(core, share, messages, core.promise()).number
+    if not left:
         return
-    for index in range(skip, skip + count):
-        one = LeftBehind(run, qos, name, index, 1)
-        if not _deal(core, share, one, commit, with_room=True):
-            left = skip + count - index
-            core.statistics.overflowed += left
-            if core.log_throttle.allows(f"queues of {quote(name)}"):
-                log.warning(
-                    "%s: a member's session ended, and no other member has room for its messages",
-                    quote(name),
-                    extra=about(reason="queue_full"),
-                )
-            return
+    core.statistics.overflowed += left
+    if core.log_throttle.allows(f"queues of {quote(share.name)}"):
+        log.warning(
+            "%s: a member's session ended, and no other member has room for its messages",
+            quote(share.name),
+            extra=about(reason="queue_full"),
+        )
 
 
 def feed_retained(core: Core, session: Session) -> bool:

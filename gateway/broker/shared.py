@@ -31,23 +31,21 @@ class Share:
         """The highest QoS granted to a member."""
         return max(item.qos for item in self.members.values())
 
-    def deal(
-        self, count: int, eligible: Callable[[Session], bool]
-    ) -> list[tuple[Session, Subscription, int]]:
-        """Who gets how many of the next `count` messages, of those that are eligible. Empty when
-        nobody can have them.
+    def in_turn(
+        self, eligible: Callable[[Session], bool], *, connected: bool
+    ) -> list[tuple[Session, Subscription]]:
+        """Those of the members that are eligible, the one whose turn it is first. connected: only
+        who is; else only those that are not, and whose session keeps what it gets.
         """
-        readers = [pair for pair in self.members.items() if eligible(pair[0])]
-        members = [pair for pair in readers if pair[0].connection is not None]
-        if not members:
-            members = [pair for pair in readers if pair[0].durable]
-        if not members:
-            return []
-        dealt = []
-        for index in range(min(count, len(members))):
-            session, subscription = members[(self.turn + index) % len(members)]
-            dealt.append(
-                (session, subscription, count // len(members) + (index < count % len(members)))
-            )
-        self.turn += count
-        return dealt
+        found = [
+            pair
+            for pair in self.members.items()
+            if (pair[0].connection is not None if connected else _keeps(pair[0]))
+            and eligible(pair[0])
+        ]
+        first = self.turn % len(found) if found else 0
+        return found[first:] + found[:first]
+
+
+def _keeps(session: Session) -> bool:
+    return session.connection is None and session.durable

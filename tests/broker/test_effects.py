@@ -3,10 +3,14 @@
 It is carried out after the message, in order, and it comes to an end.
 """
 
+from typing import Any
+
 import pytest
 
+from gateway.broker import fan_out
+from gateway.broker.queue_limits import is_full
 from gateway.config import QueueSection
-from gateway.mqtt.packets import Connack, Publish, Subscription, Will
+from gateway.mqtt.packets import Connack, Publish, Subscription, Version, Will
 from gateway.mqtt.properties import PropertyId as P
 from gateway.mqtt.reason import ReasonCode as R
 from tests.broker.harness import FOREVER, Client, World
@@ -147,6 +151,39 @@ def test_what_a_member_leaves_behind_makes_nobody_end() -> None:
     assert len(world.broker.sessions) == 19
     assert sum(item.send_flow.messages for item in world.broker.sessions.values()) == 190
     assert world.broker.statistics.overflowed == 7
+
+
+@pytest.mark.parametrize("messages", [395, 600])
+def test_the_members_of_a_share_are_not_all_looked_at_for_each_message(
+    messages: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More come at once than any queue takes: they cost as much as there are members and
+    messages, not one times the other. Each has as many as it takes.
+    """
+    asked = 0
+
+    def counted(*arguments: Any) -> bool:
+        nonlocal asked
+        asked += 1
+        return is_full(*arguments)
+
+    monkeypatch.setattr(fan_out, "is_full", counted)
+    world = World(queue_messages=10)
+    for number in range(40):
+        member = world.durable(f"member {number}")
+        member.subscribe("$share/group/t", "other" if number else "full")
+        member.drop()
+    fill(world, "full", 5)
+    publisher = world.accepted(version=Version.V3_1_1, answers=True)
+    asked = 0
+    publisher.send(*(Publish("t", b"%d" % at, 1, at + 1) for at in range(messages)))
+    assert asked <= 5 * (40 + messages)
+    if messages == 395:
+        kept = [item.send_flow.messages for item in world.broker.sessions.values()]
+        assert sum(kept) == 5 + 395
+        names = list(world.broker.sessions)[:40]
+        came = [text for name in names for text in world.durable(name, answers=True).payloads]
+        assert sorted(came) == sorted([b"%d" % at for at in range(395)] + [bytes(10)] * 5)
 
 
 # -- expired messages
