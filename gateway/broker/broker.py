@@ -370,7 +370,8 @@ class Broker(Core):
             for client, will in self.wills.items()
             if will.due is not None and will.due <= now
         )
-        for client in islice(due, _AT_ONCE):
+        for client in list(islice(due, _AT_ONCE)):
+            self.wills[client] = self.wills.pop(client)  # if it is refused, others come first
             self.effects.will(client, self.sessions.get(client))
         expired = (session for session in self.sessions.values() if session.ends <= now)
         for session in islice(expired, _AT_ONCE):

@@ -2,6 +2,7 @@
 
 import pytest
 
+from gateway.broker import broker
 from gateway.mqtt.packets import Connack, Publish, Version, Will
 from gateway.mqtt.properties import Properties
 from gateway.mqtt.properties import PropertyId as P
@@ -160,3 +161,21 @@ def test_a_will_of_a_device_goes_to_the_spool() -> None:
     world.accepted("c", will=Will("spool/will", b"gone")).drop()
     world.sleep(1)
     assert world.rows("SELECT device, client, payload FROM spool") == [(None, "c", b"gone")]
+
+
+def test_wills_that_a_full_spool_refuses_do_not_keep_others_from_being_said(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """So many are looked at in a second; those that must wait come after those that need not."""
+    monkeypatch.setattr(broker, "_AT_ONCE", 5)
+    world = World(spool_bytes=1000)
+    watching = watcher(world)
+    for number in range(6):
+        will = Will("spool/will", bytes(1000), 1)
+        world.durable(f"stuck {number}", will=will).drop()
+    will = Will("will", b"gone", properties=delayed(3))
+    world.durable("c", will=will).drop()
+    for _ in range(6):
+        world.sleep(1)
+    assert watching.payloads == [b"gone"]
+    assert len(world.broker.wills) == 6
