@@ -188,6 +188,7 @@ def _pong(connection: Connection) -> None:
         and connection.greeted <= broker.committed
     ):
         connection.out.append(b"\xd0\0")
+        connection.size += 2
         if not connection.dirty:
             connection.dirty = True
             broker.dirty.append(connection)

@@ -320,6 +320,7 @@ def test_who_waits_for_a_disk_that_takes_nothing_hears_that_we_are_there() -> No
     for client in (kept, newcomer):
         client.send(Pingreq())
     assert kept.take_all() == [Pingresp()]
+    assert kept.connection.size == 6  # what waits is counted still: the PUBREC and its PINGRESP
     assert newcomer.received == []
     world.slow_disk = False
     world.disk_full(False)
