@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from gateway.broker.delivery import OVERHEAD, PAGE_LOW, LeftBehind
 from gateway.broker.publish_run import RETAIN, PublishRun
-from gateway.broker.queue_limits import bounds, is_crowded, is_full, make_room
+from gateway.broker.queue_limits import bounds, is_crowded, is_full, judged_at_once, make_room
 from gateway.broker.retained import Retained
 from gateway.broker.spool import ROW_OVERHEAD
 from gateway.logs import about
@@ -344,12 +344,14 @@ def _deliver(
         return
     if not qos and send_flow.tail and not session.queueing.qos_0:
         core.statistics.dropped += count  # it cannot wait behind what is on disk
-    elif count > 1 and is_full(core, session, run, count):
-        # room is made for one after the other, as if they had come alone
-        for index in range(skip, skip + count):
-            _deliver(core, session, run, flags, extra, index, 1, commit, share)
-    elif make_room(core, session, run, qos, count):
-        send_flow.queue(run, flags, extra, skip, count, commit, share)
+        return
+    while count and not session.ended:
+        part = count
+        if count > 1 and is_full(core, session, run, count):
+            part = min(count, judged_at_once(core, session, run, qos))
+        if make_room(core, session, run, qos, part):
+            send_flow.queue(run, flags, extra, skip, part, commit, share)
+        skip, count = skip + part, count - part
 
 
 def _retain(core: Core, run: PublishRun, client: str) -> int:

@@ -80,6 +80,38 @@ def make_room(core: Core, session: Session, run: PublishRun, qos: int, count: in
     return True
 
 
+def judged_at_once(core: Core, session: Session, run: PublishRun, qos: int) -> int:
+    """How many messages of a run, one at least, `make_room` judges in one step as it would one
+    after the other: those that have room, those for which the oldest ones make room, or at QoS 0
+    all that have none.
+    """
+    send_flow, limits, each = session.send_flow, core.limits, run.size + OVERHEAD
+    free = _free(core, session, each)
+    if not qos:
+        free = min(free, (limits.memory_bytes - core.queued + core.owed) // each)
+        return free if free > 0 else run.count
+    if free <= 0 and session.queueing.full == "drop the oldest":
+        count = size = 0
+        for oldest in send_flow.pending:
+            count += oldest.count - oldest.sent
+            size += (oldest.count - oldest.sent) * (oldest.run.size + OVERHEAD)
+            if count >= run.count:
+                break
+        if count and not free:
+            free = min(count, size // each, bounds(core, session)[0])
+        elif not count and send_flow.tail:
+            free = _free(core, session, each, grace=True)
+            return free if free > 0 else run.count
+    return max(1, free)
+
+
+def _free(core: Core, session: Session, each: int, *, grace: bool = False) -> int:
+    """How many messages of so many bytes are within the bounds of a queue."""
+    messages, size = bounds(core, session, grace=grace)
+    send_flow = session.send_flow
+    return min(messages - send_flow.messages, (size - send_flow.size) // each)
+
+
 def _drop(core: Core, session: Session, qos: int, count: int) -> bool:
     if qos:
         core.statistics.overflowed += count
@@ -118,19 +150,22 @@ def _make_room_in(core: Core, session: Session, count: int, size: int) -> bool:
     return False
 
 
-def bounds(core: Core, session: Session) -> tuple[int, int]:
-    """Messages and bytes that may wait for a session."""
-    queueing, limits = session.queueing, core.limits
-    return queueing.messages or limits.queue_messages, queueing.bytes or limits.queue_bytes
-
-
 def _over(core: Core, session: Session, count: int, size: int, *, grace: bool = False) -> bool:
-    send_flow = session.send_flow
-    messages, most = bounds(core, session)
+    send_flow, (messages, most) = session.send_flow, bounds(core, session, grace=grace)
+    return send_flow.messages + count > messages or send_flow.size + size > most
+
+
+def bounds(core: Core, session: Session, *, grace: bool = False) -> tuple[int, int]:
+    """Messages and bytes that may wait for a session. grace: while the front of its queue is
+    read.
+    """
+    queueing, limits = session.queueing, core.limits
+    messages = queueing.messages or limits.queue_messages
+    most = queueing.bytes or limits.queue_bytes
     if grace:
         messages += max(messages // _GRACE, PAGE_ROWS)
         most += max(most // _GRACE, PAGE_BYTES)
-    return send_flow.messages + count > messages or send_flow.size + size > most
+    return messages, most
 
 
 def _excess(core: Core, session: Session, count: int, size: int) -> tuple[int, int]:

@@ -1,9 +1,11 @@
 """Every queue has a bound, and a stated behaviour at the bound."""
 
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 
+from gateway.broker import fan_out
+from gateway.broker.queue_limits import make_room
 from gateway.broker.spool import ROW_OVERHEAD
 from gateway.config import QueueSection
 from gateway.mqtt.packets import (
@@ -394,3 +396,32 @@ def test_a_session_that_ends_in_the_middle_of_a_publication_gets_nothing_of_it(k
         == world.rows("SELECT count(*) FROM message")
         == [(1,)]
     )
+
+
+@pytest.mark.parametrize("before", [0, 200, 300, 500, 590, 600])
+def test_a_run_drops_the_oldest_at_the_cost_of_a_few_messages(
+    before: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sites have many dashboards that are away with full queues: a message must not cost each of
+    them anew. What is gone is counted, and it is no more than a tenth more than must be.
+    """
+    asked = 0
+
+    def counted(*arguments: Any) -> bool:
+        nonlocal asked
+        asked += 1
+        return make_room(*arguments)
+
+    monkeypatch.setattr(fan_out, "make_room", counted)
+    world = World(queue=full("drop the oldest"), queue_messages=600)
+    world.absent("slow")
+    publisher = world.accepted(version=V4, answers=True)
+    for first, count in ((0, before), (before, 500), (before + 500, 400)):
+        publisher.send(
+            *(Publish("t", b"%04d" % at, 1, at + 1) for at in range(first, first + count))
+        )
+    kept = world.durable("slow", answers=True).payloads
+    assert asked < 20
+    assert kept == sorted(kept)
+    assert 540 <= len(kept) <= 600
+    assert len(kept) + world.broker.statistics.overflowed == before + 900
