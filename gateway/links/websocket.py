@@ -248,6 +248,8 @@ class WebSocketListener:
         reason = "internal error"
         try:
             reason = await carrier.read(receiver, counted)
+        except ConnectionError:  # while a ping is answered
+            reason = "the connection was lost"
         except Exception:
             log.exception("%s: connection closed after an internal error", address)
         finally:

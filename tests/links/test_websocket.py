@@ -67,6 +67,25 @@ async def test_binary_messages_go_both_ways_whatever_their_borders(broker: Broke
         assert broker.last.reason == "closed by the peer"
 
 
+async def test_a_peer_that_pings_reads_nothing_and_goes_is_no_error_of_ours(
+    broker: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nobody has said yet who he is: a traceback for each such connection would fill the log."""
+    async with listening(broker) as listener:
+        _, writer = await _opened(listener)
+        await until(lambda: broker.connections)
+        writer.transport.pause_reading()  # type: ignore[attr-defined]
+        pings = (b"\x89\xfd" + bytes(4) + bytes(125)) * 1000
+        with contextlib.suppress(TimeoutError):
+            while True:  # until the answers have nowhere to go
+                writer.write(pings)
+                await asyncio.wait_for(writer.drain(), 1)
+        writer.transport.abort()
+        await until(lambda: broker.last.reason)
+    assert broker.last.reason == "the connection was lost"
+    assert "Traceback" not in caplog.text
+
+
 @pytest.mark.mqtt("MQTT-6.0.0-1", "311:MQTT-6.0.0-1")
 async def test_a_text_message_closes_the_connection(broker: Broker) -> None:
     async with listening(broker) as listener, connected(listener) as client:
