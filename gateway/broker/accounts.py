@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from gateway.config import QuotaSection
 
 _BURST_S = 1.0
-"""A rate may be passed by what it allows in this time."""
+"""A rate may be passed by what it allows in this time, and by what one read of a connection brings:
+that is published, and the clients rest until the rate has caught up."""
 
 
 class Account:

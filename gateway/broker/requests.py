@@ -17,7 +17,7 @@ from gateway.broker.retained_feed import RetainedFeed
 from gateway.broker.spool import ROW_OVERHEAD
 from gateway.broker.subscription import Subscription
 from gateway.mqtt.errors import quote
-from gateway.mqtt.packets import Suback, Subscribe, Unsuback, Unsubscribe, Version
+from gateway.mqtt.packets import Suback, Subscribe, Unsuback, Unsubscribe
 from gateway.mqtt.packets import Subscription as Wanted
 from gateway.mqtt.properties import PropertyId
 from gateway.mqtt.reason import ReasonCode
@@ -109,7 +109,7 @@ def _grant(
 def _want_retained(connection: Connection, session: Session, topic_filter: str) -> None:
     """Retained messages follow the answer; there are none for a shared subscription."""
     broker = connection.broker
-    if topic_filter.startswith(SHARE_PREFIX) and connection.version == Version.V5:
+    if topic_filter.startswith(SHARE_PREFIX):
         return
     system = topic_filter.startswith(SYSTEM_PREFIX)
     source = broker.system.current() if system else broker.retained
