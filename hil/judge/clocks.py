@@ -37,6 +37,10 @@ SETTLES_NS = 3 * S
 """The gateway reads the clock of the day once a second: so long after a jump, on a busy machine, it
 may still go by the clock before.
 """
+JOURNALLED_NS = S // 4
+"""A status knows its time when its slot begins to be written, and is seen when the slot is whole:
+40 bytes of 3.4 ms, on a busy machine. Meanwhile the board may have met the gateway.
+"""
 LINE_BYTES_S = 11_520
 DRIFT = 200
 """A board's clock may be wrong by one second in so many: a resonator's 0.5 %."""
@@ -215,7 +219,7 @@ class Clocks:
     def _unknown(
         self, line: _Line, life: tuple[int, int], sampled: int, arrived: int
     ) -> str | None:
-        index = bisect_right(line.published, sampled) - 1
+        index = bisect_right(line.published, sampled - JOURNALLED_NS) - 1
         if index >= 0 and line.published[index] >= life[0]:
             return "it has no time, and the board had met the gateway before it sampled"
         if arrived < life[1]:

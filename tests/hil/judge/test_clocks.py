@@ -79,6 +79,9 @@ def test_no_time_is_for_a_sample_before_the_clock_and_a_start_before_its_arrival
     assert told(made, None, 150, 201) == (
         "it has no time, and the board had met the gateway before it sampled"
     )
+    # a status whose slot was begun before that, and is whole a little later
+    assert told(made, None, 102.2, 201) == ""
+    assert told(made, None, 102.4, 201) != ""
     assert told(made, None, 100.5, 199) == (
         "it has no time, and came from the life of the board in which it was sampled"
     )
