@@ -3,7 +3,7 @@
 Packet identifiers mean something only between two sessions that belong together. When ours has
 ended, or has another life (`gateway/store/lives.py`), or the other broker has lost its own, an
 identifier that one side still keeps would swallow a new message. So the client identifier at the
-other broker holds a word that is drawn anew then, and is on the disk before the new session may
+other broker holds a word. A new one is drawn then, and is on the disk before the new session may
 begin.
 """
 

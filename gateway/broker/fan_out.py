@@ -180,7 +180,7 @@ def _deal_evenly(
 def _deal_one_by_one(
     core: Core, share: Share, members: _Members, messages: LeftBehind, commit: int
 ) -> LeftBehind:
-    """One message after the other; who has no room for one has none for the next."""
+    """One message after the other; a member without room for one has none for the next."""
     ring = deque(members)
     while ring and messages.number:
         if is_full(core, ring[0][0], messages.run, 1):

@@ -341,7 +341,7 @@ class Engine:
 
     async def forget_received(self, client: str) -> None:
         """Forget what a session has received and its client has not released: that client has begun
-        anew, and means other messages by these identifiers. Returns when that is on disk.
+        again, and means other messages by these identifiers. Returns when that is on disk.
         """
         self.begin()
         session = self.broker.sessions.get(client)

@@ -404,7 +404,7 @@ ACTS = st.one_of(
     st.just(("sample",)),
     st.tuples(st.just("read"), st.integers(1, 4)),
     st.sampled_from(
-        [("commit",), ("cut",), ("kill after the commit",), ("drop",), ("go on",), ("begin anew",)]
+        [("commit",), ("cut",), ("kill after the commit",), ("drop",), ("go on",), ("begin again",)]
     ),
 )
 
@@ -445,8 +445,8 @@ def test_whatever_is_cut_when_each_reading_of_a_board_is_there_once(
             case "drop" if journal.client is not None:
                 journal.client.drop()
                 journal.client = None
-            case "go on" | "begin anew":
-                journal.connect(clean=act == "begin anew")
+            case "go on" | "begin again":
+                journal.connect(clean=act == "begin again")
     world.slow_disk = False
     world.commit()
     journal.connect(clean=False)
