@@ -218,7 +218,9 @@ class Wire:
         first, hello = self._tap.first_hello, self._tap.hello
         forged = forge(first, hello) if first and hello else []
         if self._port and self._connected:
-            os.write(self._port.fd, b"\0" + b"".join(forged))
+            said = b"\0" + b"".join(forged)
+            # it may end a frame of the board's that is on its way: what arrives whole, arrives so
+            self._tap.arrived("up", said[: os.write(self._port.fd, said)])
         told = {**order, "frames": len(forged)}
         self._forged.append((now + FORGED_WATCH, told, hello, self._tap.refusals))
 

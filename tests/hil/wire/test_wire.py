@@ -16,7 +16,10 @@ from typing import Any
 
 import pytest
 
+from gateway.links.greeter import Greeter
 from gateway.links.handshake import Hello
+from gateway.links.keys import NO_KEY
+from gateway.links.roles import DeviceLink, GatewayLink
 from hil.wire.line import Line
 from hil.wire.ports import open_board
 from hil.wire.wire import Wire
@@ -280,6 +283,39 @@ def test_a_strike_for_a_publication_falls_after_it_however_the_bytes_come(
     assert (told["fault"], told["publication"], told["offset"]) == ("uno-1/x-1", 2, 13)
     os.close(board)
     os.close(slave)
+
+
+def test_a_forger_may_end_a_frame_of_the_board(rig: Callable[..., Rig]) -> None:
+    """What he writes first is the end of a frame: the gateway has that one whole, and says so."""
+    wire = rig("--baud", "1000000")
+    wire.open()
+    device = DeviceLink("sensor-1", boot=5, key=NO_KEY)
+    gateway = GatewayLink(Greeter(1))
+
+    def carry(last: int | None = None) -> None:
+        """What the device has to say, up to the last byte, and the gateway's answer."""
+        device.tick(0.0)
+        said = device.take()[:last]
+        os.write(wire.board, said)
+        gateway.receive(read(wire.gateway, len(said)), 0.0)
+        answer = gateway.take()
+        os.write(wire.gateway, answer)
+        device.receive(read(wire.board, len(answer)), 0.0)
+
+    gateway.open(0.0)
+    for _ in range(3):
+        carry()
+    assert device.session is not None
+    device.write(device.session, b"\x10", 0.0)
+    carry(last=-1)
+    assert gateway.session is not None
+    order(wire, do="forge")
+    while not gateway.session.receiving.expected:
+        gateway.receive(read(wire.gateway, 1), 0.0)
+    answer = gateway.take()
+    os.write(wire.gateway, answer)
+    assert read(wire.board, len(answer)) == answer
+    assert "unarrived" not in [event["event"] for event in wire.end()]
 
 
 def test_an_unplugged_port_hangs_up_and_comes_back(rig: Callable[..., Rig]) -> None:
