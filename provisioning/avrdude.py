@@ -29,6 +29,10 @@ _SILENCE_S = 6.0
 _OUT_OF_STEP = re.compile(r"protocol expects (?:sync|OK) byte")
 """An answer that came later than avrdude waits for it is taken for that to its next question."""
 
+_NO_ANSWER = re.compile(
+    r"not in sync|not responding|programmer is not responding|unable to open programmer.*sync"
+)
+
 
 def write(board: Board, port: str, image: Path, progress: Progress) -> None:
     """Write a HEX file to the board's flash and read it back.
@@ -80,8 +84,10 @@ def _run(
         *operation,
     ]
     follower, silent, code = _follow(command, commands, progress)
-    if code != 0 and follower.stage == "connect" and _OUT_OF_STEP.search(follower.output):
-        # opening the port resets the board: all starts again
+    missed = silent or _OUT_OF_STEP.search(follower.output) or _NO_ANSWER.search(follower.output)
+    if code != 0 and follower.stage == "connect" and missed:
+        # A boot loader listens for a second, which a busy machine can miss. Opening the port resets
+        # the board: all starts again.
         follower, silent, code = _follow(command, commands, progress)
     if silent and follower.stage != "connect":
         raise OncewayError(
@@ -190,10 +196,7 @@ def _explain(output: str, board: Board, port: str, silent: bool) -> OncewayError
             port,
             "Try again; if it stays, the flash is worn out",
         )
-    if silent or re.search(
-        r"not in sync|not responding|programmer is not responding|unable to open programmer.*sync",
-        output,
-    ):
+    if silent or _NO_ANSWER.search(output):
         return OncewayError(
             "the boot loader does not answer",
             port,
