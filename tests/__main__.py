@@ -1,5 +1,5 @@
-"""`make test`: all tests, in three groups that run beside each other: Spark computes while boards,
-disks and timeouts are waited for. The two aside have a lower priority: the others measure times.
+"""`make test`: all tests, in three groups, two at a time: Spark computes while boards, disks and
+timeouts are waited for. Three at a time would wait for each other until they run out of time.
 
 In: options of pytest; with any, one pytest runs as usual. Out: what the tests say, one group after
 the other, and an exit code that is not 0 if one failed.
@@ -8,31 +8,33 @@ the other, and an exit code that is not 0 if one failed.
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from typing import IO
 
-ASIDE = (("tests/ingest",), ("tests/hil", "tests/provisioning"))
+SPARK, RIG = ("tests/ingest",), ("tests/hil", "tests/provisioning")
 
 
-def pytest(*options: str) -> list[str]:
-    return [sys.executable, "-m", "pytest", *options]
+def pytest(*options: str, said: IO[bytes] | None = None) -> int:
+    command = [sys.executable, "-m", "pytest", *options]
+    return subprocess.run(command, stdout=said, stderr=said, check=False).returncode
 
 
 def main() -> int:
     if options := sys.argv[1:]:
-        return subprocess.run(pytest(*options), check=False).returncode
+        return pytest(*options)
     with ExitStack() as stack:
+        pool = stack.enter_context(ThreadPoolExecutor(2))
+        others = (f"--ignore={folder}" for folder in (*SPARK, *RIG))
+        first = pool.submit(pytest, *others)
         aside = []
-        for number, folders in enumerate(ASIDE):
+        for number, folders in enumerate((SPARK, RIG)):
             said = stack.enter_context(tempfile.TemporaryFile())
-            command = pytest(*folders, "-o", f"cache_dir=build/pytest-{number}")
-            process = subprocess.Popen(["nice", *command], stdout=said, stderr=said)
-            stack.callback(process.wait)
-            stack.callback(process.terminate)  # does nothing to one that has ended
-            aside.append((folders, said, process))
-        ignored = (f"--ignore={folder}" for folders in ASIDE for folder in folders)
-        failed = subprocess.run(pytest(*ignored), check=False).returncode
-        for folders, said, process in aside:
-            failed |= process.wait()
+            cache = ("-o", f"cache_dir=build/pytest-{number}")
+            aside.append((folders, said, pool.submit(pytest, *folders, *cache, said=said)))
+        failed = first.result()
+        for folders, said, group in aside:
+            failed |= group.result()
             said.seek(0)
             print(f"{' '.join(folders)}:", said.read().decode(errors="replace"), flush=True)
     return failed

@@ -21,7 +21,7 @@ from tests.ingest.lake import Job
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
 PAGE = Path(__file__).parents[2] / "gateway" / "ingest" / "QUERIES.md"
 BLOCKS = re.findall(r"^```(\w+)(?: (\w+))?\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)

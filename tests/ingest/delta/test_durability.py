@@ -29,7 +29,7 @@ from tests.ingest.lake import Job, Lake
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
 LINE = -1
 """Cut off at the end of the first line."""

@@ -11,7 +11,7 @@ from gateway.ingest.delta.storage import Folder, HadoopFolder, LocalFolder
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
 Open = Callable[[], Folder]
 

@@ -12,7 +12,7 @@ import pytest
 from gateway.ingest.delta.writers import WriterName
 from tests.ingest.processes import Site, cluster
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
 CONF = [
     "spark.driver.host=127.0.0.1",
@@ -34,7 +34,7 @@ def take_in_on_two_workers(site: Site, writer: WriterName) -> None:
     conf.append(f"spark.pyspark.driver.python={sys.executable}")
     with cluster(site.folder) as url:
         started = site.start(master=url, conf=conf, writer=writer, rows=100_000)
-        assert started.wait(timeout=250) == 0, site.said()
+        assert started.wait(timeout=500) == 0, site.said()
     logs = [list((site.folder / name).glob("app-*/*/stderr")) for name in ("one", "two")]
     assert all("Finished task" in log.read_text() for (log,) in logs)
     site.check(("large", 7, sequence) for sequence in range(2 * LARGE))

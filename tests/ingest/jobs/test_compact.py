@@ -15,9 +15,9 @@ from tests.benchmarks.history import make
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
-DEVICES, DAYS, EACH = 1000, 20, 8
+DEVICES, DAYS, EACH = 1000, 10, 4
 US_A_DAY = 86_400_000_000
 
 
@@ -27,18 +27,18 @@ def test_one_device_and_one_day_are_in_few_files(
     path, rows = tmp_path / "publications", DEVICES * EACH
     devices = [(f"device-{number:04d}", number) for number in range(DEVICES)]
     make(spark, path, DAYS * rows, devices, file_rows=rows, step_us=US_A_DAY // rows)
-    monkeypatch.setattr(compact, "LARGE_FILE", 24 * 1024)
+    monkeypatch.setattr(compact, "LARGE_FILE", 8 * 1024)
     tables = [
         Table(spark, f"{path}{suffix}", layout)
         for suffix, layout in (("", PUBLICATIONS), ("_readings", READINGS))
     ]
     compact.compact(spark, *tables)
     for table in tables:
-        for number, day in ((3, 2), (999, 19)):
+        for number, day in ((3, 2), (DEVICES - 1, DAYS - 1)):
             read, total = files_read(table.read(), devices[number][0], day, EACH)
             assert total > DAYS
             assert read <= 0.05 * total
-        of_device = table.read().where(f"device = '{devices[500][0]}'").inputFiles()
+        of_device = table.read().where(f"device = '{devices[DEVICES // 2][0]}'").inputFiles()
         assert len(of_device) <= 0.35 * total  # as they arrived, each file has each device
         assert table.read().count() == DAYS * rows
 

@@ -19,7 +19,7 @@ from tests.ingest.lake import Job
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
 
 def test_the_writer_is_chosen_by_the_name_and_by_what_is_to_be_had(

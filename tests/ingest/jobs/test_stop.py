@@ -16,7 +16,7 @@ from tests.ingest.processes import START_S, Site
 from tests.systemd.unit import SYSTEMD, service
 from tests.uplink.servers import wait_until
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
 
 def _by_systemd(main: int) -> None:

@@ -24,7 +24,7 @@ from tests.ingest.lake import Job
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
 DAY_US = 86_400_000_000
 MONDAY = 1_760_313_600_000_000

@@ -31,7 +31,7 @@ from tests.ingest.lake import Job
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
 FEED = f"site/{EPOCH}"
 LONG_AGO, NOW = 1_400_000_000_000_000, time.time_ns() // 1000
