@@ -43,7 +43,7 @@ def test_the_copy_itself_holds(tmp_path: Path) -> None:
 def trials(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[dict[str, Future[Judged]]]:
-    """Of the sabotages that this session tries, three at a time: a bench waits more than it
+    """Of the sabotages that this session tries, two at a time: a bench waits more than it
     computes.
     """
     chosen = [
@@ -52,7 +52,7 @@ def trials(
         if getattr(item, "originalname", None) == "test_is_noticed"
     ]
     folder = tmp_path_factory.mktemp("trials")
-    with ThreadPoolExecutor(3) as pool:
+    with ThreadPoolExecutor(2) as pool:
         yield {
             sabotage.name: pool.submit(
                 try_out, sabotage, sabotage.benches[0], 1, folder / sabotage.name
