@@ -327,7 +327,8 @@ async def test_ports_that_flood_noise_do_not_disturb_the_others(broker: Broker) 
                 lambda: board.link.session is not None and not board.link.session.sending.unsent
             )
         assert broker.last.received == b"".join(b"reading %d\n" % number for number in range(50))
-        assert board.link.statistics.retransmissions == 0
+        # a busy machine may make one late; a port that waited for the floods repeats each
+        assert board.link.statistics.retransmissions < 10
         flooding = False
         board.power_off()
     for line in lines:
