@@ -14,11 +14,10 @@ from playwright.async_api import expect
 from hil.boards.simulator import SimulatedBoard
 from provisioning.registry import Registry
 from tests.web.page import OPERATOR, USER, browser, page
-from tests.web.test_page_browser import SHOTS, fits, log_in, window
+from tests.web.test_page_browser import SHOTS, WIDTHS, fits, log_in, window
 
 pytestmark = pytest.mark.sim
 FLASHED_MS = 90_000
-WIDTHS = (360, 1400)
 
 
 @pytest_asyncio.fixture

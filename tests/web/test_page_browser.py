@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Literal
 
 import cbor2
-import pytest
 from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import Browser, Page, async_playwright, expect
 
@@ -26,7 +25,8 @@ SHOTS = ROOT / "build" / "page"
 PATIENCE_MS = 20_000
 expect.set_options(timeout=PATIENCE_MS)
 
-Scheme = Literal["light", "dark"]
+WIDTHS = (360, 1400)
+SCHEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
 
 
 @asynccontextmanager
@@ -41,13 +41,11 @@ async def chromium() -> AsyncIterator[Browser]:
 
 @asynccontextmanager
 async def window(
-    url: str, width: int = 1400, scheme: Scheme = "light", allowed: str = "$^", height: int = 900
+    url: str, width: int = 1400, allowed: str = "$^", height: int = 900
 ) -> AsyncIterator[Page]:
     """An open page. allowed: errors that the console may tell."""
     async with chromium() as started:
-        context = await started.new_context(
-            viewport={"width": width, "height": height}, color_scheme=scheme
-        )
+        context = await started.new_context(viewport={"width": width, "height": height})
         shown = await context.new_page()
         shown.set_default_timeout(PATIENCE_MS)
         told: list[str] = []
@@ -70,6 +68,16 @@ async def fits(shown: Page, width: int) -> None:
     assert await shown.evaluate("document.documentElement.scrollWidth") <= width
 
 
+async def looks(shown: Page) -> AsyncIterator[str]:
+    """The view on a phone and a desktop, light and dark, one after the other."""
+    for width in WIDTHS:
+        await shown.set_viewport_size({"width": width, "height": 900})
+        await fits(shown, width)
+        for scheme in SCHEMES:
+            await shown.emulate_media(color_scheme=scheme)
+            yield f"{width}-{scheme}"
+
+
 async def measure(sensor: Sensor, count: int) -> None:
     """Readings of the last minutes, with a gap in the middle."""
     now = int(time.time())
@@ -83,14 +91,12 @@ async def measure(sensor: Sensor, count: int) -> None:
 UPLINK = '[uplink]\nlanding = "file://{}/landing"\n'
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [360, 1400])
-async def test_every_view_is_readable(tmp_path: Path, width: int, scheme: Scheme) -> None:
+async def test_every_view_is_readable(tmp_path: Path) -> None:
     SHOTS.mkdir(parents=True, exist_ok=True)
     boards = ["roof-1", "cellar-2"]
     async with (
         page(tmp_path, boards, UPLINK.format(tmp_path)) as there,
-        window(there.url, width, scheme) as shown,
+        window(there.url) as shown,
     ):
         roof, cellar = there.sensors
         await measure(roof, 24)
@@ -101,8 +107,8 @@ async def test_every_view_is_readable(tmp_path: Path, width: int, scheme: Scheme
         await roof.publish("sensors/roof-1/status", status)
 
         async def shot(name: str) -> None:
-            await fits(shown, width)
-            await shown.screenshot(path=SHOTS / f"{name}-{width}-{scheme}.png", full_page=True)
+            async for look in looks(shown):
+                await shown.screenshot(path=SHOTS / f"{name}-{look}.png", full_page=True)
 
         await expect(shown.get_by_role("heading", name="Log in")).to_be_visible()
         await shot("login")
@@ -360,22 +366,21 @@ async def test_a_gateway_that_is_gone_is_said(tmp_path: Path) -> None:
         await expect(shown.get_by_text("What you see may be old")).to_be_visible()
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [360, 1400])
-async def test_axe_finds_nothing_in_any_view(tmp_path: Path, width: int, scheme: Scheme) -> None:
+async def test_axe_finds_nothing_in_any_view(tmp_path: Path) -> None:
     async with (
         page(tmp_path, ["roof-1", "cellar-2"], UPLINK.format(tmp_path)) as there,
-        window(there.url, width, scheme) as shown,
+        window(there.url) as shown,
     ):
         await measure(there.sensors[0], 5)
         there.sensors[1].unplug()
 
-        async def look(view: str) -> None:
-            found = await Axe().run(shown)
-            assert found.violations_count == 0, f"{view}: {found.generate_report()}"
+        async def check(view: str) -> None:
+            async for look in looks(shown):
+                found = await Axe().run(shown)
+                assert found.violations_count == 0, f"{view} {look}: {found.generate_report()}"
 
         await expect(shown.get_by_role("heading", name="Log in")).to_be_visible()
-        await look("login")
+        await check("login")
         await log_in(shown)
         for view in ("#/", "#/boards", "#/board/roof-1", "#/clients", "#/messages", "#/log"):
             await shown.goto(f"{there.url}/{view}")
@@ -390,4 +395,4 @@ async def test_axe_finds_nothing_in_any_view(tmp_path: Path, width: int, scheme:
                 await expect(shown.get_by_text("0 came")).to_be_visible()
                 await there.sensors[0].measure(2.0)
                 await expect(shown.get_by_role("row", name=re.compile("adc0"))).to_be_visible()
-            await look(view)
+            await check(view)
