@@ -85,6 +85,7 @@ clean: ## remove what was built (not .venv)
 wheel: firmware ## build/wheel/onceway-VERSION-py3-none-any.whl, with the boards' HEX files
 	@rm -rf build/lib build/bdist.* build/wheel provisioning/hex && mkdir -p provisioning/hex
 	@for board in uno nano nano-old pro-mini mega2560; do cp build/firmware/$$board/sensor.hex provisioning/hex/$$board.hex; done
+	@cp build/firmware/uno/sensor-lora.hex provisioning/hex/uno-lora.hex
 	@$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir build/wheel .
 
 deb: debian-package wheel ## the Debian package of a gateway for this machine: build/onceway_VERSION_ARCH.deb (ARGS=--all: for Debian 12 and 13, amd64 and arm64)

@@ -31,11 +31,18 @@ class Board(BaseModel):
     firmware: str
     link_baud: int
     usb: list[str]
+    example: str = "sensor"
+    radio: bool = False
 
     @property
     def hex_file(self) -> Path:
         """The sensor example built for this board, from the root of the source tree."""
-        return Path("build/firmware") / self.firmware / "sensor.hex"
+        return Path("build/firmware") / self.firmware / f"{self.example}.hex"
+
+    @property
+    def packed(self) -> str:
+        """The same in an installed package."""
+        return f"{self.firmware}.hex" if self.example == "sensor" else f"{self.name}.hex"
 
 
 @cache

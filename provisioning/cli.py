@@ -16,6 +16,7 @@ import typer
 from gateway.broker.peer import DeviceIdentity
 from gateway.errors import OncewayError
 from provisioning import batch, boards, device, listing_cli, plans, ports, update_cli
+from provisioning.channel import OPEN, Wanted, channel
 from provisioning.contact import await_greeting, hear
 from provisioning.device import Target
 from provisioning.firmware import hex_for
@@ -26,12 +27,17 @@ from provisioning.options import (
     BoardName,
     DryRun,
     Empty,
+    Factor,
     Foreign,
     Hex,
     Json,
     KnownBoard,
+    Mhz,
     Name,
+    Network,
+    Number,
     Port,
+    Power,
     RegistryFile,
     existing_registry,
     open_registry,
@@ -65,30 +71,46 @@ def add(
     force: Annotated[
         bool, typer.Option("--force", help="Take the interval, whatever it leaves the EEPROM.")
     ] = False,
+    network: Network = None,
+    number: Number = None,
+    mhz: Mhz = None,
+    factor: Factor = None,
+    power: Power = None,
     registry: RegistryFile = None,
     as_json: Json = False,
     dry_run: DryRun = False,
 ) -> None:
     """From a bare board to its first greeting: provision it, then wait until it speaks over its
-    port as it will to the gateway.
+    port as it will to the gateway. A board by radio is told its channel, and greets by radio.
 
     Example: onceway device add greenhouse-1 --board uno --interval 15min
     """
     wanted = parse(interval) if interval is not None else None
     if wanted is not None and not force:
         wanted.check()
+    kind, radio = boards.board(board), Wanted(network, number, mhz, factor, power)
+    if radio != OPEN and not kind.radio:
+        raise OncewayError(f"{kind.title} has no radio", hint="Did you mean --board uno-lora?")
+    if wanted is not None and kind.radio:
+        raise OncewayError(
+            f"{kind.title} takes no interval by cable",
+            hint=f"When it is on the air, publish `interval …` to commands/{name} at QoS 2",
+        )
     opened = open_registry(registry, make=not dry_run)
     job = Job(
         "provisioned",
         opened,
-        plans.provision(opened, name),
-        _target(boards.board(board), port, hex_file, empty=empty),
+        _provision(opened, name, kind, radio),
+        _target(kind, port, hex_file, empty=empty),
         as_json,
     )
     if dry_run:
         job.rehearse()
         return
     job = _asked(job)
+    if kind.radio:
+        job.run(dry_run=False)
+        return
     done, met = job.write_and_meet(wanted, force)
     years = wanted and round(wanted.years(met.next_sequence), 1)
     if as_json:
@@ -131,7 +153,7 @@ def provision(
     """
     opened = open_registry(registry, make=not dry_run)
     target = _target(boards.board(board), port, hex_file, foreign, empty)
-    job = Job("provisioned", opened, plans.provision(opened, name), target, as_json)
+    job = Job("provisioned", opened, _provision(opened, name, target.board), target, as_json)
     (job if dry_run else _asked(job)).run(dry_run)
 
 
@@ -176,11 +198,13 @@ def replace(
     Example: onceway device replace greenhouse-1 --port /dev/ttyACM0
     """
     opened = existing_registry(registry)
+    target = _known(opened, name, board, port, hex_file, foreign)
+    radio = channel(opened, name) if target.board.radio else None
     job = Job(
         "given to a new board",
         opened,
-        plans.replace(opened, name),
-        dataclasses.replace(_known(opened, name, board, port, hex_file, foreign), empty=True),
+        plans.replace(opened, name, radio),
+        dataclasses.replace(target, empty=True),
         as_json,
     )
     if sys.stdin.isatty() and not (dry_run or as_json):
@@ -305,7 +329,8 @@ def _import(
         if not as_json:
             _say(f"{place} {entry.name} is {known.status}")
         return known.public()
-    job = Job("provisioned", registry, plans.provision(registry, entry.name), target, as_json)
+    plan = _provision(registry, entry.name, entry.board)
+    job = Job("provisioned", registry, plan, target, as_json)
     if not as_json:
         _say(f"{place} {entry.name} on {entry.port}")
     if dry_run:
@@ -341,6 +366,8 @@ class Job:
                 f"{done.name} {self.verb} on {done.port}, read back and entered in the registry as"
                 f" {done.status}"
             )
+            if done.channel:
+                print(f"by radio: {done.channel}")
 
     def rehearse(self) -> None:
         """Check all that can be checked without touching the board."""
@@ -355,11 +382,14 @@ class Job:
                 "board": target.board.name,
                 "firmware": firmware,
                 "size": image.size if image else None,
+                "radio": str(self.plan.radio) if self.plan.radio else None,
             }
             print(json.dumps({"dry_run": True} | would, indent=2))
         else:
             what = f" with {firmware} ({image.size} bytes)" if image else ""
             print(f"{self.plan.name} would be {self.verb} on {target.port}{what}")
+            if self.plan.radio:
+                print(f"by radio: {self.plan.radio}")
 
     def write(self, quiet: bool = False) -> Device:
         """Before the board is entered, it must greet."""
@@ -393,6 +423,11 @@ class Job:
 
     def _port(self) -> AbstractContextManager[None]:
         return borrowed(self.registry.path.parent, self.target.port)
+
+
+def _provision(registry: Registry, name: str, kind: boards.Board, wanted: Wanted = OPEN) -> Plan:
+    """With a channel, if it is a board by radio."""
+    return plans.provision(registry, name, channel(registry, name, wanted) if kind.radio else None)
 
 
 def _target(

@@ -112,6 +112,7 @@ def _write(
         )
     found = carried(target.board, target.port, progress)
     _recognise(registry, plan, found, target.port)
+    _check_radio(plan, target)
     if plan.identity is not None:
         identity = plan.identity
     elif found is not None:
@@ -127,7 +128,7 @@ def _write(
             "--empty deletes them",
         )
     earlier = registry.work(plan.name)
-    work = registry.begin(identity, target.board.name, target.port, plan.was)
+    work = registry.begin(identity, target.board.name, target.port, plan.was, plan.radio)
     touched = False
 
     def watch(stage: str, share: float) -> None:
@@ -141,11 +142,12 @@ def _write(
             wiping = False
         with in_memory() as patched:
             if image is None:
-                write_identity(patched, target.board, identity)
+                write_identity(patched, target.board, identity, plan.radio)
             else:
-                image.write(patched, identity)
+                image.write(patched, identity, plan.radio)
             avrdude.write(target.board, target.port, patched, watch)
         greets = image.signed if image else plan.known is None or plan.known.status != "written"
+        greets = greets and not target.board.radio  # it does so on the air only
         if greets:
             contact(identity)
     except OncewayError:
@@ -153,6 +155,22 @@ def _write(
             registry.abandon(work, earlier)
         raise
     return registry.finish(work, image.sha256 if image and not target.restores else None, greets)
+
+
+def _check_radio(plan: Plan, target: Target) -> None:
+    """Raise OncewayError unless a board has a channel that needs one, and it alone."""
+    if target.board.radio and plan.radio is None:
+        raise OncewayError(
+            f"the registry knows no channel of {plan.was or plan.name!r}",
+            target.port,
+            "`onceway device replace` gives it one, and a new key",
+        )
+    if plan.radio is not None and not target.board.radio:
+        raise OncewayError(
+            f"{plan.was or plan.name!r} is a board by radio, and {target.board.title} is none",
+            target.port,
+            "Leave out --board",
+        )
 
 
 def deletes(registry: Registry, identity: Identity, carried: Identity) -> bool:

@@ -21,7 +21,7 @@ def hex_for(board: Board, root: Path = ROOT) -> Path:
     Raises OncewayError if there is none, or it cannot be built.
     """
     if not (root / "firmware" / "Makefile").is_file():
-        packed = root / "provisioning" / "hex" / f"{board.firmware}.hex"
+        packed = root / "provisioning" / "hex" / board.packed
         if not packed.is_file():
             raise OncewayError(
                 f"this installation brought no firmware for {board.title} along",

@@ -11,16 +11,19 @@ from intelhex import IntelHex, IntelHexError
 from gateway.errors import OncewayError
 from provisioning.boards import Board
 from provisioning.identity import Identity
+from provisioning.radio_plan import RadioPlan, page
 
 _SIGNATURE = b"OWFW\x01"
 
 
-def write_identity(path: Path, board: Board, identity: Identity) -> None:
+def write_identity(
+    path: Path, board: Board, identity: Identity, radio: RadioPlan | None = None
+) -> None:
     """Write the identity page alone, which leaves the firmware on a board as it is."""
-    page = IntelHex()
-    page.puts(board.identity, identity.to_bytes())
+    alone = IntelHex()
+    alone.puts(board.identity, page(identity, radio))
     path.touch(mode=0o600)
-    page.write_hex_file(str(path))
+    alone.write_hex_file(str(path))
 
 
 def without_identity(path: Path, board: Board) -> str:
@@ -79,21 +82,21 @@ class Image:
         at = content.find(_SIGNATURE)
         if at < 0:
             return False
-        page = int.from_bytes(content[at + len(_SIGNATURE) :][:3])
-        if page != board.identity:
+        looks_at = int.from_bytes(content[at + len(_SIGNATURE) :][:3])
+        if looks_at != board.identity:
             raise OncewayError(
-                f"this firmware looks for its name at 0x{page:X}, but {board.title} has the"
+                f"this firmware looks for its name at 0x{looks_at:X}, but {board.title} has the"
                 f" identity page at 0x{board.identity:X}",
                 str(path),
                 "Is this HEX file made for another board?",
             )
         return True
 
-    def write(self, path: Path, identity: Identity) -> None:
+    def write(self, path: Path, identity: Identity, radio: RadioPlan | None = None) -> None:
         """Write the image with this identity as a HEX file that only its owner can read: it holds
-        the key.
+        the key. radio: of a board that has one.
         """
         image = IntelHex(self._hex)
-        image.puts(self._identity_address, identity.to_bytes())
+        image.puts(self._identity_address, page(identity, radio))
         path.touch(mode=0o600)
         image.write_hex_file(str(path))

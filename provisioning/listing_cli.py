@@ -13,6 +13,7 @@ from gateway.service.boards import KEYED
 from gateway.service.boards import read as statuses
 from gateway.service.devices import pending as asking
 from provisioning import boards, device, ports
+from provisioning.channel import radios
 from provisioning.identity import check_name
 from provisioning.lending import borrowed
 from provisioning.options import (
@@ -40,7 +41,9 @@ _KEYS = {True: "proved", False: "none (older firmware)", None: ""}
 def list_devices(registry: RegistryFile = None, as_json: Json = False) -> None:
     """Show the devices of the registry, and those that ask the gateway to be let in (pending).
     EEPROM: as the board told its gateway last, once a day. Key: whether the board has proved it
-    when it greeted the gateway last; firmware from before there were keys cannot.
+    when it greeted the gateway last; firmware from before there were keys cannot. Radio: of a board
+    by radio its channel, how the running gateway has heard it last, and how much of the hour's
+    airtime the gateway's radio has left.
 
     Example: onceway device list --json
     """
@@ -51,7 +54,9 @@ def list_devices(registry: RegistryFile = None, as_json: Json = False) -> None:
         dict.fromkeys(SHOWN) | stranger | {"status": "pending"}
         for stranger in _pending(opened) or []
     ]
+    heard = _heard(opened)
     for row in rows:
+        row |= {"radio": row.get("radio"), "heard": heard.get(row["name"])}
         of_board = told.get(row["name"], {})
         row |= {figure: of_board.get(figure) for figure in _TOLD}
         row |= {KEYED: bool(of_board[KEYED]) if KEYED in of_board else None}
@@ -61,16 +66,41 @@ def list_devices(registry: RegistryFile = None, as_json: Json = False) -> None:
     if not rows:
         print("no devices yet; `onceway device add NAME` makes one")
         return
-    table = Table("name", "board", "status", "port", "firmware", "flashed", "key", "EEPROM")
+    table = Table(
+        "name", "board", "status", "port", "firmware", "flashed", "key", "radio", "EEPROM"
+    )
     for row in rows:
         table.add_row(
             *(row[column] or "" for column in ("name", "board", "status", "port")),
             (row["firmware"] or "")[:12],
             row["flashed"] or "",
             _KEYS[row[KEYED]],
+            _radio(row),
             _eeprom(row),
         )
     print_table(table)
+
+
+def _heard(registry: Registry) -> dict[str, dict[str, float | None]]:
+    """How the running gateway has heard its boards by radio, by name. age: s. rssi: dBm. snr: dB.
+    left: s of this hour that its radio may still send.
+    """
+    return {
+        board["name"]: {key: board[key] for key in ("age", "rssi", "snr")}
+        | {"left": radio["limit"] - radio["used"]}
+        for radio in radios(registry)
+        for board in radio["boards"]
+    }
+
+
+def _radio(row: dict[str, Any]) -> str:
+    parts = [row["radio"]] if row["radio"] else []
+    if heard := row["heard"]:
+        parts.append(f"heard {heard['age']:.0f} s ago")
+        if heard["rssi"] is not None:
+            parts.append(f"{heard['rssi']:.0f} dBm, SNR {heard['snr']:.1f} dB")
+        parts.append(f"gateway may send {heard['left']:.0f} s more this hour")
+    return "; ".join(parts)
 
 
 def _eeprom(row: dict[str, Any]) -> str:

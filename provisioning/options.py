@@ -44,6 +44,27 @@ Empty = Annotated[
         help="If the board was another device, delete the readings that it has not sent.",
     ),
 ]
+Network = Annotated[
+    int | None,
+    typer.Option(
+        min=0, max=255, help="Of a board by radio: its network.", show_default="the gateway's"
+    ),
+]
+Number = Annotated[
+    int | None,
+    typer.Option(min=1, max=254, help="Its number there.", show_default="the lowest free one"),
+]
+Mhz = Annotated[
+    float | None,
+    typer.Option("--frequency", help="MHz of its channel.", show_default="the gateway's"),
+]
+Factor = Annotated[
+    int | None,
+    typer.Option("--sf", min=7, max=12, help="Spreading factor.", show_default="the gateway's"),
+]
+Power = Annotated[
+    int | None, typer.Option(min=2, max=17, help="dBm that it sends with.", show_default="14")
+]
 DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Check firmware, port and name, and change nothing.")
 ]

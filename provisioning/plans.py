@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from gateway.errors import OncewayError
 from provisioning.identity import Identity, check_name
+from provisioning.radio_plan import RadioPlan
 from provisioning.registry import Device, Registry, Work
 
 
@@ -15,7 +16,8 @@ class Plan:
     good as long as it says so. identity: None when the board's own key is to stay, since the
     registry does not know it. was: the name that it has now, when it is renamed. new_board: the
     board need not be the one that the registry knows. interrupted: the work that this one takes up.
-    rekeys: only the key is another one; the board must have the name, with whatever key.
+    rekeys: only the key is another one; the board must have the name, with whatever key. radio: the
+    channel and number that a board by radio gets, or has.
     """
 
     name: str
@@ -25,21 +27,28 @@ class Plan:
     new_board: bool = False
     interrupted: Work | None = None
     rekeys: bool = False
+    radio: RadioPlan | None = None
 
 
-def provision(registry: Registry, name: str) -> Plan:
-    """A new device; or one that was begun, with the identity that it had; or one that was admitted,
-    as long as it has no key here.
+def provision(registry: Registry, name: str, radio: RadioPlan | None = None) -> Plan:
+    """A new device; or one that was begun, with the identity and channel that it had; or one that
+    was admitted, as long as it has no key here.
     """
     check_name(name)
     known, begun = registry.find(name), registry.work(name)
     if begun is not None:
         return Plan(
-            name, known, begun.identity, begun.was, new_board=begun.was is None, interrupted=begun
+            name,
+            known,
+            begun.identity,
+            begun.was,
+            new_board=begun.was is None,
+            interrupted=begun,
+            radio=begun.channel or radio,
         )
     if known is not None and known.status != "admitted":
         raise _taken(registry, known)
-    return Plan(name, known, Identity.create(name), new_board=True)
+    return Plan(name, known, Identity.create(name), new_board=True, radio=radio)
 
 
 def flash(registry: Registry, name: str) -> Plan:
@@ -52,6 +61,7 @@ def flash(registry: Registry, name: str) -> Plan:
         identity,
         begun.was if begun else None,
         interrupted=_interrupted(registry, name),
+        radio=known.channel,
     )
 
 
@@ -63,17 +73,19 @@ def rekey(registry: Registry, name: str) -> Plan:
     if begun is not None and begun.was is not None:
         raise _taken(registry, known)
     identity = begun.identity if begun else Identity.create(name)
-    return Plan(name, known, identity, interrupted=_interrupted(registry, name), rekeys=True)
+    work = _interrupted(registry, name)
+    return Plan(name, known, identity, interrupted=work, rekeys=True, radio=known.channel)
 
 
-def replace(registry: Registry, name: str) -> Plan:
+def replace(registry: Registry, name: str, radio: RadioPlan | None = None) -> Plan:
     """A new board takes over a name: it gets a key of its own. So does the board of a device that
-    was revoked.
+    was revoked. radio: of the new board, if it has one.
     """
     known, begun = registry.get(name), registry.work(name)
     if begun is not None and begun.was is not None:
         raise _taken(registry, known)
-    return Plan(name, known, Identity.create(name), new_board=True, interrupted=begun)
+    identity = Identity.create(name)
+    return Plan(name, known, identity, new_board=True, interrupted=begun, radio=radio)
 
 
 def rename(registry: Registry, name: str, new_name: str) -> Plan:
@@ -83,7 +95,7 @@ def rename(registry: Registry, name: str, new_name: str) -> Plan:
     check_name(new_name)
     begun, taken = registry.work(new_name), registry.find(new_name)
     if begun is not None and begun.was == name:
-        return Plan(new_name, taken, begun.identity, name, interrupted=begun)
+        return Plan(new_name, taken, begun.identity, name, interrupted=begun, radio=begun.channel)
     known = _welcome(registry, name)
     if taken is not None:
         raise _taken(registry, taken)
@@ -93,6 +105,7 @@ def rename(registry: Registry, name: str, new_name: str) -> Plan:
         Identity(new_name, known.key) if known.key else None,
         name,
         interrupted=_interrupted(registry, name),
+        radio=known.channel,
     )
 
 

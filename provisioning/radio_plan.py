@@ -1,7 +1,9 @@
 """What the identity page says of a board's radio. In: channel, spreading factor, power, and the law
-that holds there. Out: the bytes behind the name and key in its flash page (firmware/README.md).
+that holds there. Out: the bytes behind the name and key in its flash page (firmware/README.md), and
+the text that the device registry keeps.
 """
 
+import json
 import struct
 from binascii import crc_hqx
 from dataclasses import dataclass
@@ -10,7 +12,7 @@ from math import ceil
 from gateway.errors import OncewayError
 from gateway.links.lora.airtime import FACTORS, Modulation
 from gateway.links.lora.duty import silence_factor
-from gateway.regions import EU868, Region
+from gateway.regions import EU868, REGIONS, Region
 from provisioning.identity import Identity
 
 AT = 48
@@ -20,6 +22,9 @@ SIZE = 17
 
 LONGEST_FRAME = 103
 """Bytes that a board sends at most: 96 of content, header and tag (firmware/src/ow_turn.h)."""
+
+POWER = 14
+"""dBm where nobody chooses another."""
 
 POWERS = range(2, 18)
 """dBm that an RFM95 sends with at its PA_BOOST pin (SX1276 data sheet, 5.4.2)."""
@@ -47,7 +52,7 @@ class RadioPlan:
     frequency: int = EU868.frequency
     """Hz of the channel, 125 kHz wide."""
 
-    power: int = 14
+    power: int = POWER
     """dBm into an antenna without gain."""
 
     region: Region = EU868
@@ -86,7 +91,28 @@ class RadioPlan:
         )
         return body + crc_hqx(body, 0xFFFF).to_bytes(2, "big")
 
+    @classmethod
+    def from_json(cls, text: str) -> "RadioPlan":
+        """What `to_json` gave."""
+        fields = json.loads(text)
+        return cls(**fields | {"region": REGIONS[fields["region"]]})
+
+    def to_json(self) -> str:
+        fields = {name: getattr(self, name) for name in self.__slots__}
+        return json.dumps(fields | {"region": self.region.name})
+
+    def __str__(self) -> str:
+        return (
+            f"number {self.device} of network {self.network}, {self.frequency / 1e6:g} MHz,"
+            f" SF{self.factor}, {self.power} dBm"
+        )
+
+
+def page(identity: Identity, plan: RadioPlan | None) -> bytes:
+    """The identity page as far as it is not 0xFF. plan: of a board with a radio."""
+    return radio_page(identity, plan) if plan else identity.to_bytes()
+
 
 def radio_page(identity: Identity, plan: RadioPlan) -> bytes:
-    """The identity page of a board with a radio, as far as it is not 0xFF."""
+    """The same of a board that has one."""
     return identity.to_bytes().ljust(AT, b"\xff") + plan.to_bytes()

@@ -19,6 +19,7 @@ import sqlite_utils
 
 from gateway.errors import OncewayError
 from provisioning.identity import Identity, check_name
+from provisioning.radio_plan import RadioPlan
 from provisioning.schema import migrate
 
 _WAIT_S = 20.0
@@ -43,7 +44,7 @@ def default_path() -> Path:
 @dataclass(frozen=True, slots=True)
 class Device:
     """A device of the registry. status: as in the table, or `flashing` while its board is being
-    written, or that was interrupted.
+    written, or that was interrupted. radio: as in the table.
     """
 
     name: str
@@ -55,10 +56,17 @@ class Device:
     created: str
     flashed: str | None
     changed: str
+    radio: str | None = None
+
+    @property
+    def channel(self) -> RadioPlan | None:
+        """Of a board by radio."""
+        return RadioPlan.from_json(self.radio) if self.radio else None
 
     def public(self) -> dict[str, str | None]:
         """What may be shown."""
-        return {column: getattr(self, column) for column in SHOWN}
+        told = {column: getattr(self, column) for column in SHOWN}
+        return told | ({"radio": str(self.channel)} if self.radio else {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,10 +79,16 @@ class Work:
     port: str
     was: str | None
     begun: str
+    radio: str | None = None
 
     @property
     def identity(self) -> Identity:
         return Identity(self.name, self.key)
+
+    @property
+    def channel(self) -> RadioPlan | None:
+        """Of a board by radio."""
+        return RadioPlan.from_json(self.radio) if self.radio else None
 
 
 class Registry:
@@ -164,6 +178,7 @@ class Registry:
                 work.begun,
                 None,
                 work.begun,
+                work.radio,
             )
             old = found.get(name, new)
             found[name] = replace(
@@ -193,12 +208,36 @@ class Registry:
             )
         return device
 
-    def begin(self, identity: Identity, board: str, port: str, was: str | None = None) -> Work:
-        """A board is about to be written. was: the name that it has, when this is to be another."""
-        work = Work(identity.name, board, identity.key, port, was, _now())
+    def begin(
+        self,
+        identity: Identity,
+        board: str,
+        port: str,
+        was: str | None = None,
+        radio: RadioPlan | None = None,
+    ) -> Work:
+        """A board is about to be written. was: the name that it has, when this is to be another.
+        Raises OncewayError: another board by radio has its number.
+        """
+        text = radio.to_json() if radio else None
+        work = Work(identity.name, board, identity.key, port, was, _now(), text)
         with self._writing():
+            if radio:
+                self._check_number(radio, {work.name, was})
             self._table("work").upsert(asdict(work), pk="name")
         return work
+
+    def _check_number(self, radio: RadioPlan, own: set[str | None]) -> None:
+        for other in self.devices():
+            there = other.channel
+            if there is None or other.name in own:
+                continue
+            if (there.network, there.device) == (radio.network, radio.device):
+                raise OncewayError(
+                    f"{other.name!r} has the number {radio.device} in network {radio.network}",
+                    str(self.path),
+                    "Choose another --number, or none, and one that is free is taken",
+                )
 
     def abandon(self, work: Work, earlier: Work | None) -> None:
         """The board was not touched: what was said of it before holds. earlier: the work under this
@@ -235,6 +274,7 @@ class Registry:
                 known.created,
                 now,
                 now,
+                work.radio,
             )
             self._table("device").delete_where("name IN (?, ?)", names)
             self._table("device").insert(asdict(device))

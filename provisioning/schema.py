@@ -2,9 +2,11 @@
 version up to ours. Out: one of ours.
 
 device  what is known of each device. status 'ready': written, read back, and it has greeted;
-        'written': the same for a foreign firmware, which need not greet; 'admitted': let in on its
+        'written': the same for a foreign firmware, which need not greet, and for a board by radio,
+        which greets on the air only; 'admitted': let in on its
         word, so key and board are not known; 'revoked'. firmware: SHA-256 of the HEX file. created,
         flashed, changed (of the status): ISO 8601 UTC.
+        radio: of a board by radio its channel and number (radio_plan.py).
 work    boards that are being written, by the name they shall have, from before avrdude starts until
         all was read back. key: the one being written. was: the name that the board had, when it is
         renamed.
@@ -47,7 +49,11 @@ _WRITTEN = """
     DROP TABLE device;
     ALTER TABLE device_new RENAME TO device;
 """
-_MIGRATIONS = (_FIRST, _WORK, _WRITTEN)
+_RADIO = """
+    ALTER TABLE device ADD COLUMN radio TEXT;
+    ALTER TABLE work ADD COLUMN radio TEXT;
+"""
+_MIGRATIONS = (_FIRST, _WORK, _WRITTEN, _RADIO)
 
 VERSION = len(_MIGRATIONS)
 

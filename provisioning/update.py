@@ -56,8 +56,9 @@ def kept(registry: Registry, name: str) -> Path:
 
 
 def is_current(known: Device, image: Image) -> bool:
-    """Whether a device has this firmware, and has greeted with it."""
-    return known.status == "ready" and known.firmware == image.sha256
+    """Whether a device has this firmware, and has greeted with it, if it has a serial link."""
+    whole = "written" if known.radio else "ready"
+    return known.status == whole and known.firmware == image.sha256
 
 
 def _keep(

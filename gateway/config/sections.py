@@ -170,8 +170,8 @@ class LoraSection(Section):
     network: Annotated[int, Field(ge=0, le=255)] = 0
     """Another one where a neighbour's boards are heard."""
     boards: dict[str, Annotated[int, Field(ge=1, le=254)]] = {}
-    """The numbers of boards in this network by their names, as in their identity pages. Their keys
-    are in the device registry.
+    """The numbers of boards in this network by their names, as in their identity pages. The boards
+    that `onceway device add` has written stand in the device registry, and need no number here.
     """
 
     @model_validator(mode="after")

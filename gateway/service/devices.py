@@ -55,6 +55,7 @@ class Registry:
         self._path = folder / FILE
         self._stamp = b""
         self._known: dict[str, _Known] | None = {}
+        self._numbers: dict[tuple[int, int], str] = {}
         self.rekeyed: set[str] = set()
         """Names whose key has changed with the last reading."""
         self.refresh()
@@ -67,6 +68,7 @@ class Registry:
         before = self._known or {}
         try:
             self._known = known = self._read()
+            self._numbers = {item.number: name for name, item in known.items() if item.number}
         except sqlite3.Error as error:
             if getattr(error, "sqlite_errorcode", None) in _LOCKED:
                 log.warning("the device registry cannot be read (%s): looking again", error)
@@ -94,6 +96,10 @@ class Registry:
         """The key of a device, if it has one that is known."""
         found = (self._known or {}).get(name)
         return found.key if found else None
+
+    def name(self, network: int, number: int) -> str | None:
+        """Of the board by radio that has this number there."""
+        return self._numbers.get((network, number))
 
     def tolerates(self, names: set[str], stranger: bool) -> bool:
         """Whether who was let in under these names may stay."""
@@ -136,10 +142,16 @@ class Registry:
                 f"{self._path.absolute().as_uri()}?mode=ro", uri=True, timeout=_LOCKED_S
             )
         ) as database:
-            rows = database.execute("SELECT name, status, key, board, firmware FROM device")
+            database.row_factory = sqlite3.Row
+            rows = map(dict, database.execute("SELECT * FROM device"))
             return {
-                name: _Known(status, key, Listed(status, board, firmware))
-                for name, status, key, board, firmware in rows
+                row["name"]: _Known(
+                    row["status"],
+                    row["key"],
+                    Listed(row["status"], row["board"], row["firmware"]),
+                    _number(row.get("radio")),
+                )
+                for row in rows
             }
 
 
@@ -156,11 +168,22 @@ class Listed:
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """What the registry says of a device. key: 16 bytes, or None."""
+    """What the registry says of a device. key: 16 bytes, or None. number: of a board by radio its
+    network, and its number there.
+    """
 
     status: str
     key: bytes | None = field(repr=False)
     listed: Listed
+    number: tuple[int, int] | None = None
+
+
+def _number(radio: str | None) -> tuple[int, int] | None:
+    """radio: JSON of provisioning/radio_plan.py; None, too, in a registry from before."""
+    if radio is None:
+        return None
+    plan = json.loads(radio)
+    return plan["network"], plan["device"]
 
 
 def _welcome(known: dict[str, _Known], name: str, stranger: bool) -> bool:

@@ -179,8 +179,10 @@ class _Lora(_Door):
         self._registry = registry
 
     def name(self, number: int) -> str | None:
-        """Of the board with this number, if there is one."""
-        return self._names.get(number)
+        """Of the board with this number, if there is one: the configuration says so, or the
+        registry.
+        """
+        return self._names.get(number) or self._registry.name(self.section.network, number)
 
     def key(self, number: int) -> bytes | None:
         """Its key, if it is let in."""

@@ -82,6 +82,8 @@ class BoardTable(BaseModel):
             raise ValueError(
                 f"there is no kind of board {kind!r}; there are {', '.join(catalogue())}"
             )
+        if catalogue()[kind].radio:
+            raise ValueError(f"{kind!r} has no line, and a real board by radio has no table yet")
         return kind
 
 

@@ -49,7 +49,8 @@ def test_the_catalogue_on_the_command_line() -> None:
         [ONCEWAY, "board", "list", "--json"], capture_output=True, text=True, timeout=30, check=True
     )
     rows = {row["name"]: row for row in json.loads(done.stdout)}
-    assert set(rows) == set(catalogue()) == {"uno", "nano", "nano-old", "mega2560", "pro-mini"}
+    kinds = {"uno", "uno-lora", "nano", "nano-old", "mega2560", "pro-mini"}
+    assert set(rows) == set(catalogue()) == kinds
     nano = rows["nano-old"]
     assert (nano["chip"], nano["clock"], nano["programmer"], nano["baud"]) == (
         "m328p",

@@ -32,6 +32,9 @@ log = logging.getLogger(__name__)
 RETRY_S = 5.0
 """Seconds until a modem that is not there, or has failed, is tried again."""
 
+NUMBERS = range(1, 255)
+"""Of boards (README.md, Frame)."""
+
 _BAUD = 115_200
 _READ_SIZE = 4096
 _TIMER_STEP = 0.001
@@ -120,6 +123,11 @@ class LoraListener:
             dict(self._link.counts + self._station.counts),
             self._carriers.names,
             boards,
+            self._settings.region.name,
+            self._settings.frequency,
+            self._settings.factor,
+            self._settings.network,
+            {number: name for number in NUMBERS if (name := self._name(number)) is not None},
         )
 
     def _open(self) -> None:

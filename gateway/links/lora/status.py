@@ -1,6 +1,6 @@
 """A radio of a running gateway as people see it. In: what `port.py` knows. Out: figures."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +17,7 @@ class BoardSignal:
 class RadioStatus:
     """A radio as people see it. told: what the modem says it is. problem: what the log said last,
     while it lasts. rule: of the sub-band. used, limit: seconds of the hour. counts: frames, by what
-    became of them.
+    became of them. frequency: Hz. factor: spreading factor. numbers: of all boards that may speak.
     """
 
     path: str
@@ -30,3 +30,8 @@ class RadioStatus:
     counts: dict[str, int]
     connected: list[str]
     boards: list[BoardSignal]
+    region: str = "EU868"
+    frequency: int = 0
+    factor: int = 0
+    network: int = 0
+    numbers: dict[int, str] = field(default_factory=dict)
