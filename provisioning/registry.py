@@ -126,6 +126,10 @@ class Registry:
                 "Name another one with --registry",
             ) from error
 
+    def close(self) -> None:
+        """Let the file go; nothing else can be asked then."""
+        self._database.conn.close()
+
     @contextmanager
     def _writing(self) -> Iterator[None]:
         """A transaction that takes the write lock before it reads: two that read first and write

@@ -20,7 +20,8 @@ const char *board_cause_name(uint8_t cause)
 
 const char *board_cut_name(enum cut kind)
 {
-    static const char *const names[CUT_KINDS] = {"none", "cycles", "tx", "eeprom", "memory"};
+    static const char *const names[CUT_KINDS] = {
+        "none", "cycles", "tx", "sends", "sent", "listens", "heard", "eeprom", "memory"};
     return names[kind];
 }
 
@@ -137,12 +138,19 @@ static void on_transmission(
         hex, way->frequency, way->bandwidth, way->factor, way->coding, way->preamble, way->power,
         way->usual ? "true" : "false");
     if (board->sends) board->sends(board->context, way, frame, length);
+    count_down(board, CUT_SENDS);
 }
 
 static void on_listening(void *context, const struct sx1276_way *way)
 {
     struct board *board = context;
     if (board->listens) board->listens(board->context, way);
+    if (way) count_down(board, CUT_LISTENS);
+}
+
+static void on_done(void *context, bool heard)
+{
+    count_down(context, heard ? CUT_HEARD : CUT_SENT);
 }
 
 static void on_watchdog(void *context)
@@ -281,6 +289,7 @@ void board_add_radio(struct board *board)
     sx1276_init(&board->radio, &board->chip);
     board->radio.transmit = on_transmission;
     board->radio.listen = on_listening;
+    board->radio.done = on_done;
     board->radio.context = board;
     board->spi.radio = &board->radio;
 }

@@ -20,7 +20,18 @@
 #include "uart.h"
 #include "watchdog.h"
 
-enum cut { CUT_NONE, CUT_CYCLES, CUT_TX, CUT_EEPROM, CUT_MEMORY, CUT_KINDS };
+enum cut {
+    CUT_NONE,
+    CUT_CYCLES,
+    CUT_TX,
+    CUT_SENDS, /* steps of the radio: it begins a frame, has sent it, listens, has heard one */
+    CUT_SENT,
+    CUT_LISTENS,
+    CUT_HEARD,
+    CUT_EEPROM,
+    CUT_MEMORY,
+    CUT_KINDS
+};
 enum { FRAME = 32 };
 
 struct board {
@@ -55,7 +66,7 @@ struct board {
     bool hangs; /* the crystal has stopped */
     struct {
         enum cut kind;
-        uint64_t left; /* cycles, bytes or writes */
+        uint64_t left; /* cycles, bytes, steps or writes */
         bool torn;
         uint64_t tx, writes; /* totals when it was armed */
     } cut;

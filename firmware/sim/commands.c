@@ -101,7 +101,8 @@ static void do_cut(struct call *call)
     uint64_t count;
     if (kind == CUT_NONE || call->count < 3 || !number(call->words[2], MAX_COUNT, &count) ||
         count == 0 || (call->count == 4 && !(torn && kind >= CUT_EEPROM)))
-        refuse(call, "cut cycles|tx|eeprom|memory N, N at least 1; cut eeprom|memory N torn");
+        refuse(call, "cut cycles|tx|sends|sent|listens|heard|eeprom|memory N, N at least 1; cut eeprom|memory N"
+                     " torn");
     else
         board_arm_cut(call->board, kind, count, torn);
 }

@@ -175,6 +175,7 @@ static void on_transmitted(void *context)
     radio->mode = STANDBY; /* by itself (4.1.6) */
     radio->registers[OP_MODE] = (uint8_t)((radio->registers[OP_MODE] & ~MODE) | STANDBY);
     raise(radio, TX_DONE);
+    radio->done(radio->context, false);
 }
 
 void sx1276_hear(struct sx1276 *radio, const uint8_t *frame, unsigned length, int rssi, int snr,
@@ -192,6 +193,7 @@ void sx1276_hear(struct sx1276 *radio, const uint8_t *frame, unsigned length, in
     of[PACKET_SNR] = (uint8_t)snr;
     of[PACKET_RSSI] = (uint8_t)(rssi + RSSI_OFFSET - (snr < 0 ? snr / 4 : 0)); /* 5.5.5 */
     raise(radio, (uint8_t)(VALID_HEADER | RX_DONE | (good ? 0 : CRC_ERROR)));
+    radio->done(radio->context, true);
 }
 
 /* --- the bus --- */
@@ -308,6 +310,8 @@ static void no_transmission(
 
 static void no_listening(void *context, const struct sx1276_way *how) { (void)context, (void)how; }
 
+static void nothing_done(void *context, bool heard) { (void)context, (void)heard; }
+
 void sx1276_init(struct sx1276 *radio, struct chip *chip)
 {
     avr_irq_t *port = avr_io_getirq(chip->avr, AVR_IOCTL_IOPORT_GETIRQ('B'), 0);
@@ -315,6 +319,7 @@ void sx1276_init(struct sx1276 *radio, struct chip *chip)
     radio->chip = chip;
     radio->transmit = no_transmission;
     radio->listen = no_listening;
+    radio->done = nothing_done;
     radio->dio0 = avr_io_getirq(chip->avr, AVR_IOCTL_IOPORT_GETIRQ('D'), DIO0);
     avr_irq_register_notify(port + IOPORT_IRQ_DIRECTION_ALL, on_direction, radio);
     avr_irq_register_notify(port + IOPORT_IRQ_REG_PORT, on_port, radio);

@@ -42,6 +42,8 @@ struct sx1276 {
         void *context, const struct sx1276_way *way, const uint8_t *frame, unsigned length);
     /* NULL: it listens no more, and what it was sending is cut off */
     void (*listen)(void *context, const struct sx1276_way *way);
+    /* a frame has been sent, or heard */
+    void (*done)(void *context, bool heard);
     void *context;
 };
 

@@ -23,6 +23,9 @@ from hil.air.physics import (
     received,
 )
 
+INJECTED = 14.0
+"""dBm of a foreign radio."""
+
 Place = tuple[float, float]
 
 
@@ -121,6 +124,21 @@ class Ether:
         self._recent = [each for each in self._recent if each.end > oldest]
         self._recent.append(frame)
         return frame
+
+    def inject(self, radio: Radio, data: bytes, now: float) -> list[Heard]:
+        """A frame of a foreign radio that takes no time and meets no other, on the channel where it
+        listens: return who has heard it. They count it as `foreign`.
+        """
+        if radio.channel is None:
+            raise ValueError(f"{radio.name} listens nowhere")
+        found = []
+        for other in self.radios.values():
+            meets = other.channel is not None and other.channel.meets(radio.channel)
+            if other is not radio and meets and other.since <= now:
+                rssi = received(INJECTED, radio.place, other.place)
+                found.append(Heard(other, data, rssi, rssi - NOISE))
+                other.counts["foreign"] += 1
+        return found
 
     def end(self, frame: Frame) -> list[Heard]:
         """The frame is over: return who has heard it. The sender sleeps until it says more."""

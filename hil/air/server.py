@@ -15,6 +15,8 @@ One line each way, words parted by spaces:
                   sleep
                   off                         the same; a frame that it sends is cut off
                   send FREQUENCY BANDWIDTH FACTOR CODING PREAMBLE POWER HEX
+                  inject HEX                      a frame that takes no time and meets no other,
+                                                  from who listens there (foreign.py)
     air → radio   sent                            the last symbol has left
                   heard RSSI SNR HEX
                   error WORDS                     the line made no sense; the connection ends
@@ -30,7 +32,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from hil.air.ether import Ether, Frame, Radio
+from hil.air.ether import Ether, Frame, Heard, Radio
 from hil.air.law import Judge
 from hil.air.loss import Recorded
 from hil.air.physics import Channel
@@ -107,6 +109,9 @@ class Air:
                 self._silence(radio)
             case ["listen", *channel]:
                 self.ether.listen(radio, Channel(*map(int, channel)), self.now)
+            case ["inject", data]:
+                for one in self.ether.inject(radio, bytes.fromhex(data), self.now):
+                    self._tell(one.radio, _heard(one))
             case ["send", frequency, bandwidth, factor, coding, preamble, power, data]:
                 frame = self.ether.send(
                     radio,
@@ -132,7 +137,7 @@ class Air:
             self._say("frame", {"t": time.monotonic_ns(), "from": sender, "to": to, "frame": data})
         self._tell(frame.sender, "sent")
         for one in heard:
-            self._tell(one.radio, f"heard {one.rssi:.1f} {one.snr:.2f} {one.data.hex()}")
+            self._tell(one.radio, _heard(one))
 
     def _tell(self, radio: Radio, words: str) -> None:
         if radio in self._writers:
@@ -150,6 +155,10 @@ class Air:
             "worst_hours": {f"{name} {band}": used for (name, band), used in judge.worst.items()},
             "breaches": judge.breaches,
         }
+
+
+def _heard(one: Heard) -> str:
+    return f"heard {one.rssi:.1f} {one.snr:.2f} {one.data.hex()}"
 
 
 def say(event: str, data: dict[str, Any]) -> None:

@@ -78,19 +78,17 @@ class BoardTable(BaseModel):
     @field_validator("kind")
     @classmethod
     def _known(cls, kind: str) -> str:
-        if kind not in catalogue():
-            raise ValueError(
-                f"there is no kind of board {kind!r}; there are {', '.join(catalogue())}"
-            )
-        if catalogue()[kind].radio:
-            raise ValueError(f"{kind!r} has no line, and a real board by radio has no table yet")
+        on_lines = [name for name, board in catalogue().items() if not board.radio]
+        if kind not in on_lines:
+            raise ValueError(f"there is no kind of board {kind!r}; there are {', '.join(on_lines)}")
         return kind
 
 
 class AirTable(BaseModel):
     """LoRa boards, simulated ones, and the air between them and the gateway's modem. trace: a
     recorded link; each way of each board loses what it lost, from elsewhere in it. pace: so many
-    seconds of it go by in one; without it goes by frame by frame.
+    seconds of it go by in one; without it goes by frame by frame. foreign: what an attacker's radio
+    does all the while; foreign_frames: so many of its frames the gateway must have heard.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -100,6 +98,8 @@ class AirTable(BaseModel):
     network: int = Field(default=7, ge=0, le=255)
     trace: str | None = None
     pace: float | None = Field(default=None, gt=0, le=1000)
+    foreign: Literal["replay", "forge"] | None = None
+    foreign_frames: int = Field(default=1, ge=1)
 
 
 class ClientTable(BaseModel):
@@ -265,6 +265,8 @@ class Bench(BaseModel):
         others = [
             kind.kind for kind in self.fault if kind.part == "gateway" and kind.kind != EACH_STEP
         ]
+        if alone := [kind.kind for kind in self.fault if kind.air == "only" and not self.air]:
+            raise ValueError(f"{alone[0]} is for boards by radio, and there is no table [air]")
         if EACH_STEP in kinds and others:
             raise ValueError(
                 "gateway-kill-at-each-step counts the steps of a gateway that nothing else breaks;"
@@ -314,8 +316,9 @@ class Bench(BaseModel):
         if self.air and self.air.pace and not self.air.trace:
             raise ValueError("[air]: pace is that of a recorded link, and no trace is named")
         for kind in self.fault:
-            if beyond := [name for name in kind.on if name in self.by_air]:
-                raise ValueError(f"{kind.kind} is for boards on lines, and {beyond[0]} has none")
+            if beyond := [name for name in kind.on if not self.may_break(kind, name)]:
+                where = "by radio" if kind.air == "only" else "on lines"
+                raise ValueError(f"{kind.kind} is for boards {where}, and {beyond[0]} is none")
 
     def _possible_with_real_boards(self) -> None:
         if self.commands:
@@ -350,6 +353,10 @@ class Bench(BaseModel):
         """The numbers in their network of boards by radio, by name."""
         count = self.air.boards if self.air else 0
         return {f"lora-{number}": number for number in range(1, count + 1)}
+
+    def may_break(self, kind: Kind, device: str) -> bool:
+        """Whether a kind of fault is for boards of the sort that this one is."""
+        return kind.air != "no" if device in self.by_air else kind.air != "only"
 
     @property
     def clients(self) -> dict[str, ClientTable]:

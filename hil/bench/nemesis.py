@@ -15,6 +15,7 @@ from hil.faults import KINDS, AnyKind, Kind, OfExchange
 SWEEPS = {name for name, kind in KINDS.items() if issubclass(kind, get_args(OfExchange))}
 NEEDS_ROOT = {"gateway-power-cut"}
 NEEDS_SUBSCRIBER = {"gateway-kill-at-release"}
+NEEDS_AIR = {name for name, kind in KINDS.items() if kind.air == "only"}
 ONE_A_LINE = {"line-noise", "line-bursts", "line-trace"}
 """What stands on a line for the whole run comes once at most on each."""
 MUST_SAY: dict[str, dict[str, Any]] = {
@@ -61,7 +62,7 @@ class Nemesis(BaseModel):
         """simulated: boards that can be broken in any way. ingest: whether there is one."""
         rng = random.Random(f"{seed}/nemesis")
         names = (
-            sorted(KINDS.keys() - SWEEPS - NEEDS_ROOT - NEEDS_SUBSCRIBER)
+            sorted(KINDS.keys() - SWEEPS - NEEDS_ROOT - NEEDS_SUBSCRIBER - NEEDS_AIR)
             if self.kinds == "all"
             else self.kinds
         )

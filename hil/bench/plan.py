@@ -53,11 +53,15 @@ def plan(bench: Bench) -> Plan:
     readings = {device: share + (number < rest) for number, device in enumerate(bench.devices)}
     # those that will be in the store
     of_all = readings | {name: table.messages for name, table in bench.clients.items() if table.qos}
-    on_lines = {name: total for name, total in readings.items() if name not in bench.by_air}
     faults = [
         fault
         for kind in bench.kinds
-        for fault in kind.planned(bench.seed, on_lines if kind.of_device else of_all)
+        for fault in kind.planned(
+            bench.seed,
+            {name: total for name, total in readings.items() if bench.may_break(kind, name)}
+            if kind.of_device
+            else of_all,
+        )
     ]
     return Plan(bench.seed, readings, tuple(sorted(faults, key=lambda fault: fault.id)))
 

@@ -4,6 +4,7 @@ In: a name, a number in its network, a folder, a bench. Out: what its ledger say
 as of any simulated board. It has no wire; what it says is seen in the ether (hil/programs/air.py).
 """
 
+from contextlib import closing
 from pathlib import Path
 
 from intelhex import IntelHex
@@ -61,8 +62,8 @@ class DeviceByAir(SimulatedDevice):
 
     async def provision(self) -> None:
         """Tell the gateway's registry its key."""
-        registry = Registry(self._folder.registry)
-        registry.finish(registry.begin(self._identity, KIND, str(self._folder.air)), None)
+        with closing(Registry(self._folder.registry)) as registry:
+            registry.finish(registry.begin(self._identity, KIND, str(self._folder.air)), None)
 
     async def connect(self) -> None:
         """The air is there."""
@@ -72,6 +73,12 @@ class DeviceByAir(SimulatedDevice):
 
     async def follow_wire(self) -> None:
         """There is none."""
+
+    def turned(self) -> None:
+        """The gateway has heard a turn of it: whatever waits may be on its way to the store."""
+        self.look()
+        waiting = [(each, self.ledger.state(each)) for each in self.ledger.waiting()]
+        self.sent |= {each & 0xFFFF for each, (released, _) in waiting if not released}
 
     @property
     def waiting(self) -> int:

@@ -12,6 +12,7 @@ from hil.faults.board import (
     BoardEepromWorn,
     BoardPowerCut,
     BoardPowerCutInExchange,
+    BoardPowerCutInTurn,
     BoardReset,
     BoardSwapped,
     BoardSwitchedOff,
@@ -66,6 +67,7 @@ OfLine = (
 OfBoard = (
     BoardPowerCut
     | BoardPowerCutInExchange
+    | BoardPowerCutInTurn
     | BoardSwitchedOff
     | BoardBrownOut
     | BoardReset

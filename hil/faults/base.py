@@ -9,7 +9,7 @@ import random
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -63,6 +63,9 @@ class Kind(BaseModel, ABC):
     """Whether it comes only while something is published: boards sample on until it has come."""
     machine_of: ClassVar[str | None] = None
     """The program under which it needs a machine that misbehaves (hil/faults/preload.py)."""
+
+    air: ClassVar[Literal["no", "yes", "only"]] = "no"
+    """Of a kind that breaks boards: whether it is for boards by radio."""
 
     no_place: ClassVar[str] = ""
     """Of a kind whose places nobody chooses: when it comes instead."""

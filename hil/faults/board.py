@@ -8,8 +8,9 @@ looked.
 
 import asyncio
 import random
+from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field
@@ -23,6 +24,10 @@ from hil.formats.frames import Kind as FrameKind
 from hil.formats.frames import begin_of_body, kind_of
 from hil.judge.coverage import (
     AFTER_WRITE,
+    AT_HEARD,
+    AT_LISTENING,
+    AT_SENDING,
+    AT_SENT,
     BETWEEN,
     IN_OTHER,
     IN_PUBLISH,
@@ -36,6 +41,13 @@ SLOT_WRITES = 20
 PUBLISH_BYTES = (
     40  # a PUBLISH frame is longer: a cut after fewer bytes sent falls into the exchange
 )
+STEPS_OF_TURN = {
+    "sends": AT_SENDING,
+    "sent": AT_SENT,
+    "listens": AT_LISTENING,
+    "heard": AT_HEARD,
+}
+"""As the simulated board takes them, and for a person."""
 CUT_WITHIN = 300.0  # s; a board with a full journal writes nothing until something got through
 RESTART_WITHIN = 30.0  # s; the watchdog, or a boot loader, alone takes two
 WORN_WITHIN = 60.0  # s in which a worn slot must have its turn
@@ -62,6 +74,7 @@ class BoardPowerCut(Strike):
     """After N more EEPROM writes, half of the time in the middle of one."""
 
     text: ClassVar[str] = "power cut"
+    air: ClassVar[Literal["yes"]] = "yes"
     kind: Literal["board-power-cut"]
 
     def detail(self, rng: random.Random, at: int, total: int) -> dict[str, Any]:
@@ -114,6 +127,31 @@ class BoardPowerCutInExchange(Strike):
         return None
 
 
+class BoardPowerCutInTurn(Strike):
+    """Of a board by radio, at a step of its turn: when it begins to send, has sent, begins to
+    listen for the answer, or has heard it; each in turn.
+    """
+
+    text: ClassVar[str] = "power cut in a turn"
+    air: ClassVar[Literal["only"]] = "only"
+    kind: Literal["board-power-cut-in-turn"]
+
+    def faults(self, seed: int, readings: dict[str, int]) -> Iterator[Fault]:
+        for number, fault in enumerate(super().faults(seed, readings)):
+            step = list(STEPS_OF_TURN)[number % len(STEPS_OF_TURN)]
+            yield replace(fault, detail={"step": step})
+
+    def command(self, fault: Fault) -> str:
+        return f"cut {fault.detail['step']} 1"
+
+    def aim(self, fault: Fault) -> dict[str, Any]:
+        return {**super().aim(fault), "window": STEPS_OF_TURN[fault.detail["step"]]}
+
+    async def inject(self, fault: Fault, system: SystemUnderTest) -> Evidence | None:
+        cut = await cut_power(system.device(fault), fault.id)
+        return cut.evidence if cut else None
+
+
 def cut_at(unit: Literal["tx", "eeprom"], count: int, torn: bool = False) -> str:
     return f"cut {unit} {count}" + (" torn" if torn else "")
 
@@ -136,6 +174,8 @@ class Cut:
         hit |= (
             {"writes": since["writes"] + torn, "torn": torn}
             if self.event.details["armed"] == "eeprom"
+            else {"window": self.window}
+            if self.event.details["armed"] in STEPS_OF_TURN
             else {"bytes": since["tx"]}
         )
         return {"hit": hit, "behind": self.struck.details["behind"]}
@@ -144,6 +184,8 @@ class Cut:
     def window(self) -> str:
         if self.event.details["armed"] == "tx":
             return within(bytes.fromhex(self.event.details["frame"]))
+        if self.event.details["armed"] in STEPS_OF_TURN:
+            return STEPS_OF_TURN[self.event.details["armed"]]
         return IN_WRITE if self.event.details["writing"] else AFTER_WRITE
 
     @property

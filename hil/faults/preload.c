@@ -217,10 +217,24 @@ static int frame_has(unsigned kinds, const uint8_t *stuffed, size_t size)
     return length > 3 && body[0] < 64 && packets_have(kinds, body + 1, length - 3);
 }
 
+/* The same of what goes to a KISS modem: an ANSWER of the turn link (gateway/links/lora/README.md,
+ * Frame), which is what a board waits for. What stands in it is encrypted. */
+static int kiss_has(unsigned kinds, const uint8_t *data, size_t size)
+{
+    if (size == 0 || data[0] != 0xC0)
+        return 0;
+    for (size_t at = 0; at + 4 < size; at++)
+        if (data[at] == 0xC0 && data[at + 1] == 0 && data[at + 4] >> 6 == 1)
+            return (kinds & TAKES) != 0;
+    return 0;
+}
+
 static int has(unsigned kinds, int fd, const uint8_t *data, size_t size)
 {
     if (!isatty(fd))
         return packets_have(kinds, data, size);
+    if (kiss_has(kinds, data, size))
+        return 1;
     for (size_t from = 0, at = 0; at < size; at++) {
         if (data[at])
             continue;

@@ -1,30 +1,74 @@
 """What the ether says of the run. In: a history. Out: a sentence for each time that a radio broke
-the law of the air; and a doubt if the air was to lose frames, and lost none. The ether measures
-each radio's airtime by itself (hil/air/law.py).
+the law of the air, and for each board that greeted again under a foreign radio though nobody had
+started; and a doubt if the air was to lose frames or to carry foreign ones, and did not. The ether
+measures each radio's airtime by itself (hil/air/law.py).
 """
 
-from collections.abc import Iterable
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from hil.observe.history import Event, taking
 
+MODEM = "gateway"
+"""Its name in the ether."""
 
-def wrong(events: Iterable[Event]) -> list[str]:
-    return [
+
+def wrong(events: Sequence[Event]) -> list[str]:
+    broken = [
         f"the law of the air was broken: {event.data['why']}"
         for event in events
         if (event.hop, event.event) == ("air", "breach")
     ]
+    return broken + (_chased_out(events) if _air(events).get("foreign") else [])
 
 
-def doubts(events: Iterable[Event]) -> list[str]:
-    trace, lost = None, 0
+def doubts(events: Sequence[Event]) -> list[str]:
+    air = _air(events)
+    lost, foreign = 0, 0
+    for event in events:
+        with taking(event):
+            if (event.hop, event.event) == ("air", "radio"):
+                lost += event.data.get("lost", 0)
+                foreign += event.data.get("foreign", 0) if event.data["line"] == MODEM else 0
+    told = []
+    if (trace := air.get("trace")) and not lost:
+        told.append(f"the air was to lose frames as in {trace}, and lost none")
+    if air.get("foreign") and foreign < air["foreign_frames"]:
+        planned = air["foreign_frames"]
+        told.append(f"the gateway heard {foreign} of {planned} planned frames of a foreign radio")
+    return told
+
+
+def _air(events: Iterable[Event]) -> dict[str, Any]:
+    """The bench's table, empty if it has none."""
+    for event in events:
+        with taking(event):
+            if (event.hop, event.event) == ("rig", "run"):
+                return event.data["bench"].get("air") or {}
+    return {}
+
+
+def _chased_out(events: Iterable[Event]) -> list[str]:
+    """What a foreign radio sends costs nobody a session: a board greets once for each start of its
+    own, and once for each start of the gateway.
+    """
+    greetings: dict[str, set[tuple[int, int]]] = defaultdict(set)
+    starts: Counter[str] = Counter()
+    gateway = 0
     for event in events:
         with taking(event):
             match event.hop, event.event:
-                case "rig", "run":
-                    trace = (event.data["bench"].get("air") or {}).get("trace")
-                case "air", "radio":
-                    lost += event.data.get("lost", 0)
-    return (
-        [f"the air was to lose frames as in {trace}, and lost none"] if trace and not lost else []
-    )
+                case "air", "hello":
+                    data = event.data
+                    greetings[data["line"]].add((data["boot"], data["attempt"]))
+                case "board", "start":
+                    starts[event.data["device"]] += 1
+                case "gateway", "happened":
+                    gateway += 1
+    return [
+        f"{name} greeted {len(told)} times in {starts[name]} starts of its own and {gateway} of the"
+        " gateway, while a foreign radio sent"
+        for name, told in sorted(greetings.items())
+        if len(told) > starts[name] + gateway
+    ]

@@ -26,6 +26,8 @@ DATA = "data landed, manifest to come"
 LANDED = "manifest landed, rows to be deleted"
 DELETED = "rows deleted, the next batch to come"
 AT_WRITE, AT_SYNC, AT_LINE = "before a write to disk", "after a sync", "before a write to a line"
+AT_SENDING, AT_SENT = "when it begins to send its turn", "when it has sent its turn"
+AT_LISTENING, AT_HEARD = "when it begins to listen", "when it has heard the answer"
 IN_PUBLISH, IN_PUBREL = "within a PUBLISH", "within a PUBREL"
 IN_OTHER, BETWEEN = "within another frame", "between two frames"
 
@@ -81,6 +83,12 @@ GUARDS: dict[str, dict[str, str]] = {
     "power cut in an exchange": {
         IN_PUBLISH: "what was journalled is sent again under the same identity",
         IN_PUBREL: "what was released is not published again",
+    },
+    "power cut in a turn": {
+        AT_SENDING: "what was journalled is sent in a new session",
+        AT_SENT: "what the gateway has taken without an answer goes nowhere twice",
+        AT_LISTENING: "no nonce comes twice",
+        AT_HEARD: "an answer that nobody has noted is given again",
     },
     "power cut at a byte of the exchange": {
         IN_PUBLISH: "what was journalled is sent again under the same identity",

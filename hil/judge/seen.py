@@ -104,6 +104,7 @@ class Seen:
     armed: bool = False
     welcomed: Counter[str] = field(default_factory=Counter)
     told: Counter[str] = field(default_factory=Counter)
+    by_air: set[str] = field(default_factory=set)
     counted: set[str] = field(default_factory=set)
     """By line: sessions begun, sessions whose end was told, and whether its last counts were."""
     forgotten: list[str] = field(default_factory=list)
@@ -153,6 +154,7 @@ class Seen:
                 self.counted.add(data["line"])
             case "air", "radio":
                 self.counted.add(data["line"])
+                self.by_air.add(data["line"])
             case "wire", "unread":
                 end = links.ENDS[data["direction"]]
                 self.unread.append(
@@ -302,7 +304,8 @@ class Seen:
 
     def _may_land(self, key: Key, qos: int) -> int:
         again = self.again[key] + self.resent[key] * (qos == 1)
-        if key.device not in self.clients:  # as far as the gateway has asked for it
+        if key.device not in self.clients and key.device not in self.by_air:
+            # as far as the gateway has asked for it; on the air that is encrypted
             on_line = key.device, key.sequence & 0xFFFF
             sent = self.published[on_line]
             lost = sum(

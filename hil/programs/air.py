@@ -8,10 +8,11 @@ counted, and how the law was broken.
 import asyncio
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from gateway.errors import OncewayError
+from gateway.regions import EU868
 from hil.bench.bench import AirTable
 from hil.observe.folder import Folder
 from hil.observe.history import History
@@ -24,6 +25,8 @@ READY_WITHIN = 60.0  # s, on a busy machine
 # next_sequence:4, in WELCOME nonce:8 incarnation:4
 HELLO, HELLO_SIZE = 0x81, 29
 WELCOME, WELCOME_SIZE = 0xC1, 24
+FIRST_PUBLISH = 2
+"""Turns of a session before one that carries a publication: CONNECT, SUBSCRIBE."""
 
 
 class AirOfRun:
@@ -44,6 +47,11 @@ class AirOfRun:
         self._folder = folder
         self._children = children
         self._history = history
+        self._foreign: Child | None = None
+        self.on_turn: Callable[[str], None] = lambda name: None
+        """Called with a board's name when the modem has heard a turn of it that may carry a
+        publication.
+        """
 
     async def start(self) -> None:
         """Returns when radios can join."""
@@ -54,6 +62,11 @@ class AirOfRun:
         port = self._folder.port(MODEM)
         options = ["--air", str(self._folder.air), "--port", str(port), "--name", MODEM]
         self._modem = await self._program("modem", "hil.air.kiss_modem", options)
+        if self._air.foreign:
+            channel = map(str, (EU868.frequency, 125_000, self._air.spreading_factor))
+            options = ["--air", str(self._folder.air), "--channel", *channel]
+            options += ["--do", self._air.foreign, "--seed", str(self._seed)]
+            self._foreign = await self._program("foreign", "hil.air.foreign", options)
 
     async def _program(self, name: str, module: str, options: list[str]) -> Child:
         child = await self._children.start(
@@ -78,15 +91,19 @@ class AirOfRun:
         self._ether.check()
 
     async def stop(self) -> None:
+        if self._foreign:
+            await self._foreign.stop()
         await self._modem.stop()
         await self._ether.stop()
 
     def _enter(self, said: dict[str, Any]) -> None:
-        """Greetings, and the offers that their boards have heard."""
+        """Greetings, the offers that their boards have heard, and turns."""
         frame = bytes.fromhex(said["frame"])
         if len(frame) < 3 or frame[0] != self._air.network or frame[1] not in self._boards:
             return
         name = self._boards[frame[1]]
+        if said["from"] == name and MODEM in said["to"] and FIRST_PUBLISH <= frame[2] < 64:
+            self.on_turn(name)
         if frame[2] == HELLO and len(frame) == HELLO_SIZE and said["from"] == name:
             fields = {
                 "boot": int.from_bytes(frame[3:5]),

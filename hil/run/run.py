@@ -114,6 +114,9 @@ class Run:
                     for name, table in self._bench.subscribers.items()
                 ]
                 self._watch.clients, self._watch.subscribers = self._clients, self._subscribers
+                if self._air:
+                    by_air = {one.name: one for one in devices if isinstance(one, DeviceByAir)}
+                    self._air.on_turn = lambda name: by_air[name].turned()
                 try:
                     await self._drive(site, devices)
                 finally:

@@ -132,3 +132,14 @@ def test_nobody_sends_two_frames_at_once() -> None:
         ether.send(sender, b"y", P, 1.0)
     with pytest.raises(ValueError, match="listens while it sends"):
         ether.listen(sender, P, 1.0)
+
+
+def test_what_a_foreign_radio_injects_takes_no_time_and_reaches_all_that_listen() -> None:
+    ether, (foreign, listens, sleeps, sends) = site((0, 0), (10, 0), (20, 0), (30, 0))
+    ether.listen(sleeps, None, 1.0)
+    frame = ether.send(sends, b"reading", P, 2.0)
+    (heard,) = ether.inject(foreign, b"forged", 2.1)
+    assert (heard.radio, heard.data) == (listens, b"forged")
+    assert listens.counts["foreign"] == 1
+    assert listens in [one.radio for one in ether.end(frame)], "it met nothing"
+    assert not ether.judge.breaches

@@ -134,12 +134,19 @@ def test_commands_have_places_of_their_own() -> None:
 
 
 def test_boards_by_radio_stand_beside_the_others_and_have_no_faults_of_lines() -> None:
+    kinds = ("board-power-cut", "board-reset", "board-power-cut-in-turn", "port-unplugged")
     bench = Bench.model_validate(
-        {"title": "t", "boards": 1, "air": {"boards": 2}, "fault": [{"kind": "board-power-cut"}]}
+        {"title": "t", "boards": 1, "air": {}, "fault": [{"kind": kind} for kind in kinds]}
     )
     assert bench.devices == ["uno-1", "lora-1", "lora-2"]
     assert bench.by_air == {"lora-1": 1, "lora-2": 2}
-    assert {fault.target for fault in plan(bench).faults} == {"uno-1"}
+    targets = {kind: {f.target for f in plan(bench).faults if f.kind == kind} for kind in kinds}
+    assert targets == {
+        "board-power-cut": {"uno-1", "lora-1", "lora-2"},
+        "board-reset": {"uno-1"},
+        "board-power-cut-in-turn": {"lora-1", "lora-2"},
+        "port-unplugged": {"uno-1"},
+    }
     assert plan(bench).readings.keys() == set(bench.devices)
 
 
@@ -148,7 +155,15 @@ def test_boards_by_radio_stand_beside_the_others_and_have_no_faults_of_lines() -
     [
         ({"commands": {"count": 1}}, "leave out \\[commands\\] or \\[air\\]"),
         ({"first_sequence": 100}, "have the shipped firmware and a new EEPROM"),
-        ({"fault": [{"kind": "line-noise", "rate": 0.1, "on": ["lora-1"]}]}, "lora-1 has none"),
+        ({"fault": [{"kind": "line-noise", "rate": 0.1, "on": ["lora-1"]}]}, "lora-1 is none"),
+        (
+            {"boards": 1, "fault": [{"kind": "board-power-cut-in-turn", "on": ["uno-1"]}]},
+            "is for boards by radio, and uno-1 is none",
+        ),
+        (
+            {"air": None, "fault": [{"kind": "board-power-cut-in-turn"}]},
+            "there is no table \\[air\\]",
+        ),
     ],
 )
 def test_what_a_board_by_radio_cannot_have_is_refused(

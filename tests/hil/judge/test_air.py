@@ -1,6 +1,8 @@
 """Boards by radio: what the ether tells takes the place of what a wire tells."""
 
 from hil.judge.checker import Verdict, check
+from hil.judge.publication import Key
+from hil.judge.seen import Seen
 from hil.observe.history import Event
 from tests.hil.judge.runs import run_of
 
@@ -52,3 +54,48 @@ def test_an_air_that_was_to_lose_frames_and_lost_none_leaves_a_doubt() -> None:
     assert check(events).reasons == ["the air was to lose frames as in bursts, and lost none"]
     lossy = Event(9, "air", "radio", {"line": "uno-2", "sent": 4, "lost": 1, "airtime": 0.4})
     assert check([*events, lossy]).verdict is Verdict.HOLDS
+
+
+def test_why_a_board_by_radio_published_again_its_eeprom_tells_alone() -> None:
+    """On a line the wire must have seen that the gateway asked for it."""
+    seen = Seen()
+    seen.take(COUNTED)
+    for device in ("uno-1", "uno-2"):
+        told = {"device": device, "incarnation": 5, "sequence": 7}
+        seen.take(Event(9, "board", "again", told))
+    seen.claim = "batch"
+    assert seen.allowed(Key("uno-2", 5, 7), 2) == 2
+    assert seen.allowed(Key("uno-1", 5, 7), 2) == 1
+
+
+def attacked(*more: Event, heard: int = 9) -> list[Event]:
+    """A run in which a foreign radio was to send nine frames."""
+    modem = {"line": "gateway", "sent": 4, "foreign": heard, "airtime": 0.4}
+    events = by_air(COUNTED, Event(9, "air", "radio", modem), *more)
+    begin = next(event for event in events if event.event == "run")
+    begin.data["bench"]["air"] = {"foreign": "replay", "foreign_frames": 9}
+    return events
+
+
+def test_a_foreign_radio_that_the_gateway_has_not_heard_leaves_a_doubt() -> None:
+    assert check(attacked()).verdict is Verdict.HOLDS
+    (reason,) = check(attacked(heard=8)).reasons
+    assert reason == "the gateway heard 8 of 9 planned frames of a foreign radio"
+
+
+def test_a_board_that_a_foreign_radio_chases_out_of_its_session_fails() -> None:
+    def hello(attempt: int) -> Event:
+        told = {"boot": 1, "attempt": attempt, "incarnation": 0, "next_sequence": 1}
+        return Event(2, "air", "hello", {"line": "uno-2", **told})
+
+    start = Event(1, "board", "start", {"device": "uno-2", "cause": "power-on", "cycle": 1})
+    met = [(event.hop, event.event, event.data.get("device")) for event in by_air()]
+    starts = 1 + met.count(("board", "start", "uno-2"))
+    gateway = met.count(("gateway", "happened", None))
+    may = starts + gateway
+    greetings = [hello(attempt) for attempt in range(may)]
+    assert check(attacked(start, *greetings, hello(0))).verdict is Verdict.HOLDS
+    result = check(attacked(start, *greetings, hello(may)))
+    assert result.verdict is Verdict.FAILS
+    told = f"uno-2 greeted {may + 1} times in {starts} starts of its own and {gateway} of the"
+    assert told in result.reasons[0]
