@@ -18,9 +18,9 @@ row sensor 'sensor example'
 row size-lora 'LoRa: QoS 2 both ways, journal, keys, SX1276'
 row sensor-lora 'sensor example by radio'
 
-# BUILD FILE FLASH RAM: the budgets of a build; the stack's is 400 bytes, the EEPROM's ten years
+# BUILD FILE FLASH RAM [--radio]: the budgets of a build; the stack's is 400 bytes, the EEPROM's ten years
 judge() {
-    measured=$(cd .. && "$python" -m hil.boards.measure "${folder#../}/$2.hex" --readings "$readings")
+    measured=$(cd .. && "$python" -m hil.boards.measure "${folder#../}/$2.hex" --readings "$readings" ${5-})
     avr-size "$folder/$2.elf" | awk 'NR == 2 {print $1 + $2, $2 + $3}' | "$python" -c '
 import json, pathlib, sys
 build, measured, budgets = sys.argv[1], json.loads(sys.argv[2]), dict(zip(("flash", "ram", "stack"), map(int, sys.argv[3:])))
@@ -35,13 +35,7 @@ over += ["EEPROM life below 10 years"] if figures["eeprom_years"] < 10 else []
 sys.exit(f"{build} is over budget: " + ", ".join(over) if over else 0)' "$1" "$measured" "$3" "$4" 400
 }
 
-# BUILD FILE FLASH RAM: a build that has goals and no budgets yet; its stack is measured in tests/sim
-aim() {
-    avr-size "$folder/$2.elf" | awk -v build="$1" -v flash="$3" -v ram="$4" 'NR == 2 {
-        printf "%s: flash %d, %d above its goal of %d; RAM %d of %d\n", build, $1 + $2, $1 + $2 - flash, flash, $2 + $3, ram}'
-}
-
-aim lora size-lora 14336 900
 rm -f ../build/size.json
 judge serial size 13312 750
 judge serial-without-keys size-without-keys 11264 700
+judge lora size-lora 14336 900 --radio

@@ -3,14 +3,17 @@ written.
 """
 
 import json
+from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import typer
 from rich.table import Table
 
 from gateway.errors import OncewayError
+from gateway.logs import printable
 from gateway.service.boards import KEYED
 from gateway.service.boards import read as statuses
+from gateway.service.control import NotRunning, ask
 from gateway.service.devices import pending as asking
 from provisioning import boards, device, ports
 from provisioning.channel import radios
@@ -210,6 +213,36 @@ def read_identity(
         print(
             f"{where}: {identity.name}" if identity else f"{where}: this board carries no identity"
         )
+
+
+@app.command("log")
+def read_log(name: Name, registry: RegistryFile = None, as_json: Json = False) -> None:
+    """Show what a board has logged: it is asked over its link while the gateway runs. Its firmware
+    must be built with a log (OW_LOG_SIZE), as the sensor is.
+
+    Example: onceway device log greenhouse-1
+    """
+    folder = (registry or default_path()).parent
+    try:
+        rows = ask(folder, do="log", client=name)
+    except NotRunning:
+        raise OncewayError(
+            "no gateway runs here", str(folder), "--registry DATA/registry.db names another one's"
+        ) from None
+    if as_json:
+        print(json.dumps(rows, indent=2))
+        return
+    if lost := rows[-1]["lost"]:
+        print(f"({lost} earlier lines had to make room)")
+    for row in rows[:-1]:
+        print(f"{_time_of(row)}  {printable(row['text'])}")
+
+
+def _time_of(row: dict[str, Any]) -> str:
+    """UTC, or since when the board runs."""
+    if row["utc"] is None:
+        return f"{row['uptime']} s after its start"
+    return datetime.fromtimestamp(row["utc"], UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _pending(registry: Registry) -> list[dict[str, str]] | None:

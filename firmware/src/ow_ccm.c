@@ -68,6 +68,15 @@ static void make_tag(const struct nonce *nonce, const uint8_t *frame, uint8_t le
     }
 }
 
+bool ow_ccm_equal(const uint8_t *tag, const uint8_t *other)
+{
+    uint8_t different = 0;
+    for (uint8_t i = 0; i < OW_CCM_TAG; i++) {
+        different |= tag[i] ^ other[i];
+    }
+    return different == 0;
+}
+
 void ow_ccm_seal(const uint8_t *key, enum ow_direction direction, uint16_t counter, uint8_t *frame,
     uint8_t length)
 {
@@ -84,15 +93,11 @@ bool ow_ccm_open(const uint8_t *key, enum ow_direction direction, uint16_t count
 {
     struct nonce nonce = {key, direction, counter};
     uint8_t tag[BLOCK];
-    uint8_t different = 0;
     if (length < OW_CCM_OVERHEAD) {
         return false;
     }
     uint8_t content = (uint8_t)(length - OW_CCM_OVERHEAD);
     add_stream(&nonce, frame + OW_CCM_HEADER, content);
     make_tag(&nonce, frame, content, tag);
-    for (uint8_t i = 0; i < OW_CCM_TAG; i++) {
-        different |= tag[i] ^ frame[OW_CCM_HEADER + content + i];
-    }
-    return different == 0;
+    return ow_ccm_equal(tag, frame + OW_CCM_HEADER + content);
 }

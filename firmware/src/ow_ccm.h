@@ -26,4 +26,7 @@ void ow_ccm_seal(const uint8_t *key, enum ow_direction direction, uint16_t count
 bool ow_ccm_open(const uint8_t *key, enum ow_direction direction, uint16_t counter, uint8_t *frame,
     uint8_t length);
 
+/* Whether two tags are equal, in constant time. */
+bool ow_ccm_equal(const uint8_t *tag, const uint8_t *other);
+
 #endif

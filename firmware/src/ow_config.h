@@ -126,6 +126,10 @@
 #define OW_JOURNAL_MEMORY 0 /* 1: publications wait in a memory on the I2C bus, see ow_memory.h */
 #endif
 
+#ifndef OW_LOG_SIZE
+#define OW_LOG_SIZE 0 /* bytes of RAM for a log that the gateway can read, a power of two: ow_log.h */
+#endif
+
 #ifndef OW_SEVERAL_BOARDS
 /* 1: a program has several clients, each with a board of its own (struct ow_hal); 0: one, which the
  * functions of ow_hal.h are, and calls cost nothing more */

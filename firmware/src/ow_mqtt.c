@@ -44,6 +44,7 @@ void ow_mqtt_begin(
     begin_carrier(client);
     ow_journal_open(&client->journal);
     ow_flow_begin(client);
+    ow_log_number(client, "start, cause", ow_hal_reset_cause());
 }
 
 uint32_t ow_mqtt_time(const struct ow_mqtt *client)
@@ -76,6 +77,10 @@ static uint16_t elapsed(const struct ow_mqtt *client)
 static void tell_lost(struct ow_mqtt *client, enum ow_lost cause, uint8_t reason)
 {
     ow_flow_lost(client);
+    ow_log_number(client, "connection lost, cause", cause);
+    if (reason) {
+        ow_log_number(client, "reason", reason);
+    }
     if (client->application->connection_lost) {
         client->application->connection_lost(client->user, cause, reason);
     }
@@ -205,6 +210,8 @@ static uint8_t take_connack(struct ow_mqtt *client)
     client->keep_alive = connack.keep_alive;
     client->ping_open = false;
     ow_flow_connect(client);
+    ow_log_connect(client);
+    ow_log_number(client, "connected, session", client->session_present);
     enter(client, OW_CONNECTED);
     ask_time(client); /* it may be better than WELCOME's: that may have waited */
     client->application->connected(client->user, client->session_present);
@@ -278,6 +285,7 @@ static void advance(struct ow_mqtt *client)
             settle_session(client);
         }
         ow_flow_advance(client);
+        ow_log_advance(client);
         keep_alive(client);
         break;
     case OW_CLOSING:

@@ -25,6 +25,7 @@
 #include "ow_identity.h"
 #include "ow_journal.h"
 #include "ow_link.h" /* its causes, of which OW_LOST_… are made */
+#include "ow_log.h"
 #include "ow_packet.h"
 
 /* CONNACK must come within; by radio each turn has its answer, or the link gives up */
@@ -144,6 +145,10 @@ struct ow_mqtt {
     ow_slot kept;    /* before `ids.cursor` in the journal, to be tried in a later round */
     uint8_t round;   /* when this round began, high bits of uptime */
     uint8_t dropped; /* since the start; 255: or more */
+
+#if OW_LOG_SIZE
+    struct ow_log log;
+#endif
 
     /* the packet that is coming in */
     uint8_t header;

@@ -9,19 +9,22 @@ enum { PACKED = 0x08, WITH_PUBREL = 0x04, ALIAS = 0x03, ALIASES = 4, PACKED_SIZE
 enum { PUBREL_SIZE = 4, PUBREL_HEADER = OW_PUBREL << 4 | 2, PUBLISH_HEADER = OW_PUBLISH << 4 | 4 };
 enum { QOS = 0x06, QOS_1 = 0x02, LONG = 0x80 };
 
+#define LONG_PACKETS (OW_TURN_MTU > 129) /* Remaining Length may take two bytes */
+
 static uint8_t header_size(const uint8_t *bytes)
 {
-    return bytes[1] & LONG ? 3 : 2;
+    return LONG_PACKETS && bytes[1] & LONG ? 3 : 2;
 }
 
 uint8_t ow_pack_size(const uint8_t *bytes, uint8_t length)
 {
-    if (length < 2 || bytes[0] < OW_PACK_PLAIN || (bytes[1] & LONG && length < 3)) {
+    if (length < 2 || bytes[0] < OW_PACK_PLAIN) {
         return 0;
     }
-    uint16_t size = (uint16_t)((bytes[1] & ~LONG) + 2);
-    if (bytes[1] & LONG) {
-        if (bytes[2] & LONG) {
+    uint16_t size = (uint16_t)(bytes[1] + 2);
+    if (LONG_PACKETS && bytes[1] & LONG) {
+        size -= LONG;
+        if (length < 3 || bytes[2] & LONG) {
             return 0;
         }
         size = (uint16_t)(size + 1 + (uint16_t)(bytes[2] << 7));

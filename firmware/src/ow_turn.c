@@ -7,7 +7,7 @@
 #include "ow_packet.h"
 
 enum { ANSWER = 0x40, HELLO = 0x81, WELCOME = 0xC1, WHO = 0xC2, LOW = 0x3F };
-enum {
+enum label {
     LABEL_SESSION = 0x02,
     LABEL_HELLO = 0x03,
     LABEL_WELCOME = 0x04,
@@ -79,24 +79,20 @@ static enum ow_turn_event down(struct ow_turn *turn, enum ow_turn_cause cause)
     return OW_TURN_DOWN;
 }
 
-/* CMAC(key, label, bytes, more). */
-static void prove(struct ow_turn *turn, struct ow_cmac *cmac, uint8_t label, const uint8_t *bytes,
-    uint8_t length, const uint8_t *more, uint8_t more_length)
+/* The first `size` bytes of CMAC(key, label, bytes); what belongs to WELCOME covers HELLO, too. */
+static void prove(struct ow_turn *turn, enum label label, const uint8_t *bytes, uint8_t length,
+    uint8_t *out, uint8_t size)
 {
-    ow_cmac_begin(cmac, turn->key);
-    ow_cmac_put(cmac, &label, 1);
-    ow_cmac_put(cmac, bytes, length);
-    ow_cmac_put(cmac, more, more_length);
-    ow_cmac_end(cmac);
-}
-
-static bool equal(const uint8_t *code, const uint8_t *other)
-{
-    uint8_t different = 0;
-    for (uint8_t i = 0; i < CODE_SIZE; i++) {
-        different |= code[i] ^ other[i];
+    struct ow_cmac cmac;
+    uint8_t first = label;
+    ow_cmac_begin(&cmac, turn->key);
+    ow_cmac_put(&cmac, &first, 1);
+    ow_cmac_put(&cmac, bytes, length);
+    if (label == LABEL_SESSION || label == LABEL_WELCOME) {
+        ow_cmac_put(&cmac, turn->queue, HELLO_SIZE);
     }
-    return different == 0;
+    ow_cmac_end(&cmac);
+    memcpy(out, cmac.block, size);
 }
 
 static void put_header(const struct ow_turn *turn, uint8_t *frame, uint8_t kind)
@@ -109,12 +105,10 @@ static void put_header(const struct ow_turn *turn, uint8_t *frame, uint8_t kind)
 void ow_turn_greet(struct ow_turn *turn, const struct ow_turn_greeting *greeting)
 {
     uint8_t *hello = turn->queue;
-    struct ow_cmac cmac;
     ow_turn_close(turn);
     turn->state = OW_TURN_GREETING;
     turn->incarnation = greeting->incarnation;
     turn->attempt++;
-    turn->hello_wait = OW_TURN_HELLO_FIRST_MS;
     put_header(turn, hello, HELLO);
     ow_put_u16(hello + 3, greeting->boot);
     ow_put_u16(hello + 5, turn->attempt);
@@ -123,11 +117,10 @@ void ow_turn_greet(struct ow_turn *turn, const struct ow_turn_greeting *greeting
     hello[15] = OW_TURN_MTU;
     hello[16] = greeting->power_on ? HELLO_POWER_ON : 0;
     ow_put_u32(hello + HELLO_PLAIN, greeting->entropy);
-    prove(turn, &cmac, LABEL_NONCE, hello, HELLO_PLAIN + 4, NULL, 0);
-    memcpy(hello + HELLO_PLAIN, cmac.block, NONCE_SIZE);
-    prove(turn, &cmac, LABEL_HELLO, hello, HELLO_SIZE - CODE_SIZE, NULL, 0);
-    memcpy(hello + HELLO_SIZE - CODE_SIZE, cmac.block, CODE_SIZE);
-    turn->random ^= ow_get_u16(cmac.block + CODE_SIZE);
+    prove(turn, LABEL_NONCE, hello, HELLO_PLAIN + 4, hello + HELLO_PLAIN, NONCE_SIZE);
+    prove(turn, LABEL_HELLO, hello, HELLO_SIZE - CODE_SIZE, hello + HELLO_SIZE - CODE_SIZE,
+        CODE_SIZE);
+    turn->random ^= ow_get_u16(hello + HELLO_PLAIN);
     turn->used = HELLO_SIZE;
     if (turn->phase == OW_TURN_RESTING) { /* boards that got power together part */
         turn->phase = OW_TURN_WAITING;
@@ -139,15 +132,14 @@ static enum ow_turn_event welcome(struct ow_turn *turn)
 {
     const uint8_t *frame = turn->frame;
     uint32_t incarnation = ow_get_u32(frame + WELCOME_INCARNATION);
-    struct ow_cmac cmac;
-    prove(turn, &cmac, LABEL_WELCOME, frame, WELCOME_PROVEN, turn->queue, HELLO_SIZE);
-    if (!equal(cmac.block, frame + WELCOME_PROVEN) || incarnation == 0 ||
+    uint8_t code[CODE_SIZE];
+    prove(turn, LABEL_WELCOME, frame, WELCOME_PROVEN, code, CODE_SIZE);
+    if (!ow_ccm_equal(code, frame + WELCOME_PROVEN) || incarnation == 0 ||
         frame[WELCOME_MTU] == 0 || (turn->incarnation && incarnation != turn->incarnation)) {
         turn->counts.broken++; /* perhaps the answer to an earlier HELLO */
         return OW_TURN_NOTHING;
     }
-    prove(turn, &cmac, LABEL_SESSION, frame + WELCOME_NONCE, NONCE_SIZE, turn->queue, HELLO_SIZE);
-    memcpy(turn->session, cmac.block, OW_KEY_SIZE);
+    prove(turn, LABEL_SESSION, frame + WELCOME_NONCE, NONCE_SIZE, turn->session, OW_KEY_SIZE);
     turn->incarnation = incarnation;
     turn->utc = ow_get_u32(frame + WELCOME_UTC);
     turn->peer_mtu = frame[WELCOME_MTU] < OW_TURN_MTU ? frame[WELCOME_MTU] : OW_TURN_MTU;
@@ -203,7 +195,6 @@ static void cut(struct ow_turn *turn)
 /* The same bytes each time, until the counter moves on. */
 static uint8_t seal(struct ow_turn *turn)
 {
-    struct ow_cmac cmac;
     uint8_t at = OW_CCM_HEADER;
     put_header(turn, turn->frame, turn->counter & LOW);
     if (turn->asks_time) {
@@ -212,8 +203,7 @@ static uint8_t seal(struct ow_turn *turn)
     memcpy(turn->frame + at, turn->queue, turn->cut);
     uint8_t length = (uint8_t)(at + turn->cut + OW_CCM_TAG);
     ow_ccm_seal(turn->session, OW_UP, turn->counter, turn->frame, length);
-    prove(turn, &cmac, LABEL_WHO, turn->frame, length, NULL, 0);
-    memcpy(turn->code, cmac.block, CODE_SIZE);
+    prove(turn, LABEL_WHO, turn->frame, length, turn->code, CODE_SIZE);
     return length;
 }
 
@@ -264,11 +254,9 @@ static enum ow_turn_event unanswered(struct ow_turn *turn)
 {
     turn->phase = OW_TURN_WAITING;
     if (turn->state == OW_TURN_GREETING) {
-        turn->left = turn->hello_wait + part_of(turn, turn->hello_wait / 2);
-        turn->hello_wait *= 2;
-        if (turn->hello_wait > OW_TURN_HELLO_MAX_MS) {
-            turn->hello_wait = OW_TURN_HELLO_MAX_MS;
-        }
+        uint32_t wait = OW_TURN_HELLO_FIRST_MS << turn->tries;
+        turn->left = wait + part_of(turn, wait / 2);
+        turn->tries += turn->tries < OW_TURN_HELLO_DOUBLINGS;
         return OW_TURN_NOTHING;
     }
     if (++turn->tries == OW_TURN_TRIES) {
@@ -310,7 +298,7 @@ enum ow_turn_event ow_turn_receive(struct ow_turn *turn, uint8_t length)
     if (turn->state != OW_TURN_OPEN) {
         return OW_TURN_NOTHING;
     }
-    if (frame[2] == WHO && length == WHO_SIZE && equal(frame + OW_CCM_HEADER, turn->code)) {
+    if (frame[2] == WHO && length == WHO_SIZE && ow_ccm_equal(frame + OW_CCM_HEADER, turn->code)) {
         return down(turn, OW_TURN_GATEWAY_GONE);
     }
     if (frame[2] != (ANSWER | (turn->counter & LOW)) ||

@@ -33,7 +33,7 @@
 #define OW_TURN_TRIES 8
 #define OW_TURN_WINDOW_MS 1000u /* within it the gateway begins its answer */
 #define OW_TURN_HELLO_FIRST_MS 4000ul
-#define OW_TURN_HELLO_MAX_MS 900000ul
+#define OW_TURN_HELLO_DOUBLINGS 8 /* then 17 min */
 
 enum ow_turn_state { OW_TURN_IDLE, OW_TURN_GREETING, OW_TURN_OPEN };
 enum ow_turn_phase { OW_TURN_RESTING, OW_TURN_SENDING, OW_TURN_LISTENING, OW_TURN_WAITING };
@@ -91,7 +91,6 @@ struct ow_turn {
     uint16_t now;          /* of the last tick, milliseconds modulo 2^16 */
     uint32_t left;         /* ms of this phase */
     uint32_t silent;       /* ms in which the law forbids to send */
-    uint32_t hello_wait;
     uint16_t random;
 
     uint8_t key[OW_KEY_SIZE]; /* of the identity page; the owner sets it */

@@ -331,8 +331,14 @@ static void take_publish(uint8_t flags, const uint8_t *body, unsigned length)
     if (alias_only) {
         CHECK(body[at] == 3 && gateway.alias_maximum, "a PUBLISH without topic");
     }
-    CHECK(strcmp(gateway.topic, "t") == 0, "topic is '%s'", gateway.topic);
     at += 1u + body[at];
+    if (qos == 0 && strncmp(gateway.topic, "logs/", 5) == 0) {
+        CHECK(gateway.log_lines < GATEWAY_LOG, "too many lines");
+        snprintf(gateway.log[gateway.log_lines++], sizeof gateway.log[0], "%.*s",
+            (int)(length - at), (const char *)body + at);
+        return;
+    }
+    CHECK(strcmp(gateway.topic, "t") == 0, "topic is '%s'", gateway.topic);
     if (qos == 0) {
         gateway.qos0++;
         return;

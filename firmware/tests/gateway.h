@@ -14,7 +14,7 @@
 
 #include "ow_link.h"
 
-enum { GATEWAY_SEQUENCES = 16384 };
+enum { GATEWAY_SEQUENCES = 16384, GATEWAY_LOG = 64 };
 
 struct gateway {
     bool running;
@@ -86,6 +86,8 @@ struct gateway {
     uint32_t asked_time; /* questions for the time */
     uint32_t qos0; /* publications at QoS 0 */
     uint32_t retained; /* publications with RETAIN */
+    char log[GATEWAY_LOG][64]; /* lines on `logs/NAME` */
+    unsigned log_lines;
     uint16_t pubcomps[2]; /* by success and 0x92 */
     char will[16];
     uint8_t disconnect_reason;

@@ -62,7 +62,7 @@ static void connection_lost(void *user, enum ow_lost cause, uint8_t reason)
 static void message_received(void *user, const struct ow_message *message)
 {
     CHECK(user == &world);
-    if (world.any_message) {
+    if (ow_log_asked(&client, message) || world.any_message) {
         return;
     }
     CHECK_EQUAL(message->size, 2);

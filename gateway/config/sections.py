@@ -577,6 +577,7 @@ class Config(Section):
         if mirror is not None:
             more.append({"deny_write": [f"{_of(mirror, 'topic', 'readings')}/#"]})
         if any(_of(item, "read", []) or _of(item, "write", []) for item in acl):
+            more.append({"users": [INSIDE], "read": ["logs/+"]})
             if home is not None:
                 prefix = _of(home, "prefix", "homeassistant")
                 more.append({"users": [INSIDE], "read": [f"{prefix}/status"]})

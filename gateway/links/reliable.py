@@ -28,6 +28,10 @@ from gateway.links.statistics import LinkStatistics
 
 ROOM = 4 * MAX_WINDOW * MTU
 """Bytes that a session holds while its reader is paused; what comes after is not acknowledged."""
+PATIENCE_BYTES = 20
+"""Times of a byte on the line that an acknowledgement may wait for an answer to go with."""
+LONG_FRAME = 48
+"""Bytes of a payload that is likely to go on in the next frame, and not to be answered yet."""
 
 
 class Session:
@@ -38,6 +42,8 @@ class Session:
         self.sending = SendWindow(mtu, window, byte_time)
         self.receiving = ReceiveWindow(ROOM)
         self.acknowledgement_due = False
+        self.acknowledge_at = 0.0
+        """When it is, and nothing else has told it."""
         self.closing = False
 
 
@@ -89,6 +95,9 @@ Event = SessionStarted | Received | SessionEnded | OtherVersion | Refused
 
 class ReliableLink(ABC):
     """What both roles share. baud: of the line, for timing only; None when bytes take no time."""
+
+    patient = False
+    """Whether its acknowledgements wait for answers, which come when a commit is through."""
 
     def __init__(self, baud: int | None = None) -> None:
         self.statistics = LinkStatistics()
@@ -160,7 +169,13 @@ class ReliableLink(ABC):
     @property
     def deadline(self) -> float | None:
         """When `tick` is next needed; None when nothing is awaited."""
-        return self.session.sending.deadline if self.session is not None else None
+        session = self.session
+        if session is None:
+            return None
+        deadline = session.sending.deadline
+        if not session.acknowledgement_due:
+            return deadline
+        return session.acknowledge_at if deadline is None else min(session.acknowledge_at, deadline)
 
     def _settle(self, now: float) -> list[Event]:
         """Send what has become due, acknowledge what nothing else has acknowledged, hand out the
@@ -169,7 +184,7 @@ class ReliableLink(ABC):
         self._put_data(now)
         session = self.session
         if session is not None:
-            if session.acknowledgement_due:
+            if session.acknowledgement_due and (session.closing or session.acknowledge_at <= now):
                 self._put_ack(session, now)
             if session.closing and not session.sending.unsent:
                 self._drop()
@@ -217,6 +232,11 @@ class ReliableLink(ABC):
         expected = frame.sequence == session.receiving.expected
         payload = session.receiving.take(frame.sequence, frame.payload)
         if payload is not None:
+            waits = self.patient and not session.acknowledgement_due
+            patience = (
+                PATIENCE_BYTES * self._line.byte_time if len(frame.payload) < LONG_FRAME else 0.0
+            )
+            session.acknowledge_at = now + patience if waits else now
             session.acknowledgement_due = True
             self.statistics.payload_bytes_received += len(frame.payload)
             if payload and not session.closing:

@@ -38,6 +38,8 @@ REFUSED_WAIT = 10.0
 class GatewayLink(ReliableLink):
     """The gateway's end. baud: of the line, for timing only; None when bytes take no time."""
 
+    patient = True
+
     def __init__(self, greeter: Greeter, baud: int | None = None) -> None:
         super().__init__(baud)
         self._greeter = greeter

@@ -9,6 +9,7 @@ request, a line of JSON such as `{"do": "end", "client": "c1"}`. Out: any number
     end, client            ends the session, and its connection with 0x98; one row {"ended": true}
                            once that is on disk, none for an unknown client
     status                 one row: is all well, serial ports, bridges, and the figures of `$SYS`
+    log, client            the lines of a board's log, and how many it has lost (`board_log.py`)
     lend, port             one row {"lent": true}: the gateway leaves this serial port alone until
                            the other end closes the connection, however it ends, or LEND_S is over
 """
@@ -29,6 +30,7 @@ from gateway.broker.view import details, view
 from gateway.errors import OncewayError
 from gateway.links.serial_port import PortStatus
 from gateway.logs import about
+from gateway.service import board_log
 from gateway.service.engine import Engine
 from gateway.web.health import status
 from gateway.web.source import Source
@@ -45,7 +47,7 @@ LEND_S = 900.0
 """Longer than a board is written, or written twice."""
 
 _AT_ONCE = 256
-_REQUESTS = ("sessions", "session", "end", "status", "lend", "radios")
+_REQUESTS = ("sessions", "session", "end", "status", "lend", "radios", "log")
 
 Row = dict[str, Any]
 
@@ -69,6 +71,8 @@ class Control:
         self._busy: set[asyncio.Task[None] | None] = set()
         self._lent = 0
         """How many of them lend a port."""
+        self._read: set[str] = set()
+        """Boards whose logs are being read."""
 
     async def start(self) -> None:
         """Listen. The caller holds the lock of the data directory: a socket that is there is one of
@@ -125,9 +129,12 @@ class Control:
             else:
                 if request["do"] == "lend":
                     last = await self._lend(request["port"], reader, writer, limit)
-                async for row in self._rows(request["do"], request["client"]):
-                    _write(writer, {"row": row})
-                    await writer.drain()
+                try:
+                    async for row in self._rows(request["do"], request["client"]):
+                        _write(writer, {"row": row})
+                        await writer.drain()
+                except OncewayError as error:
+                    last = {"error": str(error)}
         _write(writer, last)
         await writer.drain()
 
@@ -173,6 +180,9 @@ class Control:
                         "%s: the session was ended by request", client, extra=about(client=client)
                     )
                     yield {"ended": True}
+            case "log":
+                async for row in self._log(client):
+                    yield row
             case "radios":
                 for radio in self._source.radios():
                     yield asdict(radio)
@@ -184,6 +194,17 @@ class Control:
                     "bridges": bridges,
                     "figures": figures(broker),
                 }
+
+    async def _log(self, device: str) -> AsyncIterator[Row]:
+        """Two who read at a time would get the lines of both."""
+        if device in self._read:
+            raise OncewayError("somebody else reads the log of this board now", device)
+        self._read.add(device)
+        try:
+            async for row in board_log.read(self._engine, device):
+                yield row
+        finally:
+            self._read.discard(device)
 
 
 def _port(port: PortStatus) -> Row:

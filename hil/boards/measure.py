@@ -1,9 +1,10 @@
 """What a firmware needs that only running it shows: stack, and the life of the EEPROM.
 
 In: a HEX file for the Uno that publishes readings, and how many to let it publish. Out: one JSON
-object on standard output.
+object on standard output. radio: it speaks by an SX1276.
 
     python -m hil.boards.measure build/firmware/uno/sensor.hex --readings 20000
+    python -m hil.boards.measure build/firmware/uno/sensor-lora.hex --radio
 """
 
 import argparse
@@ -13,6 +14,7 @@ import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from hil.boards.by_radio import RadioGateway, converse_by_radio, provisioned
 from hil.boards.exchange import Gateway, converse
 from hil.boards.ledger import ERASED
 from hil.boards.simulator import HZ, SimulatedBoard
@@ -37,22 +39,29 @@ class Measurement:
     eeprom_years: float
 
 
-async def measure(firmware: Path, readings: int, eeprom: bytes = ERASED) -> Measurement:
-    """Run until `readings` publications are complete. eeprom: what the board finds at its first
+async def measure(
+    firmware: Path, readings: int, eeprom: bytes = ERASED, *, radio: bool = False
+) -> Measurement:
+    """Run until `readings` publications are complete; by radio until they have arrived, as the last
+    one's PUBREL waits for a next one. eeprom: what the board finds at its first
     start. Raises TimeoutError if it stalls.
     """
-    gateway = Gateway()
+    gateway = RadioGateway() if radio else Gateway()
     with tempfile.TemporaryDirectory() as folder:
-        board = SimulatedBoard(Path(folder), firmware=firmware, speed="step")
+        if radio:
+            firmware = provisioned(firmware, Path(folder, "radio.hex"))
+        board = SimulatedBoard(Path(folder), firmware=firmware, speed="step", radio=radio)
         board.eeprom_image.write_bytes(eeprom)
         async with board:
-            await converse(
-                board, gateway, completed=readings, seconds=_SECONDS_A_READING * readings + 10
-            )
-            if gateway.completed < readings:
+            seconds = _SECONDS_A_READING * readings + 10
+            if isinstance(gateway, RadioGateway):
+                await converse_by_radio(board, gateway, arrived=readings, seconds=seconds)
+            else:
+                await converse(board, gateway, completed=readings, seconds=seconds)
+            done = len(gateway.deliveries) if radio else gateway.completed
+            if done < readings:
                 raise TimeoutError(
-                    f"{gateway.completed} of {readings} readings in {board.cycle / HZ:.0f} s of"
-                    " board time"
+                    f"{done} of {readings} readings in {board.cycle / HZ:.0f} s of board time"
                 )
             stats, wear = await board.stats(), max(await board.wear())
     years = CELL_LIFE / (wear / readings) / MINUTES_A_YEAR if wear else float("inf")
@@ -67,8 +76,10 @@ def main() -> None:
     parser.add_argument(
         "--readings", type=int, default=1200, help="how many to publish (default 1200)"
     )
+    parser.add_argument("--radio", action="store_true", help="it speaks by an SX1276")
     arguments = parser.parse_args()
-    print(json.dumps(asdict(asyncio.run(measure(arguments.firmware, arguments.readings)))))
+    found = asyncio.run(measure(arguments.firmware, arguments.readings, radio=arguments.radio))
+    print(json.dumps(asdict(found)))
 
 
 if __name__ == "__main__":

@@ -18,10 +18,7 @@ from pathlib import Path
 from random import Random
 from typing import Protocol
 
-from gateway.service.devices import FILE
-from provisioning.identity import Identity
-from provisioning.registry import Registry
-from tests.benchmarks.bench_links import PacedBoard
+from tests.benchmarks.bench_links import PacedBoard, provision
 from tests.benchmarks.bench_writes import uplink
 from tests.benchmarks.brokers import BrokerProcess, has_peer, mosquitto, onceway, written_by
 from tests.benchmarks.load import (
@@ -73,10 +70,9 @@ class Sensor(Protocol):
 
 
 class KeptBoard(PacedBoard):
-    """A provisioned board, whose session is kept."""
+    """A board whose session is kept."""
 
     clean = False
-    key = bytes(range(16))
 
 
 class Client:
@@ -159,14 +155,6 @@ def run(
     return (written() - bytes_before) / count, cpu / count
 
 
-def _provision(data: Path, names: list[str]) -> None:
-    """Boards that the gateway knows."""
-    data.mkdir(mode=0o750)
-    registry = Registry(data / FILE)
-    for name in names:
-        registry.finish(registry.begin(Identity(name, KeptBoard.key), "uno", ""), "")
-
-
 def ours(folder: Path, seconds: float, boards: bool) -> tuple[float, float]:
     lines = [Pty() for _ in range(SENSORS)] if boards else []
     folder.mkdir(parents=True)
@@ -175,7 +163,7 @@ def ours(folder: Path, seconds: float, boards: bool) -> tuple[float, float]:
     sections = _UPLINK.format(folder=folder)
     if boards:
         sections += f'[[serial]]\nport = "{folder}/usb-*"\n'
-        _provision(folder / "data", [f"board-{number}" for number in range(SENSORS)])
+        provision(folder / "data", [f"board-{number}" for number in range(SENSORS)])
     try:
         with onceway(folder, sections) as broker, uplink(folder / "gateway.toml") as pid:
             sensors: list[Sensor] = [

@@ -18,6 +18,7 @@ from random import Random
 import aiomqtt
 import pytest
 
+from gateway.service import control
 from hil.boards.ledger import Ledger
 from hil.judge.senml import decode, expected, is_status, says
 from provisioning.identity import Identity
@@ -264,6 +265,29 @@ async def test_power_cuts_of_both_lose_and_double_nothing(
             await connected(board, tmp_path)
             await board.end_delivered(99)
         assert board.newest > JOURNAL_SLOTS, "each slot was used again"
+        check(board, tmp_path)
+
+
+async def test_its_log_is_read_over_the_link(
+    sensor: Path, tmp_path: Path, configuration: Callable[[Board], Path]
+) -> None:
+    """Also what happened before the gateway was there; and the readings go on."""
+    async with board_on(sensor, tmp_path, 30) as board:
+        async with gateway_at(configuration(board)) as site:
+            await until(lambda: len(spooled(tmp_path)) >= 5)
+            await site.kill()
+            await site.start()
+            await connected(board, tmp_path)
+            *lines, last = await asyncio.to_thread(
+                control.ask, tmp_path / "data", do="log", client=NAME
+            )
+            assert last == {"lost": 0}
+            said = [line["text"] for line in lines]
+            assert said[:2] == ["start, cause 0", "connected, session 0"]
+            assert any(text.startswith("connection lost, cause ") for text in said)
+            assert all(abs(line["utc"] - time.time()) < 120 for line in lines), lines
+            await connected(board, tmp_path)
+            await board.end_delivered(2)
         check(board, tmp_path)
 
 

@@ -7,7 +7,7 @@ import pytest
 
 FIRMWARE = Path(__file__).parents[2] / "firmware"
 NAMES = (
-    "vectors lora packet link journal clock client flights aside aside-flights forgotten"
+    "vectors lora packet link journal clock log client flights aside aside-flights forgotten"
     " forgotten-flights session refusals volatile sensor memory client-memory forgotten-memory"
     " aside-memory"
 )

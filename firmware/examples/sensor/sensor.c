@@ -160,6 +160,9 @@ static void set_interval(const struct interval *one)
 static void message_received(void *user, const struct ow_message *message)
 {
     (void)user;
+    if (ow_log_asked(&client, message)) {
+        return;
+    }
     struct interval wanted;
     enum command command = command_read(message->payload, (uint8_t)message->size, &wanted);
     switch (command) {
@@ -184,6 +187,7 @@ static void message_received(void *user, const struct ow_message *message)
         reboot = true;
         break;
     default:
+        ow_log(&client, "unknown command");
         break;
     }
 }
@@ -265,6 +269,9 @@ static void sample(void)
         missed = 0;
     } else if (missed < 0xFF) {
         missed++;
+    }
+    if (missed == 1) {
+        ow_log(&client, "the journal takes no reading");
     }
 }
 

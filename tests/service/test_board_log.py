@@ -1,0 +1,85 @@
+"""`onceway device log`: what a board says of itself when it is asked."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import aiomqtt
+import pytest
+from typer.testing import CliRunner
+
+from gateway.config import Config
+from gateway.errors import OncewayError
+from provisioning.listing_cli import app
+from tests.service.process import gateway
+
+NAME = "roof-1"
+LINES = ("1767225600 start, cause 0", "+7 odd \x1b[2J text", "nonsense", "12")
+
+
+@asynccontextmanager
+async def board(port: int, lines: tuple[str, ...]) -> AsyncIterator[aiomqtt.Client]:
+    """Connected as a board; it answers each command with these lines."""
+    async with aiomqtt.Client(
+        "127.0.0.1", port, identifier=NAME, protocol=aiomqtt.ProtocolVersion.V5
+    ) as client:
+        await client.subscribe(f"commands/{NAME}", 2)
+
+        async def answer() -> None:
+            async for message in client.messages:
+                assert (message.payload, message.qos) == (b"log", 2)
+                for line in lines:
+                    await client.publish(f"logs/{NAME}", line)
+
+        task = asyncio.create_task(answer())
+        try:
+            yield client
+        finally:
+            task.cancel()
+
+
+async def log(folder: Path, *arguments: str) -> str:
+    """Output of `onceway device log`."""
+    registry = ("--registry", str(folder / "registry.db"))
+    result = await asyncio.to_thread(CliRunner().invoke, app, ["log", NAME, *registry, *arguments])
+    if result.exception is not None:
+        raise result.exception
+    return result.output
+
+
+async def test_its_lines_and_how_many_it_has_lost(tmp_path: Path) -> None:
+    async with gateway(tmp_path) as running, board(running.port, LINES):
+        for _ in range(2):
+            assert await log(tmp_path) == (
+                "(12 earlier lines had to make room)\n"
+                "2026-01-01T00:00:00Z  start, cause 0\n"
+                "7 s after its start  odd \\x1b[2J text\n"
+            )
+        assert json.loads(await log(tmp_path, "--json")) == [
+            {"utc": 1767225600, "uptime": None, "text": "start, cause 0"},
+            {"utc": None, "uptime": 7, "text": "odd \x1b[2J text"},
+            {"lost": 12},
+        ]
+
+
+async def test_a_board_that_does_not_answer_or_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(OncewayError, match="no gateway runs here"):
+        await log(tmp_path)
+    async with gateway(tmp_path) as running:
+        with pytest.raises(OncewayError, match="roof-1: the board is not connected"):
+            await log(tmp_path)
+        async with board(running.port, ("1 a line, and no end",)) as client:
+            with pytest.raises(OncewayError, match=r"not answered within.*OW_LOG_SIZE"):
+                await log(tmp_path)
+            await client.unsubscribe(f"commands/{NAME}")
+            with pytest.raises(OncewayError, match="never asked for commands"):
+                await log(tmp_path)
+
+
+def test_where_there_are_access_rules_the_gateway_may_read_logs() -> None:
+    config = Config.model_validate(
+        {"gateway": {"name": "g"}, "acl": [{"clients": ["roof-*"], "write": ["logs/%c"]}]}
+    )
+    assert any(section.read == ["logs/+"] for section in config.acl)
