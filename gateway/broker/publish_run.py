@@ -83,17 +83,22 @@ class PublishRun(Publishes["Topic"]):
         """All payloads joined, as the store keeps them."""
         return b"".join(self.payloads()) if self.payload_at else self.raw
 
-    def one(self, index: int) -> "PublishRun":
-        """Publication `index` as a run of its own."""
+    def part(self, skip: int, count: int) -> "PublishRun":
+        """`count` publications from `skip` on as a run of their own."""
         return PublishRun(
             self.topic,
-            self.payload(index),
+            self.raw[skip * self.stride : (skip + count) * self.stride],
             self.qos,
             self.retain,
-            ids=self.ids[index : index + 1],
-            properties=self.properties,
-            expires=self.expires,
-            publisher=self.publisher,
+            self.dup,
+            self.ids[skip : skip + count],
+            count,
+            self.stride,
+            self.id_at,
+            self.payload_at,
+            self.properties,
+            self.expires,
+            self.publisher,
         )
 
     def shape(

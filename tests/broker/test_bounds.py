@@ -5,7 +5,7 @@ from typing import Any, Literal
 import pytest
 
 from gateway.broker import fan_out
-from gateway.broker.queue_limits import make_room
+from gateway.broker.queue_limits import is_full, make_room
 from gateway.broker.spool import ROW_OVERHEAD
 from gateway.config import QueueSection
 from gateway.mqtt.packets import (
@@ -425,3 +425,46 @@ def test_a_run_drops_the_oldest_at_the_cost_of_a_few_messages(
     assert kept == sorted(kept)
     assert 540 <= len(kept) <= 600
     assert len(kept) + world.broker.statistics.overflowed == before + 900
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+@pytest.mark.parametrize("free", [0, 1, 100, 599])
+def test_a_run_is_refused_at_the_cost_of_a_few_messages(
+    free: int, qos: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where many queues refuse the publisher, a message must not cost each of them anew. As many
+    are taken as there is room for, the first ones; the others are told so, each by its identifier.
+    """
+    asked = 0
+
+    def counted(*arguments: Any) -> bool:
+        nonlocal asked
+        asked += 1
+        return is_full(*arguments)
+
+    monkeypatch.setattr(fan_out, "is_full", counted)
+    world = World(queue=full("refuse the publisher"), queue_messages=600)
+    world.absent("slow")
+    fill(world, 600 - free)
+    publisher = world.accepted()
+    asked = 0
+    publisher.send(*(Publish("t", b"%04d" % at, qos, at + 1) for at in range(600)))
+    answers: list[Any] = publisher.take_all(Pubrec if qos == 2 else Puback)
+    assert asked < 40
+    assert [item.packet_id for item in answers] == list(range(1, 601))
+    assert [item.reason for item in answers] == [R.SUCCESS] * free + [R.QUOTA_EXCEEDED] * (
+        600 - free
+    )
+    assert world.durable("slow", answers=True).payloads[600 - free :] == [
+        b"%04d" % at for at in range(free)
+    ]
+
+
+def test_a_run_beyond_the_receive_maximum_is_taken_as_far_as_it_is_acknowledged_meanwhile() -> None:
+    """QoS 1 that waits for no disk is acknowledged at once, however small our Receive Maximum."""
+    world = World(receive_maximum=1)
+    other = world.accepted(answers=True)
+    other.subscribe("t")
+    publisher = world.accepted()
+    publisher.send(*(Publish("t", b"%04d" % at, 1, at + 1) for at in range(1024)))
+    assert len(publisher.take_all(Puback)) == len(other.payloads) == 1024
