@@ -196,7 +196,7 @@ def decoded(connection: Connection, session: Session, packet: Publish) -> None:
     )
     account = session.account
     if account is not None and account.metered:
-        connection.meter(account, 1, run.size)
+        connection.meter(account, 1, run.weight)
     receive(connection, session, run, _stated_identity(connection, session, properties))
 
 

@@ -20,6 +20,7 @@ from gateway.mqtt.packets import (
     Pubrel,
     Version,
 )
+from gateway.mqtt.properties import PropertyId
 from gateway.mqtt.reason import ReasonCode as R
 from tests.broker.harness import FOREVER, Client, World
 
@@ -468,3 +469,44 @@ def test_a_run_beyond_the_receive_maximum_is_taken_as_far_as_it_is_acknowledged_
     publisher = world.accepted()
     publisher.send(*(Publish("t", b"%04d" % at, 1, at + 1) for at in range(1024)))
     assert len(publisher.take_all(Puback)) == len(other.payloads) == 1024
+
+
+@pytest.mark.parametrize("kept", [True, False])
+@pytest.mark.parametrize("long", ["properties", "topic"])
+def test_long_properties_and_long_topic_names_count_as_payload_does(long: str, kept: bool) -> None:
+    """They take as much memory and disk; a sender needs no payload to fill those of others."""
+    world = World(queue=full("refuse the publisher"), queue_bytes=100_000)
+    slow = world.accepted("slow", clean=not kept, properties=FOREVER if kept else None)
+    slow.subscribe("#")
+    if kept:
+        slow.drop()
+    publisher = world.accepted()
+    for number in range(10):
+        text = "x" * 20_000
+        if long == "topic":
+            publisher.publish(f"{number}{text}", b"", 1)
+        else:
+            publisher.publish("t", b"", 1, properties={PropertyId.USER_PROPERTY: [("k", text)]})
+    reasons = [item.reason for item in publisher.take_all(Puback)]
+    assert reasons == [R.SUCCESS] * 4 + [R.QUOTA_EXCEEDED] * 6
+    assert 80_000 < world.broker.queued < 100_000
+    if kept:
+        queued = world.broker.queued
+        world.power_cut()
+        assert world.broker.queued == queued
+        assert len(world.durable("slow", answers=True).payloads) == 4
+        assert world.broker.queued == 0
+
+
+def test_what_the_disk_has_room_for_counts_properties() -> None:
+    world = World()
+    world.absent("slow")
+    world.disk.room = world.broker.disk_room = 50_000
+    world.slow_disk = True
+    publisher = world.accepted()
+    for _ in range(5):
+        text = "x" * 20_000
+        publisher.publish("t", b"", 1, properties={PropertyId.USER_PROPERTY: [("k", text)]})
+    world.commit()
+    reasons = [item.reason for item in publisher.take_all(Puback)]
+    assert reasons == [R.SUCCESS] * 2 + [R.QUOTA_EXCEEDED] * 3
