@@ -5,9 +5,10 @@ In: notes from wherever a cause is found, inside loops over routes, members or s
 until nothing is left:
 
     1. a session ends: its client is told, its subscriptions go, its queue goes
-    2. a will is published
-    3. what a member of a shared subscription leaves behind goes to the other members
-    4. all queues together hold too much: the longest ones pay
+    2. what a member of a shared subscription leaves behind goes to the other members
+    3. all queues together hold too much: the longest ones pay
+    4. a will is published; those of thousands may take some turns, for they stand in the store
+       until then
 
 That ends: a session ends once, a will is published once, and messages that are dealt again make
 nobody's queue overflow (`fan_out.py`).
@@ -34,7 +35,8 @@ class Effects:
         self.ends: dict[Session, tuple[ReasonCode, str] | None] = {}
         """Sessions that end, with what their clients are told if they are connected."""
         self.wills: dict[str, Session | None] = {}
-        """Clients whose will is due, with the session whose will it is if there is one."""
+        """Clients whose will is due, with the session whose will it is if that is known, which may
+        have ended by now."""
         self.left_behind: deque[LeftBehind] = deque()
         self.crowded = False
         """All queues together hold more than they may."""
