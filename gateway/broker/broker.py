@@ -163,8 +163,10 @@ class Broker(Core):
         self._leave_will(connection, session, will)
         if session.expiry:
             self.changes.sessions[session.id] = session
-        else:
+        elif session.durable:
             self.effects.end(session)
+        else:
+            self.effects.leave(session)
 
     def _leave_will(self, connection: Attached, session: Session, wanted: bool) -> None:
         stored, connection.will = connection.will, None
@@ -188,11 +190,13 @@ class Broker(Core):
         return will.size if will is not None else 0
 
     def settle(self, coming: str | None = None) -> None:
-        """Carry out what a run of messages has caused (`effects.py`). Wills may wait for a later
-        turn when this one has taken long enough. coming: a client whose will must not, since a
-        connection of its own would call it off.
+        """Carry out what a run of messages has caused (`effects.py`). Some of it may wait for a
+        later turn when this one has taken long enough. coming: a client whose will and whose end
+        must not, since it has another connection.
         """
         effects = self.effects
+        if coming is not None and (session := self.sessions.get(coming)) in effects.leaves:
+            effects.ends[session] = effects.leaves.pop(session)
         while effects.waiting:
             if effects.ends:
                 session = next(iter(effects.ends))
@@ -204,10 +208,12 @@ class Broker(Core):
                 let_the_longest_pay(self)
             elif coming in effects.wills:
                 self._publish_will(coming)
+            elif (effects.wills or effects.leaves) and self.overtime():
+                return
             elif effects.wills:
-                if self.overtime():
-                    return
                 self._publish_will(next(iter(effects.wills)))
+            elif effects.leaves:
+                self._end(effects.leaves.popitem()[0], None)
             else:
                 effects.waiting = False
 
@@ -293,6 +299,8 @@ class Broker(Core):
                 break
         if self.effects.wills:
             self._publish_will(next(iter(self.effects.wills)))
+        elif self.effects.leaves:
+            self._end(self.effects.leaves.popitem()[0], None)
         self.settle()
         return bool(self._feeding or self.dirty or self.to_send or self.effects.waiting)
 

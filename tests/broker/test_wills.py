@@ -218,3 +218,32 @@ def test_a_will_that_is_still_to_be_said_is_said_though_its_client_comes_back(cl
     assert watching.payloads == [b"gone"]
     assert again.take(Connack).session_present is not clean
     assert again.payloads == ([] if clean else [b"gone"])
+
+
+@pytest.mark.parametrize("back", [True, False])
+def test_the_sessions_of_many_clients_that_go_at_once_end_little_by_little(back: bool) -> None:
+    """Each may have hundreds of subscriptions. For whoever asks they have ended."""
+    world = World()
+    clients = [world.accepted(f"{at}") for at in range(5)]
+    for client in clients:
+        client.subscribe("t", "u")
+    effects, left = world.broker.effects, []
+
+    def overtime() -> bool:
+        if waiting := len(effects.leaves):
+            left.append(waiting)
+        return waiting > 0
+
+    world.broker.overtime = overtime
+    for client in clients:
+        client.break_line()
+    if back:
+        again = world.open()
+        again.bring(encode(Connect("0", V5, False), V5))
+    world.turn()
+    assert len(set(left)) >= 4
+    assert list(world.broker.sessions) == (["0"] if back else [])
+    if back:
+        assert not again.take(Connack).session_present
+        again.publish("t", b"x", 1)
+        assert again.payloads == []
