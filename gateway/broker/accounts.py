@@ -65,7 +65,7 @@ class Account:
         return not (self.sessions or self.connections or self.spooled or paid > now)
 
     def publishes(self, messages: int, size: int, now: float) -> float:
-        """So many messages, and bytes of payload in all, are published. Returns for how many
+        """So many messages, and bytes in all, are published. Returns for how many
         seconds this user's clients should rest.
         """
         quota = self.quota

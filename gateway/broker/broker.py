@@ -163,8 +163,10 @@ class Broker(Core):
         self._leave_will(connection, session, will)
         if session.expiry:
             self.changes.sessions[session.id] = session
-        else:
+        elif session.durable:
             self.effects.end(session)
+        else:
+            self.effects.leave(session)
 
     def _leave_will(self, connection: Attached, session: Session, wanted: bool) -> None:
         stored, connection.will = connection.will, None
@@ -187,28 +189,39 @@ class Broker(Core):
             will = session.connection.will
         return will.size if will is not None else 0
 
-    def settle(self) -> None:
-        """Carry out what a run of messages has caused (`effects.py`)."""
+    def settle(self, coming: str | None = None) -> None:
+        """Carry out what a run of messages has caused (`effects.py`). Some of it may wait for a
+        later turn when this one has taken long enough. coming: a client whose will and whose end
+        must not, since it has another connection.
+        """
         effects = self.effects
+        if coming is not None and (session := self.sessions.get(coming)) in effects.leaves:
+            effects.ends[session] = effects.leaves.pop(session)
         while effects.waiting:
             if effects.ends:
                 session = next(iter(effects.ends))
                 self._end(session, effects.ends.pop(session))
-            elif effects.wills:
-                client = next(iter(effects.wills))
-                self._publish_will(client, effects.wills.pop(client))
             elif effects.left_behind:
                 redeal(self, effects.left_behind.popleft())
             elif effects.crowded:
                 effects.crowded = False
                 let_the_longest_pay(self)
+            elif coming in effects.wills:
+                self._publish_will(coming)
+            elif (effects.wills or effects.leaves) and self.overtime():
+                return
+            elif effects.wills:
+                self._publish_will(next(iter(effects.wills)))
+            elif effects.leaves:
+                self._end(effects.leaves.popitem()[0], None)
             else:
                 effects.waiting = False
 
-    def _publish_will(self, client: str, session: Session | None) -> None:
-        """Publish the will of a client that is gone; one that is refused now is tried again
-        later. session: whose will it is, if it is known; it may have ended by now.
+    def _publish_will(self, client: str) -> None:
+        """Publish the due will of a client that is gone; one that is refused now is tried again
+        later.
         """
+        session = self.effects.wills.pop(client)
         will = self.wills.get(client)
         if will is None:
             return
@@ -243,7 +256,7 @@ class Broker(Core):
         are iterated over: note it in `effects` there.
         """
         self.effects.end(session)
-        self.settle()
+        self.settle(session.client)
 
     def _end(self, session: Session, told: tuple[ReasonCode, str] | None) -> None:
         if session.connection is not None:
@@ -284,8 +297,12 @@ class Broker(Core):
                 self._feeding[session] = None
             if self.overtime():
                 break
+        if self.effects.wills:
+            self._publish_will(next(iter(self.effects.wills)))
+        elif self.effects.leaves:
+            self._end(self.effects.leaves.popitem()[0], None)
         self.settle()
-        return bool(self._feeding or self.dirty or self.to_send)
+        return bool(self._feeding or self.dirty or self.to_send or self.effects.waiting)
 
     # -- commits
 

@@ -317,8 +317,8 @@ class Connection:
         self.seen = self.broker.now
 
     def meter(self, account: Account, messages: int, size: int) -> None:
-        """So many messages are published, and so many bytes of payload; there is a bound for how
-        many in a second.
+        """So many messages are published, and so many bytes; there is a bound for how many in a
+        second.
         """
         broker = self.broker
         rest_s = account.publishes(messages, size, broker.now)

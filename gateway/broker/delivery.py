@@ -11,10 +11,6 @@ if TYPE_CHECKING:
     from gateway.broker.publish_run import PublishRun
     from gateway.broker.store_rows import QueueRow
 
-OVERHEAD = 64
-"""Bytes that a queued message takes beside its payload, for the bounds."""
-
-
 PAGE_ROWS = 256
 PAGE_BYTES = 1_000_000
 """What a connected session holds in memory beyond what is in flight; the rest of its queue waits in
@@ -90,7 +86,7 @@ class Delivery:
             self.flags,
             self.extra,
             self.share,
-            self.run.size,
+            self.run.weight,
         )
 
 

@@ -94,7 +94,7 @@ def _go_on(connection: Connection) -> None:
             found.publisher = session
             account = session.account
             if account is not None and account.metered:
-                connection.meter(account, found.count, found.count * found.size)
+                connection.meter(account, found.count, found.count * found.weight)
             exchanges.receive(connection, session, found)
         elif isinstance(found, Acks):
             _acks(connection, session, found)

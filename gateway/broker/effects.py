@@ -5,9 +5,12 @@ In: notes from wherever a cause is found, inside loops over routes, members or s
 until nothing is left:
 
     1. a session ends: its client is told, its subscriptions go, its queue goes
-    2. a will is published
-    3. what a member of a shared subscription leaves behind goes to the other members
-    4. all queues together hold too much: the longest ones pay
+    2. what a member of a shared subscription leaves behind goes to the other members
+    3. all queues together hold too much: the longest ones pay
+    4. a will is published; those of thousands may take some turns, for they stand in the store
+       until then
+    5. what belongs to a session that has ended with its connection goes; that may take some turns,
+       too, for the store knows nothing of it
 
 That ends: a session ends once, a will is published once, and messages that are dealt again make
 nobody's queue overflow (`fan_out.py`).
@@ -26,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class Effects:
-    __slots__ = ("crowded", "ends", "left_behind", "waiting", "wills")
+    __slots__ = ("crowded", "ends", "leaves", "left_behind", "waiting", "wills")
 
     def __init__(self) -> None:
         self.waiting = False
@@ -34,8 +37,11 @@ class Effects:
         self.ends: dict[Session, tuple[ReasonCode, str] | None] = {}
         """Sessions that end, with what their clients are told if they are connected."""
         self.wills: dict[str, Session | None] = {}
-        """Clients whose will is due, with the session whose will it is if there is one."""
+        """Clients whose will is due, with the session whose will it is if that is known, which may
+        have ended by now."""
         self.left_behind: deque[LeftBehind] = deque()
+        self.leaves: dict[Session, None] = {}
+        """Sessions that have ended with their connections."""
         self.crowded = False
         """All queues together hold more than they may."""
 
@@ -44,6 +50,12 @@ class Effects:
         if not session.ended:
             session.ended = self.waiting = True
             self.ends[session] = None if reason is None else (reason, text)
+
+    def leave(self, session: Session) -> None:
+        """A session that the store does not know ends with its connection."""
+        if not session.ended:
+            session.ended = self.waiting = True
+            self.leaves[session] = None
 
     def will(self, client: str, session: Session | None) -> None:
         self.wills[client] = session

@@ -57,11 +57,9 @@ def receive(
             payload = b"".join(run.payloads())
             connection.policy.access.heard(identity, payload, broker.monotonic)
     if not qos:
-        reason = connection.policy.access.refuses_publish(connection, run.topic) or refuses(
-            broker, run
-        )
-        if reason == ReasonCode.QUOTA_EXCEEDED and count > 1:  # there may be room for some of them
-            _one_by_one(connection, session, run)
+        reason = _refuses(connection, session, run)
+        if reason == ReasonCode.QUOTA_EXCEEDED and _taken(connection, session, run):
+            _in_parts(connection, session, run)
         elif reason:
             refused(broker, connection, "publish", reason, _about(connection, run, reason), count)
         else:
@@ -76,20 +74,13 @@ def receive(
             receive_flow.repeat(identifiers[0])
             connection.send(acknowledgements(_PUBREC, identifiers), receive_flow.commit)
         return
-    maximum = connection.policy.receive_maximum if connection.version == Version.V5 else IDENTIFIERS
-    if receive_flow.outstanding + count > maximum:
-        if count == 1:
-            text = f"PUBLISH: more than {maximum} QoS 1 and 2 messages in flight"
-            raise ProtocolError(text, ReasonCode.RECEIVE_MAXIMUM_EXCEEDED)
-        _one_by_one(connection, session, run)
-        return
-    reason = connection.policy.access.refuses_publish(connection, run.topic) or refuses(
-        broker, run, session.durable or receive_flow.mark is not None
-    )
-    if qos == 2 and not reason and not receive_flow.has_room(count):
-        reason = ReasonCode.QUOTA_EXCEEDED
-    if reason == ReasonCode.QUOTA_EXCEEDED and count > 1:
-        _one_by_one(connection, session, run)
+    room = _room(connection, session)
+    if room <= 0:
+        text = f"PUBLISH: more than {_maximum(connection)} QoS 1 and 2 messages in flight"
+        raise ProtocolError(text, ReasonCode.RECEIVE_MAXIMUM_EXCEEDED)
+    reason = _refuses(connection, session, run)
+    if (reason == ReasonCode.QUOTA_EXCEEDED or count > room) and _taken(connection, session, run):
+        _in_parts(connection, session, run)
         return
     if (device := connection.peer.device) is not None:
         payload = b"".join(run.payloads())
@@ -117,12 +108,58 @@ def receive(
         connection.send(acknowledgements(_PUBREC, identifiers), commit)
 
 
+def _refuses(connection: Connection, session: Session, run: PublishRun) -> ReasonCode | None:
+    """Why a run cannot be taken as a whole, or None."""
+    receive_flow = session.receive_flow
+    reason = connection.policy.access.refuses_publish(connection, run.topic) or refuses(
+        connection.broker, run, session.durable or receive_flow.mark is not None
+    )
+    if run.qos == 2 and not reason and not receive_flow.has_room(run.count):
+        return ReasonCode.QUOTA_EXCEEDED
+    return reason
+
+
+def _maximum(connection: Connection) -> int:
+    """How many QoS 1 and 2 messages may be in flight towards us."""
+    return connection.policy.receive_maximum if connection.version == Version.V5 else IDENTIFIERS
+
+
+def _room(connection: Connection, session: Session) -> int:
+    """How many more that may be."""
+    return _maximum(connection) - session.receive_flow.outstanding
+
+
+def _taken(connection: Connection, session: Session, run: PublishRun) -> int:
+    """How many publications of a run can be taken at once, from the first one on. They are alike:
+    when the first one is refused by itself, all of them are.
+    """
+    taken, refused = 0, run.count + 1
+    if run.qos:
+        refused = min(refused, _room(connection, session) + 1)
+    while taken + 1 < refused:
+        middle = (taken + refused) // 2 if taken else 1
+        if _refuses(connection, session, run.part(0, middle)):
+            refused = middle
+        else:
+            taken = middle
+    return taken
+
+
+def _in_parts(connection: Connection, session: Session, run: PublishRun) -> None:
+    """Take as much of a run as can be taken at once, then see about what follows."""
+    connection.broker.statistics.received[run.qos] -= run.count
+    while run.count and connection.state is not State.CLOSED:
+        part = _taken(connection, session, run) or run.count
+        receive(connection, session, run.part(0, part))
+        run = run.part(part, run.count - part)
+
+
 def _one_by_one(connection: Connection, session: Session, run: PublishRun) -> None:
     connection.broker.statistics.received[run.qos] -= run.count
     for index in range(run.count):
         if connection.state is State.CLOSED:
             return
-        receive(connection, session, run.one(index))
+        receive(connection, session, run.part(index, 1))
 
 
 def decoded(connection: Connection, session: Session, packet: Publish) -> None:
@@ -159,7 +196,7 @@ def decoded(connection: Connection, session: Session, packet: Publish) -> None:
     )
     account = session.account
     if account is not None and account.metered:
-        connection.meter(account, 1, run.size)
+        connection.meter(account, 1, run.weight)
     receive(connection, session, run, _stated_identity(connection, session, properties))
 
 

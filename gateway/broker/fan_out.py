@@ -15,8 +15,8 @@ import logging
 from collections import deque
 from typing import TYPE_CHECKING
 
-from gateway.broker.delivery import OVERHEAD, PAGE_LOW, LeftBehind
-from gateway.broker.publish_run import RETAIN, PublishRun
+from gateway.broker.delivery import PAGE_LOW, LeftBehind
+from gateway.broker.publish_run import OVERHEAD, RETAIN, PublishRun
 from gateway.broker.queue_limits import bounds, is_crowded, is_full, judged_at_once, make_room
 from gateway.broker.retained import Retained
 from gateway.broker.spool import ROW_OVERHEAD
@@ -49,7 +49,7 @@ def refuses(core: Core, run: PublishRun, durable: bool = False) -> ReasonCode | 
         return topic.refused
     if topic.spooled and not core.spool.fits(run, _account(core, run)):
         return ReasonCode.QUOTA_EXCEEDED
-    full = core.disk_full or core.changes.bytes + run.count * run.size > core.disk_room
+    full = core.disk_full or core.changes.bytes + run.count * run.weight > core.disk_room
     if full and (
         topic.spooled or run.retain or (run.qos and topic.durable) or (run.qos == 2 and durable)
     ):
@@ -84,7 +84,7 @@ def bound_of(core: Core, run: PublishRun) -> str:
         return "it stands for shared subscriptions" if shared else "limits.topic_levels"
     if topic.spooled and not core.spool.fits(run, _account(core, run)):
         return "the spool is full: spool.max_bytes, or quota.spool_share"
-    if core.lacks_room(run.count * run.size):
+    if core.lacks_room(run.count * run.weight):
         return "the disk is full"
     if is_crowded(core, run):
         return "all queues together are full: limits.memory_bytes"
@@ -108,7 +108,7 @@ def publish(
         core.changes.spool += core.spool.rows(
             run, client, identity, core.monotonic, core.utc, _account(core, run)
         )
-        core.changes.bytes += run.count * (run.size + ROW_OVERHEAD)
+        core.changes.bytes += run.count * (run.weight + ROW_OVERHEAD)
         commit = core.promise()
     qos = run.qos
     if qos and not commit and topic.durable:
@@ -365,7 +365,7 @@ def _retain(core: Core, run: PublishRun, client: str) -> int:
         )
         core.retained.put(message)
         core.changes.retained[name] = message
-        core.changes.bytes += run.size + ROW_OVERHEAD
+        core.changes.bytes += run.weight + ROW_OVERHEAD
     elif core.retained.remove(name):
         core.changes.retained[name] = None
     else:

@@ -177,6 +177,7 @@ def _session(
     """The session for this connection, and whether it was there before."""
     broker, device = connection.broker, connection.peer.device
     incarnation = device.incarnation if device else 0
+    broker.settle(client)
     session = broker.sessions.get(client)
     if (
         session is not None
@@ -193,7 +194,7 @@ def _session(
         session.connection.disconnect(
             ReasonCode.SESSION_TAKEN_OVER, "another connection uses this client identifier"
         )
-        broker.settle()
+        broker.settle(client)
         session = broker.sessions.get(client)
     if session is not None and (
         clean_start or session.incarnation != incarnation or session.ends <= broker.now

@@ -23,6 +23,10 @@ DUP = 0x08
 RETAIN = 0x01
 QOS_BITS = 0x06
 
+OVERHEAD = 64
+"""Bytes that a queued message takes beside its payload, for the bounds; a topic name of up to so
+many bytes is part of them."""
+
 _KNOWN_SHAPES = 4
 """Of one topic."""
 
@@ -38,7 +42,7 @@ class Publisher(Protocol):
 class PublishRun(Publishes["Topic"]):
     """A run of publications on its way through the broker."""
 
-    __slots__ = ("expires", "message", "properties", "publisher", "written")
+    __slots__ = ("expires", "message", "properties", "publisher", "weight", "written")
 
     def __init__(
         self,
@@ -68,6 +72,11 @@ class PublishRun(Publishes["Topic"]):
         self.size = self.stride - payload_at
         self.id_at = id_at
         self.payload_at = payload_at
+        self.weight = self.size
+        """Bytes of one publication, for the bounds: its properties count, and its name if that is
+        long."""
+        if properties or len(topic.wire) > OVERHEAD:
+            self.weight += len(properties) + max(0, len(topic.wire) - OVERHEAD)
         self.properties = properties
         """What MQTT 5 passes through unchanged, encoded, without length."""
         self.expires = expires
@@ -83,17 +92,22 @@ class PublishRun(Publishes["Topic"]):
         """All payloads joined, as the store keeps them."""
         return b"".join(self.payloads()) if self.payload_at else self.raw
 
-    def one(self, index: int) -> "PublishRun":
-        """Publication `index` as a run of its own."""
+    def part(self, skip: int, count: int) -> "PublishRun":
+        """`count` publications from `skip` on as a run of their own."""
         return PublishRun(
             self.topic,
-            self.payload(index),
+            self.raw[skip * self.stride : (skip + count) * self.stride],
             self.qos,
             self.retain,
-            ids=self.ids[index : index + 1],
-            properties=self.properties,
-            expires=self.expires,
-            publisher=self.publisher,
+            self.dup,
+            self.ids[skip : skip + count],
+            count,
+            self.stride,
+            self.id_at,
+            self.payload_at,
+            self.properties,
+            self.expires,
+            self.publisher,
         )
 
     def shape(

@@ -26,7 +26,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from gateway.broker.delivery import OVERHEAD, PAGE_BYTES, PAGE_ROWS
+from gateway.broker.delivery import PAGE_BYTES, PAGE_ROWS
+from gateway.broker.publish_run import OVERHEAD
 from gateway.logs import about
 from gateway.mqtt.reason import ReasonCode
 
@@ -46,7 +47,7 @@ for."""
 
 def is_full(core: Core, session: Session, run: PublishRun, count: int) -> bool:
     """Whether a session has no room for `count` messages of a run."""
-    size = count * (run.size + OVERHEAD)
+    size = count * (run.weight + OVERHEAD)
     if core.queued - core.owed + size > core.limits.memory_bytes:
         return True
     if not _over(core, session, count, size):
@@ -58,7 +59,7 @@ def is_full(core: Core, session: Session, run: PublishRun, count: int) -> bool:
 def is_crowded(core: Core, run: PublishRun) -> bool:
     """Whether a run is too much for all queues together, though the longest owe enough."""
     most = core.limits.memory_bytes
-    size = run.count * (run.size + OVERHEAD)
+    size = run.count * (run.weight + OVERHEAD)
     return core.queued + size > most + most // _GRACE
 
 
@@ -68,7 +69,7 @@ def make_room(core: Core, session: Session, run: PublishRun, qos: int, count: in
     """
     if session.ended:
         return False
-    size = count * (run.size + OVERHEAD)
+    size = count * (run.weight + OVERHEAD)
     crowded = core.queued - core.owed + size > core.limits.memory_bytes
     if _over(core, session, count, size):
         if not qos or not _make_room_in(core, session, count, size):
@@ -85,7 +86,7 @@ def judged_at_once(core: Core, session: Session, run: PublishRun, qos: int) -> i
     after the other: those that have room, those for which the oldest ones make room, or at QoS 0
     all that have none.
     """
-    send_flow, limits, each = session.send_flow, core.limits, run.size + OVERHEAD
+    send_flow, limits, each = session.send_flow, core.limits, run.weight + OVERHEAD
     free = _free(core, session, each)
     if not qos:
         free = min(free, (limits.memory_bytes - core.queued + core.owed) // each)
@@ -94,7 +95,7 @@ def judged_at_once(core: Core, session: Session, run: PublishRun, qos: int) -> i
         count = size = 0
         for oldest in send_flow.pending:
             count += oldest.count - oldest.sent
-            size += (oldest.count - oldest.sent) * (oldest.run.size + OVERHEAD)
+            size += (oldest.count - oldest.sent) * (oldest.run.weight + OVERHEAD)
             if count >= run.count:
                 break
         if count and not free:
@@ -196,7 +197,7 @@ def _drop_oldest(core: Core, session: Session, messages: int, size: int) -> int:
     send_flow = session.send_flow
     dropped = 0
     if send_flow.pending:
-        each = send_flow.pending[0].run.size + OVERHEAD
+        each = send_flow.pending[0].run.weight + OVERHEAD
         dropped = send_flow.discard(max(messages, -(-size // each)))
     if dropped and core.log_throttle.allows(f"queue of {session.client}"):
         text = "%s: the queue is full (limits.queue_messages), its oldest messages are dropped"

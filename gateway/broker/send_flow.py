@@ -26,7 +26,6 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 from gateway.broker.changes import Kept
 from gateway.broker.delivery import (
-    OVERHEAD,
     PAGE_BYTES,
     PAGE_LOW,
     PAGE_ROWS,
@@ -43,7 +42,7 @@ from gateway.broker.message_ids import (
     packet_ids,
     unpack_ids,
 )
-from gateway.broker.publish_run import DUP, PUBLISH, QOS_BITS
+from gateway.broker.publish_run import DUP, OVERHEAD, PUBLISH, QOS_BITS
 
 if TYPE_CHECKING:
     from gateway.broker.ledger import Ledger
@@ -209,13 +208,15 @@ class SendFlow:
         """Take messages; send what may be sent. The caller has made room (`queue_limits.py`)."""
         session, ledger = self.session, self.ledger
         delivery = Delivery(session.id, run, self.next, count, skip, flags, extra, commit, share)
-        size = count * (run.size + OVERHEAD)
+        size = count * (run.weight + OVERHEAD)
         self._count(count, size)
         if flags & QOS_BITS:
             self.next += count
             if session.durable:
                 delivery.kept = True
-                ledger.changes.bytes += OVERHEAD if run.message else OVERHEAD + run.count * run.size
+                ledger.changes.bytes += (
+                    OVERHEAD if run.message else OVERHEAD + run.count * run.weight
+                )
                 ledger.needed_rows.refer(run)
                 ledger.changes.deliveries.append(delivery)
                 if self.tail or self._page_is_full():
@@ -350,7 +351,7 @@ class SendFlow:
     def _done(self, delivery: Delivery, count: int) -> None:
         """`count` messages of a delivery need no PUBLISH any more."""
         run = delivery.run
-        size = count * (run.size + OVERHEAD)
+        size = count * (run.weight + OVERHEAD)
         self.messages -= count
         self.size -= size
         self.ledger.queued -= size
@@ -626,7 +627,7 @@ class SendFlow:
             self.sent = max(self.sent, delivery.first + delivery.sent)
             self.next = max(self.next, end)
             if delivery.left:
-                self._count(delivery.left, delivery.left * (delivery.run.size + OVERHEAD))
+                self._count(delivery.left, delivery.left * (delivery.run.weight + OVERHEAD))
             else:
                 self._forget(delivery)
             if delivery.sent < delivery.count:
@@ -634,7 +635,7 @@ class SendFlow:
 
     def restore_tail(self, first: int, after: int, messages: int, size: int) -> None:
         """What waits in the store: its numbers from `first` to below `after`, how many messages
-        that is, and the bytes of their payloads.
+        that is, and their weights.
         """
         self.tail = first
         self.next = max(self.next, after)

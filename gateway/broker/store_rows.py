@@ -28,7 +28,7 @@ MessageRow = tuple[int, str, int, int, bytes, int | None, bytes]
 QueueRow = tuple[int, int, int, int, int, int, bytes, str, int]
 """session, first number, count, message, index of the first payload, flags (QoS << 1 | RETAIN),
 properties for this receiver, filter of the shared subscription that it comes from, bytes of one
-payload.
+publication for the bounds (`PublishRun.weight`).
 """
 RetainedRow = tuple[str, str, int, bytes, int | None, bytes]
 """topic, client that published it, QoS, properties, expires (axis ms), payload."""
@@ -102,7 +102,7 @@ class Recovered:
     first number."""
     tails: list[tuple[int, int, int, int, int]] = field(default_factory=list)
     """What waits behind it, as session, first number, number after the last, messages, bytes of
-    their payloads."""
+    them without OVERHEAD."""
     references: list[tuple[int, int]] = field(default_factory=list)
     """Messages that more than one row of the queue refers to, with how many do."""
     retained: list[RetainedRow] = field(default_factory=list)

@@ -401,7 +401,7 @@ class QuotaSection(Section):
     messages_per_s: Count | None = None
     """Messages published, in bursts of a second's worth; a faster user is read more slowly."""
     bytes_per_s: Count | None = None
-    """Bytes of their payloads, in the same way."""
+    """Bytes of their payloads and properties, in the same way."""
     spool_share: Annotated[float, Field(gt=0, le=1)] = 1.0
     """The part of the spool that their messages may fill; what goes beyond gets 0x97. After a
     restart those of a client whose session has ended count for nobody.

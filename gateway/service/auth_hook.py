@@ -9,10 +9,7 @@ nowhere else.
 import http.client
 import json
 import logging
-import os
-import signal
 import socket
-import subprocess
 import threading
 import time
 from urllib.parse import urlsplit
@@ -22,6 +19,7 @@ from gateway.broker.log_throttle import LogThrottle
 from gateway.config import AccessSection
 from gateway.logs import about
 from gateway.mqtt.reason import ReasonCode
+from gateway.service.spawn import run
 
 log = logging.getLogger(__name__)
 
@@ -51,28 +49,17 @@ class AuthHook:
         body = json.dumps(question).encode()
         try:
             allowed = self._run(body) if self._section.command else self._post(body)
-        except (OSError, http.client.HTTPException, subprocess.SubprocessError, _OddError) as error:
+        except (OSError, http.client.HTTPException, _OddError) as error:
             self._complain(error)
             return _SILENT
         return None if allowed else WRONG
 
     def _run(self, body: bytes) -> bool:
-        timeout_s = self._section.hook_timeout_s
-        with subprocess.Popen(
-            self._section.command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,  # what it says may hold the password
-            start_new_session=True,
-        ) as process:
-            try:
-                process.communicate(body, timeout_s)
-            except subprocess.TimeoutExpired:
-                os.killpg(process.pid, signal.SIGKILL)  # with what it has started
-                raise TimeoutError(f"no answer in {timeout_s:g} s") from None
-        if process.returncode not in (0, 1):
-            raise _OddError(f"exit code {process.returncode}, where 0 is yes and 1 is no")
-        return process.returncode == 0
+        """What the command writes is not logged: it may hold the password."""
+        code = run(self._section.command, body, self._section.hook_timeout_s)
+        if code not in (0, 1):
+            raise _OddError(f"exit code {code}, where 0 is yes and 1 is no")
+        return code == 0
 
     def _post(self, body: bytes) -> bool:
         section = self._section

@@ -26,7 +26,8 @@ def load(database: sqlite3.Connection, order: Load) -> list[tuple[Any, ...]]:
     rows, size = [], 0
     for row in database.execute(query, (order.session, order.first, PAGE_ROWS)):
         rows.append(row)
-        size += len(row[-1])
+        topic, *_, properties, _, body = row[-6:]
+        size += len(topic) + len(properties) + len(body)
         if size >= PAGE_BYTES:
             break
     return rows

@@ -11,8 +11,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from gateway.broker.delivery import OVERHEAD
 from gateway.broker.message_ids import packet_id, unpack_ids, unpack_set
+from gateway.broker.publish_run import OVERHEAD
 from gateway.broker.subscription import Subscription
 from gateway.broker.view import SessionView, expiry_of, subscription_view
 from gateway.store.schema import StoreError, connect_to_read, existing

@@ -310,10 +310,14 @@ class Client:
 
     def drop(self) -> None:
         """The network goes away."""
+        self.break_line()
+        self.world.turn()
+
+    def break_line(self) -> None:
+        """The same; what follows from it is done when the world turns."""
         self._link.lost("the test cut the line")
         self.closed = True
         self.world.clients.pop(self.connection, None)
-        self.world.turn()
 
     def read_on(self) -> None:
         """Take what the link holds."""

@@ -5,7 +5,7 @@ from typing import Any, Literal
 import pytest
 
 from gateway.broker import fan_out
-from gateway.broker.queue_limits import make_room
+from gateway.broker.queue_limits import is_full, make_room
 from gateway.broker.spool import ROW_OVERHEAD
 from gateway.config import QueueSection
 from gateway.mqtt.packets import (
@@ -20,6 +20,7 @@ from gateway.mqtt.packets import (
     Pubrel,
     Version,
 )
+from gateway.mqtt.properties import PropertyId
 from gateway.mqtt.reason import ReasonCode as R
 from tests.broker.harness import FOREVER, Client, World
 
@@ -425,3 +426,87 @@ def test_a_run_drops_the_oldest_at_the_cost_of_a_few_messages(
     assert kept == sorted(kept)
     assert 540 <= len(kept) <= 600
     assert len(kept) + world.broker.statistics.overflowed == before + 900
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+@pytest.mark.parametrize("free", [0, 1, 100, 599])
+def test_a_run_is_refused_at_the_cost_of_a_few_messages(
+    free: int, qos: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where many queues refuse the publisher, a message must not cost each of them anew. As many
+    are taken as there is room for, the first ones; the others are told so, each by its identifier.
+    """
+    asked = 0
+
+    def counted(*arguments: Any) -> bool:
+        nonlocal asked
+        asked += 1
+        return is_full(*arguments)
+
+    monkeypatch.setattr(fan_out, "is_full", counted)
+    world = World(queue=full("refuse the publisher"), queue_messages=600)
+    world.absent("slow")
+    fill(world, 600 - free)
+    publisher = world.accepted()
+    asked = 0
+    publisher.send(*(Publish("t", b"%04d" % at, qos, at + 1) for at in range(600)))
+    answers: list[Any] = publisher.take_all(Pubrec if qos == 2 else Puback)
+    assert asked < 40
+    assert [item.packet_id for item in answers] == list(range(1, 601))
+    assert [item.reason for item in answers] == [R.SUCCESS] * free + [R.QUOTA_EXCEEDED] * (
+        600 - free
+    )
+    assert world.durable("slow", answers=True).payloads[600 - free :] == [
+        b"%04d" % at for at in range(free)
+    ]
+
+
+def test_a_run_beyond_the_receive_maximum_is_taken_as_far_as_it_is_acknowledged_meanwhile() -> None:
+    """QoS 1 that waits for no disk is acknowledged at once, however small our Receive Maximum."""
+    world = World(receive_maximum=1)
+    other = world.accepted(answers=True)
+    other.subscribe("t")
+    publisher = world.accepted()
+    publisher.send(*(Publish("t", b"%04d" % at, 1, at + 1) for at in range(1024)))
+    assert len(publisher.take_all(Puback)) == len(other.payloads) == 1024
+
+
+@pytest.mark.parametrize("kept", [True, False])
+@pytest.mark.parametrize("long", ["properties", "topic"])
+def test_long_properties_and_long_topic_names_count_as_payload_does(long: str, kept: bool) -> None:
+    """They take as much memory and disk; a sender needs no payload to fill those of others."""
+    world = World(queue=full("refuse the publisher"), queue_bytes=100_000)
+    slow = world.accepted("slow", clean=not kept, properties=FOREVER if kept else None)
+    slow.subscribe("#")
+    if kept:
+        slow.drop()
+    publisher = world.accepted()
+    for number in range(10):
+        text = "x" * 20_000
+        if long == "topic":
+            publisher.publish(f"{number}{text}", b"", 1)
+        else:
+            publisher.publish("t", b"", 1, properties={PropertyId.USER_PROPERTY: [("k", text)]})
+    reasons = [item.reason for item in publisher.take_all(Puback)]
+    assert reasons == [R.SUCCESS] * 4 + [R.QUOTA_EXCEEDED] * 6
+    assert 80_000 < world.broker.queued < 100_000
+    if kept:
+        queued = world.broker.queued
+        world.power_cut()
+        assert world.broker.queued == queued
+        assert len(world.durable("slow", answers=True).payloads) == 4
+        assert world.broker.queued == 0
+
+
+def test_what_the_disk_has_room_for_counts_properties() -> None:
+    world = World()
+    world.absent("slow")
+    world.disk.room = world.broker.disk_room = 50_000
+    world.slow_disk = True
+    publisher = world.accepted()
+    for _ in range(5):
+        text = "x" * 20_000
+        publisher.publish("t", b"", 1, properties={PropertyId.USER_PROPERTY: [("k", text)]})
+    world.commit()
+    reasons = [item.reason for item in publisher.take_all(Puback)]
+    assert reasons == [R.SUCCESS] * 2 + [R.QUOTA_EXCEEDED] * 3

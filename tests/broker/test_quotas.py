@@ -88,6 +88,21 @@ def test_who_publishes_too_fast_is_read_more_slowly_and_loses_nothing(
     assert caplog.text.count("it is read more slowly") == 1
 
 
+def test_properties_count_as_bytes_that_are_published() -> None:
+    world = World(quota=[QuotaSection(bytes_per_s=1000)])
+    client = world.accepted("c")
+    properties = {P.USER_PROPERTY: [("k", "x" * 1000)]}
+    for number in range(1, 11):
+        client.bring(encode(Publish("t", b"", 1, number, properties=properties), Version.V5))
+    world.turn()
+    first = len(client.take_all(Puback))
+    assert first < 5
+    for _ in range(10):
+        world.sleep(1)
+    assert not client.closed
+    assert first + len(client.take_all(Puback)) == 10
+
+
 def test_a_run_of_messages_is_taken_whole_before_its_client_rests() -> None:
     world = World(quota=[QuotaSection(messages_per_s=10)])
     client = world.accepted("c")

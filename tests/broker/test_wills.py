@@ -3,7 +3,8 @@
 import pytest
 
 from gateway.broker import broker
-from gateway.mqtt.packets import Connack, Publish, Version, Will
+from gateway.mqtt.encode import encode
+from gateway.mqtt.packets import Connack, Connect, Publish, Version, Will
 from gateway.mqtt.properties import Properties
 from gateway.mqtt.properties import PropertyId as P
 from gateway.mqtt.reason import ReasonCode as R
@@ -179,3 +180,70 @@ def test_wills_that_a_full_spool_refuses_do_not_keep_others_from_being_said(
         world.sleep(1)
     assert watching.payloads == [b"gone"]
     assert len(world.broker.wills) == 6
+
+
+def test_the_wills_of_many_clients_that_go_at_once_are_said_little_by_little() -> None:
+    """Each may have hundreds of receivers: no turn takes longer for it than it should."""
+    world = World()
+    watching = watcher(world)
+    clients = [world.durable(f"{at}", will=Will("will", b"%d" % at, 1)) for at in range(5)]
+    left = []
+
+    def overtime() -> bool:
+        if waiting := len(world.broker.effects.wills):
+            left.append(waiting)
+        return waiting > 0
+
+    world.broker.overtime = overtime
+    for client in clients:
+        client.break_line()
+    world.turn()
+    assert sorted(set(left)) == [1, 2, 3, 4, 5]
+    assert watching.payloads == [b"%d" % at for at in range(5)]
+    assert world.broker.wills == {}
+
+
+@pytest.mark.mqtt("MQTT-3.1.2-8", "MQTT-3.2.0-1")
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_will_that_is_still_to_be_said_is_said_though_its_client_comes_back(clean: bool) -> None:
+    world = World()
+    watching = watcher(world)
+    client = world.durable("c", will=Will("will", b"gone", 1))
+    client.subscribe("will")
+    world.broker.overtime = lambda: bool(world.broker.effects.wills)
+    client.break_line()
+    again = world.open()
+    again.bring(encode(Connect("c", V5, clean, properties=FOREVER), V5))
+    world.turn()
+    assert watching.payloads == [b"gone"]
+    assert again.take(Connack).session_present is not clean
+    assert again.payloads == ([] if clean else [b"gone"])
+
+
+@pytest.mark.parametrize("back", [True, False])
+def test_the_sessions_of_many_clients_that_go_at_once_end_little_by_little(back: bool) -> None:
+    """Each may have hundreds of subscriptions. For whoever asks they have ended."""
+    world = World()
+    clients = [world.accepted(f"{at}") for at in range(5)]
+    for client in clients:
+        client.subscribe("t", "u")
+    effects, left = world.broker.effects, []
+
+    def overtime() -> bool:
+        if waiting := len(effects.leaves):
+            left.append(waiting)
+        return waiting > 0
+
+    world.broker.overtime = overtime
+    for client in clients:
+        client.break_line()
+    if back:
+        again = world.open()
+        again.bring(encode(Connect("0", V5, False), V5))
+    world.turn()
+    assert len(set(left)) >= 4
+    assert list(world.broker.sessions) == (["0"] if back else [])
+    if back:
+        assert not again.take(Connack).session_present
+        again.publish("t", b"x", 1)
+        assert again.payloads == []

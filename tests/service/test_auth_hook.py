@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import socket
 import sys
 import threading
 import time
@@ -15,8 +16,10 @@ import pytest
 from gateway.config import ConfigError, parse
 from gateway.mqtt.packets import Connect, Puback, Publish
 from gateway.mqtt.reason import ReasonCode as R
+from gateway.service.spawn import run
 from tests.service.process import gateway
 from tests.service.test_access import LISTENER, alice, answer, configured
+from tests.service.test_bad_disk import build
 from tests.service.wire import wire
 
 HOOK = """
@@ -95,6 +98,20 @@ async def test_a_command_that_hangs_is_killed_and_holds_nobody_up(tmp_path: Path
         assert await running.end() == 0
 
 
+async def test_a_program_that_the_disk_takes_long_to_read_holds_nobody_up(tmp_path: Path) -> None:
+    preload = {"LD_PRELOAD": str(build("slow_exec", tmp_path, Path(__file__).parent))}
+    arguments = by_command(tmp_path)
+    async with gateway(*arguments, env=preload) as running, wire(running.port, alice()) as other:
+        asking = asyncio.create_task(answer(running.port, connect("carol")))
+        served = 0
+        while not asking.done():
+            served += 1
+            other.send(Publish("t", b"x", 1, served))
+            await other.take(Puback, within=0.5)
+        assert await asking == R.SUCCESS
+        assert served > 10
+
+
 @pytest.mark.parametrize("how", ["an odd exit code", "no such program"])
 async def test_a_hook_that_does_not_answer_lets_nobody_in_and_is_in_the_log_once(
     tmp_path: Path, how: str
@@ -108,6 +125,18 @@ async def test_a_hook_that_does_not_answer_lets_nobody_in_and_is_in_the_log_once
         await running.logged("exit code 7" if how == "an odd exit code" else "No such file")
         await running.end()
         assert sum("users that it should know" in line for line in running.log) == 1
+
+
+def test_a_program_inherits_nothing_but_its_question() -> None:
+    """No socket of a client, nor that the gateway ignores a broken pipe; its session is its own."""
+    program = (
+        'test "$(wc -c)" = 500000 && test "$(cut -d" " -f6 /proc/$$/stat)" = $$'
+        " && ! ls -l /proc/$$/fd | grep socket && grep 'SigIgn:.*[02468ace]...$' /proc/$$/status"
+    )
+    with socket.create_server(("127.0.0.1", 0)) as passed_on:
+        passed_on.set_inheritable(True)
+        assert run(["sh", "-c", program], b"x" * 500_000, 30) == 0
+    assert run(["sh", "-c", "kill -9 $$"], b"", 30) == -9
 
 
 async def test_a_yes_is_remembered_for_so_long_and_no_longer(tmp_path: Path) -> None:

@@ -23,10 +23,10 @@ from tests.service.wire import wire
 SOURCES = Path(__file__).parents[1] / "store"
 
 
-def build(name: str, folder: Path) -> Path:
+def build(name: str, folder: Path, sources: Path = SOURCES) -> Path:
     built = folder / f"{name}.so"
     checks = ["-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC"]
-    subprocess.run(["gcc", *checks, "-o", built, SOURCES / f"{name}.c", "-ldl"], check=True)
+    subprocess.run(["gcc", *checks, "-o", built, sources / f"{name}.c", "-ldl"], check=True)
     return built
 
 

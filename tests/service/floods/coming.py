@@ -76,7 +76,11 @@ async def identifiers(site: Site) -> None:
 
 
 async def due(site: Site) -> None:
-    """3,000 sessions whose clients are gone expire in the same second, and their wills are said."""
+    """3,000 sessions whose clients are gone expire in the same second, and their wills are said to
+    100 subscribers.
+    """
+    for number in range(100):
+        await site.subscriber(f"s{number}", "wills", qos=0)
     will = Will("wills", b"x")
     properties = {P.SESSION_EXPIRY_INTERVAL: 1}
 
