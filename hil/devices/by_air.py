@@ -41,6 +41,8 @@ class DeviceByAir(SimulatedDevice):
         self._identity = Identity.create(name)
         self._plan = RadioPlan(air.network, number, factor=air.spreading_factor)
         self._air = Air(folder.air, name, (NEAREST_M + APART_M * number, 0.0))
+        self._first: tuple[int, int] | None = None
+        """When its session began to publish, and what it held longest then."""
         super().__init__(name, folder, bench, children, history)
 
     def _simulator(self, place: Path, adc_from: int) -> SimulatedBoard:
@@ -74,11 +76,21 @@ class DeviceByAir(SimulatedDevice):
     async def follow_wire(self) -> None:
         """There is none."""
 
-    def turned(self) -> None:
-        """The gateway has heard a turn of it: whatever waits may be on its way to the store."""
+    def turned(self, begun: int | None) -> None:
+        """The gateway has heard a turn of it: whatever waits may be on its way to the store. begun:
+        when, of a session's first turn that may carry a publication. What has waited longest is in
+        that one or in the next.
+        """
         self.look()
         waiting = [(each, self.ledger.state(each)) for each in self.ledger.waiting()]
-        self.sent |= {each & 0xFFFF for each, (released, _) in waiting if not released}
+        held = [each for each, (released, _) in waiting if not released]
+        self.sent |= {each & 0xFFFF for each in held}
+        if begun is not None:
+            self._first = (begun, min(held) & 0xFFFF) if held else None
+        elif self._first:
+            at, identifier = self._first
+            self._history.add("air", "publish", at, line=self.name, id=identifier)
+            self._first = None
 
     @property
     def waiting(self) -> int:

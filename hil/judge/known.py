@@ -72,7 +72,7 @@ EVENTS = {
             "count",
         }
     ),
-    "air": frozenset({"hello", "welcome", "radio", "breach"}),
+    "air": frozenset({"hello", "welcome", "publish", "radio", "breach"}),
     "gateway": PROGRAM,
     "uplink": PROGRAM,
     "ingest": PROGRAM,

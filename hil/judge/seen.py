@@ -142,6 +142,8 @@ class Seen:
                 self.unasked[_end_of(data), data["packet"]] += 1
             case "wire", "publish" if data["direction"] == "up" and "id" in data:
                 self.published[data["line"], data["id"]].append(event.t)
+            case "air", "publish":
+                self.published[data["line"], data["id"]].append(event.t)
             case "wire", "connack" if not data["session_present"] and not data["reason"]:
                 self.fresh[data["line"]].append(event.t)
             case "rig", "armed":

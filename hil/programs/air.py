@@ -25,8 +25,10 @@ READY_WITHIN = 60.0  # s, on a busy machine
 # next_sequence:4, in WELCOME nonce:8 incarnation:4
 HELLO, HELLO_SIZE = 0x81, 29
 WELCOME, WELCOME_SIZE = 0xC1, 24
-FIRST_PUBLISH = 2
-"""Turns of a session before one that carries a publication: CONNECT, SUBSCRIBE."""
+FIRST_PUBLISH = 1
+"""Turns of a session before one that may carry a publication: CONNECT. Who is not known by the
+gateway subscribes in that one, and publishes in the next.
+"""
 
 
 class AirOfRun:
@@ -48,9 +50,11 @@ class AirOfRun:
         self._children = children
         self._history = history
         self._foreign: Child | None = None
-        self.on_turn: Callable[[str], None] = lambda name: None
+        self._greeted: set[str] = set()
+        """Boards that have greeted, and have not published since."""
+        self.on_turn: Callable[[str, int | None], None] = lambda name, begun: None
         """Called with a board's name when the modem has heard a turn of it that may carry a
-        publication.
+        publication. begun: when that was, of the first such turn of a session.
         """
 
     async def start(self) -> None:
@@ -103,7 +107,10 @@ class AirOfRun:
             return
         name = self._boards[frame[1]]
         if said["from"] == name and MODEM in said["to"] and FIRST_PUBLISH <= frame[2] < 64:
-            self.on_turn(name)
+            begins = frame[2] == FIRST_PUBLISH and name in self._greeted
+            self._greeted -= {name}
+            if begins or frame[2] != FIRST_PUBLISH:
+                self.on_turn(name, said["t"] if begins else None)
         if frame[2] == HELLO and len(frame) == HELLO_SIZE and said["from"] == name:
             fields = {
                 "boot": int.from_bytes(frame[3:5]),
@@ -111,6 +118,7 @@ class AirOfRun:
                 "incarnation": int.from_bytes(frame[7:11]),
                 "next_sequence": int.from_bytes(frame[11:15]),
             }
+            self._greeted.add(name)
             self._history.add("air", "hello", said["t"], line=name, **fields)
         elif frame[2] == WELCOME and len(frame) == WELCOME_SIZE and name in said["to"]:
             incarnation = int.from_bytes(frame[11:15])

@@ -116,7 +116,7 @@ class Run:
                 self._watch.clients, self._watch.subscribers = self._clients, self._subscribers
                 if self._air:
                     by_air = {one.name: one for one in devices if isinstance(one, DeviceByAir)}
-                    self._air.on_turn = lambda name: by_air[name].turned()
+                    self._air.on_turn = lambda name, begun: by_air[name].turned(begun)
                 try:
                     await self._drive(site, devices)
                 finally:

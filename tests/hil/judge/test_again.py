@@ -24,6 +24,10 @@ def publish(t: int, identifier: int = 2, line: str = DEVICES[0]) -> Event:
     return Event(t, "wire", "publish", {**said, "payload": "00"})
 
 
+def by_radio(t: int) -> Event:
+    return Event(t, "air", "publish", {"line": DEVICES[0], "id": 2})
+
+
 STORED = 2 * S + S // 10 * HOPS.index("spool")
 """When the store had the second publication."""
 
@@ -36,6 +40,8 @@ STORED = 2 * S + S // 10 * HOPS.index("spool")
         ([publish(STORED + 1, identifier=9)], Verdict.UNKNOWN),
         ([publish(STORED + 1, line="uno-9")], Verdict.UNKNOWN),
         ([publish(STORED - 1), publish(STORED + 1)], Verdict.HOLDS),
+        ([by_radio(STORED - 1)], Verdict.UNKNOWN),
+        ([by_radio(STORED + 1)], Verdict.HOLDS),
     ],
 )
 def test_a_kill_behind_a_commit_must_make_a_board_send_again(
