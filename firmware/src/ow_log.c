@@ -74,7 +74,7 @@ void ow_log(struct ow_mqtt *client, const char *text)
     append(client, text, at_most(text, OW_LOG_LINE));
 }
 
-void ow_log_number(struct ow_mqtt *client, const char *text, int32_t number)
+__attribute__((noinline)) void ow_log_number(struct ow_mqtt *client, const char *text, int32_t number)
 {
     char line[OW_LOG_LINE];
     uint8_t length = at_most(text, OW_LOG_LINE - LONGEST_NUMBER - 2);
@@ -108,26 +108,28 @@ void ow_log_connect(struct ow_mqtt *client)
 static uint8_t make_line(const struct ow_mqtt *client, char *out)
 {
     const struct ow_log *log = &client->log;
-    uint8_t bytes[HEAD + OW_LOG_LINE], size = length_at(log, log->sent), length = 0;
-    for (uint8_t i = 0; i < size; i++) {
-        bytes[i] = log->ring[(uint16_t)(log->sent + i) % OW_LOG_SIZE];
+    uint16_t place = log->sent, end = (uint16_t)(place + length_at(log, place));
+    uint8_t bytes[4], length = 0;
+    place++;
+    for (uint8_t i = 0; i < sizeof bytes; i++) {
+        bytes[i] = log->ring[place++ % OW_LOG_SIZE];
     }
-    uint32_t time = ow_get_u32(bytes + 1), utc = ow_mqtt_utc(time, client->utc_at_start);
+    uint32_t time = ow_get_u32(bytes), utc = ow_mqtt_utc(time, client->utc_at_start);
     if (!utc) {
         out[length++] = '+';
     }
     length += put_digits(out + length, utc ? utc : time & ~OW_UPTIME_BIT);
     out[length++] = ' ';
-    memcpy(out + length, bytes + HEAD, size - HEAD);
-    return (uint8_t)(length + size - HEAD);
+    while (place != end) {
+        out[length++] = (char)log->ring[place++ % OW_LOG_SIZE];
+    }
+    return length;
 }
 
-void ow_log_advance(struct ow_mqtt *client)
+/* Not inlined: its stack would be that of ow_mqtt_poll. */
+static __attribute__((noinline)) void send_line(struct ow_mqtt *client)
 {
     struct ow_log *log = &client->log;
-    if (!log->asked) {
-        return;
-    }
     char topic[sizeof "logs/" + OW_NAME_MAX] = "logs/";
     char line[1 + LONGEST_NUMBER + 1 + OW_LOG_LINE];
     bool last = log->sent == log->head;
@@ -144,6 +146,13 @@ void ow_log_advance(struct ow_mqtt *client)
         log->asked = false;
     } else {
         log->sent = (uint16_t)(log->sent + length_at(log, log->sent));
+    }
+}
+
+void ow_log_advance(struct ow_mqtt *client)
+{
+    if (client->log.asked) {
+        send_line(client);
     }
 }
 

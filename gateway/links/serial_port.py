@@ -10,6 +10,7 @@ import asyncio
 import glob
 import logging
 import os
+import shlex
 from collections.abc import Callable, Iterable, Set
 from dataclasses import dataclass
 
@@ -18,6 +19,7 @@ from gateway.errors import OncewayError
 from gateway.links.carrier import Accept, Receiver
 from gateway.links.diagnosis import Diagnosis
 from gateway.links.greeter import Greeter, Refusal
+from gateway.links.handshake import KEYED, PLAIN
 from gateway.links.holders import holders
 from gateway.links.reliable import (
     Event,
@@ -298,10 +300,7 @@ class SerialPort:
                     self._refused = name
                     self._warn(_why_refused(name, reason, self.path))
                 case OtherVersion(version):
-                    self._warn(
-                        f"the device speaks version {version} of the link: flash it with this"
-                        " release's firmware library"
-                    )
+                    self._warn(_other_version(version, self.path))
         self._flush()
 
     def _begin(self, carrier: SerialCarrier) -> None:
@@ -362,27 +361,44 @@ class SerialPort:
 
 
 def _why_refused(name: str, reason: Refusal | None, path: str) -> str:
-    """One sentence, and what to type."""
-    rekey = f"`onceway device rekey {name} --port {path}` gives it a new one"
+    """One sentence, and what to type. name: nobody has proved that it is one."""
+    quoted = shlex.quote(name)
+    if not name:
+        return (
+            "a board without a name greets, as one that was never provisioned:"
+            f" `onceway device add NAME --port {path}` gives it one"
+        )
     match reason:
         case Refusal.WRONG_KEY:
             return (
-                f"the device {name!r} greets with another key than the one in the registry."
-                f" If it is the right board, {rekey}"
+                f"the device {name!r} greets with another key than the one in the registry. If it"
+                f" is the right board, `onceway device rekey {quoted} --port {path}` gives it a new"
+                " one"
             )
         case Refusal.UNKNOWN_KEY:
             return (
                 f"the device {name!r} has a key that is not in the registry. Restore the registry"
                 " that has it with `onceway registry import`, or provision the board here:"
-                f" `onceway device provision {name} --port {path}`"
+                f" `onceway device provision {quoted} --port {path}`"
             )
         case Refusal.NO_PROOF:
             return (
                 f"the device {name!r} greets without a key, as older firmware does."
-                f" `onceway device flash {name} --port {path}` writes one that has a key;"
+                f" `onceway device flash {quoted} --port {path}` writes one that has a key;"
                 " `open = true` in this port's [[serial]] section takes it as it is"
             )
-    return f"the device {name!r} is not admitted"
+    return (
+        f"the device {name!r} is not admitted, or was revoked. If it may come in,"
+        f" `onceway device admit {quoted}` lets it"
+    )
+
+
+def _other_version(version: int, path: str) -> str:
+    return (
+        f"the device speaks version {version} of the link, this gateway"
+        f" {PLAIN} and {KEYED}: `onceway device read --port {path}` says which board it is, and"
+        f" `onceway device flash NAME --port {path}` writes this release's firmware"
+    )
 
 
 class SerialListener:

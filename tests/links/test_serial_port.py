@@ -20,8 +20,9 @@ from gateway.broker.peer import DeviceIdentity
 from gateway.errors import OncewayError
 from gateway.links import serial_port
 from gateway.links.diagnosis import Diagnosis
+from gateway.links.frames import handshake_to_bytes
 from gateway.links.greeter import Greeter, Refusal
-from gateway.links.serial_port import SerialListener, SerialPort
+from gateway.links.serial_port import SerialListener, SerialPort, _why_refused
 from gateway.links.statistics import LinkStatistics
 from gateway.links.tty import Tty
 from tests.links.board import Board, Broker, Pty, until
@@ -253,7 +254,9 @@ async def test_a_device_that_is_not_admitted_is_refused_and_named_once(
             await until(lambda: board.refused)  # noqa: B023
             board.power_off()
         assert not broker.connections
-        assert listener.ports[0].problem == "the device 'stranger' is not admitted"
+        problem = listener.ports[0].problem or ""
+        assert problem.startswith("the device 'stranger' is not admitted")
+        assert "`onceway device admit stranger`" in problem
         assert listener.ports[0].refused == "stranger"
         admitted.add("stranger")
         board = Board(line, "stranger", boot=3)
@@ -261,6 +264,25 @@ async def test_a_device_that_is_not_admitted_is_refused_and_named_once(
         assert (listener.ports[0].problem, listener.ports[0].refused) == (None, None)
         board.power_off()
     assert caplog.text.count("the device 'stranger' is not admitted") == 1
+
+
+async def test_another_version_of_the_link_is_said_with_what_to_type(
+    broker: Broker, line: Pty, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with listening(broker, line.path):
+        for _ in range(2):
+            os.write(line.master, handshake_to_bytes(0, b"\x03 whatever comes then"))
+        await until(lambda: "speaks version 3 of the link" in caplog.text)
+    assert f"`onceway device flash NAME --port {line.path}`" in caplog.text
+    assert caplog.text.count("speaks version 3") == 1
+
+
+def test_a_name_that_is_a_command_is_quoted_where_people_copy_it() -> None:
+    said = _why_refused("a; reboot", Refusal.STRANGER, "/dev/ttyUSB0")
+    assert "`onceway device admit 'a; reboot'`" in said
+    assert "`onceway device add NAME --port /dev/ttyUSB0`" in _why_refused(
+        "", Refusal.NO_PROOF, "/dev/ttyUSB0"
+    )
 
 
 @pytest.mark.parametrize(
