@@ -1,11 +1,12 @@
 """The ether as a process: `python -m hil.air.server --socket PATH [--report FILE] [--trace NAME
-[--pace N]] [--seed N] [--scale N] [--tell]`.
+[--pace N]] [--seed N] [--scale N] [--sent NAME SECONDS AGE] [--tell]`.
 
 In: radios that connect to the Unix socket. Out: what each of them hears, in real time; when it
 ends (SIGTERM), a report as JSON, and exit code 1 if the law was broken. With `--tell`, each frame
 that is over as a line of JSON (`frame`: t in ns of the monotonic clock, from, to, frame in hex),
 and at the end what each radio has counted (`radio`: line, frames, airtime in s) and each breach of
-the law (`breach`: why). With `--scale N` a second
+the law (`breach`: why). With `--sent` a radio has sent so many seconds, in the sub-band P, that
+ended so many seconds ago. With `--scale N` a second
 holds N seconds of the ether: frames and hours are so much shorter.
 
 One line each way, words parted by spaces:
@@ -39,6 +40,7 @@ from hil.air.physics import Channel
 from hil.traces.recording import load
 
 LONGEST_LINE = 1024
+EU868_P = 869_525_000
 
 Say = Callable[[str, dict[str, Any]], None]
 
@@ -169,7 +171,12 @@ async def run(options: argparse.Namespace) -> int:
     """Until SIGTERM or SIGINT; returns the exit code."""
     trace = load(options.trace) if options.trace else None
     loses = Recorded(trace, options.seed, options.pace) if trace else None
-    ether = Ether(Judge(), loses) if loses else Ether(Judge())
+    judge = Judge()
+    if options.sent:
+        name, airtime, age = options.sent
+        for _ in range(int(airtime)):  # at one time, so that they leave the hour together
+            judge.sent(name, EU868_P, 125_000, 14, -float(age) - 1, -float(age))
+    ether = Ether(judge, loses) if loses else Ether(judge)
     air = Air(ether, options.scale, say if options.tell else None)
     over = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -183,7 +190,8 @@ async def run(options: argparse.Namespace) -> int:
         options.report.write_text(json.dumps(report, indent=1) + "\n")
     if options.tell:
         for name, counts in report["radios"].items():
-            say("radio", {"line": name, **counts})
+            hours = [used for key, used in report["worst_hours"].items() if key.split()[0] == name]
+            say("radio", {"line": name, **counts, "hour": max(hours, default=0.0)})
         for breach in report["breaches"]:
             say("breach", {"why": breach})
     for breach in report["breaches"]:
@@ -197,6 +205,7 @@ def main() -> int:
     parser.add_argument("--report", type=Path)
     parser.add_argument("--trace")
     parser.add_argument("--pace", type=float)
+    parser.add_argument("--sent", nargs=3, metavar=("NAME", "SECONDS", "AGE"))
     parser.add_argument("--tell", action="store_true")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--scale", type=float, default=1.0)

@@ -89,6 +89,8 @@ class AirTable(BaseModel):
     recorded link; each way of each board loses what it lost, from elsewhere in it. pace: so many
     seconds of it go by in one; without it goes by frame by frame. foreign: what an attacker's radio
     does all the while; foreign_frames: so many of its frames the gateway must have heard.
+    sent_before: so many seconds the gateway's radio has sent in the hour before; they leave the
+    hour after_s seconds after the beginning.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -100,6 +102,8 @@ class AirTable(BaseModel):
     pace: float | None = Field(default=None, gt=0, le=1000)
     foreign: Literal["replay", "forge"] | None = None
     foreign_frames: int = Field(default=1, ge=1)
+    sent_before: int = Field(default=0, ge=0, le=360)
+    after_s: float = Field(default=60.0, ge=1, le=3600)
 
 
 class ClientTable(BaseModel):

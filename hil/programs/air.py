@@ -13,11 +13,13 @@ from typing import Any
 
 from gateway.errors import OncewayError
 from gateway.regions import EU868
+from gateway.store.uptime import uptime
 from hil.bench.bench import AirTable
 from hil.observe.folder import Folder
 from hil.observe.history import History
 from hil.programs.process import Child, Children
 
+HOUR = 3600.0
 MODEM = "gateway"
 """Its name in the ether."""
 READY_WITHIN = 60.0  # s, on a busy machine
@@ -62,6 +64,10 @@ class AirOfRun:
         options = ["--socket", str(self._folder.air), "--tell", "--seed", str(self._seed)]
         options += ["--trace", self._air.trace] if self._air.trace else []
         options += ["--pace", str(self._air.pace)] if self._air.pace else []
+        if self._air.sent_before:
+            age = HOUR - self._air.after_s
+            options += ["--sent", MODEM, str(self._air.sent_before), str(age)]
+            self._note_sent(age)
         self._ether = await self._program("air", "hil.air.server", options)
         port = self._folder.port(MODEM)
         options = ["--air", str(self._folder.air), "--port", str(port), "--name", MODEM]
@@ -71,6 +77,17 @@ class AirOfRun:
             options = ["--air", str(self._folder.air), "--channel", *channel]
             options += ["--do", self._air.foreign, "--seed", str(self._seed)]
             self._foreign = await self._program("foreign", "hil.air.foreign", options)
+
+    def _note_sent(self, age: float) -> None:
+        """Write the gateway's record of airtime (gateway/links/lora/ledger_file.py)."""
+        started = uptime()
+        if started is None:
+            raise OncewayError("this machine does not tell one start of it from another")
+        sent = [[age, self._air.sent_before]]
+        told = {"at": started.seconds, "bands": {"P": {"reserved": 0, "sent": sent}}}
+        name = str(self._folder.port(MODEM)).strip("/").replace("/", "-")
+        file = self._folder.data / f"airtime-{name}.json"
+        file.write_text(json.dumps({"machine": started.machine, **told}))
 
     async def _program(self, name: str, module: str, options: list[str]) -> Child:
         child = await self._children.start(

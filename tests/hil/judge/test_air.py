@@ -68,6 +68,19 @@ def test_why_a_board_by_radio_published_again_its_eeprom_tells_alone() -> None:
     assert seen.allowed(Key("uno-1", 5, 7), 2) == 1
 
 
+def test_airtime_that_was_to_run_out_and_did_not_leaves_a_doubt() -> None:
+    def sent(hour: float) -> list[Event]:
+        modem = {"line": "gateway", "sent": 4, "airtime": 0.4, "hour": hour}
+        events = by_air(COUNTED, Event(9, "air", "radio", modem))
+        begin = next(event for event in events if event.event == "run")
+        begin.data["bench"]["air"] = {"sent_before": 358}
+        return events
+
+    assert check(sent(359.9)).verdict is Verdict.HOLDS
+    (reason,) = check(sent(359.0)).reasons
+    assert reason == "the gateway's airtime was to run out, and it sent 359.0 s in an hour"
+
+
 def attacked(*more: Event, heard: int = 9) -> list[Event]:
     """A run in which a foreign radio was to send nine frames."""
     modem = {"line": "gateway", "sent": 4, "foreign": heard, "airtime": 0.4}
