@@ -21,7 +21,7 @@ STUCK_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """part: `store`, `spool`, `serial` or `boards`."""
+    """part: `store`, `spool`, `serial`, `boards` or `radio`."""
 
     part: str
     what: str

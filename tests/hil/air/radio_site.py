@@ -50,9 +50,12 @@ class RadioSite:
 
     async def begin(self, *air: str) -> None:
         """The ether and the modem."""
+        await self.begin_without_modem(*air)
+        await self.plug_in()
+
+    async def begin_without_modem(self, *air: str) -> None:
         report = self.folder / "air.json"
         await self._python("air", "hil.air.server", "--socket", "--report", str(report), *air)
-        await self.plug_in()
 
     async def plug_in(self) -> None:
         port = str(self.folder / "modem")

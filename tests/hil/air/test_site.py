@@ -1,7 +1,9 @@
 """A gateway with a radio, and boards: readings land once, over the ether, within the law."""
 
 import asyncio
+import os
 import signal
+import tty
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -60,6 +62,36 @@ async def test_a_modem_that_hangs_and_one_that_is_pulled_out_are_opened_again(
     await site.plug_in()
     rows = await site.rows("roof-1", before + 2, 60)
     assert numbers(rows) == list(range(1, len(rows) + 1))
+
+
+async def test_what_is_no_modem_is_said_and_a_modem_in_its_place_is_taken(
+    tmp_path: Path,
+) -> None:
+    """As a HAT that is wired to the UART, or a board with another firmware: it says something, and
+    never what was asked.
+    """
+    site = RadioSite(tmp_path, "roof-1")
+    await site.begin_without_modem()
+    master, slave = os.openpty()
+    tty.setraw(slave)
+    (tmp_path / "modem").symlink_to(os.ttyname(slave))
+    try:
+        gateway = await site.start_gateway()
+        os.write(master, b"+ERR=4\r\n")
+        await gateway.logged("no KISS modem answers")
+        (radio,) = await asyncio.to_thread(ask, tmp_path, do="radios")
+        assert not radio["is_open"]
+        assert "no KISS modem answers" in radio["problem"]
+        (row,) = await asyncio.to_thread(ask, tmp_path, do="status")
+        assert [problem["part"] for problem in row["problems"]] == ["radio"]
+        (tmp_path / "modem").unlink()
+        await site.plug_in()
+        await site.start_board("roof-1")
+        assert await site.rows("roof-1", 2, 60)
+    finally:
+        os.close(master)
+        os.close(slave)
+        await site.end()
 
 
 async def test_power_cuts_of_gateway_and_board_lose_nothing(site: RadioSite) -> None:
