@@ -74,9 +74,15 @@ RunArgument = Annotated[
 def demo(
     seed: Seed = 1,
     readings: Annotated[
-        int, typer.Option(help="Readings to take, of all boards together.", min=1)
-    ] = 400,
-    boards: Annotated[int, typer.Option(help="Simulated boards.", min=1)] = 2,
+        int | None,
+        typer.Option(
+            help="Readings to take, of all boards together.",
+            min=1,
+            show_default="400, or 80 with --lora",
+        ),
+    ] = None,
+    boards: Annotated[int, typer.Option(help="Simulated boards, on lines.", min=1)] = 2,
+    lora: Annotated[bool, typer.Option("--lora", help="Two more by radio, under faults.")] = False,
     keep: Keep = False,
     folder: Directory = Path("build/demo"),
 ) -> None:
@@ -84,7 +90,9 @@ def demo(
 
     Example: onceway hil demo --seed 7 --readings 50 --keep
     """
-    bench = benches.load("demo", seed=seed, readings=readings, boards=boards)
+    changes: dict[str, object] = {} if readings is None else {"readings": readings}
+    name = "demo-lora" if lora else "demo"
+    bench = benches.load(name, seed=seed, boards=boards, **changes)
     raise typer.Exit(_run("demo", bench, plan(bench), folder, keep))
 
 
