@@ -106,6 +106,23 @@ async def test_a_board_hears_its_answer_and_goes_on(far: Far) -> None:
     assert received.data[0] >> 4 == PacketType.CONNECT
 
 
+@pytest.mark.parametrize("step", ["sends", "sent", "listens", "heard"])
+async def test_its_power_can_go_at_each_step_of_its_turn(far: Far, step: str) -> None:
+    await far.answer()
+    await far.board.run(20 * MS)  # it has read the answer
+    await far.board.command(f"cut {step} 1")
+    if step == "sends":
+        await far.board.run(2 * HZ)
+    else:
+        await far.frame()
+        await far.board.hear(bytes(10))
+        await far.board.run(MS)
+    cut = await far.events.wait_for("cut", 1)
+    assert cut.details["armed"] == step
+    stats = await far.board.stats()
+    assert (stats.power, stats.frames) == (False, 2)
+
+
 async def test_an_answer_with_a_wrong_crc_is_none(far: Far) -> None:
     hello, _ = await far.answer(good=False)
     again, _ = await far.answer()
