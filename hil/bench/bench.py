@@ -90,7 +90,8 @@ class AirTable(BaseModel):
     seconds of it go by in one; without it goes by frame by frame. foreign: what an attacker's radio
     does all the while; foreign_frames: so many of its frames the gateway must have heard.
     sent_before: so many seconds the gateway's radio has sent in the hour before; they leave the
-    hour after_s seconds after the beginning.
+    hour after_s seconds after the beginning. apart_s: so many seconds after one board the next one
+    gets its power.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -104,6 +105,7 @@ class AirTable(BaseModel):
     foreign_frames: int = Field(default=1, ge=1)
     sent_before: int = Field(default=0, ge=0, le=360)
     after_s: float = Field(default=60.0, ge=1, le=3600)
+    apart_s: float = Field(default=0.0, ge=0, le=60)
 
 
 class ClientTable(BaseModel):

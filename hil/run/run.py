@@ -210,13 +210,16 @@ class Run:
         await asyncio.sleep(0)  # each of them has begun
         self._history.add("rig", "armed", held=[device.name for device in devices if device.held])
         for device in devices:
-            await device.release()
+            if device.name not in self._bench.by_air:
+                await device.release()
+        by_air = tasks.create_task(self._release_by_air(devices))
         for client in self._clients:
             await client.start(self._commander.port)
         clients = [tasks.create_task(client.follow()) for client in self._clients]
         with self._display.stage("readings under faults"):
             sampling = [tasks.create_task(self._sample(device, injector)) for device in devices]
-            await self._watch.until(lambda: all(task.done() for task in (*sampling, *clients)))
+            under_way = (by_air, *sampling, *clients)
+            await self._watch.until(lambda: all(task.done() for task in under_way))
         with self._display.stage("empty the hops"):
             await self._watch.until(
                 lambda: (
@@ -237,6 +240,12 @@ class Run:
             await self._air.stop()
         await asyncio.gather(*(subscriber.disconnect() for subscriber in self._subscribers))
         await asyncio.gather(*wires, *clients, *subscribing)
+
+    async def _release_by_air(self, devices: list[Device]) -> None:
+        for device in devices:
+            if self._bench.air and device.name in self._bench.by_air:
+                await device.release()
+                await asyncio.sleep(self._bench.air.apart_s)
 
     async def _set_up(self, device: Device, cores: asyncio.Semaphore) -> None:
         """A boot loader listens for a second: on few cores, eight boards at once would keep each
