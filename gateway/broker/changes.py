@@ -63,6 +63,7 @@ class Changes:
         "spool",
         "subscriptions",
         "urgent",
+        "waits",
         "wills",
     )
 
@@ -71,6 +72,8 @@ class Changes:
         """Of the commit that they will be."""
         self.urgent = False
         """Somebody waits for it."""
+        self.waits = 0
+        """So many PUBACKs wait for it, or for those who get their messages."""
         self.bytes = 0
         """Of messages in it, as rows."""
         self.clock: int | None = None
@@ -80,7 +83,7 @@ class Changes:
         """Ids of sessions that have ended."""
         self.flows: dict[Kept, None] = {}
         self.subscriptions: dict[tuple[Kept, str], None] = {}
-        self.deliveries: list[Delivery] = []
+        self.deliveries: dict[Delivery, None] = {}
         self.retained: dict[str, Retained | None] = {}
         self.wills: dict[str, StoredWill | None] = {}
         self.marks: dict[Mark, None] = {}

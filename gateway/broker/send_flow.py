@@ -214,11 +214,12 @@ class SendFlow:
             self.next += count
             if session.durable:
                 delivery.kept = True
-                ledger.changes.bytes += (
-                    OVERHEAD if run.message else OVERHEAD + run.count * run.weight
-                )
+                changes = ledger.changes
+                changes.bytes += OVERHEAD if run.message else OVERHEAD + run.count * run.weight
                 ledger.needed_rows.refer(run)
-                ledger.changes.deliveries.append(delivery)
+                changes.deliveries[delivery] = None
+                if session.connection is None or self.tail:
+                    changes.urgent = True  # it will not be acknowledged soon
                 if self.tail or self._page_is_full():
                     if not self.tail:
                         self._begin_tail(delivery)
@@ -337,6 +338,7 @@ class SendFlow:
         most so many. Returns how many that is.
         """
         delivery = self.pending[0]
+        delivery.run.all_have_it = None
         count = min(most, delivery.count - delivery.sent)
         delivery.sent += count
         if delivery.flags & QOS_BITS:
@@ -373,10 +375,16 @@ class SendFlow:
         self.ledger.owed -= paid
 
     def _forget(self, delivery: Delivery) -> None:
-        rows = self.ledger.needed_rows
+        rows, run = self.ledger.needed_rows, delivery.run
+        written = run.written
+        rows.forget(run)
         if delivery.stored:
             rows.finished.append((self.session.id, delivery.first))
-        rows.forget(delivery.run)
+        else:
+            changes = self.ledger.changes
+            changes.deliveries.pop(delivery, None)
+            kept = run.message or written
+            changes.bytes -= OVERHEAD if kept else OVERHEAD + run.count * run.weight
 
     # -- acknowledgements
 
@@ -394,14 +402,22 @@ class SendFlow:
             known.append(identifier)
             if found is not delivery:
                 if delivery is not None:
-                    self._done(delivery, count)
+                    self._taken(delivery, count)
                 delivery, count = found, 0
             count += 1
         if delivery is not None:
-            self._done(delivery, count)
+            self._taken(delivery, count)
             if self.session.durable:
                 self.ledger.changes.flows[self.session] = None
         return known
+
+    def _taken(self, delivery: Delivery, count: int) -> None:
+        """The receiver has acknowledged `count` messages of a delivery."""
+        self._done(delivery, count)
+        run = delivery.run
+        if run.all_have_it is not None and not run.message:
+            call, run.all_have_it = run.all_have_it, None
+            call()
 
     def pubrec(self, identifiers: tuple[int, ...]) -> tuple[list[int], list[int]]:
         """Release; returns the identifiers that get PUBREL, and those that are unknown."""
@@ -489,6 +505,7 @@ class SendFlow:
     def drop(self) -> None:
         """The session ends: forget everything, in the store too."""
         for delivery in {delivery for _, delivery in self.resend} | set(self._waiting()):
+            delivery.run.all_have_it = None
             self._done(delivery, delivery.left)
         if self.tail:
             self.ledger.orders.append(Collect(self.session.id, self.tail))

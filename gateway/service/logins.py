@@ -15,7 +15,10 @@ so there is one at a time, and:
 import logging
 from asyncio import AbstractEventLoop
 from collections.abc import Callable
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import Executor
+from contextlib import suppress
+from threading import Thread
+from typing import Any
 
 from gateway.broker.access import Ask, Refusal
 from gateway.broker.admission import origin
@@ -63,6 +66,15 @@ class BackOff:
         self._failed.pop(key, None)
 
 
+class _Threads(Executor):
+    """Each call has a thread of its own, which does not keep the process from ending: who is asked
+    may take a minute.
+    """
+
+    def submit(self, call: Callable[..., Any], /, *args: Any, **more: Any) -> Any:
+        Thread(target=call, args=args, kwargs=more, name="password", daemon=True).start()
+
+
 class Logins:
     """answered: called with each order and why it is refused, None when it is not. thread: where
     passwords are compared. at_once: how many.
@@ -77,7 +89,7 @@ class Logins:
     ) -> None:
         self._loop = loop
         self._answered = answered
-        self._thread = thread or ThreadPoolExecutor(MOST_AT_ONCE, "passwords")
+        self._thread = thread or _Threads()
         self._at_once = at_once
         self._waiting: Crowd[Ask] = Crowd(MOST_WAITING, MOST_OF_ONE)
         self._users = BackOff(free=3)
@@ -130,7 +142,8 @@ class Logins:
                 extra=about(**order.connection.about),
             )
             refusal = ReasonCode.UNSPECIFIED_ERROR, "internal error"
-        self._loop.call_soon_threadsafe(self._compared, order, refusal)
+        with suppress(RuntimeError):  # the loop is closed: nobody waits for this any more
+            self._loop.call_soon_threadsafe(self._compared, order, refusal)
 
     def _compared(self, order: Ask, refusal: Refusal | None) -> None:
         address, user = origin(order.connection.peer.address), order.question.user

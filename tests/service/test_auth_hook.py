@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import os
+import signal
 import socket
 import sys
 import threading
@@ -96,6 +98,21 @@ async def test_a_command_that_hangs_is_killed_and_holds_nobody_up(tmp_path: Path
             while any(runs(pid) for pid in asked_to):  # noqa: ASYNC110 - a process
                 await asyncio.sleep(0.01)
         assert await running.end() == 0
+
+
+async def test_the_gateway_stops_at_once_though_a_command_hangs(tmp_path: Path) -> None:
+    async with gateway(*by_command(tmp_path, "hook_timeout_s = 60\n")) as running:
+        asking = asyncio.create_task(answer(running.port, connect("slow")))
+        while not asked(tmp_path, "asked.slow"):  # noqa: ASYNC110 - a file
+            await asyncio.sleep(0.01)
+        begin = time.monotonic()
+        assert await running.end() == 0
+        assert time.monotonic() - begin < 10
+        assert not any("Traceback" in line for line in running.log)
+        asking.cancel()
+        await asyncio.gather(asking, return_exceptions=True)
+        (child,) = asked(tmp_path, "asked.slow")
+        os.killpg(os.getpgid(int(child["pid"])), signal.SIGKILL)
 
 
 async def test_a_program_that_the_disk_takes_long_to_read_holds_nobody_up(tmp_path: Path) -> None:
