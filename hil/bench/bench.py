@@ -319,12 +319,25 @@ class Bench(BaseModel):
                 "boards by radio have the shipped firmware and a new EEPROM; leave out firmware and"
                 " first_sequence, or [air]"
             )
+        if self.subscriber:
+            raise ValueError(
+                "what a board by radio publishes is encrypted on the air, so nobody can tell what a"
+                " subscriber must get; leave out [[subscriber]] or [air]"
+            )
+        if self.air and self.air.foreign and self.air.trace:
+            raise ValueError(
+                "[air]: where frames are lost, nobody can tell whom a foreign radio has put out;"
+                " leave out foreign or trace"
+            )
         if self.air and self.air.pace and not self.air.trace:
             raise ValueError("[air]: pace is that of a recorded link, and no trace is named")
         for kind in self.fault:
             if beyond := [name for name in kind.on if not self.may_break(kind, name)]:
                 where = "by radio" if kind.air == "only" else "on lines"
                 raise ValueError(f"{kind.kind} is for boards {where}, and {beyond[0]} is none")
+            if kind.of_device and not any(self.may_break(kind, name) for name in self.devices):
+                where = "by radio" if kind.air == "only" else "on lines"
+                raise ValueError(f"{kind.kind} is for boards {where}, and there are none")
 
     def _possible_with_real_boards(self) -> None:
         if self.commands:

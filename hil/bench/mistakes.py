@@ -15,6 +15,7 @@ from hil.faults import KINDS
 
 Location = tuple[int | str, ...]
 TABLES = {
+    "air": "[air]",
     "board": "[[board]]",
     "client": "[[client]]",
     "commands": "[commands]",

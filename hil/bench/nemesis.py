@@ -72,6 +72,10 @@ class Nemesis(BaseModel):
             if (ingest or not KINDS[name].needs_ingest)
             and (simulated or KINDS[name].part not in ("board", "line"))
         ]
+        if not names:
+            raise ValueError(
+                "none of the nemesis's kinds can be drawn: this bench lacks what they break"
+            )
         low, high = self.between
         made: list[Kind] = []
         taken: set[tuple[str, str]] = set()

@@ -11,7 +11,8 @@ from typing import Any
 from hil.observe.history import Event, taking
 
 MODEM = "gateway"
-"""Its name in the ether."""
+FOREIGN = "foreign"
+"""Their names in the ether."""
 BUDGET, AN_ANSWER = 360.0, 0.2
 """Seconds that the law allows in an hour of sub-band P, and less than two answers at SF7."""
 
@@ -27,20 +28,24 @@ def wrong(events: Sequence[Event]) -> list[str]:
 
 def doubts(events: Sequence[Event]) -> list[str]:
     air = _air(events)
-    lost, foreign, hour = 0, 0, 0.0
+    lost, foreign, hour, deaf = 0, 0, 0.0, []
     for event in events:
         with taking(event):
             if (event.hop, event.event) == ("air", "radio"):
-                lost += event.data.get("lost", 0)
-                if event.data["line"] == MODEM:
-                    foreign += event.data.get("foreign", 0)
-                    hour = event.data.get("hour", 0.0)
+                heard, line = event.data.get("foreign", 0), event.data["line"]
+                lost += event.data.get("lost", 0) * (line != FOREIGN)
+                if line == MODEM:
+                    foreign, hour = heard, event.data.get("hour", 0.0)
+                elif line != FOREIGN and not heard:
+                    deaf.append(line)
     told = []
     if (trace := air.get("trace")) and not lost:
         told.append(f"the air was to lose frames as in {trace}, and lost none")
     if air.get("foreign") and foreign < air["foreign_frames"]:
         planned = air["foreign_frames"]
         told.append(f"the gateway heard {foreign} of {planned} planned frames of a foreign radio")
+    if air.get("foreign"):
+        told += [f"{line} has heard nothing of the foreign radio" for line in sorted(deaf)]
     if air.get("sent_before") and hour < BUDGET - AN_ANSWER:
         told.append(f"the gateway's airtime was to run out, and it sent {hour:.1f} s in an hour")
     return told

@@ -120,6 +120,8 @@ class Clocks:
                 self._lines[data["line"]].welcomes.append(event.t)
             case "wire", "publish" if data.get("direction") == "up":
                 self._lines[data["line"]].published.append(event.t)
+            case "air", "publish":
+                self._lines[data["line"]].published.append(event.t)
             case "wire", "struck" if data["action"] in ("delay", "stall", "flood"):
                 self._struck.append(event)
             case _, "happened" if "shift" in data:

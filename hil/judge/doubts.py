@@ -51,9 +51,15 @@ def _unsaid(seen: Seen) -> Iterator[str]:
     """What the rig says of itself in each run that was set up and went to its end."""
     if not seen.armed:
         yield "nobody has said that all was armed before something was published"
+    for fault in sorted(seen.planned.keys() - seen.announced):
+        yield f"nobody has said that the planned fault {fault} was to happen"
     for line in seen.devices:
         if line not in seen.counted:
             yield f"the wire of {line} has not told its counts at the end"
+        if line not in seen.met:
+            yield f"nobody has seen how {line} and the gateway met"
+        if line not in seen.starts and line not in seen.real:
+            yield f"the ledger of {line} has told no start"
         if lacks := seen.welcomed[line] - seen.told[line]:
             yield f"the wire of {line} has not told how {lacks} of its sessions went"
 

@@ -93,6 +93,8 @@ class Seen:
     reads: bool = False
     """Whether the table of readings is judged."""
     devices: list[str] = field(default_factory=list)
+    real: set[str] = field(default_factory=set)
+    """Those of them whose ledger nobody can read."""
     plan: dict[str, int] = field(default_factory=dict)
     """By device or client: how many readings or messages it was to produce."""
     stalled: bool = False
@@ -104,6 +106,10 @@ class Seen:
     armed: bool = False
     welcomed: Counter[str] = field(default_factory=Counter)
     told: Counter[str] = field(default_factory=Counter)
+    announced: set[str] = field(default_factory=set)
+    """Faults of the plan of which the rig has said that they were to happen."""
+    met: set[str] = field(default_factory=set)
+    """Boards that were seen to be welcomed."""
     by_air: set[str] = field(default_factory=set)
     counted: set[str] = field(default_factory=set)
     """By line: sessions begun, sessions whose end was told, and whether its last counts were."""
@@ -150,6 +156,9 @@ class Seen:
                 self.armed = True
             case "wire", "welcome":
                 self.welcomed[data["line"]] += 1
+                self.met.add(data["line"])
+            case "air", "welcome":
+                self.met.add(data["line"])
             case "wire", "session":
                 self.told[data["line"]] += 1
             case "wire", "count" if data["final"]:
@@ -186,6 +195,7 @@ class Seen:
                 self.complete.add(hop)
             case _, "planned":
                 self.planned[data["fault"]] = data["kind"]
+                self.announced.add(data["fault"])
             case "rig", "impossible":
                 self.impossible[data["fault"]] = f": {data['why']}"
             case _, "happened":
@@ -226,6 +236,7 @@ class Seen:
         self.hops = tuple(hop for hop in HOPS[: HOPS.index(self.claim) + 1] if hop in hops)
         tables = [table for table in bench.get("client", ()) for _ in range(table.get("count", 1))]
         self.devices = list(plan["readings"])
+        self.real = {f"real-{number}" for number, _ in enumerate(bench.get("board", ()), 1)}
         self.plan = {
             **plan["readings"],
             **{f"client-{number}": table["messages"] for number, table in enumerate(tables, 1)},
@@ -306,8 +317,11 @@ class Seen:
 
     def _may_land(self, key: Key, qos: int) -> int:
         again = self.again[key] + self.resent[key] * (qos == 1)
-        if key.device not in self.clients and key.device not in self.by_air:
-            # as far as the gateway has asked for it; on the air that is encrypted
+        if key.device in self.by_air:
+            # on the air nobody sees whether the gateway has asked for it; its mark of a board that
+            # has proved its key drops what comes again in any case
+            return 1
+        if key.device not in self.clients:  # as far as the gateway has asked for it
             on_line = key.device, key.sequence & 0xFFFF
             sent = self.published[on_line]
             lost = sum(

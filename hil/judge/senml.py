@@ -161,9 +161,14 @@ def says(found: Sequence[Record] | None, wanted: Sequence[Record]) -> bool:
     if not _fits([record for record in found if of_link(record)], told):
         return False
     return len(told) == len(wanted) and all(
-        one == other or (other.time is None and one._replace(time=None, error=None) == other)
+        one == other or (other.time is None and _untimed(one) == other)
         for one, other in zip(told, wanted, strict=True)
     )
+
+
+def _untimed(record: Record) -> Record:
+    """Without the time that was reckoned since; only a measurement says how wrong it may be."""
+    return record._replace(time=None, error=None if record.unit else record.error)
 
 
 def _fits(of_link: Sequence[Record], told: Sequence[Record]) -> bool:
@@ -181,6 +186,7 @@ def _fits(of_link: Sequence[Record], told: Sequence[Record]) -> bool:
             record.name.rpartition(":")[0] == device
             and (record.value or 0) >= 0
             and record.unit is None
+            and record.error is None
             and record.time == told[0].time
             for record in of_link
         )

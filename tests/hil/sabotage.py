@@ -95,7 +95,7 @@ def plant(sabotage: Sabotage, tree: Path) -> None:
     """
     fit(sabotage, tree)
     if "+++ b/firmware/" in sabotage.patch.read_text():
-        hexes = [f"../build/firmware/uno/{name}.hex" for name in ("sensor",)]
+        hexes = [f"../build/firmware/uno/{name}.hex" for name in ("sensor", "sensor-lora")]
         subprocess.run(["make", "-s", "-C", tree / "firmware", *hexes], check=True)
 
 

@@ -161,6 +161,19 @@ def test_boards_by_radio_stand_beside_the_others_and_have_no_faults_of_lines() -
             "is for boards by radio, and uno-1 is none",
         ),
         (
+            {"boards": 0, "fault": [{"kind": "line-noise", "rate": 0.1}]},
+            "line-noise is for boards on lines, and there are none",
+        ),
+        ({"subscriber": [{"qos": 1}]}, "leave out \\[\\[subscriber\\]\\] or \\[air\\]"),
+        (
+            {"air": {"foreign": "replay", "trace": "bursts"}},
+            "leave out foreign or trace",
+        ),
+        (
+            {"boards": 0, "nemesis": {"rate": 0.1, "kinds": ["board-reset"]}},
+            "none of the nemesis's kinds can be drawn",
+        ),
+        (
             {"air": None, "fault": [{"kind": "board-power-cut-in-turn"}]},
             "there is no table \\[air\\]",
         ),

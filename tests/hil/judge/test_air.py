@@ -19,7 +19,7 @@ def by_air(*more: Event) -> list[Event]:
     return [*events, *more]
 
 
-COUNTED = Event(9, "air", "radio", {"line": "uno-2", "sent": 4, "airtime": 0.4})
+COUNTED = Event(9, "air", "radio", {"line": "uno-2", "sent": 4, "foreign": 3, "airtime": 0.4})
 
 
 def test_a_run_with_a_board_by_radio_holds() -> None:
@@ -52,19 +52,22 @@ def test_an_air_that_was_to_lose_frames_and_lost_none_leaves_a_doubt() -> None:
     begin = next(event for event in events if event.event == "run")
     begin.data["bench"]["air"] = {"trace": "bursts"}
     assert check(events).reasons == ["the air was to lose frames as in bursts, and lost none"]
-    lossy = Event(9, "air", "radio", {"line": "uno-2", "sent": 4, "lost": 1, "airtime": 0.4})
+    lost = {"sent": 4, "lost": 1, "airtime": 0.4}
+    of_nobody = Event(9, "air", "radio", {"line": "foreign", **lost})
+    assert check([*events, of_nobody]).verdict is Verdict.UNKNOWN
+    lossy = Event(9, "air", "radio", {"line": "uno-2", **lost})
     assert check([*events, lossy]).verdict is Verdict.HOLDS
 
 
-def test_why_a_board_by_radio_published_again_its_eeprom_tells_alone() -> None:
-    """On a line the wire must have seen that the gateway asked for it."""
+def test_a_second_row_of_a_board_by_radio_has_no_excuse() -> None:
+    """Its EEPROM alone says that it published again: the gateway's mark must have dropped that."""
     seen = Seen()
     seen.take(COUNTED)
     for device in ("uno-1", "uno-2"):
         told = {"device": device, "incarnation": 5, "sequence": 7}
         seen.take(Event(9, "board", "again", told))
     seen.claim = "batch"
-    assert seen.allowed(Key("uno-2", 5, 7), 2) == 2
+    assert seen.allowed(Key("uno-2", 5, 7), 2) == 1
     assert seen.allowed(Key("uno-1", 5, 7), 2) == 1
 
 
@@ -94,6 +97,9 @@ def test_a_foreign_radio_that_the_gateway_has_not_heard_leaves_a_doubt() -> None
     assert check(attacked()).verdict is Verdict.HOLDS
     (reason,) = check(attacked(heard=8)).reasons
     assert reason == "the gateway heard 8 of 9 planned frames of a foreign radio"
+    events = [event for event in attacked() if event is not COUNTED]
+    deaf = Event(9, "air", "radio", {**COUNTED.data, "foreign": 0})
+    assert check([*events, deaf]).reasons == ["uno-2 has heard nothing of the foreign radio"]
 
 
 def test_a_board_that_a_foreign_radio_chases_out_of_its_session_fails() -> None:
@@ -112,3 +118,10 @@ def test_a_board_that_a_foreign_radio_chases_out_of_its_session_fails() -> None:
     assert result.verdict is Verdict.FAILS
     told = f"uno-2 greeted {may + 1} times in {starts} starts of its own and {gateway} of the"
     assert told in result.reasons[0]
+
+
+def test_a_board_that_nobody_saw_meet_the_gateway_leaves_a_doubt() -> None:
+    events = [event for event in by_air(COUNTED) if (event.hop, event.event) != ("air", "welcome")]
+    result = check(events)
+    assert result.verdict is not Verdict.HOLDS
+    assert "nobody has seen how uno-2 and the gateway met" in result.reasons

@@ -524,8 +524,12 @@ GAVE_UP = "nothing moved any more, and the run gave up waiting"
             "uno-2 produced 2 of 3 planned",
         ),
         (
-            [e for e in run_of(3) if e.data.get("device") != "uno-2"],
+            [e for e in run_of(3) if e.data.get("device") != "uno-2" or e.event == "start"],
             "uno-2 produced 0 of 3 planned",
+        ),
+        (
+            [e for e in run_of(3) if (e.event, e.data.get("device")) != ("start", "uno-2")],
+            "the ledger of uno-2 has told no start",
         ),
         (
             [e for e in of_client(2) if not is_of(e, 1, "client-1")],
@@ -973,7 +977,10 @@ def test_a_fault_of_the_plan_that_was_never_announced_has_not_happened() -> None
     events[0].data["plan"]["faults"] = [{"id": "uplink/kill-1", "text": "kill"}]
     result = check(events)
     assert result.verdict is Verdict.UNKNOWN
-    assert result.reasons == ["planned fault did not happen: uplink/kill-1 (kill)"]
+    assert result.reasons == [
+        "planned fault did not happen: uplink/kill-1 (kill)",
+        "nobody has said that the planned fault uplink/kill-1 was to happen",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -87,6 +87,16 @@ def test_no_time_is_for_a_sample_before_the_clock_and_a_start_before_its_arrival
     )
 
 
+def test_a_board_by_radio_that_had_the_time_must_say_it_too() -> None:
+    """No wire tells when its PUBLISH left; the first one of a session is in its ledger."""
+    met = [Event(t * S, "air", "welcome", {"line": "lora-1"}) for t in (101, 301)]
+    began = Event(102 * S, "air", "publish", {"line": "lora-1", "id": 1})
+    life = Event(100 * S, "board", "start", {**start(100).data, "device": "lora-1"})
+    for known, why in ((began, "had met the gateway before it sampled"), (met[0], "life")):
+        found = clocks(life, *met, known).told("lora-1", None, 150 * S, 201 * S)
+        assert why in (found or "")
+
+
 def test_a_jump_excuses_its_own_shift_around_itself_and_nothing_else() -> None:
     made = clocks(jump(100.5, 103, HOUR))
     assert told(made, UTC + 150 + HOUR) == ""
