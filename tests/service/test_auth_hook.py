@@ -18,6 +18,7 @@ import pytest
 from gateway.config import ConfigError, parse
 from gateway.mqtt.packets import Connect, Puback, Publish
 from gateway.mqtt.reason import ReasonCode as R
+from gateway.service.logins import MOST_AT_ONCE
 from gateway.service.spawn import run
 from tests.service.process import gateway
 from tests.service.test_access import LISTENER, alice, answer, configured
@@ -210,6 +211,23 @@ async def test_an_http_server_knows_users_who_are_not_in_the_file(tmp_path: Path
             assert not any(secret in line for secret in ("right", "guess") for line in running.log)
     assert [item["user"] for item in seen] == ["carol", "dave", "odd", "drip"]
     assert seen[0]["path"] == "/mqtt?site=7"
+
+
+async def test_a_server_that_hangs_keeps_no_user_of_the_file_out(tmp_path: Path) -> None:
+    seen: list[dict[str, str]] = []
+    with server(seen) as url:
+        text = f'{LISTENER}[access]\nurl = "{url}"\nhook_timeout_s = 9\n'
+        async with gateway(*configured(tmp_path, text)) as running:
+            slow = [asyncio.create_task(answer(running.port, connect("drip"))) for _ in range(20)]
+            async with asyncio.timeout(8):
+                while len(seen) < MOST_AT_ONCE:  # noqa: ASYNC110 - it is another process
+                    await asyncio.sleep(0.01)
+            assert await answer(running.port, alice()) == R.SUCCESS
+            assert not any(item.done() for item in slow)
+            await running.end()
+            for item in slow:
+                item.cancel()
+            await asyncio.gather(*slow, return_exceptions=True)
 
 
 async def test_a_server_that_is_gone_lets_nobody_in(tmp_path: Path) -> None:
