@@ -43,11 +43,13 @@ class Question:
 
     user: who the client will be when it is let in. answer: called once, on any thread. holds:
     asked on the event loop after an answer that lets the client in: whether it still does.
+    asks_others: the answer comes from somebody else, who may take his time.
     """
 
     user: str
     answer: Callable[[], Refusal | None]
     holds: Callable[[], bool] = lambda: True
+    asks_others: bool = False
 
 
 class Caller(Protocol):

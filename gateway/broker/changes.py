@@ -56,6 +56,7 @@ class Changes:
         "deliveries",
         "ended",
         "flows",
+        "left",
         "marks",
         "number",
         "retained",
@@ -81,6 +82,9 @@ class Changes:
         self.sessions: dict[int, Kept] = {}
         self.ended: list[int] = []
         """Ids of sessions that have ended."""
+        self.left: dict[int, int] = {}
+        """Up to which number rows of their queues go; those behind it that came from shared
+        subscriptions stay until their messages have been given to other members."""
         self.flows: dict[Kept, None] = {}
         self.subscriptions: dict[tuple[Kept, str], None] = {}
         self.deliveries: dict[Delivery, None] = {}
@@ -98,6 +102,7 @@ class Changes:
             or self.spool
             or self.sessions
             or self.ended
+            or self.left
             or self.subscriptions
             or self.retained
             or self.wills
@@ -109,6 +114,7 @@ class Changes:
         """The rows as they stand now. boot: number of this start of the gateway."""
         commit = Commit(self.number, boot, self.clock)
         commit.ended = self.ended
+        commit.left = list(self.left.items())
         commit.sessions = [session.row() for session in self.sessions.values()]
         for session, topic_filter in self.subscriptions:
             if not session.durable:

@@ -100,12 +100,14 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Collect:
-    """A session ends: read which messages its queue refers to from number `first` on, and those
-    rows that came from shared subscriptions.
+    """A session has ended: read a page of those rows of its queue, from number `first` on, that
+    came from shared subscriptions.
     """
 
     session: int
     first: int
+    others: bool = False
+    """Read which messages its other rows refer to, too: the commit that ends it takes them away."""
 
 
 Order = Load | Collect

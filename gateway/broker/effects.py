@@ -5,7 +5,8 @@ In: notes from wherever a cause is found, inside loops over routes, members or s
 until nothing is left:
 
     1. a session ends: its client is told, its subscriptions go, its queue goes
-    2. what a member of a shared subscription leaves behind goes to the other members
+    2. what a member of a shared subscription leaves behind goes to the other members; what of it
+       waits in the store follows in pages (`queue_pages.py`)
     3. all queues together hold too much: the longest ones pay
     4. a will is published; those of thousands may take some turns, for they stand in the store
        until then

@@ -6,14 +6,15 @@ nothing in memory; one that is connected holds about a page beyond what is in fl
 
 Rules: an order is carried out after every commit sealed before it and before every commit sealed
 after it; rows that are not committed yet are simply not found, and asked for again after the next
-commit.
+commit. What a session leaves behind for the other members of shared subscriptions outlives it in
+the store: each page of it goes with the commit that gives its messages to them.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from gateway.broker.delivery import Delivery, LeftBehind, Load, Order
+from gateway.broker.delivery import Collect, Delivery, LeftBehind, Load, Order
 from gateway.broker.publish_run import PublishRun
 from gateway.broker.queue_limits import trim
 
@@ -73,7 +74,7 @@ def answer(core: Core, order: Order, rows: Any) -> None:
     if isinstance(order, Load):
         _loaded(core, order, rows)
     else:
-        _collected(core, *rows)
+        _collected(core, order, *rows)
 
 
 def _loaded(core: Core, order: Load, rows: list[StoredDelivery]) -> None:
@@ -87,14 +88,20 @@ def _loaded(core: Core, order: Load, rows: list[StoredDelivery]) -> None:
         session.send_flow.go_on()
 
 
-def _collected(core: Core, messages: list[int], shared: list[StoredDelivery]) -> None:
+def _collected(
+    core: Core, order: Collect, messages: list[int], shared: list[StoredDelivery]
+) -> None:
     """A session has ended: its messages lose a reference each, and what came from shared
-    subscriptions goes to other members.
+    subscriptions goes to other members, page by page.
     """
     for message in messages:
         core.needed_rows.release(message)
     for row in shared:
-        _, count, _, skip, flags, _, share = row[:7]
+        last, count, message, skip, flags, _, share = row[:7]
+        core.needed_rows.release(message)
+        core.changes.left[order.session] = last
         run = run_of(core, 0, *row[7:])
         run.written = False
         core.effects.leave_behind(LeftBehind(run, flags >> 1, share, skip, count))
+    if shared:
+        core.orders.append(Collect(order.session, last + 1))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
+from gateway.broker.delivery import Collect
 from gateway.broker.queue_pages import StoredDelivery, delivery_of
 from gateway.broker.retained import Retained
 from gateway.broker.retained_feed import RetainedFeed
@@ -91,6 +92,7 @@ def _restore_flows(
         )
     for number, first, after, messages, size in state.tails:
         by_id[number].send_flow.restore_tail(first, after, messages, size)
+    core.orders += [Collect(number, 0) for number in state.leaving]
     for session in by_id.values():
         if not session.expiry:
             core.effects.end(session)

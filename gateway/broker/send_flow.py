@@ -120,6 +120,8 @@ class _Ended:
 
 
 _ENDED = _Ended()
+_BEYOND = 1 << 62
+"""No message has this number."""
 
 
 class SendFlow:
@@ -507,8 +509,10 @@ class SendFlow:
         for delivery in {delivery for _, delivery in self.resend} | set(self._waiting()):
             delivery.run.all_have_it = None
             self._done(delivery, delivery.left)
+        if self.session.durable:
+            self.ledger.changes.left[self.session.id] = (self.tail or _BEYOND) - 1
         if self.tail:
-            self.ledger.orders.append(Collect(self.session.id, self.tail))
+            self.ledger.orders.append(Collect(self.session.id, self.tail, others=True))
         self.ledger.queued -= self.size
         self._pay(self.owes)
         self.messages = self.size = self.tail = 0

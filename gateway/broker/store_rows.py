@@ -59,7 +59,10 @@ class Commit:
     """Where the time axis is (ms), and µs UTC then if the clock is known."""
     sessions: list[SessionRow] = field(default_factory=list)
     ended: list[int] = field(default_factory=list)
-    """Ids of sessions that go with all that belongs to them."""
+    """Ids of sessions that go with all that belongs to them, but for `left`."""
+    left: list[tuple[int, int]] = field(default_factory=list)
+    """Of sessions that have ended: up to which number all rows of their queues go. Those behind it
+    that came from shared subscriptions stay for now."""
     subscriptions: list[SubscriptionRow] = field(default_factory=list)
     unsubscribed: list[tuple[int, str]] = field(default_factory=list)
     flows: list[FlowRow] = field(default_factory=list)
@@ -103,6 +106,8 @@ class Recovered:
     tails: list[tuple[int, int, int, int, int]] = field(default_factory=list)
     """What waits behind it, as session, first number, number after the last, messages, bytes of
     them without OVERHEAD."""
+    leaving: list[int] = field(default_factory=list)
+    """Sessions that have ended, whose messages from shared subscriptions nobody else has yet."""
     references: list[tuple[int, int]] = field(default_factory=list)
     """Messages that more than one row of the queue refers to, with how many do."""
     retained: list[RetainedRow] = field(default_factory=list)

@@ -55,6 +55,10 @@ class Passwords:
         """Whether there is any user."""
         return bool(self._users.hashes) or self._hook is not None
 
+    def asks_hook(self, name: str) -> bool:
+        """Whether the hook is asked about a user: one who is not in the file."""
+        return name not in self._users.hashes and self._hook is not None
+
     def known(self, name: str, password: bytes) -> bool:
         """Whether this password was right before. Quick."""
         mark, until = self._right.get(name, (b"", inf))
@@ -67,7 +71,7 @@ class Passwords:
         any thread. client, address, listener: for the hook.
         """
         until = inf
-        if name not in self._users.hashes and self._hook is not None:
+        if self._hook is not None and self.asks_hook(name):
             until = time.monotonic() + self._hook_remember_s
             refusal = self._hook.refuses(name, password, client, address, listener)
             if refusal is not None:
@@ -155,6 +159,7 @@ class ListenerAccess(ByAcl):
                 asked.wrong, name, password, caller.client, caller.peer.address, self.section.name
             ),
             lambda: self.passwords.agrees(asked, name),
+            asks_others=asked.asks_hook(name),
         )
 
     def holds(self, caller: Caller) -> bool:

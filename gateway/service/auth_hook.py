@@ -10,6 +10,7 @@ import http.client
 import json
 import logging
 import socket
+import ssl
 import threading
 import time
 from urllib.parse import urlsplit
@@ -19,6 +20,7 @@ from gateway.broker.log_throttle import LogThrottle
 from gateway.config import AccessSection
 from gateway.logs import about
 from gateway.mqtt.reason import ReasonCode
+from gateway.service.hook_socket import Server
 from gateway.service.spawn import run
 
 log = logging.getLogger(__name__)
@@ -33,6 +35,8 @@ class AuthHook:
 
     def __init__(self, section: AccessSection) -> None:
         self._section = section
+        self._url = urlsplit(section.url or "")
+        self._server = Server(self._url)
         self._throttle = LogThrottle(time.monotonic)
 
     def refuses(
@@ -62,15 +66,16 @@ class AuthHook:
         return code == 0
 
     def _post(self, body: bytes) -> bool:
-        section = self._section
-        url = urlsplit(section.url or "")
+        url, until = self._url, time.monotonic() + self._section.hook_timeout_s
         kind = http.client.HTTPSConnection if url.scheme == "https" else http.client.HTTPConnection
-        connection = kind(url.hostname or "", url.port, timeout=section.hook_timeout_s)
-        connection.connect()
+        connection = kind(url.hostname or "", url.port)
+        connection.sock = found = self._server.connect(until)
         # a timeout of its own counts for each piece of an answer that comes byte by byte
-        timer = threading.Timer(section.hook_timeout_s, _cut, [connection.sock])
+        timer = threading.Timer(max(0.0, until - time.monotonic()), _cut, [found])
         timer.start()
         try:
+            if isinstance(found, ssl.SSLSocket):
+                found.do_handshake()
             path = (url.path or "/") + (f"?{url.query}" if url.query else "")
             connection.request("POST", path, body, {"Content-Type": "application/json"})
             status = connection.getresponse().status

@@ -34,7 +34,7 @@ from gateway.links.carrier import Accept, Carrier, Receiver
 from gateway.logs import about
 from gateway.mqtt.reason import ReasonCode
 from gateway.service.clock import Clock
-from gateway.service.logins import MOST_AT_ONCE, Logins
+from gateway.service.logins import Logins
 from gateway.store.times import CommitTimes
 from gateway.store.writer import Writer
 
@@ -258,12 +258,7 @@ class Engine:
             folder, done=self._from_writer, failed=self._on_failure, landed=self._on_landed
         )
         self._see_space()
-        self._logins = Logins(
-            self._loop,
-            self._found_out,
-            asker,
-            lambda: MOST_AT_ONCE if broker.config.access.has_hook else 1,
-        )
+        self._logins = Logins(self._loop, self._found_out, asker)
         self._ticked = self._loop.time()
         self._timer = self._loop.call_later(TICK_S, self._tick)
         broker.set_clock(clock.utc_start(self._loop.time()))

@@ -1,6 +1,7 @@
 """Who a client is, found out beside the event loop: one password after the other, fairly.
 
-Where others are asked (`auth_hook.py`) there are MOST_AT_ONCE at a time.
+Where others are asked (`auth_hook.py`) there are MOST_AT_ONCE at a time, and who waits for them has
+a line of his own: a hook that hangs keeps no user of the file out.
 
 In: orders of the broker, each a CONNECT with a question. Out: the answer to each, given to
 `answered` on the event loop. A comparison takes a fifth of a second of a small machine and 32 MiB,
@@ -75,9 +76,19 @@ class _Threads(Executor):
         Thread(target=call, args=args, kwargs=more, name="password", daemon=True).start()
 
 
+class _Line:
+    """Those who wait for one kind of answer. at_once: how many questions may be under way."""
+
+    def __init__(self, at_once: int) -> None:
+        self.at_once = at_once
+        self.waiting: Crowd[Ask] = Crowd(MOST_WAITING, MOST_OF_ONE)
+        self.under_way = 0
+        """How many are, or are about to be."""
+
+
 class Logins:
     """answered: called with each order and why it is refused, None when it is not. thread: where
-    passwords are compared. at_once: how many.
+    passwords are compared.
     """
 
     def __init__(
@@ -85,37 +96,37 @@ class Logins:
         loop: AbstractEventLoop,
         answered: Callable[[Ask, Refusal | None], None],
         thread: Executor | None = None,
-        at_once: Callable[[], int] = lambda: 1,
     ) -> None:
         self._loop = loop
         self._answered = answered
         self._thread = thread or _Threads()
-        self._at_once = at_once
-        self._waiting: Crowd[Ask] = Crowd(MOST_WAITING, MOST_OF_ONE)
+        self._compared_here, self._asked_elsewhere = _Line(1), _Line(MOST_AT_ONCE)
         self._users = BackOff(free=3)
         self._addresses = BackOff(free=20)
-        self._comparing = 0
-        """How many are under way, or about to be."""
 
     def ask(self, order: Ask) -> None:
         """Find out who this is."""
-        gone = self._waiting.add(order.connection.peer.address, order)
+        line = self._line(order)
+        gone = line.waiting.add(order.connection.peer.address, order)
         if gone is not None:
             self._loop.call_soon(self._answered, gone, _BUSY)
-        if self._comparing < self._at_once():
-            self._comparing += 1
-            self._loop.call_soon(self._next)
+        if line.under_way < line.at_once:
+            line.under_way += 1
+            self._loop.call_soon(self._next, line)
+
+    def _line(self, order: Ask) -> _Line:
+        return self._asked_elsewhere if order.question.asks_others else self._compared_here
 
     def stop(self) -> None:
         """Find out nothing more."""
         self._thread.shutdown(wait=False, cancel_futures=True)
 
-    def _next(self) -> None:
-        self._comparing -= 1
-        while (order := self._waiting.pop()) is not None:
+    def _next(self, line: _Line) -> None:
+        line.under_way -= 1
+        while (order := line.waiting.pop()) is not None:
             refusal = self._refuses(order)
             if refusal is None and order.connection.closing is None:
-                self._comparing += 1
+                line.under_way += 1
                 self._thread.submit(self._compare, order)
                 return
             self._answered(order, refusal)
@@ -163,4 +174,4 @@ class Logins:
                     extra=about(address=address, reason="bad_user_name_or_password"),
                 )
         self._answered(order, refusal)
-        self._next()
+        self._next(self._line(order))

@@ -86,17 +86,18 @@ def apply(database: sqlite3.Connection, commit: Commit) -> float:
     """
     database.execute("BEGIN IMMEDIATE")
     try:
-        for table, column in (
-            ("session", "id"),
-            ("subscription", "session"),
-            ("flow", "session"),
-            ("queue", "session"),
+        for rows in (
+            "session WHERE id",
+            "subscription WHERE session",
+            "flow WHERE session",
+            "queue WHERE share = '' AND session",
         ):
             _delete(
                 database,
-                f"DELETE FROM {table} WHERE {column} IN (SELECT value FROM json_each(?))",  # noqa: S608
+                f"DELETE FROM {rows} IN (SELECT value FROM json_each(?))",  # noqa: S608
                 commit.ended,
             )
+        database.executemany("DELETE FROM queue WHERE session = ? AND first <= ?", commit.left)
         _put(database, "session", commit.sessions)
         _put(database, "subscription", commit.subscriptions)
         _put(database, "message", commit.messages)

@@ -5,6 +5,7 @@ commits.
 """
 
 import sqlite3
+from collections.abc import Iterable
 from typing import Any
 
 from gateway.broker.delivery import PAGE_BYTES, PAGE_ROWS, Collect, Load
@@ -23,8 +24,13 @@ def load(database: sqlite3.Connection, order: Load) -> list[tuple[Any, ...]]:
         f"SELECT {DELIVERY} FROM queue JOIN message ON message.id = queue.message"  # noqa: S608 - names of ours
         " WHERE queue.session = ? AND queue.first >= ? ORDER BY queue.first LIMIT ?"
     )
+    return _page(database.execute(query, (order.session, order.first, PAGE_ROWS)))
+
+
+def _page(found: Iterable[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    """As many as a page holds."""
     rows, size = [], 0
-    for row in database.execute(query, (order.session, order.first, PAGE_ROWS)):
+    for row in found:
         rows.append(row)
         topic, *_, properties, _, body = row[-6:]
         size += len(topic) + len(properties) + len(body)
@@ -36,18 +42,15 @@ def load(database: sqlite3.Connection, order: Load) -> list[tuple[Any, ...]]:
 def collect(
     database: sqlite3.Connection, order: Collect
 ) -> tuple[list[int], list[tuple[Any, ...]]]:
-    """The messages that a queue refers to, and of those that came from shared subscriptions their
-    `StoredDelivery`.
+    """The messages that other rows refer to, if they are asked for; and a page of `StoredDelivery`
+    from shared subscriptions, empty when there are no more.
     """
     key = (order.session, order.first)
-    messages = [
-        row[0]
-        for row in database.execute(
-            "SELECT message FROM queue WHERE session = ? AND first >= ?", key
-        )
-    ]
+    others = "SELECT message FROM queue WHERE session = ? AND first >= ? AND share = ''"
+    messages = [row[0] for row in database.execute(others, key)] if order.others else []
     query = (
         f"SELECT {DELIVERY} FROM queue JOIN message ON message.id = queue.message"  # noqa: S608 - names of ours
         " WHERE queue.session = ? AND queue.first >= ? AND queue.share <> '' ORDER BY queue.first"
+        " LIMIT ?"
     )
-    return messages, database.execute(query, key).fetchall()
+    return messages, _page(database.execute(query, (*key, PAGE_ROWS)))

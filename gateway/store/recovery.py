@@ -1,7 +1,8 @@
 """From the tables back to the broker's state at its start.
 
 In: an open store. Out: `Recovered`. What a power cut left half-way is cleaned up here: messages
-that no queue refers to, and rows of sessions that are gone. The time axis goes on from the newest
+that no queue refers to, and rows of sessions that are gone, but for those that came from shared
+subscriptions and are still to be given to other members. The time axis goes on from the newest
 time that the store knows; the time that the gateway was off counts when the machine was up
 meanwhile (`uptime.py`), or the clock was known both before and after.
 """
@@ -48,13 +49,16 @@ def recover(
             database.execute("DELETE FROM mark")
             database.execute("UPDATE session SET expiry = 0 WHERE incarnation <> 0")
         settle(database)
-        _drop_strays(database)
+        leaving = _drop_strays(database)
         references = _references(database)
     rows = database.execute
     return Recovered(
         boot=boot,
         now=now,
-        next_session=rows("SELECT coalesce(max(id), 0) + 1 FROM session").fetchone()[0],
+        next_session=rows(
+            "SELECT coalesce(max(id), 0) + 1 FROM (SELECT max(id) AS id FROM session UNION ALL"
+            " SELECT max(session) FROM queue)"
+        ).fetchone()[0],
         next_message=rows("SELECT coalesce(max(id), 0) + 1 FROM message").fetchone()[0],
         next_spool=rows("SELECT id + 1 FROM spool_last").fetchone()[0],
         spool=rows(
@@ -83,6 +87,7 @@ def recover(
             " JOIN queue ON queue.session = border.id AND first >= number GROUP BY border.id",
             (inflight,),
         ).fetchall(),
+        leaving=leaving,
         references=references,
         retained=rows("SELECT * FROM retained").fetchall(),
         wills=rows("SELECT * FROM will").fetchall(),
@@ -97,9 +102,14 @@ def _count_start(database: sqlite3.Connection) -> int:
     return boot
 
 
-def _drop_strays(database: sqlite3.Connection) -> None:
-    for table in ("subscription", "flow", "queue"):
-        database.execute(f"DELETE FROM {table} WHERE session NOT IN (SELECT id FROM session)")  # noqa: S608
+def _drop_strays(database: sqlite3.Connection) -> list[int]:
+    """Returns the sessions that are gone and have left something behind."""
+    stray = "session NOT IN (SELECT id FROM session)"
+    database.execute(f"DELETE FROM subscription WHERE {stray}")  # noqa: S608 - names of ours
+    database.execute(f"DELETE FROM flow WHERE {stray}")  # noqa: S608
+    database.execute(f"DELETE FROM queue WHERE {stray} AND share = ''")  # noqa: S608
+    found = database.execute(f"SELECT DISTINCT session FROM queue WHERE {stray}")  # noqa: S608
+    return [row[0] for row in found]
 
 
 def _references(database: sqlite3.Connection) -> list[tuple[int, int]]:

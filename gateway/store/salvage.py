@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gateway.store import wal
-from gateway.store.check import RULES, check
+from gateway.store.check import LEFT_BEHIND, RULES, check
 from gateway.store.reading import Gap, read
 from gateway.store.schema import FILE, connect, existing, prepare, refuse_orphaned, salvaged
 from gateway.sync import sync
@@ -126,7 +126,7 @@ def _copy_all(
         f"queue of {client}: {count} messages, whose content is gone"
         for client, count in target.execute(contents)
     ]
-    for rule in RULES:
+    for rule in (*RULES, LEFT_BEHIND):
         count = target.execute(f"DELETE FROM {rule.table} WHERE {rule.broken}").rowcount  # noqa: S608 - names of ours
         lost += [f"{rule.what}: {count}"] if count else []
     target.execute("COMMIT")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateway.broker.delivery import PAGE_ROWS
+from gateway.broker.delivery import PAGE_ROWS, Order
 from gateway.config import QueueSection
 from gateway.mqtt.packets import Connack, Puback, Pubcomp, Publish, Pubrec, Pubrel
 from gateway.mqtt.properties import PropertyId as P
@@ -184,23 +184,97 @@ def test_qos_0_does_not_overtake_the_tail() -> None:
     assert world.broker.statistics.dropped == 1
 
 
-@pytest.mark.parametrize("end", ["expiry", "clean start", "an administrator"])
-def test_what_waits_in_the_store_for_a_member_that_ends_goes_to_the_others(end: str) -> None:
-    world = World()
+ENDS = pytest.mark.parametrize("end", ["expiry", "clean start", "an administrator"])
+
+
+def two_members(world: World) -> None:
+    """Both are away."""
     for name, seconds in ("leaves", 10), ("stays", 0xFFFF_FFFF):
         properties = {P.SESSION_EXPIRY_INTERVAL: seconds}
         client = world.accepted(name, clean=False, properties=properties)
         client.subscribe("$share/group/t")
         client.drop()
-    publish(world, 1000)
+
+
+def end_the_first(world: World, end: str) -> None:
     match end:
         case "expiry":
             world.sleep(20)
         case "clean start":
-            world.accepted("leaves", clean=True).drop()
+            world.connect("leaves", clean=True).drop()
         case _:
             world.end_session("leaves")
+
+
+@ENDS
+def test_what_waits_in_the_store_for_a_member_that_ends_goes_to_the_others(end: str) -> None:
+    world = World()
+    two_members(world)
+    publish(world, 1000)
+    end_the_first(world, end)
     assert "leaves" not in world.broker.sessions
     stays = world.durable("stays", answers=True)
     assert sorted(numbers(stays)) == list(range(1000)), "none of them is lost"
     assert empty(world), "nothing of the session is left on the disk"
+
+
+@ENDS
+@pytest.mark.parametrize("connected", [False, True])
+@pytest.mark.parametrize("commits", range(1, 6))
+def test_a_power_cut_loses_nothing_of_what_a_member_that_ends_leaves_behind(
+    end: str, commits: int, connected: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The power goes after so many commits; the first one ends the session."""
+    monkeypatch.setattr("gateway.store.queue_reads.PAGE_ROWS", 20)
+    world = World()
+    two_members(world)
+    publisher = world.accepted(answers=True)
+    for number in range(200):
+        publisher.publish("t", b"%05d" % number, qos=1 + number // 100)
+    stays = world.durable("stays", answers=True)
+    came: list[Publish] = stays.take_all(Publish)
+    world.commit()
+    if not connected:
+        stays.drop()
+    cut_after(world, commits)
+    end_the_first(world, end)
+    came += stays.take_all(Publish)
+    world.power_cut()
+    assert "leaves" not in world.broker.sessions
+    world.on_commit, world.slow_disk = lambda: None, False
+    came += world.durable("stays", answers=True).take_all(Publish)
+    assert {int(packet.payload) for packet in came} == set(range(200)), "none of them is lost"
+    assert len(came) == 200 or connected
+    at_qos_2 = {(packet.packet_id, packet.payload) for packet in came if packet.qos == 2}
+    assert len(at_qos_2) == 100, "none of these comes as two messages"
+    assert empty(world), "nothing of the session is left on the disk"
+
+
+def test_what_a_member_that_ends_leaves_behind_is_given_away_a_page_at_a_time() -> None:
+    """However much that is, the clients of others are served between two pages."""
+    world = World()
+    two_members(world)
+    publish(world, 3000)
+    stays = world.broker.sessions["stays"].send_flow
+    given: list[int] = []
+    take_read = world.broker.take_read
+
+    def counted(order: Order, rows: object) -> None:
+        before = stays.messages
+        take_read(order, rows)
+        given.append(stays.messages - before)
+
+    world.broker.take_read = counted  # type: ignore[method-assign]
+    world.end_session("leaves")
+    assert sum(given) == 1500
+    assert max(given) <= PAGE_ROWS
+
+
+def cut_after(world: World, commits: int) -> None:
+    """After so many commits nothing gets to the disk any more."""
+    last = len(world.commits) + commits
+
+    def count() -> None:
+        world.slow_disk = len(world.commits) >= last
+
+    world.on_commit = count

@@ -5,20 +5,25 @@ import json
 import os
 import signal
 import socket
+import ssl
 import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
-from gateway.config import ConfigError, parse
+from gateway.config import AccessSection, ConfigError, parse
 from gateway.mqtt.packets import Connect, Puback, Publish
 from gateway.mqtt.reason import ReasonCode as R
+from gateway.service.auth_hook import AuthHook
+from gateway.service.logins import MOST_AT_ONCE
 from gateway.service.spawn import run
+from tests.links.certificates import Authority
 from tests.service.process import gateway
 from tests.service.test_access import LISTENER, alice, answer, configured
 from tests.service.test_bad_disk import build
@@ -168,8 +173,12 @@ async def test_a_yes_is_remembered_for_so_long_and_no_longer(tmp_path: Path) -> 
 
 
 @contextmanager
-def server(seen: list[dict[str, str]]) -> Iterator[str]:
-    """An HTTP server that knows the password `right`; returns its URL."""
+def server(
+    seen: list[dict[str, str]], certificate: tuple[Path, Path] | None = None
+) -> Iterator[str]:
+    """An HTTP server that knows the password `right`; returns its URL. certificate: it speaks TLS
+    with that and its key.
+    """
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
@@ -188,9 +197,13 @@ def server(seen: list[dict[str, str]]) -> Iterator[str]:
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as found:
         found.daemon_threads, found.block_on_close = True, False
+        if certificate is not None:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(*certificate)
+            found.socket = context.wrap_socket(found.socket, server_side=True)
         thread = threading.Thread(target=found.serve_forever, daemon=True)
         thread.start()
-        yield f"http://127.0.0.1:{found.server_port}/mqtt?site=7"
+        yield f"http{'s' * bool(certificate)}://127.0.0.1:{found.server_port}/mqtt?site=7"
         found.shutdown()
 
 
@@ -212,6 +225,23 @@ async def test_an_http_server_knows_users_who_are_not_in_the_file(tmp_path: Path
     assert seen[0]["path"] == "/mqtt?site=7"
 
 
+async def test_a_server_that_hangs_keeps_no_user_of_the_file_out(tmp_path: Path) -> None:
+    seen: list[dict[str, str]] = []
+    with server(seen) as url:
+        text = f'{LISTENER}[access]\nurl = "{url}"\nhook_timeout_s = 9\n'
+        async with gateway(*configured(tmp_path, text)) as running:
+            slow = [asyncio.create_task(answer(running.port, connect("drip"))) for _ in range(20)]
+            async with asyncio.timeout(8):
+                while len(seen) < MOST_AT_ONCE:  # noqa: ASYNC110 - it is another process
+                    await asyncio.sleep(0.01)
+            assert await answer(running.port, alice()) == R.SUCCESS
+            assert not any(item.done() for item in slow)
+            await running.end()
+            for item in slow:
+                item.cancel()
+            await asyncio.gather(*slow, return_exceptions=True)
+
+
 async def test_a_server_that_is_gone_lets_nobody_in(tmp_path: Path) -> None:
     with server([]) as url:
         text = f'{LISTENER}[access]\nurl = "{url}"\n'
@@ -219,6 +249,67 @@ async def test_a_server_that_is_gone_lets_nobody_in(tmp_path: Path) -> None:
         assert await answer(running.port, connect("carol")) == R.SERVER_UNAVAILABLE
         assert await answer(running.port, alice()) == R.SUCCESS
         await running.logged("Connection refused")
+
+
+def ask(url: str, timeout_s: float) -> int:
+    """The reason that the hook gives, 0 for a yes."""
+    hook = AuthHook(AccessSection(url=url, hook_timeout_s=timeout_s))
+    refusal = hook.refuses("carol", b"right", "c", "127.0.0.1", "l")
+    return 0 if refusal is None else refusal[0]
+
+
+@pytest.mark.parametrize("signed", [True, False])
+def test_a_server_with_tls_shows_a_certificate_for_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, signed: bool
+) -> None:
+    authority, other = Authority(tmp_path), Authority(tmp_path, "Stranger")
+    monkeypatch.setenv("SSL_CERT_FILE", str((authority if signed else other).path))
+    with server([], authority.issue("hook")) as url:
+        assert ask(url, 30) == (R.SUCCESS if signed else R.SERVER_UNAVAILABLE)
+
+
+def test_a_name_server_that_is_silent_costs_one_thread_and_no_more_time_than_the_hook_has(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    goes_on, asked = threading.Event(), []
+
+    def hang(*args: object, **more: object) -> list[object]:
+        asked.append(args)
+        goes_on.wait(30)
+        raise OSError("no such name")
+
+    monkeypatch.setattr(socket, "getaddrinfo", hang)
+    hook = AuthHook(AccessSection(url="http://users.example/", hook_timeout_s=0.1))
+    begin = time.monotonic()
+    for _ in range(3):
+        refusal = hook.refuses("carol", b"right", "c", "127.0.0.1", "l")
+        assert refusal is not None
+        assert refusal[0] == R.SERVER_UNAVAILABLE
+    assert time.monotonic() - begin < 10
+    assert len(asked) == 1
+    goes_on.set()
+
+
+def test_addresses_that_do_not_answer_share_the_time_with_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with socket.socket() as full, ExitStack() as clients, server([]) as url:
+        full.bind(("127.0.0.1", 0))
+        full.listen(0)
+        for _ in range(4):  # what comes next is not answered
+            client = clients.enter_context(socket.socket())
+            client.setblocking(False)
+            client.connect_ex(full.getsockname())
+        place = urlsplit(url)
+        row = (socket.AF_INET, socket.SOCK_STREAM, 0, "")
+        places = [full.getsockname()] * 3 + [(place.hostname, place.port)]
+        addresses = [(*row, item) for item in places]
+        monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: addresses)
+        assert ask(url, 2) == R.SUCCESS
+        del addresses[-1]
+        begin = time.monotonic()
+        assert ask(url, 1) == R.SERVER_UNAVAILABLE
+        assert time.monotonic() - begin < 2.5
 
 
 @pytest.mark.parametrize(

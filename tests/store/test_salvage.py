@@ -74,6 +74,21 @@ def test_one_bad_page_costs_the_rows_on_it(tmp_path: Path) -> None:
         assert database.execute("SELECT client FROM session").fetchone() == ("c",)
 
 
+def test_what_an_ended_session_leaves_to_others_is_sound_but_not_salvaged(tmp_path: Path) -> None:
+    """In a damaged store its client may have got it already."""
+    filled(tmp_path)
+    with closing(open_store(tmp_path, "site-7")) as database:
+        commit = Commit(2)
+        commit.messages = [(1, "t", 0, 1, b"", None, b"x")]
+        commit.queue = [(7, 1, 1, 1, 0, 4, b"", "$share/group/t", 1)]
+        apply(database, commit)
+        found = recover(database, None, 1024)
+        assert found.leaving == [7]
+        assert found.next_session == 8, "no other session gets its number"
+    assert check(tmp_path) == []
+    assert salvage(tmp_path).lost == ["a place in a queue without a session: 1"]
+
+
 class Killed(BaseException):
     """The process ends here."""
 
