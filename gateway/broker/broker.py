@@ -60,8 +60,6 @@ class Broker(Core):
         """Connections to write to."""
         self.questions: list[Ask] = []
         """Who clients are, to be found out elsewhere (`dispatch.answered`)."""
-        self.let_go = 0
-        """PUBACKs that have not waited for the disk in this turn."""
         self.partial = 0
         """Bytes in packets that have not come whole."""
         self.partial_nameless = 0
@@ -279,7 +277,6 @@ class Broker(Core):
             self.changes.sessions.pop(session.id, None)
             self.changes.flows.pop(session, None)
             self.changes.ended.append(session.id)
-            self.last_end = self.changes.number
         for messages in orphans:
             self.effects.leave_behind(messages)
 
@@ -343,7 +340,7 @@ class Broker(Core):
         self.statistics.commits += 1
         waiting = self._waiting.pop(number, ())
         for connection in waiting:
-            connection.let_go()
+            connection.on_disk(number)
         calls, self.after_commit = self.after_commit, []
         for call in calls:
             call()

@@ -64,7 +64,6 @@ class Changes:
         "spool",
         "subscriptions",
         "urgent",
-        "waits",
         "wills",
     )
 
@@ -73,8 +72,6 @@ class Changes:
         """Of the commit that they will be."""
         self.urgent = False
         """Somebody waits for it."""
-        self.waits = 0
-        """So many PUBACKs wait for it, or for those who get their messages."""
         self.bytes = 0
         """Of messages in it, as rows."""
         self.clock: int | None = None
@@ -87,7 +84,7 @@ class Changes:
         subscriptions stay until their messages have been given to other members."""
         self.flows: dict[Kept, None] = {}
         self.subscriptions: dict[tuple[Kept, str], None] = {}
-        self.deliveries: dict[Delivery, None] = {}
+        self.deliveries: list[Delivery] = []
         self.retained: dict[str, Retained | None] = {}
         self.wills: dict[str, StoredWill | None] = {}
         self.marks: dict[Mark, None] = {}

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from gateway.broker.access import Acl, Policy
     from gateway.broker.accounts import Account
     from gateway.broker.broker import Broker
-    from gateway.broker.changes import Changes
     from gateway.broker.peer import Peer
     from gateway.broker.session import Session
     from gateway.broker.topic import Topic
@@ -56,26 +55,6 @@ class _Held:
         self.number = number
         self.packets: list[bytes] = []
         self.acknowledgements = 0
-
-
-class _Early(_Held):
-    """PUBACKs of a run that wait for its receivers, or for the commit of these changes. Called when
-    all receivers have it: there is nothing left for us to keep.
-    """
-
-    __slots__ = ("_changes", "_connection")
-
-    def __init__(self, connection: Connection, changes: Changes, packets: bytes) -> None:
-        super().__init__(changes.number)
-        self._connection = connection
-        self._changes = changes
-        self.packets.append(packets)
-
-    def __call__(self) -> None:
-        self.number = 0
-        self._changes.waits -= 1
-        self._connection.broker.let_go += 1
-        self._connection.let_go()
 
 
 class Connection:
@@ -112,7 +91,6 @@ class Connection:
         "unheard",
         "user",
         "version",
-        "waits",
         "will",
     )
 
@@ -177,8 +155,6 @@ class Connection:
         """Packets that may be written."""
         self.held: deque[_Held] = deque()
         """Packets that wait for a commit, and those behind them."""
-        self.waits = 0
-        """The last commit that they wait for."""
         self.size = 0
         """Bytes of both."""
         self.dirty = False
@@ -205,9 +181,9 @@ class Connection:
             self.full = True
         held = self.held
         if commit > self.broker.committed:
-            if not held or held[-1].number < commit or type(held[-1]) is _Early:
+            if not held or held[-1].number < commit:
                 held.append(_Held(commit))
-                self._wait(commit)
+                self.broker.hold(self, commit)
             last = held[-1]
         elif held:
             last = held[-1]
@@ -222,35 +198,14 @@ class Connection:
         last.packets.append(packets)
         last.acknowledgements += acknowledgements
 
-    def send_early(self, packets: bytes, run: PublishRun) -> None:
-        """Queue the PUBACKs of a run, to leave as with `send` when the open changes are on disk, or
-        when all who get the run have acknowledged it.
-        """
-        if self.state is State.CLOSED:
-            return
-        self.size += len(packets)
-        if self.size > self.broker.limits.outgoing_bytes:
-            self.full = True
-        early = run.all_have_it = _Early(self, self.broker.changes, packets)
-        early.acknowledgements = run.count
-        self.broker.changes.waits += 1
-        self.held.append(early)
-        self._wait(early.number)
-
-    def _wait(self, commit: int) -> None:
-        if self.waits < commit:
-            self.waits = commit
-            self.broker.hold(self, commit)
-
     @property
     def room(self) -> int:
         """Bytes that may be sent until it is full."""
         return self.broker.limits.outgoing_bytes - self.size
 
-    def let_go(self) -> None:
-        """Let go what need not wait any more."""
-        committed = self.broker.committed
-        while self.held and self.held[0].number <= committed:
+    def on_disk(self, number: int) -> None:
+        """Let go what waited for this commit."""
+        while self.held and self.held[0].number <= number:
             held = self.held.popleft()
             self.out += held.packets
             if self.session is not None:

@@ -61,8 +61,6 @@ class Core(Ledger):
         """Of clients that are gone."""
         self.will_bytes = 0
         """Bytes in wills, also of clients that are connected."""
-        self.last_end = 0
-        """The commit with which a session has ended last that the store knows."""
         self.effects = Effects()
         """To be carried out by `Broker.settle`."""
         self.overtime: Callable[[], bool] = lambda: False

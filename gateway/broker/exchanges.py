@@ -3,12 +3,10 @@
 In: runs and acknowledgements from a connection. Out: routed publications, and the answers that
 the client gets.
 
-Rules: an answer leaves after the commit that makes it true; a PUBACK also when all who get the
-message have acknowledged it, for then nothing is left to keep [MQTT-4.3.2-4]. A failure is said on
-PUBACK or PUBREC, never beside a success for the same PUBLISH; before MQTT 5 it cannot be said
-there, so the connection is closed and nothing is acknowledged. Who sends more than our Receive
-Maximum gets 0x93 [MQTT-3.3.4-7]; before MQTT 5 there is no such number, and only the packet
-identifiers are a bound.
+Rules: an answer leaves after the commit that makes it true. A failure is said on PUBACK or PUBREC,
+never beside a success for the same PUBLISH; before MQTT 5 it cannot be said there, so the
+connection is closed and nothing is acknowledged. Who sends more than our Receive Maximum gets 0x93
+[MQTT-3.3.4-7]; before MQTT 5 there is no such number, and only the packet identifiers are a bound.
 """
 
 from __future__ import annotations
@@ -95,11 +93,7 @@ def receive(
     if qos == 1:
         receive_flow.unacknowledged += count
         commit = publish(broker, run, session.client, identity)
-        packets = acknowledgements(_PUBACK, identifiers)
-        if commit and not broker.changes.urgent:
-            connection.send_early(packets, run)
-        else:
-            connection.send(packets, commit, count)
+        connection.send(acknowledgements(_PUBACK, identifiers), commit, count)
     else:
         if device is not None:
             receive_flow.outdate(identifiers[0])

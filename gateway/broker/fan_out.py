@@ -101,9 +101,7 @@ def publish(
 ) -> int:
     """Route a run, keep it for those who are away, put it into the spool. client: who published
     it. commit: one that it waits for in any case. Returns the commit that its acknowledgement waits
-    for, 0 for none. A PUBACK may leave before, when all receivers have the run; unless the changes
-    are urgent then, since they hold what receivers do not clear: retained messages, rows of the
-    spool, messages for who is away, the end of a session.
+    for, 0 for none.
     """
     topic = core.router.routed(run.topic)
     if topic.spooled:
@@ -112,12 +110,9 @@ def publish(
         )
         core.changes.bytes += run.count * (run.weight + ROW_OVERHEAD)
         commit = core.promise()
-    qos, early = run.qos, False
+    qos = run.qos
     if qos and not commit and topic.durable:
-        # a session whose end a power cut undoes would have a gap
-        ends = core.last_end > core.committed
-        early = qos == 1 and not (topic.shares or run.retain or ends)
-        commit = core.changes.number if early else core.promise()
+        commit = core.promise()
     if run.retain:
         commit = _retain(core, run, client) or commit
     publisher = run.publisher
@@ -143,8 +138,6 @@ def publish(
     for share in topic.shares:
         messages = LeftBehind(run, qos, share.name, 0, run.count)
         _overflow(core, share, _deal(core, share, messages, commit), commit)
-    if early and (core.effects.ends or not run.message):
-        core.promise()
     return commit
 
 

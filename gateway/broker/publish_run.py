@@ -8,7 +8,6 @@ building of packets cost one step per run instead of one per publication: that i
 Python fast enough here.
 """
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from gateway.broker.message_ids import HIGH, IDENTIFIERS, LOW, pack_u16, packet_id
@@ -43,15 +42,7 @@ class Publisher(Protocol):
 class PublishRun(Publishes["Topic"]):
     """A run of publications on its way through the broker."""
 
-    __slots__ = (
-        "all_have_it",
-        "expires",
-        "message",
-        "properties",
-        "publisher",
-        "weight",
-        "written",
-    )
+    __slots__ = ("expires", "message", "properties", "publisher", "weight", "written")
 
     def __init__(
         self,
@@ -94,8 +85,6 @@ class PublishRun(Publishes["Topic"]):
         """The session that it comes from."""
         self.message = 0
         """Id of its row in the store, 0 while no queue row needs one."""
-        self.all_have_it: Callable[[], None] | None = None
-        """Called when all who get it have acknowledged it."""
         self.written = False
         """The row is there, or in a sealed commit."""
 

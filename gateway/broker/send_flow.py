@@ -216,12 +216,11 @@ class SendFlow:
             self.next += count
             if session.durable:
                 delivery.kept = True
-                changes = ledger.changes
-                changes.bytes += OVERHEAD if run.message else OVERHEAD + run.count * run.weight
+                ledger.changes.bytes += (
+                    OVERHEAD if run.message else OVERHEAD + run.count * run.weight
+                )
                 ledger.needed_rows.refer(run)
-                changes.deliveries[delivery] = None
-                if session.connection is None or self.tail:
-                    changes.urgent = True  # it will not be acknowledged soon
+                ledger.changes.deliveries.append(delivery)
                 if self.tail or self._page_is_full():
                     if not self.tail:
                         self._begin_tail(delivery)
@@ -340,7 +339,6 @@ class SendFlow:
         most so many. Returns how many that is.
         """
         delivery = self.pending[0]
-        delivery.run.all_have_it = None
         count = min(most, delivery.count - delivery.sent)
         delivery.sent += count
         if delivery.flags & QOS_BITS:
@@ -377,16 +375,10 @@ class SendFlow:
         self.ledger.owed -= paid
 
     def _forget(self, delivery: Delivery) -> None:
-        rows, run = self.ledger.needed_rows, delivery.run
-        written = run.written
-        rows.forget(run)
+        rows = self.ledger.needed_rows
         if delivery.stored:
             rows.finished.append((self.session.id, delivery.first))
-        else:
-            changes = self.ledger.changes
-            changes.deliveries.pop(delivery, None)
-            kept = run.message or written
-            changes.bytes -= OVERHEAD if kept else OVERHEAD + run.count * run.weight
+        rows.forget(delivery.run)
 
     # -- acknowledgements
 
@@ -404,22 +396,14 @@ class SendFlow:
             known.append(identifier)
             if found is not delivery:
                 if delivery is not None:
-                    self._taken(delivery, count)
+                    self._done(delivery, count)
                 delivery, count = found, 0
             count += 1
         if delivery is not None:
-            self._taken(delivery, count)
+            self._done(delivery, count)
             if self.session.durable:
                 self.ledger.changes.flows[self.session] = None
         return known
-
-    def _taken(self, delivery: Delivery, count: int) -> None:
-        """The receiver has acknowledged `count` messages of a delivery."""
-        self._done(delivery, count)
-        run = delivery.run
-        if run.all_have_it is not None and not run.message:
-            call, run.all_have_it = run.all_have_it, None
-            call()
 
     def pubrec(self, identifiers: tuple[int, ...]) -> tuple[list[int], list[int]]:
         """Release; returns the identifiers that get PUBREL, and those that are unknown."""
@@ -507,7 +491,6 @@ class SendFlow:
     def drop(self) -> None:
         """The session ends: forget everything, in the store too."""
         for delivery in {delivery for _, delivery in self.resend} | set(self._waiting()):
-            delivery.run.all_have_it = None
             self._done(delivery, delivery.left)
         if self.session.durable:
             self.ledger.changes.left[self.session.id] = (self.tail or _BEYOND) - 1

@@ -83,8 +83,8 @@ class Attached(Receiver, Protocol):
     def take(self) -> bytes:
         """The bytes to write now."""
 
-    def let_go(self) -> None:
-        """Let go what need not wait any more."""
+    def on_disk(self, number: int) -> None:
+        """Commit `number` is on disk: let go what waited for it."""
 
     def disconnect(self, reason: ReasonCode, text: str) -> None:
         """End it from our side."""

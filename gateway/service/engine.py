@@ -3,8 +3,7 @@
 In: carriers of all links, and the store's writer. Out: each turn's outgoing packets of a connection
 in one write; each commit as soon as the writer is free and somebody waits for it, with everything
 that arrived meanwhile; every second what has come due. Nothing here costs a task, a future or a
-system call per message. A commit that is needed only until receivers have acknowledged what it
-holds is put off for a moment, and left out if they have.
+system call per message.
 
 Rule: what the broker asks the store to read is handed over before the next commit, never after it:
 a commit may delete what is to be read.
@@ -45,8 +44,6 @@ _TURN_S = 0.02
 """In a turn nothing new of what clients say is begun after this."""
 GATHER_S = 0.001
 """How long a turn goes on for the sake of clients that were let go by a commit."""
-PATIENCE_S = 0.001
-"""How long a commit is put off that needs not be when receivers acknowledge in time."""
 _MANY_CLIENTS = 4
 """So many must be let go by it."""
 _MANY = 65_536
@@ -250,8 +247,6 @@ class Engine:
         self._gathering: asyncio.TimerHandle | None = None
         """When they are not waited for any more; None when nobody is."""
         self._stopped = False
-        self._patient = False
-        """A commit is put off."""
         self._writing = 0
         self._submitted = 0.0
         self._writer = writer(
@@ -390,23 +385,8 @@ class Engine:
         if self.broker.go_on():
             self.begin()
         self._order()
-        let_go, self.broker.let_go = self.broker.let_go, 0
-        if self._gathering is not None:
-            return
-        if let_go >= _MANY_CLIENTS:
-            self._gather(let_go)
-        elif self.broker.changes.urgent:
+        if self.broker.changes.urgent and self._gathering is None:
             self._loop.call_soon(self._commit_urgent)  # what is at the sockets by then goes with it
-        elif self.broker.changes.waits and not self._patient:
-            self._patient = True
-            self._loop.call_later(PATIENCE_S, self._lose_patience)
-
-    def _lose_patience(self) -> None:
-        """Receivers have had time to acknowledge what publishers wait for."""
-        self._patient = False
-        if self.broker.changes.waits:
-            self.broker.promise()
-            self._commit_urgent()
 
     def put_off(self, link: _Link) -> None:
         """A client has brought more than there was time for: it goes on when all others had their

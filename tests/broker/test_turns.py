@@ -7,16 +7,16 @@ from tests.broker.harness import Client, World
 V5 = Version.V5
 
 
-def bring(world: World, client: Client, packet_id: int, topic: str = "spool/t") -> None:
+def bring(world: World, client: Client, packet_id: int) -> None:
     """A client publishes; nobody waits for anything but what is ready."""
-    client.bring(encode(Publish(topic, b"%d" % packet_id, 1, packet_id), V5))
+    client.bring(encode(Publish("t", b"%d" % packet_id, 1, packet_id), V5))
     world.turn(moment=0)
 
 
 def let_go_together(world: World) -> tuple[Client, list[Client]]:
     """A subscriber, and clients that have just got their PUBACK after one commit."""
     reader = world.durable("reader")
-    reader.subscribe("spool/t", qos=1)
+    reader.subscribe("t", qos=1)
     first, *clients = [world.accepted(f"c{number}") for number in range(6)]
     world.slow_disk = True
     for client in (first, *clients):
@@ -52,27 +52,9 @@ def test_a_client_that_sends_nothing_is_waited_for_a_moment_only() -> None:
     assert reader.payloads == [b"2"] * 4
 
 
-def test_what_clients_send_that_a_receiver_has_let_go_together_leaves_in_one_piece() -> None:
-    world = World()
-    reader = world.durable("reader")
-    reader.subscribe("t", qos=1)
-    clients = [world.accepted(f"c{number}") for number in range(5)]
-    for client in clients:
-        bring(world, client, 1, "t")
-    acks = [Puback(packet.packet_id) for packet in reader.take_all(Publish)]
-    reader.bring(b"".join(encode(ack, V5) for ack in acks))
-    world.turn(moment=0)
-    assert [client.take_all() for client in clients] == [[Puback(1)]] * 5
-    for client in clients[:-1]:
-        bring(world, client, 2, "t")
-    assert reader.payloads == []
-    bring(world, clients[-1], 2, "t")
-    assert reader.payloads == [b"2"] * 5
-
-
 def test_a_lone_client_waits_for_nobody() -> None:
     world = World()
-    world.durable("reader").subscribe("spool/t", qos=1)
+    world.durable("reader").subscribe("t", qos=1)
     client = world.accepted("c")
     for packet_id in (1, 2, 3):
         bring(world, client, packet_id)
