@@ -318,22 +318,20 @@ class Registry:
 
     def load(self, rows: Rows) -> list[str]:
         """Enter what `dump` gave, over what is known of the same devices: all or nothing. Returns
-        the names of those that stay revoked: they were revoked here after what the backup says.
+        the names of those that stay as they are: after what the backup says of them they were
+        revoked here, let in, or given another key or number.
         """
         with self._writing():
-            revoked = {
-                row["name"]: row["changed"]
-                for row in self._table("device").rows_where("status = 'revoked'")
-            }
+            here = {row["name"]: row for row in self._table("device").rows}
             entries = [_of_now(entry) for entry in rows["device"]]
-            kept = [
-                entry["name"]
-                for entry in entries
-                if entry["status"] != "revoked"
-                and revoked.get(entry["name"], "") >= entry["changed"]
-            ]
+            kept = [entry["name"] for entry in entries if _is_newer(here.get(entry["name"]), entry)]
             entered = [entry for entry in entries if entry["name"] not in kept]
-            work = [entry for entry in rows["work"] if not {entry["name"], entry["was"]} & {*kept}]
+            work = [
+                entry
+                for entry in rows["work"]
+                if not {entry["name"], entry["was"]} & {*kept}
+                and here.get(entry["name"], {}).get("changed", "") <= entry["begun"]
+            ]
             for entry in entered:
                 self._table("work").delete_where(
                     "name = ? OR was = ?", [entry["name"], entry["name"]]
@@ -346,6 +344,15 @@ class Registry:
 def _of_now(entry: dict[str, Any]) -> dict[str, Any]:
     """A device of a backup as the table has it now: older ones do not say when it changed."""
     return {"changed": entry.get("flashed") or entry["created"]} | entry
+
+
+def _is_newer(here: dict[str, Any] | None, entry: dict[str, Any]) -> bool:
+    """Whether what counts when a board greets has changed here after what a backup says of it."""
+    return (
+        here is not None
+        and here["changed"] >= entry["changed"]
+        and any(here[column] != entry.get(column) for column in ("key", "status", "radio"))
+    )
 
 
 def _prepare(path: Path) -> None:
