@@ -44,7 +44,7 @@ def default_path() -> Path:
 @dataclass(frozen=True, slots=True)
 class Device:
     """A device of the registry. status: as in the table, or `flashing` while its board is being
-    written, or that was interrupted. radio: as in the table.
+    written, or that was interrupted. radio, before: as in the table.
     """
 
     name: str
@@ -57,6 +57,7 @@ class Device:
     flashed: str | None
     changed: str
     radio: str | None = None
+    before: str | None = None
 
     @property
     def channel(self) -> RadioPlan | None:
@@ -297,8 +298,10 @@ class Registry:
                     {"name": name, "status": "admitted", "created": _now(), "changed": _now()}
                 )
             else:
-                status = "ready" if known.key else "admitted"
-                self._table("device").update(name, {"status": status, "changed": _now()})
+                status = known.before or ("written" if known.key else "admitted")
+                self._table("device").update(
+                    name, {"status": status, "before": None, "changed": _now()}
+                )
         return self.get(name)
 
     def revoke(self, name: str) -> None:
@@ -306,11 +309,16 @@ class Registry:
         accident.
         """
         known = self.get(name)
+        if known.status == "revoked":
+            return
+        before = "written" if known.status == "flashing" else known.status
         with self._writing():
             self._table("work").delete_where("name = ? OR was = ?", [name, name])
             if not self._table("device").count_where("name = ?", [name]):
                 self._table("device").insert(asdict(replace(known, status="revoked")))
-            self._table("device").update(name, {"status": "revoked", "changed": _now()})
+            self._table("device").update(
+                name, {"status": "revoked", "before": before, "changed": _now()}
+            )
 
     def dump(self) -> Rows:
         """Everything, for a backup."""
