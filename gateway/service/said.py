@@ -11,15 +11,16 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass, field
 
+from gateway.broker.marks import WINDOW
 from gateway.broker.spool import Identity
 
 log = logging.getLogger(__name__)
 
-KEPT = 16
-"""Publications of a board: what comes again is mostly among the last four, those in flight."""
+KEPT = WINDOW
+"""Publications of a board: as many as its mark tells apart."""
 LONGEST = 256
 """Bytes of a payload that is kept; the library's boards send less."""
-MOST_BOARDS = 10_000
+MOST_BOARDS = 2_500
 """All of them take at most 64 MB."""
 
 
