@@ -83,16 +83,16 @@ def decode(payload: bytes) -> list[Record]:
     start = payload[:1]
     if start in (b"[", b" ", b"\n", b"\t", b"\r"):
         return _resolve(_from_json(payload))
-    if b"\x80" <= start <= b"\x9f":
+    if _is_cbor_array(payload):
         return _resolve(_from_cbor(payload))
     raise NotSenml("neither a JSON nor a CBOR array" if payload else "empty")
 
 
 def time_errors(payload: bytes, count: int) -> list[int | None]:
-    """What each record of a CBOR pack that `decode` has read says under `tu`; None where it says
-    nothing. count: how many records it has.
+    """What each record of a pack that `decode` has read says under `tu`; None where it says
+    nothing, and always in JSON. count: how many records it has.
     """
-    if payload[:1] == b"[" or b"\x62tu" not in payload:
+    if not _is_cbor_array(payload) or b"\x62tu" not in payload:
         return [None] * count
     errors = [
         _seconds(record.get(TIME_ERROR))
@@ -100,6 +100,10 @@ def time_errors(payload: bytes, count: int) -> list[int | None]:
         if any(not isinstance(label, int) or label >= 0 for label in record)
     ]
     return errors if len(errors) == count else [None] * count
+
+
+def _is_cbor_array(payload: bytes) -> bool:
+    return b"\x80" <= payload[:1] <= b"\x9f"
 
 
 def _seconds(error: Any) -> int | None:

@@ -44,7 +44,7 @@ def default_path() -> Path:
 @dataclass(frozen=True, slots=True)
 class Device:
     """A device of the registry. status: as in the table, or `flashing` while its board is being
-    written, or that was interrupted. radio: as in the table.
+    written, or that was interrupted. radio, before: as in the table.
     """
 
     name: str
@@ -57,6 +57,7 @@ class Device:
     flashed: str | None
     changed: str
     radio: str | None = None
+    before: str | None = None
 
     @property
     def channel(self) -> RadioPlan | None:
@@ -297,8 +298,10 @@ class Registry:
                     {"name": name, "status": "admitted", "created": _now(), "changed": _now()}
                 )
             else:
-                status = "ready" if known.key else "admitted"
-                self._table("device").update(name, {"status": status, "changed": _now()})
+                status = known.before or ("written" if known.key else "admitted")
+                self._table("device").update(
+                    name, {"status": status, "before": None, "changed": _now()}
+                )
         return self.get(name)
 
     def revoke(self, name: str) -> None:
@@ -306,11 +309,16 @@ class Registry:
         accident.
         """
         known = self.get(name)
+        if known.status == "revoked":
+            return
+        before = "written" if known.status == "flashing" else known.status
         with self._writing():
             self._table("work").delete_where("name = ? OR was = ?", [name, name])
             if not self._table("device").count_where("name = ?", [name]):
                 self._table("device").insert(asdict(replace(known, status="revoked")))
-            self._table("device").update(name, {"status": "revoked", "changed": _now()})
+            self._table("device").update(
+                name, {"status": "revoked", "before": before, "changed": _now()}
+            )
 
     def dump(self) -> Rows:
         """Everything, for a backup."""
@@ -318,22 +326,20 @@ class Registry:
 
     def load(self, rows: Rows) -> list[str]:
         """Enter what `dump` gave, over what is known of the same devices: all or nothing. Returns
-        the names of those that stay revoked: they were revoked here after what the backup says.
+        the names of those that stay as they are: after what the backup says of them they were
+        revoked here, let in, or given another key or number.
         """
         with self._writing():
-            revoked = {
-                row["name"]: row["changed"]
-                for row in self._table("device").rows_where("status = 'revoked'")
-            }
+            here = {row["name"]: row for row in self._table("device").rows}
             entries = [_of_now(entry) for entry in rows["device"]]
-            kept = [
-                entry["name"]
-                for entry in entries
-                if entry["status"] != "revoked"
-                and revoked.get(entry["name"], "") >= entry["changed"]
-            ]
+            kept = [entry["name"] for entry in entries if _is_newer(here.get(entry["name"]), entry)]
             entered = [entry for entry in entries if entry["name"] not in kept]
-            work = [entry for entry in rows["work"] if not {entry["name"], entry["was"]} & {*kept}]
+            work = [
+                entry
+                for entry in rows["work"]
+                if not {entry["name"], entry["was"]} & {*kept}
+                and here.get(entry["name"], {}).get("changed", "") <= entry["begun"]
+            ]
             for entry in entered:
                 self._table("work").delete_where(
                     "name = ? OR was = ?", [entry["name"], entry["name"]]
@@ -346,6 +352,15 @@ class Registry:
 def _of_now(entry: dict[str, Any]) -> dict[str, Any]:
     """A device of a backup as the table has it now: older ones do not say when it changed."""
     return {"changed": entry.get("flashed") or entry["created"]} | entry
+
+
+def _is_newer(here: dict[str, Any] | None, entry: dict[str, Any]) -> bool:
+    """Whether what counts when a board greets has changed here after what a backup says of it."""
+    return (
+        here is not None
+        and here["changed"] >= entry["changed"]
+        and any(here[column] != entry.get(column) for column in ("key", "status", "radio"))
+    )
 
 
 def _prepare(path: Path) -> None:

@@ -46,8 +46,8 @@ def import_registry(
     as_json: Json = False,
 ) -> None:
     """Enter the devices of a backup, all or none; a device of the same name is overwritten. One
-    that was revoked here after what the backup says of it stays revoked: `onceway device admit`
-    lets it in.
+    that was revoked, let in or given another key here after what the backup says of it stays as it
+    is.
 
     Example: onceway registry import backup.owreg
     """
@@ -60,11 +60,11 @@ def import_registry(
     except OncewayError as error:
         raise OncewayError(error.what, str(file), error.hint) from None
     opened = open_registry(registry)
-    revoked = opened.load(rows)
-    _say(as_json, len(rows["device"]) - len(revoked), f"entered in {opened.path}", opened.path)
-    if revoked:
+    kept = opened.load(rows)
+    _say(as_json, len(rows["device"]) - len(kept), f"entered in {opened.path}", opened.path)
+    if kept:
         print(
-            f"revoked here since the backup, and so they stay: {', '.join(revoked)}",
+            f"changed here since the backup, and so they stay as they are: {', '.join(kept)}",
             file=sys.stderr,
         )
 

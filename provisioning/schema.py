@@ -6,6 +6,7 @@ device  what is known of each device. status 'ready': written, read back, and it
         which greets on the air only; 'admitted': let in on its
         word, so key and board are not known; 'revoked'. firmware: SHA-256 of the HEX file. created,
         flashed, changed (of the status): ISO 8601 UTC.
+        before: the status of a revoked one until then, if it is known.
         radio: of a board by radio its channel and number (radio_plan.py).
 work    boards that are being written, by the name they shall have, from before avrdude starts until
         all was read back. key: the one being written. was: the name that the board had, when it is
@@ -53,7 +54,10 @@ _RADIO = """
     ALTER TABLE device ADD COLUMN radio TEXT;
     ALTER TABLE work ADD COLUMN radio TEXT;
 """
-_MIGRATIONS = (_FIRST, _WORK, _WRITTEN, _RADIO)
+_BEFORE = """
+    ALTER TABLE device ADD COLUMN before TEXT;
+"""
+_MIGRATIONS = (_FIRST, _WORK, _WRITTEN, _RADIO, _BEFORE)
 
 VERSION = len(_MIGRATIONS)
 

@@ -50,6 +50,10 @@ SAME = {
         reading(),
         dumps([{NAME: "roof-1:adc0", UNIT: "V", VALUE: 2.5, TIME: NOON, "tu": 3}]),
     ),
+    "JSON after blanks with a name that is like our label": (
+        b' [{"n":"btu","v":1}]',
+        b'\n[{"n":"btu","v":1.0}]',
+    ),
     "CBOR and JSON": (dumps([{NAME: "a", VALUE: 1}]), in_json(v=1.0)),
     "the link did worse": (status(bad=1, again=2), status(bad=9, again=20)),
     "the status had less room": (status(worn=0, life=11.4, bad=3), status(worn=0)),

@@ -69,13 +69,15 @@ class GatewayLink(ReliableLink):
             raise FrameError("a handshake that no gateway expects")
         hello = Hello.from_payload(payload)
         answer = self._known_answer(hello) or self._greeter.answer(hello)
+        guarded = self.session is not None and self._answered and self._answered.proved
+        if guarded and not answer.proved and answer.refusal is None:
+            return  # who proves nothing is offered nothing while a board that has proved it is here
         self._put(answer.to_bytes(int(self._greeter.utc())), now, lead=True)
         if answer.refusal is not None:
             self._events.append(Refused(hello.name, answer.refusal))
         elif answer is not self._answered:
             self._offered, self._offered_at = answer, now
-            guarded = self.session is not None and self._answered and self._answered.proved
-            if answer.key is None and not guarded:
+            if answer.key is None:
                 self._begin(answer)
 
     def _known_answer(self, hello: Hello) -> Answer | None:

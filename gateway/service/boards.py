@@ -36,7 +36,7 @@ _BASE_NAME, _NAME, _VALUE = -2, 0, 2
 KEYED = "keyed"
 Status = dict[str, float]
 """The FIGURES that a board has told, and `seen`: when, UTC, if the clock was known; `keyed`: 1 if
-it has proved its key when it greeted last, 0 if it has shown none, as older firmware does.
+it has proved its key once, 0 if it has shown none yet, as older firmware does.
 """
 
 
@@ -94,6 +94,10 @@ class Boards:
         if known.get(KEYED) != keyed:
             self._new = True
             _put(self._statuses, name, known | {KEYED: float(keyed)})
+
+    def has_proved(self, name: str) -> bool:
+        """Whether the board has proved its key, so that whoever shows none is not it."""
+        return self._statuses.get(name, {}).get(KEYED) == 1
 
     def troubles(self, monotonic: int) -> list[str]:
         """What boards are refused, and which have contradicted themselves, in words."""

@@ -205,6 +205,8 @@ class DeviceAccess(ByAcl):
         """
         if not self._registry.admits(name, self.stranger):
             return LinkRefusal.STRANGER
+        if not proved and self.key(name) and self._registry.boards.has_proved(name):
+            return LinkRefusal.NO_PROOF
         if not proved and self._registry.reserves(name):
             self._registry.boards.greeted(name, keyed=False)
         taken = proved or self.stranger or self._registry.takes_at_its_word(name)

@@ -201,6 +201,25 @@ def test_an_open_port_lets_no_greeting_without_a_key_end_a_session_that_is_prove
     assert gateway.hear(Data(0, 0, b"on").to_bytes(check)) == [Received(session, b"on")]
 
 
+@pytest.mark.parametrize(
+    "bare",
+    [replace(PLAIN, attempt=7), replace(HELLO, attempt=7).signed(NO_KEY)],
+    ids=["version 1", "zero key"],
+)
+def test_an_open_port_offers_nothing_without_a_key_while_a_session_is_proved(bare: Hello) -> None:
+    gateway = Gateway(open=True)
+    session, check = gateway.begin()
+    gateway.link.take()
+    assert gateway.hear(bare.to_bytes()) == []
+    for welcome in handshakes(gateway.link.take()):
+        assert isinstance(welcome, Welcome | KeyedWelcome)
+        taken = welcome.check if isinstance(welcome, Welcome) else welcome.check(NO_KEY, bare)
+        assert gateway.hear(Ack(0).to_bytes(taken)) == []
+    assert gateway.hear(Data(0, 0, b"on").to_bytes(check)) == [Received(session, b"on")]
+    gateway.link.abort(session, gateway.now)
+    assert isinstance(gateway.hear(PLAIN.to_bytes())[-1], SessionStarted)
+
+
 @given(st.integers(0, 2**32), st.integers(0, 400))
 def test_one_bit_of_a_hello_or_a_welcome_that_is_another_breaks_the_proof(
     seed: int, bit: int

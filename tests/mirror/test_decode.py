@@ -18,6 +18,11 @@ def one(record: dict[object, object], received: int | None = NOW) -> dict[str, o
     return {"name": reading.name} | reading.public()
 
 
+def test_json_after_blanks_has_no_label_of_cbor() -> None:
+    (reading,) = readings("roof-1", "sensors/roof-1/btu", b' [{"n":"btu","v":1}]', NOW)
+    assert (reading.name, reading.value, reading.public().get("time_error_s")) == ("btu", 1, None)
+
+
 def test_a_reading_has_value_unit_time_and_quality() -> None:
     record = {-2: "roof-1:", -3: 1_767_225_590, 0: "adc0", 1: "V", 2: 3.25, "tu": 4}
     assert one(record) == {

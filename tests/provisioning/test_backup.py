@@ -182,6 +182,32 @@ def test_a_newer_backup_does_and_one_that_says_revoked_revokes(
     assert registry.get("roof-1").status == "ready"
 
 
+def test_an_older_backup_brings_no_replaced_key_back(
+    registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    registry.begin(Identity.create("roof-4"), "uno", "p")  # interrupted when the backup is made
+    (tmp_path / "backup").write_bytes(seal(registry.dump(), "x"))
+    monkeypatch.setattr("provisioning.registry._now", lambda: "2999-01-01T00:00:00+00:00")
+    for name in ("roof-1", "roof-4"):  # as `device rekey` and `device add` do
+        registry.finish(registry.begin(Identity.create(name), "uno", "p"), None)
+    before = registry.get("roof-1"), registry.get("roof-4")
+    done = _run(tmp_path, "import", "backup", "--registry", str(registry.path), passphrase="x")
+    assert (registry.get("roof-1"), registry.get("roof-4")) == before
+    assert done.stderr == "changed here since the backup, and so they stay as they are: roof-1\n"
+    assert "1 device" in done.stdout
+
+
+def test_an_older_backup_does_not_revoke_who_was_let_in_again(
+    registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    registry.revoke("roof-3")
+    rows = registry.dump()
+    monkeypatch.setattr("provisioning.registry._now", lambda: "2999-01-01T00:00:00+00:00")
+    registry.admit("roof-3")
+    assert registry.load(rows) == ["roof-3"]
+    assert registry.get("roof-3").status == "admitted"
+
+
 def test_a_backup_of_the_version_before_is_taken(
     registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -94,6 +94,17 @@ def test_devices_are_admitted_revoked_and_admitted_again(tmp_path: Path) -> None
         registry.admit("a/b")
 
 
+def test_who_is_let_in_again_is_not_called_ready_when_it_never_was(tmp_path: Path) -> None:
+    registry = Registry(tmp_path / "registry.db")
+    foreign, interrupted = Identity.create("roof-1"), Identity.create("roof-2")
+    registry.finish(registry.begin(foreign, "uno", "p"), "ab" * 32, greets=False)
+    registry.begin(interrupted, "uno", "p")
+    for name in ("roof-1", "roof-2"):
+        registry.revoke(name)
+        registry.revoke(name)
+        assert registry.admit(name).status == "written"
+
+
 def test_a_device_that_is_revoked_while_it_is_written_is_not_ready_afterwards(
     tmp_path: Path,
 ) -> None:

@@ -121,6 +121,27 @@ def test_another_payload_under_a_used_sequence_is_a_trouble_and_another_wording_
     assert boards.troubles(5 + FORGET_US) == []
 
 
+def test_whatever_the_mark_takes_for_a_repetition_is_compared(tmp_path: Path) -> None:
+    said = Boards(tmp_path).said
+    for sequence in range(1, 65):
+        said.hear(("roof-1", 7, sequence), b"one", 0)
+    said.hear(("roof-1", 7, 1), b"two", 0)
+    assert said.contradictions["roof-1"].sequence == 1
+
+
+def test_payloads_that_cannot_be_compared_are_two(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(first: bytes, second: bytes) -> bool:
+        raise TypeError("a mistake of ours in the comparison")
+
+    monkeypatch.setattr("gateway.rewording.says_the_same", fails)
+    said = Boards(tmp_path).said
+    for payload in (b"one", b"two"):
+        said.hear(("roof-1", 7, 1), payload, 0)
+    assert said.contradictions["roof-1"].count == 1
+
+
 def test_what_boards_said_takes_memory_with_an_end(tmp_path: Path) -> None:
     said = Boards(tmp_path).said
     for number in range(KEPT + 1):

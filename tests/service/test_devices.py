@@ -18,9 +18,10 @@ import pytest
 
 from gateway.broker.access import Acl
 from gateway.config import AccessSection, AclSection, ListenerSection
+from gateway.links.greeter import Refusal as LinkRefusal
 from gateway.service.access import ListenerAccess, Passwords
 from gateway.service.boards import read as statuses
-from gateway.service.devices import FILE, LOOK_S, pending
+from gateway.service.devices import FILE, LOOK_S, DeviceAccess, pending
 from gateway.service.devices import Registry as Admitted
 from gateway.service.identifiers import Identifiers
 from gateway.service.users import Users
@@ -257,6 +258,22 @@ async def test_a_board_of_older_firmware_is_refused_by_name_and_taken_by_an_open
         board.power_off()
         other = await _connected(lines[1], "roof-1")
         other.power_off()
+
+
+def test_a_board_that_has_proved_its_key_is_not_taken_without_it_any_more(folder: Path) -> None:
+    registry = Admitted(folder)
+    port = DeviceAccess(registry, stranger=True)
+    assert port.greets("roof-1", False) is None, "its firmware may be older: nobody knows yet"
+    registry.boards.greeted("roof-1", keyed=True)
+    text = registry.boards.news()
+    assert text is not None
+    registry.boards.write(text)
+    for here in (port, DeviceAccess(Admitted(folder), stranger=True)):  # and after a restart
+        assert here.greets("roof-1", False) is LinkRefusal.NO_PROOF
+        assert here.greets("roof-1", False) is LinkRefusal.NO_PROOF
+        assert here.greets("roof-1", True) is None
+        assert here.greets("roof-3", False) is None
+    assert registry.boards.status("roof-1") == {"keyed": 1}
 
 
 def _shown(folder: Path) -> bool:
