@@ -9,6 +9,7 @@ from pathlib import Path
 
 from intelhex import IntelHex
 
+from gateway.errors import OncewayError
 from hil.bench.bench import AirTable, Bench
 from hil.boards.simulator import BUILD, Air, SimulatedBoard
 from hil.devices.simulated import SimulatedDevice
@@ -47,6 +48,8 @@ class DeviceByAir(SimulatedDevice):
 
     def _simulator(self, place: Path, adc_from: int) -> SimulatedBoard:
         """With firmware, name, key and channel in its flash, as they would be written by cable."""
+        if not HEX.is_file():
+            raise OncewayError("the firmware is not built", str(HEX), "Run `make firmware`")
         image = IntelHex(str(HEX))
         image.puts(kind_of(KIND).identity, radio_page(self._identity, self._plan))
         place.mkdir(parents=True, exist_ok=True)
