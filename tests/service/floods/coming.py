@@ -274,7 +274,7 @@ FLOODS = [
         disk=2 * MEGABYTE,
     ),
     Flood(
-        "passwords that wait to be compared",
+        "passwords that wait to be compared; as many questions to a hook again",
         passwords,
         env=users,
         memory=70 * MEGABYTE,  # 32 MiB of them are scrypt's
