@@ -433,7 +433,7 @@ def test_a_run_drops_the_oldest_at_the_cost_of_a_few_messages(
 def test_a_run_is_refused_at_the_cost_of_a_few_messages(
     free: int, qos: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where many queues refuse the publisher, a message must not cost each of them anew. As many
+    """Where many queues refuse the publisher, a message must not cost each of them again. As many
     are taken as there is room for, the first ones; the others are told so, each by its identifier.
     """
     asked = 0
