@@ -332,11 +332,10 @@ class Bench(BaseModel):
         if self.air and self.air.pace and not self.air.trace:
             raise ValueError("[air]: pace is that of a recorded link, and no trace is named")
         for kind in self.fault:
+            where = "by radio" if kind.air == "only" else "on lines"
             if beyond := [name for name in kind.on if not self.may_break(kind, name)]:
-                where = "by radio" if kind.air == "only" else "on lines"
                 raise ValueError(f"{kind.kind} is for boards {where}, and {beyond[0]} is none")
             if kind.of_device and not any(self.may_break(kind, name) for name in self.devices):
-                where = "by radio" if kind.air == "only" else "on lines"
                 raise ValueError(f"{kind.kind} is for boards {where}, and there are none")
 
     def _possible_with_real_boards(self) -> None:

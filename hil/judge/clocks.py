@@ -118,9 +118,7 @@ class Clocks:
                 self._lines[data["device"]].behind.append((event.t, _behind(event)))
             case "wire" | "air", "welcome" | "time":
                 self._lines[data["line"]].welcomes.append(event.t)
-            case "wire", "publish" if data.get("direction") == "up":
-                self._lines[data["line"]].published.append(event.t)
-            case "air", "publish":
+            case "wire" | "air", "publish" if data.get("direction", "up") == "up":
                 self._lines[data["line"]].published.append(event.t)
             case "wire", "struck" if data["action"] in ("delay", "stall", "flood"):
                 self._struck.append(event)

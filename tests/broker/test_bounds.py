@@ -1,6 +1,7 @@
 """Every queue has a bound, and a stated behaviour at the bound."""
 
 from typing import Any, Literal
+from unittest.mock import Mock
 
 import pytest
 
@@ -406,14 +407,8 @@ def test_a_run_drops_the_oldest_at_the_cost_of_a_few_messages(
     """Sites have many dashboards that are away with full queues: a message must not cost each of
     them again. What is gone is counted, and it is no more than a tenth more than must be.
     """
-    asked = 0
-
-    def counted(*arguments: Any) -> bool:
-        nonlocal asked
-        asked += 1
-        return make_room(*arguments)
-
-    monkeypatch.setattr(fan_out, "make_room", counted)
+    asked = Mock(wraps=make_room)
+    monkeypatch.setattr(fan_out, "make_room", asked)
     world = World(queue=full("drop the oldest"), queue_messages=600)
     world.absent("slow")
     publisher = world.accepted(version=V4, answers=True)
@@ -422,7 +417,7 @@ def test_a_run_drops_the_oldest_at_the_cost_of_a_few_messages(
             *(Publish("t", b"%04d" % at, 1, at + 1) for at in range(first, first + count))
         )
     kept = world.durable("slow", answers=True).payloads
-    assert asked < 20
+    assert asked.call_count < 20
     assert kept == sorted(kept)
     assert 540 <= len(kept) <= 600
     assert len(kept) + world.broker.statistics.overflowed == before + 900
@@ -436,22 +431,16 @@ def test_a_run_is_refused_at_the_cost_of_a_few_messages(
     """Where many queues refuse the publisher, a message must not cost each of them again. As many
     are taken as there is room for, the first ones; the others are told so, each by its identifier.
     """
-    asked = 0
-
-    def counted(*arguments: Any) -> bool:
-        nonlocal asked
-        asked += 1
-        return is_full(*arguments)
-
-    monkeypatch.setattr(fan_out, "is_full", counted)
+    asked = Mock(wraps=is_full)
+    monkeypatch.setattr(fan_out, "is_full", asked)
     world = World(queue=full("refuse the publisher"), queue_messages=600)
     world.absent("slow")
     fill(world, 600 - free)
     publisher = world.accepted()
-    asked = 0
+    asked.reset_mock()
     publisher.send(*(Publish("t", b"%04d" % at, qos, at + 1) for at in range(600)))
     answers: list[Any] = publisher.take_all(Pubrec if qos == 2 else Puback)
-    assert asked < 40
+    assert asked.call_count < 40
     assert [item.packet_id for item in answers] == list(range(1, 601))
     assert [item.reason for item in answers] == [R.SUCCESS] * free + [R.QUOTA_EXCEEDED] * (
         600 - free
