@@ -1,0 +1,63 @@
+"""When a sweep takes it that nobody has anything under way."""
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any, cast
+
+from hil.faults import sweep
+from hil.faults.fault import Fault
+from hil.faults.under_test import SystemUnderTest
+
+FAULT = Fault("uno-2/x-1", "x", "gateway", "", "spooled", 1)
+
+
+class Publisher:
+    def __init__(self) -> None:
+        self.journalled, self.waiting = 0, 0
+
+    def look(self) -> None:
+        pass
+
+    def exchange(self) -> None:
+        """Begin and end one."""
+        self.journalled += 1
+
+
+def returns_behind(makers: str, behind_others: bool, monkeypatch: Any) -> int | None:
+    """Behind how many of the exchanges, each of uno-1 (`1`) or uno-2 (`2`), it is quiet; None if
+    behind none.
+    """
+    monkeypatch.setattr(sweep, "STILL_S", 0)
+    publishers = {"uno-1": Publisher(), "uno-2": Publisher()}
+    machine = {"steps": 10**6}
+    site = SimpleNamespace(machine=lambda name: machine)
+    system = cast(SystemUnderTest, SimpleNamespace(site=site, publishers=publishers))
+
+    async def run() -> int | None:
+        waiter = asyncio.ensure_future(sweep._all_quiet(FAULT, system, behind_others))
+        for count, maker in enumerate(makers, 1):
+            await asyncio.sleep(0.02)
+            publishers[f"uno-{maker}"].exchange()
+            done, _ = await asyncio.wait([waiter], timeout=0.3)
+            if done:
+                return count
+        waiter.cancel()
+        return None
+
+    return asyncio.run(run())
+
+
+def test_it_is_quiet_behind_an_exchange_of_the_target(monkeypatch: Any) -> None:
+    """Before it, a board that was just cut may not have started yet."""
+    assert returns_behind("1112", False, monkeypatch) == 4
+    assert returns_behind("111", False, monkeypatch) is None
+
+
+def test_of_two_boards_in_step_each_comes_to_be_the_next(monkeypatch: Any) -> None:
+    """Behind the target's, the next one is always the other board's."""
+    assert returns_behind("21", True, monkeypatch) == 2
+    assert returns_behind("1", True, monkeypatch) == 1
+
+
+def test_a_target_that_publishes_alone_waits_for_nobody(monkeypatch: Any) -> None:
+    assert returns_behind("22", True, monkeypatch) == 2
