@@ -135,8 +135,8 @@ class Campaign:
         )
 
     async def _all(self, jobs: int) -> None:
-        """The first job begins with the runs that start Spark, which need a core; the others begin
-        with the rest, which mostly wait.
+        """The first job begins with the runs that start Spark, which need a core. The others begin
+        with those by radio, which are long and mostly wait.
         """
         columns = (
             TextColumn("{task.description}"),
@@ -145,7 +145,7 @@ class Campaign:
             TimeElapsedColumn(),
             TextColumn("left"),
         )
-        left = deque(sorted(self._items, key=lambda item: item.load().until != "table"))
+        left = deque(sorted(self._items, key=_turn))
         with Progress(*columns, TimeRemainingColumn(), console=self._console) as progress:
             task = progress.add_task("runs", total=len(self._items))
 
@@ -298,6 +298,11 @@ def _word(report: dict[str, Any]) -> str:
     """The verdict; of a run that holds and did not keep a limit, that."""
     holds = report["verdict"] == Verdict.HOLDS
     return "limit" if holds and report["exceeded"] else str(report["verdict"])
+
+
+def _turn(item: Item) -> int:
+    bench = item.load()
+    return 0 if bench.until == "table" else 2 if bench.air else 1
 
 
 def _log(place: Path) -> Path:
