@@ -24,7 +24,7 @@ _NONCE = 8
 _HELLO = struct.Struct(f">HHIIBB{_NONCE}s{TAG}s")
 _WELCOME = struct.Struct(f">{_NONCE}sIBI{TAG}s")
 _VERSION, _OFFER, _WHO = 1, 1, 2
-_SESSION, _BY_BOARD, _BY_GATEWAY, _OF_WHO = 2, 3, 4, 5  # labels of codes and of the session's key
+_SESSION, _BY_BOARD, _BY_GATEWAY = 2, 3, 4  # labels of codes and of the session's key
 
 _FIRST_OF_MQTT = 0x10
 _ASKS_TIME = 0x01
@@ -129,14 +129,11 @@ def welcomes(frame: bytes, hello: bytes, key: bytes) -> bool:
 
 
 def is_who(frame: bytes) -> bool:
-    """Whether it is a WHO by its head and its length."""
+    """Whether it is a WHO by its head and its length. Its code is not read: who has no session with
+    a board cannot tell a TURN of it from a forged one, so it may ask of either.
+    """
     found = head(frame)
     return (found.type, found.low) == (Type.OFFER, _WHO) and len(frame) == HEAD + TAG
-
-
-def asks(frame: bytes, turn: bytes, key: bytes) -> bool:
-    """Whether this WHO was made with this key for this TURN."""
-    return _code(key, _OF_WHO, turn) == frame[-TAG:]
 
 
 def session_key(key: bytes, welcome: bytes, hello: bytes) -> bytes:

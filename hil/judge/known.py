@@ -72,7 +72,27 @@ EVENTS = {
             "count",
         }
     ),
-    "air": frozenset({"hello", "welcome", "publish", "radio", "breach"}),
+    "air": frozenset(
+        {
+            "hello",
+            "offer",
+            "welcome",
+            "connack",
+            "publish",
+            "pubrel",
+            "pubcomp",
+            "refused",
+            "time",
+            "unread",
+            "unasked",
+            "strange",
+            "reused",
+            "unsent",
+            "unrecorded",
+            "radio",
+            "breach",
+        }
+    ),
     "gateway": PROGRAM,
     "uplink": PROGRAM,
     "ingest": PROGRAM,
