@@ -89,6 +89,7 @@ EVENTS = {
             "reused",
             "unsent",
             "unrecorded",
+            "replayed",
             "radio",
             "breach",
         }

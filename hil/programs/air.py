@@ -67,6 +67,7 @@ class AirOfRun:
         options = ["--socket", str(self._folder.air), "--tell", "--seed", str(self._seed)]
         options += ["--trace", self._air.trace] if self._air.trace else []
         options += ["--pace", str(self._air.pace)] if self._air.pace else []
+        options += ["--longest-outage", str(self._air.longest_outage)]
         if self._air.sent_before:
             age = HOUR - self._air.after_s
             options += ["--sent", MODEM, str(self._air.sent_before), str(age)]
@@ -109,6 +110,8 @@ class AirOfRun:
             event = data.pop("event")
             if event == "frame":
                 self._enter(data)
+            elif event == "replayed":
+                self._replayed(data)
             else:
                 self._history.add("air", event, **data)
         await self._ether.process.wait()
@@ -130,3 +133,10 @@ class AirOfRun:
                 self._taps[name].feed("down", frame, name in to)
             else:
                 self._taps[name].feed("up", frame, MODEM in to)
+
+    def _replayed(self, said: dict[str, Any]) -> None:
+        """How much of a recording a link has lived through; boards do not listen to each other."""
+        ends = said.pop("from"), said.pop("to")
+        for line, direction in zip(ends, ("up", "down"), strict=True):
+            if MODEM in ends and line in self._taps:
+                self._history.add("air", "replayed", line=line, direction=direction, **said)
