@@ -1,13 +1,14 @@
 """The ether as a process: `python -m hil.air.server --socket PATH [--report FILE] [--trace NAME
-[--pace N]] [--seed N] [--scale N] [--sent NAME SECONDS AGE] [--tell]`.
+[--pace N] [--longest-outage N]] [--seed N] [--scale N] [--sent NAME SECONDS AGE] [--tell]`.
 
 In: radios that connect to the Unix socket. Out: what each of them hears, in real time; when it
 ends (SIGTERM), a report as JSON, and exit code 1 if the law was broken. With `--tell`, each frame
 that is over as a line of JSON (`frame`: t in ns of the monotonic clock, from, to, frame in hex),
-and at the end what each radio has counted (`radio`: line, frames, airtime in s) and each breach of
-the law (`breach`: why). With `--sent` a radio has sent so many seconds, in the sub-band P, that
-ended so many seconds ago. With `--scale N` a second
-holds N seconds of the ether: frames and hours are so much shorter.
+and at the end what each radio has counted (`radio`: line, frames, airtime in s), how much of the
+recording went by on each link (`replayed`: from, to, and what hil/traces/replay.py tells), and each
+breach of the law (`breach`: why). With `--sent` a radio has sent so many seconds, in the sub-band
+P, that ended so many seconds ago. With `--scale N` a second holds N seconds of the ether: frames
+and hours are so much shorter.
 
 One line each way, words parted by spaces:
 
@@ -38,6 +39,7 @@ from hil.air.law import Judge
 from hil.air.loss import Recorded
 from hil.air.physics import Channel
 from hil.traces.recording import load
+from hil.traces.replay import LONGEST_OUTAGE
 
 LONGEST_LINE = 1024
 EU868_P = 869_525_000
@@ -170,7 +172,8 @@ def say(event: str, data: dict[str, Any]) -> None:
 async def run(options: argparse.Namespace) -> int:
     """Until SIGTERM or SIGINT; returns the exit code."""
     trace = load(options.trace) if options.trace else None
-    loses = Recorded(trace, options.seed, options.pace) if trace else None
+    longest = options.longest_outage
+    loses = Recorded(trace, options.seed, options.pace, longest) if trace else None
     judge = Judge()
     if options.sent:
         name, airtime, age = options.sent
@@ -192,6 +195,8 @@ async def run(options: argparse.Namespace) -> int:
         for name, counts in report["radios"].items():
             hours = [used for key, used in report["worst_hours"].items() if key.split()[0] == name]
             say("radio", {"line": name, **counts, "hour": max(hours, default=0.0)})
+        for link in loses.summaries() if loses else ():
+            say("replayed", link)
         for breach in report["breaches"]:
             say("breach", {"why": breach})
     for breach in report["breaches"]:
@@ -205,6 +210,7 @@ def main() -> int:
     parser.add_argument("--report", type=Path)
     parser.add_argument("--trace")
     parser.add_argument("--pace", type=float)
+    parser.add_argument("--longest-outage", type=float, default=LONGEST_OUTAGE)
     parser.add_argument("--sent", nargs=3, metavar=("NAME", "SECONDS", "AGE"))
     parser.add_argument("--tell", action="store_true")
     parser.add_argument("--seed", type=int, default=1)

@@ -24,6 +24,7 @@ from hil.clients.payloads import Form
 from hil.faults import AnyKind, Kind
 from hil.faults.line import LineTrace
 from hil.traces import recording
+from hil.traces.replay import LONGEST_OUTAGE
 from provisioning.boards import catalogue
 
 T = TypeVar("T")
@@ -87,11 +88,11 @@ class BoardTable(BaseModel):
 class AirTable(BaseModel):
     """LoRa boards, simulated ones, and the air between them and the gateway's modem. trace: a
     recorded link; each way of each board loses what it lost, from elsewhere in it. pace: so many
-    seconds of it go by in one; without it goes by frame by frame. foreign: what an attacker's radio
-    does all the while; foreign_frames: so many of its frames the gateway must have heard.
-    sent_before: so many seconds the gateway's radio has sent in the hour before; they leave the
-    hour after_s seconds after the beginning. apart_s: so many seconds after one board the next one
-    gets its power.
+    seconds of it go by in one; without it goes by frame by frame. longest_outage: what lasts longer
+    is shortened to so many seconds, or frames. foreign: what an attacker's radio does all the
+    while; foreign_frames: so many of its frames the gateway must have heard. sent_before: so many
+    seconds the gateway's radio has sent in the hour before; they leave the hour after_s seconds
+    after the beginning. apart_s: so many seconds after one board the next one gets its power.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -101,6 +102,7 @@ class AirTable(BaseModel):
     network: int = Field(default=7, ge=0, le=255)
     trace: str | None = None
     pace: float | None = Field(default=None, gt=0, le=1000)
+    longest_outage: float = Field(default=LONGEST_OUTAGE, ge=1, le=3600)
     foreign: Literal["replay", "forge"] | None = None
     foreign_frames: int = Field(default=1, ge=1)
     sent_before: int = Field(default=0, ge=0, le=360)

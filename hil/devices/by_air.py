@@ -13,6 +13,7 @@ from gateway.errors import OncewayError
 from hil.bench.bench import AirTable, Bench
 from hil.boards.simulator import BUILD, Air, SimulatedBoard
 from hil.devices.simulated import SimulatedDevice
+from hil.formats.keys import key_on_board
 from hil.observe.folder import Folder
 from hil.observe.history import History
 from hil.programs.process import Children
@@ -42,8 +43,6 @@ class DeviceByAir(SimulatedDevice):
         self._identity = Identity.create(name)
         self._plan = RadioPlan(air.network, number, factor=air.spreading_factor)
         self._air = Air(folder.air, name, (NEAREST_M + APART_M * number, 0.0))
-        self._first: tuple[int, int] | None = None
-        """When its session began to publish, and what it held longest then."""
         super().__init__(name, folder, bench, children, history)
 
     def _simulator(self, place: Path, adc_from: int) -> SimulatedBoard:
@@ -79,21 +78,9 @@ class DeviceByAir(SimulatedDevice):
     async def follow_wire(self) -> None:
         """There is none."""
 
-    def turned(self, begun: int | None) -> None:
-        """The gateway has heard a turn of it: whatever waits may be on its way to the store. begun:
-        when, of a session's first turn that may carry a publication. What has waited longest is in
-        that one or in the next.
-        """
-        self.look()
-        waiting = [(each, self.ledger.state(each)) for each in self.ledger.waiting()]
-        held = [each for each, (released, _) in waiting if not released]
-        self.sent |= {each & 0xFFFF for each in held}
-        if begun is not None:
-            self._first = (begun, min(held) & 0xFFFF) if held else None
-        elif self._first:
-            at, identifier = self._first
-            self._history.add("air", "publish", at, line=self.name, id=identifier)
-            self._first = None
+    def key(self) -> bytes:
+        """As it stands in its flash."""
+        return key_on_board(self.board.flash_image)
 
     @property
     def waiting(self) -> int:

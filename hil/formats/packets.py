@@ -205,26 +205,34 @@ class Cutter:
         mistake; nothing can be read after it.
         """
         self._held += data
-        while (end := self._end()) is not None:
-            start, stop = end
-            flags, body = self._held[0] & 0x0F, bytes(self._held[start:stop])
-            kind = self._held[0] >> 4
-            del self._held[:stop]
-            yield _read(kind, flags, body)
+        while (end := _end(self._held)) is not None:
+            whole = bytes(self._held[: end[1]])
+            del self._held[: end[1]]
+            yield _read(whole[0] >> 4, whole[0] & 0x0F, whole[end[0] :])
 
-    def _end(self) -> tuple[int, int] | None:
-        """Where the first packet's body begins and ends, once it is there whole."""
-        length = 0
-        for index, byte in enumerate(self._held[1:5]):
-            length |= (byte & 0x7F) << 7 * index
-            if byte < 0x80:
-                if length > LONGEST:
-                    raise PacketError(f"a packet of {length} bytes")
-                end = 2 + index + length
-                return (2 + index, end) if len(self._held) >= end else None
-        if len(self._held) >= 5:
-            raise PacketError("a remaining length of more than four bytes")
-        return None
+
+def read(data: bytes) -> tuple[Packet, int]:
+    """The packet with which `data` begins, and its length. Raises PacketError; also if it is not
+    there whole.
+    """
+    if (end := _end(data)) is None:
+        raise PacketError("a packet that is not whole")
+    return _read(data[0] >> 4, data[0] & 0x0F, data[end[0] : end[1]]), end[1]
+
+
+def _end(data: bytes | bytearray) -> tuple[int, int] | None:
+    """Where the first packet's body begins and ends, once it is there whole."""
+    length = 0
+    for index, byte in enumerate(data[1:5]):
+        length |= (byte & 0x7F) << 7 * index
+        if byte < 0x80:
+            if length > LONGEST:
+                raise PacketError(f"a packet of {length} bytes")
+            end = 2 + index + length
+            return (2 + index, end) if len(data) >= end else None
+    if len(data) >= 5:
+        raise PacketError("a remaining length of more than four bytes")
+    return None
 
 
 @dataclass(slots=True)

@@ -29,6 +29,7 @@ from hil.judge import (
     readings,
     sessions,
     starts,
+    turns,
 )
 from hil.judge.publication import HARMLESS, Key, Outcome, Publication
 from hil.judge.seen import Seen
@@ -148,6 +149,7 @@ def check(events: Iterable[Event]) -> Result:
         + seen.contradictions
         + commands.disobeyed(seen)
         + links.wrong(events)
+        + turns.wrong(events)
         + air.wrong(events)
         + starts.wrong(events)
         + aside.wrong(seen)

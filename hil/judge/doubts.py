@@ -58,6 +58,8 @@ def _unsaid(seen: Seen) -> Iterator[str]:
             yield f"the wire of {line} has not told its counts at the end"
         if line not in seen.met:
             yield f"nobody has seen how {line} and the gateway met"
+        if line in seen.by_air and line not in {sender for sender, _ in seen.published}:
+            yield f"nobody has read what {line} publishes on the air"
         if line not in seen.starts and line not in seen.real:
             yield f"the ledger of {line} has told no start"
         if lacks := seen.welcomed[line] - seen.told[line]:

@@ -77,7 +77,7 @@ def _forgotten(events: Iterable[Event]) -> list[str]:
     known: set[tuple[str, int]] = set()
     told: dict[str, None] = {}
     for event in sorted(events, key=lambda event: event.t):
-        if (event.hop, event.event) == ("wire", "connack"):
+        if event.hop in ("wire", "air") and event.event == "connack":
             with taking(event):
                 data = event.data
                 session = str(data["line"]), int(data["incarnation"])

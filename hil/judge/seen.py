@@ -144,13 +144,11 @@ class Seen:
                 self.quarantined.append((f"{data['gateway']}/{data['epoch']}", data["batch"]))
             case "table", "conflict":
                 self.conflicts.append((_key(data), bytes.fromhex(data["payload"])))
-            case "board" | "wire", "unasked":
+            case "board" | "wire" | "air", "unasked":
                 self.unasked[_end_of(data), data["packet"]] += 1
-            case "wire", "publish" if data["direction"] == "up" and "id" in data:
+            case "wire" | "air", "publish" if data["direction"] == "up" and "id" in data:
                 self.published[data["line"], data["id"]].append(event.t)
-            case "air", "publish":
-                self.published[data["line"], data["id"]].append(event.t)
-            case "wire", "connack" if not data["session_present"] and not data["reason"]:
+            case "wire" | "air", "connack" if not data["session_present"] and not data["reason"]:
                 self.fresh[data["line"]].append(event.t)
             case "rig", "armed":
                 self.armed = True
@@ -166,12 +164,12 @@ class Seen:
             case "air", "radio":
                 self.counted.add(data["line"])
                 self.by_air.add(data["line"])
-            case "wire", "unread":
+            case "wire" | "air", "unread":
                 end = links.ENDS[data["direction"]]
                 self.unread.append(
                     f"what left {end} on the line of {data['line']} is no MQTT: {data['why']}"
                 )
-            case "wire", "refused" if data["direction"] == "down":
+            case "wire" | "air", "refused" if data["direction"] == "down":
                 self.refused[data["line"], data["id"]] += 1
                 if data.get("packet") == "pubrec" and data["reason"] in FOR_GOOD:
                     self.aside.add((data["line"], data["id"]))
@@ -318,9 +316,7 @@ class Seen:
     def _may_land(self, key: Key, qos: int) -> int:
         again = self.again[key] + self.resent[key] * (qos == 1)
         if key.device in self.by_air:
-            # on the air nobody sees whether the gateway has asked for it; its mark of a board that
-            # has proved its key drops what comes again in any case
-            return 1
+            return 1  # its board has proved its key: a mark drops what comes again in any case
         if key.device not in self.clients:  # as far as the gateway has asked for it
             on_line = key.device, key.sequence & 0xFFFF
             sent = self.published[on_line]

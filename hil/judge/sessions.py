@@ -151,7 +151,7 @@ def _taken(events: Iterable[Event]) -> tuple[dict[Key, _Message], list[_Subscrib
                     lines.publications.append((event, message))
             elif event.hop == "board" and "sequence" in data and _publisher(data) in published:
                 _follow(published[_publisher(data)], event)
-            elif event.hop == "wire":
+            elif event.hop in ("wire", "air"):
                 lines.take(event)
     lines.tell()
     return messages, list(subscribers.values())

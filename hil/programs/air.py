@@ -1,8 +1,8 @@
 """The ether of a run, and the gateway's modem in it, as processes.
 
 In: a folder, the air of a bench, the boards in it by their numbers. Out: what the boards and the
-gateway say in clear when they greet, as events of hop `air`; at the end what each radio has
-counted, and how the law was broken.
+gateway say to each other, as events of hop `air`; at the end what each radio has counted, and how
+the law was broken.
 """
 
 import asyncio
@@ -14,6 +14,7 @@ from typing import Any
 from gateway.errors import OncewayError
 from gateway.regions import EU868
 from gateway.store.uptime import uptime
+from hil.air.tap import AirTap
 from hil.bench.bench import AirTable
 from hil.observe.folder import Folder
 from hil.observe.history import History
@@ -23,14 +24,6 @@ HOUR = 3600.0
 MODEM = "gateway"
 """Its name in the ether."""
 READY_WITHIN = 60.0  # s, on a busy machine
-# gateway/links/lora/README.md, Handshake: header:3, and in HELLO boot:2 attempt:2 incarnation:4
-# next_sequence:4, in WELCOME nonce:8 incarnation:4
-HELLO, HELLO_SIZE = 0x81, 29
-WELCOME, WELCOME_SIZE = 0xC1, 24
-FIRST_PUBLISH = 1
-"""Turns of a session before one that may carry a publication: CONNECT. Who is not known by the
-gateway subscribes in that one, and publishes in the next.
-"""
 
 
 class AirOfRun:
@@ -52,18 +45,29 @@ class AirOfRun:
         self._children = children
         self._history = history
         self._foreign: Child | None = None
-        self._greeted: set[str] = set()
-        """Boards that have greeted, and have not published since."""
-        self.on_turn: Callable[[str, int | None], None] = lambda name, begun: None
-        """Called with a board's name when the modem has heard a turn of it that may carry a
-        publication. begun: when that was, of the first such turn of a session.
+        self._taps: dict[str | None, AirTap] = {}
+        self._now = 0
+        """When the frame that is read was over, in ns of the monotonic clock."""
+
+    def listen(
+        self, name: str, key: Callable[[], bytes], heard: Callable[[str, dict[str, Any]], None]
+    ) -> None:
+        """Read along what a board of this key and the gateway say. heard: takes each event that is
+        entered.
         """
+
+        def say(event: str, data: dict[str, Any]) -> None:
+            self._history.add("air", event, self._now, line=name, **data)
+            heard(event, data)
+
+        self._taps[name] = AirTap(key, say)
 
     async def start(self) -> None:
         """Returns when radios can join."""
         options = ["--socket", str(self._folder.air), "--tell", "--seed", str(self._seed)]
         options += ["--trace", self._air.trace] if self._air.trace else []
         options += ["--pace", str(self._air.pace)] if self._air.pace else []
+        options += ["--longest-outage", str(self._air.longest_outage)]
         if self._air.sent_before:
             age = HOUR - self._air.after_s
             options += ["--sent", MODEM, str(self._air.sent_before), str(age)]
@@ -106,6 +110,8 @@ class AirOfRun:
             event = data.pop("event")
             if event == "frame":
                 self._enter(data)
+            elif event == "replayed":
+                self._replayed(data)
             else:
                 self._history.add("air", event, **data)
         await self._ether.process.wait()
@@ -118,25 +124,19 @@ class AirOfRun:
         await self._ether.stop()
 
     def _enter(self, said: dict[str, Any]) -> None:
-        """Greetings, the offers that their boards have heard, and turns."""
-        frame = bytes.fromhex(said["frame"])
-        if len(frame) < 3 or frame[0] != self._air.network or frame[1] not in self._boards:
-            return
-        name = self._boards[frame[1]]
-        if said["from"] == name and MODEM in said["to"] and FIRST_PUBLISH <= frame[2] < 64:
-            begins = frame[2] == FIRST_PUBLISH and name in self._greeted
-            self._greeted -= {name}
-            if begins or frame[2] != FIRST_PUBLISH:
-                self.on_turn(name, said["t"] if begins else None)
-        if frame[2] == HELLO and len(frame) == HELLO_SIZE and said["from"] == name:
-            fields = {
-                "boot": int.from_bytes(frame[3:5]),
-                "attempt": int.from_bytes(frame[5:7]),
-                "incarnation": int.from_bytes(frame[7:11]),
-                "next_sequence": int.from_bytes(frame[11:15]),
-            }
-            self._greeted.add(name)
-            self._history.add("air", "hello", said["t"], line=name, **fields)
-        elif frame[2] == WELCOME and len(frame) == WELCOME_SIZE and name in said["to"]:
-            incarnation = int.from_bytes(frame[11:15])
-            self._history.add("air", "welcome", said["t"], line=name, incarnation=incarnation)
+        """A frame that is over, of a board or of the gateway."""
+        frame, sender, to = bytes.fromhex(said["frame"]), said["from"], said["to"]
+        name = self._boards.get(frame[1]) if sender == MODEM and len(frame) > 1 else sender
+        if name in self._taps:
+            self._now = said["t"]
+            if sender == MODEM:
+                self._taps[name].feed("down", frame, name in to)
+            else:
+                self._taps[name].feed("up", frame, MODEM in to)
+
+    def _replayed(self, said: dict[str, Any]) -> None:
+        """How much of a recording a link has lived through; boards do not listen to each other."""
+        ends = said.pop("from"), said.pop("to")
+        for line, direction in zip(ends, ("up", "down"), strict=True):
+            if MODEM in ends and line in self._taps:
+                self._history.add("air", "replayed", line=line, direction=direction, **said)

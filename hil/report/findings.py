@@ -324,7 +324,7 @@ def _take(found: Findings, event: Event, t: float) -> None:
             )
         case "wire", ("open" | "close") as turned:
             found.links[data["line"]].append((t, turned == "open"))
-        case "wire", "replayed":
+        case "wire" | "air", "replayed":
             names = Replayed.__dataclass_fields__
             found.replayed[data["line"], data["direction"]] = Replayed(
                 **{name: data[name] for name in names}

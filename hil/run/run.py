@@ -115,8 +115,9 @@ class Run:
                 ]
                 self._watch.clients, self._watch.subscribers = self._clients, self._subscribers
                 if self._air:
-                    by_air = {one.name: one for one in devices if isinstance(one, DeviceByAir)}
-                    self._air.on_turn = lambda name, begun: by_air[name].turned(begun)
+                    for device in devices:
+                        if isinstance(device, DeviceByAir):
+                            self._air.listen(device.name, device.key, device.heard)
                 try:
                     await self._drive(site, devices)
                 finally:

@@ -10,8 +10,9 @@ import typer
 from gateway.errors import OncewayError
 from hil.formats.keys import UNO_PAGE
 from hil.traces.recording import load
+from hil.traces.replay import LONGEST_OUTAGE
 from hil.wire.bursts import Bursts
-from hil.wire.fading import LONGEST_OUTAGE, Fading
+from hil.wire.fading import Fading
 from hil.wire.line import Line
 from hil.wire.noise import Noise
 from hil.wire.weather import Weather

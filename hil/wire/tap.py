@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hil.formats import packets
-from hil.formats.due import Due
+from hil.formats.connection import BACK, DIRECTIONS, Connection
 from hil.formats.frames import (
     MODULO,
     Ack,
@@ -33,10 +33,8 @@ from hil.formats.frames import (
     read_session,
 )
 from hil.formats.keys import NO_KEY
-from hil.formats.packets import Answer, Connack, Connect, Packet, PacketError, Publish
+from hil.formats.packets import PacketError, Publish
 
-DIRECTIONS = ("up", "down")
-BACK = {"up": "down", "down": "up"}
 COUNTED = ("frames", "frames_again", "publishes", "publishes_again")
 
 Tell = Callable[[dict[str, Any]], object]
@@ -47,7 +45,6 @@ class _Way:
     """One direction of a session. fitting, strange: frames, and what looks like one and is none of
     this session. ahead: payloads of frames that came while one before them has yet to come whole.
     arrived: the number of the frame that the other end must wait for, by what came to it whole.
-    stream: None once it could not be read on. due: what this end has to answer.
     """
 
     fitting: int = 0
@@ -55,8 +52,7 @@ class _Way:
     expected: int = 0
     arrived: int = 0
     ahead: dict[int, bytes] = field(default_factory=dict)
-    stream: packets.Cutter | None = field(default_factory=packets.Cutter)
-    due: Due = field(default_factory=Due)
+    stream: packets.Cutter = field(default_factory=packets.Cutter)
 
     def told(self) -> dict[str, int]:
         return {"fitting": self.fitting, "strange": self.strange}
@@ -68,8 +64,7 @@ class _Session:
     """The one that was answered."""
     welcome: Welcome
     seal: Seal | None
-    clean: bool = False
-    """What its CONNECT asked for."""
+    connection: Connection
     ways: dict[str, _Way] = field(
         default_factory=lambda: {direction: _Way() for direction in DIRECTIONS}
     )
@@ -147,7 +142,8 @@ class Tap:
             again = newest.welcome.inputs(None) == welcome.inputs(None)
             if again and hello in (None, newest.hello):
                 return
-        session = _Session(hello, welcome, welcome.seal(hello, self._key()))
+        connection = Connection(welcome.incarnation, self._say)
+        session = _Session(hello, welcome, welcome.seal(hello, self._key()), connection)
         if session.seal is None:
             return  # no board takes it, or the wire was laid after its HELLO
         self._sessions.insert(0, session)
@@ -204,48 +200,17 @@ class Tap:
             self._read_on(direction, session, payload)
 
     def _read_on(self, direction: str, session: _Session, payload: bytes) -> None:
-        way = session.ways[direction]
-        if way.stream is None:
+        connection = session.connection
+        if direction in connection.unread:
             return
         try:
-            for packet in way.stream.feed(payload):
-                self._packet(direction, packet)
-                self._connection(session, packet)
-                self._answered(direction, session, packet)
+            for packet in session.ways[direction].stream.feed(payload):
+                if isinstance(packet, Publish):
+                    self.counts[direction]["publishes"] += 1
+                    self.counts[direction]["publishes_again"] += packet.dup
+                connection.take(direction, packet)
         except PacketError as error:
-            way.stream = None
-            self._say("unread", {"direction": direction, "why": str(error)})
-
-    def _connection(self, session: _Session, packet: Packet) -> None:
-        match packet:
-            case Connect():
-                session.clean = packet.clean_start
-            case Connack():
-                present = {"session_present": packet.session_present, "reason": packet.reason}
-                of = {"incarnation": session.welcome.incarnation, "clean": session.clean}
-                self._say("connack", {**present, **of})
-
-    def _answered(self, direction: str, session: _Session, packet: Packet) -> None:
-        back = session.ways[BACK[direction]]
-        back.due.ask(packet)
-        asked = session.ways[direction].due.answer(packet)
-        if isinstance(packet, Answer) and not asked and back.stream is not None:
-            said = {"packet": packet.kind.name.lower(), "id": packet.id}
-            self._say("unasked", {"direction": direction, **said})
-
-    def _packet(self, direction: str, packet: Packet) -> None:
-        match packet:
-            case Publish():
-                self.counts[direction]["publishes"] += 1
-                self.counts[direction]["publishes_again"] += packet.dup
-                said = {"id": packet.id, "topic": packet.topic, "payload": packet.payload.hex()}
-                self._say("publish", {"direction": direction, **said})
-            case Answer(kind=packets.Kind.PUBREL | packets.Kind.PUBCOMP, id=identifier):
-                name = packet.kind.name.lower()
-                self._say(name, {"direction": direction, "id": identifier})
-        if isinstance(packet, Answer) and packet.refused:
-            answer = {"packet": packet.kind.name.lower(), "id": packet.id, "reason": packet.reason}
-            self._say("refused", {"direction": direction, **answer})
+            connection.break_off(direction, error)
 
     def _say(self, event: str, data: dict[str, Any]) -> None:
         if self._tell:

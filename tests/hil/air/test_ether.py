@@ -1,5 +1,7 @@
 """Who hears what in the ether, and that it judges the law by itself."""
 
+from itertools import groupby
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -102,6 +104,21 @@ def test_with_a_pace_an_outage_is_as_long_as_it_was_however_often_somebody_tries
     assert fates[:100] == fates[100:], "50 s of it go by in 25"
     assert fates[:100].count(True) == pytest.approx(7.5 * 4, abs=1), "from 25 s on to 40 s"
     assert [loses("a", "b", 3.0) for _ in range(9)] == [fates[12]] * 9
+
+
+def test_a_long_outage_is_shortened_and_each_link_says_what_it_has_lived_through() -> None:
+    before, behind = (Frame(t, t) for t in range(10)), (Frame(t, t) for t in range(40, 400))
+    trace = Trace("t", (*before, Frame(39, 39, lost=29), *behind))
+    loses = Recorded(trace, 1, pace=1, longest_outage=5)
+    fates = [loses("a", "b", float(second)) for second in range(1000)]
+    bursts = [len(list(run)) for lost, run in groupby(fates) if lost]
+    assert set(bursts) <= {4, 5}
+    (told,) = loses.summaries()
+    assert (told["from"], told["to"], told["trace"], told["of"]) == ("a", "b", "t", 399)
+    assert (told["frames"], told["lost"]) == (1000, sum(fates))
+    assert (told["longest_outage"], told["shortened"]) == (5, 1)
+    assert told["run_s"] == 999
+    assert told["run_s"] - told["up_s"] == pytest.approx(sum(fates), rel=0.2)
 
 
 def test_the_air_judges_the_law_in_each_sliding_hour() -> None:

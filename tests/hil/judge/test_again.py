@@ -25,7 +25,7 @@ def publish(t: int, identifier: int = 2, line: str = DEVICES[0]) -> Event:
 
 
 def by_radio(t: int) -> Event:
-    return Event(t, "air", "publish", {"line": DEVICES[0], "id": 2})
+    return Event(t, "air", "publish", {"line": DEVICES[0], "direction": "up", "id": 2})
 
 
 STORED = 2 * S + S // 10 * HOPS.index("spool")

@@ -14,6 +14,8 @@ def by_air(*more: Event) -> list[Event]:
         if event.hop == "wire" and event.data.get("line") == "uno-2":
             if event.event == "welcome":
                 events.append(Event(event.t, "air", "welcome", {"line": "uno-2"}))
+                said = {"line": "uno-2", "direction": "up", "id": 1}
+                events.append(Event(event.t, "air", "publish", said))
         else:
             events.append(event)
     return [*events, *more]
@@ -42,6 +44,7 @@ def test_who_breaks_the_law_of_the_air_fails() -> None:
 
 def test_a_board_by_radio_that_greets_as_another_start_fails() -> None:
     hello = {"line": "uno-2", "boot": 9, "attempt": 0, "incarnation": 77, "next_sequence": 1}
+    hello["nonce"] = 1
     starts = Event(1, "board", "start", {"device": "uno-2", "cause": "power-on", "cycle": 1})
     result = check(by_air(COUNTED, starts, Event(2, "air", "hello", hello)))
     assert any("0000004d, which it has never had" in reason for reason in result.reasons)
@@ -105,6 +108,7 @@ def test_a_foreign_radio_that_the_gateway_has_not_heard_leaves_a_doubt() -> None
 def test_a_board_that_a_foreign_radio_chases_out_of_its_session_fails() -> None:
     def hello(attempt: int) -> Event:
         told = {"boot": 1, "attempt": attempt, "incarnation": 0, "next_sequence": 1}
+        told["nonce"] = attempt
         return Event(2, "air", "hello", {"line": "uno-2", **told})
 
     start = Event(1, "board", "start", {"device": "uno-2", "cause": "power-on", "cycle": 1})

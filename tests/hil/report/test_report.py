@@ -520,7 +520,8 @@ def test_the_sentence_says_no_more_than_what_was_proven(events: list[Event], sai
     assert f"The promise holds: {said}" in sentence(found)
 
 
-def test_a_recorded_link_says_how_much_of_it_was_replayed() -> None:
+@pytest.mark.parametrize("hop", ["wire", "air"])
+def test_a_recorded_link_says_how_much_of_it_was_replayed(hop: str) -> None:
     replayed = {
         "trace": "roof",
         "begin": 100.0,
@@ -534,7 +535,7 @@ def test_a_recorded_link_says_how_much_of_it_was_replayed() -> None:
         "shortened": 2,
     }
     found = findings(
-        [*run(), Event(0, "wire", "replayed", {"line": "uno-1", "direction": "up", **replayed})]
+        [*run(), Event(0, hop, "replayed", {"line": "uno-1", "direction": "up", **replayed})]
     )
     said = (
         "uno-1 up: 250 of 1000 s of roof, from second 100 on; the link was up 75% of the time, "

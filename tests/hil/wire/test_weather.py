@@ -12,9 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hil.traces.recording import load, shipped
+from hil.traces.replay import LONGEST_OUTAGE
 from hil.traces.trace import Frame, Trace
 from hil.wire.bursts import Bursts
-from hil.wire.fading import LONGEST_OUTAGE, Fading
+from hil.wire.fading import Fading
 from hil.wire.weather import Harm, Weather
 
 RECORDINGS = Path(os.environ.get("ONCEWAY_TRACES", Path(__file__).parents[4] / "shared" / "traces"))
@@ -108,7 +109,7 @@ def test_frame_by_frame_as_many_are_lost_as_in_the_recording() -> None:
 
 def test_at_a_pace_a_frame_has_the_fate_of_that_moment() -> None:
     fading = Fading(TRACE, 10.0, "any")
-    fading._begin = 0
+    fading.replay._begin = 0
 
     def arrives(t: float) -> bool:
         return fading.feed(b"frame\0", 100.0 + t / 10)[0] == b"frame\0"

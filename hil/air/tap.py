@@ -1,0 +1,180 @@
+"""What one board and the gateway say to each other over the air, read along at the ether by the
+rig's own readers (hil/formats).
+
+In: the whole frames that each of them has sent, in order, and the board's key. Out: as events their
+greetings, offers and packets of MQTT; a frame that fits no session, an answer to what the board has
+never sent, two contents under one nonce, a PUBREL for what the gateway has not recorded. No I/O.
+
+All frames are seen here, also those that nobody hears: what does not fit was made wrong. What a
+TURN says is told once, when the gateway's radio has heard it, or answers it: a foreign radio may
+have carried it there.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from hil.formats import turns
+from hil.formats.connection import Connection, Say
+from hil.formats.frames import FrameError
+from hil.formats.packets import Answer, Kind, Packet, PacketError, Publish
+from hil.formats.turns import COUNTERS, LOW_BITS, Hello, Turn, Type
+
+
+@dataclass(slots=True)
+class _Turn:
+    """told: whether the gateway has heard it."""
+
+    frame: bytes
+    says: Turn
+    told: bool = False
+
+
+@dataclass(slots=True)
+class _Session:
+    """last: the counter of the board's newest TURN. answers: frames, by counter."""
+
+    key: bytes
+    offer: tuple[int, int]
+    connection: Connection
+    last: int = -1
+    turns: dict[int, _Turn] = field(default_factory=dict)
+    answers: dict[int, bytes] = field(default_factory=dict)
+
+
+class AirTap:
+    """key: of the board, in its flash, asked for at its first frame."""
+
+    def __init__(self, key: Callable[[], bytes], say: Say) -> None:
+        self._find_key = key
+        self._key = b""
+        self._say = say
+        self._hellos: list[tuple[bytes, Hello]] = []
+        # the newest first: the board, or the gateway, may be in another one still
+        self._sessions: list[_Session] = []
+        self._recorded: set[int] = set()
+        """Identifiers of which the gateway has said that it has the publication."""
+
+    def feed(self, direction: str, frame: bytes, heard: bool) -> None:
+        """heard: by the other end, without the help of a foreign radio."""
+        self._key = self._key or self._find_key()
+        take = self._from_board if direction == "up" else self._from_gateway
+        try:
+            fits = take(frame, heard)
+        except FrameError:
+            fits = False
+        if not fits:
+            self._say("strange", {"direction": direction, "frame": frame.hex()})
+
+    def _from_board(self, frame: bytes, heard: bool) -> bool:
+        match turns.head(frame).type:
+            case Type.GREETING:
+                return self._greeted(frame)
+            case Type.TURN:
+                return self._turned(frame, heard)
+        return False
+
+    def _from_gateway(self, frame: bytes, heard: bool) -> bool:
+        if turns.head(frame).type is Type.ANSWER:
+            return self._answered(frame, heard)
+        if turns.is_welcome(frame):
+            return self._offered(frame, heard)
+        return turns.is_who(frame)
+
+    def _greeted(self, frame: bytes) -> bool:
+        hello = turns.read_hello(frame)
+        if (frame, hello) not in self._hellos:
+            self._hellos.insert(0, (frame, hello))
+        names = ("boot", "attempt", "incarnation", "next_sequence", "nonce")
+        self._say("hello", {name: getattr(hello, name) for name in names})
+        return turns.is_hello(frame, self._key)
+
+    def _offered(self, frame: bytes, heard: bool) -> bool:
+        welcome = turns.read_welcome(frame)
+        for hello_frame, hello in self._hellos:
+            if turns.welcomes(frame, hello_frame, self._key):
+                offer = hello.nonce, welcome.nonce
+                if all(session.offer != offer for session in self._sessions):
+                    key = turns.session_key(self._key, frame, hello_frame)
+                    connection = Connection(welcome.incarnation, self._say)
+                    self._sessions.insert(0, _Session(key, offer, connection))
+                    self._say("offer", {"board": hello.nonce, "gateway": welcome.nonce})
+                if heard:
+                    self._say("welcome", {"incarnation": welcome.incarnation})
+                return True
+        self._say("unsent", {"what": "HELLO"})
+        return True
+
+    def _turned(self, frame: bytes, heard: bool) -> bool:
+        for session in self._sessions:
+            counter = _counter(turns.head(frame).low, session.last + 1)
+            content = turns.opened(frame, session.key, counter)
+            if content is None:
+                continue
+            known = session.turns.get(counter)
+            if known is None:
+                known = session.turns[counter] = _Turn(frame, self._read(session, content))
+                session.last = max(session.last, counter)
+            elif known.frame != frame:
+                self._say("reused", {"direction": "up", "counter": counter})
+            if heard:
+                self._tell(session, known)
+            return True
+        return False
+
+    def _read(self, session: _Session, content: bytes) -> Turn:
+        try:
+            return turns.read_turn(content)
+        except (FrameError, PacketError) as error:
+            session.connection.break_off("up", error)
+            return Turn(())
+
+    def _tell(self, session: _Session, turn: _Turn) -> None:
+        if turn.told:
+            return
+        turn.told = True
+        for packet in turn.says.packets:
+            match packet:
+                case Publish():  # its identifier begins anew
+                    self._recorded.discard(packet.id)
+                case Answer(kind=Kind.PUBREL) if packet.id not in self._recorded:
+                    self._say("unrecorded", {"id": packet.id})
+            session.connection.take("up", packet)
+
+    def _answered(self, frame: bytes, heard: bool) -> bool:
+        for session in self._sessions:
+            counter = _counter(turns.head(frame).low, max(session.last, 0))
+            content = turns.opened(frame, session.key, counter)
+            if content is None:
+                continue
+            turn = session.turns.get(counter)
+            if turn is None:
+                self._say("unsent", {"what": "TURN"})
+                return True
+            self._tell(session, turn)
+            known = session.answers.get(counter)
+            if known not in (None, frame):
+                self._say("reused", {"direction": "down", "counter": counter})
+            try:
+                reply = turns.read_answer(content, turn.says)
+            except (FrameError, PacketError) as error:
+                session.connection.break_off("down", error)
+                return True
+            if known is None:
+                session.answers[counter] = frame
+                self._take(session, reply.packets)
+            if heard and reply.utc is not None:
+                self._say("time", {})
+            return True
+        return False
+
+    def _take(self, session: _Session, packets: tuple[Packet, ...]) -> None:
+        for packet in packets:
+            if isinstance(packet, Answer) and packet.kind is Kind.PUBREC and not packet.refused:
+                self._recorded.add(packet.id)
+            session.connection.take("down", packet)
+
+
+def _counter(low: int, near: int) -> int:
+    """That with these low bits which lies nearest."""
+    half = LOW_BITS // 2
+    return (near + (low - near + half) % LOW_BITS - half) % COUNTERS

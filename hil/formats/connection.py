@@ -1,0 +1,61 @@
+"""One Network Connection, read along: over a line or over the air it says the same.
+
+In: packets of both ends, in the order in which they left them. Out: as events what they say of
+publications, refusals, how the gateway has taken up the session, answers that nothing has asked
+for, and that what an end says is no MQTT.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from hil.formats.due import Due
+from hil.formats.packets import Answer, Connack, Connect, Kind, Packet, Publish
+
+DIRECTIONS = ("up", "down")
+"""From the board, to the board."""
+BACK = {"up": "down", "down": "up"}
+
+Say = Callable[[str, dict[str, Any]], object]
+"""Takes the name of an event, and its keys."""
+
+
+class Connection:
+    """incarnation: of the link's session. unread: directions that could not be read on."""
+
+    def __init__(self, incarnation: int, say: Say) -> None:
+        self.unread: set[str] = set()
+        self._incarnation = incarnation
+        self._say = say
+        self._clean = False
+        self._due = {direction: Due() for direction in DIRECTIONS}
+
+    def break_off(self, direction: str, error: ValueError) -> None:
+        """Nothing that comes from there is read any more."""
+        self.unread.add(direction)
+        self._say("unread", {"direction": direction, "why": str(error)})
+
+    def take(self, direction: str, packet: Packet) -> None:
+        """Tell what it says."""
+        match packet:
+            case Publish():
+                said = {"id": packet.id, "topic": packet.topic, "payload": packet.payload.hex()}
+                self._say("publish", {"direction": direction, **said})
+            case Connect():
+                self._clean = packet.clean_start
+            case Connack():
+                told = {"session_present": packet.session_present, "reason": packet.reason}
+                of = {"incarnation": self._incarnation, "clean": self._clean}
+                self._say("connack", {**told, **of})
+            case Answer():
+                self._answer(direction, packet)
+        self._due[BACK[direction]].ask(packet)
+
+    def _answer(self, direction: str, packet: Answer) -> None:
+        name, asked = packet.kind.name.lower(), self._due[direction].answer(packet)
+        said = {"direction": direction, "id": packet.id}
+        if packet.kind in (Kind.PUBREL, Kind.PUBCOMP):
+            self._say(name, said)
+        if packet.refused:
+            self._say("refused", {**said, "packet": name, "reason": packet.reason})
+        if not asked and BACK[direction] not in self.unread:
+            self._say("unasked", {**said, "packet": name})

@@ -1,0 +1,223 @@
+"""Frames of the turn link, which go over the air, read from the format (gateway/links/lora/
+README.md).
+
+In: a frame as it was sent, and keys. Out: what stands in its head and in a greeting, whether
+somebody with this key has made it, and the packets of MQTT in a TURN or an ANSWER. Each function
+takes one frame and knows no other.
+"""
+
+import struct
+from dataclasses import dataclass
+from enum import IntEnum
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESCCM
+
+from hil.formats.frames import FrameError
+from hil.formats.keys import cmac
+from hil.formats.packets import Answer, Kind, Other, Packet, Property, Publish, read
+
+COUNTERS, LOW_BITS = 1 << 16, 64
+HEAD, TAG = 3, 4
+_SHORTEST, _LONGEST = HEAD + TAG, 255
+_NONCE = 8
+_HELLO = struct.Struct(f">HHIIBB{_NONCE}s{TAG}s")
+_WELCOME = struct.Struct(f">{_NONCE}sIBI{TAG}s")
+_VERSION, _OFFER, _WHO = 1, 1, 2
+_SESSION, _BY_BOARD, _BY_GATEWAY = 2, 3, 4  # labels of codes and of the session's key
+
+_FIRST_OF_MQTT = 0x10
+_ASKS_TIME = 0x01
+_PACKED, _RELEASES, _ALIAS = 0x08, 0x04, 0x03
+_DONE, _TIME, _MORE = 0x01, 0x02, 0x03
+_UTC = struct.Struct(">xIB")
+POLL = Other(Kind.PINGREQ)
+
+
+class Type(IntEnum):
+    """The two highest bits of the third byte. OFFER: WELCOME or WHO."""
+
+    TURN = 0
+    ANSWER = 1
+    GREETING = 2
+    OFFER = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """low: the low six bits of a counter, or which greeting this is."""
+
+    network: int
+    device: int
+    type: Type
+    low: int
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    boot: int
+    attempt: int
+    incarnation: int
+    next_sequence: int
+    nonce: int
+
+
+@dataclass(frozen=True, slots=True)
+class Welcome:
+    """utc: seconds since 1970, 0 if not known."""
+
+    nonce: int
+    incarnation: int
+    utc: int
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    packets: tuple[Packet, ...]
+    asks_time: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What stands in an ANSWER. utc: None if it does not tell the time. more: something waits."""
+
+    packets: tuple[Packet, ...]
+    utc: float | None = None
+    more: bool = False
+
+
+def head(frame: bytes) -> Head:
+    """Raises FrameError: a length that no frame has."""
+    if not _SHORTEST <= len(frame) <= _LONGEST:
+        raise FrameError(f"a frame of {len(frame)} bytes")
+    return Head(frame[0], frame[1], Type(frame[2] >> 6), frame[2] % LOW_BITS)
+
+
+def read_hello(frame: bytes) -> Hello:
+    """Raises FrameError."""
+    found = head(frame)
+    if (found.type, found.low) != (Type.GREETING, _VERSION) or len(frame) != HEAD + _HELLO.size:
+        raise FrameError("no HELLO")
+    boot, attempt, incarnation, following, mtu, flags, nonce, _ = _HELLO.unpack_from(frame, HEAD)
+    if not 1 <= mtu <= _LONGEST - _SHORTEST or flags > 1:
+        raise FrameError(f"a HELLO with mtu {mtu} and flags {flags}")
+    return Hello(boot, attempt, incarnation, following, int.from_bytes(nonce))
+
+
+def is_hello(frame: bytes, key: bytes) -> bool:
+    """Whether the code of a HELLO is one of this key."""
+    return _code(key, _BY_BOARD, frame[:-TAG]) == frame[-TAG:]
+
+
+def is_welcome(frame: bytes) -> bool:
+    """Whether it is a WELCOME by its head and its length."""
+    found = head(frame)
+    return (found.type, found.low) == (Type.OFFER, _OFFER) and len(frame) == HEAD + _WELCOME.size
+
+
+def read_welcome(frame: bytes) -> Welcome:
+    """Raises FrameError."""
+    if not is_welcome(frame):
+        raise FrameError("no WELCOME")
+    nonce, incarnation, _, utc, _ = _WELCOME.unpack_from(frame, HEAD)
+    return Welcome(int.from_bytes(nonce), incarnation, utc)
+
+
+def welcomes(frame: bytes, hello: bytes, key: bytes) -> bool:
+    """Whether this WELCOME was made with this key for this HELLO."""
+    return _code(key, _BY_GATEWAY, frame[:-TAG] + hello) == frame[-TAG:]
+
+
+def is_who(frame: bytes) -> bool:
+    """Whether it is a WHO by its head and its length. Its code is not read: who has no session with
+    a board cannot tell a TURN of it from a forged one, so it may ask of either.
+    """
+    found = head(frame)
+    return (found.type, found.low) == (Type.OFFER, _WHO) and len(frame) == HEAD + TAG
+
+
+def session_key(key: bytes, welcome: bytes, hello: bytes) -> bytes:
+    """Of the session that this WELCOME offers. Both are whole frames."""
+    return cmac(key, bytes((_SESSION,)) + welcome[HEAD : HEAD + _NONCE] + hello)
+
+
+def opened(frame: bytes, session: bytes, counter: int) -> bytes | None:
+    """The content of a TURN or an ANSWER under the key of a session; None: its tag is another."""
+    # the direction in the nonce has the number of the type
+    nonce = bytes((head(frame).type,)) + bytes(10) + counter.to_bytes(2)
+    try:
+        return AESCCM(session, tag_length=TAG).decrypt(nonce, frame[HEAD:], frame[:HEAD])
+    except InvalidTag:
+        return None
+
+
+def read_turn(content: bytes) -> Turn:
+    """Raises FrameError or PacketError."""
+    asks_time = content[:1] == bytes((_ASKS_TIME,))
+    packets, rest = _packets(content[asks_time:])
+    if rest:
+        packets += _unpacked(rest)
+    return Turn(tuple(packets) or (POLL,), asks_time)
+
+
+def read_answer(content: bytes, turn: Turn) -> Reply:
+    """turn: the one that it answers. Raises FrameError or PacketError."""
+    done: list[Packet] = []
+    utc, more = None, False
+    while content and content[0] < _FIRST_OF_MQTT:
+        form, size = content[0], 1
+        if form == _DONE:
+            done += successes(turn)
+        elif form == _TIME and len(content) >= _UTC.size:
+            seconds, part = _UTC.unpack_from(content)
+            utc, size = seconds + part / 256, _UTC.size
+        elif form == _MORE:
+            more = True
+        else:
+            raise FrameError(f"an ANSWER in the form {form:#04x}")
+        content = content[size:]
+    packets, rest = _packets(content)
+    if rest:
+        raise FrameError("an ANSWER with a packed form behind a packet")
+    return Reply((*done, *packets), utc, more)
+
+
+def successes(turn: Turn) -> list[Packet]:
+    """What the gateway says by one byte: success for each packet of a TURN."""
+    if turn.packets == (POLL,):
+        return [Other(Kind.PINGRESP)]
+    found: list[Packet] = []
+    for packet in turn.packets:
+        match packet:
+            case Answer(kind=Kind.PUBREL):
+                found.append(Answer(Kind.PUBCOMP, packet.id))
+            case Publish(qos=1):
+                found.append(Answer(Kind.PUBACK, packet.id))
+            case Publish(qos=2):
+                found.append(Answer(Kind.PUBREC, packet.id))
+    return found
+
+
+def _packets(content: bytes) -> tuple[list[Packet], bytes]:
+    """Those at its beginning, and the packed form that follows."""
+    packets = []
+    while content and content[0] >= _FIRST_OF_MQTT:
+        packet, size = read(content)
+        packets.append(packet)
+        content = content[size:]
+    return packets, content
+
+
+def _unpacked(content: bytes) -> list[Packet]:
+    form, identifier, payload = content[0], int.from_bytes(content[1:3]), content[3:]
+    if not form & _PACKED or len(content) < 3 or not identifier:
+        raise FrameError(f"a TURN in the form {content[:3].hex()}")
+    alias = ((Property.TOPIC_ALIAS, (form & _ALIAS) + 1),)
+    publish = Publish("", payload, 2, identifier, properties=alias)
+    if form & _RELEASES:
+        return [Answer(Kind.PUBREL, identifier - 1 or 0xFFFF), publish]
+    return [publish]
+
+
+def _code(key: bytes, label: int, data: bytes) -> bytes:
+    return cmac(key, bytes((label,)) + data)[:TAG]

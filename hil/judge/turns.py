@@ -1,0 +1,54 @@
+"""The sessions of boards by radio, as the rig has read them at the ether. In: a history. Out: what
+is wrong with them.
+
+The rig computes the key of a session from the greetings by itself (hil/air/tap.py), so it sees what
+both ends agree on and is wrong nevertheless: a frame under a key that does not follow from the
+greetings, a nonce that has served before. And it sees what each board has sent, whole: who answers
+another frame has taken a forged one.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+
+from hil.judge.links import ENDS
+from hil.observe.history import Event, taking
+
+WRONG = {
+    "strange": "{end} sent {count} that fit no session of it",
+    "reused": "{end} sent {count} under a nonce that had served for another content",
+    "unsent": "the gateway answered {count} that the board had never sent",
+    "unrecorded": "the board released {count} that the gateway had not recorded [MQTT-4.3.3-4]",
+}
+
+
+def wrong(events: Sequence[Event]) -> list[str]:
+    """A sentence for each board and kind of thing."""
+    found: Counter[tuple[str, str, str]] = Counter()
+    nonces: dict[tuple[str, int], tuple[object, ...]] = {}
+    told: dict[str, None] = {}
+    for event in events:
+        if event.hop != "air":
+            continue
+        with taking(event):
+            data, line = event.data, str(event.data.get("line"))
+            if event.event in WRONG:
+                found[line, event.event, ENDS.get(data.get("direction", ""), "")] += 1
+            elif event.event == "hello":
+                names = ("boot", "attempt", "incarnation", "next_sequence")
+                greeting = line, *(data[name] for name in names)
+                if nonces.setdefault(("board", data["nonce"]), greeting) != greeting:
+                    told[f"{line} greeted twice with the nonce {data['nonce']:016x}"] = None
+            elif event.event == "offer":
+                offer = line, data["board"]
+                if nonces.setdefault(("gateway", data["gateway"]), offer) != offer:
+                    nonce = f"{data['gateway']:016x}"
+                    told[f"the gateway offered {line} a session with the old nonce {nonce}"] = None
+    return list(told) + [
+        f"on the air of {line} "
+        + WRONG[event].format(end=end, count=f"{count} {_what(event)}{'s' * (count > 1)}")
+        for (line, event, end), count in found.items()
+    ]
+
+
+def _what(event: str) -> str:
+    return "publication" if event == "unrecorded" else "frame"

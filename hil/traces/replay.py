@@ -1,0 +1,185 @@
+"""A recorded link that our frames live through: what the recording lost, is lost here.
+
+In: a trace, a pace, a seed, and when each frame of ours begins. Out: whether it arrives; at the
+end, how much of the recording that was. Frame by frame, each of ours has the fate of the next one
+recorded; at a pace, the fate of the one recorded at that moment, and in an outage none arrives.
+
+Recordings have outages of hours and days, which no run waits for: one that would last longer than
+`longest_outage` is shortened to that. Where a recording begins is drawn from the seed over its
+time, so that a long outage is met as often as it is long and no oftener; the begin is always a
+frame that arrived, and never more than MOST_BEFORE frames from the next loss, since most recordings
+lose nothing for long. It starts over at its end.
+"""
+
+import random
+from bisect import bisect_left, bisect_right
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from hil.traces.trace import Trace
+
+MOST_BEFORE = 100  # frames from the begin to a loss
+LONGEST_OUTAGE = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Fate:
+    """Of a frame recorded. recorded: s in the recording; t: the same with its outages shortened."""
+
+    recorded: float
+    t: float
+    arrived: bool
+
+
+class Replay:
+    """One way of one link. pace: None for frame by frame, else seconds of the recording per second.
+    longest_outage: in frames, or in seconds of ours at a pace. Raises ValueError: nothing arrives
+    in this trace.
+    """
+
+    def __init__(
+        self,
+        trace: Trace,
+        pace: float | None,
+        seed: str,
+        longest_outage: float = LONGEST_OUTAGE,
+    ) -> None:
+        if not trace.frames:
+            raise ValueError("nothing arrives in this trace")
+        self._trace = trace
+        self._pace = pace
+        self._longest = longest_outage
+        self._shortened = 0
+        self._silences: list[tuple[float, float]] = []
+        self._fates = self._by_frame() if pace is None else self._by_time(pace * longest_outage)
+        self._times = [fate.t for fate in self._fates]
+        self._frame = self._begin = self._drawn(random.Random(seed))
+        self._begun_at: float | None = None
+        self._now = 0.0
+        self._frames = self._lost_frames = 0
+        self._down_since: float | None = None
+        self._down = 0.0
+
+    def _by_frame(self) -> list[_Fate]:
+        """Of each burst at most as many frames as an outage may last."""
+        fates: list[_Fate] = []
+        burst = 0
+        for t, arrived in self._trace.fates():
+            burst = 0 if arrived else burst + 1
+            if burst <= self._longest:
+                fates.append(_Fate(t, t, arrived))
+            self._shortened += burst == int(self._longest) + 1
+        return fates
+
+    def _by_time(self, longest: float) -> list[_Fate]:
+        """Nothing arrives in an outage; of a longer one than `longest` seconds the rest is cut."""
+        frames = self._trace.frames
+        silent = {outage.t for outage in self._trace.outages()}
+        newest = start = frames[0].t
+        fates = [_Fate(start, start, True)]
+        cut = 0.0
+        for before, frame in pairwise(frames):
+            gap = frame.t - before.t
+            if before.t in silent:
+                too_long = max(0.0, gap - longest)
+                self._shortened += too_long > 0
+                self._silences.append((before.t - cut, before.t - cut + gap - too_long))
+                cut += too_long
+            else:
+                for number in range(1, frame.lost + 1):
+                    lost_at = before.t + gap * number / (frame.lost + 1)
+                    fates.append(_Fate(lost_at, max(newest, lost_at - cut), False))
+            # an overtaken frame may have come later than the one after it
+            newest = max(newest, frame.t - cut)
+            fates.append(_Fate(frame.t, newest, True))
+        return fates
+
+    def _drawn(self, rng: random.Random) -> int:
+        """The frame to begin with."""
+        last = max(fate.recorded for fate in self._fates)
+        moment = rng.uniform(self._fates[0].recorded, last)
+        count = len(self._fates)
+        drawn = next(
+            (index for index, fate in enumerate(self._fates) if fate.recorded >= moment), 0
+        )
+        begin = next(
+            index
+            for index in ((drawn + step) % count for step in range(count))
+            if self._fates[index].arrived
+        )
+        losses = [index for index, fate in enumerate(self._fates) if not fate.arrived]
+        losses += [bisect_right(self._times, start) for start, _ in self._silences]
+        if not losses:
+            return begin
+        losses.sort()
+        after = bisect_left(losses, begin + 1)
+        loss = losses[after] if after < len(losses) else losses[0] + count
+        back = min(loss - begin, rng.randint(1, MOST_BEFORE))
+        return (loss - back) % count
+
+    def pass_to(self, now: float) -> None:
+        """Time has gone by. now: seconds of a clock that never goes back."""
+        self._begun_at = now if self._begun_at is None else self._begun_at
+        self._now = now
+
+    def arrives(self, now: float) -> bool:
+        """Whether a frame of ours that begins now arrives. Not asked twice of one frame."""
+        self.pass_to(now)
+        return self._note(self._next(now))
+
+    def summary(self) -> dict[str, Any]:
+        """How much of the recording was replayed until the last frame: trace; begin, seconds, of:
+        where it began, how much went by, how long it is, in its own seconds; frames and lost: ours;
+        run_s, up_s: our seconds, and those of them that were not between a lost frame and the next
+        that arrived; longest_outage; shortened: how many outages of the recording are longer than
+        that.
+        """
+        run = self._now - (self._begun_at if self._begun_at is not None else self._now)
+        down = self._down + (self._now - self._down_since if self._down_since is not None else 0)
+        return {
+            "trace": self._trace.name,
+            "begin": round(self._fates[self._begin].recorded, 3),
+            "seconds": round(self._replayed(run), 3),
+            "of": round(self._trace.seconds, 3),
+            "frames": self._frames,
+            "lost": self._lost_frames,
+            "run_s": round(run, 3),
+            "up_s": round(run - down, 3),
+            "longest_outage": self._longest,
+            "shortened": self._shortened,
+        }
+
+    def _replayed(self, run: float) -> float:
+        """Seconds of the recording."""
+        if self._pace is not None:
+            begin, span = self._times[self._begin], self._times[-1]
+            laps, t = divmod(begin + run * self._pace, span) if span > 0 else (0, 0.0)
+            end = max(0, bisect_right(self._times, t) - 1)
+        else:
+            laps, end = divmod(self._begin + self._frames, len(self._fates))
+        whole = self._fates[-1].recorded - self._fates[0].recorded
+        return laps * whole + self._fates[end].recorded - self._fates[self._begin].recorded
+
+    def _note(self, arrives: bool) -> bool:
+        self._frames += 1
+        self._lost_frames += not arrives
+        if not arrives and self._down_since is None:
+            self._down_since = self._now
+        elif arrives and self._down_since is not None:
+            self._down += self._now - self._down_since
+            self._down_since = None
+        return arrives
+
+    def _next(self, now: float) -> bool:
+        """Whether the frame that begins now arrives."""
+        if self._pace is None:
+            arrives = self._fates[self._frame].arrived
+            self._frame = (self._frame + 1) % len(self._fates)
+            return arrives
+        assert self._begun_at is not None  # noqa: S101 - pass_to has set it
+        t = self._times[self._begin] + (now - self._begun_at) * self._pace
+        t = t % self._times[-1] if self._times[-1] > 0 else 0.0
+        if any(start < t < end for start, end in self._silences):
+            return False
+        return self._fates[max(0, bisect_right(self._times, t) - 1)].arrived

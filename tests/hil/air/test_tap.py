@@ -1,0 +1,221 @@
+"""What the rig reads at the ether: both ends as the gateway's codec makes their frames, sound ones
+and harmed ones.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from gateway.links.lora.frames import ANSWER, DOWN, TURN, UP, Header, Hello, SessionCipher, Welcome
+from gateway.links.lora.frames import who as who_of
+from gateway.links.lora.packing import Answer, pack_answer, pack_turn
+from gateway.links.lora.packing import Turn as Said
+from hil.air.tap import AirTap
+from hil.formats import packets
+from hil.formats.packets import Connack, Connect, Kind, Packet, Property, Publish, write
+
+KEY = bytes(range(16))
+DONE = "done"
+CONNECT = Connect("lora-1", clean_start=False)
+ALIAS = ((Property.TOPIC_ALIAS, 1),)
+
+
+def reading(identifier: int, payload: bytes = b"v", topic: str = "") -> Publish:
+    return Publish(topic, payload, 2, identifier, properties=ALIAS)
+
+
+def answer(kind: Kind, identifier: int, reason: int = 0) -> packets.Answer:
+    return packets.Answer(kind, identifier, reason)
+
+
+class Talk:
+    """A board and a gateway, as one session after the other."""
+
+    def __init__(self) -> None:
+        self.events: list[tuple[str, dict[str, Any]]] = []
+        self.tap = AirTap(lambda: KEY, lambda event, data: self.events.append((event, data)))
+        self.counter = -1
+        self.said = Said(())
+        self.key = b""
+
+    def greet(self, boot: int, nonce: bytes = b"gateways", entropy: int = 1) -> bytes:
+        hello = Hello(7, 1, boot, 0, 5, 9, 96).signed(KEY, entropy)
+        self.tap.feed("up", hello.to_bytes(), True)
+        offer = Welcome(7, 1, nonce, 5, 96, 0).signed(KEY, hello).to_bytes()
+        self.tap.feed("down", offer, True)
+        self.key, self.counter = hello.session(KEY, nonce), -1
+        return offer
+
+    def turn(self, *said: Packet, heard: bool = True, counter: int | None = None) -> bytes:
+        self.counter = self.counter + 1 if counter is None else counter
+        self.said = Said(tuple(map(write, said)))
+        frame = self.sealed(TURN, UP, pack_turn(self.said))
+        self.tap.feed("up", frame, heard)
+        return frame
+
+    def answered(self, *said: Packet, utc: float | None = None, heard: bool = True) -> bytes:
+        content = pack_answer(Answer(tuple(map(write, said)), utc), self.said)
+        frame = self.sealed(ANSWER, DOWN, content)
+        self.tap.feed("down", frame, heard)
+        return frame
+
+    def sealed(self, kind: int, direction: int, content: bytes) -> bytes:
+        head = Header(7, 1, kind, self.counter & 0x3F)
+        return SessionCipher(self.key).seal(head, direction, self.counter, content)
+
+    def told(self, *events: str) -> list[dict[str, Any]]:
+        """The data of these events, in order; of all others none."""
+        return [data for event, data in self.events if event in events]
+
+    @property
+    def wrong(self) -> list[str]:
+        kinds = ("strange", "reused", "unsent", "unrecorded", "unasked", "unread")
+        return [event for event, _ in self.events if event in kinds]
+
+
+@pytest.fixture
+def talk() -> Talk:
+    """A board that has connected."""
+    made = Talk()
+    made.greet(3)
+    made.turn(CONNECT)
+    made.answered(Connack(False, 0))
+    return made
+
+
+def test_what_both_ends_say_is_told_once(talk: Talk) -> None:
+    first = talk.turn(reading(9, topic="s/1"))
+    acknowledged = talk.answered(answer(Kind.PUBREC, 9), utc=1.5)
+    for _ in range(2):
+        talk.tap.feed("up", first, True)
+        talk.tap.feed("down", acknowledged, True)
+    talk.turn(answer(Kind.PUBREL, 9), reading(10))
+    talk.answered(answer(Kind.PUBCOMP, 9), answer(Kind.PUBREC, 10))
+    assert not talk.wrong
+    assert talk.told("connack") == [
+        {"session_present": False, "reason": 0, "incarnation": 5, "clean": False}
+    ]
+    assert [(data["id"], data["payload"]) for data in talk.told("publish")] == [
+        (9, b"v".hex()),
+        (10, b"v".hex()),
+    ]
+    assert talk.told("pubrel") == [{"direction": "up", "id": 9}]
+    assert talk.told("pubcomp") == [{"direction": "down", "id": 9}]
+    assert len(talk.told("time")) == 3
+    assert len(talk.told("offer")) == len(talk.told("welcome")) == 1
+
+
+def test_a_greeting_tells_what_stands_in_it() -> None:
+    talk = Talk()
+    offer = talk.greet(3)
+    talk.tap.feed("down", offer, False)
+    (hello,) = talk.told("hello")
+    nonce = hello.pop("nonce")
+    assert hello == {"boot": 3, "attempt": 0, "incarnation": 5, "next_sequence": 9}
+    assert talk.told("offer") == [{"board": nonce, "gateway": int.from_bytes(b"gateways")}]
+    assert talk.told("welcome") == [{"incarnation": 5}]
+    assert not talk.wrong
+
+
+def test_a_turn_is_told_when_the_gateway_has_heard_it_or_answers_it(talk: Talk) -> None:
+    lost = talk.turn(reading(9), heard=False)
+    assert not talk.told("publish")
+    talk.answered(answer(Kind.PUBREC, 9))  # a foreign radio has carried it there
+    assert len(talk.told("publish")) == 1
+    talk.tap.feed("up", lost, True)
+    assert len(talk.told("publish")) == 1
+    assert not talk.wrong
+
+
+def test_both_ends_may_be_in_another_session(talk: Talk) -> None:
+    old_key, old_counter = talk.key, talk.counter
+    talk.greet(3, b"another1", entropy=2)
+    talk.key, talk.counter = old_key, old_counter
+    talk.turn(reading(9))
+    talk.answered(answer(Kind.PUBREC, 9))
+    assert not talk.wrong
+
+
+def test_counters_go_on_beyond_their_low_bits(talk: Talk) -> None:
+    for number in range(1, 200):
+        talk.turn(reading(number))
+        talk.answered(answer(Kind.PUBREC, number))
+    assert not talk.wrong
+    assert len(talk.told("publish")) == 199
+
+
+def test_a_frame_under_another_key_fits_no_session(talk: Talk) -> None:
+    """As of two ends that take something else for the seed than what stands in their greetings."""
+    talk.key = bytes(16)
+    talk.turn(reading(9))
+    talk.answered(answer(Kind.PUBREC, 9))
+    assert [data["direction"] for data in talk.told("strange")] == ["up", "down"]
+    assert not talk.told("publish")
+
+
+def test_an_answer_to_what_the_board_has_never_sent(talk: Talk) -> None:
+    talk.counter += 1
+    talk.said = Said((write(reading(9)),))
+    talk.answered(answer(Kind.PUBREC, 9))
+    assert talk.told("unsent") == [{"what": "TURN"}]
+
+
+def test_an_offer_to_who_has_not_greeted() -> None:
+    talk = Talk()
+    stranger = Hello(7, 1, 3, 0, 5, 9, 96).signed(KEY, 1)
+    offer = Welcome(7, 1, b"gateways", 5, 96, 0).signed(KEY, stranger)
+    talk.tap.feed("down", offer.to_bytes(), True)
+    assert talk.told("unsent") == [{"what": "HELLO"}]
+    assert not talk.told("offer", "welcome")
+
+
+def test_a_nonce_that_serves_for_two_contents(talk: Talk) -> None:
+    talk.turn(reading(9))
+    talk.answered(answer(Kind.PUBREC, 9))
+    talk.answered(answer(Kind.PUBREC, 9, 0x97))
+    talk.turn(reading(9, b"w"), counter=talk.counter)
+    assert talk.told("reused") == [
+        {"direction": "down", "counter": 1},
+        {"direction": "up", "counter": 1},
+    ]
+
+
+def test_a_board_releases_what_the_gateway_has_recorded_and_nothing_else(talk: Talk) -> None:
+    """[MQTT-4.3.3-4]; a new session goes on where the one before ended."""
+    talk.turn(reading(9))
+    talk.answered(answer(Kind.PUBREC, 9), heard=False)
+    talk.turn(reading(10))
+    talk.answered(answer(Kind.PUBREC, 10, 0x97))
+    talk.greet(4, b"another1", entropy=2)
+    talk.turn(CONNECT)
+    talk.turn(answer(Kind.PUBREL, 9))
+    assert not talk.told("unrecorded")
+    talk.turn(answer(Kind.PUBREL, 10))
+    talk.turn(reading(9))
+    talk.turn(answer(Kind.PUBREL, 9))
+    assert talk.told("unrecorded") == [{"id": 10}, {"id": 9}]
+
+
+def test_an_answer_that_nothing_has_asked_for(talk: Talk) -> None:
+    talk.turn(reading(9))
+    talk.answered(answer(Kind.PUBREC, 9), answer(Kind.PUBCOMP, 8))
+    assert talk.told("unasked") == [{"direction": "down", "id": 8, "packet": "pubcomp"}]
+
+
+def test_what_is_no_mqtt_is_told_and_not_read_on(talk: Talk) -> None:
+    talk.counter += 1
+    talk.tap.feed("up", talk.sealed(TURN, UP, b"\x30\x05\x00"), True)
+    assert [data["direction"] for data in talk.told("unread")] == ["up"]
+
+
+def test_who_is_of_no_session_is_asked(talk: Talk) -> None:
+    talk.tap.feed("down", who_of(7, 1, KEY, talk.turn(reading(9))), True)
+    assert not talk.wrong
+
+
+def test_a_greeting_that_does_not_prove_the_key_is_strange() -> None:
+    talk = Talk()
+    hello = Hello(7, 1, 3, 0, 5, 9, 96).signed(KEY, 1)
+    talk.tap.feed("up", replace(hello, code=bytes(4)).to_bytes(), True)
+    assert len(talk.told("strange")) == 1
