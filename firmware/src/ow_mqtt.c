@@ -9,9 +9,6 @@
 /* bytes of the UART per call, so that a flood of noise does not starve the rest */
 #define READ_AT_ONCE 128
 
-/* A kept time below this is one from 2038 on: January 2021 in UTC seconds. */
-#define ERA 0x60000000ul
-
 static void begin_carrier(struct ow_mqtt *client)
 {
 #if OW_LORA
@@ -45,20 +42,6 @@ void ow_mqtt_begin(
     ow_journal_open(&client->journal);
     ow_flow_begin(client);
     ow_log_number(client, "start, cause", ow_hal_reset_cause());
-}
-
-uint32_t ow_mqtt_time(const struct ow_mqtt *client)
-{
-    return client->utc_at_start ? (client->utc_at_start + client->uptime) & ~OW_UPTIME_BIT
-                                : client->uptime | OW_UPTIME_BIT;
-}
-
-uint32_t ow_mqtt_utc(uint32_t time, uint32_t utc_at_start)
-{
-    if (!(time & OW_UPTIME_BIT)) {
-        return time < ERA ? time | OW_UPTIME_BIT : time;
-    }
-    return utc_at_start ? utc_at_start + (time & ~OW_UPTIME_BIT) : 0;
 }
 
 /* --- the connection --- */
