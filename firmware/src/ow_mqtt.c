@@ -46,13 +46,13 @@ void ow_mqtt_begin(
 
 /* --- the connection --- */
 
-static void enter(struct ow_mqtt *client, enum ow_state state)
+static OW_ONE_COPY void enter(struct ow_mqtt *client, enum ow_state state)
 {
     client->state = state;
     client->since = (uint16_t)client->uptime;
 }
 
-static uint16_t elapsed(const struct ow_mqtt *client)
+static OW_ONE_COPY uint16_t elapsed(const struct ow_mqtt *client)
 {
     return (uint16_t)((uint16_t)client->uptime - client->since);
 }
@@ -356,9 +356,10 @@ static uint8_t take_packet(struct ow_mqtt *client)
         return type == OW_CONNACK ? take_connack(client) : OW_PROTOCOL_ERROR;
     }
     if (type == OW_DISCONNECT) {
+        uint8_t reason = client->have ? client->packet[0] : OW_SUCCESS;
         ow_carrier_close(&client->link);
-        lost(client, OW_LOST_DISCONNECTED, client->have ? client->packet[0] : OW_SUCCESS,
-            OW_RETRY_S);
+        ow_flow_blame(client, reason);
+        lost(client, OW_LOST_DISCONNECTED, reason, OW_RETRY_S);
         return OW_SUCCESS;
     }
     return take_session_packet(client, type, flags);
