@@ -27,45 +27,32 @@ static void nonce_block(const struct nonce *nonce, uint8_t first, uint8_t last, 
     ow_aes_encrypt(block, nonce->key);
 }
 
-/* The CBC-MAC of header and content. */
-static void authenticate(
-    const struct nonce *nonce, const uint8_t *frame, uint8_t length, uint8_t *block)
-{
-    nonce_block(nonce, FIRST_OF_MAC, length, block);
-    block[1] ^= OW_CCM_HEADER;
-    for (uint8_t i = 0; i < OW_CCM_HEADER; i++) {
-        block[2 + i] ^= frame[i];
-    }
-    ow_aes_encrypt(block, nonce->key);
-    for (uint8_t i = 0; i < length; i++) {
-        block[i & (BLOCK - 1)] ^= frame[OW_CCM_HEADER + i];
-        if ((i & (BLOCK - 1)) == BLOCK - 1 || i + 1 == length) {
-            ow_aes_encrypt(block, nonce->key);
-        }
-    }
-}
-
-/* Encrypts or decrypts the content. */
-static void add_stream(const struct nonce *nonce, uint8_t *content, uint8_t length)
+/* Encrypts or decrypts these bytes with the key stream from block `number` on. */
+static void add_stream(const struct nonce *nonce, uint8_t number, uint8_t *bytes, uint8_t length)
 {
     uint8_t stream[BLOCK];
     for (uint8_t i = 0; i < length; i++) {
         if ((i & (BLOCK - 1)) == 0) {
-            nonce_block(nonce, FIRST_OF_STREAM, (uint8_t)(1 + i / BLOCK), stream);
+            nonce_block(nonce, FIRST_OF_STREAM, number++, stream);
         }
-        content[i] ^= stream[i & (BLOCK - 1)];
+        bytes[i] ^= stream[i & (BLOCK - 1)];
     }
 }
 
-/* The tag that belongs to the content, which is not encrypted. */
+/* The tag that belongs to the content, which is not encrypted: the CBC-MAC of header and content,
+ * which is a CMAC without its end. */
 static void make_tag(const struct nonce *nonce, const uint8_t *frame, uint8_t length, uint8_t *tag)
 {
-    uint8_t stream[BLOCK];
-    authenticate(nonce, frame, length, tag);
-    nonce_block(nonce, FIRST_OF_STREAM, 0, stream);
-    for (uint8_t i = 0; i < OW_CCM_TAG; i++) {
-        tag[i] ^= stream[i];
+    struct ow_cmac mac = {.key = nonce->key, .used = BLOCK};
+    nonce_block(nonce, FIRST_OF_MAC, length, mac.block);
+    mac.block[1] ^= OW_CCM_HEADER;
+    for (uint8_t i = 0; i < OW_CCM_HEADER; i++) {
+        mac.block[2 + i] ^= frame[i];
     }
+    ow_cmac_put(&mac, frame + OW_CCM_HEADER, length);
+    ow_aes_encrypt(mac.block, nonce->key);
+    add_stream(nonce, 0, mac.block, OW_CCM_TAG);
+    memcpy(tag, mac.block, OW_CCM_TAG);
 }
 
 bool ow_ccm_equal(const uint8_t *tag, const uint8_t *other)
@@ -82,22 +69,20 @@ void ow_ccm_seal(const uint8_t *key, enum ow_direction direction, uint16_t count
 {
     struct nonce nonce = {key, direction, counter};
     uint8_t content = (uint8_t)(length - OW_CCM_OVERHEAD);
-    uint8_t tag[BLOCK];
-    make_tag(&nonce, frame, content, tag);
-    add_stream(&nonce, frame + OW_CCM_HEADER, content);
-    memcpy(frame + OW_CCM_HEADER + content, tag, OW_CCM_TAG);
+    make_tag(&nonce, frame, content, frame + OW_CCM_HEADER + content);
+    add_stream(&nonce, 1, frame + OW_CCM_HEADER, content);
 }
 
 bool ow_ccm_open(const uint8_t *key, enum ow_direction direction, uint16_t counter, uint8_t *frame,
     uint8_t length)
 {
     struct nonce nonce = {key, direction, counter};
-    uint8_t tag[BLOCK];
+    uint8_t tag[OW_CCM_TAG];
     if (length < OW_CCM_OVERHEAD) {
         return false;
     }
     uint8_t content = (uint8_t)(length - OW_CCM_OVERHEAD);
-    add_stream(&nonce, frame + OW_CCM_HEADER, content);
+    add_stream(&nonce, 1, frame + OW_CCM_HEADER, content);
     make_tag(&nonce, frame, content, tag);
     return ow_ccm_equal(tag, frame + OW_CCM_HEADER + content);
 }

@@ -76,6 +76,9 @@
 #define OW_LINK_TX_SIZE 128
 #endif
 
+/* For a small function that many call: the compiler would put a copy at each of them. */
+#define OW_ONE_COPY __attribute__((noinline))
+
 #if OW_LORA
 #define OW_SEND_SIZE (OW_TURN_MTU - 1) /* longest packet that can be sent; one byte asks the time */
 #else

@@ -36,11 +36,12 @@ void ow_flow_begin(struct ow_mqtt *client)
     client->ids.in_flags = client->journal.held ? HELD : 0;
 }
 
-/* Whoever was refused for good gets another chance. */
+/* Whoever was refused for good gets another chance, but for those before `begin`: a connection would
+ * end by one of them again. */
 static void begin_round(struct ow_mqtt *client)
 {
-    client->ids.cursor = client->journal.tail;
-    client->kept = client->tries = 0;
+    client->ids.cursor = client->before ? client->begin : client->journal.tail;
+    client->kept = client->before;
     client->round = (uint8_t)(client->uptime >> ROUND_BITS);
 }
 
@@ -171,6 +172,35 @@ static void hold(struct ow_mqtt *client, struct ow_flight *flight, uint8_t reaso
     }
 }
 
+/* Reasons that a packet gives, not the hour, another client or a person. */
+static bool blames_packet(uint8_t reason)
+{
+    return reason < OW_NOT_AUTHORIZED ||
+           (reason >= OW_TOPIC_NAME_INVALID && reason <= OW_PACKET_TOO_LARGE);
+}
+
+void ow_flow_blame(struct ow_mqtt *client, uint8_t reason)
+{
+    for (uint8_t i = 0; i < OW_FLIGHTS && blames_packet(reason); i++) {
+        struct ow_flight *flight = &client->ids.out[i];
+        if ((flight->step == WAIT_PUBACK || flight->step == WAIT_PUBREC) && is_kept(flight)) {
+            client->tries++;
+            client->begin = flight->slot;
+            client->before = client->kept;
+            return;
+        }
+    }
+}
+
+/* It ended the connection again and again: the connections that follow begin behind it. */
+static void pass_by(struct ow_mqtt *client, struct ow_flight *flight)
+{
+    flight->step = FREE;
+    set_aside(client, flight, OW_UNSPECIFIED_ERROR);
+    client->begin = client->ids.cursor;
+    client->before = client->kept;
+}
+
 bool ow_flow_make_room(struct ow_mqtt *client)
 {
     struct ow_entry oldest;
@@ -181,6 +211,7 @@ bool ow_flow_make_room(struct ow_mqtt *client)
     }
     ow_journal_done(&client->journal, oldest.slot, (uint16_t)oldest.sequence);
     client->kept--;
+    client->before -= client->before != 0;
     count_dropped(client);
     return true;
 }
@@ -191,6 +222,10 @@ static void publish(struct ow_mqtt *client, struct ow_flight *flight)
     struct ow_message message = {0};
     uint8_t scratch[OW_SCRATCH];
     struct ow_ids *ids = &client->ids;
+    if (client->tries >= OW_TRIES) {
+        pass_by(client, flight);
+        return;
+    }
     if (!ow_journal_find(&client->journal, flight->slot, &entry)) {
         return;
     }
@@ -357,6 +392,8 @@ static void advance_out(struct ow_mqtt *client)
         take(client, &out[used]);
     } else if (client->kept && used == 0 &&
                client->round != (uint8_t)(client->uptime >> ROUND_BITS)) {
+        client->tries = client->before ? OW_TRIES - 1 : 0;
+        client->before = 0;
         begin_round(client);
     }
 }
@@ -370,8 +407,10 @@ static uint8_t take_answer(struct ow_mqtt *client, uint16_t id, uint8_t step, ui
             continue;
         }
         if (reason < OW_UNSPECIFIED_ERROR || flight->step == WAIT_PUBCOMP_AGAIN) {
+            if (step != WAIT_PUBCOMP) {
+                client->tries = 0;
+            }
             flight->step = step == WAIT_PUBREC ? RELEASE : COMPLETE;
-            client->tries = 0;
         } else if (step == WAIT_PUBCOMP && is_kept(flight)) {
             begin_anew(&client->ids, id);
             flight->step = RETRACT;

@@ -30,6 +30,9 @@ void ow_flow_connect(struct ow_mqtt *client); /* CONNACK has come */
 void ow_flow_advance(struct ow_mqtt *client); /* send what is due, as far as there is room */
 /* the connection is over: what was sent once is told to be lost */
 void ow_flow_lost(struct ow_mqtt *client);
+/* The gateway has ended the connection with this reason: perhaps because of the oldest publication
+ * that it has not answered. Once it was that OW_TRIES times in a row, it is set aside. */
+void ow_flow_blame(struct ow_mqtt *client, uint8_t reason);
 /* Gives the slot of the oldest publication that was refused for good to the next one: false if
  * there is none. */
 bool ow_flow_make_room(struct ow_mqtt *client);

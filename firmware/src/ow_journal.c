@@ -116,7 +116,7 @@ static uint16_t asked_address(uint8_t count)
     return (uint16_t)(ASKED_CELLS + (count & 1) + ((count & 2) << 2));
 }
 
-static uint16_t slot_address(ow_slot slot)
+static OW_ONE_COPY uint16_t slot_address(ow_slot slot)
 {
     return (uint16_t)(SLOTS + (uint16_t)slot * OW_JOURNAL_SLOT_SIZE);
 }
@@ -134,8 +134,7 @@ ow_slot ow_journal_following(ow_slot slot)
 
 /* --- jobs --- */
 
-/* One copy of it: the compiler would put one at each of its callers, 180 bytes in all. */
-static __attribute__((noinline)) void start(
+static OW_ONE_COPY void start(
     struct ow_journal *journal, uint8_t job, uint16_t address, uint8_t length)
 {
     journal->job = job;

@@ -9,9 +9,6 @@
 /* bytes of the UART per call, so that a flood of noise does not starve the rest */
 #define READ_AT_ONCE 128
 
-/* A kept time below this is one from 2038 on: January 2021 in UTC seconds. */
-#define ERA 0x60000000ul
-
 static void begin_carrier(struct ow_mqtt *client)
 {
 #if OW_LORA
@@ -47,29 +44,15 @@ void ow_mqtt_begin(
     ow_log_number(client, "start, cause", ow_hal_reset_cause());
 }
 
-uint32_t ow_mqtt_time(const struct ow_mqtt *client)
-{
-    return client->utc_at_start ? (client->utc_at_start + client->uptime) & ~OW_UPTIME_BIT
-                                : client->uptime | OW_UPTIME_BIT;
-}
-
-uint32_t ow_mqtt_utc(uint32_t time, uint32_t utc_at_start)
-{
-    if (!(time & OW_UPTIME_BIT)) {
-        return time < ERA ? time | OW_UPTIME_BIT : time;
-    }
-    return utc_at_start ? utc_at_start + (time & ~OW_UPTIME_BIT) : 0;
-}
-
 /* --- the connection --- */
 
-static void enter(struct ow_mqtt *client, enum ow_state state)
+static OW_ONE_COPY void enter(struct ow_mqtt *client, enum ow_state state)
 {
     client->state = state;
     client->since = (uint16_t)client->uptime;
 }
 
-static uint16_t elapsed(const struct ow_mqtt *client)
+static OW_ONE_COPY uint16_t elapsed(const struct ow_mqtt *client)
 {
     return (uint16_t)((uint16_t)client->uptime - client->since);
 }
@@ -373,9 +356,10 @@ static uint8_t take_packet(struct ow_mqtt *client)
         return type == OW_CONNACK ? take_connack(client) : OW_PROTOCOL_ERROR;
     }
     if (type == OW_DISCONNECT) {
+        uint8_t reason = client->have ? client->packet[0] : OW_SUCCESS;
         ow_carrier_close(&client->link);
-        lost(client, OW_LOST_DISCONNECTED, client->have ? client->packet[0] : OW_SUCCESS,
-            OW_RETRY_S);
+        ow_flow_blame(client, reason);
+        lost(client, OW_LOST_DISCONNECTED, reason, OW_RETRY_S);
         return OW_SUCCESS;
     }
     return take_session_packet(client, type, flags);

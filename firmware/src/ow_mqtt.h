@@ -111,8 +111,8 @@ struct ow_mqtt {
     char name[OW_NAME_MAX + 1];
     enum ow_state state;
     bool started; /* this start's boot number is in the EEPROM */
-    bool session_present;
-    bool doubt; /* it may have begun after publications were released: ow_flow.c */
+    bool session_present : 1;
+    bool doubt : 1; /* it may have begun after publications were released: ow_flow.c */
     bool ping_open;
 #if OW_LORA
     bool radio; /* the identity page says on which channel */
@@ -122,8 +122,8 @@ struct ow_mqtt {
     /* the gateway's limits */
     uint8_t receive_maximum;
     uint8_t alias_maximum;
-    uint8_t maximum_qos;
-    bool retain_available;
+    uint8_t maximum_qos : 2;
+    bool retain_available : 1;
     uint16_t maximum_packet;
     uint16_t keep_alive;
 
@@ -141,8 +141,12 @@ struct ow_mqtt {
     bool holding;
 
     /* publications that the gateway refused for good */
-    uint8_t tries;   /* refusals of the one that is tried now */
+    /* refusals of the one that is tried now, and connections that ended by it */
+    uint8_t tries;
     ow_slot kept;    /* before `ids.cursor` in the journal, to be tried in a later round */
+    /* where the next connection begins its round, and how many of `kept` are before it; 0: none,
+     * and it begins at the journal's tail */
+    ow_slot begin, before;
     uint8_t round;   /* when this round began, high bits of uptime */
     uint8_t dropped; /* since the start; 255: or more */
 

@@ -102,7 +102,7 @@ bool ow_send_connect(ow_carrier *link, const struct ow_connect *connect)
     return true;
 }
 
-static uint16_t publish_length(const struct ow_message *message, bool with_topic)
+static OW_ONE_COPY uint16_t publish_length(const struct ow_message *message, bool with_topic)
 {
     return (uint16_t)(2 + (with_topic ? message->topic_length : 0) + (message->qos ? 2 : 0) +
                       (message->alias ? 4 : 1) + message->size);

@@ -34,7 +34,7 @@ static uint16_t draw(struct ow_turn *turn)
 }
 
 /* A random part of it; span: less than 2^24. */
-static uint32_t part_of(struct ow_turn *turn, uint32_t span)
+static OW_ONE_COPY uint32_t part_of(struct ow_turn *turn, uint32_t span)
 {
     return span * (draw(turn) >> 8) >> 8;
 }
@@ -71,7 +71,7 @@ void ow_turn_close(struct ow_turn *turn)
     turn->turn_due = turn->ask_time = turn->asks_time = turn->done = false;
 }
 
-static enum ow_turn_event down(struct ow_turn *turn, enum ow_turn_cause cause)
+static OW_ONE_COPY enum ow_turn_event down(struct ow_turn *turn, enum ow_turn_cause cause)
 {
     ow_turn_close(turn);
     turn->cause = cause;

@@ -92,6 +92,7 @@ static void send_stream(bool again)
 
 static void drop_link(void)
 {
+    gateway.ended = false;
     gateway.linked = gateway.connected = false;
     gateway.out_length = gateway.out_frame = gateway.packet_length = 0;
 }
@@ -350,7 +351,14 @@ static void take_publish(uint8_t flags, const uint8_t *body, unsigned length)
     open_id(id);
     gateway.publishes++;
     gateway.dups += flags >> 3;
-    bool poison = gateway.poison && sequence_of(id) == gateway.poison;
+    uint32_t of_id = sequence_of(id);
+    bool poison = of_id == gateway.poison || of_id == gateway.poison_too;
+    if (poison && gateway.poison_ends) {
+        send_packet((const uint8_t[]){0xE0, 1, gateway.refuse_reason}, 3);
+        gateway.ends++;
+        gateway.ended = gateway.refused = true;
+        return;
+    }
     if (gateway.refuse || poison) {
         gateway.refuse -= !poison;
         gateway.refused = true;
@@ -400,7 +408,7 @@ static void take_packet(uint8_t header, const uint8_t *body, unsigned length)
 {
     uint8_t type = header >> 4;
     uint16_t id = length >= 2 ? ow_get_u16(body) : 0;
-    if (gateway.mute) {
+    if (gateway.mute || gateway.ended) {
         return;
     }
     CHECK(gateway.connected == (type != CONNECT), "packet type %u", type);

@@ -45,6 +45,7 @@ struct gateway {
 
     /* the connection */
     bool connected, clean_start;
+    bool ended; /* by our DISCONNECT: what still comes is not looked at */
     uint8_t packet[512];
     uint16_t packet_length;
     char topic[64]; /* of alias 1 */
@@ -67,6 +68,8 @@ struct gateway {
     uint8_t refuse;        /* so many PUBLISH with `refuse_reason` */
     uint8_t refuse_reason; /* 0x97 at first */
     uint32_t poison;       /* this sequence is refused each time; 0: none */
+    uint32_t poison_too;   /* and this one */
+    bool poison_ends;      /* they are answered by DISCONNECT with `refuse_reason` */
     uint8_t alias_maximum;
     uint8_t receive_maximum; /* at most 16 */
     bool silent_pubrel;    /* PUBREL gets no answer */
@@ -83,6 +86,7 @@ struct gateway {
     /* what happened */
     uint32_t connects, publishes, dups, pubrels, unknown_pubrels, disconnects, subscribes,
         unsubscribes, pubacks;
+    uint32_t ends; /* connections that it ended because of a poison */
     uint32_t asked_time; /* questions for the time */
     uint32_t qos0; /* publications at QoS 0 */
     uint32_t retained; /* publications with RETAIN */

@@ -95,6 +95,88 @@ static void any_other_reason_is_final_after_some_tries(void)
     check_all_but(1);
 }
 
+static void poison_ends(uint32_t sequence, uint8_t reason)
+{
+    poison(sequence, reason);
+    gateway.poison_ends = true;
+}
+
+/* A topic with a `+`, or a zero byte: the gateway must end the connection [MQTT-4.13.1-1]. */
+static void one_that_ends_connections_is_set_aside_after_some_tries(void)
+{
+    static const uint8_t reasons[] = {
+        OW_MALFORMED_PACKET, OW_PROTOCOL_ERROR, OW_TOPIC_NAME_INVALID, OW_PACKET_TOO_LARGE};
+    for (unsigned i = 0; i < sizeof reasons; i++) {
+        for (uint8_t qos = 1; qos <= 2; qos++) {
+            world_new();
+            world.qos = qos;
+            world_boot();
+            CHECK(world_until(world_online, 1000));
+            poison_ends(2, reasons[i]);
+            produce(5);
+            world_run((OW_TRIES - 1) * OW_RETRY_S * 1000ul - 2000);
+            CHECK(world.refusals == 0 && gateway.ends == OW_TRIES - 1, "%u", gateway.ends);
+            CHECK(world_until(one_is_left, 3 * OW_RETRY_S * 1000ul), "reason %x", reasons[i]);
+            CHECK(world.refusals == 1 && client.kept == 1 && gateway.ends == OW_TRIES);
+            check_all_but(2);
+        }
+    }
+}
+
+/* It would end it again: connections begin behind it, and it has one more chance in an hour. */
+static void it_does_not_end_the_connections_that_follow(void)
+{
+    world_connect();
+    poison_ends(2, OW_TOPIC_NAME_INVALID);
+    produce(5);
+    CHECK(world_until(one_is_left, (OW_TRIES + 1) * OW_RETRY_S * 1000ul));
+    gateway_close();
+    produce(5);
+    CHECK(world_until(one_is_left, 5000));
+    CHECK_EQUAL(gateway.ends, OW_TRIES);
+    world_run(2 * 3600000ul);
+    CHECK(gateway.ends > OW_TRIES && gateway.ends <= OW_TRIES + 2, "%u", gateway.ends);
+    produce(5);
+    CHECK(world_until(one_is_left, 20000));
+    gateway.poison = 0;
+    CHECK(world_until(world_quiet, 2 * 3600000ul));
+    world_check(1);
+}
+
+static void two_of_them_and_a_refused_one_let_the_rest_go(void)
+{
+    for (int drops = 0; drops < 2; drops++) {
+        world_connect();
+        world.drops = drops;
+        poison_ends(2, OW_MALFORMED_PACKET);
+        gateway.poison_too = 4;
+        produce(OW_JOURNAL_SLOTS / 2);
+        world_run((2 * OW_TRIES + 2) * OW_RETRY_S * 1000ul);
+        CHECK(client.journal.pending == (drops ? 0 : 2), "%u", client.journal.pending);
+        CHECK_EQUAL(gateway.ends, 2 * OW_TRIES);
+        gateway_close();
+        produce(3 * OW_JOURNAL_SLOTS); /* their slots are needed */
+        CHECK(world_until(world_quiet, 20000));
+        CHECK_EQUAL(client.dropped, 2);
+        gateway.routed[4] = 1;
+        world_produced_as(4);
+        check_all_but(2);
+    }
+}
+
+/* That is no publication's fault, whoever is under way. */
+static void a_gateway_that_goes_blames_none(void)
+{
+    world_connect();
+    poison_ends(2, 0x8B); /* Server shutting down */
+    produce(3);
+    world_run(2 * OW_TRIES * OW_RETRY_S * 1000ul);
+    CHECK(world.refusals == 0 && client.kept == 0 && gateway.ends >= OW_TRIES);
+    gateway.poison = 0;
+    CHECK(world_until(world_quiet, 2 * OW_RETRY_S * 1000ul));
+    world_check(1);
+}
+
 /* Else one refused status after each start would fill the journal for ever. */
 static void what_is_kept_gives_its_slot_away_when_it_is_needed(void)
 {
@@ -241,6 +323,10 @@ int main(void)
     RUN(one_that_is_too_long_for_the_gateway_does_too);
     RUN(a_full_disk_is_waited_for);
     RUN(any_other_reason_is_final_after_some_tries);
+    RUN(one_that_ends_connections_is_set_aside_after_some_tries);
+    RUN(it_does_not_end_the_connections_that_follow);
+    RUN(two_of_them_and_a_refused_one_let_the_rest_go);
+    RUN(a_gateway_that_goes_blames_none);
     RUN(what_is_kept_gives_its_slot_away_when_it_is_needed);
     RUN(it_does_so_while_the_gateway_is_away_too);
     RUN(the_program_may_drop_it);

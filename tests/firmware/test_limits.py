@@ -1,5 +1,5 @@
 """What the library promises to a chip with 2 KiB of RAM: its code takes no heap, and no function
-calls itself, be it by way of others.
+calls itself, be it by way of others. And what it promises to its readers: its files call one way.
 
 Calls through pointers are the application's callbacks and are not followed; what comes of those is
 measured as stack (`make size`).
@@ -18,17 +18,24 @@ HEAP = {"malloc", "calloc", "realloc", "free", "alloca", "strdup"}
 Calls = dict[str, set[str]]
 
 
-@pytest.fixture(scope="module")
-def calls(tmp_path_factory: pytest.TempPathFactory) -> Calls:
-    """Functions by who calls them, of the library and the sensor, as gcc has them
-    (-fcallgraph-info).
+@pytest.fixture(scope="module", params=[0, 1], ids=["serial", "radio"])
+def objects(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with an object file and a call graph (-fcallgraph-info) of each file of the library
+    and the sensor, with a log.
     """
-    folder = tmp_path_factory.mktemp("calls")
+    folder = tmp_path_factory.mktemp("objects")
     sources = [*FIRMWARE.glob("src/*.c"), *FIRMWARE.glob("examples/sensor/*.c")]
-    flags = ["-std=gnu11", "-O0", "-fcallgraph-info", "-I", FIRMWARE / "src"]
-    subprocess.run(["gcc", *flags, "-c", *sources], cwd=folder, check=True)
+    parts = [f"-DOW_LORA={request.param}", "-DOW_LOG_SIZE=256"]
+    flags = ["-std=gnu11", "-O0", "-fshort-enums", "-fcallgraph-info", "-I", FIRMWARE / "src"]
+    subprocess.run(["gcc", *flags, *parts, "-c", *sources], cwd=folder, check=True)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def calls(objects: Path) -> Calls:
+    """Functions by who calls them."""
     found: Calls = {}
-    for graph in folder.glob("*.ci"):
+    for graph in objects.glob("*.ci"):
         for caller, called in re.findall(
             r'^edge: { sourcename: "(.*?)" targetname: "(.*?)"', graph.read_text(), re.MULTILINE
         ):
@@ -45,3 +52,17 @@ def test_no_function_calls_itself(calls: Calls) -> None:
 
 def test_nothing_takes_heap(calls: Calls) -> None:
     assert not HEAP & set().union(*calls.values())
+
+
+def test_files_call_one_way(objects: Path) -> None:
+    where: dict[str, str] = {}
+    wanted: dict[str, list[str]] = {}
+    for file in objects.glob("*.o"):
+        shown = subprocess.run(["nm", file], capture_output=True, text=True, check=True).stdout
+        symbols = [line.split()[-2:] for line in shown.splitlines()]
+        where |= {name: file.stem for kind, name in symbols if kind in "BDRT"}
+        wanted[file.stem] = [name for kind, name in symbols if kind == "U"]
+    assert where["ow_log_number"] == "ow_log"
+    TopologicalSorter(
+        {file: {where[name] for name in names if name in where} for file, names in wanted.items()}
+    ).prepare()
