@@ -13,6 +13,8 @@ from hil.observe.history import Event, taking
 MODEM = "gateway"
 FOREIGN = "foreign"
 """Their names in the ether."""
+STARTS_GATEWAY = ("kill -9 of the gateway", "power cut of the gateway")
+"""How the kinds of faults are called after which the gateway starts again."""
 BUDGET, AN_ANSWER = 360.0, 0.2
 """Seconds that the law allows in an hour of sub-band P, and less than two answers at SF7."""
 
@@ -62,7 +64,7 @@ def _air(events: Iterable[Event]) -> dict[str, Any]:
 
 def _chased_out(events: Iterable[Event]) -> list[str]:
     """What a foreign radio sends costs nobody a session: a board greets once for each start of its
-    own, and once for each start of the gateway.
+    own, and once for each start of the gateway; other faults of the gateway excuse nothing.
     """
     greetings: dict[str, set[tuple[int, int]]] = defaultdict(set)
     starts: Counter[str] = Counter()
@@ -75,7 +77,7 @@ def _chased_out(events: Iterable[Event]) -> list[str]:
                     greetings[data["line"]].add((data["boot"], data["attempt"]))
                 case "board", "start":
                     starts[event.data["device"]] += 1
-                case "gateway", "happened":
+                case "gateway", "happened" if event.data["kind"].startswith(STARTS_GATEWAY):
                     gateway += 1
     return [
         f"{name} greeted {len(told)} times in {starts[name]} starts of its own and {gateway} of the"

@@ -114,11 +114,15 @@ def test_a_board_that_a_foreign_radio_chases_out_of_its_session_fails() -> None:
     start = Event(1, "board", "start", {"device": "uno-2", "cause": "power-on", "cycle": 1})
     met = [(event.hop, event.event, event.data.get("device")) for event in by_air()]
     starts = 1 + met.count(("board", "start", "uno-2"))
-    gateway = met.count(("gateway", "happened", None))
+    kill, slow = (
+        Event(1, "gateway", "happened", {"fault": f"gateway/{number}", "kind": kind})
+        for number, kind in enumerate(("kill -9 of the gateway", "slow disk"))
+    )
+    gateway = 1
     may = starts + gateway
     greetings = [hello(attempt) for attempt in range(may)]
-    assert check(attacked(start, *greetings, hello(0))).verdict is Verdict.HOLDS
-    result = check(attacked(start, *greetings, hello(may)))
+    assert check(attacked(start, kill, slow, *greetings, hello(0))).verdict is Verdict.HOLDS
+    result = check(attacked(start, kill, slow, *greetings, hello(may)))
     assert result.verdict is Verdict.FAILS
     told = f"uno-2 greeted {may + 1} times in {starts} starts of its own and {gateway} of the"
     assert told in result.reasons[0]
