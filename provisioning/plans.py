@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from gateway.errors import OncewayError
 from provisioning.identity import Identity, check_name
-from provisioning.radio_plan import RadioPlan
+from provisioning.radio_plan import RadioPlan, check_radio_name
 from provisioning.registry import Device, Registry, Work
 
 
@@ -48,6 +48,8 @@ def provision(registry: Registry, name: str, radio: RadioPlan | None = None) -> 
         )
     if known is not None and known.status != "admitted":
         raise _taken(registry, known)
+    if radio is not None:
+        check_radio_name(name)
     return Plan(name, known, Identity.create(name), new_board=True, radio=radio)
 
 
@@ -84,6 +86,8 @@ def replace(registry: Registry, name: str, radio: RadioPlan | None = None) -> Pl
     known, begun = registry.get(name), registry.work(name)
     if begun is not None and begun.was is not None:
         raise _taken(registry, known)
+    if radio is not None:
+        check_radio_name(name)
     identity = Identity.create(name)
     return Plan(name, known, identity, new_board=True, interrupted=begun, radio=radio)
 
@@ -99,6 +103,8 @@ def rename(registry: Registry, name: str, new_name: str) -> Plan:
     known = _welcome(registry, name)
     if taken is not None:
         raise _taken(registry, taken)
+    if known.channel is not None:
+        check_radio_name(new_name)
     return Plan(
         new_name,
         taken,

@@ -23,6 +23,12 @@ SIZE = 17
 LONGEST_FRAME = 103
 """Bytes that a board sends at most: 96 of content, header and tag (firmware/src/ow_turn.h)."""
 
+LONGEST_NAME = 14
+"""Characters: the longest reading by radio has the name in its topic and in its payload, and beside
+them 67 of the 95 bytes that a packet may have (firmware/examples/sensor, a first PUBLISH with
+`missed`).
+"""
+
 POWER = 14
 """dBm where nobody chooses another."""
 
@@ -105,6 +111,16 @@ class RadioPlan:
         return (
             f"number {self.device} of network {self.network}, {self.frequency / 1e6:g} MHz,"
             f" SF{self.factor}, {self.power} dBm"
+        )
+
+
+def check_radio_name(name: str) -> None:
+    """Raise OncewayError if a reading of a board with this name would not fit a frame."""
+    if len(name) > LONGEST_NAME:
+        raise OncewayError(
+            f"{name!r} has {len(name)} characters: a board by radio could not send all"
+            " its readings",
+            hint=f"Choose a name of {LONGEST_NAME} characters at most",
         )
 
 

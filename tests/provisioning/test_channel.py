@@ -93,3 +93,17 @@ def test_a_channel_is_written_to_a_board_by_radio_and_to_no_other(
     plan = plans.provision(registry, "roof-1", radio)
     with pytest.raises(OncewayError, match=r"is a board by radio|knows no channel"):
         device._check_radio(plan, target)
+
+
+def test_a_name_too_long_for_a_frame_is_refused_before_anything_is_written(
+    registry: Registry,
+) -> None:
+    longest, longer = "a" * 14, "a" * 15
+    plans.provision(registry, longest, RadioPlan(0, 1))
+    plans.provision(registry, longer)
+    with pytest.raises(OncewayError, match="15 characters"):
+        plans.provision(registry, longer, RadioPlan(0, 1))
+    enter(registry, "roof-1", RadioPlan(0, 1))
+    plans.rename(registry, "roof-1", longest)
+    with pytest.raises(OncewayError, match="15 characters"):
+        plans.rename(registry, "roof-1", longer)
