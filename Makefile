@@ -45,7 +45,7 @@ lint: setup ## ruff, mypy --strict, and that imports go one way
 	@mkdir -p build && $(BIN)/lint-imports --no-cache >build/imports.txt || { cat build/imports.txt; exit 1; }
 
 test: debian-test firmware lint size ## lint, build, and run all tests
-	@$(MAKE) --no-print-directory -s -C firmware test
+	@$(MAKE) --no-print-directory -s -j$$(nproc) -Otarget -C firmware test
 	@$(BIN)/python -m tests $(ARGS)
 
 model: setup ## TLC looks at every state of the models in tests/models (five minutes)
