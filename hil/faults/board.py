@@ -117,7 +117,8 @@ class BoardPowerCutInExchange(Strike):
             first = first or cut
             if cut.waiting:
                 # its place is that of the first: the others had to be made for want of an exchange
-                data = {**cut.evidence.data, **first.place, "again": again}
+                place = {**first.place, "over": cut.place["over"]}
+                data = {**cut.evidence.data, **place, "again": again}
                 return Evidence(cut.evidence.text, data)
             again += 1
             while not await device.strike_next(
@@ -159,12 +160,13 @@ def cut_at(unit: Literal["tx", "eeprom"], count: int, torn: bool = False) -> str
 @dataclass(frozen=True, slots=True)
 class Cut:
     """A cut that came. struck, event: when it was armed, and when it came. waiting: publications
-    that were journalled and not done at that moment.
+    that were journalled and not done at that moment. sample: the newest one then.
     """
 
     struck: Event
     event: Event
     waiting: int
+    sample: int
 
     @property
     def place(self) -> dict[str, Any]:
@@ -178,7 +180,8 @@ class Cut:
             if self.event.details["armed"] in STEPS_OF_TURN
             else {"bytes": since["tx"]}
         )
-        return {"hit": hit, "behind": self.struck.details["behind"]}
+        behind = self.struck.details["behind"]
+        return {"hit": hit, "behind": behind, "over": {"sample": self.sample}}
 
     @property
     def window(self) -> str:
@@ -232,7 +235,7 @@ async def power_goes(device: DeviceUnderTest, fault: str) -> Cut | None:
         await device.board.cancel()
         return None
     device.look()
-    return Cut(struck, event, device.waiting)
+    return Cut(struck, event, device.waiting, await device.samples())
 
 
 async def started(device: DeviceUnderTest, fault: str, cause: str) -> Evidence | None:

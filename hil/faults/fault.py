@@ -32,8 +32,9 @@ class Fault:
 @dataclass(frozen=True, slots=True)
 class Evidence:
     """How we know that a fault happened. text: for a person. data: what was measured; `hit` is
-    where it struck, in the words of the kind's `aim`, and `behind` the fault that it had to wait
-    for. window: the one of the kind's (hil/judge/coverage.py) that it fell into.
+    where it struck, in the words of the kind's `aim`, `over` the same counts when it was over,
+    and `behind` the fault that it had to wait for. window: the one of the kind's
+    (hil/judge/coverage.py) that it fell into.
     """
 
     text: str

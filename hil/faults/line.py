@@ -150,7 +150,8 @@ class LineStrike(Kind):
             for one in struck
             for name in ("publication", "after")
         }
-        data = {"struck": struck, "hit": hit, "behind": behind}
+        over = {f"{one['direction']} publication": one["over"] for one in struck}
+        data = {"struck": struck, "hit": hit, "behind": behind, "over": over}
         return Evidence(", ".join(places), data) if all(one["bytes"] for one in struck) else None
 
 

@@ -35,11 +35,12 @@ def doubts(events: Sequence[Event]) -> list[str]:
         with taking(event):
             if (event.hop, event.event) == ("air", "radio"):
                 heard, line = event.data.get("foreign", 0), event.data["line"]
-                lost += event.data.get("lost", 0) * (line != FOREIGN)
                 if line == MODEM:
                     foreign, hour = heard, event.data.get("hour", 0.0)
                 elif line != FOREIGN and not heard:
                     deaf.append(line)
+            elif (event.hop, event.event) == ("air", "replayed"):
+                lost += event.data["lost"]  # of boards and gateway: boards hear each other, too
     told = []
     if (trace := air.get("trace")) and not lost:
         told.append(f"the air was to lose frames as in {trace}, and lost none")

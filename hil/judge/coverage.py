@@ -7,7 +7,7 @@ run that never broke there has not shown it.
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from hil.judge.clocks import unseen_jumps
@@ -132,7 +132,7 @@ def doubts(events: Sequence[Event]) -> list[str]:
     told = [
         f"{fault} ({kind}) was aimed at {_told(aim)} and struck {_told(hits[fault].get('hit'))}"
         for fault, (kind, aim) in aims.items()
-        if fault in hits and not _struck_there(fault, aim, hits[fault], hits)
+        if fault in hits and not _struck_there(fault, aim, hits)
     ]
     told += _never_hit(aims, coverage(events))
     told += misplaced(events)
@@ -196,23 +196,44 @@ def _never_hit(
 
 
 def _struck_there(
-    fault: str,
-    aim: Mapping[str, Any],
-    happened: Mapping[str, Any],
-    hits: Mapping[str, Mapping[str, Any]],
+    fault: str, aim: Mapping[str, Any], hits: Mapping[str, Mapping[str, Any]]
 ) -> bool:
-    """Whether it struck where it was aimed, or as soon as the fault before it was over, which must
-    have struck the same board or line.
+    """Whether it struck where it was aimed, or as soon as the faults before it were over, which
+    must have struck the same board or line.
     """
-    hit = happened.get("hit") or {}
-    behind = str(happened.get("behind") or "")
-    waited = behind in hits and behind.partition("/")[0] == fault.partition("/")[0]
-    late = COUNTED_FROM if waited else ()
+    hit = hits[fault].get("hit") or {}
+    waited = hits[fault].get("behind") in hits
     return all(
         name in hit
-        and (hit[name] == value or (name.rpartition(" ")[2] in late and hit[name] > value))
+        and (hit[name] == value or (waited and _waited(fault, name, value, hit[name], hits)))
         for name, value in aim.items()
     )
+
+
+def _waited(
+    fault: str, name: str, aim: Any, hit: Any, hits: Mapping[str, Mapping[str, Any]]
+) -> bool:
+    """Whether at each count from its aim on, until it struck, another one was under way."""
+    if name.rpartition(" ")[2] not in COUNTED_FROM or hit < aim:
+        return False
+    free = aim
+    for begin, end in sorted(_others(fault, name, hits)):
+        if begin <= free:
+            free = max(free, end + 1)
+    return bool(hit <= free)
+
+
+def _others(
+    fault: str, name: str, hits: Mapping[str, Mapping[str, Any]]
+) -> Iterator[tuple[int, int]]:
+    """The first and the last of these counts at which each other fault of the board was under
+    way.
+    """
+    for other, happened in hits.items():
+        if other != fault and other.partition("/")[0] == fault.partition("/")[0]:
+            begin = (happened.get("hit") or {}).get(name)
+            if begin is not None:
+                yield begin, (happened.get("over") or {}).get(name, begin)
 
 
 def _told(place: Mapping[str, Any] | None) -> str:

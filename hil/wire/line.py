@@ -150,6 +150,7 @@ class Line:
             "direction": self.direction,
         }
         place = {"publication": strike.publication, "after": strike.passed}
+        place |= {"over": self._publication}
         found = {"behind": strike.behind, "offset": strike.offset, "bytes": struck}
         return [{"event": "struck", **named, **place, **found}]
 

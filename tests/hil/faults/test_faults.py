@@ -152,7 +152,7 @@ async def test_a_cut_line_says_where_each_direction_was_struck(down: int) -> Non
     place = fault("line-cut", after=3, directions=["up", "down"])
 
     async def line_struck(_: str) -> list[dict[str, Any]]:
-        told = {"publication": 1, "bytes": 80, "offset": 50, "behind": None}
+        told = {"publication": 1, "over": 2, "bytes": 80, "offset": 50, "behind": None}
         return [
             {**told, "direction": "up", "after": 3},
             {**told, "direction": "down", "after": down},
@@ -161,6 +161,7 @@ async def test_a_cut_line_says_where_each_direction_was_struck(down: int) -> Non
     evidence = await kind.inject(place, rig_of(line_struck=line_struck))
     assert evidence is not None
     assert (evidence.data["hit"] == kind.aim(place)) is (down == 3)
+    assert evidence.data["over"] == {"up publication": 2, "down publication": 2}
 
 
 @pytest.mark.parametrize(
@@ -271,10 +272,13 @@ async def test_a_cut_says_where_it_was_in_the_boards_own_counts(
     monkeypatch.setattr("hil.faults.board.OFF_S", 0)
     device = Struck(struck(9), cut(2, writes=writes, writing=writing, armed="eeprom"))
     board = SimpleNamespace(power=nothing)
-    rig = rig_of(board=board, said=device.said, look=lambda: 1, waiting=0)
+    device.taken = 12
+    told = {"said": device.said, "samples": device.samples}
+    rig = rig_of(board=board, look=lambda: 1, waiting=0, **told)
     evidence = await BoardPowerCut(kind="board-power-cut").inject(fault("board-power-cut"), rig)
     assert evidence is not None
     assert evidence.data["hit"] == hit
+    assert evidence.data["over"] == {"sample": 12}
     assert evidence.window == (IN_WRITE if writing else AFTER_WRITE)
 
 
@@ -320,8 +324,11 @@ async def test_a_new_board_must_have_met_the_gateway_as_another_one(
             raise TimeoutError
         ledger.incarnation = new
 
+    device = Struck(struck(5), cut(7, tx=3))
+    device.taken = 6
     rig = rig_of(
-        said=Struck(struck(5), cut(7, tx=3)).said,
+        said=device.said,
+        samples=device.samples,
         swap=swap,
         look=lambda: 1,
         waiting=2,
@@ -338,6 +345,7 @@ async def test_a_new_board_must_have_met_the_gateway_as_another_one(
             "new": 0xBEEF,
             "held": 2,
             "hit": {"sample": 5, "bytes": 3},
+            "over": {"sample": 6},
             "behind": None,
         }
 

@@ -40,6 +40,7 @@ def happened(fault: str = CUT, **data: Any) -> Event:
         ({"hit": {**AIM, "writes": 4}}, False),
         ({"hit": {**AIM, "sample": 9}}, False),
         ({"hit": {**AIM, "sample": 9}, "behind": "uno-1/board-reset-1"}, True),
+        ({"hit": {**AIM, "sample": 10}, "behind": "uno-1/board-reset-1"}, False),
         ({"hit": {**AIM, "sample": 6}, "behind": "uno-1/board-reset-1"}, False),
         ({"hit": {**AIM, "sample": 9}, "behind": "uno-1/never-heard-of-1"}, False),
         ({"hit": {**AIM, "sample": 9, "torn": False}, "behind": "uno-1/board-reset-1"}, False),
@@ -51,7 +52,7 @@ def test_a_fault_must_strike_where_it_was_aimed(data: dict[str, Any], there: boo
         planned(aim=AIM),
         happened(**data),
         planned("uno-1/board-reset-1"),
-        happened("uno-1/board-reset-1"),
+        happened("uno-1/board-reset-1", hit={"sample": 5}, over={"sample": 8}),
     ]
     told = doubts(events)
     assert (told == []) is there
@@ -68,15 +69,33 @@ CUT_LINE = {"up publication": 7, "up after": 3, "down publication": 7, "down aft
         ({}, None, True),
         ({"down after": 4}, None, False),
         ({"down publication": 8}, None, False),
-        ({"down publication": 8}, "uno-1/board-reset-1", True),
-        ({"down after": 4}, "uno-1/board-reset-1", False),
+        ({"down publication": 8}, "uno-1/line-cut-2", True),
+        ({"down publication": 9}, "uno-1/line-cut-2", False),
+        ({"up publication": 8}, "uno-1/line-cut-2", False),  # nothing was under way that way
+        ({"down after": 4}, "uno-1/line-cut-2", False),
     ],
 )
 def test_a_line_must_be_struck_at_its_place_in_each_direction(
     hit: dict[str, int], behind: str | None, there: bool
 ) -> None:
     events = [planned(aim=CUT_LINE), happened(hit={**CUT_LINE, **hit}, behind=behind)]
-    assert (doubts([*events, happened("uno-1/board-reset-1")]) == []) is there
+    way = {"hit": {"down publication": 6}, "over": {"down publication": 7}}
+    assert (doubts([*events, happened("uno-1/line-cut-2", **way)]) == []) is there
+
+
+@pytest.mark.parametrize(("sample", "there"), [(9, True), (10, True), (11, False)])
+def test_what_waited_for_two_faults_may_strike_when_both_are_over(sample: int, there: bool) -> None:
+    """Of a reset nothing is under way at the next sample."""
+    cut, reset = "uno-1/board-power-cut-2", "uno-1/board-reset-1"
+    events = [
+        planned(aim=AIM),
+        happened(hit={**AIM, "sample": sample}, behind=cut),
+        happened(cut, hit={"sample": 6}, over={"sample": 8}),
+        happened(reset, hit={"sample": 9}),
+        happened("uno-2/board-power-cut-1", hit={"sample": 7}, over={"sample": 20}),
+        happened("uno-1/board-power-cut-3", hit={"sample": 12}, over={"sample": 20}),
+    ]
+    assert (doubts(events) == []) is there
 
 
 def test_a_fault_without_a_place_of_its_own_has_none_to_miss() -> None:

@@ -40,7 +40,7 @@ def carry(command: Command, step: int = 7) -> tuple[bytes, list[dict[str, object
 
 def struck(command: Command, offset: int, count: int) -> list[dict[str, object]]:
     named = {"fault": command.fault, "action": command.action, "direction": "up"}
-    place = {"publication": 0, "after": command.after, "behind": None}
+    place = {"publication": 0, "after": command.after, "over": 0, "behind": None}
     return [{"event": "struck", **named, **place, "offset": offset, "bytes": count}]
 
 
