@@ -3,6 +3,7 @@ written.
 """
 
 import json
+import sys
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
@@ -10,6 +11,7 @@ import typer
 from rich.table import Table
 
 from gateway.errors import OncewayError
+from gateway.links.lora.frames import LONGEST_NAME
 from gateway.logs import printable
 from gateway.service.boards import KEYED
 from gateway.service.boards import read as statuses
@@ -63,6 +65,7 @@ def list_devices(registry: RegistryFile = None, as_json: Json = False) -> None:
         of_board = told.get(row["name"], {})
         row |= {figure: of_board.get(figure) for figure in _TOLD}
         row |= {KEYED: bool(of_board[KEYED]) if KEYED in of_board else None}
+    _warn_of_names(rows)
     if as_json:
         print(json.dumps(rows, indent=2))
         return
@@ -82,6 +85,18 @@ def list_devices(registry: RegistryFile = None, as_json: Json = False) -> None:
             _eeprom(row),
         )
     print_table(table)
+
+
+def _warn_of_names(rows: list[dict[str, Any]]) -> None:
+    """Boards by radio that got their names before there was a bound, or from a backup."""
+    for row in rows:
+        if row["radio"] and row["status"] != "revoked" and len(row["name"]) > LONGEST_NAME:
+            print(
+                f"{row['name']}: with {len(row['name'])} characters the board cannot send all its"
+                f" readings by radio; at the cable, `onceway device rename {row['name']} NAME`"
+                f" gives it one of {LONGEST_NAME} at most",
+                file=sys.stderr,
+            )
 
 
 def _heard(registry: Registry) -> dict[str, dict[str, float | None]]:

@@ -12,6 +12,7 @@ from math import ceil
 from gateway.errors import OncewayError
 from gateway.links.lora.airtime import FACTORS, Modulation
 from gateway.links.lora.duty import silence_factor
+from gateway.links.lora.frames import LONGEST_NAME
 from gateway.regions import EU868, REGIONS, Region
 from provisioning.identity import Identity
 
@@ -22,12 +23,6 @@ SIZE = 17
 
 LONGEST_FRAME = 103
 """Bytes that a board sends at most: 96 of content, header and tag (firmware/src/ow_turn.h)."""
-
-LONGEST_NAME = 14
-"""Characters: the longest reading by radio has the name in its topic and in its payload, and beside
-them 67 of the 95 bytes that a packet may have (firmware/examples/sensor, a first PUBLISH with
-`missed`).
-"""
 
 POWER = 14
 """dBm where nobody chooses another."""

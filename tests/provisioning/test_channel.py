@@ -1,5 +1,8 @@
 """Which channel and number a board by radio gets, and that it keeps them."""
 
+import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -107,3 +110,40 @@ def test_a_name_too_long_for_a_frame_is_refused_before_anything_is_written(
     plans.rename(registry, "roof-1", longest)
     with pytest.raises(OncewayError, match="15 characters"):
         plans.rename(registry, "roof-1", longer)
+
+
+@pytest.mark.parametrize(
+    "command", [("add", "a" * 15, "--board", "uno-lora"), ("rename", "roof-1", "a" * 15)]
+)
+def test_the_command_line_says_what_is_wrong_with_such_a_name(
+    command: tuple[str, ...], registry: Registry
+) -> None:
+    enter(registry, "roof-1", RadioPlan(0, 1))
+    before = registry.dump()
+    done = device_command(registry, *command)
+    assert done.returncode == 1
+    assert "has 15 characters" in done.stderr
+    assert "a name of 14 characters at most" in done.stderr
+    assert registry.dump() == before
+
+
+def test_a_board_that_has_such_a_name_already_is_listed_with_a_warning(registry: Registry) -> None:
+    longest, longer, wired = "a" * 14, "a" * 15, "w" * 15
+    enter(registry, longest, RadioPlan(0, 1))
+    enter(registry, longer, RadioPlan(0, 2))
+    registry.finish(registry.begin(Identity.create(wired), "uno", "/dev/b"), "ab" * 32, greets=True)
+    done = device_command(registry, "list", "--json")
+    assert {row["name"] for row in json.loads(done.stdout)} == {longest, longer, wired}
+    [warning] = done.stderr.splitlines()
+    assert warning.startswith(f"{longer}: ")
+    assert f"device rename {longer} NAME" in warning
+
+
+def device_command(registry: Registry, *command: str) -> "subprocess.CompletedProcess[str]":
+    program = Path(sys.executable).with_name("onceway")
+    return subprocess.run(
+        [program, "device", *command, "--registry", registry.path],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from gateway.broker.peer import DeviceIdentity, Peer
 from gateway.links.carrier import Accept, Receiver
+from gateway.links.lora.frames import LONGEST_NAME
 from gateway.links.lora.turns import (
     Event,
     Received,
@@ -127,6 +128,8 @@ class Carriers:
         self._path = path
         self._wake = wake
         self._carriers: dict[Session, TurnCarrier] = {}
+        self._too_long: set[str] = set()
+        """Names that the log has warned of."""
 
     @property
     def names(self) -> list[str]:
@@ -148,6 +151,7 @@ class Carriers:
                     hello.next_sequence,
                     extra=about(port=self._path, device=name),
                 )
+                self._check_name(name)
                 device = DeviceIdentity(name, incarnation, hello.next_sequence, proved=True)
                 self._begin(session, Peer(self._listener, self._path, device))
             case Received(session, data):
@@ -167,6 +171,23 @@ class Carriers:
         """End all sessions: the radio is no longer there for them."""
         for session in list(self._carriers):
             self._end(session, reason)
+
+    def _check_name(self, name: str) -> None:
+        """Warn once of a name that `device add` would have refused. It may be from before, from a
+        backup or from `[[lora]]`.
+        """
+        if len(name) > LONGEST_NAME and name not in self._too_long:
+            self._too_long.add(name)
+            log.warning(
+                "%s: %s: the name has %d characters: a reading that says how many were missed does"
+                " not fit a frame, and is lost. `onceway device rename` gives the board a name of"
+                " %d at most",
+                self._path,
+                name,
+                len(name),
+                LONGEST_NAME,
+                extra=about(port=self._path, device=name),
+            )
 
     def _begin(self, session: Session, peer: Peer) -> None:
         carrier = TurnCarrier(self._link, session, peer, self._wake)

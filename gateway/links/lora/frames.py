@@ -22,6 +22,12 @@ OVERHEAD = HEADER_SIZE + TAG_SIZE
 MTU = LONGEST - OVERHEAD
 """Bytes of the longest content."""
 
+LONGEST_NAME = 14
+"""Characters of a board's name: the longest reading by radio has the name in its topic and in its
+payload, and beside them 67 of the 95 bytes that a packet may have (firmware/examples/sensor, a
+first PUBLISH with `missed`).
+"""
+
 COUNTERS = 1 << 16
 LOW = 0x3F
 """The bits of a counter that stand in the header."""
