@@ -70,6 +70,36 @@ def arrivals(table: str, device: str, sequence: int) -> Iterator[Arrival]:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Contradiction:
+    """A row of the table `…_conflicts`: the key came again with another payload. found: when that
+    was noticed.
+    """
+
+    incarnation: int
+    gateway: str
+    epoch: str
+    batch: int
+    payload: bytes
+    found: datetime
+
+
+def contradictions(table: str, device: str, sequence: int) -> Iterator[Contradiction]:
+    """Those of a key, whatever its incarnation; none when nobody has contradicted himself yet."""
+    name = device.replace("'", "''")
+    where = f"device = '{name}' AND sequence = {int(sequence)}"
+    statement = f"SELECT * FROM it WHERE {where} ORDER BY found"  # noqa: S608 - quoted above
+    for row in query(f"{table.rstrip('/')}_conflicts", statement) or []:
+        yield Contradiction(
+            row["incarnation"],
+            row["gateway"],
+            row["epoch"],
+            row["batch"],
+            row["payload"],
+            row["found"],
+        )
+
+
 def _newest_file(table: str) -> datetime:
     actions = pa.table(DeltaTable(location(table)).get_add_actions(flatten=True))
     times = actions.column("modification_time").to_pylist()

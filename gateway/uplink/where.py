@@ -32,14 +32,15 @@ class NotFound(OncewayError):
 @dataclass(frozen=True, slots=True)
 class Place:
     """A place that knows the reading. place: `spool` (in no batch yet), `batch` (cut, not landed
-    yet), `landed` or `table`.
+    yet), `landed`, `table`, or `conflicts` (set aside, for its key is in the table with another
+    payload).
 
-    gateway, epoch: whose batch it is. since: µs UTC, when it landed, or at the latest came into the
-    table. landing: URL of the landing place, if the configuration was given; file: what landed,
-    below that.
+    gateway, epoch: whose batch it is. since: µs UTC, when it landed, at the latest came into the
+    table, or was set aside. landing: URL of the landing place, if the configuration was given;
+    file: what landed, below that. payload: of one that was set aside, in hex.
     """
 
-    place: Literal["spool", "batch", "landed", "table"]
+    place: Literal["spool", "batch", "landed", "table", "conflicts"]
     incarnation: int
     gateway: str
     epoch: str
@@ -47,6 +48,7 @@ class Place:
     since: int | None = None
     landing: str | None = None
     file: str | None = None
+    payload: str | None = None
 
     def as_text(self) -> str:
         what = {
@@ -59,6 +61,11 @@ class Place:
             "table": (
                 f"in the table since {_moment(self.since or 0)} at the latest, from batch"
                 f" {self.batch} of {self.gateway}/{self.epoch}"
+            ),
+            "conflicts": (
+                f"came again with another payload in batch {self.batch} of"
+                f" {self.gateway}/{self.epoch}, set aside at {_moment(self.since or 0)}:"
+                f" {self.payload}"
             ),
         }
         return f"(incarnation {self.incarnation}): {what[self.place]}"
@@ -80,8 +87,8 @@ def where(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Where one reading is: in the spool, in a batch, landed, in the table. Exit code 1: nobody who
-    was asked knows it.
+    """Where one reading is: in the spool, in a batch, landed, in the table. With --table also what
+    came with the same key and another payload. Exit code 1: nobody who was asked knows it.
 
     Example: onceway where sensor-1 4711
     """
@@ -139,7 +146,7 @@ def in_gateway(spool: Spool, device: str, sequence: int, landing: str | None) ->
 
 def in_table(table: str, device: str, sequence: int) -> Iterator[Place]:
     try:
-        from gateway.delta_reader import arrivals
+        from gateway.delta_reader import arrivals, contradictions
     except ModuleNotFoundError as error:
         raise OncewayError(
             f"--table needs the Python package {error.name}, which is not installed",
@@ -153,6 +160,16 @@ def in_table(table: str, device: str, sequence: int) -> Iterator[Place]:
             row.epoch,
             row.batch,
             int(row.written.timestamp() * 1e6),
+        )
+    for other in contradictions(table, device, sequence):
+        yield Place(
+            "conflicts",
+            other.incarnation,
+            other.gateway,
+            other.epoch,
+            other.batch,
+            int(other.found.timestamp() * 1e6),
+            payload=other.payload.hex(),
         )
 
 
