@@ -100,6 +100,15 @@ def contradictions(table: str, device: str, sequence: int) -> Iterator[Contradic
         )
 
 
+def quarantined(table: str, gateway: str, epoch: str, batch: int) -> tuple[datetime, str] | None:
+    """Since when a batch is in the table `…_quarantine`, and why; None when it is not."""
+    statement = f"SELECT * FROM it WHERE batch = {int(batch)}"  # noqa: S608 - a number
+    for row in query(f"{table.rstrip('/')}_quarantine", statement) or []:
+        if (row["gateway"], row["epoch"], row["released"]) == (gateway, epoch, None):
+            return row["found"], row["reason"]
+    return None
+
+
 def _newest_file(table: str) -> datetime:
     actions = pa.table(DeltaTable(location(table)).get_add_actions(flatten=True))
     times = actions.column("modification_time").to_pylist()

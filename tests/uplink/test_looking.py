@@ -133,6 +133,40 @@ def test_where_shows_what_came_with_another_payload(onceway, tmp_path):
     assert told["places"][1]["payload"] == "81a0"
 
 
+def test_where_says_that_a_batch_that_landed_is_in_quarantine(
+    data, drain, onceway, tmp_path, config
+):
+    """As the ingest keeps it beside the table: its columns are in gateway/ingest/sink."""
+    data.add(20)
+    drain(data, tmp_path / "landing")
+    table = tmp_path / "publications"
+    none = pa.table({"device": pa.array([], "string"), "sequence": pa.array([], "int64")})
+    write_deltalake(table, none)
+    moment = datetime(2026, 11, 23, 12, tzinfo=UTC)
+    batches = {
+        "gateway": ["site-1", "site-1"],
+        "epoch": ["00c0ffee", "00c0ffee"],
+        "batch": [1, 2],
+        "reason": ["the checksum differs", "repaired meanwhile"],
+        "found": [moment, moment],
+        "released": pa.array([None, moment], pa.timestamp("us", "UTC")),
+    }
+    write_deltalake(f"{table}_quarantine", pa.table(batches))
+
+    def where(sequence):
+        command = ("where", "sensor-1", str(sequence), "--config", config, "--table", table)
+        return onceway(*command).stdout.splitlines()
+
+    landed, held = where(7)
+    assert "landed in batch 1" in landed
+    assert held.endswith(
+        "not in the table: batch 1 is in quarantine since 2026-11-23 12:00:00 UTC: the checksum"
+        " differs"
+    )
+    [landed] = where(17)
+    assert "landed in batch 2" in landed
+
+
 def test_batches_are_forgotten_after_a_while(data, drain, onceway, tmp_path, monkeypatch):
     monkeypatch.setattr(spool_module, "KEEP", 3)
     data.add(60)
