@@ -70,6 +70,45 @@ def arrivals(table: str, device: str, sequence: int) -> Iterator[Arrival]:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Contradiction:
+    """A row of the table `…_conflicts`: the key came again with another payload. found: when that
+    was noticed.
+    """
+
+    incarnation: int
+    gateway: str
+    epoch: str
+    batch: int
+    payload: bytes
+    found: datetime
+
+
+def contradictions(table: str, device: str, sequence: int) -> Iterator[Contradiction]:
+    """Those of a key, whatever its incarnation; none when nobody has contradicted himself yet."""
+    name = device.replace("'", "''")
+    where = f"device = '{name}' AND sequence = {int(sequence)}"
+    statement = f"SELECT * FROM it WHERE {where} ORDER BY found"  # noqa: S608 - quoted above
+    for row in query(f"{table.rstrip('/')}_conflicts", statement) or []:
+        yield Contradiction(
+            row["incarnation"],
+            row["gateway"],
+            row["epoch"],
+            row["batch"],
+            row["payload"],
+            row["found"],
+        )
+
+
+def quarantined(table: str, gateway: str, epoch: str, batch: int) -> tuple[datetime, str] | None:
+    """Since when a batch is in the table `…_quarantine`, and why; None when it is not."""
+    statement = f"SELECT * FROM it WHERE batch = {int(batch)}"  # noqa: S608 - a number
+    for row in query(f"{table.rstrip('/')}_quarantine", statement) or []:
+        if (row["gateway"], row["epoch"], row["released"]) == (gateway, epoch, None):
+            return row["found"], row["reason"]
+    return None
+
+
 def _newest_file(table: str) -> datetime:
     actions = pa.table(DeltaTable(location(table)).get_add_actions(flatten=True))
     times = actions.column("modification_time").to_pylist()

@@ -5,7 +5,7 @@ In: a publication's key. Out: the places that know it, from the spool to the tab
 
 import json
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from typing import Annotated, Literal
 
@@ -32,14 +32,16 @@ class NotFound(OncewayError):
 @dataclass(frozen=True, slots=True)
 class Place:
     """A place that knows the reading. place: `spool` (in no batch yet), `batch` (cut, not landed
-    yet), `landed` or `table`.
+    yet), `landed`, `table`, `quarantine` (landed in a batch that was damaged), or `conflicts` (set
+    aside, for its key is in the table with another payload).
 
-    gateway, epoch: whose batch it is. since: µs UTC, when it landed, or at the latest came into the
-    table. landing: URL of the landing place, if the configuration was given; file: what landed,
-    below that.
+    gateway, epoch: whose batch it is. since: µs UTC, when it landed, at the latest came into the
+    table, or was set aside. landing: URL of the landing place, if the configuration was given;
+    file: what landed, below that. payload: of one that was set aside, in hex. reason: what is wrong
+    with the batch in quarantine.
     """
 
-    place: Literal["spool", "batch", "landed", "table"]
+    place: Literal["spool", "batch", "landed", "table", "quarantine", "conflicts"]
     incarnation: int
     gateway: str
     epoch: str
@@ -47,6 +49,8 @@ class Place:
     since: int | None = None
     landing: str | None = None
     file: str | None = None
+    payload: str | None = None
+    reason: str | None = None
 
     def as_text(self) -> str:
         what = {
@@ -59,6 +63,15 @@ class Place:
             "table": (
                 f"in the table since {_moment(self.since or 0)} at the latest, from batch"
                 f" {self.batch} of {self.gateway}/{self.epoch}"
+            ),
+            "quarantine": (
+                f"not in the table: batch {self.batch} is in quarantine since"
+                f" {_moment(self.since or 0)}: {self.reason}"
+            ),
+            "conflicts": (
+                f"came again with another payload in batch {self.batch} of"
+                f" {self.gateway}/{self.epoch}, set aside at {_moment(self.since or 0)}:"
+                f" {self.payload}"
             ),
         }
         return f"(incarnation {self.incarnation}): {what[self.place]}"
@@ -80,8 +93,9 @@ def where(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Where one reading is: in the spool, in a batch, landed, in the table. Exit code 1: nobody who
-    was asked knows it.
+    """Where one reading is: in the spool, in a batch, landed, in the table. With --table also what
+    came with the same key and another payload, and whether its batch is in quarantine. Exit code 1:
+    nobody who was asked knows it.
 
     Example: onceway where sensor-1 4711
     """
@@ -99,7 +113,7 @@ def where(
             if not found and not as_json:
                 typer.echo(_unknown(spool, device, sequence), err=True)
     if table is not None:
-        found += in_table(table, device, sequence)
+        found += [*in_table(table, device, sequence), *in_quarantine(table, found)]
     if as_json:
         places = [
             {key: value for key, value in asdict(place).items() if value is not None}
@@ -139,7 +153,7 @@ def in_gateway(spool: Spool, device: str, sequence: int, landing: str | None) ->
 
 def in_table(table: str, device: str, sequence: int) -> Iterator[Place]:
     try:
-        from gateway.delta_reader import arrivals
+        from gateway.delta_reader import arrivals, contradictions
     except ModuleNotFoundError as error:
         raise OncewayError(
             f"--table needs the Python package {error.name}, which is not installed",
@@ -154,6 +168,30 @@ def in_table(table: str, device: str, sequence: int) -> Iterator[Place]:
             row.batch,
             int(row.written.timestamp() * 1e6),
         )
+    for other in contradictions(table, device, sequence):
+        yield Place(
+            "conflicts",
+            other.incarnation,
+            other.gateway,
+            other.epoch,
+            other.batch,
+            int(other.found.timestamp() * 1e6),
+            payload=other.payload.hex(),
+        )
+
+
+def in_quarantine(table: str, found: list[Place]) -> Iterator[Place]:
+    """Those of the places whose batch landed and was found damaged."""
+    from gateway.delta_reader import quarantined
+
+    for place in found:
+        if place.place != "landed" or place.batch is None:
+            continue
+        if held := quarantined(table, place.gateway, place.epoch, place.batch):
+            since, reason = held
+            yield replace(
+                place, place="quarantine", since=int(since.timestamp() * 1e6), reason=reason
+            )
 
 
 def _unknown(spool: Spool, device: str, sequence: int) -> str:

@@ -2,7 +2,9 @@
 what comes out works.
 """
 
+import itertools
 import re
+import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -126,6 +128,69 @@ async def test_a_dht22_tells_two_values_in_one_reading(
 
 
 UTC = 1_767_225_600
+EVERY_S_HURRIED = 3
+
+
+def hurried(sketch: str, folder: Path) -> Path:
+    """The HEX file of an example that measures every three seconds; else the simulated hour in
+    which it fills its journal takes minutes.
+    """
+    for name in ("Makefile", "src", f"examples/{sketch}"):
+        to = folder / "firmware" / name
+        to.parent.mkdir(parents=True, exist_ok=True)
+        (shutil.copytree if (FIRMWARE / name).is_dir() else shutil.copy2)(FIRMWARE / name, to)
+    source = folder / "firmware" / "examples" / sketch / f"{sketch}.ino"
+    text, changes = re.subn(
+        r"EVERY_MS = 60000", f"EVERY_MS = {EVERY_S_HURRIED}000", source.read_text()
+    )
+    assert changes == 1
+    source.write_text(text)
+    built = folder / "build" / "arduino" / "uno"
+    built.mkdir(parents=True)
+    shutil.copy2(SKETCHES / "uno" / "core.a", built)
+    subprocess.run(
+        ["make", "-s", "-C", folder / "firmware", f"BUILD={folder}/build", built / f"{sketch}.hex"],
+        check=True,
+    )
+    return named(built / f"{sketch}.hex", "uno", folder)
+
+
+@pytest.mark.sim
+@pytest.mark.parametrize("sketch", ["thermometer", "ds18b20", "dht22"])
+async def test_a_full_journal_is_no_burst_and_the_gap_is_told(sketch: str, tmp_path: Path) -> None:
+    """The gateway is away for 80 readings, and the journal has 60 slots."""
+    gateway = Gateway()
+    async with SimulatedBoard(
+        tmp_path / "board",
+        firmware=hurried(sketch, tmp_path),
+        speed="step",
+        ds18b20=80 if sketch == "ds18b20" else None,
+        dht22=(50, 400) if sketch == "dht22" else None,
+    ) as simulated:
+        greeter = Greeter(
+            1, incarnation=lambda: INCARNATION, utc=lambda: UTC + simulated.cycle / HZ
+        )
+        gateway.link = GatewayLink(greeter, 115_200)
+        await converse(simulated, gateway, completed=3)
+        for _ in range(80):
+            await simulated.run(EVERY_S_HURRIED * HZ)
+        await converse(simulated, gateway, completed=70, seconds=60)
+    records = [decode(delivery.payload) or () for delivery in gateway.deliveries]
+    assert len(records) == 70
+    times = [first.time for first, *_ in records[2:]]
+    steps = [after - before for before, after in itertools.pairwise(times)]
+    assert min(steps) >= EVERY_S_HURRIED - 1, "no burst"
+    [gap] = [step for step in steps if step > EVERY_S_HURRIED + 1]
+    told = [record.value for each in records for record in each if record.name.endswith("missed")]
+    assert gap > 10 * EVERY_S_HURRIED
+    if sketch == "dht22":
+        assert told == []
+    else:
+        [missed] = told
+        assert missed == pytest.approx(gap / EVERY_S_HURRIED - 1, abs=1)
+    assert all(3 <= first.error <= 5 for first, *_ in records[2:])
+
+
 SLEEP_S, EVERY_S = 8.192, 600
 
 

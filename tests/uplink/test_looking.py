@@ -8,6 +8,7 @@ import re
 import shutil
 import time
 from contextlib import closing
+from datetime import UTC, datetime
 from types import SimpleNamespace
 
 import pyarrow as pa
@@ -110,6 +111,60 @@ def test_where_looks_into_the_table(onceway, tmp_path):
     assert "no reading 21 of sensor-1" in missing.stderr
     with pytest.raises(OncewayError, match="cannot look into the table"):
         list(arrivals(str(tmp_path / "nowhere"), "sensor-1", 21))
+
+
+def test_where_shows_what_came_with_another_payload(onceway, tmp_path):
+    """As the ingest keeps it beside the table: its columns are in gateway/ingest/sink."""
+    key = {"device": ["roof-1"], "incarnation": [77], "sequence": [12]}
+    source = {"gateway": ["site-1"], "epoch": ["00c0ffee"]}
+    table = tmp_path / "publications"
+    write_deltalake(table, pa.table({**key, **source, "batch": [2]}))
+    found = datetime(2026, 11, 23, 12, tzinfo=UTC)
+    other = {"payload": [b"\x81\xa0"], "found": [found]}
+    write_deltalake(f"{table}_conflicts", pa.table({**key, **source, "batch": [3], **other}))
+    first, second = onceway("where", "roof-1", "12", "--table", f"{table}/").stdout.splitlines()
+    assert "in the table" in first
+    assert second == (
+        "roof-1 12 (incarnation 77): came again with another payload in batch 3 of"
+        " site-1/00c0ffee, set aside at 2026-11-23 12:00:00 UTC: 81a0"
+    )
+    told = json.loads(onceway("where", "roof-1", "12", "--table", table, "--json").stdout)
+    assert [place["place"] for place in told["places"]] == ["table", "conflicts"]
+    assert told["places"][1]["payload"] == "81a0"
+
+
+def test_where_says_that_a_batch_that_landed_is_in_quarantine(
+    data, drain, onceway, tmp_path, config
+):
+    """As the ingest keeps it beside the table: its columns are in gateway/ingest/sink."""
+    data.add(20)
+    drain(data, tmp_path / "landing")
+    table = tmp_path / "publications"
+    none = pa.table({"device": pa.array([], "string"), "sequence": pa.array([], "int64")})
+    write_deltalake(table, none)
+    moment = datetime(2026, 11, 23, 12, tzinfo=UTC)
+    batches = {
+        "gateway": ["site-1", "site-1"],
+        "epoch": ["00c0ffee", "00c0ffee"],
+        "batch": [1, 2],
+        "reason": ["the checksum differs", "repaired meanwhile"],
+        "found": [moment, moment],
+        "released": pa.array([None, moment], pa.timestamp("us", "UTC")),
+    }
+    write_deltalake(f"{table}_quarantine", pa.table(batches))
+
+    def where(sequence):
+        command = ("where", "sensor-1", str(sequence), "--config", config, "--table", table)
+        return onceway(*command).stdout.splitlines()
+
+    landed, held = where(7)
+    assert "landed in batch 1" in landed
+    assert held.endswith(
+        "not in the table: batch 1 is in quarantine since 2026-11-23 12:00:00 UTC: the checksum"
+        " differs"
+    )
+    [landed] = where(17)
+    assert "landed in batch 2" in landed
 
 
 def test_batches_are_forgotten_after_a_while(data, drain, onceway, tmp_path, monkeypatch):

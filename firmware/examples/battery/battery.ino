@@ -2,7 +2,8 @@
  * A node on a battery: a voltage at A0 every ten minutes, as SenML-CBOR on `batteries/NAME`, exactly
  * once. Between, it sleeps in power-down, by the watchdog, and tells the library how long. It is
  * awake until its readings are through, or for five seconds if the gateway is away: they wait in
- * the journal then. Commands come through while it is awake.
+ * the journal then. While sixty wait none is kept, and the next one says how many were `missed`
+ * (63: or more). Commands come through while it is awake.
  *
  * An Uno draws most of its current outside of the chip: this is worth it on a bare ATmega328P.
  */
@@ -18,8 +19,9 @@ static const uint16_t PATIENCE_MS = 5000;
 
 struct Reading { // OW_JOURNAL_SOURCE bytes
     uint32_t time; // see ow_mqtt_time
-    uint16_t raw;
-    uint16_t error; // seconds by which the time may be wrong
+    uint16_t raw : 10;
+    uint16_t missed : 6; // readings that were left out before this one
+    uint16_t error;      // seconds by which the time may be wrong
 };
 static_assert(sizeof(Reading) == OW_JOURNAL_SOURCE, "a source has 8 bytes");
 
@@ -31,6 +33,7 @@ static uint32_t next;   // uptime at which a reading is due
 static uint32_t asleep; // milliseconds, since the gateway told the time
 static uint32_t told;   // uptime then
 static uint32_t woke;   // milliseconds
+static uint8_t missed;  // since the last one that the journal took
 
 static void recall_packet(void *, const ow_entry *entry, ow_message *message, uint8_t *scratch)
 {
@@ -45,7 +48,13 @@ static void recall_packet(void *, const ow_entry *entry, ow_message *message, ui
     record.value.number = (int32_t)one.raw * 5;
     record.value.shift = 10;
     const uint8_t *end = scratch + OW_SCRATCH;
-    uint8_t *at = ow_senml_record(ow_senml_pack(scratch, end, 1), end, &record);
+    uint8_t *at = ow_senml_record(ow_senml_pack(scratch, end, one.missed ? 2 : 1), end, &record);
+    if (one.missed) {
+        record = {};
+        record.name = "missed";
+        record.value.number = one.missed;
+        at = ow_senml_record(at, end, &record);
+    }
     message->topic = topic;
     message->topic_length = strlen(topic);
     message->qos = 2;
@@ -70,10 +79,17 @@ static uint16_t time_error()
 
 static void sample()
 {
-    Reading reading = {ow_mqtt_time(&client), (uint16_t)analogRead(SENSOR), time_error()};
-    // OW_BUSY: again in the next turn. OW_FULL: sixty wait for the gateway, this one is left out
-    if (ow_mqtt_publish_source(&client, (const uint8_t *)&reading) != OW_BUSY) {
-        next += EVERY_S;
+    Reading reading = {
+        ow_mqtt_time(&client), (uint16_t)analogRead(SENSOR), missed, time_error()};
+    ow_result result = ow_mqtt_publish_source(&client, (const uint8_t *)&reading);
+    if (result == OW_BUSY) {
+        return; // again in the next turn
+    }
+    next += EVERY_S;
+    if (result == OW_ACCEPTED) {
+        missed = 0;
+    } else if (missed < 63) { // OW_FULL
+        missed++;
     }
 }
 

@@ -1,7 +1,8 @@
 /*
  * Temperature and humidity: a DHT22 at pin 3. Each minute one reading with both at QoS 2 on
  * `climate/NAME`, as SenML-CBOR, exactly once. A measurement that failed is tried again, and counts
- * as no reading.
+ * as no reading. While sixty wait for the gateway none is kept: the times show the gap. (There is
+ * no room to say how many; examples/ds18b20 does.)
  */
 #include <Onceway.h>
 
@@ -12,12 +13,14 @@ static const uint32_t EVERY_MS = 60000;
 
 struct Reading { // OW_JOURNAL_SOURCE bytes
     uint32_t time; // see ow_mqtt_time
-    int16_t temperature; // tenths of a degree
-    uint16_t humidity;   // tenths of a percent
+    int16_t temperature;    // tenths of a degree
+    uint16_t humidity : 10; // tenths of a percent
+    uint16_t error : 6;     // seconds by which the time may be wrong; 0: 64 or more
 };
 static_assert(sizeof(Reading) == OW_JOURNAL_SOURCE, "a source has 8 bytes");
 
 static ow_mqtt client;
+static ow_clock timepiece;
 static ow_application application;
 static char topic[sizeof "climate/" + OW_NAME_MAX];
 static uint32_t last = DHT22_PAUSE_MS - EVERY_MS; // the first one as soon as the sensor is awake
@@ -32,6 +35,7 @@ static void recall_packet(void *, const ow_entry *entry, ow_message *message, ui
     struct ow_senml_record record = {}; // `struct`: the function that writes it has the same name
     record.device = client.name;
     record.base_time = ow_mqtt_utc(one.time, 0); // 0, and so left out, if it was not known
+    record.time_error = record.base_time ? one.error : 0;
     record.name = "temperature";
     record.unit = "Cel";
     record.value.number = one.temperature;
@@ -68,8 +72,12 @@ static void measure(uint32_t now)
         dht22_listen();
         step = LISTENS;
     } else if (step == LISTENS && now - since >= DHT22_ANSWER_MS) {
-        bool whole = dht22_read(&reading.temperature, &reading.humidity);
+        uint16_t humidity;
+        bool whole = dht22_read(&reading.temperature, &humidity);
+        uint32_t error = ow_clock_error(&timepiece, &client);
+        reading.humidity = humidity;
         reading.time = ow_mqtt_time(&client);
+        reading.error = error < 64 ? error : 0;
         step = whole ? MEASURED : PAUSES;
     } else if (step == PAUSES && now - since >= DHT22_PAUSE_MS) {
         step = IDLE;
@@ -93,10 +101,14 @@ void setup()
 void loop()
 {
     ow_mqtt_poll(&client);
+    ow_clock_poll(&timepiece, &client);
     if (step == MEASURED) {
-        if (ow_mqtt_publish_source(&client, (const uint8_t *)&reading) == OW_ACCEPTED) {
-            step = IDLE; // else OW_BUSY, OW_FULL: again in the next turn
-            last += EVERY_MS;
+        // OW_BUSY: again in the next turn. OW_FULL: this one is left out
+        if (ow_mqtt_publish_source(&client, (const uint8_t *)&reading) != OW_BUSY) {
+            step = IDLE;
+            while (millis() - last >= EVERY_MS) { // what was not measured is not made up for
+                last += EVERY_MS;
+            }
         }
     } else if (millis() - last >= EVERY_MS) {
         measure(millis());
