@@ -7,14 +7,15 @@ never sent, two contents under one nonce, a PUBREL for what the gateway has not 
 
 All frames are seen here, also those that nobody hears: what does not fit was made wrong. What a
 TURN says is told once, when the gateway's radio has heard it, or answers it: a foreign radio may
-have carried it there.
+have carried it there. Then it was said when the board sent it.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from hil.formats import turns
-from hil.formats.connection import Connection, Say
+from hil.formats.connection import Connection
 from hil.formats.frames import FrameError
 from hil.formats.packets import Answer, Kind, Packet, PacketError, Publish
 from hil.formats.turns import COUNTERS, LOW_BITS, Hello, Turn, Type
@@ -22,10 +23,11 @@ from hil.formats.turns import COUNTERS, LOW_BITS, Hello, Turn, Type
 
 @dataclass(slots=True)
 class _Turn:
-    """told: whether the gateway has heard it."""
+    """sent: when it was over for the first time. told: whether the gateway has heard it."""
 
     frame: bytes
     says: Turn
+    sent: int
     told: bool = False
 
 
@@ -42,20 +44,26 @@ class _Session:
 
 
 class AirTap:
-    """key: of the board, in its flash, asked for at its first frame."""
+    """key: of the board, in its flash, asked for at its first frame. enter: takes when something
+    was said, what, and its keys.
+    """
 
-    def __init__(self, key: Callable[[], bytes], say: Say) -> None:
+    def __init__(
+        self, key: Callable[[], bytes], enter: Callable[[int, str, dict[str, Any]], None]
+    ) -> None:
         self._find_key = key
         self._key = b""
-        self._say = say
+        self._enter = enter
+        self._now = 0
         self._hellos: list[tuple[bytes, Hello]] = []
         # the newest first: the board, or the gateway, may be in another one still
         self._sessions: list[_Session] = []
         self._recorded: set[int] = set()
         """Identifiers of which the gateway has said that it has the publication."""
 
-    def feed(self, direction: str, frame: bytes, heard: bool) -> None:
-        """heard: by the other end, without the help of a foreign radio."""
+    def feed(self, direction: str, frame: bytes, heard: bool, now: int) -> None:
+        """heard: by the other end, without the help of a foreign radio. now: when it was over."""
+        self._now = now
         self._key = self._key or self._find_key()
         take = self._from_board if direction == "up" else self._from_gateway
         try:
@@ -64,6 +72,9 @@ class AirTap:
             fits = False
         if not fits:
             self._say("strange", {"direction": direction, "frame": frame.hex()})
+
+    def _say(self, event: str, data: dict[str, Any]) -> None:
+        self._enter(self._now, event, data)
 
     def _from_board(self, frame: bytes, heard: bool) -> bool:
         match turns.head(frame).type:
@@ -112,12 +123,13 @@ class AirTap:
                 continue
             known = session.turns.get(counter)
             if known is None:
-                known = session.turns[counter] = _Turn(frame, self._read(session, content))
+                says = self._read(session, content)
+                known = session.turns[counter] = _Turn(frame, says, self._now)
                 session.last = max(session.last, counter)
             elif known.frame != frame:
                 self._say("reused", {"direction": "up", "counter": counter})
             if heard:
-                self._tell(session, known)
+                self._tell(session, known, self._now)
             return True
         return False
 
@@ -128,10 +140,11 @@ class AirTap:
             session.connection.break_off("up", error)
             return Turn(())
 
-    def _tell(self, session: _Session, turn: _Turn) -> None:
+    def _tell(self, session: _Session, turn: _Turn, when: int) -> None:
         if turn.told:
             return
         turn.told = True
+        now, self._now = self._now, when
         for packet in turn.says.packets:
             match packet:
                 case Publish():  # its identifier begins anew
@@ -139,6 +152,7 @@ class AirTap:
                 case Answer(kind=Kind.PUBREL) if packet.id not in self._recorded:
                     self._say("unrecorded", {"id": packet.id})
             session.connection.take("up", packet)
+        self._now = now
 
     def _answered(self, frame: bytes, heard: bool) -> bool:
         for session in self._sessions:
@@ -150,7 +164,7 @@ class AirTap:
             if turn is None:
                 self._say("unsent", {"what": "TURN"})
                 return True
-            self._tell(session, turn)
+            self._tell(session, turn, turn.sent)  # of an answer the store is ahead
             known = session.answers.get(counter)
             if known not in (None, frame):
                 self._say("reused", {"direction": "down", "counter": counter})

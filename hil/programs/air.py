@@ -46,8 +46,6 @@ class AirOfRun:
         self._history = history
         self._foreign: Child | None = None
         self._taps: dict[str | None, AirTap] = {}
-        self._now = 0
-        """When the frame that is read was over, in ns of the monotonic clock."""
 
     def listen(
         self, name: str, key: Callable[[], bytes], heard: Callable[[str, dict[str, Any]], None]
@@ -56,11 +54,11 @@ class AirOfRun:
         entered.
         """
 
-        def say(event: str, data: dict[str, Any]) -> None:
-            self._history.add("air", event, self._now, line=name, **data)
+        def enter(t: int, event: str, data: dict[str, Any]) -> None:
+            self._history.add("air", event, t, line=name, **data)
             heard(event, data)
 
-        self._taps[name] = AirTap(key, say)
+        self._taps[name] = AirTap(key, enter)
 
     async def start(self) -> None:
         """Returns when radios can join."""
@@ -128,11 +126,10 @@ class AirOfRun:
         frame, sender, to = bytes.fromhex(said["frame"]), said["from"], said["to"]
         name = self._boards.get(frame[1]) if sender == MODEM and len(frame) > 1 else sender
         if name in self._taps:
-            self._now = said["t"]
             if sender == MODEM:
-                self._taps[name].feed("down", frame, name in to)
+                self._taps[name].feed("down", frame, name in to, said["t"])
             else:
-                self._taps[name].feed("up", frame, MODEM in to)
+                self._taps[name].feed("up", frame, MODEM in to, said["t"])
 
     def _replayed(self, said: dict[str, Any]) -> None:
         """How much of a recording a link has lived through; boards do not listen to each other."""
