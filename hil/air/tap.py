@@ -33,11 +33,15 @@ class _Turn:
 
 @dataclass(slots=True)
 class _Session:
-    """last: the counter of the board's newest TURN. answers: frames, by counter."""
+    """last: the counter of the board's newest TURN. met: whether the board has heard the offer.
+    answers: frames, by counter.
+    """
 
     key: bytes
     offer: tuple[int, int]
+    incarnation: int
     connection: Connection
+    met: bool = False
     last: int = -1
     turns: dict[int, _Turn] = field(default_factory=dict)
     answers: dict[int, bytes] = field(default_factory=dict)
@@ -104,16 +108,22 @@ class AirTap:
         for hello_frame, hello in self._hellos:
             if turns.welcomes(frame, hello_frame, self._key):
                 offer = hello.nonce, welcome.nonce
-                if all(session.offer != offer for session in self._sessions):
+                session = next((one for one in self._sessions if one.offer == offer), None)
+                if session is None:
                     key = turns.session_key(self._key, frame, hello_frame)
                     connection = Connection(welcome.incarnation, self._say)
-                    self._sessions.insert(0, _Session(key, offer, connection))
+                    session = _Session(key, offer, welcome.incarnation, connection)
+                    self._sessions.insert(0, session)
                     self._say("offer", {"board": hello.nonce, "gateway": welcome.nonce})
                 if heard:
-                    self._say("welcome", {"incarnation": welcome.incarnation})
+                    self._meet(session)
                 return True
         self._say("unsent", {"what": "HELLO"})
         return True
+
+    def _meet(self, session: _Session) -> None:
+        session.met = True
+        self._say("welcome", {"incarnation": session.incarnation})
 
     def _turned(self, frame: bytes, heard: bool) -> bool:
         for session in self._sessions:
@@ -121,6 +131,8 @@ class AirTap:
             content = turns.opened(frame, session.key, counter)
             if content is None:
                 continue
+            if not session.met:  # a foreign radio has carried the offer
+                self._meet(session)
             known = session.turns.get(counter)
             if known is None:
                 says = self._read(session, content)

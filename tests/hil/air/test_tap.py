@@ -51,11 +51,13 @@ class Talk:
         self.frames += 1
         self.tap.feed(direction, frame, heard, self.frames)
 
-    def greet(self, boot: int, nonce: bytes = b"gateways", entropy: int = 1) -> bytes:
+    def greet(
+        self, boot: int, nonce: bytes = b"gateways", entropy: int = 1, heard: bool = True
+    ) -> bytes:
         hello = Hello(7, 1, boot, 0, 5, 9, 96).signed(KEY, entropy)
         self.feed("up", hello.to_bytes(), True)
         offer = Welcome(7, 1, nonce, 5, 96, 0).signed(KEY, hello).to_bytes()
-        self.feed("down", offer, True)
+        self.feed("down", offer, heard)
         self.key, self.counter = hello.session(KEY, nonce), -1
         return offer
 
@@ -128,6 +130,15 @@ def test_a_greeting_tells_what_stands_in_it() -> None:
     assert talk.told("offer") == [{"board": nonce, "gateway": int.from_bytes(b"gateways")}]
     assert talk.told("welcome") == [{"incarnation": 5}]
     assert not talk.wrong
+
+
+def test_who_begins_a_session_has_heard_the_offer_if_only_from_a_foreign_radio() -> None:
+    talk = Talk()
+    talk.greet(3, heard=False)
+    assert not talk.told("welcome")
+    talk.turn(CONNECT)
+    talk.turn(reading(9))
+    assert talk.told("welcome") == [{"incarnation": 5}]
 
 
 def test_a_turn_is_told_when_the_gateway_has_heard_it_or_answers_it(talk: Talk) -> None:
