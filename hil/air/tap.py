@@ -161,7 +161,9 @@ class AirTap:
             match packet:
                 case Publish():  # its identifier begins anew
                     self._recorded.discard(packet.id)
-                case Answer(kind=Kind.PUBREL) if packet.id not in self._recorded:
+                case Answer(kind=Kind.PUBREL) if packet.id not in self._recorded and not any(
+                    "down" in one.connection.unread for one in self._sessions
+                ):  # else it may stand where nobody could read it
                     self._say("unrecorded", {"id": packet.id})
             session.connection.take("up", packet)
         self._now = now

@@ -235,6 +235,13 @@ def test_what_is_no_mqtt_is_told_and_not_read_on(talk: Talk) -> None:
     assert [data["direction"] for data in talk.told("unread")] == ["up"]
 
 
+def test_what_could_not_be_read_may_have_recorded_a_publication(talk: Talk) -> None:
+    talk.turn(reading(9))
+    talk.feed("down", talk.sealed(ANSWER, DOWN, b"\x50\x05\x00"), True)
+    talk.turn(answer(Kind.PUBREL, 9))
+    assert talk.wrong == ["unread"]
+
+
 def test_who_is_of_no_session_is_asked(talk: Talk) -> None:
     talk.feed("down", who_of(7, 1, KEY, talk.turn(reading(9))), True)
     assert not talk.wrong
