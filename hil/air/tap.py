@@ -7,14 +7,15 @@ never sent, two contents under one nonce, a PUBREL for what the gateway has not 
 
 All frames are seen here, also those that nobody hears: what does not fit was made wrong. What a
 TURN says is told once, when the gateway's radio has heard it, or answers it: a foreign radio may
-have carried it there.
+have carried it there. Then it was said when the board sent it.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from hil.formats import turns
-from hil.formats.connection import Connection, Say
+from hil.formats.connection import Connection
 from hil.formats.frames import FrameError
 from hil.formats.packets import Answer, Kind, Packet, PacketError, Publish
 from hil.formats.turns import COUNTERS, LOW_BITS, Hello, Turn, Type
@@ -22,40 +23,51 @@ from hil.formats.turns import COUNTERS, LOW_BITS, Hello, Turn, Type
 
 @dataclass(slots=True)
 class _Turn:
-    """told: whether the gateway has heard it."""
+    """sent: when it was over for the first time. told: whether the gateway has heard it."""
 
     frame: bytes
     says: Turn
+    sent: int
     told: bool = False
 
 
 @dataclass(slots=True)
 class _Session:
-    """last: the counter of the board's newest TURN. answers: frames, by counter."""
+    """last: the counter of the board's newest TURN. met: whether the board has heard the offer.
+    answers: frames, by counter.
+    """
 
     key: bytes
     offer: tuple[int, int]
+    incarnation: int
     connection: Connection
+    met: bool = False
     last: int = -1
     turns: dict[int, _Turn] = field(default_factory=dict)
     answers: dict[int, bytes] = field(default_factory=dict)
 
 
 class AirTap:
-    """key: of the board, in its flash, asked for at its first frame."""
+    """key: of the board, in its flash, asked for at its first frame. enter: takes when something
+    was said, what, and its keys.
+    """
 
-    def __init__(self, key: Callable[[], bytes], say: Say) -> None:
+    def __init__(
+        self, key: Callable[[], bytes], enter: Callable[[int, str, dict[str, Any]], None]
+    ) -> None:
         self._find_key = key
         self._key = b""
-        self._say = say
+        self._enter = enter
+        self._now = 0
         self._hellos: list[tuple[bytes, Hello]] = []
         # the newest first: the board, or the gateway, may be in another one still
         self._sessions: list[_Session] = []
         self._recorded: set[int] = set()
         """Identifiers of which the gateway has said that it has the publication."""
 
-    def feed(self, direction: str, frame: bytes, heard: bool) -> None:
-        """heard: by the other end, without the help of a foreign radio."""
+    def feed(self, direction: str, frame: bytes, heard: bool, now: int) -> None:
+        """heard: by the other end, without the help of a foreign radio. now: when it was over."""
+        self._now = now
         self._key = self._key or self._find_key()
         take = self._from_board if direction == "up" else self._from_gateway
         try:
@@ -64,6 +76,9 @@ class AirTap:
             fits = False
         if not fits:
             self._say("strange", {"direction": direction, "frame": frame.hex()})
+
+    def _say(self, event: str, data: dict[str, Any]) -> None:
+        self._enter(self._now, event, data)
 
     def _from_board(self, frame: bytes, heard: bool) -> bool:
         match turns.head(frame).type:
@@ -93,16 +108,22 @@ class AirTap:
         for hello_frame, hello in self._hellos:
             if turns.welcomes(frame, hello_frame, self._key):
                 offer = hello.nonce, welcome.nonce
-                if all(session.offer != offer for session in self._sessions):
+                session = next((one for one in self._sessions if one.offer == offer), None)
+                if session is None:
                     key = turns.session_key(self._key, frame, hello_frame)
                     connection = Connection(welcome.incarnation, self._say)
-                    self._sessions.insert(0, _Session(key, offer, connection))
+                    session = _Session(key, offer, welcome.incarnation, connection)
+                    self._sessions.insert(0, session)
                     self._say("offer", {"board": hello.nonce, "gateway": welcome.nonce})
                 if heard:
-                    self._say("welcome", {"incarnation": welcome.incarnation})
+                    self._meet(session)
                 return True
         self._say("unsent", {"what": "HELLO"})
         return True
+
+    def _meet(self, session: _Session) -> None:
+        session.met = True
+        self._say("welcome", {"incarnation": session.incarnation})
 
     def _turned(self, frame: bytes, heard: bool) -> bool:
         for session in self._sessions:
@@ -110,14 +131,17 @@ class AirTap:
             content = turns.opened(frame, session.key, counter)
             if content is None:
                 continue
+            if not session.met:  # a foreign radio has carried the offer
+                self._meet(session)
             known = session.turns.get(counter)
             if known is None:
-                known = session.turns[counter] = _Turn(frame, self._read(session, content))
+                says = self._read(session, content)
+                known = session.turns[counter] = _Turn(frame, says, self._now)
                 session.last = max(session.last, counter)
             elif known.frame != frame:
                 self._say("reused", {"direction": "up", "counter": counter})
             if heard:
-                self._tell(session, known)
+                self._tell(session, known, self._now)
             return True
         return False
 
@@ -128,17 +152,21 @@ class AirTap:
             session.connection.break_off("up", error)
             return Turn(())
 
-    def _tell(self, session: _Session, turn: _Turn) -> None:
+    def _tell(self, session: _Session, turn: _Turn, when: int) -> None:
         if turn.told:
             return
         turn.told = True
+        now, self._now = self._now, when
         for packet in turn.says.packets:
             match packet:
                 case Publish():  # its identifier begins anew
                     self._recorded.discard(packet.id)
-                case Answer(kind=Kind.PUBREL) if packet.id not in self._recorded:
+                case Answer(kind=Kind.PUBREL) if packet.id not in self._recorded and not any(
+                    "down" in one.connection.unread for one in self._sessions
+                ):  # else it may stand where nobody could read it
                     self._say("unrecorded", {"id": packet.id})
             session.connection.take("up", packet)
+        self._now = now
 
     def _answered(self, frame: bytes, heard: bool) -> bool:
         for session in self._sessions:
@@ -150,7 +178,7 @@ class AirTap:
             if turn is None:
                 self._say("unsent", {"what": "TURN"})
                 return True
-            self._tell(session, turn)
+            self._tell(session, turn, turn.sent)  # of an answer the store is ahead
             known = session.answers.get(counter)
             if known not in (None, frame):
                 self._say("reused", {"direction": "down", "counter": counter})

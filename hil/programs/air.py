@@ -23,6 +23,8 @@ from hil.programs.process import Child, Children
 HOUR = 3600.0
 MODEM = "gateway"
 """Its name in the ether."""
+NOBODY = "nobody"
+"""To whom a frame is that bears no number of a board."""
 READY_WITHIN = 60.0  # s, on a busy machine
 
 
@@ -46,8 +48,6 @@ class AirOfRun:
         self._history = history
         self._foreign: Child | None = None
         self._taps: dict[str | None, AirTap] = {}
-        self._now = 0
-        """When the frame that is read was over, in ns of the monotonic clock."""
 
     def listen(
         self, name: str, key: Callable[[], bytes], heard: Callable[[str, dict[str, Any]], None]
@@ -56,11 +56,11 @@ class AirOfRun:
         entered.
         """
 
-        def say(event: str, data: dict[str, Any]) -> None:
-            self._history.add("air", event, self._now, line=name, **data)
+        def enter(t: int, event: str, data: dict[str, Any]) -> None:
+            self._history.add("air", event, t, line=name, **data)
             heard(event, data)
 
-        self._taps[name] = AirTap(key, say)
+        self._taps[name] = AirTap(key, enter)
 
     async def start(self) -> None:
         """Returns when radios can join."""
@@ -109,7 +109,7 @@ class AirOfRun:
             data = json.loads(line)
             event = data.pop("event")
             if event == "frame":
-                self._enter(data)
+                self.enter(data)
             elif event == "replayed":
                 self._replayed(data)
             else:
@@ -123,16 +123,18 @@ class AirOfRun:
         await self._modem.stop()
         await self._ether.stop()
 
-    def _enter(self, said: dict[str, Any]) -> None:
+    def enter(self, said: dict[str, Any]) -> None:
         """A frame that is over, of a board or of the gateway."""
         frame, sender, to = bytes.fromhex(said["frame"]), said["from"], said["to"]
-        name = self._boards.get(frame[1]) if sender == MODEM and len(frame) > 1 else sender
-        if name in self._taps:
-            self._now = said["t"]
-            if sender == MODEM:
-                self._taps[name].feed("down", frame, name in to)
-            else:
-                self._taps[name].feed("up", frame, MODEM in to)
+        of_board = self._boards.get(int.from_bytes(frame[1:2]), NOBODY)
+        line, direction, other = sender, "up", MODEM
+        if sender == MODEM:
+            line, direction, other = of_board, "down", of_board
+        if frame[0] == self._air.network and line == of_board != NOBODY:
+            self._taps[line].feed(direction, frame, other in to, said["t"])
+        else:
+            told = {"direction": direction, "frame": said["frame"]}
+            self._history.add("air", "strange", said["t"], line=line, **told)
 
     def _replayed(self, said: dict[str, Any]) -> None:
         """How much of a recording a link has lived through; boards do not listen to each other."""

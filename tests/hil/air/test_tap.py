@@ -34,16 +34,30 @@ class Talk:
 
     def __init__(self) -> None:
         self.events: list[tuple[str, dict[str, Any]]] = []
-        self.tap = AirTap(lambda: KEY, lambda event, data: self.events.append((event, data)))
+        self.times: dict[str, int] = {}
+        """When each event was said last."""
+        self.frames = 0
+        self.tap = AirTap(lambda: KEY, self.enter)
         self.counter = -1
         self.said = Said(())
         self.key = b""
 
-    def greet(self, boot: int, nonce: bytes = b"gateways", entropy: int = 1) -> bytes:
+    def enter(self, t: int, event: str, data: dict[str, Any]) -> None:
+        self.events.append((event, data))
+        self.times[event] = t
+
+    def feed(self, direction: str, frame: bytes, heard: bool) -> None:
+        """A frame that is over one unit of time after the one before."""
+        self.frames += 1
+        self.tap.feed(direction, frame, heard, self.frames)
+
+    def greet(
+        self, boot: int, nonce: bytes = b"gateways", entropy: int = 1, heard: bool = True
+    ) -> bytes:
         hello = Hello(7, 1, boot, 0, 5, 9, 96).signed(KEY, entropy)
-        self.tap.feed("up", hello.to_bytes(), True)
+        self.feed("up", hello.to_bytes(), True)
         offer = Welcome(7, 1, nonce, 5, 96, 0).signed(KEY, hello).to_bytes()
-        self.tap.feed("down", offer, True)
+        self.feed("down", offer, heard)
         self.key, self.counter = hello.session(KEY, nonce), -1
         return offer
 
@@ -51,13 +65,13 @@ class Talk:
         self.counter = self.counter + 1 if counter is None else counter
         self.said = Said(tuple(map(write, said)))
         frame = self.sealed(TURN, UP, pack_turn(self.said))
-        self.tap.feed("up", frame, heard)
+        self.feed("up", frame, heard)
         return frame
 
     def answered(self, *said: Packet, utc: float | None = None, heard: bool = True) -> bytes:
         content = pack_answer(Answer(tuple(map(write, said)), utc), self.said)
         frame = self.sealed(ANSWER, DOWN, content)
-        self.tap.feed("down", frame, heard)
+        self.feed("down", frame, heard)
         return frame
 
     def sealed(self, kind: int, direction: int, content: bytes) -> bytes:
@@ -88,8 +102,8 @@ def test_what_both_ends_say_is_told_once(talk: Talk) -> None:
     first = talk.turn(reading(9, topic="s/1"))
     acknowledged = talk.answered(answer(Kind.PUBREC, 9), utc=1.5)
     for _ in range(2):
-        talk.tap.feed("up", first, True)
-        talk.tap.feed("down", acknowledged, True)
+        talk.feed("up", first, True)
+        talk.feed("down", acknowledged, True)
     talk.turn(answer(Kind.PUBREL, 9), reading(10))
     talk.answered(answer(Kind.PUBCOMP, 9), answer(Kind.PUBREC, 10))
     assert not talk.wrong
@@ -109,7 +123,7 @@ def test_what_both_ends_say_is_told_once(talk: Talk) -> None:
 def test_a_greeting_tells_what_stands_in_it() -> None:
     talk = Talk()
     offer = talk.greet(3)
-    talk.tap.feed("down", offer, False)
+    talk.feed("down", offer, False)
     (hello,) = talk.told("hello")
     nonce = hello.pop("nonce")
     assert hello == {"boot": 3, "attempt": 0, "incarnation": 5, "next_sequence": 9}
@@ -118,12 +132,24 @@ def test_a_greeting_tells_what_stands_in_it() -> None:
     assert not talk.wrong
 
 
+def test_who_begins_a_session_has_heard_the_offer_if_only_from_a_foreign_radio() -> None:
+    talk = Talk()
+    talk.greet(3, heard=False)
+    assert not talk.told("welcome")
+    talk.turn(CONNECT)
+    talk.turn(reading(9))
+    assert talk.told("welcome") == [{"incarnation": 5}]
+
+
 def test_a_turn_is_told_when_the_gateway_has_heard_it_or_answers_it(talk: Talk) -> None:
     lost = talk.turn(reading(9), heard=False)
     assert not talk.told("publish")
-    talk.answered(answer(Kind.PUBREC, 9))  # a foreign radio has carried it there
+    sent = talk.frames
+    talk.answered(answer(Kind.PUBREC, 9), utc=1.5)  # a foreign radio has carried it there
     assert len(talk.told("publish")) == 1
-    talk.tap.feed("up", lost, True)
+    assert talk.times["publish"] == sent  # by now it is in the store: so it would pass for a copy
+    assert talk.times["time"] == sent + 1
+    talk.feed("up", lost, True)
     assert len(talk.told("publish")) == 1
     assert not talk.wrong
 
@@ -165,7 +191,7 @@ def test_an_offer_to_who_has_not_greeted() -> None:
     talk = Talk()
     stranger = Hello(7, 1, 3, 0, 5, 9, 96).signed(KEY, 1)
     offer = Welcome(7, 1, b"gateways", 5, 96, 0).signed(KEY, stranger)
-    talk.tap.feed("down", offer.to_bytes(), True)
+    talk.feed("down", offer.to_bytes(), True)
     assert talk.told("unsent") == [{"what": "HELLO"}]
     assert not talk.told("offer", "welcome")
 
@@ -205,17 +231,24 @@ def test_an_answer_that_nothing_has_asked_for(talk: Talk) -> None:
 
 def test_what_is_no_mqtt_is_told_and_not_read_on(talk: Talk) -> None:
     talk.counter += 1
-    talk.tap.feed("up", talk.sealed(TURN, UP, b"\x30\x05\x00"), True)
+    talk.feed("up", talk.sealed(TURN, UP, b"\x30\x05\x00"), True)
     assert [data["direction"] for data in talk.told("unread")] == ["up"]
 
 
+def test_what_could_not_be_read_may_have_recorded_a_publication(talk: Talk) -> None:
+    talk.turn(reading(9))
+    talk.feed("down", talk.sealed(ANSWER, DOWN, b"\x50\x05\x00"), True)
+    talk.turn(answer(Kind.PUBREL, 9))
+    assert talk.wrong == ["unread"]
+
+
 def test_who_is_of_no_session_is_asked(talk: Talk) -> None:
-    talk.tap.feed("down", who_of(7, 1, KEY, talk.turn(reading(9))), True)
+    talk.feed("down", who_of(7, 1, KEY, talk.turn(reading(9))), True)
     assert not talk.wrong
 
 
 def test_a_greeting_that_does_not_prove_the_key_is_strange() -> None:
     talk = Talk()
     hello = Hello(7, 1, 3, 0, 5, 9, 96).signed(KEY, 1)
-    talk.tap.feed("up", replace(hello, code=bytes(4)).to_bytes(), True)
+    talk.feed("up", replace(hello, code=bytes(4)).to_bytes(), True)
     assert len(talk.told("strange")) == 1
