@@ -36,8 +36,8 @@ void ow_flow_begin(struct ow_mqtt *client)
     client->ids.in_flags = client->journal.held ? HELD : 0;
 }
 
-/* Whoever was refused for good gets another chance, but for those before `begin`: a connection would
- * end by one of them again. */
+/* Whoever was refused for good gets another chance, but for those before `begin`: a connection
+ * would end by one of them again. */
 static void begin_round(struct ow_mqtt *client)
 {
     client->ids.cursor = client->before ? client->begin : client->journal.tail;

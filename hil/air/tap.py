@@ -159,7 +159,7 @@ class AirTap:
         now, self._now = self._now, when
         for packet in turn.says.packets:
             match packet:
-                case Publish():  # its identifier begins anew
+                case Publish():  # its identifier is used again
                     self._recorded.discard(packet.id)
                 case Answer(kind=Kind.PUBREL) if packet.id not in self._recorded and not any(
                     "down" in one.connection.unread for one in self._sessions

@@ -9,6 +9,17 @@ from collections.abc import Iterator, Sequence
 from hil.observe.history import READINGS, Event, taking
 
 PROGRAM = frozenset({"ended", "erred", "usage", "happened"})
+OF_CONNECTION = (
+    "connack",
+    "publish",
+    "pubrel",
+    "pubcomp",
+    "refused",
+    "time",
+    "unread",
+    "unasked",
+)
+"""What is told of an MQTT connection that is read along, over a line or over the air."""
 EVENTS = {
     "rig": frozenset(
         {"run", "planned", "armed", "impossible", "stalled", "end", "broken", "clock", "command"}
@@ -53,14 +64,7 @@ EVENTS = {
             "close",
             "hello",
             "welcome",
-            "connack",
-            "publish",
-            "pubrel",
-            "pubcomp",
-            "refused",
-            "time",
-            "unread",
-            "unasked",
+            *OF_CONNECTION,
             "unarrived",
             "session",
             "gone",
@@ -77,14 +81,7 @@ EVENTS = {
             "hello",
             "offer",
             "welcome",
-            "connack",
-            "publish",
-            "pubrel",
-            "pubcomp",
-            "refused",
-            "time",
-            "unread",
-            "unasked",
+            *OF_CONNECTION,
             "strange",
             "reused",
             "unsent",
