@@ -32,6 +32,7 @@ _BOUNDS = {
     ReasonCode.TOPIC_FILTER_INVALID: " (limits.topic_levels)",
 }
 """What can be done about a refusal, for the log."""
+_GRANTED = (ReasonCode.GRANTED_QOS_0, ReasonCode.GRANTED_QOS_1, ReasonCode.GRANTED_QOS_2)
 
 
 def subscribe(connection: Connection, session: Session, packet: Subscribe) -> None:
@@ -51,8 +52,7 @@ def subscribe(connection: Connection, session: Session, packet: Subscribe) -> No
         elif topic_filter in always or (new and first[topic_filter].retain_handling == 1):
             _want_retained(connection, session, topic_filter)
     reasons = [
-        refusals.get(wanted.topic_filter) or ReasonCode(wanted.qos)
-        for wanted in packet.subscriptions
+        refusals.get(wanted.topic_filter) or _GRANTED[wanted.qos] for wanted in packet.subscriptions
     ]
     for reason in set(refusals.values()):
         filters = [item for item, why in refusals.items() if why == reason]

@@ -213,8 +213,10 @@ def _subscription(reader: Reader, version: int) -> Subscription:
 
 def _topic_filter(reader: Reader, version: int) -> str:
     topic_filter = reader.string("topic filter")
-    shared = version >= Version.V5 and topic_filter.startswith(SHARE_PREFIX)
-    problem = shared_filter_problem(topic_filter) if shared else topic_filter_problem(topic_filter)
+    if topic_filter.startswith(SHARE_PREFIX) and version >= Version.V5:
+        problem = shared_filter_problem(topic_filter)
+    else:
+        problem = topic_filter_problem(topic_filter)
     if problem:
         raise MalformedPacket(f"{reader.name}: topic filter {quote(topic_filter)} {problem}")
     return topic_filter

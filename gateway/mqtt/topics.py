@@ -30,12 +30,18 @@ def topic_filter_problem(topic_filter: str) -> str | None:
         return "contains U+0000"
     if "+" not in topic_filter and "#" not in topic_filter:
         return None
+    # Levels are looked at one by one only to say what is wrong: 20,000 filters come in a SUBSCRIBE.
+    if "+" in topic_filter:
+        alone = f"/{topic_filter.replace('/', '//')}/".count("/+/")
+        if alone < topic_filter.count("+"):
+            return "has a + that does not fill its level"
+    above, wildcard, below = topic_filter.partition("#")
+    if not wildcard or (not below and (not above or above[-1] == "/")):
+        return None
     levels = topic_filter.split("/")
-    if any("+" in level and level != "+" for level in levels):
-        return "has a + that does not fill its level"
-    if any("#" in level and level != "#" for level in levels):
+    if levels.count("#") < topic_filter.count("#"):
         return "has a # that does not fill its level"
-    return "has a # that is not its last level" if "#" in levels[:-1] else None
+    return "has a # that is not its last level"
 
 
 def shared_filter_problem(topic_filter: str) -> str | None:

@@ -31,12 +31,13 @@ def test_each_row_has_a_flood() -> None:
 
 @pytest.mark.parametrize("row", FLOODS)
 async def test_a_flood_is_held_off(row: str, tmp_path: Path) -> None:
-    """A pause that is too long must be there a second time: a virtual machine stops now and then,
-    and the process that runs in it cannot tell.
+    """A pause that is too long must be there each time: a virtual machine stops now and then, and
+    the process that runs in it cannot tell.
     """
-    found = await _bring(FLOODS[row], tmp_path / "first")
-    if found.pause_s > PAUSE_S:
-        found = await _bring(FLOODS[row], tmp_path / "second")
+    for attempt in range(3):
+        found = await _bring(FLOODS[row], tmp_path / str(attempt))
+        if found.pause_s <= PAUSE_S:
+            break
     assert found.pause_s <= PAUSE_S
 
 
