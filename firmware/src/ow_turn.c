@@ -102,24 +102,32 @@ static void put_header(const struct ow_turn *turn, uint8_t *frame, uint8_t kind)
     frame[2] = kind;
 }
 
+/* Each HELLO is another one: a WELCOME that somebody held back, with its old time, fits no later
+ * one. What stands in place of the nonce goes into it: the owner's entropy, or the nonce before. */
+static OW_ONE_COPY void renew(struct ow_turn *turn)
+{
+    uint8_t *hello = turn->queue;
+    turn->attempt++;
+    ow_put_u16(hello + 5, turn->attempt);
+    prove(turn, LABEL_NONCE, hello, HELLO_PLAIN + 4, hello + HELLO_PLAIN, NONCE_SIZE);
+    prove(turn, LABEL_HELLO, hello, HELLO_SIZE - CODE_SIZE, hello + HELLO_SIZE - CODE_SIZE,
+        CODE_SIZE);
+}
+
 void ow_turn_greet(struct ow_turn *turn, const struct ow_turn_greeting *greeting)
 {
     uint8_t *hello = turn->queue;
     ow_turn_close(turn);
     turn->state = OW_TURN_GREETING;
     turn->incarnation = greeting->incarnation;
-    turn->attempt++;
     put_header(turn, hello, HELLO);
     ow_put_u16(hello + 3, greeting->boot);
-    ow_put_u16(hello + 5, turn->attempt);
     ow_put_u32(hello + 7, greeting->incarnation);
     ow_put_u32(hello + 11, greeting->next_sequence);
     hello[15] = OW_TURN_MTU;
     hello[16] = greeting->power_on ? HELLO_POWER_ON : 0;
     ow_put_u32(hello + HELLO_PLAIN, greeting->entropy);
-    prove(turn, LABEL_NONCE, hello, HELLO_PLAIN + 4, hello + HELLO_PLAIN, NONCE_SIZE);
-    prove(turn, LABEL_HELLO, hello, HELLO_SIZE - CODE_SIZE, hello + HELLO_SIZE - CODE_SIZE,
-        CODE_SIZE);
+    renew(turn);
     turn->random ^= ow_get_u16(hello + HELLO_PLAIN);
     turn->used = HELLO_SIZE;
     if (turn->phase == OW_TURN_RESTING) { /* boards that got power together part */
@@ -257,6 +265,7 @@ static enum ow_turn_event unanswered(struct ow_turn *turn)
         uint32_t wait = OW_TURN_HELLO_FIRST_MS << turn->tries;
         turn->left = wait + part_of(turn, wait / 2);
         turn->tries += turn->tries < OW_TURN_HELLO_DOUBLINGS;
+        renew(turn);
         return OW_TURN_NOTHING;
     }
     if (++turn->tries == OW_TURN_TRIES) {

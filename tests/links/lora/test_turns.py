@@ -128,6 +128,21 @@ def test_a_reading_takes_two_frames_of_the_promised_size() -> None:
     settled(world)
 
 
+def test_a_welcome_that_was_held_back_tells_no_board_an_old_time() -> None:
+    """An attacker jams the air, and sends the gateway's answer when the board greets again."""
+    world = World(5)
+    world.lost = 1.0
+    while len(greetings(world)) < 3 or not world.board.listens:
+        world.run(0.1)
+    link = TurnLink(NETWORK, {DEVICE: KEY}.get)
+    for hello in greetings(world)[-2:]:
+        assert world.board.incarnation == 0
+        link.receive(hello, world.now)
+        ((welcome),) = link.take(world.now)
+        world.board.receive(welcome.frame, world.now)
+    assert world.board.incarnation
+
+
 @pytest.mark.parametrize("fault", FRAMES)
 @pytest.mark.parametrize("seed", range(3))
 def test_bad_air_loses_and_doubles_nothing(fault: str, seed: int) -> None:

@@ -154,8 +154,12 @@ class Board:
         self._ledger.sent.append((now, self.sending_until))
         return frame
 
+    @property
+    def listens(self) -> bool:
+        return self.sending_until is None and bool(self._lib.ow_turn_listens(self._turn))
+
     def receive(self, frame: bytes, now: float) -> None:
-        if self.sending_until is not None or not self._lib.ow_turn_listens(self._turn):
+        if not self.listens:
             return
         self._lib.ow_turn_tick(self._turn, _ms(now))
         match self._lib.turn_receive(self._turn, frame, len(frame)):
