@@ -157,7 +157,7 @@ def test_bad_air_loses_and_doubles_nothing(fault: str, seed: int) -> None:
     settled(world)
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(4))
 def test_power_cuts_of_both_lose_and_double_nothing(seed: int) -> None:
     world = World(100 + seed)
     world.lost, world.late, world.replayed = 0.1, 0.05, 0.1
