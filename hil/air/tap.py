@@ -115,7 +115,7 @@ class AirTap:
                     session = _Session(key, offer, welcome.incarnation, connection)
                     self._sessions.insert(0, session)
                     self._say("offer", {"board": hello.nonce, "gateway": welcome.nonce})
-                if heard:
+                if heard and hello_frame == self._hellos[0][0]:  # one for an older HELLO is none
                     self._meet(session)
                 return True
         self._say("unsent", {"what": "HELLO"})

@@ -4,7 +4,7 @@ started; and a doubt if the air was to lose frames or to carry foreign ones, and
 measures each radio's airtime by itself (hil/air/law.py).
 """
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -64,25 +64,28 @@ def _air(events: Iterable[Event]) -> dict[str, Any]:
 
 
 def _chased_out(events: Iterable[Event]) -> list[str]:
-    """What a foreign radio sends costs nobody a session: a board greets once for each start of its
-    own, and once for each start of the gateway; other faults of the gateway excuse nothing.
+    """What a foreign radio sends costs nobody a session: a board that has met the gateway greets
+    again in the same start only if the gateway has started; its other faults excuse nothing.
     """
-    greetings: dict[str, set[tuple[int, int]]] = defaultdict(set)
-    starts: Counter[str] = Counter()
-    gateway = 0
+    boots: dict[str, int] = {}
+    met: set[str] = set()
+    again: Counter[str] = Counter()
+    starts = 0
     for event in events:
         with taking(event):
             match event.hop, event.event:
                 case "air", "hello":
-                    data = event.data
-                    greetings[data["line"]].add((data["boot"], data["attempt"]))
-                case "board", "start":
-                    starts[event.data["device"]] += 1
+                    line, boot = event.data["line"], event.data["boot"]
+                    again[line] += line in met and boots.get(line) == boot
+                    boots[line] = boot
+                    met.discard(line)
+                case "air", "welcome":
+                    met.add(event.data["line"])
                 case "gateway", "happened" if event.data["kind"].startswith(STARTS_GATEWAY):
-                    gateway += 1
+                    starts += 1
     return [
-        f"{name} greeted {len(told)} times in {starts[name]} starts of its own and {gateway} of the"
-        " gateway, while a foreign radio sent"
-        for name, told in sorted(greetings.items())
-        if len(told) > starts[name] + gateway
+        f"{line} left {count} sessions for new ones while a foreign radio sent, and the gateway"
+        f" started {starts} times"
+        for line, count in sorted(again.items())
+        if count > starts
     ]

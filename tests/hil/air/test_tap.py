@@ -196,6 +196,17 @@ def test_an_offer_to_who_has_not_greeted() -> None:
     assert not talk.told("offer", "welcome")
 
 
+def test_an_offer_that_the_board_has_not_waited_for_is_no_meeting() -> None:
+    talk = Talk()
+    offer = talk.greet(3, heard=False)
+    talk.greet(3, nonce=b"gateway2", entropy=2, heard=False)
+    talk.feed("down", offer, True)
+    assert not talk.told("welcome")
+    talk.turn(CONNECT)
+    assert talk.told("welcome") == [{"incarnation": 5}]
+    assert not talk.wrong
+
+
 def test_a_nonce_that_serves_for_two_contents(talk: Talk) -> None:
     talk.turn(reading(9))
     talk.answered(answer(Kind.PUBREC, 9))

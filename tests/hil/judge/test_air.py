@@ -106,26 +106,25 @@ def test_a_foreign_radio_that_the_gateway_has_not_heard_leaves_a_doubt() -> None
 
 
 def test_a_board_that_a_foreign_radio_chases_out_of_its_session_fails() -> None:
-    def hello(attempt: int) -> Event:
-        told = {"boot": 1, "attempt": attempt, "incarnation": 0, "next_sequence": 1}
-        told["nonce"] = attempt
-        return Event(2, "air", "hello", {"line": "uno-2", **told})
+    def meeting(boot: int, attempt: int, met: bool = True) -> list[Event]:
+        told = {"boot": boot, "attempt": attempt, "incarnation": 0, "next_sequence": 1}
+        told["nonce"] = boot << 8 | attempt
+        hello = Event(2, "air", "hello", {"line": "uno-2", **told})
+        return [hello, Event(2, "air", "welcome", {"line": "uno-2", "incarnation": 0})][: 1 + met]
 
-    start = Event(1, "board", "start", {"device": "uno-2", "cause": "power-on", "cycle": 1})
-    met = [(event.hop, event.event, event.data.get("device")) for event in by_air()]
-    starts = 1 + met.count(("board", "start", "uno-2"))
-    kill, slow = (
-        Event(1, "gateway", "happened", {"fault": f"gateway/{number}", "kind": kind})
-        for number, kind in enumerate(("kill -9 of the gateway", "slow disk"))
-    )
-    gateway = 1
-    may = starts + gateway
-    greetings = [hello(attempt) for attempt in range(may)]
-    assert check(attacked(start, kill, slow, *greetings, hello(0))).verdict is Verdict.HOLDS
-    result = check(attacked(start, kill, slow, *greetings, hello(may)))
-    assert result.verdict is Verdict.FAILS
-    told = f"uno-2 greeted {may + 1} times in {starts} starts of its own and {gateway} of the"
-    assert told in result.reasons[0]
+    def verdict(*meetings: list[Event]) -> str:
+        kill, slow = (
+            Event(1, "gateway", "happened", {"fault": f"gateway/{number}", "kind": kind})
+            for number, kind in enumerate(("kill -9 of the gateway", "slow disk"))
+        )
+        seen = [event for meeting in meetings for event in meeting]
+        result = check(attacked(kill, slow, *seen))
+        return "; ".join(result.reasons) or result.verdict
+
+    unheard = [meeting(1, attempt, False) for attempt in range(5)]
+    assert verdict(*unheard, meeting(1, 5), meeting(2, 0), meeting(2, 1)) == Verdict.HOLDS
+    told = "uno-2 left 2 sessions for new ones while a foreign radio sent, and the gateway started"
+    assert told in verdict(meeting(1, 0), meeting(1, 1), meeting(1, 2))
 
 
 def test_a_board_that_nobody_saw_meet_the_gateway_leaves_a_doubt() -> None:
