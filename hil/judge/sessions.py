@@ -106,21 +106,30 @@ def doubts(events: Iterable[Event]) -> list[str]:
 
 
 def _without(subscriber: _Subscriber, messages: dict[Key, _Message]) -> list[int]:
-    """At which QoS nothing came, though `SOME` messages were published while it listened."""
+    """At which QoS nothing came, though `SOME` messages were published while it listened.
+
+    What was published after all that came on a connection does not count: the gateway need not have
+    got so far, and what it has not sent at QoS 0 ends with the connection.
+    """
     since: int | None = None
+    newest: int | None = None  # that came on this connection, by when it was published
     listened, came = [], set()
     for event in subscriber.events:
         if event.event == "received":
             came.add(event.data["qos"])
+            if message := messages.get((event.data["topic"], CLIENTS, event.data["sequence"])):
+                newest = max(newest or 0, message.t)
         elif event.event == "subscribed":
             since = event.t
         elif event.event == "connected":  # a session that goes on needs no new subscription
             since = event.t if event.data["session_present"] else None
+            newest = None
         elif event.event in ("left", "broken") and since is not None:
-            listened.append((since, event.t))
+            listened.append((since, newest or event.t))
             since = None
     if since is not None:
-        listened.append((since, max((message.t for message in messages.values()), default=0)))
+        last = max((message.t for message in messages.values()), default=0)
+        listened.append((since, newest or last))
     due = Counter(
         min(subscriber.qos, message.qos)
         for (topic, *_), message in messages.items()

@@ -93,6 +93,26 @@ def test_who_got_nothing_at_all_has_shown_nothing(qos: int, clean: bool) -> None
     assert doubts(away.events) == []
 
 
+def test_who_is_behind_until_it_leaves_is_owed_nothing_at_qos_0() -> None:
+    """What waits behind its window at QoS 0 ends with the connection."""
+    run = subscribed(2)
+    run.publishes(1)
+    run.publishes(*range(2, 12), qos=0)
+    run.publishes(12)
+    run.gets(1)
+    run.says("left")
+    run.says("connected", session_present=True)
+    run.gets(12)
+    assert run.ends() == []
+    assert doubts(run.events) == []
+    ahead = subscribed(2)
+    ahead.publishes(*range(1, 11), qos=0)
+    ahead.publishes(11)
+    ahead.gets(11)
+    ahead.ends()
+    assert len(doubts(ahead.events)) == 1
+
+
 def subscribed(qos: int = 2, clean: bool = False, pattern: str = "sensors/#") -> Run:
     run = Run(qos, clean, pattern)
     run.subscribes()
