@@ -1,5 +1,6 @@
 """Where everything of a run lies. In: the folder of a run. Out: the paths in it."""
 
+import errno
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -107,6 +108,10 @@ def fresh(root: Path) -> Folder:
         root.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise OncewayError(
-            f"cannot make the folder of the run ({error.strerror})", str(root)
+            f"cannot make the folder of the run ({error.strerror})",
+            f"{error.filename or root}",
+            "A run that was killed has left its disk mounted here: unmount it"
+            if error.errno == errno.EBUSY
+            else None,
         ) from error
     return Folder(root)
