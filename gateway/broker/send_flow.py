@@ -12,6 +12,9 @@
                              session is resumed [MQTT-4.4.0-1],
                                and the released get PUBREL; nothing is ever sent again for another
                                reason
+    the gateway dies         → the store may know less than was sent, by `limits.inflight` messages
+                               at most: no more leave before a commit tells how far it is. Those
+                               get DUP, too, when the client was connected [MQTT-3.3.1-1]
 
 A QoS 2 PUBLISH leaves after the commit that holds it. Done is told to the disk with the next commit
 and nobody waits for it: after a power cut the receiver sees a repeated PUBREL at worst, or a
@@ -127,7 +130,10 @@ _BEYOND = 1 << 62
 class SendFlow:
     __slots__ = (
         "_asked",
-        "_unused",
+        "_awaited",
+        "_free",
+        "_sealed",
+        "_stored",
         "acknowledging",
         "behind",
         "ledger",
@@ -172,8 +178,14 @@ class SendFlow:
         """Messages that were dropped at its bound, since the start."""
         self._asked = False
         """A page of the tail is being read."""
-        self._unused = 0
-        """The identifiers of the next numbers up to this one are not in use (`_usable`)."""
+        self._free = 0
+        """Messages below this number may be sent without another look (`_usable`)."""
+        self._stored = 1
+        """The number of the next message to send, as it is on disk for sure."""
+        self._sealed = (0, 1)
+        """The last commit that holds that number, and the number that it holds."""
+        self._awaited = 0
+        """The commit that it waits for before it sends more, 0 for none."""
         self.waits = False
         """It stands in `Ledger.to_send`."""
         self.acknowledging: dict[int, Delivery] = {}
@@ -276,7 +288,7 @@ class SendFlow:
                 break
             number = delivery.first + delivery.sent
             count = min(free, delivery.count - delivery.sent)
-            if number + count > self._unused:
+            if number + count > self._free:
                 count = self._usable(number, count)
                 if not count:
                     break
@@ -312,18 +324,37 @@ class SendFlow:
         return count
 
     def _usable(self, number: int, count: int) -> int:
-        """How many of the identifiers of these numbers can be used up to the first that is in use.
-        One is in use when its message stayed in flight while 65534 others passed it; none below
-        `_unused` is, so it is seldom that all must be looked at.
+        """How many of these messages can be sent now: up to the first identifier that is in use,
+        and not too far from what is on disk. An identifier is in use when its message stayed in
+        flight while 65534 others passed it. It is seldom that all must be looked at.
         """
-        if number + count > self._unused:
-            last = packet_id(number) - 1
-            flights = self.acknowledging.keys() | self.receiving.keys() | self.released.keys()
-            passed = max(
-                ((last - identifier) % IDENTIFIERS + 1 for identifier in flights), default=0
-            )
-            self._unused = number - passed + IDENTIFIERS
-        return min(count, self._unused - number)
+        last = packet_id(number) - 1
+        flights = self.acknowledging.keys() | self.receiving.keys() | self.released.keys()
+        passed = max(((last - identifier) % IDENTIFIERS + 1 for identifier in flights), default=0)
+        self._free = number - passed + IDENTIFIERS
+        if self.session.durable:
+            self._free = min(self._free, self._within(number + count))
+        return max(0, min(count, self._free - number))
+
+    def _within(self, wanted: int) -> int:
+        """Before which number messages may leave, so that a start after a power cut knows all that
+        may have left. Asks for a commit when `wanted` is behind it.
+        """
+        ledger = self.ledger
+        commit, stored = self._sealed
+        if commit <= ledger.committed:
+            self._stored = stored
+        bound = self._stored + ledger.limits.inflight
+        if wanted > bound and self._awaited <= ledger.committed:
+            self._awaited = ledger.keep_flow(self.session)
+            ledger.after_commit.append(self._wait)
+        return bound
+
+    def _wait(self) -> None:
+        if self._awaited > self.ledger.committed:
+            self.ledger.after_commit.append(self._wait)
+        else:
+            self.pump()
 
     def _skip(
         self, flights: dict[int, Delivery], delivery: Delivery, number: int, count: int
@@ -592,9 +623,10 @@ class SendFlow:
             self.pending.append(self.behind.popleft()[1])
 
     def row(self) -> tuple[int, bytes, bytes]:
-        """What the store keeps: next number to send, identifiers sent and not acknowledged,
-        identifiers released.
+        """What the open changes take to the store: next number to send, identifiers sent and not
+        acknowledged, identifiers released.
         """
+        self._sealed = (self.ledger.changes.number, self.sent)
         unacknowledged = [
             *self.acknowledging,
             *self.receiving,
@@ -636,6 +668,7 @@ class SendFlow:
                 self._forget(delivery)
             if delivery.sent < delivery.count:
                 self.pending.append(delivery)
+        self._sealed = (0, sent)
 
     def restore_tail(self, first: int, after: int, messages: int, size: int) -> None:
         """What waits in the store: its numbers from `first` to below `after`, how many messages

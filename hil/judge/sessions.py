@@ -36,10 +36,6 @@ from hil.observe.history import Event, taking
 HOP = "subscriber"
 SOME = 10
 """Messages. Not all of so many get lost by the way, even where each of them may."""
-UNWRITTEN = 2_000_000_000
-"""Nanoseconds. A killed gateway's last commit may be so old: one that stands at a window
-goes on in all else for a second.
-"""
 Key = tuple[str, int, int]
 """Topic, incarnation and sequence: who publishes has topics of its own."""
 CLIENTS = 1
@@ -217,11 +213,7 @@ class _Model:
     had: set[Key] = field(default_factory=set)
     """In this session."""
     sent_until: dict[Key, int] = field(default_factory=dict)
-    """When the last connection on which each came had ended. Not of what came within UNWRITTEN
-    before the gateway ended it: a gateway that is killed need not know that it sent this.
-    """
-    came: dict[Key, int] = field(default_factory=dict)
-    """When each came last."""
+    """When the last connection on which each came had ended."""
     held: set[int] = field(default_factory=set)
     """Identifiers at QoS 2 that came and were not released in this session."""
     owed: set[int] = field(default_factory=set)
@@ -266,8 +258,7 @@ class _Model:
                 if self.went_on:
                     yield from self.unreleased()
                 self.went_on = False
-                known = event.t - (UNWRITTEN if event.event == "broken" else 0)
-                self.sent_until |= {key: event.t for key in self.times if self.came[key] <= known}
+                self.sent_until |= dict.fromkeys(self.times, event.t)
                 for key in [key for key in self.times if self._qos(key) < 2]:
                     del self.times[key]
 
@@ -321,7 +312,6 @@ class _Model:
             return
         self.went_on |= data["qos"] == 2 and sequence is not None and message.t > self.connected
         self.times[key] += 1
-        self.came[key] = event.t
         if self.times[key] > 1 + message.repeats:
             yield f"got too often at QoS {data['qos']}", named
         if key not in self.had:

@@ -22,21 +22,16 @@ class Run:
         self.qos = qos
         self.events = [Event(0, "rig", "run", {"bench": {"subscriber": [table]}})]
         self._published: dict[tuple[str, int], int] = {}
-        self._passed = 0
-
-    def passes(self, seconds: int) -> None:
-        self._passed += seconds * 1_000_000_000
 
     def add(self, hop: str, event: str, **data: Any) -> None:
-        self.events.append(Event(len(self.events) + self._passed, hop, event, data))
+        self.events.append(Event(len(self.events), hop, event, data))
 
     def says(self, event: str, **data: Any) -> None:
         self.add("subscriber", event, subscriber="subscriber-1", **data)
 
-    def subscribes(self, present: bool = False, killed: bool = False) -> None:
-        """killed: it was the gateway that ended the connection before."""
+    def subscribes(self, present: bool = False) -> None:
         if present:
-            self.says("broken" if killed else "left", why="")
+            self.says("broken", why="")
         self.says("connected", session_present=present)
         if not present:
             self.says("subscribing")
@@ -189,20 +184,6 @@ def test_at_qos_1_a_message_comes_again_on_another_connection_only() -> None:
     assert run.ends() == []
     run.gets(1, dup=True)
     assert run.ends() == ["subscriber-1 got too often at QoS 1: sensors/c/data 1"]
-
-
-@pytest.mark.mqtt("MQTT-3.3.1-1")
-def test_a_gateway_that_is_killed_may_not_know_what_it_sent_last() -> None:
-    run = subscribed(1)
-    run.publishes(1, 2)
-    run.gets(1)
-    run.passes(3)
-    run.gets(2)
-    run.subscribes(present=True, killed=True)
-    run.gets(2)
-    assert run.ends() == []
-    run.gets(1)
-    assert run.ends() == ["subscriber-1 got again without DUP: sensors/c/data 1"]
 
 
 @pytest.mark.mqtt("MQTT-3.3.1-1")
