@@ -26,7 +26,8 @@ enum { ROUND_BITS = 12 }; /* 4,096 s */
 enum { ANSWER = 0x07, HERE = 0x20, HELD = 0x40, UNSAVED = 0x80 };
 enum { NO_ANSWER, PUBACK = OW_PUBACK, PUBREC, PUBCOMP_UNKNOWN, PUBCOMP };
 
-_Static_assert(OW_FLIGHTS != 1 || OW_JOURNAL_MEMORY || sizeof(struct ow_ids) == 12, "the budget for the id state");
+_Static_assert(OW_FLIGHTS != 1 || OW_JOURNAL_MEMORY || sizeof(struct ow_ids) == 12,
+               "the budget for the id state");
 
 void ow_flow_begin(struct ow_mqtt *client)
 {

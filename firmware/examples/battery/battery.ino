@@ -1,6 +1,6 @@
 /*
- * A node on a battery: a voltage at A0 every ten minutes, as SenML-CBOR on `batteries/NAME`, exactly
- * once. Between, it sleeps in power-down, by the watchdog, and tells the library how long. It is
+ * A node on a battery: a voltage at A0 every ten minutes, as SenML-CBOR on `batteries/NAME`,
+ * exactly once. Between, it sleeps in power-down, by the watchdog, and tells the library how long. It is
  * awake until its readings are through, or for five seconds if the gateway is away: they wait in
  * the journal then. While sixty wait none is kept, and the next one says how many were `missed`
  * (63: or more). Commands come through while it is awake.

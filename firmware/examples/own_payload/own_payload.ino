@@ -1,9 +1,11 @@
 /*
- * Your own payload: a door contact between pin 2 and ground. Each opening is one publication at QoS 2 on `doors/NAME`, as JSON, exactly once.
- * While sixty wait for the gateway the next one waits for room, and those behind it are counted only: the numbers show the gap.
- * How far the time may be wrong is left out, for there is no room for it in the 8 bytes; examples/thermometer tells it.
+ * Your own payload: a door contact between pin 2 and ground. Each opening is one publication at
+ * QoS 2 on `doors/NAME`, as JSON, exactly once. While sixty wait for the gateway the next one waits
+ * for room. Those behind it are counted only: the numbers show the gap. How far the time may be
+ * wrong is left out, since the 8 bytes have no room for it; examples/thermometer tells it.
  *
- * What survives a power cut is not the packet but its source: 8 bytes, from which recall_packet makes the same packet again.
+ * What survives a power cut is not the packet but its source: 8 bytes, from which recall_packet
+ * makes the same packet again.
  */
 #include <Onceway.h>
 
@@ -40,7 +42,9 @@ static void recall_packet(void *, const ow_entry *entry, ow_message *message, ui
     message->topic_length = strlen(topic);
     message->qos = 2;
     message->payload = scratch;
-    message->size = snprintf_P((char *)scratch, OW_SCRATCH, utc ? PSTR("{\"opening\":%lu,\"time\":%lu}") : PSTR("{\"opening\":%lu}"), one.number, utc);
+    message->size = snprintf_P(
+        (char *)scratch, OW_SCRATCH,
+        utc ? PSTR("{\"opening\":%lu,\"time\":%lu}") : PSTR("{\"opening\":%lu}"), one.number, utc);
 }
 
 static void connected(void *, bool)
@@ -83,7 +87,8 @@ void loop()
         message.payload = (const uint8_t *)&opening;
         message.size = sizeof opening;
         message.qos = 2;
-        waiting = ow_mqtt_publish(&client, &message) != OW_ACCEPTED; // OW_BUSY, OW_FULL: again in the next turn
+        // OW_BUSY, OW_FULL: again in the next turn
+        waiting = ow_mqtt_publish(&client, &message) != OW_ACCEPTED;
     }
     ow_hal_idle();
 }
