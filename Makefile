@@ -71,6 +71,7 @@ soak: debian-soak firmware ## hours (as root): power cuts and kills under load (
 	@$(BIN)/python -m tests.hil.sabotages
 	@$(BIN)/onceway hil run hil/campaigns/cuts.toml --repeat 10 --dir build/cuts $(if $(TRACES),--trace $(TRACES))
 	@$(BIN)/onceway hil run hil/campaigns/steady.toml --keep --dir build/steady
+	@$(BIN)/python -m pytest -m soak
 	@$(BIN)/python -m pytest tests/ingest/soak_processes.py tests/ingest/soak_s3.py
 
 bench: debian-bench firmware ## measure, beside Debian's mosquitto where there is a peer; prints tables, writes build/bench.json (ARGS="throughput fan")

@@ -1,14 +1,21 @@
 """For all tests. Hypothesis tries the same examples each time and takes the time it takes: a
 failure shall come from a change, not from luck or a busy machine. `pytest
 --hypothesis-profile=default` looks for new ones. Some open a thousand connections: a shell allows
-fewer files than the system does.
+fewer files than the system does. What is marked `soak` runs in `make soak` alone.
 """
 
 import resource
 
+import pytest
 from hypothesis import settings
 
 settings.load_profile("ci")
 
 _, _most = resource.getrlimit(resource.RLIMIT_NOFILE)
 resource.setrlimit(resource.RLIMIT_NOFILE, (_most, _most))
+
+
+@pytest.fixture(params=[5, pytest.param(1, marks=pytest.mark.soak)])
+def step(request: pytest.FixtureRequest) -> int:
+    """Of a sweep over places: `make test` tries each fifth one, `make soak` each."""
+    return int(request.param)

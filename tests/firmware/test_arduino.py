@@ -156,7 +156,10 @@ def hurried(sketch: str, folder: Path) -> Path:
 
 
 @pytest.mark.sim
-@pytest.mark.parametrize("sketch", ["thermometer", "ds18b20", "dht22"])
+@pytest.mark.parametrize(
+    "sketch",
+    ["thermometer", *(pytest.param(one, marks=pytest.mark.soak) for one in ("ds18b20", "dht22"))],
+)
 async def test_a_full_journal_is_no_burst_and_the_gap_is_told(sketch: str, tmp_path: Path) -> None:
     """The gateway is away for 80 readings, and the journal has 60 slots."""
     gateway = Gateway()

@@ -102,40 +102,40 @@ async def uncut(folder: Path, eeprom: bytes) -> tuple[int, int]:
     return stats.writes, stats.tx
 
 
-async def test_power_cut_at_every_eeprom_write_of_a_first_start(tmp_path: Path) -> None:
+async def test_power_cut_at_every_eeprom_write_of_a_first_start(tmp_path: Path, step: int) -> None:
     """Boot counter, incarnation, journal and marks; each write cut off in its middle and after its
     end.
     """
     eeprom = fresh_eeprom()
     writes, _ = await uncut(tmp_path / "uncut", eeprom)
     assert writes > 40
-    for number in range(1, writes + 1):
+    for number in range(1, writes + 1, step):
         await cut_and_recover(
             tmp_path / f"torn-{number}", eeprom, f"eeprom {number} torn", seed=number
         )
         await cut_and_recover(tmp_path / f"whole-{number}", eeprom, f"eeprom {number}", seed=number)
 
 
-async def test_power_cut_at_every_eeprom_write_of_a_later_start(tmp_path: Path) -> None:
+async def test_power_cut_at_every_eeprom_write_of_a_later_start(tmp_path: Path, step: int) -> None:
     """The same when slots are used again: every cell that is written held something else before."""
     eeprom = await used_eeprom(tmp_path / "used")
     writes, _ = await uncut(tmp_path / "uncut", eeprom)
-    for number in range(1, writes + 1):
+    for number in range(1, writes + 1, step):
         await cut_and_recover(
             tmp_path / f"torn-{number}", eeprom, f"eeprom {number} torn", seed=number
         )
 
 
-async def cut_at_every_byte_sent(folder: Path, gateway: type[Gateway]) -> None:
+async def cut_at_every_byte_sent(folder: Path, step: int, gateway: type[Gateway]) -> None:
     eeprom = fresh_eeprom()
     _, sent = await uncut(folder / "uncut", eeprom)
     assert sent > 150
-    for number in range(sent, 0, -1):
+    for number in range(sent, 0, -step):
         await cut_and_recover(folder / str(number), eeprom, f"tx {number}", number, gateway())
 
 
-async def test_power_cut_at_every_byte_sent(tmp_path: Path) -> None:
-    await cut_at_every_byte_sent(tmp_path, Gateway)
+async def test_power_cut_at_every_byte_sent(tmp_path: Path, step: int) -> None:
+    await cut_at_every_byte_sent(tmp_path, step, Gateway)
 
 
 class Forgetful(Gateway):
@@ -159,7 +159,7 @@ class Hollow(Gateway):
 @pytest.mark.parametrize(("gateway", "verdict"), [(Forgetful, "doubled"), (Hollow, "lost")])
 async def test_these_checks_can_fail(tmp_path: Path, gateway: type[Gateway], verdict: str) -> None:
     with pytest.raises(AssertionError, match=verdict):
-        await cut_at_every_byte_sent(tmp_path, gateway)
+        await cut_at_every_byte_sent(tmp_path, 1, gateway)
 
 
 COMMANDS = (b"interval 500", b"reboot")
@@ -187,12 +187,14 @@ async def obey(folder: Path, cut: str, seed: int) -> tuple[int, int]:
     return stats.writes, stats.tx
 
 
-async def test_power_cut_at_every_eeprom_write_and_byte_sent_while_it_obeys(tmp_path: Path) -> None:
+async def test_power_cut_at_every_eeprom_write_and_byte_sent_while_it_obeys(
+    tmp_path: Path, step: int
+) -> None:
     """Each command takes effect once; in place of a reboot, the power cut will do."""
     writes, sent = await obey(tmp_path / "uncut", "eeprom 1000000", 1)
-    for number in range(1, writes + 1):
+    for number in range(1, writes + 1, step):
         await obey(tmp_path / f"torn-{number}", f"eeprom {number} torn", number)
-    for number in range(1, sent + 1):
+    for number in range(1, sent + 1, step):
         await obey(tmp_path / f"tx-{number}", f"tx {number}", number)
 
 

@@ -108,7 +108,9 @@ def test_files_are_on_the_disk_before_the_commit_and_the_commit_before_the_micro
         disk.synced.clear()
 
 
-@pytest.mark.parametrize("left", [0, 300, LINE])
+@pytest.mark.parametrize(
+    "left", [300, *(pytest.param(one, marks=pytest.mark.soak) for one in (0, LINE))]
+)
 def test_a_commit_that_was_cut_off_is_taken_back_and_its_micro_batch_comes_again(
     spark: "SparkSession", tmp_path: Path, caplog: pytest.LogCaptureFixture, left: int
 ) -> None:
@@ -136,7 +138,7 @@ def test_a_commit_that_was_cut_off_is_taken_back_and_its_micro_batch_comes_again
     assert job.versions() == 3  # the torn one is no version
 
 
-@pytest.mark.parametrize("left", [b"", b"PAR1"])
+@pytest.mark.parametrize("left", [b"PAR1", pytest.param(b"", marks=pytest.mark.soak)])
 def test_a_compaction_whose_file_the_power_cut_off_is_taken_back(
     spark: "SparkSession", tmp_path: Path, caplog: pytest.LogCaptureFixture, left: bytes
 ) -> None:

@@ -33,7 +33,13 @@ def _by_keyboard(main: int) -> None:
     os.killpg(main, signal.SIGINT)
 
 
-@pytest.mark.parametrize("stop", [_by_systemd, _by_keyboard], ids=["systemd", "keyboard"])
+@pytest.mark.parametrize(
+    "stop",
+    [
+        pytest.param(_by_systemd, id="systemd"),
+        pytest.param(_by_keyboard, id="keyboard", marks=pytest.mark.soak),
+    ],
+)
 def test_a_stopped_ingest_saves_what_it_has_seen(
     tmp_path: Path, stop: Callable[[int], None]
 ) -> None:

@@ -222,14 +222,15 @@ STEPS = [
 ]
 
 
+@pytest.mark.parametrize("steps", [STEPS[1:3], pytest.param(STEPS, marks=pytest.mark.soak)])
 def test_a_job_that_dies_at_any_step_leaves_nothing_out_and_counts_nothing_twice(
-    job: Job, monkeypatch: pytest.MonkeyPatch
+    job: Job, monkeypatch: pytest.MonkeyPatch, steps: list[tuple[str, int, bool]]
 ) -> None:
     """Against a model, and against the same tables made at once of all rows."""
     rng = random.Random(5)
     keys: Counter[tuple[str, int]] = Counter()
     days: dict[tuple[str, int], int] = {}
-    for number, (name, count, after) in enumerate(STEPS, 1):
+    for number, (name, count, after) in enumerate(steps, 1):
         for gateway in ("site", "twin"):
             sent = [(rng.choice("ab"), rng.randrange(40)) for _ in range(8)]
             rows = []

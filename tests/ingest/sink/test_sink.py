@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
 
-@pytest.fixture(scope="module", params=["fast", "public"])
+@pytest.fixture(scope="module", params=["fast", pytest.param("public", marks=pytest.mark.soak)])
 def lake(
     spark: "SparkSession",
     tmp_path_factory: pytest.TempPathFactory,

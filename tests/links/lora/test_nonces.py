@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from tests.links.lora.world import Ledger, World
+from tests.links.lora.world import SEEDS, Ledger, World
 
 
 @dataclass
@@ -48,7 +48,7 @@ def lose_memory(world: World) -> None:
     world.board.start(world.now)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_a_campaign_of_cuts_losses_and_restores_uses_none_twice(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

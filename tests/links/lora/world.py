@@ -15,6 +15,8 @@ from itertools import count
 from pathlib import Path
 from random import Random
 
+import pytest
+
 from gateway.links.lora.airtime import Modulation
 from gateway.links.lora.frames import Header, SessionCipher
 from gateway.links.lora.packing import split
@@ -28,6 +30,8 @@ FACTOR, SILENCE, DUTY = 9, 10, 0.1
 RADIO = Modulation(FACTOR)
 UP, DATA, DOWN = 1, 2, 3
 IDLE, OPEN = 0, 2
+SEEDS = (0, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(1, 4)))
+"""Of campaigns."""
 TOPIC = b"s/t"
 
 CONNECT = bytes.fromhex("101400044d515454050200000d11ffffffff210001") + b"\x00"
