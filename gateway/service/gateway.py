@@ -129,6 +129,7 @@ class Gateway:
                     " waited for them are gone",
                     restored,
                 )
+            self._registry.boards.said.recall(config.gateway.data)
             clock.start(broker.now, loop.time())
             self._engine = engine = Engine(broker, clock, config.gateway.data)
             handshakes, utc = count(1), lambda: (clock.utc() or 0) / 1_000_000

@@ -2,17 +2,19 @@
 
 In: each publication of a board, also one that comes again. Out: which boards have said something
 else under a sequence that they had used (`gateway/rewording.py`). The broker drops a repetition
-without a look at it, so this is the only place where such a payload can be seen. It is memory
-alone; the ingest compares again what reaches the table.
+without a look at it, so this is the only place where such a payload can be seen. A start recalls
+what waits in the spool; the ingest compares again what reaches the table.
 """
 
 from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from gateway.broker.marks import WINDOW
 from gateway.broker.spool import Identity
+from gateway.store.views import newest_of_boards
 
 log = logging.getLogger(__name__)
 
@@ -22,6 +24,8 @@ LONGEST = 256
 """Bytes of a payload that is kept; the library's boards send less."""
 MOST_BOARDS = 2_500
 """All of them take at most 64 MB."""
+RECALLED = 20_000
+"""Publications in the spool that a start looks at."""
 
 
 @dataclass(slots=True)
@@ -47,6 +51,11 @@ class Said:
         self._boards: dict[str, _Board] = {}
         self.contradictions: dict[str, Contradictions] = {}
         """By board."""
+
+    def recall(self, folder: Path) -> None:
+        """What boards published last before the gateway's start, as far as it is in the spool."""
+        for name, incarnation, sequence, payload in newest_of_boards(folder, RECALLED):
+            self.hear((name, incarnation, sequence), payload, 0)
 
     def hear(self, identity: Identity, payload: bytes, monotonic: int) -> None:
         name, incarnation, sequence = identity

@@ -1,7 +1,8 @@
 """What people see of a store while no gateway runs on it, and retained messages at any time. Read
 only.
 
-In: a data directory. Out: sessions as `gateway/broker/view.py` shows them, and retained messages.
+In: a data directory. Out: sessions as `gateway/broker/view.py` shows them, retained messages, and
+what came from boards last.
 """
 
 import sqlite3
@@ -52,6 +53,19 @@ def _opened(folder: Path) -> Iterator[sqlite3.Connection]:
     except sqlite3.DatabaseError as error:
         hint = "May this account write there? SQLite's log needs it even for reading"
         raise StoreError(f"the store cannot be read ({error})", str(path), hint) from error
+
+
+def newest_of_boards(folder: Path, most: int) -> list[tuple[str, int, int, bytes]]:
+    """Device, incarnation, sequence and payload of the newest publications of boards that wait in
+    the spool, in order.
+    """
+    with _opened(folder) as database:
+        found = database.execute(
+            "SELECT device, incarnation, sequence, payload FROM spool WHERE device IS NOT NULL"
+            " ORDER BY id DESC LIMIT ?",
+            (most,),
+        ).fetchall()
+    return found[::-1]
 
 
 def sessions(folder: Path, utc: int | None) -> list[SessionView]:

@@ -5,6 +5,7 @@ list` show it.
 import asyncio
 import json
 import os
+import signal
 import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -25,6 +26,8 @@ from tests.links.board import Board, Pty, until
 from tests.service.process import GatewayProcess, gateway
 
 ONCEWAY = Path(sys.executable).with_name("onceway")
+RECEIVED = b"\x50\x02\x00\x01"
+"""PUBREC of packet 1."""
 STATUS = [{-2: "roof-1:", 0: "boot", 2: 3}, {0: "life", 2: 11.4}, {0: "worn", 2: 2}]
 
 
@@ -218,22 +221,47 @@ async def test_a_refused_status_is_seen_and_a_taken_one_is_shown(tmp_path: Path,
         board.power_off()
 
 
+@pytest.mark.parametrize("restarts", [False, True])
 async def test_a_repetition_with_another_payload_is_acknowledged_and_told(
-    tmp_path: Path, line: Pty
+    tmp_path: Path, line: Pty, restarts: bool
 ) -> None:
-    """The broker drops it, as it must [MQTT-4.3.3-10], so nobody else would ever know."""
+    """The broker drops it, as it must [MQTT-4.3.3-10], so nobody else would ever know. A start
+    knows it from the spool.
+    """
     Registry(tmp_path / FILE).admit("roof-1")
-    async with gateway_on(line, tmp_path) as running:
-        board = Board(line, "roof-1")
+
+    async def publishes(value: int) -> Board:
+        board = Board(line, "roof-1", incarnation=7)
         await until(lambda: board.started)
-        board.write(connect_packet("roof-1", clean=True))
+        board.write(connect_packet("roof-1", clean=False))
         await until(lambda: board.received)
-        for count, value in enumerate((1, 2), 1):
-            payload = cbor2.dumps([{0: "adc0", 2: value}])
-            packet = Publish("sensors/roof-1/adc0", payload, qos=2, dup=value > 1, packet_id=1)
-            board.write(encode(packet, Version.V5))
-            await until(lambda count=count: board.received.count(b"\x50\x02\x00\x01") == count)
-        await running.logged("two payloads of one key: roof-1")
-        _, text = await onceway("gateway", "status", "--data", str(tmp_path))
-        assert "roof-1: sequence 1 came again with another payload (1 since" in text
-        board.power_off()
+        await says(board, value)
+        return board
+
+    async def says(board: Board, value: int) -> None:
+        before = board.received.count(RECEIVED)
+        payload = cbor2.dumps([{0: "adc0", 2: value}])
+        packet = Publish("sensors/roof-1/adc0", payload, qos=2, dup=value > 1, packet_id=1)
+        board.write(encode(packet, Version.V5))
+        await until(lambda: board.received.count(RECEIVED) > before)
+
+    async with gateway_on(line, tmp_path) as running:
+        board = await publishes(1)
+        if restarts:
+            board.power_off()
+            await running.end(signal.SIGKILL)
+        else:
+            await says(board, 2)
+            await is_told(running, tmp_path)
+            board.power_off()
+    if restarts:
+        async with gateway_on(line, tmp_path) as running:
+            board = await publishes(2)
+            await is_told(running, tmp_path)
+            board.power_off()
+
+
+async def is_told(running: GatewayProcess, folder: Path) -> None:
+    await running.logged("two payloads of one key: roof-1")
+    _, text = await onceway("gateway", "status", "--data", str(folder))
+    assert "roof-1: sequence 1 came again with another payload (1 since" in text
