@@ -33,6 +33,7 @@ from gateway.links.lora.turns import (
     SessionStarted,
     TurnLink,
 )
+from hil.air.foreign import Foreign
 from tests.links.lora.test_duty import HOUR, TINY, worst_hour
 from tests.links.lora.world import (
     DEVICE,
@@ -46,6 +47,8 @@ from tests.links.lora.world import (
     build,
 )
 
+DOWN_KIND = 0x40
+"""Of the third byte of a frame for a board."""
 FRAMES = ("loss", "doubles", "delays", "damage", "replays", "all")
 
 
@@ -156,6 +159,42 @@ def test_bad_air_loses_and_doubles_nothing(fault: str, seed: int) -> None:
         world.board.sample()
         world.run(world.random.expovariate(1 / 40))
     settled(world)
+
+
+class Forging(World):
+    """Behind each frame come forged ones, at both ends. forged: how many came to one that listens."""
+
+    def __init__(self, seed: int) -> None:
+        self.foreign = Foreign(replays=False, seed=seed)
+        self.forged = self._heard = 0
+        self._for_board: list[bytes] = []
+        super().__init__(seed)
+
+    def _step(self) -> None:
+        super()._step()
+        air, self._heard = self.ledger.air[self._heard :], len(self.ledger.air)
+        for _, heard in air:
+            for frame in self.foreign.hear(heard, self.now):
+                if len(frame) > 2 and frame[2] & DOWN_KIND:
+                    self._for_board.append(frame)
+                else:
+                    self.gateway.receive(frame, self.now)
+                    self.forged += 1
+        while self._for_board and self.board.listens:
+            self.board.receive(self._for_board.pop(), self.now)
+            self.forged += 1
+
+
+@pytest.mark.parametrize("count", [10_000, pytest.param(1_000_000, marks=pytest.mark.soak)])
+def test_forged_frames_change_nothing(count: int) -> None:
+    world = Forging(9)
+    while world.forged < count:
+        world.board.sample()
+        world.run(30.0)
+    settled(world)
+    counts = world.gateway.link.counts
+    assert counts["greetings"] == 1, "the first session has lasted"
+    assert counts["forged"] + counts["forged or old"] > 0.1 * count
 
 
 @pytest.mark.parametrize("seed", SEEDS)
