@@ -47,8 +47,8 @@ def list_devices(registry: RegistryFile = None, as_json: Json = False) -> None:
     """Show the devices of the registry, and those that ask the gateway to be let in (pending).
     EEPROM: as the board told its gateway last, once a day. Key: whether the board has proved it
     when it greeted the gateway last; firmware from before there were keys cannot. Radio: of a board
-    by radio its channel, how the running gateway has heard it last, and how much of the hour's
-    airtime the gateway's radio has left.
+    by radio its channel, how the running gateway has heard it last, what was heard of it within an
+    hour and how much it may send, and how much of its hour the gateway's radio has left.
 
     Example: onceway device list --json
     """
@@ -101,11 +101,12 @@ def _warn_of_names(rows: list[dict[str, Any]]) -> None:
 
 def _heard(registry: Registry) -> dict[str, dict[str, float | None]]:
     """How the running gateway has heard its boards by radio, by name. age: s. rssi: dBm. snr: dB.
-    left: s of this hour that its radio may still send.
+    airtime: s of its frames within an hour, of the `limit` s that each radio may send. left: s that
+    the gateway's may still send.
     """
     return {
-        board["name"]: {key: board[key] for key in ("age", "rssi", "snr")}
-        | {"left": radio["limit"] - radio["used"]}
+        board["name"]: {key: board[key] for key in ("age", "rssi", "snr", "airtime")}
+        | {"limit": radio["limit"], "left": radio["limit"] - radio["used"]}
         for radio in radios(registry)
         for board in radio["boards"]
     }
@@ -117,6 +118,7 @@ def _radio(row: dict[str, Any]) -> str:
         parts.append(f"heard {heard['age']:.0f} s ago")
         if heard["rssi"] is not None:
             parts.append(f"{heard['rssi']:.0f} dBm, SNR {heard['snr']:.1f} dB")
+        parts.append(f"{heard['airtime']:.1f} of its {heard['limit']:.0f} s this hour")
         parts.append(f"gateway may send {heard['left']:.0f} s more this hour")
     return "; ".join(parts)
 

@@ -58,5 +58,6 @@ def _text(radio: dict[str, Any]) -> str:
         told = [f"{board['age']:.0f} s ago", here]
         if board["rssi"] is not None:
             told.append(f"{board['rssi']:.0f} dBm, SNR {board['snr']:.1f} dB")
+        told.append(f"{board['airtime']:.1f} s of its frames within an hour")
         lines.append(f"  {board['name']}: heard {', '.join(told)}")
     return "\n".join(lines)

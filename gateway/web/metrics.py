@@ -87,6 +87,11 @@ _RADIO_FIGURES: tuple[tuple[str, str, Callable[[RadioStatus], float]], ...] = (
 )
 _SIGNAL_FIGURES: tuple[tuple[str, str, Callable[[BoardSignal], float | None]], ...] = (
     ("radio_heard_seconds", "Time since a board was heard by radio", lambda board: board.age),
+    (
+        "radio_board_airtime_seconds",
+        "Airtime of a board's frames that were heard within an hour",
+        lambda board: board.airtime,
+    ),
     ("radio_rssi_dbm", "Strength with which a board was heard last", lambda board: board.rssi),
     ("radio_snr_db", "Signal to noise with which a board was heard last", lambda board: board.snr),
 )

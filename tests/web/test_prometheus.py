@@ -54,7 +54,10 @@ def test_each_alert_says_what_is_and_what_to_do() -> None:
 
 
 def test_a_radio_tells_its_airtime_its_frames_and_how_it_hears_each_board(tmp_path: Path) -> None:
-    boards = [BoardSignal("roof-1", 4.0, -91.0, -2.5), BoardSignal("roof-2", 9.0, None, None)]
+    boards = [
+        BoardSignal("roof-1", 4.0, -91.0, -2.5, 3.5),
+        BoardSignal("roof-2", 9.0, None, None, 0.0),
+    ]
     counts = {"answered": 7, "bad tag": 1}
     radio = RadioStatus("/dev/m", True, "", None, "", 1.5, 360.0, counts, ["roof-1"], boards)
     broker = Broker(Config(), Recovered())
@@ -76,6 +79,8 @@ def test_a_radio_tells_its_airtime_its_frames_and_how_it_hears_each_board(tmp_pa
         ("frames_total", "/dev/m", "bad tag"): 1,
         ("heard_seconds", "roof-1"): 4,
         ("heard_seconds", "roof-2"): 9,
+        ("board_airtime_seconds", "roof-1"): 3.5,
+        ("board_airtime_seconds", "roof-2"): 0,
         ("rssi_dbm", "roof-1"): -91,
         ("snr_db", "roof-1"): -2.5,
     }

@@ -76,10 +76,11 @@ class LoraListener:
         self._file = record
         self._disk = disk
         self._band = settings.region.band(settings.frequency)
-        modem = KissModem(settings.frequency, Modulation(settings.factor), settings.power)
+        boards = Modulation(settings.factor)
+        modem = KissModem(settings.frequency, boards, settings.power)
         self._link = TurnLink(settings.network, key, utc=utc, airtime=modem.airtime)
         self._ledgers = Ledgers(settings.region, machine, _read(record), self._loop.time())
-        self._station = Station(modem, self._link, self._ledgers, self._band.name)
+        self._station = Station(modem, self._link, self._ledgers, self._band.name, boards)
         self._carriers = Carriers(
             self._link, accept, name, listener=settings.port, path=settings.port, wake=self._wake
         )
@@ -108,7 +109,9 @@ class LoraListener:
         now = self._loop.time()
         ledger = self._ledgers.ledger(self._band.name)
         boards = [
-            BoardSignal(name, now - signal.at, signal.rssi, signal.snr)
+            BoardSignal(
+                name, now - signal.at, signal.rssi, signal.snr, self._station.heard(number, now)
+            )
             for number, signal in sorted(self._station.signals.items())
             if (name := self._name(number)) is not None
         ]

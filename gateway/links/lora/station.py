@@ -10,6 +10,8 @@ from collections import Counter
 from dataclasses import dataclass
 
 from gateway.links.lora import radio, turns
+from gateway.links.lora.airtime import Modulation
+from gateway.links.lora.duty import Ledger
 from gateway.links.lora.frames import HEADER_SIZE
 from gateway.links.lora.ledger_file import Ledgers
 from gateway.links.lora.turns import Outgoing, TurnLink
@@ -42,14 +44,24 @@ Event = turns.Event | RadioReady | RadioFailed
 
 
 class Station:
-    """band: the sub-band of its channel, a name in `ledgers`."""
+    """band: the sub-band of its channel, a name in `ledgers`. boards: how boards send."""
 
-    def __init__(self, modem: radio.Radio, link: TurnLink, ledgers: Ledgers, band: str) -> None:
+    def __init__(
+        self,
+        modem: radio.Radio,
+        link: TurnLink,
+        ledgers: Ledgers,
+        band: str,
+        boards: Modulation,
+    ) -> None:
         self.counts: Counter[str] = Counter()
         """Frames for boards: sent; not sent, by reason."""
         self.signals: dict[int, Signal] = {}
         """Of each frame's device, which may be anybody's; 254 at most."""
+        self._heard: dict[int, Ledger] = {}
+        """What each of these devices has sent, as far as it was heard."""
         self.link = link
+        self._boards = boards
         self._modem = modem
         self._ledgers = ledgers
         self._band = band
@@ -94,6 +106,10 @@ class Station:
         """
         self._recording = False
 
+    def heard(self, device: int, now: float) -> float:
+        """Return the seconds of a device's frames that were heard in the hour that ends now."""
+        return self._heard[device].used(now) if device in self._heard else 0.0
+
     @property
     def deadline(self) -> float | None:
         """When `tick` is next needed."""
@@ -108,6 +124,8 @@ class Station:
                     events += self.link.receive(frame, at)
                     if len(frame) >= HEADER_SIZE:
                         self.signals[frame[1]] = Signal(at, rssi, snr)
+                        airtime = self._boards.airtime(len(frame))
+                        self._heard.setdefault(frame[1], Ledger(1.0)).add(airtime, at - airtime)
                 case radio.Sent(_, done):
                     self.counts["sent" if done else "failed"] += 1
                 case radio.Ready(told):

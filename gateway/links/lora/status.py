@@ -5,12 +5,15 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class BoardSignal:
-    """How a board was heard last. age: seconds. rssi: dBm. snr: dB."""
+    """How a board was heard last. age: seconds. rssi: dBm. snr: dB. airtime: seconds of its frames
+    that were heard within an hour; what it sent and nobody heard counts for the law, too.
+    """
 
     name: str
     age: float
     rssi: float | None
     snr: float | None
+    airtime: float
 
 
 @dataclass(frozen=True, slots=True)

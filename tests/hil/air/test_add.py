@@ -76,7 +76,8 @@ async def test_a_board_that_is_added_by_cable_is_heard_and_stays_so_under_anothe
     row = await listed(site)
     assert (row["name"], row["status"], row["heard"]["rssi"]) == ("roof-7", "written", -75)
     assert row["heard"]["age"] < 30
-    assert 0 < row["heard"]["left"] < 360
+    assert 0 < row["heard"]["left"] < row["heard"]["limit"] == 360
+    assert 0 < row["heard"]["airtime"] < 10
     written = radio_part(bare)
     await device(site, "rename", "roof-7", "roof-8", *port)
     await device(site, "rekey", "roof-8", *port)

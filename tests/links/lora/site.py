@@ -203,7 +203,7 @@ class Site:
             nonce=lambda: self.random.randbytes(8),
             cipher=Recorded,
         )
-        self.station = Station(modem, self.link, self.ledgers, BAND)
+        self.station = Station(modem, self.link, self.ledgers, BAND, Modulation(PLAN.factor))
         self.carriers = Carriers(
             self.link,
             self.world.engine.accept(POLICY),

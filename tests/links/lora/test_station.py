@@ -21,7 +21,9 @@ class Site:
         self.tnc = Tnc()
         self.ledgers = Ledgers(EU868, "machine", None, 0.0)
         modem = KissModem(EU868.frequency, Modulation(9), 14)
-        self.station = Station(modem, TurnLink(NETWORK, KEYS.get), self.ledgers, band)
+        self.station = Station(
+            modem, TurnLink(NETWORK, KEYS.get), self.ledgers, band, Modulation(9)
+        )
         self.disk = True
         self.station.open(0.0)
         assert self.run(0.0) == [RadioReady("KISS modem, firmware 2")]
@@ -56,6 +58,7 @@ def test_a_board_that_greets_hears_its_welcome() -> None:
     site.run(1.4)
     assert site.station.counts == {"sent": 1}
     assert site.station.signals == {DEVICE: Signal(1.0, -90.0, 5.0)}
+    assert site.station.heard(DEVICE, 1.4) == Modulation(9).airtime(len(hello.to_bytes()))
     spent = Modulation(9, preamble=16).airtime(Welcome.SIZE)
     assert site.ledgers.ledger("P").used(2.0) == spent
 

@@ -162,7 +162,7 @@ def test_bad_air_loses_and_doubles_nothing(fault: str, seed: int) -> None:
 
 
 class Forging(World):
-    """Behind each frame come forged ones, at both ends. forged: how many came to one that listens."""
+    """Behind each frame come forged ones, at both ends."""
 
     def __init__(self, seed: int) -> None:
         self.foreign = Foreign(replays=False, seed=seed)
