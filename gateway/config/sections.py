@@ -223,7 +223,8 @@ class LimitsSection(Section):
     """All wills together."""
     inflight: U16 = 1024
     """QoS 1 and 2 messages sent to one client and not yet acknowledged, whatever Receive Maximum it
-    announces.
+    announces; and sent beyond what the disk knows to be sent, if its session outlives its
+    connection.
     """
     queue_messages: Count = 100_000
     """QoS 1 and 2 messages that wait for one session."""
