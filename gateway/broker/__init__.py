@@ -30,6 +30,7 @@ Its floors; a file imports from those below it only, for types too (`make lint`)
     ledger.py          what all queues know: bytes in all, the open changes, orders for the store
     changes.py         what the next commit will hold;  needed_rows.py which rows it may write over
     delivery.py        a run of messages in one queue; publish_run.py the run itself
+    receiver.py        where a queue sends to
     marks.py           which publications of boards were taken, by their full sequence
     spool.py, retained.py, will.py   what else becomes of messages
     topic_tree.py, topic.py, subscription.py, access.py, peer.py, store_rows.py,

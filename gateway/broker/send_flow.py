@@ -46,62 +46,12 @@ from gateway.broker.message_ids import (
     unpack_ids,
 )
 from gateway.broker.publish_run import DUP, OVERHEAD, PUBLISH, QOS_BITS
+from gateway.broker.receiver import Outgoing, Receiver
 
 if TYPE_CHECKING:
     from gateway.broker.ledger import Ledger
     from gateway.broker.publish_run import PublishRun
     from gateway.config import QueueSection
-
-
-class Receiver(Protocol):
-    """The connection to the session's client, as far as its queue knows it."""
-
-    @property
-    def full(self) -> bool:
-        """Nothing more should be sent for now."""
-
-    @property
-    def room(self) -> int:
-        """Bytes that may be sent until it is full."""
-
-    def shape(self, run: PublishRun, first: int, extra: bytes) -> tuple[bytes, bytes] | None: ...
-
-    def send(self, packets: bytes, commit: int = 0, acknowledgements: int = 0) -> None: ...
-
-    def send_qos_0(
-        self, run: PublishRun, flags: int, extra: bytes, skip: int, count: int
-    ) -> None: ...
-
-
-class _Outgoing:
-    """Packets that leave in one piece."""
-
-    __slots__ = ("_commit", "_packets", "_room", "_size", "connection")
-
-    def __init__(self, connection: Receiver) -> None:
-        self.connection = connection
-        self._packets: list[bytes] = []
-        self._size = 0
-        self._room = connection.room
-        """Bytes until the connection is full."""
-        self._commit = 0
-        """The commit that they wait for."""
-
-    def add(self, packets: bytes, commit: int) -> None:
-        if commit != self._commit:
-            self.flush()
-            self._commit = commit
-        self._packets.append(packets)
-        self._size += len(packets)
-        if self._size > self._room:
-            self.flush()
-
-    def flush(self) -> None:
-        if self._packets:
-            self.connection.send(b"".join(self._packets), self._commit)
-            self._packets.clear()
-            self._size = 0
-            self._room = self.connection.room
 
 
 class Owner(Kept, Protocol):
@@ -266,7 +216,7 @@ class SendFlow:
             self.refill()
             return
         free = self.maximum - len(self.acknowledging) - len(self.receiving) - len(self.released)
-        out = _Outgoing(connection)
+        out = Outgoing(connection)
         while self.resend and free > 0 and not connection.full:
             number, delivery = self.resend.popleft()
             free -= self._send(out, delivery, number - delivery.first, 1, DUP)
@@ -303,7 +253,7 @@ class SendFlow:
             if self.tail:
                 self.refill()
 
-    def _send(self, out: _Outgoing, delivery: Delivery, offset: int, count: int, dup: int) -> int:
+    def _send(self, out: Outgoing, delivery: Delivery, offset: int, count: int, dup: int) -> int:
         """Returns how many are in flight by this."""
         run, number, flags = delivery.run, delivery.first + offset, delivery.flags
         qos_2 = flags & 4

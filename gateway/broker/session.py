@@ -11,7 +11,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from gateway.broker.receive_flow import ReceiveFlow
-from gateway.broker.send_flow import Receiver, SendFlow
+from gateway.broker.receiver import Receiver
+from gateway.broker.send_flow import SendFlow
 from gateway.broker.state import State
 from gateway.broker.store_rows import RETAINED_TO_COME
 from gateway.mqtt.reason import ReasonCode

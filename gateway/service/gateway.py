@@ -122,6 +122,7 @@ class Gateway:
         with closing(ProcessLock(config.gateway.data / "gateway.lock")):
             clock = Clock(config.gateway.trust_clock)
             broker, restored = _open_broker(config, clock.utc())
+            self._registry.boards.said.recall(config.gateway.data)
             if restored is not None:
                 log.warning(
                     "this is another life of the store: %s. Packet identifiers of messages that"
@@ -129,7 +130,6 @@ class Gateway:
                     " waited for them are gone",
                     restored,
                 )
-            self._registry.boards.said.recall(config.gateway.data)
             clock.start(broker.now, loop.time())
             self._engine = engine = Engine(broker, clock, config.gateway.data)
             handshakes, utc = count(1), lambda: (clock.utc() or 0) / 1_000_000
