@@ -25,7 +25,7 @@ LONGEST = 256
 MOST_BOARDS = 2_500
 """All of them take at most 64 MB."""
 RECALLED = 20_000
-"""Publications in the spool that a start looks at."""
+"""Publications in the spool that a start looks at, the newest."""
 
 
 @dataclass(slots=True)

@@ -55,17 +55,16 @@ def _opened(folder: Path) -> Iterator[sqlite3.Connection]:
         raise StoreError(f"the store cannot be read ({error})", str(path), hint) from error
 
 
-def newest_of_boards(folder: Path, most: int) -> list[tuple[str, int, int, bytes]]:
-    """Device, incarnation, sequence and payload of the newest publications of boards that wait in
-    the spool, in order.
+def newest_of_boards(folder: Path, most: int) -> Iterator[tuple[str, int, int, bytes]]:
+    """Device, incarnation, sequence and payload of what boards have published, in order, among the
+    newest publications of the spool, `most` of them.
     """
     with _opened(folder) as database:
-        found = database.execute(
-            "SELECT device, incarnation, sequence, payload FROM spool WHERE device IS NOT NULL"
-            " ORDER BY id DESC LIMIT ?",
+        yield from database.execute(
+            "SELECT device, incarnation, sequence, payload FROM spool"
+            " WHERE id > (SELECT max(id) FROM spool) - ? AND device IS NOT NULL ORDER BY id",
             (most,),
-        ).fetchall()
-    return found[::-1]
+        )
 
 
 def sessions(folder: Path, utc: int | None) -> list[SessionView]:
