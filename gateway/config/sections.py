@@ -249,7 +249,7 @@ class LimitsSection(Section):
     connect_timeout_s: Annotated[int, Field(ge=1, le=3600)] = 10
     """How long a new connection may take to say CONNECT."""
     keep_alive_s: Annotated[int, Field(ge=0, le=65535)] = 0
-    """The longest keep alive of MQTT 5 clients; who asks for more, or for none, is told this one.
+    """The longest keep alive of MQTT 5 clients; one that asks for more, or for none, gets this one.
     0: each its own.
     """
     session_expiry_s: Annotated[int, Field(ge=0, le=0xFFFF_FFFF)] = 0xFFFF_FFFF
@@ -370,7 +370,7 @@ class AccessSection(Section):
     url: HookUrl | None = None
     """In place of it, where to POST that object: status 200 or 204 for yes, 401 or 403 for no."""
     hook_timeout_s: Annotated[float, Field(gt=0, le=60, strict=False)] = 5.0
-    """How long the command or the URL may take; who gets no answer is refused with 0x88."""
+    """How long the command or the URL may take; without an answer the client gets 0x88."""
     hook_remember_s: Annotated[float, Field(ge=0, le=86_400, strict=False)] = 60.0
     """How long a yes holds for further CONNECTs with the same password."""
 
