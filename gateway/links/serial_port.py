@@ -87,6 +87,8 @@ class SerialCarrier:
     def unsent(self) -> int:
         return self.session.sending.unsent
 
+    undelivered = unsent
+
     def lose(self, reason: str) -> None:
         """Tell the broker that the session has ended, unless it wanted that."""
         if not self.closed:
