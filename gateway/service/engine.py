@@ -48,8 +48,10 @@ _MANY_CLIENTS = 4
 """So many must be let go by it."""
 _MANY = 65_536
 """Unsent bytes of one connection that are worth counting."""
-_PINGS = 4_096
-"""Bytes that are read from a client that does not take what it is sent: it may ping."""
+_FEW = 4_096
+"""Bytes that are read from a client though they must wait: it may ping while it does not take what
+it is sent, and to stop reading costs a system call.
+"""
 
 
 class _Link:
@@ -172,13 +174,12 @@ class _Link:
 
     def throttle(self) -> None:
         """Read from the peer, or do not."""
-        full = self._connection.full
-        paused = self._held_back or self._rests or (full and self._connection.kept > _PINGS)
-        if not paused and not full and self._connection.interrupted:
-            paused = True
-            if not self._put_off:
-                self._put_off = True
-                self._engine.put_off(self)
+        connection, stopped = self._connection, self._held_back or self._rests
+        full, interrupted = connection.full, connection.interrupted
+        if interrupted and not (stopped or full or self._put_off):
+            self._put_off = True
+            self._engine.put_off(self)
+        paused = stopped or ((full or interrupted) and connection.kept > _FEW)
         if paused != self._paused:
             self._paused = paused
             if paused:

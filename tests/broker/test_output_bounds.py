@@ -419,6 +419,20 @@ def test_a_client_that_brings_much_waits_for_others() -> None:
     greedy.take(Puback)
 
 
+def test_a_client_that_brings_little_is_read_on_while_it_is_put_off() -> None:
+    """To stop reading costs a system call, and to begin again another one."""
+    world = World()
+    client = world.accepted("c")
+    looks = iter([True])
+    world.broker.overtime = lambda: next(looks, False)
+    client.bring(encode(Pingreq(), V5))
+    assert client.connection.out == []
+    assert not client.paused
+    client.bring(encode(Pingreq(), V5))
+    world.turn()
+    assert len(client.take_all(Pingresp)) == 2
+
+
 def test_a_client_that_is_put_off_may_end_meanwhile() -> None:
     world = World()
     client = world.accepted("c")
