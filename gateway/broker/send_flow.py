@@ -29,9 +29,9 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 from gateway.broker.changes import Kept
 from gateway.broker.delivery import (
+    MOST_PENDING,
     PAGE_BYTES,
     PAGE_LOW,
-    PAGE_ROWS,
     Collect,
     Delivery,
     LeftBehind,
@@ -203,7 +203,7 @@ class SendFlow:
         """Whether what comes now has to wait in the store."""
         if self.session.connection is None and not self.session.queueing.qos_0:
             return True
-        return len(self.pending) >= PAGE_ROWS or self.size >= PAGE_BYTES
+        return len(self.pending) >= MOST_PENDING or self.size >= PAGE_BYTES
 
     def pump(self) -> None:
         """Send as much as the receiver takes."""
