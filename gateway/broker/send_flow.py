@@ -278,6 +278,8 @@ class SendFlow:
         and not too far from what is on disk. An identifier is in use when its message stayed in
         flight while 65534 others passed it. It is seldom that all must be looked at.
         """
+        if self._awaited > self.ledger.committed:  # `_wait` comes by
+            return max(0, min(count, self._free - number))
         last = packet_id(number) - 1
         flights = self.acknowledging.keys() | self.receiving.keys() | self.released.keys()
         passed = max(((last - identifier) % IDENTIFIERS + 1 for identifier in flights), default=0)

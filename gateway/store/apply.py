@@ -21,6 +21,12 @@ _CHUNKS = (16, 32, 64)
 _FEW = 4
 """So many keys are deleted one by one: a list of them costs more to hand over."""
 
+_OF_A_SESSION = (
+    "session WHERE id",
+    "subscription WHERE session",
+    "flow WHERE session",
+    "queue WHERE share = '' AND session",
+)
 _COLUMNS = {
     "spool": 10,
     "session": 6,
@@ -87,12 +93,7 @@ def apply(database: sqlite3.Connection, commit: Commit) -> float:
     """
     database.execute("BEGIN IMMEDIATE")
     try:
-        for rows in (
-            "session WHERE id",
-            "subscription WHERE session",
-            "flow WHERE session",
-            "queue WHERE share = '' AND session",
-        ):
+        for rows in _OF_A_SESSION if commit.ended else ():
             _delete(
                 database,
                 f"DELETE FROM {rows} IN (SELECT value FROM json_each(?))",  # noqa: S608
