@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "ow_bytes.h"
+#include "Onceway.h"
 #include "ow_crc.h"
 #include "ow_hal.h"
 #include "ow_memory.h"

@@ -1,5 +1,6 @@
 /* The journal against a model: what was taken and is not done comes back, in order, whatever write
  * the power cut tears. */
+#include "Onceway.h"
 #include "board.h"
 #include "check.h"
 #include "ow_bytes.h"
