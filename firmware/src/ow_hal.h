@@ -28,6 +28,7 @@ struct ow_starts {
     uint8_t block;   /* how many are reserved next time */
 };
 
+/* Only a power-on may have lost what stood in RAM. */
 enum ow_reset_cause { OW_RESET_POWER_ON, OW_RESET_BROWN_OUT, OW_RESET_EXTERNAL, OW_RESET_WATCHDOG };
 
 /** @return milliseconds since any moment, modulo 2^16 */
