@@ -480,7 +480,7 @@ class Engine:
 
     def _found_out(self, order: Ask, refusal: Refusal | None) -> None:
         self.begin()
-        dispatch.answered(self.broker, order, refusal)
+        dispatch.answered(order, refusal)
         link = self._links.get(cast("Connection", order.connection))
         if link is not None:
             link.throttle()
