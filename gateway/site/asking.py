@@ -284,10 +284,10 @@ class Asking:
                 statistics.by_member[member] = statistics.by_member.get(member, 0) + 1
         statistics.doubts += verdict.doubtful
         outcome = Outcome("here", verdict.epoch, search.silent)
-        if verdict.doubtful:
-            outcome = outcome._replace(kind="doubt")
-        elif verdict.source is None:
+        if verdict.source is None:
             outcome = outcome._replace(kind="none")
+        elif verdict.doubtful:
+            outcome = outcome._replace(kind="doubt")
         for done in search.waiters:
             done(outcome)
 

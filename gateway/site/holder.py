@@ -36,11 +36,12 @@ class Outcome(NamedTuple):
     """Where a client's session is.
 
     here: it is here, and the newest: Session Present 1.
-    none: nobody has one: Session Present 0, and a new session in this client's record.
-    doubt: somebody was silent. If a session is here, and holds received QoS 2 identifiers that are
-        no proved board's mark, they are forgotten; then, or if none is here, Session Present 0. A
-        session without such identifiers goes on. Marked: metric, log line.
-    failed: a session is at another member and cannot come here (`reason`): refuse the CONNECT.
+    none: nobody has one that counts: Session Present 0, and a new session in this client's record,
+        in place of one that may be there. Marked (metric, log line) if somebody was silent.
+    doubt: it is here, but somebody who was silent may know better. If it holds received QoS 2
+        identifiers that are no proved board's mark, they are forgotten: Session Present 0. Without
+        such identifiers it goes on. Marked.
+    failed: it is at another member and cannot come here (`reason`): refuse the CONNECT.
 
     A new session gets `epoch`; the record with that epoch is on disk already, or needs none.
     """
