@@ -152,6 +152,14 @@ class SessionHolder:
     def given(self) -> Iterable[str]:
         return [key for key in list(self._given) if self._given_of(key) is not None]
 
+    def unsettled(self) -> Iterable[str]:
+        doubtful = (key for key, place in self._places.items() if place.doubtful)
+        return dict.fromkeys([*self.given(), *doubtful])
+
+    def given_to(self) -> dict[str, str]:
+        """By client identifier: the members that have not confirmed what was given to them."""
+        return {name_of(key): self._given[key].member for key in self.given()}
+
     def _given_of(self, key: str) -> _Given | None:
         """One that has expired is none any more."""
         given = self._given.get(key)

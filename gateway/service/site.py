@@ -197,7 +197,7 @@ class Site:
 
     def _placed(self, key: str, connection: Connection, outcome: Outcome) -> None:
         self._engine.begin()
-        if outcome.kind == "doubt":
+        if outcome.kind == "doubt" or outcome.silent:
             self._mark(key, connection, outcome.silent)
         packet = self._waits_still(key, connection)
         if packet is None:
@@ -207,6 +207,8 @@ class Site:
         if outcome.kind == "failed":
             text = f"its session cannot come from another gateway of the site: {outcome.reason}"
             refusal = ReasonCode.SERVER_BUSY, text
+        elif outcome.kind == "none" and (session := self.holder.session(key)) is not None:
+            self._broker.end_session(session)
         elif outcome.kind == "doubt":
             self._begin_again(key, connection, packet)
         self._answer(connection, packet, refusal)
