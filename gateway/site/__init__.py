@@ -1,0 +1,1 @@
+"""The gateways of one site: a client that comes back at another one is known there (README.md)."""
