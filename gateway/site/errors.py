@@ -1,7 +1,7 @@
-"""What another member, or a file of the site, did wrong: one sentence for people."""
+"""What is wrong with a member, or with what it says."""
 
 from gateway.errors import OncewayError
 
 
 class SiteError(OncewayError):
-    """Ends the link to the member that caused it; the rest of the site goes on."""
+    """A member broke the protocol, or cannot be one. Its link ends."""

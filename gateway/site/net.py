@@ -14,7 +14,7 @@ import asyncio
 import logging
 import random
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any, cast
@@ -104,6 +104,8 @@ class Net:
         self._said: dict[str, float] = {}
         self._handshakes: dict[asyncio.Task[None], None] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._saving: set[asyncio.Task[None]] = set()
+        """`close` waits for these."""
         self._listening: socket.socket | None = None
         self._tick: asyncio.TimerHandle | None = None
         self._next_tick = 0.0
@@ -148,7 +150,7 @@ class Net:
         for far in self._far.values():
             if far.link is not None:
                 far.link.stop()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, *self._saving, return_exceptions=True)
         if self._listening is not None:
             self._listening.close()
 
@@ -228,7 +230,7 @@ class Net:
 
     def removed(self, link: Link, removals: Sequence[Removal]) -> None:
         if self._removed.heard(removals):
-            self._spawn(self._save_removed())
+            self._spawn(self._save_removed(), self._saving)
             self._spread(link)
 
     def asked(self, link: Link, request: bytes) -> None:
@@ -399,10 +401,14 @@ class Net:
         self._said[key] = now
         return True
 
-    def _spawn(self, work: Any) -> None:
+    def _spawn(
+        self, work: Coroutine[Any, Any, None], among: set[asyncio.Task[None]] | None = None
+    ) -> None:
+        """among: by default those that `close` cancels."""
+        tasks = self._tasks if among is None else among
         task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        tasks.add(task)
+        task.add_done_callback(tasks.discard)
 
 
 _GONE = "it was removed from the site, or its name has a newer certificate"
