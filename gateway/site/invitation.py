@@ -141,12 +141,10 @@ def invite(folder: Path, site: SiteSection, inviter: str, name: str, hours: int)
     return made
 
 
-def withdraw(folder: Path, name: str) -> None:
-    """No open invitation of that name holds any more."""
-    place = folder / files.INVITATIONS
-    if place.is_dir():
-        with files.told(folder), files.locked(folder):
-            _tidy(place, name)
+def withdraw(folder: Path, name: str) -> bool:
+    """No open invitation of that name holds any more; whether there was one."""
+    with files.told(folder), files.locked(folder):
+        return _tidy(folder / files.INVITATIONS, name)
 
 
 def read(path: Path) -> Invitation:
@@ -253,9 +251,9 @@ def _requested(text: str, name: str) -> Ed25519PublicKey:
     return key
 
 
-def _tidy(place: Path, name: str) -> None:
-    """What nobody needs any more, and what is open for that name."""
-    now, left = datetime.now(UTC), 0
+def _tidy(place: Path, name: str) -> bool:
+    """Delete what nobody needs any more, and what is open for that name; whether that was there."""
+    now, left, withdrawn = datetime.now(UTC), 0, False
     for path in sorted(place.glob("*.open")):
         try:
             kept = parse(_Open, path.read_bytes(), MOST_BYTES)
@@ -263,6 +261,7 @@ def _tidy(place: Path, name: str) -> None:
             kept = None
         if kept is None or kept.name == name or kept.expires < now:
             path.unlink()
+            withdrawn |= kept is not None and kept.name == name
         else:
             left += 1
     for path in place.glob("*.spent"):
@@ -270,6 +269,7 @@ def _tidy(place: Path, name: str) -> None:
             path.unlink()
     if left >= _MOST_OPEN:
         raise OncewayError(f"{left} invitations are open", hint="Use them, or wait for their end")
+    return withdrawn
 
 
 def _record(folder: Path, number: str) -> _Record:
