@@ -4,7 +4,7 @@ In: a frequency. Out: the sub-band that it lies in, and its rules. Only regions 
 enforced here can be chosen; another one is one more entry in `REGIONS`.
 
 EU868 is ETSI EN 300 220-2 V3.2.1, table B.1; its letters are the names of the sub-bands here, too.
-Countries may differ (ERC/REC 70-03, appendix 1 and 3): who runs a radio has to know. What was
+Countries may differ (ERC/REC 70-03, appendix 1 and 3): the radio's owner has to know. What was
 checked: the standard itself was not at hand. All edges, duty cycles and powers, and the letters K
 to P, agree with The Things Network's list of its pages 21 and 22; K and N also with a quotation of
 page 22 (LoRaMac-node, pull request 750). That list calls the last sub-band Q.

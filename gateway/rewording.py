@@ -9,8 +9,8 @@ ask here, so that neither calls a conflict what the other takes for a repetition
 from gateway.senml import NotSenml, Record, decode, time_errors
 
 DRIFT_S = 18
-"""By so much each of two times may be wrong that do not say it: half a percent of an hour, what a
-board's resonator may be off while nobody tells it the time (`firmware/README.md`).
+"""How far a time may be wrong that does not say it: half a percent of an hour. A board's resonator
+may be off by so much while nobody tells it the time (`firmware/README.md`).
 """
 
 PASSING = frozenset({"denied", "worn", "life", "aside", "bad", "again"})

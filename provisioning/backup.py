@@ -6,7 +6,7 @@ useless without it, and the rows again.
 
 The key comes from the passphrase by scrypt (RFC 7914; n = 2^17, r = 8, p = 1: 128 MiB, about half a
 second on a Raspberry Pi 5). The SHA-256 of all before it tells a damaged file from a wrong
-passphrase; who alters the file on purpose is found out by AES-GCM.
+passphrase; AES-GCM finds a change that was made on purpose.
 """
 
 import hashlib

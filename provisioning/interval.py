@@ -15,7 +15,7 @@ SLOTS = 60
 """Of the journal: a publication writes each cell of one slot once (firmware/README.md)."""
 LEAST_YEARS = 1.0
 MOST_YEARS = 100.0
-"""For so long an EEPROM keeps what is in it (the same place of the data sheet)."""
+"""How long an EEPROM keeps its content (the same place of the data sheet)."""
 _YEAR_S = 365.25 * 86_400
 _STATUSES = 365.25
 """A year: one a day."""

@@ -1,8 +1,8 @@
 """How many may come, and how fast. In: a CONNECT's address. Out: a reason to refuse, or None.
 
-Rules: at most so many clients at a time, in all and on a listener, and sessions (0x97); and so many
-CONNECTs per second from one address, in bursts of ten seconds' worth (0x9F). Who takes over its own
-session is one client. A device on a serial line is never refused here: it has no other way in.
+Rules: clients have a bound, in all and on a listener, and so have sessions (0x97). CONNECTs from
+one address have a rate, in bursts of ten seconds' worth (0x9F). A client that takes its own session
+over counts once. A device on a serial line is never refused here: it has no other way in.
 """
 
 from __future__ import annotations

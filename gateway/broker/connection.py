@@ -139,7 +139,7 @@ class Connection:
         self.unheard = False
         """Nothing is read from it at present, and that is our doing."""
         self.rest_s = 0.0
-        """For so long nothing is taken from it: its user publishes more than he may."""
+        """Seconds for which it is not read: its user publishes more than the quota allows."""
         self.names = 0
         """Bytes that aliases take, the client's and ours."""
         self.aliases_limit = limits.topic_aliases

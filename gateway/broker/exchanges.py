@@ -5,7 +5,7 @@ the client gets.
 
 Rules: an answer leaves after the commit that makes it true. A failure is said on PUBACK or PUBREC,
 never beside a success for the same PUBLISH; before MQTT 5 it cannot be said there, so the
-connection is closed and nothing is acknowledged. Who sends more than our Receive Maximum gets 0x93
+connection is closed and nothing is acknowledged. More than our Receive Maximum in flight gets 0x93
 [MQTT-3.3.4-7]; before MQTT 5 there is no such number, and only the packet identifiers are a bound.
 """
 

@@ -6,7 +6,7 @@ Rules: a second connection of a client takes the session over, the first is told
 must use its name as client identifier, and a device that has lost its memory (another incarnation)
 gets a new session, since identifiers of its former life would swallow its new publications. A
 session belongs to the user who began it, a device's to the device; an anonymous one becomes the
-session of the first user who comes for it, so that clients keep theirs when users are introduced.
+session of the first user that asks for it, so clients keep theirs when users are introduced.
 """
 
 from __future__ import annotations

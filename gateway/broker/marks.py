@@ -67,7 +67,7 @@ class Mark:
         return behind == 0 or (behind > 0 and bool(self._window >> (behind - 1) & 1))
 
     def is_below(self, sequence: int) -> bool:
-        """Whether a sequence lies so far behind that nothing is known of it."""
+        """Whether a sequence is too old for the window: nothing is known of it."""
         return self.highest - sequence > WINDOW
 
     def add(self, sequence: int) -> None:

@@ -107,7 +107,7 @@ def judged_at_once(core: Core, session: Session, run: PublishRun, qos: int) -> i
 
 
 def _free(core: Core, session: Session, each: int, *, grace: bool = False) -> int:
-    """How many messages of so many bytes are within the bounds of a queue."""
+    """How many more messages, of `each` bytes, the bounds of a queue allow."""
     messages, size = bounds(core, session, grace=grace)
     send_flow = session.send_flow
     return min(messages - send_flow.messages, (size - send_flow.size) // each)

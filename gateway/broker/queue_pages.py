@@ -1,7 +1,7 @@
 """Queues longer than memory should hold: their tail waits in the store alone.
 
 In: "this queue has room for more of its tail" and "this session with a tail ends". Out: orders for
-whoever drives the core, who reads the store and hands the rows back. A session that is away holds
+the driver of the core, which reads the store and hands the rows back. A session that is away holds
 nothing in memory; one that is connected holds about a page beyond what is in flight.
 
 Rules: an order is carried out after every commit sealed before it and before every commit sealed

@@ -45,7 +45,7 @@ _PART = 8
 """The identifiers of all sessions may take this part of the memory of queues."""
 _IDENTIFIER_BYTES = 80
 _EACH = 16
-"""So many a session may have, whatever the others have."""
+"""Identifiers that a session may always have, even if the others have used up the rest."""
 
 
 class ReceiveFlow:
@@ -116,7 +116,7 @@ class ReceiveFlow:
         return mark.has(sequence)
 
     def has_room(self, count: int) -> bool:
-        """Whether so many more may be kept."""
+        """Whether `count` more identifiers may be kept."""
         ledger, most = self._ledger, self._ledger.limits.memory_bytes // _PART // _IDENTIFIER_BYTES
         return ledger.received + count <= most or len(self.received) + count <= _EACH
 

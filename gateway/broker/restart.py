@@ -1,8 +1,8 @@
 """The broker's state after a start, from the rows of the store.
 
 In: `Recovered`. Out: sessions, subscriptions, flows, retained messages and wills as they were at
-the last commit. All connections ended when the gateway stopped: who was connected then has left
-now, wills included.
+the last commit. All connections ended when the gateway stopped: a client that was connected then
+has left now, and its will counts.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 _NAMES = 4
 """Names that are known may take this part of the memory of queues."""
 _TOPIC_BYTES, _COPIES = 2300, 7
-"""What a name that is known takes at most, beside so many copies of itself."""
+"""Bytes that a known name takes at most: a fixed part, and copies of the name."""
 _KNOWN_ROUTES = 1_000_000
 _LEVEL_BYTES = 512
 _FREE_LEVELS = 12
@@ -273,7 +273,7 @@ class Router:
         return node.shares.get(name) if node and name else None
 
     def changed(self) -> None:
-        """Who gets what has changed: every topic is matched again when it is next used."""
+        """A subscription has changed: match every topic again when it is next used."""
         for topic in self._index.clear():
             _forget_routes(topic)
         self._routes = 0

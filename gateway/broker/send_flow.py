@@ -345,7 +345,7 @@ class SendFlow:
             self._forget(delivery)
 
     def owe(self, size: int) -> None:
-        """So many bytes of the tail are given up as soon as they have been read."""
+        """Give up `size` bytes of the tail as soon as they have been read."""
         self.owes += size
         self.ledger.owed += size
         self.ask()

@@ -53,7 +53,7 @@ class _Part:
         """Bytes of those whose share has a bound."""
 
     def charge(self, account: Account, size: int) -> None:
-        """So many bytes of it are this account's."""
+        """Count `size` more bytes of the spool as this account's."""
         account.spooled += size
         self.shares[account] = self.shares.get(account, 0) + size
 

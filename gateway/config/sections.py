@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from gateway.config.values import (
     U16,
+    Address,
     Below,
     Bind,
     BrokerUrl,
@@ -19,12 +20,14 @@ from gateway.config.values import (
     GatewayName,
     HookUrl,
     Landing,
+    MemberName,
     PlainFilter,
     SpoolFilter,
     TopicFilter,
     TopicPrefix,
     Window,
     is_local,
+    split_address,
     split_bind,
     split_broker,
 )
@@ -249,7 +252,7 @@ class LimitsSection(Section):
     connect_timeout_s: Annotated[int, Field(ge=1, le=3600)] = 10
     """How long a new connection may take to say CONNECT."""
     keep_alive_s: Annotated[int, Field(ge=0, le=65535)] = 0
-    """The longest keep alive of MQTT 5 clients; who asks for more, or for none, is told this one.
+    """The longest keep alive of MQTT 5 clients; one that asks for more, or for none, gets this one.
     0: each its own.
     """
     session_expiry_s: Annotated[int, Field(ge=0, le=0xFFFF_FFFF)] = 0xFFFF_FFFF
@@ -370,7 +373,7 @@ class AccessSection(Section):
     url: HookUrl | None = None
     """In place of it, where to POST that object: status 200 or 204 for yes, 401 or 403 for no."""
     hook_timeout_s: Annotated[float, Field(gt=0, le=60, strict=False)] = 5.0
-    """How long the command or the URL may take; who gets no answer is refused with 0x88."""
+    """How long the command or the URL may take; without an answer the client gets 0x88."""
     hook_remember_s: Annotated[float, Field(ge=0, le=86_400, strict=False)] = 60.0
     """How long a yes holds for further CONNECTs with the same password."""
 
@@ -521,6 +524,25 @@ class BridgeSection(Section):
         return f"{BRIDGE}{self.name}"
 
 
+class SiteSection(Section):
+    """Gateways that know each other: a client or board may come back at another one, and its
+    session moves there. `onceway site` makes their certificates.
+    """
+
+    members: Annotated[dict[MemberName, Address], Field(min_length=1, max_length=16)]
+    """Every gateway of the site by its gateway.name, this one too, with the HOST:PORT where the
+    others reach it: the same lines in each one's file.
+    """
+    bind: Bind | None = None
+    """Where this gateway listens for the others; default: every address, at the port that members
+    has for it.
+    """
+    folder: FilePath | None = None
+    """Where its key and certificates are, for its own account only; default: `site` in the data
+    directory.
+    """
+
+
 _DEFAULT_QUEUE = QueueSection()
 
 BRIDGE = "onceway-bridge:"
@@ -557,6 +579,7 @@ class Config(Section):
     page: PageSection | None = None
     mirror: MirrorSection | None = None
     home_assistant: HomeAssistantSection | None = None
+    site: SiteSection | None = None
     log: LogSection = LogSection()
 
     @model_validator(mode="before")
@@ -597,6 +620,20 @@ class Config(Section):
     def users_file(self) -> Path:
         """Where users and their password hashes are."""
         return self.access.users or self.gateway.data / "users"
+
+    @property
+    def site_folder(self) -> Path:
+        """Where the key and the certificates of the site are."""
+        given = self.site.folder if self.site is not None else None
+        return given or self.gateway.data / "site"
+
+    @property
+    def site_bind(self) -> tuple[str, int]:
+        """Host and port where the other members reach this gateway. Only with a site."""
+        assert self.site is not None  # noqa: S101 - said above
+        if self.site.bind is not None:
+            return split_bind(self.site.bind)
+        return "", split_address(self.site.members[self.gateway.name])[1]
 
     @property
     def spool_bytes(self) -> int:
@@ -648,8 +685,16 @@ class Config(Section):
         return self
 
     @model_validator(mode="after")
+    def _is_member(self) -> "Config":
+        if self.site is not None and self.gateway.name not in self.site.members:
+            raise ValueError(
+                f"site.members lacks this gateway itself: {self.gateway.name!r} (gateway.name)"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _unique(self) -> "Config":
-        sections = (*self.listener, self.web, self.page)
+        sections = (*self.listener, self.web, self.page, self.site)
         addresses = [item.bind for item in sections if item and item.bind]
         ports = [item.port for item in self.serial] + [item.port for item in self.lora]
         names = [item.name for item in self.bridge]

@@ -1,8 +1,8 @@
-"""Those who wait for something that only so many may wait for, by address.
+"""Clients that wait for something, such as a login, with a bound on all and on each address.
 
-In: who comes, from where. Out: who has to go when there are too many, and whose turn it is. An
-address costs itself only: the one that has the most waiting loses its oldest, and turns go round
-by address.
+In: a client and its address. Out: which one has to go when there are too many, and whose turn it
+is. An address costs itself only: the one that has the most waiting loses its oldest, and turns go
+round by address.
 """
 
 from typing import Generic, TypeVar

@@ -71,7 +71,7 @@ class GatewayLink(ReliableLink):
         answer = self._known_answer(hello) or self._greeter.answer(hello)
         guarded = self.session is not None and self._answered and self._answered.proved
         if guarded and not answer.proved and answer.refusal is None:
-            return  # who proves nothing is offered nothing while a board that has proved it is here
+            return  # no offer without a proof while a board that has proved its key is here
         self._put(answer.to_bytes(int(self._greeter.utc())), now, lead=True)
         if answer.refusal is not None:
             self._events.append(Refused(hello.name, answer.refusal))

@@ -10,6 +10,7 @@ request, a line of JSON such as `{"do": "end", "client": "c1"}`. Out: any number
     end, client            ends the session, and its connection with 0x98; one row {"ended": true}
                            once that is on disk, none for an unknown client
     status                 one row: is all well, serial ports, bridges, and the figures of `$SYS`
+    site                   one row for each member of the site (`gateway/site/net.py`)
     log, client            the lines of a board's log, and how many it has lost (`board_log.py`)
     lend, port             one row {"lent": true}: the gateway leaves this serial port alone until
                            the other end closes the connection, however it ends, or LEND_S is over
@@ -49,7 +50,7 @@ LEND_S = 900.0
 """Longer than a board is written, or written twice."""
 
 _AT_ONCE = 256
-_REQUESTS = ("sessions", "session", "end", "status", "lend", "radios", "log")
+_REQUESTS = ("sessions", "session", "end", "status", "lend", "radios", "log", "site")
 
 Row = dict[str, Any]
 
@@ -203,6 +204,9 @@ class Control:
             case "log":
                 async for row in self._log(client):
                     yield row
+            case "site":
+                for member in self._source.site():
+                    yield member
             case "radios":
                 for radio in self._source.radios():
                     yield asdict(radio)

@@ -102,7 +102,7 @@ class Registry:
         return self._numbers.get((network, number))
 
     def tolerates(self, names: set[str], stranger: bool) -> bool:
-        """Whether who was let in under these names may stay."""
+        """Whether a connection that was let in under these names may stay."""
         known = self._known
         return known is None or all(_welcome(known, name, stranger) for name in names)
 
@@ -294,7 +294,7 @@ class Watch:
             await asyncio.sleep(LOOK_S)
 
     def _dismiss(self) -> None:
-        """Put out who is not welcome any more, and who is there by a key that counts no more."""
+        """End connections of boards that are revoked, or whose key was replaced."""
 
         def is_rekeyed(caller: Attached) -> bool:
             device = caller.peer.device

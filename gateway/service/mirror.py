@@ -124,7 +124,7 @@ class Mirror:
                 log.exception("the mirror of readings met an internal error")
 
     def _look(self) -> None:
-        """Who is there, and who is gone for good."""
+        """Note which boards are connected, and drop those that are gone for good."""
         here = connected(self._engine)
         for device in self.last.devices:
             if device not in here and not self._stays(device):

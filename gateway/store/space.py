@@ -38,14 +38,16 @@ _COPIES = 3
 """Of a message: in the log, in the database, and what pages hold beside it."""
 
 _LOW, _HIGH = 0.25, 0.75
-"""So many reserves from those bounds no message is taken any more, and messages are taken again."""
+"""Distance from those bounds, in reserves: below the first, messages are refused; above the second,
+they are taken again.
+"""
 
 _BACKLOG, _UNCOPIED = 1 / 8, 1 / 4
 _MOST_BACKLOG = 16_000_000
-"""Where there is plenty: so much memory they may take."""
+"""Bytes of memory that they may take where the disk has plenty of room."""
 
 _PLENTY = 16
-"""While so many reserves are free none is made, and nothing needs to be counted."""
+"""With this many reserves free, none is made and nothing is counted."""
 
 _SMALL_LOG = 1 / 16
 """Of a reserve: a log that is not worth a checkpoint."""

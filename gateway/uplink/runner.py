@@ -30,8 +30,7 @@ log = logging.getLogger(__name__)
 
 POLL_S = 0.5
 OWNER_CHECK_S = 24 * 3600.0
-# a connection that carried nothing for so long is closed: keeping it alive costs more bytes than a
-# new one
+# an idle connection is closed after this time: to keep it alive costs more bytes than a new one
 IDLE_S = 600.0
 
 Trouble = (Unreachable, sqlite3.OperationalError, OSError)

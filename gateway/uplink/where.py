@@ -24,7 +24,7 @@ app = typer.Typer()
 
 
 class NotFound(OncewayError):
-    """Nobody who was asked knows of the reading."""
+    """No place that was looked at has the reading."""
 
     exit_code = 1
 
@@ -95,7 +95,7 @@ def where(
 ) -> None:
     """Where one reading is: in the spool, in a batch, landed, in the table. With --table also what
     came with the same key and another payload, and whether its batch is in quarantine. Exit code 1:
-    nobody who was asked knows it.
+    it was found nowhere.
 
     Example: onceway where sensor-1 4711
     """

@@ -55,7 +55,7 @@ MOST_STREAMS = 16
 LIFETIME_S = 20.0
 STREAM_S = 3600.0
 WRITE_S = 30.0
-"""A browser that takes nothing of a stream for so long counts as gone."""
+"""A browser that takes nothing of a stream for this time counts as gone."""
 COOKIE = "onceway"
 _LONGEST_BODY = 8192
 _LONGEST_NAME = 256

@@ -1,8 +1,8 @@
 """`/metrics` and `/healthz` over HTTP.
 
 In: an address and a `Source`. Out: answers to GET. A connection serves one request and lives ten
-seconds at most, and there are at most 32 of them: who asks too much, or says nothing, costs no more
-than that.
+seconds at most, and there are at most 32 of them. A client that asks too much, or says nothing,
+costs no more than that.
 """
 
 import asyncio

@@ -38,7 +38,7 @@ class Channel:
         return float(1 << self.factor) / self.bandwidth
 
     def meets(self, other: "Channel") -> bool:
-        """Whether who listens on one hears what is sent on the other: a receiver finds a signal
+        """Whether a radio that listens on one hears what is sent on the other: it finds a signal
         that is a quarter of the bandwidth beside its frequency (SX1276 data sheet, 4.1.5).
         """
         return (

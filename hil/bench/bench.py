@@ -147,8 +147,8 @@ class ClientTable(BaseModel):
 
 
 class SubscriberTable(BaseModel):
-    """count: so many such programs. clean: a new session with each connection, in which nothing
-    waits. stays_s, away_s: it goes away after so many seconds, for so long; 0: it stays.
+    """count: the number of such programs. clean: a new session with each connection, in which
+    nothing waits. stays_s: seconds after which it goes away; 0: it stays. away_s: for how long.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)

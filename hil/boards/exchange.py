@@ -153,8 +153,8 @@ class Gateway:
 async def converse(
     board: SimulatedBoard, gateway: Gateway, *, completed: int, seconds: float = 30.0
 ) -> None:
-    """Let both talk until the gateway has completed so many publications and all its commands are
-    through, or the board is off; at most so many seconds of board time.
+    """Let both talk until the gateway has completed `completed` publications and all its commands,
+    or the board is off; at most `seconds` of board time.
     """
     await board.run(0)
     end = board.cycle + int(seconds * HZ)

@@ -24,7 +24,7 @@ BUILD = Path(__file__).resolve().parents[2] / "build" / "firmware"
 HZ = 16_000_000
 """Board time is counted in cycles of this clock."""
 OFF_S = 0.5
-"""For so long the rig leaves a board without power."""
+"""How long the rig leaves a board without power."""
 
 _START_SECONDS = 20.0
 _ANSWER_SECONDS = 20.0
@@ -132,12 +132,12 @@ class SimulatedBoard:
     adc_from: A0 has another voltage for each conversion, beginning with this step of the ADC's
     1024. record: keep all inputs, and each byte the board sends, with their time (`inputs`,
     `tx_log`).
-    ds18b20: a thermometer at pin 2, at so many sixteenths of a degree Celsius. dht22: one at pin 3,
-    at so many tenths of a degree and of a percent. memory: what is on its I2C bus; its image is
+    ds18b20: a thermometer at pin 2, in sixteenths of a degree Celsius. dht22: one at pin 3,
+    its values in tenths of a degree and of a percent. memory: what is on its I2C bus; its image is
     `memory.bin`.
-    drift: by so many millionths its clock is faster than this machine's, at speed `real`.
-    port: it has a serial port; who opens that resets it. radio: an SX1276 on its SPI bus; air: the
-    ether that it is in.
+    drift: how much faster its clock is than this machine's, in millionths, at speed `real`.
+    port: it has a serial port; to open it resets the board. radio: an SX1276 on its SPI bus. air:
+    the ether that it is in.
     bootloader: a HEX file; True is Optiboot, as a real Uno comes.
     """
 

@@ -48,11 +48,11 @@ def main(
         bool, typer.Option("--clean", help="A new session with each connection.")
     ] = False,
     stays_s: Annotated[
-        float, typer.Option(help="Goes away after so many seconds; 0: never.", min=0)
+        float, typer.Option(help="Seconds after which it goes away; 0: never.", min=0)
     ] = 0.0,
-    away_s: Annotated[float, typer.Option(help="Stays away for so long.", min=0)] = 1.0,
+    away_s: Annotated[float, typer.Option(help="Seconds for which it stays away.", min=0)] = 1.0,
     receive_maximum: Annotated[
-        int, typer.Option(help="Takes so many messages at once.", min=1, max=65_535)
+        int, typer.Option(help="Messages that it takes at once.", min=1, max=65_535)
     ] = 65_535,
 ) -> None:
     """Subscribe."""

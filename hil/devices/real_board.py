@@ -258,8 +258,8 @@ class RealBoard(WiredDevice):
         return await self._started(before, lambda: True)
 
     async def switched_off(self, fault: str, seconds: float) -> Evidence | None:
-        """Its power is off for so long, and it says nothing meanwhile. Who interrupts the run does
-        not leave it without power.
+        """Its power is off for this time, and it says nothing meanwhile. A run that is interrupted
+        does not leave it without power.
         """
         assert self._switch is not None  # noqa: S101 - the bench was checked
         before = self._sent.boot

@@ -42,7 +42,7 @@ SECOND_EVERY = 2
 """Each other command tells one second: boards keep seconds in another form than milliseconds."""
 PROVISION_TRIES = 10
 DRIFT_PPM = 5000
-"""A board's clock is wrong by so much at most: a ceramic resonator's 0.5 %."""
+"""How far a board's clock may be wrong: a ceramic resonator's 0.5 %."""
 SOON = 4
 """Conversions, for each two boards."""
 

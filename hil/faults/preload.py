@@ -92,7 +92,7 @@ class Machine:
         return self._map[start : start + FOUND_SIZE].partition(b"\0")[0].decode()
 
     def count_steps(self, last: int) -> None:
-        """Stop the process when it has taken so many steps from now on; `self["stood"]` is how many
+        """Stop the process when it has taken `last` steps from now on; `self["stood"]` is how many
         it had taken when it was stopped, and `self["step"]` which kind the last one was.
         """
         self["steps"] = 0

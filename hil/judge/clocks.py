@@ -47,10 +47,10 @@ DRIFT = 200
 ROUNDED = 2
 """A board rounds up how far its time may be wrong, to less than so many times as much."""
 SOME = 20
-"""Times. Among so many is one that a second which has begun and a slow WELCOME have not put off."""
+"""Times that are enough: one of them was not put off by a begun second or a slow WELCOME."""
 OFF_EARLY_NS, OFF_LATE_NS = 2 * S, S
-"""So much too early, or too late, are not all times of a run: both clocks' seconds are counted in,
-and no WELCOME is late each time.
+"""No run has all its times further off than this, too early or too late: the seconds of both
+clocks are counted in, and no WELCOME is late each time.
 """
 
 

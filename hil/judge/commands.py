@@ -14,9 +14,9 @@ from hil.boards.simulator import HZ
 from hil.judge.seen import Seen
 
 WAITS_MS = 175
-"""For so long a sample may have to wait: a slot, its marks, an interval, all before it."""
+"""How long a sample may have to wait: for a slot, its marks, an interval, all before it."""
 SHOWS = 3
-"""So many samples in a row, from one to the next, tell two intervals of commands apart."""
+"""Steps in a row, from one sample to the next, that tell the intervals of two commands apart."""
 _MS = HZ // 1000
 
 

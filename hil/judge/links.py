@@ -18,8 +18,8 @@ from hil.observe.history import Event, taking
 ENDS = {"up": "the board", "down": "the gateway"}
 TAKERS = {"up": "the gateway", "down": "the board"}
 TORN = 2
-"""So many frames of a session may be torn, in each direction: one when the end that sent it lost
-its power or was killed, and one more if it loses it again before it has greeted. In 5,900 sessions
+"""Frames of a session that may be torn, in each direction: one when its sender lost its power or
+was killed, and one more if that happens again before it has greeted. In 5,900 sessions
 of boards that were cut again and again, none had more than one.
 """
 

@@ -15,8 +15,8 @@ from typing import Any
 from hil.observe.history import Event, taking
 
 LATE = 20
-"""Publications more that there may be: so many come between two looks of the rig, when a gateway
-that was away is given what the boards have kept for it.
+"""Publications by which a place may be missed: they come between two looks of the rig, when a
+gateway that was away gets what the boards have kept for it.
 """
 LATE_SHARE = 10
 """Or one in so many of the run's, if that is more."""

@@ -60,8 +60,8 @@ class Run:
         self._air: AirOfRun | None = None
 
     async def go(self) -> Result:
-        """Whatever happens to the programs and to the rig is in the history that is judged; only
-        who ends the run gets no result.
+        """Run the bench and judge its history. What happens to programs and rig is in it; a run
+        that the user ends has no result.
 
         Raises OncewayError for a bench whose settings the gateway refuses.
         """

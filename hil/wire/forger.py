@@ -1,4 +1,4 @@
-"""Who pretends to be a board, at the same line: another program that has heard it greet, and does
+"""A program that pretends to be a board, at the same line. It has heard the board greet, and does
 not have its key.
 
 In: HELLOs that the board has sent. Out: frames for the gateway. All of them are well made, so that

@@ -18,9 +18,9 @@ larger.
 """
 
 FULL = 8
-"""So many large files of a table with clustering, whose rows were sorted among each other, stay as
-they are, and the rows of later days go into others. Else each day's work would be to write the
-whole table again.
+"""Large files of a clustered table that are sorted together. A group of this size stays as it is,
+and the rows of later days go into other files. Otherwise each day would write the whole table
+again.
 """
 
 _OPTIMIZE = "spark.databricks.delta.optimize"

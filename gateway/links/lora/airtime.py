@@ -26,7 +26,7 @@ class Modulation:
     """What sender and receiver have in common. Raises ValueError: a value that LoRa has not."""
 
     factor: int
-    """Spreading factor, 7…12: one symbol carries so many bits and takes 2^factor chips."""
+    """Spreading factor, 7…12: the bits of one symbol, which takes 2^factor chips."""
 
     bandwidth: int = 125_000
     """Hz; also the chips in a second."""

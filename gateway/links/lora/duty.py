@@ -60,8 +60,8 @@ class Ledger:
         return self._total / 1e6
 
     def wait(self, airtime: float, now: float) -> float:
-        """Return the seconds until a transmission of so many seconds may begin, 0.0 for now, `inf`
-        for one that never may.
+        """Return the seconds until a transmission of `airtime` seconds may begin, 0.0 for now,
+        `inf` for one that never may.
 
         It is enough to look at the hour that ends with this transmission. Of all hours, those that
         end with a transmission hold most: from any other the window can be moved to such an end

@@ -65,7 +65,7 @@ class Radio(Protocol):
         """Send a frame; `Sent` will follow. Raises RuntimeError: not `idle`."""
 
     def airtime(self, length: int) -> float:
-        """Return the seconds that a frame of so many bytes takes; with what the radio adds."""
+        """Return the seconds on air of a frame of `length` bytes, with what the radio adds."""
 
     @property
     def idle(self) -> bool:

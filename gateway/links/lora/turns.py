@@ -165,9 +165,9 @@ class TurnLink:
     """The gateway's end. network: of this site.
 
     key: of a board by its number; None turns it away. utc: seconds since 1970, 0 while unknown.
-    airtime: seconds that a frame of so many bytes takes. incarnation: draws a number for a board
+    airtime: seconds that a frame takes, by its bytes. incarnation: draws a number for a board
     that has none. nonce: draws eight random bytes. cipher: of a session with this key.
-    patience: so many copies of a TURN that fits no session make it tell the board; more where other
+    patience: copies of a TURN of no known session, after which it tells the board; more where other
     gateways hear it, too.
     """
 
