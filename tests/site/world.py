@@ -168,8 +168,12 @@ class MemoryHolder:
     def older_at(self, member: str) -> Iterable[str]:
         return [client for client, record in self.records.items() if member in record.older]
 
-    def given(self) -> Iterable[str]:
-        return [client for client, record in self.records.items() if record.given_to is not None]
+    def unsettled(self) -> Iterable[str]:
+        return [
+            client
+            for client, record in self.records.items()
+            if record.given_to is not None or record.doubtful
+        ]
 
 
 def _put(records: dict[str, Record], client: str, record: Record | None) -> None:
@@ -190,6 +194,8 @@ class Gateway:
         self.member: Member | None = None
         self.holder = MemoryHolder(world, name, self.disk, self.written)
         self.connections: dict[str, Connection] = {}
+        self.links: dict[str, int] = {}
+        """The connection to each other one, as far as the process knows."""
         self.paused = False
         self._waiting: list[Event] = []
         self._armed: float | None = None
@@ -200,6 +206,7 @@ class Gateway:
         others = [name for name in world.names if name != self.name]
         send = partial(world.send, self.name)
         self._armed = None
+        self.links.clear()
         self.member = Member(self.name, others, self.holder, send, self._wake, world.now)
         self.run(lambda: None)
 
@@ -399,7 +406,10 @@ class Client:
 
     def leave(self, notice: bool = True) -> None:
         """notice: the gateway hears of it."""
-        connection, self.connection, self.accepted = self.connection, None, False
+        connection, accepted = self.connection, self.accepted
+        self.connection, self.accepted = None, False
+        if connection is not None and connection.clean and not accepted:
+            self.marked = True  # the end that it has asked for may come at any time
         if connection is not None and notice:
             gateway = connection.gateway
 
@@ -576,8 +586,10 @@ class World:
             if gateway.member is None:
                 return
             if up and link.sees[end] == number:
+                gateway.links[other] = number
                 gateway.member.joined(other, self.now)
             elif not up:
+                gateway.links[other] = 0
                 gateway.member.left(other, self.now)
 
         gateway.run(tell)
@@ -621,7 +633,7 @@ class World:
 
     def send(self, sender: str, receiver: str, frame: bytes) -> None:
         link = self.link(sender, receiver)
-        number = link.sees[sender]
+        number = self.gateways[sender].links.get(receiver, 0)
         self.bytes += len(frame)
         if self.spy is not None:
             self.spy(sender, receiver, frame)
