@@ -226,8 +226,11 @@ class Asking:
                 own.epoch, own.session, own.older, own.given_to, own.doubtful, unsure
             )
         verdict = search.verdict = decide(me, claims, frozenset(search.silent), search.clean)
-        if not search.waiters and (search.silent or verdict.source != me):
+        if not search.waiters and (search.silent or verdict.doubtful or verdict.source != me):
             self._end(search)
+            sure = not search.silent and not verdict.doubtful
+            if own is not None and sure and verdict.source not in (None, me):
+                self._give_up(client, own)
         elif verdict.source in (None, me):
             if _stands(own, verdict, claims, me):
                 search.verdict = verdict._replace(epoch=own.epoch if own else verdict.epoch)
@@ -240,6 +243,12 @@ class Asking:
         elif verdict.source is not None:
             search.stage = Stage.MOVING
             self._arriving.claim(client, verdict.source, claims[verdict.source].epoch)
+
+    def _give_up(self, client: str, own: Held) -> None:
+        """Somebody else has the newest session."""
+        self._working.begin(client)
+        self._trust.settled(client)
+        self._holder.end(client, own.epoch + 1, partial(self._working.finish, client))
 
     def arrived(self, client: str, parts: Sequence[bytes]) -> None:
         """A session has come whole."""

@@ -107,5 +107,6 @@ class Holder(Protocol):
     def older_at(self, member: str) -> Iterable[str]:
         """The clients whose records name that member in `older`."""
 
-    def given(self) -> Iterable[str]:
-        """The clients whose sessions are given to a member that has not confirmed."""
+    def unsettled(self) -> Iterable[str]:
+        """The clients whose sessions are given away and not over, or doubtful. Asked at the
+        start."""

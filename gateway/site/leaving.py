@@ -58,7 +58,7 @@ class Leaving:
         self._working = working
         self._asking = asking
         self._leavers: dict[str, _Leaver] = {name: _Leaver() for name in contacts}
-        self._recalls = deque((now + RECALL_S, client) for client in holder.given())
+        self._recalls = deque((now + RECALL_S, client) for client in holder.unsettled())
         self.now = now
 
     def on_take(self, member: str, take: Take) -> None:
@@ -125,12 +125,16 @@ class Leaving:
         return self._recalls[0][0] if self._recalls else None
 
     def advance(self) -> None:
+        everybody = all(contact.up for contact in self._contacts.values())
         while self._recalls and self._recalls[0][0] <= self.now:
             _, client = self._recalls.popleft()
             held = self._holder.held(client)
-            if held is not None and held.given_to is not None:
-                self._recalls.append((self.now + RECALL_S, client))
+            if held is None or not (held.given_to is not None or held.doubtful):
+                continue
+            if everybody:
                 self._asking.recall(client)
+            if not everybody or held.given_to is not None:
+                self._recalls.append((self.now + RECALL_S, client))
 
 
 def _part(wanted: Wanted, parts: Parts) -> Part:

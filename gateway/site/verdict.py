@@ -46,7 +46,7 @@ def decide(me: str, claims: Mapping[str, Claim], silent: frozenset[str], clean: 
     """claims: by member, `me` included when it holds something. clean: no session is wanted."""
     older = (silent | claims.keys()) - {me}
     if not claims:
-        return Verdict(None, bool(silent), older, bool(silent))
+        return Verdict(None, int(bool(silent)), older, bool(silent))
     epoch = max(claim.epoch for claim in claims.values()) + 1
     standing = {
         one: claim

@@ -79,7 +79,10 @@ class Schedule:
                 if visit:
                     client.marked = False
                 client.connect(name)
-                world.run(1.5)
+                for _ in range(20):
+                    world.run(0.1)
+                    if client.accepted:
+                        break
                 assert client.accepted, f"{client.name} is not let in at {name}"
                 assert world.reached["doubt"] == before or not visit, "a doubt in quiet times"
                 client.publish()
