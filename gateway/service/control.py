@@ -27,8 +27,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Protocol
 
-from gateway.broker.sys_topics import figures
 from gateway.broker.session import Session
+from gateway.broker.sys_topics import figures
 from gateway.broker.view import GONE, details, view
 from gateway.errors import OncewayError
 from gateway.links.serial_port import PortStatus
@@ -189,8 +189,8 @@ class Control:
                         yield asdict(view(session, broker.now)) | self._place_of(session)
                     if index % _AT_ONCE == 0:
                         await asyncio.sleep(0)  # the clients' turn
-                for client, member in self._places.given().items() if self._places else ():
-                    yield asdict(GONE) | {"client": client, "place": f"given to {member}"}
+                for gone, taker in self._places.given().items() if self._places else ():
+                    yield asdict(GONE) | {"client": gone, "place": f"given to {taker}"}
             case "session":
                 found = broker.sessions.get(client)
                 if found is not None:

@@ -180,8 +180,18 @@ def status(config: ConfigOption = None, as_json: JsonOption = False) -> None:
             typer.echo("the gateway does not run: sudo systemctl start onceway-gateway")
         for row in members:
             typer.echo(f"{printable(row['name'])}  {row['address']}  {_state(row, running)}")
+        if running:
+            typer.echo(_figures(members[0]["figures"]))
     if not running or not all(row["connected"] for row in members):
         raise typer.Exit(1)
+
+
+def _figures(found: dict[str, int]) -> str:
+    return (
+        f"since its start: sessions that came {found['moved_in']}, left {found['moved_out']},"
+        f" answers in doubt {found['marked']}; now on their way {found['given']}, in doubt"
+        f" {found['in_doubt']}"
+    )
 
 
 def _settings(config: Path | None) -> Config:

@@ -1,17 +1,18 @@
 """Gateways of one site as processes on loopback, and clients that move between them."""
 
 import asyncio
-import json
 import signal
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import aiohttp
+
 from gateway.mqtt.packets import Connack, Connect, Version
 from gateway.mqtt.properties import PropertyId
 from gateway.service import control
-from tests.service.process import GatewayProcess, start
+from tests.service.process import GatewayProcess, free_port, start
 from tests.service.wire import Wire
 from tests.site.members import Site
 
@@ -23,12 +24,14 @@ class Gateways:
     authority.
     """
 
-    def __init__(self, folder: Path, *names: str, more: str = "") -> None:
+    def __init__(self, folder: Path, *names: str, web: bool = False) -> None:
         self.site = Site(folder, *names)
         self.names = names
         self.running: dict[str, GatewayProcess] = {}
         members = "\n".join(f'{name} = "{at}"' for name, at in self.site.addresses.items())
+        self.web = {name: free_port() for name in names} if web else {}
         for name in names:
+            more = f'\n[web]\nbind = "127.0.0.1:{self.web[name]}"\n' if web else ""
             self.config(name).write_text(
                 f'[gateway]\nname = "{name}"\ndata = "{self.data(name)}"\n'
                 '[[listener]]\nbind = "127.0.0.1:0"\nanonymous = true\n'
@@ -73,6 +76,12 @@ class Gateways:
         rows = await asyncio.to_thread(control.ask, self.data(name), do="sessions")
         return [row["client"] for row in rows if not row["client"].startswith("onceway")]
 
+    async def get(self, name: str, path: str) -> str:
+        """What it says over HTTP."""
+        url = f"http://127.0.0.1:{self.web[name]}{path}"
+        async with aiohttp.ClientSession() as session, session.get(url) as answer:
+            return await answer.text()
+
     async def connect(
         self, name: str, client: str = "c", *, clean: bool = False, within: float = 5
     ) -> tuple[Wire, bool]:
@@ -93,9 +102,9 @@ class Gateways:
 
 
 @asynccontextmanager
-async def gateways(folder: Path, *names: str, more: str = "") -> AsyncIterator[Gateways]:
-    """All of them, in contact."""
-    found = Gateways(folder, *names, more=more)
+async def gateways(folder: Path, *names: str, web: bool = False) -> AsyncIterator[Gateways]:
+    """All of them, in contact. web: with /metrics and /healthz."""
+    found = Gateways(folder, *names, web=web)
     async with AsyncExitStack() as stack:
         for name in names:
             stack.push_async_callback(_end, found, name)
