@@ -542,6 +542,14 @@ class SiteSection(Section):
     directory.
     """
 
+    @model_validator(mode="after")
+    def _different(self) -> "SiteSection":
+        addresses = list(self.members.values())
+        for address in addresses:
+            if addresses.count(address) > 1:
+                raise ValueError(f"two members have the address {address!r}")
+        return self
+
 
 _DEFAULT_QUEUE = QueueSection()
 

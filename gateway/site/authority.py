@@ -143,23 +143,35 @@ def found(folder: Path, name: str) -> Membership:
 def authority_of(folder: Path) -> Authority | None:
     """None where the authority is not: at all members but the first."""
     path = folder / files.AUTHORITY
-    if not path.exists():
-        return None
+    with files.told(folder):
+        if not path.exists():
+            return None
     key, (certificate,) = _read(path, 1)
     return Authority(key, certificate)
 
 
-def membership(folder: Path) -> Membership:
-    """Raises OncewayError when this gateway is no member."""
+def membership(folder: Path, name: str | None = None) -> Membership:
+    """name: this gateway's, if the certificate has to be of that name. Raises OncewayError when
+    there is none.
+    """
     path = folder / files.MEMBER
-    if not path.exists():
-        raise OncewayError(
-            "this gateway has no certificate of a site",
-            str(path),
-            "On the first gateway: `onceway site init`. On another one: `onceway site join FILE`",
-        )
+    with files.told(folder):
+        if not path.exists():
+            raise OncewayError(
+                "this gateway has no certificate of a site",
+                str(path),
+                "On the first gateway: `onceway site init`. On another one: `onceway site join"
+                " FILE`",
+            )
     key, (certificate, authority) = _read(path, 2)
-    return Membership(certificate, authority, key)
+    found = Membership(certificate, authority, key)
+    if name is not None and name != found.name:
+        raise OncewayError(
+            f"the certificate is of {found.name!r}, and this gateway is {name!r}",
+            str(path),
+            "A new one: `onceway site invite NAME` on the first gateway",
+        )
+    return found
 
 
 def name_in(certificate: x509.Certificate | x509.CertificateSigningRequest) -> str:

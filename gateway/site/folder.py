@@ -20,6 +20,8 @@ MEMBER = "member.pem"
 """This member's key, its certificate, and the authority's: one file, so one step changes all."""
 REMOVED = "removed.json"
 INVITATIONS = "invitations"
+KEPT = (AUTHORITY, MEMBER, REMOVED)
+"""What a backup holds."""
 _LOCK = "lock"
 
 

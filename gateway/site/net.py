@@ -119,13 +119,7 @@ class Net:
     async def start(self) -> None:
         """Raises OncewayError: there is no certificate, or the address is taken."""
         loop, folder = asyncio.get_running_loop(), self._config.site_folder
-        self._own = own = membership(folder)
-        if own.name != self._name:
-            raise OncewayError(
-                f"the certificate is of {own.name!r}, and this gateway is {self._name!r}",
-                str(folder),
-                "A new one: `onceway site invite NAME` on the first gateway",
-            )
+        self._own = own = membership(folder, self._name)
         self._removed = Removed(folder, own)
         self._serving, self._dialling = serving(folder, own), dialling(folder, own)
         self._listening = _listen(*self._config.site_bind)
