@@ -237,8 +237,8 @@ class SessionHolder:
         self._begin()
         broker = self._broker
         try:
-            head = read_head(parts[0])
-        except (Unfit, IndexError) as error:
+            head = read_head(parts)
+        except Unfit as error:
             done(str(error))
             return
         most = broker.limits
@@ -246,10 +246,10 @@ class SessionHolder:
             done(f"{head.messages} messages wait in it (limits.queue_messages)")
         elif len(broker.sessions) >= most.sessions and name_of(client) not in broker.sessions:
             done("there are too many sessions (limits.sessions)")
-        elif broker.lacks_room(head.size):
+        elif broker.lacks_room(size := sum(map(len, parts))):
             done("the disk has no room for it")
         else:
-            broker.changes.bytes += head.size
+            broker.changes.bytes += size
             self._bring(client, parts, head.messages, _Place(epoch, doubtful, older), done)
 
     def _bring(
@@ -305,7 +305,7 @@ class SessionHolder:
             self.when_moved(client, lambda: self.stand(client, epoch, older, done))
         else:
             parts = self._parts(client)
-            messages = read_head(parts[0]).messages
+            messages = read_head(parts).messages
             self._bring(client, None, messages, place, lambda _: done())
 
     def end(self, client: str, below: int, done: Done) -> None:

@@ -11,7 +11,7 @@ numbers of the queue, and so packet identifiers, stay as they are.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from gateway.broker.elsewhere import key_of, name_of
@@ -42,7 +42,7 @@ def take(database: sqlite3.Connection, order: Taking) -> None:
         parts = order.parts or StoredParts(database, order.key, lambda: order.now)
         marks = _Import(database, order, parts).run()
         order.state = _read(database, order, marks)
-    except (Unfit, sqlite3.IntegrityError) as error:
+    except (Unfit, OverflowError, sqlite3.IntegrityError) as error:
         order.wrong = str(error)
         database.execute("ROLLBACK TO taking")
     database.execute("RELEASE taking")
@@ -53,19 +53,21 @@ class _Import:
         self._database = database
         self._order = order
         self._parts = parts
-        self._later = order.now - read_head(parts[0]).now
+        self._later = order.now - read_head(parts).now
         """ms to add to a time of the sender."""
         self._client = name_of(order.key)
         self._messages: list[tuple[int, int]] = []
         """How many publications each of them holds, and the weight of one."""
         self._subscriptions = 0
+        self._unsent = 0
+        """The number of the message that is to be sent next; 0 before the flow has come."""
         self._next = 1
         """The lowest number that the next row of the queue may have."""
         self._marks: list[tuple[Any, ...]] = []
 
     def run(self) -> list[tuple[Any, ...]]:
         """Returns the marks that came with it."""
-        for place, (kind, values) in enumerate(records(_behind_the_head(self._parts))):
+        for place, (kind, values) in enumerate(records(self._parts)):
             if (kind == SESSION) != (place == 0):
                 raise Unfit("it does not begin with a session, or holds two of them")
             self._one(kind, values)
@@ -96,6 +98,7 @@ class _Import:
                 )
             self._put("subscription", order.session, *values)
         elif kind == FLOW:
+            self._unsent = values[1]
             self._put("flow", order.session, *values)
         elif kind == WILL:
             due, *rest = values
@@ -123,26 +126,33 @@ class _Import:
     def _queue(
         self, first: int, count: int, message: int, skip: int, flags: int, extra: bytes, share: str
     ) -> None:
-        if message > len(self._messages) or first < self._next:
+        if not self._unsent or message > len(self._messages) or first < self._next:
             raise Unfit("a place in its queue cannot be")
         held, size = self._messages[message - 1]
         if skip + count > held:
             raise Unfit("a place in its queue is longer than its message")
+        if first > self._unsent:  # who sends waits until the disk knows each number before it
+            if self._next <= self._unsent:
+                self._flow_begins(first)
+            elif first != self._next:
+                raise Unfit("a place in its queue is missing")
         self._next = first + count
         number = self._order.first_message + message - 1
         self._put(
             "queue", self._order.session, first, count, number, skip, flags, extra, share, size
         )
 
+    def _flow_begins(self, number: int) -> None:
+        """Nothing waits before this number."""
+        self._unsent = number
+        self._database.execute(
+            "UPDATE flow SET next = ? WHERE session = ?", (number, self._order.session)
+        )
+
 
 def _weight(size: int, topic: str, properties: bytes) -> int:
     """As `PublishRun.weight`."""
     return size + len(properties) + max(0, 2 + len(topic.encode()) - OVERHEAD)
-
-
-def _behind_the_head(parts: Sequence[bytes]) -> Iterator[bytes]:
-    for index in range(1, len(parts)):
-        yield parts[index]
 
 
 def _read(database: sqlite3.Connection, order: Taking, marks: list[tuple[Any, ...]]) -> Recovered:

@@ -125,7 +125,7 @@ def _cut(pieces: Iterator[bytes]) -> Iterator[bytes]:
 
 class StoredParts(Sequence[bytes]):
     """The parts of a session that is given, each read when it is asked for. now: asked for the time
-    (ms on the axis) whenever the head is.
+    (ms on the axis) whenever the first one is.
     """
 
     def __init__(self, database: sqlite3.Connection, key: str, now: Any) -> None:
@@ -137,19 +137,16 @@ class StoredParts(Sequence[bytes]):
         ).fetchone()
 
     def __len__(self) -> int:
-        return 1 + int(self._parts)
+        return int(self._parts)
 
     def __getitem__(self, index: Any) -> Any:
         if not isinstance(index, int) or not 0 <= index < len(self):
             raise IndexError(index)
-        if not index:
-            (size,) = self._database.execute(
-                "SELECT coalesce(sum(length(body)), 0) FROM given_part WHERE key = ?", (self._key,)
-            ).fetchone()
-            return head(self._now(), self._messages, size)
         found = self._database.execute(
-            "SELECT body FROM given_part WHERE key = ? AND part = ?", (self._key, index - 1)
+            "SELECT body FROM given_part WHERE key = ? AND part = ?", (self._key, index)
         ).fetchone()
         if found is None:
             raise IndexError(index)
-        return found[0]
+        if index:
+            return found[0]
+        return head(self._now(), self._messages) + found[0]

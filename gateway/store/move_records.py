@@ -1,9 +1,9 @@
 """A session as bytes, on its way from one gateway of a site to another.
 
 In: records, each a kind and some values. Out: the bytes that a strict reader on the other side
-makes the same records of. They are cut into parts of PART_BYTES, wherever a record begins. In front
-of them stands a head, which is made whenever they are sent: it says what time it is here, so that
-what is left of an expiry is the same there.
+makes the same records of. They are cut into parts of PART_BYTES, wherever a record
+begins. In front of the first one stands a head, which is made whenever they are sent: it says what
+time it is here, so that what is left of an expiry is the same there.
 
 What comes is somebody else's: each value is checked before it is used, and `Unfit` says what is
 wrong. So nothing gets into a store that the next start could not read.
@@ -11,7 +11,7 @@ wrong. So nothing gets into a store that the next start could not read.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from struct import Struct, error
 from typing import Any, NamedTuple
 
@@ -31,10 +31,12 @@ VERSION = 1
 _LENGTH = Struct(">IB")
 _INTEGER = Struct(">q")
 _SIZE = Struct(">I")
-_HEAD = Struct(">4sHqIQ")
+_HEAD = Struct(">4sHqI")
 _MAGIC = b"OWS\0"
 _NUMBERS = 1 << 62
 """No number of a message is so high."""
+_LATEST = 1 << 50
+"""No time (ms) is so far away."""
 _LONGEST = 300_000_000
 """Bytes of a record: a message is a packet at most, or many short ones."""
 
@@ -50,22 +52,22 @@ class Head(NamedTuple):
     now: int
     """Where the time axis of the sender is (ms)."""
     messages: int
-    size: int
-    """Bytes of all parts behind the head."""
 
 
-def head(now: int, messages: int, size: int) -> bytes:
-    return _HEAD.pack(_MAGIC, VERSION, now, messages, size)
+def head(now: int, messages: int) -> bytes:
+    return _HEAD.pack(_MAGIC, VERSION, now, messages)
 
 
-def read_head(part: bytes) -> Head:
-    """Raises Unfit."""
+def read_head(parts: Sequence[bytes]) -> Head:
+    """What stands in front of the first part. Raises Unfit."""
     try:
-        magic, version, *found = _HEAD.unpack(part)
-    except error as problem:
-        raise Unfit(f"its head has {len(part)} bytes") from problem
+        magic, version, *found = _HEAD.unpack_from(parts[0])
+    except (error, IndexError) as problem:
+        raise Unfit("it has no head") from problem
     if magic != _MAGIC or version != VERSION:
         raise Unfit(f"it has format {version}, this gateway knows {VERSION}: update the older one")
+    if abs(found[0]) > _LATEST:
+        raise Unfit("its time cannot be")
     return Head(*found)
 
 
@@ -85,8 +87,8 @@ def _value(value: Any) -> bytes:
     return b"B" + _SIZE.pack(len(value)) + bytes(value)
 
 
-def records(parts: Iterable[bytes]) -> Iterator[tuple[int, Values]]:
-    """Every record of the parts behind the head, checked. Raises Unfit."""
+def records(parts: Sequence[bytes]) -> Iterator[tuple[int, Values]]:
+    """Every record of the parts, checked. Raises Unfit."""
     ended = False
     for kind, body in _bodies(parts):
         if ended:
@@ -107,13 +109,13 @@ def records(parts: Iterable[bytes]) -> Iterator[tuple[int, Values]]:
         raise Unfit("its end is missing")
 
 
-def _bodies(parts: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
+def _bodies(parts: Sequence[bytes]) -> Iterator[tuple[int, bytes]]:
     """Kind and body of each record."""
     buffer, at = bytearray(), 0
-    for part in parts:
+    for index in range(len(parts)):
         del buffer[:at]
-        at = 0
-        buffer += part
+        at = 0 if index else _HEAD.size
+        buffer += parts[index]
         while len(buffer) - at >= _LENGTH.size:
             length, kind = _LENGTH.unpack_from(buffer, at)
             if length > _LONGEST:
@@ -217,7 +219,7 @@ def _properties(value: Any) -> bool:
     return True
 
 
-_TIME = _whole(-_NUMBERS, _NUMBERS)
+_TIME = _whole(-_LATEST, _LATEST)
 _CHECKS: dict[int, tuple[Check, ...]] = {
     # as the columns of the tables; `session` without its number
     SESSION: (_text, _whole(1, MAX_U32), _TIME, _whole(0, MAX_U32), _or_none(_text)),

@@ -192,7 +192,7 @@ def test_a_long_queue_comes_in_parts_in_order_and_expiry_goes_on() -> None:
     a.sleep(40)
     parts = site.give("a", "b")
     assert parts is not None
-    assert len(parts) == 5
+    assert len(parts) == 4
     b.sleep(7000)
     assert site.take("b", parts) is None
     assert b.broker.sessions["c"].send_flow.messages == 701
@@ -238,7 +238,7 @@ def test_a_power_cut_between_two_commits_leaves_the_session_in_one_place(cut: st
     again = site.give("a", "b")
     assert parts is not None
     assert again is not None
-    assert again[1:] == parts[1:], "asked again, the same parts"
+    assert again == parts, "asked again, the same parts"
     assert site.take("b", parts) is None
     everywhere("after take")
     assert site.holders["b"].held("c") == Held(1, older=frozenset({"a"}))
@@ -271,19 +271,19 @@ def _cut(parts: list[bytes]) -> list[bytes]:
 
 
 def _of_another_user(parts: list[bytes]) -> list[bytes]:
-    return [parts[0], parts[1].replace(b"T\0\0\0\1c", b"T\0\0\0\1d", 1)]
+    return [parts[0].replace(b"T\0\0\0\1c", b"T\0\0\0\1d", 1)]
 
 
 def _wrong_topic(parts: list[bytes]) -> list[bytes]:
-    return [parts[0], parts[1].replace(b"topic", b"top#c")]
+    return [parts[0].replace(b"topic", b"top#c")]
 
 
 def _doubled(parts: list[bytes]) -> list[bytes]:
-    return [parts[0], parts[1] * 2]
+    return [parts[0], parts[0][18:]]
 
 
 def _other_version(parts: list[bytes]) -> list[bytes]:
-    return [parts[0][:4] + b"\0\x63" + parts[0][6:], parts[1]]
+    return [parts[0][:4] + b"\0\x63" + parts[0][6:]]
 
 
 @pytest.mark.parametrize(
@@ -312,10 +312,10 @@ def test_no_byte_that_is_changed_makes_a_store_that_cannot_start(data: st.DataOb
     site = _filled()
     parts = site.give("a", "b")
     assert parts is not None
-    body = bytearray(parts[1])
+    body = bytearray(parts[0])
     for _ in range(data.draw(st.integers(1, 3))):
         body[data.draw(st.integers(0, len(body) - 1))] = data.draw(st.integers(0, 255))
-    site.take("b", [parts[0], bytes(body)])
+    site.take("b", [bytes(body)])
     site.power_cut("b")
     site.worlds["b"].connect("c", clean=False, answers=True)
     site.worlds["b"].commit()

@@ -679,7 +679,9 @@ class World:
 
     def is_written(self, message: int) -> bool:
         """Whether it is on some disk, or was before that disk was replaced by an older one."""
-        return message in self.gone or any(message in gateway.written for gateway in self.gateways.values())
+        return message in self.gone or any(
+            message in gateway.written for gateway in self.gateways.values()
+        )
 
     def check(self, changed: Gateway) -> None:
         """At most one gateway takes the session of a client for the newest."""
