@@ -41,7 +41,9 @@ class Schedule:
 
     def __init__(self, number: int) -> None:
         self.random = random = Random(number)
-        self.world = World(random, members=random.choice((2, 3, 3, 3)), clients=random.choice((1, 2)))
+        self.world = World(
+            random, members=random.choice((2, 3, 3, 3)), clients=random.choice((1, 2))
+        )
         self.world.eager = random.choice((0.0, 0.3, 1.0))
         self.copies = {
             name: (dict(gateway.disk), set(gateway.written))
@@ -185,7 +187,9 @@ def main() -> None:
             reached += counts
             if problem:
                 failed += 1
-                print(f"schedule {number}: {problem}\n  python -m tests.site.soak --replay {number}")
+                print(
+                    f"schedule {number}: {problem}\n  python -m tests.site.soak --replay {number}"
+                )
                 if not arguments.all:
                     sys.exit(1)
     for what in REACHED:

@@ -132,6 +132,8 @@ class MemoryHolder:
 
     def stand(self, client: str, epoch: int, older: frozenset[str], done: Event) -> None:
         record = self.records.get(client, Record())
+        if record.session is None:
+            self.world.mark(client)  # the log line; a crash may follow before the client hears
         self.change(client, record._replace(epoch=epoch, older=older, given_to=None), done)
 
     def end(self, client: str, below: int, done: Event) -> None:
@@ -282,7 +284,13 @@ class Gateway:
             self._on_outcome(connection, Outcome(kind, epoch))  # type: ignore[arg-type]
         else:
             done = partial(self._on_outcome, connection)
-            self.member.want_session(client, self.world.now, done, connection.clean)
+            self.member.want_session(
+                client,
+                self.world.now,
+                done,
+                connection.clean,
+                lambda: self.connections.get(client) is connection,
+            )
 
     def _on_outcome(self, connection: Connection, outcome: Outcome) -> None:
         client = connection.client.name
@@ -679,7 +687,9 @@ class World:
 
     def is_written(self, message: int) -> bool:
         """Whether it is on some disk, or was before that disk was replaced by an older one."""
-        return message in self.gone or any(message in gateway.written for gateway in self.gateways.values())
+        return message in self.gone or any(
+            message in gateway.written for gateway in self.gateways.values()
+        )
 
     def check(self, changed: Gateway) -> None:
         """At most one gateway takes the session of a client for the newest."""
