@@ -189,7 +189,9 @@ class Asking:
     def on_reply(self, search: Search, member: str, reply: Reply) -> None:
         """A reply that counts."""
         if reply.kind is Kind.BUSY:
-            if self.now < search.deadline:
+            if not search.waiters:
+                self._abandon(search)  # it is on its way
+            elif self.now < search.deadline:
                 self._ask(search, member)
             return
         search.answered.add(member)

@@ -201,7 +201,9 @@ def main() -> None:
     crowd = Crowd(arguments.clients, arguments.members)
     crowd.run()
     print(report(crowd))
-    print(f"{time.process_time() - begin:.1f} s of CPU; {sum(crowd.frames.values()):,} frames in all")
+    print(
+        f"{time.process_time() - begin:.1f} s of CPU; {sum(crowd.frames.values()):,} frames in all"
+    )
 
 
 def report(crowd: Crowd) -> str:
