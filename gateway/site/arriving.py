@@ -102,7 +102,7 @@ class Arriving:
         if self._coming.pop(client, None) is None:
             return
         oldest = next(iter(self._coming), None)
-        if oldest in self._later:
+        if oldest is not None and oldest in self._later:
             self._later.remove(oldest)
             self._later.appendleft(oldest)
         while self._later and self._has_room(self._later[0]):

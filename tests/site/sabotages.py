@@ -77,6 +77,14 @@ SABOTAGES: dict[str, tuple[Any, str, Any]] = {
     "two search at once": (Asking, "yields", lambda self, client, member: True),
 }
 
+RARE = {
+    "the highest epoch wins",
+    "nothing is in doubt",
+    "answers do not wait for the disk",
+    "over before the commit",
+}
+"""What thousands of schedules notice, and not a hundred."""
+
 
 @contextmanager
 def sabotage(name: str) -> Iterator[None]:
