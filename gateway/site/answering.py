@@ -60,9 +60,10 @@ class Answering:
 
     def _reply(self, member: str, client: str) -> Reply:
         held = self._holder.held(client)
-        if held is not None:
+        busy = not self._asking.yields(client, member)
+        if busy or held is not None:
             self._trust.asked(client, member)
-        if not self._asking.yields(client, member):
+        if busy:
             return BUSY
         return NO if held is None else self._claim(member, client, held)
 

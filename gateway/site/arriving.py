@@ -4,16 +4,18 @@ In: claims for a session, parts. Out: calls for parts; whole sessions, or the ne
 be had.
 
 All first parts are called for at once; who gives sends them as fast as they are worked off
-(`leaving.py`). A session of several parts is brought one part at a time, and only one such session
-at a time: so no more waits in memory than one session and a few frames.
+(`leaving.py`). A session of several parts comes part by part, and as many such sessions at a time
+as MEMORY_BYTES allow; the oldest may always go on. So no more waits in memory than these bytes, one
+large session, and a few frames.
 """
 
 from collections import deque
 from collections.abc import Callable, Sequence
 
 from gateway.site.contacts import Contacts
-from gateway.site.messages import Give, Got, Part, Take, Wanted, portions
+from gateway.site.messages import PART_BYTES, Give, Got, Part, Take, Wanted, portions
 
+MEMORY_BYTES = 32_000_000
 STALL_S = 1.0
 """A member that says nothing at all for so long is silent, with a link or without."""
 PROGRESS_S = 5.0
@@ -43,10 +45,10 @@ class Arriving:
         self._wanted: dict[str, list[Wanted]] = {name: [] for name in contacts}
         self._progress = dict.fromkeys(contacts, 0.0)
         self._count = dict.fromkeys(contacts, 0)
-        self._large: str | None = None
-        """The one client whose session of several parts is coming."""
+        self._coming: dict[str, int] = {}
+        """Of sessions of several parts: what they may take with the next part."""
         self._later: deque[str] = deque()
-        """Clients whose sessions have several parts, too."""
+        """Clients whose sessions have several parts, too, and wait for room."""
         self.now = 0.0
 
     def claim(self, client: str, source: str, epoch: int) -> None:
@@ -74,27 +76,40 @@ class Arriving:
             self._drop(client)
             self._lost(client)
         elif part.part == len(claim.parts):
-            if part.parts > 1 and self._large not in (None, client):
+            last = part.part + 1 == part.parts
+            if part.part == 0 and not last and not self._has_room(client):
                 self._later.append(client)
                 return
             claim.parts.append(part.data)
-            if len(claim.parts) < part.parts:
-                self._large = client
-                self._call(client)
-            else:
+            if last:
                 self._drop(client)
                 self._arrived(client, claim.parts)
+                return
+            self._coming[client] = (part.part + 2) * PART_BYTES
+            if self._has_room(client):
+                self._call(client)
+            else:
+                self._later.append(client)
+
+    def _has_room(self, client: str) -> bool:
+        """For one more part of this session; the oldest one may always go on."""
+        oldest = next(iter(self._coming), client)
+        return client == oldest or sum(self._coming.values()) < MEMORY_BYTES
 
     def _drop(self, client: str) -> None:
         claim = self._claims.pop(client)
         self._count[claim.source] -= 1
-        if self._large == client:
-            self._large = None
-            while self._later and self._large is None:
-                following = self._later.popleft()
-                if following in self._claims:
-                    self._large = following
-                    self._call(following)
+        if self._coming.pop(client, None) is None:
+            return
+        oldest = next(iter(self._coming), None)
+        if oldest is not None and oldest in self._later:
+            self._later.remove(oldest)
+            self._later.appendleft(oldest)
+        while self._later and self._has_room(self._later[0]):
+            following = self._later.popleft()
+            if following in self._claims:
+                self._coming.setdefault(following, PART_BYTES)
+                self._call(following)
 
     def left(self, member: str) -> None:
         """What was to come from there does not come."""

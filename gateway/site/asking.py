@@ -36,6 +36,7 @@ PATIENCE_S = 10.0
 """So long a session is asked for again whose move was refused or broken off."""
 
 Waiter = Callable[[Outcome], None]
+Alive = Callable[[], bool]
 
 
 class Stage(Enum):
@@ -58,6 +59,7 @@ class Search:
         "silent",
         "since",
         "stage",
+        "suspects",
         "turn",
         "verdict",
         "waiters",
@@ -71,8 +73,10 @@ class Search:
         self.stage = Stage.ASKING
         self.clean = False
         """No session is wanted, only the end of those that there are."""
-        self.waiters: list[Waiter] = []
+        self.waiters: list[tuple[Waiter, Alive]] = []
         """None: a session that was given away is called back."""
+        self.suspects = searching.trust.settled(client)
+        """Who had asked for the client before; who asks meanwhile is asked again next time."""
         self.turn = 0
         """All are asked again: replies to earlier questions are not counted."""
         self.answered: set[str] = set()
@@ -98,7 +102,7 @@ class Asking:
     ) -> None:
         self._contacts = contacts
         self._holder = holder
-        self._trust = trust
+        self.trust = trust
         self._working = working
         self._windows = windows
         self._arriving = arriving
@@ -115,18 +119,18 @@ class Asking:
     def __len__(self) -> int:
         return len(self._searches)
 
-    def want(self, client: str, done: Waiter, clean: bool) -> None:
+    def want(self, client: str, done: Waiter, alive: Alive, clean: bool) -> None:
         """Find out where the session is, and bring it here."""
         search = self._searches.get(client)
         if search is not None and search.waiters:
-            search.waiters.append(done)
+            search.waiters.append((done, alive))
             search.clean = clean
             return
         if search is not None and search.stage is not Stage.ASKING:
-            self._working.wait(client, partial(self.want, client, done, clean))
+            self._working.wait(client, partial(self.want, client, done, alive, clean))
             return
         search = self._begin(client)
-        search.waiters.append(done)
+        search.waiters.append((done, alive))
         search.clean = clean
         self._ask_all(search)
 
@@ -136,8 +140,8 @@ class Asking:
             self._ask_all(self._begin(client))
 
     def _begin(self, client: str) -> Search:
-        if (earlier := self._searches.pop(client, None)) is not None:
-            earlier.stage = Stage.OVER
+        if (earlier := self._searches.get(client)) is not None:
+            self._abandon(earlier)
         search = self._searches[client] = Search(self, client, self.now)
         self._deadlines.append((search.deadline, search))
         return search
@@ -152,7 +156,7 @@ class Asking:
         if search.stage is not Stage.ASKING:
             return False
         if not search.waiters:
-            self._end(search)
+            self._abandon(search)
             return True
         if self._contacts.me < member:
             return False
@@ -185,7 +189,9 @@ class Asking:
     def on_reply(self, search: Search, member: str, reply: Reply) -> None:
         """A reply that counts."""
         if reply.kind is Kind.BUSY:
-            if self.now < search.deadline:
+            if not search.waiters:
+                self._abandon(search)  # it is on its way
+            elif self.now < search.deadline:
                 self._ask(search, member)
             return
         search.answered.add(member)
@@ -219,17 +225,20 @@ class Asking:
 
     def _decide(self, search: Search) -> None:
         client, me, claims = search.client, self._contacts.me, search.claims
+        if search.waiters and not any(alive() for _, alive in search.waiters):
+            self._abandon(search)
+            return
         own = self._holder.held(client)
         if own is not None:
-            unsure = self._trust.unsure(client, self.now)
+            unsure = self.trust.unsure(client, self.now) | search.suspects
             claims[me] = Claim(
                 own.epoch, own.session, own.older, own.given_to, own.doubtful, unsure
             )
         verdict = search.verdict = decide(me, claims, frozenset(search.silent), search.clean)
         if not search.waiters and (search.silent or verdict.doubtful or verdict.source != me):
-            self._end(search)
-            sure = not search.silent and not verdict.doubtful
-            if own is not None and sure and verdict.source not in (None, me):
+            self._abandon(search)
+            elsewhere = verdict.source not in (None, me) and not search.silent
+            if own is not None and elsewhere and verdict.source not in own.older:
                 self._give_up(client, own)
         elif verdict.source in (None, me):
             if _stands(own, verdict, claims, me):
@@ -247,7 +256,7 @@ class Asking:
     def _give_up(self, client: str, own: Held) -> None:
         """Somebody else has the newest session."""
         self._working.begin(client)
-        self._trust.settled(client)
+        self.trust.settled(client)
         self._holder.end(client, own.epoch + 1, partial(self._working.finish, client))
 
     def arrived(self, client: str, parts: Sequence[bytes]) -> None:
@@ -286,7 +295,6 @@ class Asking:
         if verdict is None:
             return
         self._end(search)
-        self._trust.settled(search.client)
         if search.silent:
             statistics.silent += 1
             for member in search.silent:
@@ -297,13 +305,19 @@ class Asking:
             outcome = outcome._replace(kind="none")
         elif verdict.doubtful:
             outcome = outcome._replace(kind="doubt")
-        for done in search.waiters:
+        for done, _ in search.waiters:
             done(outcome)
 
     def _fail(self, search: Search, reason: str) -> None:
-        self._end(search)
-        for done in search.waiters:
+        self._abandon(search)
+        for done, _ in search.waiters:
             done(Outcome("failed", 0, search.silent, reason))
+
+    def _abandon(self, search: Search) -> None:
+        """It ends without a decision."""
+        self._end(search)
+        if search.suspects:
+            self.trust.asked(search.client, *search.suspects)
 
     def _end(self, search: Search) -> None:
         search.stage = Stage.OVER

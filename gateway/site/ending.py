@@ -125,8 +125,7 @@ class Ending:
         client, below = over
         held = self._holder.held(client)
         if client in self._working or self._is_searched(client):
-            if held is not None:
-                self._trust.asked(client, member)
+            self._trust.asked(client, member)
             add(Ended(client, below, State.BUSY))
         elif held is None:
             add(Ended(client, below, State.DONE))

@@ -26,7 +26,7 @@ CREDIT = 4
 """So many frames of parts may be on the way."""
 GIVE_BYTES = 512_000
 GIVE_ENTRIES = 1024
-RECALL_S = 2.0
+RECALL_S = 4.0
 """After so long without a word from where it was given to, a session is called back."""
 
 Parts = Sequence[bytes] | None
@@ -79,7 +79,9 @@ class Leaving:
             leaver.giving += 1
             self._working.begin(wanted.client)
             self._trust.settled(wanted.client)
-            done: Callable[[Parts], None] = partial(self._given, member, leaver, wanted)
+            held = self._holder.held(wanted.client)
+            first = held is None or held.given_to != member
+            done: Callable[[Parts], None] = partial(self._given, member, leaver, wanted, first)
             self._holder.give(wanted.client, member, done)
 
     def _may_have(self, member: str, wanted: Wanted) -> bool:
@@ -93,8 +95,11 @@ class Leaving:
             and (held.given_to == member or self._trust.has_asked(client, member))
         )
 
-    def _given(self, member: str, leaver: _Leaver, wanted: Wanted, parts: Parts) -> None:
-        if parts is not None and wanted.part == 0:
+    def _given(
+        self, member: str, leaver: _Leaver, wanted: Wanted, first: bool, parts: Parts
+    ) -> None:
+        """A commit is through. first: it was not given to that member before."""
+        if parts is not None and first:
             self._recalls.append((self.now + RECALL_S, wanted.client))
             self._contacts.statistics.moved_out += 1
         if leaver is self._leavers[member]:
@@ -118,7 +123,8 @@ class Leaving:
                     given.append(part)
                 leaver.credit -= 1
                 self._contacts.say(member, Give(tuple(given)))
-            self._give(member)
+            if leaver.wanted:
+                self._give(member)
 
     @property
     def deadline(self) -> float | None:

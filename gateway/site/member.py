@@ -79,12 +79,20 @@ class Member:
             client, self._holder.held(client), now
         )
 
-    def want_session(self, client: str, now: float, done: Waiter, clean: bool = False) -> None:
+    def want_session(
+        self,
+        client: str,
+        now: float,
+        done: Waiter,
+        clean: bool = False,
+        alive: Callable[[], bool] = lambda: True,
+    ) -> None:
         """A client has come whose session is not here, or not certainly the newest. clean: it wants
-        none (Clean Start 1). done: within about a second, longer only while a session is coming.
+        none (Clean Start 1). alive: whether it still waits; if not, nothing is decided. done:
+        within about a second, longer only while a session is coming.
         """
         self._set(now)
-        self._asking.want(client, done, clean)
+        self._asking.want(client, done, alive, clean)
         self._flush()
 
     def want_release(self, client: str, identifier: int, now: float, done: ReleaseDone) -> None:

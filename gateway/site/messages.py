@@ -168,7 +168,11 @@ def portions(entries: Iterable[Entry]) -> Iterator[tuple[Entry, ...]]:
     portion: list[Entry] = []
     size = 0
     for entry in entries:
-        needed = _ROOM + len(getattr(entry, "client", "")) * 4 + len(getattr(entry, "data", b""))
+        needed = _ROOM
+        if not isinstance(entry, Reply):
+            needed += len(entry.client) * 4
+            if isinstance(entry, Part):
+                needed += len(entry.data)
         if portion and (size + needed > FRAME_BYTES - _ROOM or len(portion) == ENTRIES):
             yield tuple(portion)
             portion, size = [], 0

@@ -16,16 +16,16 @@ class Trust:
         self._asked: dict[str, frozenset[str]] = {}
         """By client, of which something is here."""
 
-    def asked(self, client: str, member: str) -> None:
-        """That member is about to decide about this client."""
-        self._asked[client] = self._asked.get(client, NOBODY) | {member}
+    def asked(self, client: str, *members: str) -> None:
+        """These members are about to decide about this client."""
+        self._asked[client] = self._asked.get(client, NOBODY).union(members)
 
     def has_asked(self, client: str, member: str) -> bool:
         return member in self._asked.get(client, NOBODY)
 
-    def settled(self, client: str) -> None:
-        """We have decided, or hold nothing any more."""
-        self._asked.pop(client, None)
+    def settled(self, client: str) -> frozenset[str]:
+        """We have decided, or hold nothing any more. Returns who had asked."""
+        return self._asked.pop(client, NOBODY)
 
     def unsure(self, client: str, now: float) -> frozenset[str]:
         """Who may know better."""

@@ -48,11 +48,11 @@ def decide(me: str, claims: Mapping[str, Claim], silent: frozenset[str], clean: 
     if not claims:
         return Verdict(None, int(bool(silent)), older, bool(silent))
     epoch = max(claim.epoch for claim in claims.values()) + 1
-    standing = {
-        one: claim
-        for one, claim in claims.items()
-        if not any(supersedes(other, (one, claim)) for other in claims.items())
-    }
+    standing = dict(claims)
+    if len(claims) > 1:
+        for one in claims.items():
+            if any(supersedes(other, one) for other in claims.items()):
+                del standing[one[0]]
     ambiguous = not standing
     standing = standing or dict(claims)
     source, best = max(standing.items(), key=lambda item: (item[1].epoch, item[0]))

@@ -15,7 +15,7 @@ from random import Random
 
 from tests.site.world import World
 
-STEPS = 40
+STEPS = 30
 _PAUSES = (0.003, 0.01, 0.03, 0.1, 0.3, 1.2, 3.0)
 
 REACHED = (

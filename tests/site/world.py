@@ -132,6 +132,9 @@ class MemoryHolder:
 
     def stand(self, client: str, epoch: int, older: frozenset[str], done: Event) -> None:
         record = self.records.get(client, Record())
+        self.world.reached["called back"] += record.given_to is not None
+        if record.session is None:
+            self.world.mark(client)  # the log line; a crash may follow before the client hears
         self.change(client, record._replace(epoch=epoch, older=older, given_to=None), done)
 
     def end(self, client: str, below: int, done: Event) -> None:
@@ -282,7 +285,13 @@ class Gateway:
             self._on_outcome(connection, Outcome(kind, epoch))  # type: ignore[arg-type]
         else:
             done = partial(self._on_outcome, connection)
-            self.member.want_session(client, self.world.now, done, connection.clean)
+            self.member.want_session(
+                client,
+                self.world.now,
+                done,
+                connection.clean,
+                lambda: self.connections.get(client) is connection,
+            )
 
     def _on_outcome(self, connection: Connection, outcome: Outcome) -> None:
         client = connection.client.name
@@ -700,7 +709,7 @@ class World:
             if client in gateway.holder.records
         ]
 
-    def settle(self, seconds: float = 8.0) -> None:
+    def settle(self, seconds: float = 10.0) -> None:
         """Heal everything, and let it become quiet. Then each client is in one place at most."""
         self.crashes, self.commit_max = 0.0, 0.02
         for gateway in self.gateways.values():
