@@ -538,8 +538,8 @@ class SiteSection(Section):
     has for it.
     """
     folder: FilePath | None = None
-    """Where its key and certificates are, for its own account only; default: `site` in the data
-    directory.
+    """Where its key and certificates are, for its own account only, which has to be able to write
+    there; default: `site` in the data directory.
     """
 
     @model_validator(mode="after")

@@ -2,8 +2,8 @@
 
     length   4 bytes, of what follows
     kind     1 byte (`Kind`)
-    body     by kind; of ALIVE two numbers of 4 bytes, of FRAME what `messages.py` reads, of the
-             others JSON or text
+    body     by kind; of ALIVE and ECHO a number of 4 bytes, of FRAME what `messages.py` reads, of
+             the others JSON or text
 
 All numbers have the high byte first.
 """
@@ -17,7 +17,7 @@ from gateway.site.errors import SiteError
 MOST = 1 << 20
 """Bytes of a body."""
 _HEAD = struct.Struct("!IB")
-_ALIVE = struct.Struct("!II")
+_NUMBER = struct.Struct("!I")
 
 
 class Kind(IntEnum):
@@ -30,22 +30,23 @@ class Kind(IntEnum):
     """An invited gateway's request, and the answer."""
     BYE = 6
     """Why the sender ends the connection."""
+    ECHO = 7
+    """Of ALIVE, at once."""
 
 
 def pack(kind: Kind, body: bytes) -> bytes:
     return _HEAD.pack(1 + len(body), kind) + body
 
 
-def pack_alive(mine: int, yours: int) -> bytes:
-    """mine: goes up by one with each; yours: the last one that was heard."""
-    return pack(Kind.ALIVE, _ALIVE.pack(mine, yours))
+def pack_number(kind: Kind, number: int) -> bytes:
+    return pack(kind, _NUMBER.pack(number & 0xFFFF_FFFF))
 
 
-def unpack_alive(body: bytes) -> tuple[int, int]:
-    if len(body) != _ALIVE.size:
+def unpack_number(body: bytes) -> int:
+    if len(body) != _NUMBER.size:
         raise SiteError(f"a keep-alive of {len(body)} bytes")
-    mine, yours = _ALIVE.unpack(body)
-    return mine, yours
+    (number,) = _NUMBER.unpack(body)
+    return int(number)
 
 
 class Frames:

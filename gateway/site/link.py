@@ -25,7 +25,7 @@ from pydantic import BaseModel, Field
 from gateway.logs import printable
 from gateway.site.authority import Removal, name_in
 from gateway.site.errors import SiteError
-from gateway.site.framing import MOST, Frames, Kind, pack, pack_alive, unpack_alive
+from gateway.site.framing import MOST, Frames, Kind, pack, pack_number, unpack_number
 from gateway.site.invitation import MOST_REQUEST
 from gateway.site.removed import from_values, read
 from gateway.site.strict import parse
@@ -119,7 +119,7 @@ class Link(asyncio.Protocol):
         self._frames = Frames(MOST_GREETING)
         self._sent: deque[tuple[int, float]] = deque()
         """Keep-alives that did not come back: number and time."""
-        self._alive = self._theirs = 0
+        self._alive = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.begin(cast(asyncio.Transport, transport))
@@ -233,10 +233,12 @@ class Link(asyncio.Protocol):
             case State.GREETING, Kind.GREETING:
                 self._greeted(body)
             case State.CONFIRMING, Kind.ALIVE:
-                self._heard_alive(body)
+                self._echo(body)
                 self._join()
             case State.JOINED, Kind.ALIVE:
-                self._heard_alive(body)
+                self._echo(body)
+            case State.JOINED, Kind.ECHO:
+                self._echoed(unpack_number(body))
             case State.JOINED, Kind.FRAME:
                 self._owner.came(self, body)
             case State.JOINED, Kind.REMOVED:
@@ -280,11 +282,14 @@ class Link(asyncio.Protocol):
     def _say_alive(self) -> None:
         self._alive += 1
         self._sent.append((self._alive, self._loop.time()))
-        self._write(pack_alive(self._alive, self._theirs))
+        self._write(pack_number(Kind.ALIVE, self._alive))
 
-    def _heard_alive(self, body: bytes) -> None:
-        self._theirs, mine = unpack_alive(body)
-        while self._sent and self._sent[0][0] <= mine:
+    def _echo(self, body: bytes) -> None:
+        self._write(pack_number(Kind.ECHO, unpack_number(body)))
+        self._bound()
+
+    def _echoed(self, number: int) -> None:
+        while self._sent and self._sent[0][0] <= number:
             _, since = self._sent.popleft()
             self.lag_s = self._loop.time() - since
 

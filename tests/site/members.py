@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from gateway.config import Config, parse
 from gateway.site import folder as files
 from gateway.site.authority import Membership, authority_of, found, membership
-from gateway.site.framing import MOST, Frames, Kind, pack, pack_alive
+from gateway.site.framing import MOST, Frames, Kind, pack, pack_number
 from gateway.site.link import OLDEST, VERSION
 from gateway.site.net import Net
 from gateway.site.tls import dialling
@@ -171,7 +171,7 @@ class Peer:
     async def join(self) -> None:
         self.greet()
         await self.hear(Kind.GREETING)
-        self.writer.write(pack_alive(1, 0))
+        self.writer.write(pack_number(Kind.ALIVE, 1))
 
 
 @asynccontextmanager

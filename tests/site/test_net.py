@@ -14,7 +14,7 @@ from gateway.errors import OncewayError
 from gateway.site import net as net_module
 from gateway.site.authority import authority_of, membership
 from gateway.site.errors import SiteError
-from gateway.site.framing import Kind, pack, pack_alive
+from gateway.site.framing import Kind, pack, pack_number
 from gateway.site.link import MOST_UNSENT
 from gateway.site.removed import Removed
 from gateway.site.tls import expected_authority
@@ -132,7 +132,7 @@ async def test_a_member_that_never_reads_loses_its_link(
                 barn.net.send("attic", b"x" * (1 << 18))
                 sent += 1 << 18
                 if sent % (1 << 20) == 0:
-                    attic.writer.write(pack_alive(2, 0))
+                    attic.writer.write(pack_number(Kind.ALIVE, 2))
                     await asyncio.sleep(0.01)
                 assert sent < 4 * MOST_UNSENT
         assert said(log, "attic: lost: it does not read what is sent to it") == 1
@@ -206,7 +206,7 @@ async def test_clocks_that_differ_are_told(tmp_path: Path, log: pytest.LogCaptur
         async with dialled(site.addresses["barn"], as_member(site, "attic")) as attic:
             attic.greet(clock=time.time() - 500)
             await attic.hear(Kind.GREETING)
-            attic.writer.write(pack_alive(1, 0))
+            attic.writer.write(pack_number(Kind.ALIVE, 1))
             await until(lambda: barn.linked("attic"))
         assert said(log, "attic: its clock is 500 s behind this gateway's") == 1
 
