@@ -37,7 +37,7 @@ def backup(
     config: ConfigOption = None,
 ) -> None:
     """Write the whole gateway to one encrypted file: store, device registry, users, configuration,
-    certificates and the key that signs batches.
+    certificates, the key that signs batches and this gateway's place in its site.
 
     The gateway may run meanwhile. The passphrase is asked for, or taken from ONCEWAY_PASSPHRASE. At
     the landing place it is GATEWAY/backups/N.owback, N from 0 to KEEP - 1, one a day in turn:

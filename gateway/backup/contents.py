@@ -25,6 +25,7 @@ from pydantic import TypeAdapter, ValidationError
 from gateway import __version__
 from gateway.config import Config
 from gateway.errors import OncewayError
+from gateway.site.folder import KEPT
 from gateway.store import backup as store_backup
 from gateway.uplink.signing import FILE as SIGNING_KEY
 
@@ -107,6 +108,8 @@ def _places(config: Config, config_file: Path) -> Iterator[tuple[str, Path]]:
         for key in ("certificate", "key"):
             if (path := getattr(config.page, key)) is not None:
                 yield f"page-{key}.pem", Path(path).absolute()
+    for name in KEPT:  # open invitations are not among them: one that was used must not come back
+        yield f"site-{name}", (config.site_folder / name).absolute()
     for bridge in config.bridge:
         for key in ("ca", "certificate", "key", "password_file"):
             if (path := getattr(bridge, key)) is not None:

@@ -52,7 +52,9 @@ def make_data_folder(data: Path, manifest: Manifest) -> None:
 def _place(source: Path, target: Path, entry: Entry, *, keep: bool) -> None:
     """keep: let the file that was here stay, under another name, if it says something else."""
     try:
-        target.parent.mkdir(parents=True, exist_ok=True, mode=0o750)
+        if not target.parent.is_dir():
+            target.parent.mkdir(parents=True, mode=0o750)
+            _own(target.parent, entry)
         new = target.with_name(f".{target.name}.new")
         shutil.copyfile(source, new)
         new.chmod(entry.mode)
@@ -70,16 +72,20 @@ def _give(new: Path, target: Path, entry: Entry) -> None:
     """To whom the file that is here belongs, else to the account of that name, else to the owner of
     the folder.
     """
-    if os.geteuid() != 0:
-        return
-    if target.exists():
+    if os.geteuid() == 0 and target.exists():
         now = target.stat()
         os.chown(new, now.st_uid, now.st_gid)
+    else:
+        _own(new, entry)
+
+
+def _own(new: Path, entry: Entry) -> None:
+    if os.geteuid() != 0:
         return
     try:
         shutil.chown(new, entry.owner, entry.group)
     except LookupError:
-        above = target.parent.stat()
+        above = new.parent.stat()
         os.chown(new, above.st_uid, above.st_gid)
 
 

@@ -13,6 +13,7 @@ Its floors; a file imports from those below it only, for types too (`make lint`)
     connection.py      one client: packets out, parts of packets in, and its end
 
     broker.py          everything together; what has come due; what a message caused (settle)
+    moving.py          sessions that leave for another gateway of the site, or come from there
     refusals.py        what clients are refused: counted, and said once
     admission.py       how many may come, and how fast
     restart.py         the state after a start;  sys_topics.py, session_figures.py: its own figures
@@ -33,6 +34,7 @@ Its floors; a file imports from those below it only, for types too (`make lint`)
     receiver.py        where a queue sends to
     marks.py           which publications of boards were taken, by their full sequence
     spool.py, retained.py, will.py   what else becomes of messages
+    elsewhere.py       the other gateways of the site, as the broker sees them
     topic_tree.py, topic.py, subscription.py, access.py, peer.py, store_rows.py,
     message_ids.py, state.py, statistics.py, log_throttle.py
 """

@@ -308,5 +308,7 @@ class Policy:
     keep_alive_s: int | None = None
     keeps_sessions: bool = False
     """Whatever limits.session_expiry_s says."""
+    stays: bool = False
+    """Its sessions belong to this gateway, whatever site it is part of."""
     device_aliases: int = 0
     """Topic aliases that a board is told of; 0 where the bytes to tell it are worth more."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from gateway.broker import queue_pages
+from gateway.broker import moving, queue_pages
 from gateway.broker.access import Acl
 from gateway.broker.admission import Admission
 from gateway.broker.changes import Changes
@@ -113,17 +113,21 @@ class Broker(Core):
         say(self, connection, reason, text)
         connection.disconnect(reason, text)
 
+    def next_session(self) -> int:
+        """The number of a new session."""
+        self._next_session += 1
+        return self._next_session - 1
+
     def new_session(self, client: str, expiry: int, incarnation: int, user: str | None) -> Session:
         session = Session(
             self,
-            self._next_session,
+            self.next_session(),
             client,
             self.config.queueing(client),
             expiry,
             incarnation,
             user,
         )
-        self._next_session += 1
         self.sessions[client] = self.by_id[session.id] = session
         self.give(session, user)
         return session
@@ -324,7 +328,11 @@ class Broker(Core):
         deleted with it when they are many, or when `sweep` says that there is time: a delete
         touches pages, too.
         """
+        if (moves := self.changes.moves) is not None:
+            moves.giving = [order for order in moves.giving if not moving.stays(self, order)]
         commit = self.changes.seal(self.spool.boot)
+        for order in moves.giving if moves is not None else ():
+            moving.leave(self, order)
         self.changes = Changes(commit.number + 1)
         if self.now - self._axis_noted >= _AXIS_S:
             self._axis_noted = self.now

@@ -17,6 +17,7 @@ from gateway.broker.store_rows import (
     Commit,
     FlowRow,
     MessageRow,
+    Moves,
     SessionRow,
     SpoolRow,
     SubscriptionRow,
@@ -58,6 +59,7 @@ class Changes:
         "flows",
         "left",
         "marks",
+        "moves",
         "number",
         "retained",
         "sessions",
@@ -89,6 +91,7 @@ class Changes:
         self.wills: dict[str, StoredWill | None] = {}
         self.marks: dict[Mark, None] = {}
         self.spool: list[SpoolRow] = []
+        self.moves: Moves | None = None
 
     @property
     def empty(self) -> bool:
@@ -105,6 +108,7 @@ class Changes:
             or self.wills
             or self.marks
             or self.clock
+            or self.moves
         )
 
     def seal(self, boot: int) -> Commit:
@@ -142,6 +146,7 @@ class Changes:
                 commit.wills.append(will.row(client))
         commit.marks = [mark.row() for mark in self.marks]
         commit.spool = self.spool
+        commit.moves = self.moves
         return commit
 
 

@@ -21,6 +21,7 @@ from gateway.broker.router import Router
 from gateway.broker.spool import Spool
 
 if TYPE_CHECKING:
+    from gateway.broker.elsewhere import Elsewhere
     from gateway.broker.session import Attached, Session
     from gateway.broker.store_rows import Recovered
     from gateway.broker.will import StoredWill
@@ -66,6 +67,10 @@ class Core(Ledger):
         self.overtime: Callable[[], bool] = lambda: False
         """Whether this turn has taken long enough: what is left of a client's bytes waits for the
         next one. Whoever drives the broker says so."""
+        self.elsewhere: Elsewhere | None = None
+        """The other gateways of the site; None without a site."""
+        self.moved = state.moved
+        """What the store knew of moves between them at the start."""
         self.disk_full = False
         """The store takes no more messages; publications that need the disk are refused."""
         self.disk_room = sys.maxsize

@@ -32,7 +32,6 @@ from gateway.mqtt.runs import Acks
 
 if TYPE_CHECKING:
     from gateway.broker.access import Ask, Refusal
-    from gateway.broker.broker import Broker
     from gateway.broker.connection import Connection
     from gateway.broker.session import Session
     from gateway.mqtt.packets import Connect, Packet
@@ -63,16 +62,31 @@ def receive(connection: Connection, data: bytes) -> None:
         broker.settle()
 
 
-def answered(broker: Broker, order: Ask, refused: Refusal | None) -> None:
+def answered(order: Ask, refused: Refusal | None) -> None:
     """It has been found out who a client is, or the connection has ended meanwhile."""
     connection = cast("Connection", order.connection)
     if connection.state is State.CLOSED:
         return
     connection.user = order.question.user
+    _accept(connection, order.packet, refused)
+
+
+def placed(connection: Connection, packet: Connect, refused: Refusal | None) -> None:
+    """The other gateways of the site have said what they hold of a client. refused: why it cannot
+    have its session.
+    """
+    if connection.state is not State.CLOSED:
+        _accept(connection, packet, refused, asked=True)
+
+
+def _accept(
+    connection: Connection, packet: Connect, refused: Refusal | None, *, asked: bool = False
+) -> None:
+    broker = connection.broker
     try:
         if refused:
             raise handshake.refusal(connection, refused[1], refused[0])
-        handshake.accept(connection, order.packet)
+        handshake.accept(connection, packet, asked=asked)
         if connection.state is State.OPEN and connection.stream.pending:
             connection.seen = broker.now
             _go_on(connection)

@@ -299,11 +299,28 @@ def release(connection: Connection, session: Session, identifiers: tuple[int, ..
         return
     broker.statistics.unknown_releases += len(unknown)
     missing = set(unknown)
+    if broker.elsewhere is not None:
+        wanted = [identifiers[position] for position in unknown]
+        if broker.elsewhere.release(connection, wanted):
+            asked = set(wanted)
+            identifiers = tuple(item for item in identifiers if item not in asked)
+            if identifiers:
+                connection.send(acknowledgements(_PUBCOMP, identifiers), commit)
+            return
     for position, identifier in enumerate(identifiers):
         reason = (
             ReasonCode.PACKET_IDENTIFIER_NOT_FOUND if position in missing else ReasonCode.SUCCESS
         )
         connection.answer(Pubcomp(identifier, reason), commit)
+
+
+def released(connection: Connection, identifier: int, elsewhere: bool) -> None:
+    """The other gateways of the site have answered for an identifier that is unknown here.
+    elsewhere: one of them has released it, and that is on its disk.
+    """
+    if connection.state is State.OPEN:
+        reason = ReasonCode.SUCCESS if elsewhere else ReasonCode.PACKET_IDENTIFIER_NOT_FOUND
+        connection.answer(Pubcomp(identifier, reason))
 
 
 def recorded(connection: Connection, session: Session, identifiers: tuple[int, ...]) -> None:

@@ -69,8 +69,10 @@ def connect(connection: Connection, packet: Connect) -> None:
         accept(connection, packet)
 
 
-def accept(connection: Connection, packet: Connect) -> None:
-    """Give a client that is known its session; ProtocolError when it cannot have one."""
+def accept(connection: Connection, packet: Connect, *, asked: bool = False) -> None:
+    """Give a client that is known its session; ProtocolError when it cannot have one. asked: the
+    other gateways of the site have said what they hold of it.
+    """
     broker, device = connection.broker, connection.peer.device
     properties = packet.properties or {}
     if device is None:
@@ -78,6 +80,10 @@ def accept(connection: Connection, packet: Connect) -> None:
     client = connection.client
     will = _will(connection, packet.will) if packet.will else None
     expiry = _expiry(connection, packet, properties)
+    if broker.elsewhere is not None and not asked:
+        broker.settle(client)
+        if broker.elsewhere.waits(connection, packet):
+            return
     session, present = _session(connection, client, packet.clean_start, expiry)
     if device is not None:
         _mark(connection, session, device)

@@ -91,6 +91,24 @@ class Mark:
                 self.add(sequence)
         self._kept = b""
 
+    def merge(self, highest: int, window: int, kept: bytes) -> None:
+        """Another gateway has taken these, too: as in `MarkRow`."""
+        ours, theirs = self._taken(), (window & _ALL) << 1 | (highest > 0)
+        ahead = highest - self.highest
+        if 0 < ahead <= WINDOW:
+            theirs |= ours << ahead
+        elif -WINDOW <= ahead <= 0:
+            theirs = ours | theirs << -ahead
+        elif ahead < 0:
+            theirs = ours
+        self.highest = max(highest, self.highest)
+        self._window = theirs >> 1 & _ALL
+        self._kept = self._kept or kept
+
+    def _taken(self) -> int:
+        """Bit n: the sequence n before the highest was taken."""
+        return self._window << 1 | (self.highest > 0)
+
     def row(self) -> MarkRow:
         """What the store keeps. Its whole numbers have a sign; a window without a gap is -1, which
         takes one byte.
@@ -121,4 +139,11 @@ class Marks:
             taken = {known.place for known in marks.values()}
             mark = Mark(device, min(set(range(PLACES)) - taken), incarnation)
         marks[incarnation] = mark
+        return mark
+
+    def merge(self, row: MarkRow) -> Mark:
+        """What another gateway knows of an incarnation is known here, too; returns its mark."""
+        device, _, incarnation, highest, window, kept = row
+        mark = self.of(device, incarnation)
+        mark.merge(highest, window, kept)
         return mark

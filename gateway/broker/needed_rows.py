@@ -51,6 +51,15 @@ class NeededRows:
             run.message = self.next
             self.next += 1
 
+    def know(self, references: list[tuple[int, int]]) -> None:
+        """Messages have come to which more than one row refers, with how many do."""
+        self._references.update(references)
+
+    def reserve(self, count: int) -> int:
+        """So many ids that no message has had; returns the first of them."""
+        self.next += count
+        return self.next - count
+
     def forget(self, run: PublishRun) -> None:
         """One queue row less refers to a run."""
         if run.message and self.release(run.message, run.written or run.message in self.taken):

@@ -488,6 +488,17 @@ class SendFlow:
         self.released.clear()
         self.session = cast(Owner, _ENDED)  # which knows its flow: nothing is left to collect
 
+    def leave(self) -> None:
+        """The session has left for another gateway, with its rows: forget everything here."""
+        self.ledger.queued -= self.size
+        self._pay(self.owes)
+        self.messages = self.size = self.tail = 0
+        self.resend.clear()
+        self.pending.clear()
+        self.behind.clear()
+        self.released.clear()
+        self.session = cast(Owner, _ENDED)
+
     def _waiting(self) -> list[Delivery]:
         """What is in memory and was not sent."""
         return [*self.pending, *(item for _, item in self.behind), *self._unsealed()]

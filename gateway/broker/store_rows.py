@@ -7,8 +7,9 @@ In: `Changes.seal` fills a `Commit`. Out: `gateway/store/apply.py` writes it in 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 SessionRow = tuple[int, str, int, int | None, int, str | None]
 """id, client, expiry in seconds, when it was left (axis ms; None while connected), incarnation,
@@ -47,6 +48,70 @@ older version kept (as `message_ids.unpack_set` reads them).
 """
 
 
+PlaceRow = tuple[str, int, int, str]
+"""key, epoch, 1 if doubtful, names of the members that may hold an older session, as a list in
+JSON (`gateway/site/holder.py`).
+"""
+GivenRow = tuple[str, str, int, int, int | None]
+"""key, member, parts, messages, ends (axis ms; None for never)."""
+
+
+@dataclass(slots=True)
+class Giving:
+    """A session leaves for another gateway of the site. Its rows as they stand at the end of the
+    commit become parts (`gateway/store/move_out.py`), and go.
+    """
+
+    session: int
+    key: str
+    """Whose session it is (`gateway/broker/elsewhere.py`)."""
+    member: str
+    """Name of the gateway that takes it."""
+    ends: int | None = None
+    """The writer's answer: when the session expires (axis ms), None for never."""
+    released: list[int] | None = None
+    """And for each row of its queue that went, the message that it refers to. None: it had ended,
+    and nothing has left."""
+
+
+@dataclass(slots=True)
+class Taking:
+    """A session comes from another gateway, as parts. When they are wrong nothing of it is written,
+    and the rest of the commit is.
+    """
+
+    session: int
+    key: str
+    now: int
+    """Where the time axis is (ms)."""
+    parts: Sequence[bytes] | None
+    """None: those that were given, and are still here."""
+    first_message: int
+    """Ids from this one on are for its messages."""
+    most_messages: int
+    most_subscriptions: int
+    state: Recovered | None = None
+    """The writer's answer: what a start would read of the session."""
+    wrong: str | None = None
+    """Or why it cannot be taken."""
+
+
+@dataclass(slots=True)
+class Moves:
+    """What a commit changes for the sake of the site's other gateways."""
+
+    giving: list[Giving] = field(default_factory=list)
+    taking: list[Taking] = field(default_factory=list)
+    readdressed: list[tuple[str, str]] = field(default_factory=list)
+    """member, key: what was given to somebody else, who has not taken it."""
+    forgotten: list[str] = field(default_factory=list)
+    """Keys of what was given and is kept no longer."""
+    places: dict[str, PlaceRow | None] = field(default_factory=dict)
+    """By key. None: nothing is to be remembered any more."""
+    trusted: bool = False
+    """The sessions of a restored store are marked."""
+
+
 @dataclass(slots=True)
 class Commit:
     """One transaction."""
@@ -78,6 +143,17 @@ class Commit:
     wills_done: list[str] = field(default_factory=list)
     marks: list[MarkRow] = field(default_factory=list)
     spool: list[SpoolRow] = field(default_factory=list)
+    moves: Moves | None = None
+    """None without a site."""
+
+
+class Moved(NamedTuple):
+    """What a store knows of sessions that move between the gateways of a site."""
+
+    places: Sequence[PlaceRow] = ()
+    given: Sequence[GivenRow] = ()
+    mistrusted: bool = False
+    """The store was restored, and its sessions are not marked for that yet."""
 
 
 @dataclass(slots=True)
@@ -113,3 +189,4 @@ class Recovered:
     retained: list[RetainedRow] = field(default_factory=list)
     wills: list[WillRow] = field(default_factory=list)
     marks: list[MarkRow] = field(default_factory=list)
+    moved: Moved = field(default_factory=Moved)

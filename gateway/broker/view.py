@@ -41,6 +41,10 @@ class SessionView:
     subscriptions: int
 
 
+GONE = SessionView("", False, None, None, None, False, None, None, 0, 0, 0, 0, 0)
+"""Of a session that has left for another gateway of the site; it lacks the client."""
+
+
 @dataclass(frozen=True, slots=True)
 class SubscriptionView:
     topic_filter: str

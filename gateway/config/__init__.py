@@ -35,10 +35,11 @@ from gateway.config.sections import (
     QueueSection,
     QuotaSection,
     SerialSection,
+    SiteSection,
     SpoolSection,
     UplinkSection,
 )
-from gateway.config.values import is_local, split_bind, split_broker, split_window
+from gateway.config.values import is_local, split_address, split_bind, split_broker, split_window
 from gateway.errors import OncewayError
 
 __all__ = [
@@ -61,11 +62,13 @@ __all__ = [
     "QueueSection",
     "QuotaSection",
     "SerialSection",
+    "SiteSection",
     "SpoolSection",
     "UplinkSection",
     "advice",
     "load",
     "parse",
+    "split_address",
     "split_bind",
     "split_broker",
     "split_window",

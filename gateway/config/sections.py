@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from gateway.config.values import (
     U16,
+    Address,
     Below,
     Bind,
     BrokerUrl,
@@ -19,12 +20,14 @@ from gateway.config.values import (
     GatewayName,
     HookUrl,
     Landing,
+    MemberName,
     PlainFilter,
     SpoolFilter,
     TopicFilter,
     TopicPrefix,
     Window,
     is_local,
+    split_address,
     split_bind,
     split_broker,
 )
@@ -521,6 +524,33 @@ class BridgeSection(Section):
         return f"{BRIDGE}{self.name}"
 
 
+class SiteSection(Section):
+    """Gateways that know each other: a client or board may come back at another one, and its
+    session moves there. `onceway site` makes their certificates.
+    """
+
+    members: Annotated[dict[MemberName, Address], Field(min_length=1, max_length=16)]
+    """Every gateway of the site by its gateway.name, this one too, with the HOST:PORT where the
+    others reach it: the same lines in each one's file.
+    """
+    bind: Bind | None = None
+    """Where this gateway listens for the others; default: every address, at the port that members
+    has for it.
+    """
+    folder: FilePath | None = None
+    """Where its key and certificates are, for its own account only, which has to be able to write
+    there; default: `site` in the data directory.
+    """
+
+    @model_validator(mode="after")
+    def _different(self) -> "SiteSection":
+        addresses = list(self.members.values())
+        for address in addresses:
+            if addresses.count(address) > 1:
+                raise ValueError(f"two members have the address {address!r}")
+        return self
+
+
 _DEFAULT_QUEUE = QueueSection()
 
 BRIDGE = "onceway-bridge:"
@@ -557,6 +587,7 @@ class Config(Section):
     page: PageSection | None = None
     mirror: MirrorSection | None = None
     home_assistant: HomeAssistantSection | None = None
+    site: SiteSection | None = None
     log: LogSection = LogSection()
 
     @model_validator(mode="before")
@@ -597,6 +628,20 @@ class Config(Section):
     def users_file(self) -> Path:
         """Where users and their password hashes are."""
         return self.access.users or self.gateway.data / "users"
+
+    @property
+    def site_folder(self) -> Path:
+        """Where the key and the certificates of the site are."""
+        given = self.site.folder if self.site is not None else None
+        return given or self.gateway.data / "site"
+
+    @property
+    def site_bind(self) -> tuple[str, int]:
+        """Host and port where the other members reach this gateway. Only with a site."""
+        assert self.site is not None  # noqa: S101 - said above
+        if self.site.bind is not None:
+            return split_bind(self.site.bind)
+        return "", split_address(self.site.members[self.gateway.name])[1]
 
     @property
     def spool_bytes(self) -> int:
@@ -648,8 +693,16 @@ class Config(Section):
         return self
 
     @model_validator(mode="after")
+    def _is_member(self) -> "Config":
+        if self.site is not None and self.gateway.name not in self.site.members:
+            raise ValueError(
+                f"site.members lacks this gateway itself: {self.gateway.name!r} (gateway.name)"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _unique(self) -> "Config":
-        sections = (*self.listener, self.web, self.page)
+        sections = (*self.listener, self.web, self.page, self.site)
         addresses = [item.bind for item in sections if item and item.bind]
         ports = [item.port for item in self.serial] + [item.port for item in self.lora]
         names = [item.name for item in self.bridge]

@@ -56,6 +56,17 @@ def _check_name(value: str) -> str:
     return value
 
 
+def _check_address(value: str) -> str:
+    split_address(value)
+    return value
+
+
+def _check_member(value: str) -> str:
+    if len(value.encode()) > 64:
+        raise ValueError("is longer than the 64 bytes of UTF-8 that a certificate has room for")
+    return value
+
+
 def _check_hook(value: str) -> str:
     url = urlsplit(value)
     if url.scheme not in ("http", "https") or not url.hostname:
@@ -153,16 +164,31 @@ def split_bind(value: str) -> tuple[str, int]:
     return host, int(port)
 
 
+def split_address(value: str) -> tuple[str, int]:
+    """`10.0.0.2:8884`, `attic.local:8884` or `[fe80::1]:8884` → (host, port). ValueError with the
+    reason.
+    """
+    host, colon, port = value.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not (colon and host and port.isdecimal() and 0 < int(port) <= 65535):
+        raise ValueError("must be HOST:PORT, such as 10.0.0.2:8884 or attic.local:8884")
+    if not host.isprintable() or " " in host:
+        raise ValueError(f"{host!r} is no name of a machine")
+    return host, int(port)
+
+
 def is_local(bind: str) -> bool:
     """Whether only programs of this machine reach an address."""
     host, _ = split_bind(bind)
     return host == "localhost" or (host != "" and ip_address(host).is_loopback)
 
 
+Address = Annotated[str, AfterValidator(_check_address)]
 Bind = Annotated[str, AfterValidator(_check_bind)]
 BrokerUrl = Annotated[str, AfterValidator(_check_broker)]
 Below = Annotated[str, AfterValidator(_check_below)]
 GatewayName = Annotated[str, Field(min_length=1, max_length=64), AfterValidator(_check_name)]
+MemberName = Annotated[GatewayName, AfterValidator(_check_member)]
 HookUrl = Annotated[str, AfterValidator(_check_hook)]
 Landing = Annotated[str, AfterValidator(_check_landing)]
 Window = Annotated[str, AfterValidator(_check_window)]

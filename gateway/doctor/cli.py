@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from gateway.config import Config, load
-from gateway.doctor import bridges, disk, machine, ports, services, settings
+from gateway.doctor import bridges, disk, machine, ports, services, settings, site
 from gateway.doctor.finding import Finding, State, wrong
 from gateway.errors import OncewayError
 from gateway.options import ConfigOption, JsonOption, config_file, nothing_named
@@ -32,6 +32,7 @@ _CHECKS: dict[str, Check] = {
     "gateway": services.gateway,
     "uplink": services.uplink,
     "bridges": bridges.bridges,
+    "site": site.site,
 }
 
 

@@ -44,6 +44,7 @@ _TALKATIVE = (
     "gateway.service.listeners",
     "gateway.service.outside",
     "gateway.service.page_logins",
+    "gateway.site.net",
 )
 """Where it is, when it starts and reloads, boards that come and go, and who logs in to the page."""
 
@@ -196,6 +197,10 @@ def check_config(config: ConfigOption = None) -> None:
         certificates(listener)
     for bridge in found.bridge:
         check_bridge(bridge)
+    if found.site is not None:
+        from gateway.site.authority import membership  # not where there is no site
+
+        membership(found.site_folder, found.gateway.name)
     for text in advice(found):
         typer.echo(f"warning: {text}")
     typer.echo(f"{file}: ok")

@@ -4,11 +4,13 @@
 request, a line of JSON such as `{"do": "end", "client": "c1"}`. Out: any number of lines `{"row":
 …}`, and at last `{"done": true}` or `{"error": "what was wrong"}`.
 
-    sessions               one row for each session (`gateway/broker/view.py`)
+    sessions               one row for each session (`gateway/broker/view.py`); in a site `place`
+                           says what is special about it: `in doubt`, `given to MEMBER`
     session, client        one row, with its subscriptions; none for an unknown client
     end, client            ends the session, and its connection with 0x98; one row {"ended": true}
                            once that is on disk, none for an unknown client
     status                 one row: is all well, serial ports, bridges, and the figures of `$SYS`
+    site                   one row for each member of the site (`gateway/site/net.py`)
     log, client            the lines of a board's log, and how many it has lost (`board_log.py`)
     lend, port             one row {"lent": true}: the gateway leaves this serial port alone until
                            the other end closes the connection, however it ends, or LEND_S is over
@@ -23,10 +25,11 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
+from gateway.broker.session import Session
 from gateway.broker.sys_topics import figures
-from gateway.broker.view import details, view
+from gateway.broker.view import GONE, details, view
 from gateway.errors import OncewayError
 from gateway.links.serial_port import PortStatus
 from gateway.logs import about
@@ -47,12 +50,20 @@ LEND_S = 900.0
 """Longer than a board is written, or written twice."""
 
 _AT_ONCE = 256
-_REQUESTS = ("sessions", "session", "end", "status", "lend", "radios", "log")
+_REQUESTS = ("sessions", "session", "end", "status", "lend", "radios", "log", "site")
 
 Row = dict[str, Any]
 
 Lending = Callable[[str], AbstractContextManager[None]]
 """A port → it is another process's for as long as the context lasts. Raises OncewayError."""
+
+
+class Places(Protocol):
+    """What this gateway knows of its clients' places in the site."""
+
+    def state_of(self, session: Session) -> str | None: ...
+
+    def given(self) -> Mapping[str, str]: ...
 
 
 class NotRunning(Exception):
@@ -62,11 +73,19 @@ class NotRunning(Exception):
 class Control:
     """The gateway's end. Open from `start` to `close`."""
 
-    def __init__(self, folder: Path, engine: Engine, source: Source, lending: Lending) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        engine: Engine,
+        source: Source,
+        lending: Lending,
+        places: Places | None = None,
+    ) -> None:
         self._folder = folder
         self._lending = lending
         self._engine = engine
         self._source = source
+        self._places = places
         self._server: asyncio.Server | None = None
         self._busy: set[asyncio.Task[None] | None] = set()
         self._lent = 0
@@ -167,13 +186,15 @@ class Control:
             case "sessions":
                 for index, session in enumerate(list(broker.sessions.values())):
                     if not session.ended:
-                        yield asdict(view(session, broker.now))
+                        yield asdict(view(session, broker.now)) | self._place_of(session)
                     if index % _AT_ONCE == 0:
                         await asyncio.sleep(0)  # the clients' turn
+                for gone, taker in self._places.given().items() if self._places else ():
+                    yield asdict(GONE) | {"client": gone, "place": f"given to {taker}"}
             case "session":
                 found = broker.sessions.get(client)
                 if found is not None:
-                    yield details(found, broker.now)
+                    yield details(found, broker.now) | self._place_of(found)
             case "end":
                 if await self._engine.end_session(client):
                     log.warning(
@@ -183,6 +204,9 @@ class Control:
             case "log":
                 async for row in self._log(client):
                     yield row
+            case "site":
+                for member in self._source.site():
+                    yield member
             case "radios":
                 for radio in self._source.radios():
                     yield asdict(radio)
@@ -194,6 +218,11 @@ class Control:
                     "bridges": bridges,
                     "figures": figures(broker),
                 }
+
+    def _place_of(self, session: Session) -> Row:
+        """What a site has to say of a session."""
+        place = self._places.state_of(session) if self._places is not None else None
+        return {} if place is None else {"place": place}
 
     async def _log(self, device: str) -> AsyncIterator[Row]:
         """Two who read at a time would get the lines of both."""

@@ -31,6 +31,7 @@ from gateway.broker.session import Attached
 from gateway.broker.spool import Oldest
 from gateway.links.carrier import Accept, Carrier, Receiver
 from gateway.logs import about
+from gateway.mqtt.packets import Connect
 from gateway.mqtt.reason import ReasonCode
 from gateway.service.clock import Clock
 from gateway.service.logins import Logins
@@ -496,8 +497,18 @@ class Engine:
 
     def _found_out(self, order: Ask, refusal: Refusal | None) -> None:
         self.begin()
-        dispatch.answered(self.broker, order, refusal)
-        link = self._links.get(cast("Connection", order.connection))
+        dispatch.answered(order, refusal)
+        self._read_from(cast("Connection", order.connection))
+
+    def placed(self, connection: Connection, packet: Connect, refusal: Refusal | None) -> None:
+        """The other gateways of the site have said what they hold of a client."""
+        self.begin()
+        dispatch.placed(connection, packet, refusal)
+        self._read_from(connection)
+
+    def _read_from(self, connection: Connection) -> None:
+        """Its CONNECT is answered."""
+        link = self._links.get(connection)
         if link is not None:
             link.throttle()
 

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from contextlib import closing
 from functools import partial
 from itertools import count
+from typing import TYPE_CHECKING
 
 from gateway.bridge.pairing import forget
 from gateway.broker.broker import Broker
@@ -41,6 +42,9 @@ from gateway.store.recovery import recover
 from gateway.store.schema import StoreError, make_folder, open_store, unusable
 from gateway.store.space import release
 from gateway.store.uptime import uptime
+
+if TYPE_CHECKING:
+    from gateway.service.membership import Membership
 
 log = logging.getLogger(__name__)
 
@@ -141,6 +145,7 @@ class Gateway:
                 utc,
                 config.gateway.data,
             )
+            membership = _membership(config, engine)
             bridges = Bridges(engine, config.bridge)
             outside = Outside(
                 config,
@@ -152,8 +157,11 @@ class Gateway:
                 restored,
                 lambda: listeners.radios,
                 lambda: bridges.status,
+                membership,
             )
             try:
+                if membership is not None:
+                    await membership.start()  # before a client comes whose session is elsewhere
                 await bridges.start()  # before anything is published that it would miss
                 await listeners.change(config, self._passwords)
                 await outside.start()
@@ -180,9 +188,20 @@ class Gateway:
             finally:
                 async with self._reloading:
                     await bridges.close()
+                    if membership is not None:
+                        await membership.close()
                     await engine.stop()
                     await listeners.close()
                     await outside.close()
+
+
+def _membership(config: Config, engine: Engine) -> "Membership | None":
+    """The gateway's part in its site; None without one."""
+    if config.site is None:
+        return None
+    from gateway.service.membership import Membership
+
+    return Membership(config, engine)
 
 
 def _open_broker(config: Config, utc: int | None) -> tuple[Broker, str | None]:

@@ -66,7 +66,9 @@ class Client:
         self._came = came
         self._stream = PacketStream(_LONGEST_PACKET, Version.V5, Side.SERVER)
         # it is there for as long as this object: no silence is too long
-        policy = Policy(_Access(user), keep_alive_s=0, keeps_sessions=connect is not None)
+        policy = Policy(
+            _Access(user), keep_alive_s=0, keeps_sessions=connect is not None, stays=True
+        )
         self._receiver: Receiver | None = engine.accept(policy)(self)
         self._receive(connect or Connect(f"{INSIDE}-{secrets.token_hex(8)}"))
 

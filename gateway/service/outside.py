@@ -26,6 +26,7 @@ from gateway.web.source import Source
 
 if TYPE_CHECKING:
     from gateway.config import HomeAssistantSection, MirrorSection, PageSection
+    from gateway.service.membership import Membership
     from gateway.service.mirror import Mirror
     from gateway.web.messages import Messages
 
@@ -38,7 +39,7 @@ class _Closing(Protocol):
 
 class Outside:
     """ports: serial ports seen so far, and their lending. passwords: those that count now.
-    restored: why this is another life of the store.
+    restored: why this is another life of the store. membership: None without a site.
     """
 
     def __init__(
@@ -52,6 +53,7 @@ class Outside:
         restored: str | None = None,
         radios: Callable[[], list[RadioStatus]] = list,
         bridges: Callable[[], list[BridgeStatus]] = list,
+        membership: Membership | None = None,
     ) -> None:
         self._config = config
         self._source = Source(
@@ -64,11 +66,12 @@ class Outside:
             registry.boards,
             radios,
             bridges,
+            membership.rows if membership else list,
         )
         self._registry = registry
         self._engine = engine
         self._passwords = passwords
-        self._control = Control(config.gateway.data, engine, self._source, lending)
+        self._control = Control(config.gateway.data, engine, self._source, lending, membership)
         self._open: list[_Closing] = [self._control]
 
     async def start(self) -> None:

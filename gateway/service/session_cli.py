@@ -141,6 +141,11 @@ def _unknown(client: str, folder: Path) -> UnknownClient:
 
 
 def _state(row: Row) -> str:
+    place = f", {row['place']}" if row.get("place") else ""
+    return _where(row) + place
+
+
+def _where(row: Row) -> str:
     if row["connected"]:
         return f"connected from {row['address']}, MQTT {row['version']}"
     return "away" if row["away_s"] is None else f"away for {row['away_s']} s"

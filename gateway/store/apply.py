@@ -14,6 +14,7 @@ from time import perf_counter
 from typing import Any
 
 from gateway.broker.store_rows import Commit
+from gateway.store.moves import move
 from gateway.store.uptime import save_axis
 
 _CHUNKS = (16, 32, 64)
@@ -132,6 +133,8 @@ def apply(database: sqlite3.Connection, commit: Commit) -> float:
             "DELETE FROM will WHERE client IN (SELECT value FROM json_each(?))",
             commit.wills_done,
         )
+        if commit.moves is not None:
+            move(database, commit.moves)
         if commit.clock is not None:
             database.execute(
                 "UPDATE spool SET received = ? + monotonic WHERE received IS NULL AND boot = ?",

@@ -70,6 +70,18 @@ RULES = (
         "a mark of a board that cannot be",
     ),
     Rule(
+        "place",
+        "epoch < 0 OR doubtful NOT IN (0, 1) OR NOT json_valid(older)",
+        "a place of a session that cannot be",
+    ),
+    Rule(
+        "given",
+        "messages < 0 OR ends < 0 OR parts <> (SELECT count(*) FROM given_part WHERE"
+        " given_part.key = given.key AND part BETWEEN 0 AND given.parts - 1)",
+        "a session that has left without all its parts",
+    ),
+    Rule("given_part", "key NOT IN (SELECT key FROM given)", "a part of a session that is gone"),
+    Rule(
         "spool",
         "id < 1",
         "a row of the spool with a number that was never given",

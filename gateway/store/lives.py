@@ -36,13 +36,13 @@ _SERIAL = Path("/sys/firmware/devicetree/base/serial-number")
 
 def another_life(database: sqlite3.Connection, folder: Path) -> str | None:
     """Why this store is not the one that ran here last; None when it is, or nothing tells."""
-    mark, word, machine = (_get(database, key) for key in (MARK, "generation", "machine"))
+    mark, known, machine = (_get(database, key) for key in (MARK, "generation", "machine"))
     if mark is not None:
         return mark
     here = _read(folder)
-    if word is not None and here is None:
+    if known is not None and here is None:
         return f"the file {NAME} is not beside it"
-    if word is not None and here not in word.split():
+    if known is not None and here not in known.split():
         return f"the file {NAME} beside it belongs to another one"
     serial = serial_number()
     if None not in (machine, serial) and machine != serial:
@@ -88,13 +88,18 @@ class Generation:
         power cut in between means nothing. Raises sqlite3.Error, OSError.
         """
         self._changed = monotonic()
-        word = secrets.token_hex(8)
-        _put(self._database, "generation", f"{word} {_read(self._folder) or ''}")
+        fresh = secrets.token_hex(8)
+        _put(self._database, "generation", f"{fresh} {_read(self._folder) or ''}")
         new = self._folder / f"{NAME}.new"
-        new.write_text(word, encoding="ascii")
+        new.write_text(fresh, encoding="ascii")
         sync(new)
         os.replace(new, self._folder / NAME)
         sync(self._folder)
+
+
+def word(folder: Path) -> str | None:
+    """Of the store that ran in a folder last: its generation, which each start changes."""
+    return _read(folder)
 
 
 def _read(folder: Path) -> str | None:

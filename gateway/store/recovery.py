@@ -10,7 +10,7 @@ meanwhile (`uptime.py`), or the clock was known both before and after.
 import sqlite3
 
 from gateway.broker.spool import PART
-from gateway.broker.store_rows import Recovered
+from gateway.broker.store_rows import Moved, Recovered
 from gateway.store.lives import settle
 from gateway.store.queue_reads import DELIVERY
 from gateway.store.schema import ROW_SIZE
@@ -48,6 +48,7 @@ def recover(
             database.execute("UPDATE flow SET received = x''")
             database.execute("DELETE FROM mark")
             database.execute("UPDATE session SET expiry = 0 WHERE incarnation <> 0")
+            database.execute("INSERT OR REPLACE INTO meta VALUES ('mistrusted', '1')")
         settle(database)
         leaving = _drop_strays(database)
         references = _references(database)
@@ -92,6 +93,11 @@ def recover(
         retained=rows("SELECT * FROM retained").fetchall(),
         wills=rows("SELECT * FROM will").fetchall(),
         marks=rows("SELECT * FROM mark").fetchall(),
+        moved=Moved(
+            rows("SELECT * FROM place").fetchall(),
+            rows("SELECT * FROM given").fetchall(),
+            rows("SELECT 1 FROM meta WHERE key = 'mistrusted'").fetchone() is not None,
+        ),
     )
 
 

@@ -16,7 +16,7 @@ from gateway.store import wal
 from gateway.store.rewrite import rewrite_log
 
 FILE = "gateway.db"
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 BUSY_TIMEOUT_S = 30.0
 PAGE_BYTES = 1024
 """Of a new store. A reading changes some tens of bytes on two pages, and each page that changes is
@@ -77,6 +77,19 @@ CREATE TABLE mark (
     PRIMARY KEY (device, place)) STRICT, WITHOUT ROWID;
 """
 
+_MOVES = """
+CREATE TABLE place (
+    key TEXT PRIMARY KEY, epoch INTEGER NOT NULL, doubtful INTEGER NOT NULL, older TEXT NOT NULL)
+    STRICT, WITHOUT ROWID;
+CREATE TABLE given (
+    key TEXT PRIMARY KEY, member TEXT NOT NULL, parts INTEGER NOT NULL, messages INTEGER NOT NULL,
+    ends INTEGER) STRICT, WITHOUT ROWID;
+CREATE TABLE given_part (
+    id INTEGER PRIMARY KEY, key TEXT NOT NULL, part INTEGER NOT NULL, body BLOB NOT NULL,
+    UNIQUE (key, part)) STRICT;
+"""
+"""Sessions that move between the gateways of a site (`gateway/store/move_out.py`, `move_in.py`)."""
+
 _MARK_WHAT_WAS_KEPT = """
 INSERT INTO mark SELECT client, 0, incarnation, 0, 0, received
     FROM session JOIN flow ON flow.session = session.id
@@ -105,6 +118,7 @@ _UPGRADES = {
     1: "ALTER TABLE session ADD COLUMN user TEXT;",
     2: _KEEP_SPOOL_LAST + _SPOOL_LAST,
     3: _MARKS + _MARK_WHAT_WAS_KEPT,
+    4: _MOVES,
 }
 """By the version that they start from. An older store keeps its AUTOINCREMENT and its page size: to
 be rid of them it would have to be written again.
@@ -238,7 +252,7 @@ def prepare(database: sqlite3.Connection, gateway: str) -> None:
         raise StoreError(text, hint="Upgrade Onceway")
     if version == 0:
         database.executescript(
-            f"BEGIN IMMEDIATE; {_TABLES} {_MARKS} {_SPOOL_LAST}"
+            f"BEGIN IMMEDIATE; {_TABLES} {_MARKS} {_MOVES} {_SPOOL_LAST}"
             f" PRAGMA user_version={SCHEMA_VERSION}; COMMIT"
         )
     elif version < SCHEMA_VERSION:

@@ -21,7 +21,7 @@ STUCK_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """part: `store`, `spool`, `serial`, `boards` or `radio`."""
+    """part: `store`, `spool`, `serial`, `boards`, `radio` or `site`."""
 
     part: str
     what: str
@@ -43,7 +43,14 @@ def status(source: Source) -> dict[str, Any]:
 
 
 def problems(source: Source) -> list[Problem]:
-    return [*_store(source), *_spool(source), *_serial(source), *_boards(source), *_radios(source)]
+    return [
+        *_store(source),
+        *_spool(source),
+        *_serial(source),
+        *_boards(source),
+        *_radios(source),
+        *_site(source),
+    ]
 
 
 def _store(source: Source) -> list[Problem]:
@@ -78,6 +85,15 @@ def _radios(source: Source) -> list[Problem]:
         Problem("radio", f"{radio.path}: {radio.problem}")
         for radio in source.radios()
         if radio.problem is not None
+    ]
+
+
+def _site(source: Source) -> list[Problem]:
+    """A client that comes back waits a second for a member that is silent."""
+    return [
+        Problem("site", f"{row['name']}: {row['problem'] or 'there is no link to it'}")
+        for row in source.site()
+        if not row["connected"]
     ]
 
 

@@ -79,6 +79,18 @@ _BRIDGE_COUNTERS = {
     "dropped": "Messages that were dropped because too many waited for the other broker",
     "received": "Messages from the other broker",
 }
+_SITE_COUNTERS = {
+    "asked": "Questions about clients, one for each member that was asked",
+    "calls": "Calls in which questions went to other members",
+    "moved_in": "Sessions that came from another member",
+    "moved_out": "Sessions that left for another member",
+    "released": "Packet identifiers that another member released for a client here",
+    "marked": "Answers to clients in doubt: what they publish again may stand in the spool twice",
+}
+_SITE_GAUGES = {
+    "given": "Sessions that have left and are kept until they have arrived",
+    "in_doubt": "Sessions here that may not be the newest of their clients",
+}
 _RADIO_FIGURES: tuple[tuple[str, str, Callable[[RadioStatus], float]], ...] = (
     ("radio_open", "1 while a radio's modem answers", lambda radio: radio.is_open),
     ("radio_boards", "Boards in session by radio", lambda radio: len(radio.connected)),
@@ -129,6 +141,7 @@ class GatewayCollector(Collector):
         yield from _bridges(source)
         yield from _links(source)
         yield from _radios(source)
+        yield from _site(source)
 
 
 def _traffic(source: Source) -> Iterator[Metric]:
@@ -284,6 +297,31 @@ def _bridges(source: Source) -> Iterator[Metric]:
     for figure, text in _BRIDGE_COUNTERS.items():
         values = {name: getattr(item, figure) for name, item in bridges.items()}
         yield _counters(f"bridge_{figure}", text, "bridge", values)
+
+
+def _site(source: Source) -> Iterator[Metric]:
+    """Nothing for a gateway that is no member of a site."""
+    rows = source.site()
+    if not rows:
+        return
+    figures = rows[0]["figures"]
+    others = rows[1:]
+    yield _gauges(
+        "site_member_connected",
+        "1 while there is a link to another member of the site",
+        "member",
+        {row["name"]: row["connected"] for row in others},
+    )
+    yield _counters(
+        "site_silent",
+        "Answers to clients that another member had no part in, since it was silent",
+        "member",
+        {row["name"]: row["silent"] for row in others},
+    )
+    for figure, text in _SITE_COUNTERS.items():
+        yield _counter(f"site_{figure}", text, figures[figure])
+    for figure, text in _SITE_GAUGES.items():
+        yield _gauge(f"site_{figure}", text, figures[figure])
 
 
 def _links(source: Source) -> Iterator[Metric]:

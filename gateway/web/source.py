@@ -5,7 +5,7 @@ together.
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from gateway.bridge.status import BridgeStatus
 from gateway.broker.broker import Broker
@@ -30,7 +30,7 @@ class Source:
     """times: of commits. waits_s: for how long the present commit has waited for the disk. ports:
     serial ports seen so far. folder: the data directory. restored: why the store is another life
     of the one that ran here before, None when it is not. boards: what they tell, and are refused.
-    radios, bridges: of the configuration.
+    radios, bridges: of the configuration. site: rows of its members, none without a site.
     """
 
     broker: Broker
@@ -42,6 +42,7 @@ class Source:
     boards: Boards | None = None
     radios: Callable[[], list[RadioStatus]] = list
     bridges: Callable[[], list[BridgeStatus]] = list
+    site: Callable[[], list[dict[str, Any]]] = list
 
     @property
     def spool_age_s(self) -> float | None:

@@ -16,12 +16,17 @@ from pathlib import Path
 
 import pytest
 
-from gateway.backup.contents import read
+from gateway.backup.contents import read, write
 from gateway.backup.landing import put
+from gateway.backup.restore import put_back
 from gateway.backup.sealed import SealedReader
+from gateway.config import load
 from gateway.errors import OncewayError
 from gateway.mqtt.packets import Connect, Publish, Pubrec
 from gateway.service import control
+from gateway.site.authority import found, membership
+from gateway.site.invitation import invite
+from gateway.store.schema import open_store
 from gateway.uplink.landing import open_landing
 from gateway.uplink.signing import load_or_make
 from provisioning.identity import Identity
@@ -93,8 +98,6 @@ async def test_another_machine_goes_on_as_the_gateway(site: Path, tmp_path: Path
 
 def backed_up(site: Path, file: Path, *names: str) -> None:
     (site / "data").mkdir(exist_ok=True)
-    from gateway.store.schema import open_store
-
     open_store(site / "data", "site-7").close()
     registry(site / "data/registry.db", *names)
     done = onceway("backup", file, "--config", site / "gateway.toml")
@@ -269,3 +272,36 @@ def test_backups_of_older_versions_stay_readable(file: Path, tmp_path: Path) -> 
 
 def test_there_is_an_old_backup_to_read() -> None:
     assert OLD_BACKUPS
+
+
+def test_the_place_in_a_site_comes_back_and_no_open_invitation_does(
+    site: Path, tmp_path: Path
+) -> None:
+    config = site / "gateway.toml"
+    with config.open("a") as file:
+        file.write('[site.members]\nsite-7 = "10.0.0.1:8884"\nbarn = "10.0.0.2:8884"\n')
+    settings = load(config)
+    assert settings.site is not None
+    (site / "data").mkdir()
+    open_store(site / "data", "site-7").close()
+    found(settings.site_folder, "site-7")
+    invite(settings.site_folder, settings.site, "site-7", "barn", 1)
+    archive = io.BytesIO()
+    write(archive, settings, config)
+    archive.seek(0)
+    folder = tmp_path / "out"
+    folder.mkdir()
+    manifest = read(archive, folder)
+    kept = {entry.name: entry for entry in manifest.files if entry.name.startswith("site-")}
+    assert set(kept) == {"site-authority.pem", "site-member.pem"}
+    entry = kept["site-member.pem"]
+    assert (entry.path, entry.mode) == (str(site / "data/site/member.pem"), 0o600)
+    assert (folder / entry.name).read_bytes() == Path(entry.path).read_bytes()
+    shutil.rmtree(site / "data/site")
+    if not os.geteuid():  # root restores what is the service's
+        for item in manifest.files:
+            object.__setattr__(item, "owner", "nobody")
+    put_back(folder, manifest, site / "data", config)
+    owners = {path.owner() for path in (settings.site_folder, Path(entry.path))}
+    assert owners == {"nobody" if not os.geteuid() else Path(folder).owner()}
+    assert membership(settings.site_folder, "site-7").name == "site-7"

@@ -76,18 +76,19 @@ def onceway(
     limits: str = "",
     preload: Path | None = None,
     spooled: str = "sensors/#",
+    name: str = "gateway",
     **env: str,
 ) -> Iterator[BrokerProcess]:
     """Our broker on `folder`. limits: further lines for its section of the configuration, and
     sections after it. preload: a library that is loaded first; env: for it. spooled: topics that go
-    up.
+    up. name: of the gateway.
     """
     port = free_port()
     folder.mkdir(parents=True, exist_ok=True)
     config = folder / "gateway.toml"
     listener = f'listener = [{{ bind = "127.0.0.1:{port}", anonymous = true }}]'
     config.write_text(
-        f'gateway.data = "{folder}/data"\n{listener}\nspool.topics ='
+        f'gateway.data = "{folder}/data"\ngateway.name = "{name}"\n{listener}\nspool.topics ='
         f' ["{spooled}"]\n{_LIMITS}{limits}'
     )
     command = [sys.executable, "-m", "gateway", "gateway", "run", "--config", str(config)]

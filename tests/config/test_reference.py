@@ -13,6 +13,7 @@ NEEDED = {
     "key": '"/k.pem"',
     "port": '"/dev/x"',
     "landing": '"file:///l"',
+    "members": '{ gateway = "10.0.0.1:8884" }',
 }
 
 
@@ -35,7 +36,7 @@ def test_its_defaults_are_those_in_force() -> None:
     found = tomllib.loads("\n".join(_without_skipped(lines)))
     config = parse(found, "reference").model_dump()
     expected = Config().model_dump()
-    for name in ("uplink", "web", "page", "mirror", "home_assistant"):
+    for name in ("uplink", "web", "page", "mirror", "home_assistant", "site"):
         expected[name] = config[name]
     expected["acl"] = parse({"mirror": {}}, "reference").model_dump()["acl"]
     assert config == expected

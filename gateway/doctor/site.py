@@ -1,0 +1,80 @@
+"""The site: this gateway's certificate, and whether it reaches the other members.
+
+In: a configuration, and what the running gateway says. Out: findings.
+"""
+
+from collections.abc import Iterator
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from gateway.config import Config
+from gateway.doctor.finding import Finding, ok, unseen, warning, wrong
+from gateway.errors import OncewayError
+from gateway.service.control import NotRunning, ask
+
+_SOON = timedelta(days=90)
+_APART_S = 60.0
+
+
+def site(config: Config) -> Iterator[Finding]:
+    if config.site is None:
+        return
+    yield _certificate(config)
+    told: list[dict[str, Any]] = []
+    with suppress(NotRunning, OncewayError):  # `services.gateway` says that
+        told = ask(config.gateway.data, do="site")
+    rows = {row["name"]: row for row in told}
+    for name in config.site.members:
+        if name != config.gateway.name:
+            yield _member(name, rows.get(name))
+
+
+def _certificate(config: Config) -> Finding:
+    from gateway.site.authority import membership  # not where there is no site
+    from gateway.site.folder import MEMBER
+    from gateway.site.removed import Removed
+
+    part = "site"
+    try:
+        (config.site_folder / MEMBER).open().close()
+        own = membership(config.site_folder, config.gateway.name)
+        removed = Removed(config.site_folder, own).covers(own.certificate)
+    except FileNotFoundError:
+        return wrong(part, "this gateway is no member of a site yet", _JOIN)
+    except PermissionError:
+        return unseen(part, "this account may not look at the certificate", "Run it with sudo")
+    except OncewayError as error:
+        return wrong(part, str(error), error.hint or _JOIN)
+    if removed:
+        return wrong(part, "this gateway was removed from its site", _JOIN)
+    ends, now = own.certificate.not_valid_after_utc, datetime.now(UTC)
+    if own.certificate.not_valid_before_utc > now:
+        return wrong(part, "the certificate does not hold yet, by this clock", "`timedatectl`")
+    if ends < now:
+        return wrong(part, f"the certificate ended on {ends:%Y-%m-%d}", _JOIN)
+    if ends - now < _SOON:
+        return warning(part, f"the certificate ends on {ends:%Y-%m-%d}", _JOIN)
+    return ok(part, f"a member of site {own.site}, certificate until {ends:%Y-%m-%d}")
+
+
+def _member(name: str, row: dict[str, Any] | None) -> Finding:
+    part = f"member {name}"
+    if row is None:
+        return unseen(part, "the gateway does not tell of it", _RESTART)
+    if not row["connected"]:
+        why = row["problem"] or "nothing has come from it since the start"
+        return wrong(part, f"silent for {row['since_s']:.0f} s: {why}", _REACH)
+    if abs(row["clock_s"]) > _APART_S:
+        return warning(
+            part, f"its clock differs by {row['clock_s']:.0f} s", "`timedatectl` on both machines"
+        )
+    return ok(part, "connected")
+
+
+_JOIN = (
+    "On the first gateway `sudo onceway site invite NAME`, here `sudo onceway site join FILE`"
+    " (README of the gateway)"
+)
+_RESTART = "[site] counts from the next start: `sudo systemctl restart onceway-gateway`"
+_REACH = "Does it run, is its address in [site.members] right, may this machine reach that port?"

@@ -1,0 +1,96 @@
+"""What this gateway says when it is asked.
+
+In: questions of other members. Out: one answer to each call, when all that it says is on disk: a
+`no` that a power cut takes back would be a lie.
+"""
+
+from collections.abc import Callable
+from functools import partial
+
+from gateway.site.asking import Asking
+from gateway.site.contacts import Contacts
+from gateway.site.holder import Held, Holder
+from gateway.site.messages import Answer, Ask, Kind, Question, Reply, portions
+from gateway.site.trust import Trust
+from gateway.site.working import Working
+
+NO = Reply(Kind.NO)
+BUSY = Reply(Kind.BUSY)
+RELEASED = Reply(Kind.RELEASED)
+
+
+class Answering:
+    def __init__(
+        self,
+        contacts: Contacts,
+        holder: Holder,
+        trust: Trust,
+        working: Working,
+        asking: Asking,
+    ) -> None:
+        self._contacts = contacts
+        self._holder = holder
+        self._trust = trust
+        self._working = working
+        self._asking = asking
+        self.now = 0.0
+
+    def on_ask(self, member: str, ask: Ask) -> None:
+        replies: list[Reply] = [NO] * len(ask.questions)
+        left = len(ask.questions)
+
+        def put(place: int, reply: Reply) -> None:
+            nonlocal left
+            replies[place] = reply
+            left -= 1
+            if left == 0:
+                self._holder.on_disk(answer)
+
+        def answer() -> None:
+            first = 0
+            for portion in portions(replies):
+                self._contacts.say(member, Answer(ask.number, first, portion))
+                first += len(portion)
+
+        for place, question in enumerate(ask.questions):
+            if question.identifier:
+                self._release(question, partial(put, place))
+            else:
+                put(place, self._reply(member, question.client))
+
+    def _reply(self, member: str, client: str) -> Reply:
+        held = self._holder.held(client)
+        busy = not self._asking.yields(client, member)
+        if busy or held is not None:
+            self._trust.asked(client, member)
+        if busy:
+            return BUSY
+        return NO if held is None else self._claim(member, client, held)
+
+    def _claim(self, member: str, client: str, held: Held) -> Reply:
+        unsure = self._trust.unsure(client, self.now) - {member}
+        contacts = self._contacts
+        return Reply(
+            Kind.CLAIM,
+            held.epoch,
+            held.session,
+            held.doubtful,
+            contacts.place(held.given_to),
+            contacts.mask(held.older),
+            contacts.mask(unsure),
+        )
+
+    def _release(self, question: Question, put: Callable[[Reply], None]) -> None:
+        client, identifier = question
+        held = self._holder.held(client)
+        if self._asking.is_deciding(client):
+            put(BUSY)
+        elif held is None or not held.session or held.given_to is not None:
+            put(NO)
+        else:
+            self._working.begin(client)
+            self._holder.release(client, identifier, partial(self._released, client, put))
+
+    def _released(self, client: str, put: Callable[[Reply], None], known: bool) -> None:
+        self._working.finish(client)
+        put(RELEASED if known else NO)

@@ -1,0 +1,142 @@
+"""Sessions that come here from other members.
+
+In: claims for a session, parts. Out: calls for parts; whole sessions, or the news that one cannot
+be had.
+
+All first parts are called for at once; who gives sends them as fast as they are worked off
+(`leaving.py`). A session of several parts comes part by part, and as many such sessions at a time
+as MEMORY_BYTES allow; the oldest may always go on. So no more waits in memory than these bytes, one
+large session, and a few frames.
+"""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from gateway.site.contacts import Contacts
+from gateway.site.messages import PART_BYTES, Give, Got, Part, Take, Wanted, portions
+
+MEMORY_BYTES = 32_000_000
+STALL_S = 1.0
+"""A member that says nothing at all for so long is silent, with a link or without."""
+PROGRESS_S = 5.0
+"""One that gives nothing for so long will not."""
+
+
+class _Claim:
+    __slots__ = ("epoch", "parts", "source")
+
+    def __init__(self, source: str, epoch: int) -> None:
+        self.source = source
+        self.epoch = epoch
+        self.parts: list[bytes] = []
+
+
+class Arriving:
+    def __init__(
+        self,
+        contacts: Contacts,
+        arrived: Callable[[str, Sequence[bytes]], None],
+        lost: Callable[[str], None],
+    ) -> None:
+        self._contacts = contacts
+        self._arrived = arrived
+        self._lost = lost
+        self._claims: dict[str, _Claim] = {}
+        self._wanted: dict[str, list[Wanted]] = {name: [] for name in contacts}
+        self._progress = dict.fromkeys(contacts, 0.0)
+        self._count = dict.fromkeys(contacts, 0)
+        self._coming: dict[str, int] = {}
+        """Of sessions of several parts: what they may take with the next part."""
+        self._later: deque[str] = deque()
+        """Clients whose sessions have several parts, too, and wait for room."""
+        self.now = 0.0
+
+    def claim(self, client: str, source: str, epoch: int) -> None:
+        """Call for the session that a member has claimed with that epoch."""
+        self._claims[client] = _Claim(source, epoch)
+        if not self._count[source]:
+            self._progress[source] = self.now
+        self._count[source] += 1
+        self._call(client)
+
+    def _call(self, client: str) -> None:
+        claim = self._claims[client]
+        self._wanted[claim.source].append(Wanted(client, claim.epoch, len(claim.parts)))
+
+    def on_give(self, member: str, give: Give) -> None:
+        self._progress[member] = self.now
+        for part in give.given:
+            claim = self._claims.get(part.client)
+            if claim is not None and (claim.source, claim.epoch) == (member, part.epoch):
+                self._on_part(part.client, claim, part)
+        self._contacts.say(member, Got())
+
+    def _on_part(self, client: str, claim: _Claim, part: Part) -> None:
+        if part.parts == 0:
+            self._drop(client)
+            self._lost(client)
+        elif part.part == len(claim.parts):
+            last = part.part + 1 == part.parts
+            if part.part == 0 and not last and not self._has_room(client):
+                self._later.append(client)
+                return
+            claim.parts.append(part.data)
+            if last:
+                self._drop(client)
+                self._arrived(client, claim.parts)
+                return
+            self._coming[client] = (part.part + 2) * PART_BYTES
+            if self._has_room(client):
+                self._call(client)
+            else:
+                self._later.append(client)
+
+    def _has_room(self, client: str) -> bool:
+        """For one more part of this session; the oldest one may always go on."""
+        oldest = next(iter(self._coming), client)
+        return client == oldest or sum(self._coming.values()) < MEMORY_BYTES
+
+    def _drop(self, client: str) -> None:
+        claim = self._claims.pop(client)
+        self._count[claim.source] -= 1
+        if self._coming.pop(client, None) is None:
+            return
+        oldest = next(iter(self._coming), None)
+        if oldest is not None and oldest in self._later:
+            self._later.remove(oldest)
+            self._later.appendleft(oldest)
+        while self._later and self._has_room(self._later[0]):
+            following = self._later.popleft()
+            if following in self._claims:
+                self._coming.setdefault(following, PART_BYTES)
+                self._call(following)
+
+    def left(self, member: str) -> None:
+        """What was to come from there does not come."""
+        self._wanted[member].clear()
+        for client in [one for one, claim in self._claims.items() if claim.source == member]:
+            self._drop(client)
+            self._lost(client)
+
+    def flush(self) -> None:
+        for member, wanted in self._wanted.items():
+            if wanted:
+                for portion in portions(wanted):
+                    self._contacts.say(member, Take(portion), call=True)
+                wanted.clear()
+
+    def _gives_up(self, member: str) -> float:
+        return min(
+            max(self._contacts[member].heard, self._progress[member]) + STALL_S,
+            self._progress[member] + PROGRESS_S,
+        )
+
+    @property
+    def deadline(self) -> float | None:
+        waiting = (self._gives_up(member) for member, count in self._count.items() if count)
+        return min(waiting, default=None)
+
+    def advance(self) -> None:
+        for member, count in self._count.items():
+            if count and self._gives_up(member) <= self.now:
+                self.left(member)

@@ -1,0 +1,376 @@
+"""The questions of this gateway: where a client's session is.
+
+In: clients whose session is not here, or may not be the newest; the members' replies; time. Out:
+questions, a claim for the session that is the newest, this gateway's record of the client, and an
+`Outcome` for who waits.
+
+One client has one search at a time, in these stages:
+
+    ASKING     all members are asked. Who says that it is busy is asked again, who says nothing is
+               silent: after 1 s with a link, else as soon as the lease that it may have is over
+    MOVING     a session comes from another member (`arriving.py`)
+    SETTLING   what was decided is on its way to the disk
+
+Of two members that search for the same client at once, the one with the lower name goes first: the
+other one answers it, and asks all again.
+"""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from enum import Enum
+from functools import partial
+
+from gateway.site.arriving import Arriving
+from gateway.site.contacts import Contacts
+from gateway.site.ending import Ending
+from gateway.site.holder import Held, Holder, Outcome
+from gateway.site.messages import Kind, Question, Reply
+from gateway.site.trust import Trust
+from gateway.site.verdict import Claim, Verdict, decide
+from gateway.site.windows import Windows
+from gateway.site.working import Working
+
+ANSWER_S = 1.0
+"""So long a member with a link may take to answer."""
+PATIENCE_S = 10.0
+"""So long a session is asked for again whose move was refused or broken off."""
+
+Waiter = Callable[[Outcome], None]
+Alive = Callable[[], bool]
+
+
+class Stage(Enum):
+    ASKING = 1
+    MOVING = 2
+    SETTLING = 3
+    OVER = 4
+
+
+class Search:
+    """One client that is searched for."""
+
+    __slots__ = (
+        "answered",
+        "claims",
+        "clean",
+        "client",
+        "deadline",
+        "searching",
+        "silent",
+        "since",
+        "stage",
+        "suspects",
+        "turn",
+        "verdict",
+        "waiters",
+    )
+
+    def __init__(self, searching: "Asking", client: str, now: float) -> None:
+        self.searching = searching
+        self.client = client
+        self.since = now
+        self.deadline = now + ANSWER_S
+        self.stage = Stage.ASKING
+        self.clean = False
+        """No session is wanted, only the end of those that there are."""
+        self.waiters: list[tuple[Waiter, Alive]] = []
+        """None: a session that was given away is called back."""
+        self.suspects = searching.trust.settled(client)
+        """Who had asked for the client before; who asks meanwhile is asked again next time."""
+        self.turn = 0
+        """All are asked again: replies to earlier questions are not counted."""
+        self.answered: set[str] = set()
+        self.claims: dict[str, Claim] = {}
+        self.silent: tuple[str, ...] = ()
+        self.verdict: Verdict | None = None
+
+    def on_reply(self, member: str, number: int, reply: Reply) -> None:
+        if self.stage is Stage.ASKING and number == self.turn:
+            self.searching.on_reply(self, member, reply)
+
+
+class Asking:
+    def __init__(
+        self,
+        contacts: Contacts,
+        holder: Holder,
+        trust: Trust,
+        working: Working,
+        windows: Windows,
+        arriving: Arriving,
+        ending: Ending,
+    ) -> None:
+        self._contacts = contacts
+        self._holder = holder
+        self.trust = trust
+        self._working = working
+        self._windows = windows
+        self._arriving = arriving
+        self._ending = ending
+        self._searches: dict[str, Search] = {}
+        self._deadlines: deque[tuple[float, Search]] = deque()
+        self._promises = {contact.name: contact.promise for contact in contacts.values()}
+        """Until then members without a link have our promise: searches wait for it."""
+        self.now = 0.0
+
+    def __contains__(self, client: str) -> bool:
+        return client in self._searches
+
+    def __len__(self) -> int:
+        return len(self._searches)
+
+    def want(self, client: str, done: Waiter, alive: Alive, clean: bool) -> None:
+        """Find out where the session is, and bring it here."""
+        search = self._searches.get(client)
+        if search is not None and search.waiters:
+            search.waiters.append((done, alive))
+            search.clean = clean
+            return
+        if search is not None and search.stage is not Stage.ASKING:
+            self._working.wait(client, partial(self.want, client, done, alive, clean))
+            return
+        search = self._begin(client)
+        search.waiters.append((done, alive))
+        search.clean = clean
+        self._ask_all(search)
+
+    def recall(self, client: str) -> None:
+        """See whether a session that was given away has arrived, and take it back if not."""
+        if client not in self._searches and client not in self._working:
+            self._ask_all(self._begin(client))
+
+    def _begin(self, client: str) -> Search:
+        if (earlier := self._searches.get(client)) is not None:
+            self._abandon(earlier)
+        search = self._searches[client] = Search(self, client, self.now)
+        self._deadlines.append((search.deadline, search))
+        return search
+
+    def yields(self, client: str, member: str) -> bool:
+        """Whether that member may have an answer about this client, and a session."""
+        if client in self._working:
+            return False
+        search = self._searches.get(client)
+        if search is None:
+            return True
+        if search.stage is not Stage.ASKING:
+            return False
+        if not search.waiters:
+            self._abandon(search)
+            return True
+        if self._contacts.me < member:
+            return False
+        self._again(search)
+        return True
+
+    def is_deciding(self, client: str) -> bool:
+        """Whether nothing may be changed about this client by others."""
+        search = self._searches.get(client)
+        return client in self._working or (search is not None and search.stage is not Stage.ASKING)
+
+    def _again(self, search: Search) -> None:
+        search.turn += 1
+        search.answered.clear()
+        search.claims.clear()
+        search.stage = Stage.ASKING
+        self._ask_all(search)
+
+    def _ask_all(self, search: Search) -> None:
+        if search.stage is not Stage.ASKING:
+            return
+        for contact in self._contacts.values():
+            if contact.up and contact.name not in search.answered:
+                self._ask(search, contact.name)
+        self._look(search)
+
+    def _ask(self, search: Search, member: str) -> None:
+        self._windows.ask(member, Question(search.client), search, search.turn, self.now)
+
+    def on_reply(self, search: Search, member: str, reply: Reply) -> None:
+        """A reply that counts."""
+        if reply.kind is Kind.BUSY:
+            if not search.waiters:
+                self._abandon(search)  # it is on its way
+            elif self.now < search.deadline:
+                self._ask(search, member)
+            return
+        search.answered.add(member)
+        if reply.kind is Kind.CLAIM:
+            search.claims[member] = Claim(
+                reply.epoch,
+                reply.session,
+                self._contacts.unmask(member, reply.older),
+                self._contacts.placed(member, reply.given),
+                reply.doubtful,
+                self._contacts.unmask(member, reply.unsure),
+            )
+        self._look(search)
+
+    def _look(self, search: Search) -> None:
+        """Decide if all have answered, or are silent."""
+        if search.stage is not Stage.ASKING:
+            return
+        silent = []
+        for contact in self._contacts.values():
+            if contact.name not in search.answered:
+                until = search.deadline if contact.up else min(contact.promise, search.deadline)
+                if self.now < until:
+                    return
+                silent.append(contact.name)
+        if search.client in self._working:
+            self._working.wait(search.client, partial(self._look, search))
+            return
+        search.silent = tuple(silent)
+        self._decide(search)
+
+    def _decide(self, search: Search) -> None:
+        client, me, claims = search.client, self._contacts.me, search.claims
+        if search.waiters and not any(alive() for _, alive in search.waiters):
+            self._abandon(search)
+            return
+        own = self._holder.held(client)
+        if own is not None:
+            unsure = self.trust.unsure(client, self.now) | search.suspects
+            claims[me] = Claim(
+                own.epoch, own.session, own.older, own.given_to, own.doubtful, unsure
+            )
+        verdict = search.verdict = decide(me, claims, frozenset(search.silent), search.clean)
+        if not search.waiters and (search.silent or verdict.doubtful or verdict.source != me):
+            self._abandon(search)
+            elsewhere = verdict.source not in (None, me) and not search.silent
+            if own is not None and elsewhere and verdict.source not in own.older:
+                self._give_up(client, own)
+        elif verdict.source in (None, me):
+            if _stands(own, verdict, claims, me):
+                search.verdict = verdict._replace(epoch=own.epoch if own else verdict.epoch)
+                self._settled(search)
+            else:
+                search.stage = Stage.SETTLING
+                self._working.begin(client)
+                done = partial(self._on_disk, search, None)
+                self._holder.stand(client, verdict.epoch, verdict.older, done)
+        elif verdict.source is not None:
+            search.stage = Stage.MOVING
+            self._arriving.claim(client, verdict.source, claims[verdict.source].epoch)
+
+    def _give_up(self, client: str, own: Held) -> None:
+        """Somebody else has the newest session."""
+        self._working.begin(client)
+        self.trust.settled(client)
+        self._holder.end(client, own.epoch + 1, partial(self._working.finish, client))
+
+    def arrived(self, client: str, parts: Sequence[bytes]) -> None:
+        """A session has come whole."""
+        search = self._searches[client]
+        verdict = search.verdict
+        assert verdict is not None  # noqa: S101 - it is MOVING
+        search.stage = Stage.SETTLING
+        self._working.begin(client)
+        done = partial(self._on_disk, search)
+        self._holder.take(client, verdict.epoch, verdict.older, verdict.doubtful, parts, done)
+
+    def lost(self, client: str) -> None:
+        """A session cannot be had from where it was: ask again."""
+        search = self._searches[client]
+        if self.now >= search.since + PATIENCE_S:
+            self._fail(search, "the member that has the session does not give it")
+            return
+        search.deadline = self.now + ANSWER_S
+        self._deadlines.append((search.deadline, search))
+        self._again(search)
+
+    def _on_disk(self, search: Search, problem: str | None) -> None:
+        self._working.finish(search.client)
+        if problem is not None:
+            self._fail(search, problem)
+            return
+        verdict = search.verdict
+        if verdict is not None:
+            self._contacts.statistics.moved_in += verdict.source not in (None, self._contacts.me)
+            self._ending.tell(search.client, verdict.older)
+        self._settled(search)
+
+    def _settled(self, search: Search) -> None:
+        verdict, statistics = search.verdict, self._contacts.statistics
+        if verdict is None:
+            return
+        self._end(search)
+        if search.silent:
+            statistics.silent += 1
+            for member in search.silent:
+                statistics.by_member[member] = statistics.by_member.get(member, 0) + 1
+        statistics.doubts += verdict.doubtful
+        outcome = Outcome("here", verdict.epoch, search.silent)
+        if verdict.source is None:
+            outcome = outcome._replace(kind="none")
+        elif verdict.doubtful:
+            outcome = outcome._replace(kind="doubt")
+        for done, _ in search.waiters:
+            done(outcome)
+
+    def _fail(self, search: Search, reason: str) -> None:
+        self._abandon(search)
+        for done, _ in search.waiters:
+            done(Outcome("failed", 0, search.silent, reason))
+
+    def _abandon(self, search: Search) -> None:
+        """It ends without a decision."""
+        self._end(search)
+        if search.suspects:
+            self.trust.asked(search.client, *search.suspects)
+
+    def _end(self, search: Search) -> None:
+        search.stage = Stage.OVER
+        if self._searches.get(search.client) is search:
+            del self._searches[search.client]
+
+    def joined(self, member: str) -> None:
+        """Ask it about all that is searched for, before it gets a lease."""
+        for search in list(self._searches.values()):
+            if search.stage is Stage.ASKING:
+                search.answered.discard(member)
+                search.claims.pop(member, None)
+            self._ask(search, member)
+        self._windows.close(member)
+
+    def left(self, member: str) -> None:
+        """What it said it had cannot be had."""
+        self._promises[member] = self._contacts[member].promise
+        for search in list(self._searches.values()):
+            if search.stage is Stage.ASKING and search.claims.pop(member, None) is not None:
+                search.answered.discard(member)
+        self._look_at_all()
+
+    def _look_at_all(self) -> None:
+        for search in list(self._searches.values()):
+            self._look(search)
+
+    @property
+    def deadline(self) -> float | None:
+        if not self._searches:
+            return None
+        times = list(self._promises.values())
+        if self._deadlines:
+            times.append(self._deadlines[0][0])
+        return min(times, default=None)
+
+    def advance(self) -> None:
+        over = [member for member, until in self._promises.items() if until <= self.now]
+        for member in over:
+            del self._promises[member]
+        if over:
+            self._look_at_all()
+        while self._deadlines and self._deadlines[0][0] <= self.now:
+            self._look(self._deadlines.popleft()[1])
+
+
+def _stands(own: Held | None, verdict: Verdict, claims: dict[str, Claim], me: str) -> bool:
+    """Whether the record that is here says already what was decided."""
+    if own is None:
+        return not verdict.older
+    others = (claim.epoch for member, claim in claims.items() if member != me)
+    return (
+        own.given_to is None
+        and verdict.older <= own.older
+        and all(epoch < own.epoch for epoch in others)
+    )

@@ -1,0 +1,199 @@
+"""What is over: each member that may hold an older session of a client hears of it, until it says
+that there is none.
+
+In: records of this gateway that name other members in `older`; what the others say is over. Out:
+the same to them; the end of what is older here.
+
+A member that gets the word ends what has a lower epoch. If it has a higher one, and it was not made
+without us, then ours was made without knowing that epoch: ours gets a higher one, and the word goes
+out again. If both records were made without the other one, nobody can tell which one the client saw
+last: the one with the higher epoch (or name) stays, and is doubtful.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+
+from gateway.site.contacts import Contacts
+from gateway.site.holder import Held, Holder
+from gateway.site.messages import End, Ended, Endings, Over, State, portions
+from gateway.site.trust import Trust
+from gateway.site.windows import WINDOW_S
+from gateway.site.working import Working
+
+AT_ONCE = 4096
+"""So many words to one member are without an answer."""
+AGAIN_S = 0.2
+"""After so long a busy member hears it again."""
+
+
+class _Listener:
+    """One member that has to hear of what is over, for the time of a link."""
+
+    def __init__(self) -> None:
+        self.clients: deque[str] = deque()
+        self.first = 0
+        """So many of them were there when the link was made."""
+        self.unanswered = 0
+        self.due: float | None = None
+
+
+class Ending:
+    """is_searched: whether this gateway is about to decide about a client."""
+
+    def __init__(
+        self,
+        contacts: Contacts,
+        holder: Holder,
+        trust: Trust,
+        working: Working,
+        is_searched: Callable[[str], bool],
+    ) -> None:
+        self._contacts = contacts
+        self._holder = holder
+        self._trust = trust
+        self._working = working
+        self._is_searched = is_searched
+        self._listeners: dict[str, _Listener] = {name: _Listener() for name in contacts}
+        self._again: deque[tuple[float, str, str]] = deque()
+        self.now = 0.0
+
+    def joined(self, member: str) -> None:
+        """Begin with all that has to be heard there; a lease comes after it."""
+        listener = self._listeners[member] = _Listener()
+        listener.clients.extend(self._holder.older_at(member))
+        listener.first = len(listener.clients)
+        listener.due = self.now
+
+    def left(self, member: str) -> None:
+        self._listeners[member] = _Listener()
+
+    def tell(self, client: str, members: frozenset[str]) -> None:
+        """A record of this gateway names these members in `older`; those without a link hear of it
+        when they have one.
+        """
+        for member in members:
+            if member in self._contacts and self._contacts[member].up:
+                listener = self._listeners[member]
+                listener.clients.append(client)
+                if listener.due is None:
+                    listener.due = self.now + WINDOW_S
+                self._contacts.stir()
+
+    def _say(self, member: str, listener: _Listener) -> None:
+        overs: list[Over] = []
+        while listener.clients and listener.unanswered + len(overs) < AT_ONCE:
+            client = listener.clients.popleft()
+            listener.first -= 1
+            held = self._holder.held(client)
+            if held is None or member not in held.older:
+                continue
+            if client in self._working or self._is_searched(client):
+                self._later(member, client)
+            else:
+                overs.append(Over(client, held.epoch))
+        listener.unanswered += len(overs)
+        for portion in portions(overs):
+            self._contacts.say(member, End(portion), call=True)
+        listener.due = None
+        if listener.first <= 0:
+            self._contacts[member].granting = True
+
+    def _later(self, member: str, client: str) -> None:
+        self._again.append((self.now + AGAIN_S, member, client))
+
+    def on_end(self, member: str, end: End) -> None:
+        """End what is older here; one answer when all of it is on disk."""
+        ended: list[Ended] = []
+        left = len(end.overs)
+
+        def add(item: Ended) -> None:
+            nonlocal left
+            ended.append(item)
+            left -= 1
+            if left == 0:
+                self._holder.on_disk(answer)
+
+        def answer() -> None:
+            for portion in portions(ended):
+                self._contacts.say(member, Endings(portion))
+
+        for over in end.overs:
+            self._end(member, over, add)
+
+    def _end(self, member: str, over: Over, add: Callable[[Ended], None]) -> None:
+        client, below = over
+        held = self._holder.held(client)
+        if client in self._working or self._is_searched(client):
+            self._trust.asked(client, member)
+            add(Ended(client, below, State.BUSY))
+        elif held is None:
+            add(Ended(client, below, State.DONE))
+        elif (state := self._judge(member, below, held)) in (State.DONE, State.MUTUAL):
+            self._working.begin(client)
+            self._holder.end(client, below + 1, partial(self._gone, client, below, state, add))
+        else:
+            self._trust.asked(client, member)
+            add(Ended(client, below, state, held.epoch))
+
+    def _judge(self, member: str, below: int, held: Held) -> State:
+        """What becomes of our record, by a word of a member whose record has the epoch `below`."""
+        if member in held.older and held.given_to != member:
+            stronger = (below, member) > (held.epoch, self._contacts.me)
+            return State.MUTUAL if stronger else State.BUSY
+        return State.DONE if held.epoch < below else State.HELD
+
+    def _gone(self, client: str, below: int, state: State, add: Callable[[Ended], None]) -> None:
+        self._working.finish(client)
+        self._trust.settled(client)
+        add(Ended(client, below, state))
+
+    def on_endings(self, member: str, endings: Endings) -> None:
+        listener = self._listeners[member]
+        listener.unanswered = max(0, listener.unanswered - len(endings.ended))
+        if listener.clients and listener.due is None:
+            listener.due = self.now
+        for item in endings.ended:
+            self._on_ended(member, item)
+
+    def _on_ended(self, member: str, item: Ended) -> None:
+        client = item.client
+        held = self._holder.held(client)
+        if held is None or member not in held.older:
+            return
+        busy = client in self._working or self._is_searched(client)
+        if busy or held.epoch != item.below or item.state is State.BUSY:
+            self._later(member, client)
+        elif item.state is State.DONE:
+            self._holder.confirmed(client, member)
+        elif item.state is State.MUTUAL:
+            self._working.begin(client)
+            self._holder.mistrust(client, partial(self._mistrusted, client, member))
+        elif held.given_to is None:
+            self._working.begin(client)
+            done = partial(self._raised, client, held.older)
+            self._holder.stand(client, item.epoch + 1, held.older, done)
+        else:
+            self._later(member, client)
+
+    def _mistrusted(self, client: str, member: str) -> None:
+        self._holder.confirmed(client, member)
+        self._working.finish(client)
+
+    def _raised(self, client: str, members: frozenset[str]) -> None:
+        self._working.finish(client)
+        self.tell(client, members)
+
+    @property
+    def deadline(self) -> float | None:
+        times = [listener.due for listener in self._listeners.values() if listener.due is not None]
+        times += [self._again[0][0]] if self._again else []
+        return min(times, default=None)
+
+    def advance(self) -> None:
+        while self._again and self._again[0][0] <= self.now:
+            _, member, client = self._again.popleft()
+            self.tell(client, frozenset((member,)))
+        for member, listener in self._listeners.items():
+            if listener.due is not None and listener.due <= self.now and self._contacts[member].up:
+                self._say(member, listener)

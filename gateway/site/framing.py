@@ -1,0 +1,79 @@
+"""Frames on a connection between two members: bytes in, frames out, and back. Without I/O.
+
+    length   4 bytes, of what follows
+    kind     1 byte (`Kind`)
+    body     by kind; of ALIVE and ECHO a number of 4 bytes, of FRAME what `messages.py` reads, of
+             the others JSON or text
+
+All numbers have the high byte first.
+"""
+
+import struct
+from collections.abc import Iterator
+from enum import IntEnum
+
+from gateway.site.errors import SiteError
+
+MOST = 1 << 20
+"""Bytes of a body."""
+_HEAD = struct.Struct("!IB")
+_NUMBER = struct.Struct("!I")
+
+
+class Kind(IntEnum):
+    GREETING = 1
+    ALIVE = 2
+    FRAME = 3
+    REMOVED = 4
+    """The removed members that the sender knows of."""
+    JOIN = 5
+    """An invited gateway's request, and the answer."""
+    BYE = 6
+    """Why the sender ends the connection."""
+    ECHO = 7
+    """Of ALIVE, at once."""
+
+
+def pack(kind: Kind, body: bytes) -> bytes:
+    return _HEAD.pack(1 + len(body), kind) + body
+
+
+def pack_number(kind: Kind, number: int) -> bytes:
+    return pack(kind, _NUMBER.pack(number & 0xFFFF_FFFF))
+
+
+def unpack_number(body: bytes) -> int:
+    if len(body) != _NUMBER.size:
+        raise SiteError(f"a keep-alive of {len(body)} bytes")
+    (number,) = _NUMBER.unpack(body)
+    return int(number)
+
+
+class Frames:
+    """What comes on one connection. most: bytes that a body may have; it may change."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self._bytes = bytearray()
+
+    def feed(self, data: bytes) -> None:
+        self._bytes += data
+
+    def __iter__(self) -> Iterator[tuple[Kind, bytes]]:
+        """The frames that are whole. SiteError: what came is none; nothing more can be read."""
+        at = 0
+        try:
+            while len(self._bytes) - at >= _HEAD.size:
+                length, kind = _HEAD.unpack_from(self._bytes, at)
+                if not 0 < length <= self.most + 1:
+                    raise SiteError(f"a frame of {length} bytes, at most {self.most + 1} may come")
+                end = at + 4 + length
+                if len(self._bytes) < end:
+                    return
+                if kind not in Kind.__members__.values():
+                    raise SiteError(f"a frame of kind {kind}, which there is not")
+                body = bytes(self._bytes[at + _HEAD.size : end])
+                at = end
+                yield Kind(kind), body
+        finally:
+            del self._bytes[:at]

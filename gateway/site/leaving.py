@@ -1,0 +1,150 @@
+"""Sessions that leave for other members.
+
+In: calls for sessions of this gateway. Out: their parts, as fast as the other member works them
+off.
+
+A session is given to who has asked for its client since we last decided about it, and claims it
+with the epoch that we said. Once the commit is through it is kept, unusable, until somebody says
+that it has something newer (`ending.py`). One of which nobody says so is called back
+(`asking.py`: recall).
+"""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from gateway.site.asking import Asking
+from gateway.site.contacts import Contacts
+from gateway.site.holder import Holder
+from gateway.site.messages import Give, Got, Part, Take, Wanted
+from gateway.site.trust import Trust
+from gateway.site.working import Working
+
+AT_ONCE = 512
+"""So many sessions are being given to one member."""
+CREDIT = 4
+"""So many frames of parts may be on the way."""
+GIVE_BYTES = 512_000
+GIVE_ENTRIES = 1024
+RECALL_S = 4.0
+"""After so long without a word from where it was given to, a session is called back."""
+
+Parts = Sequence[bytes] | None
+
+
+class _Leaver:
+    """What one member has called for, for the time of a link."""
+
+    def __init__(self) -> None:
+        self.wanted: deque[Wanted] = deque()
+        self.giving = 0
+        self.ready: deque[tuple[Wanted, Parts]] = deque()
+        self.credit = CREDIT
+
+
+class Leaving:
+    def __init__(
+        self,
+        contacts: Contacts,
+        holder: Holder,
+        trust: Trust,
+        working: Working,
+        asking: Asking,
+        now: float,
+    ) -> None:
+        self._contacts = contacts
+        self._holder = holder
+        self._trust = trust
+        self._working = working
+        self._asking = asking
+        self._leavers: dict[str, _Leaver] = {name: _Leaver() for name in contacts}
+        self._recalls = deque((now + RECALL_S, client) for client in holder.unsettled())
+        self.now = now
+
+    def on_take(self, member: str, take: Take) -> None:
+        self._leavers[member].wanted.extend(take.wanted)
+        self._give(member)
+
+    def on_got(self, member: str, _: Got) -> None:
+        leaver = self._leavers[member]
+        leaver.credit = min(leaver.credit + 1, CREDIT)
+
+    def _give(self, member: str) -> None:
+        leaver = self._leavers[member]
+        while leaver.wanted and leaver.giving + len(leaver.ready) < AT_ONCE:
+            wanted = leaver.wanted.popleft()
+            if not self._may_have(member, wanted):
+                leaver.ready.append((wanted, None))
+                continue
+            leaver.giving += 1
+            self._working.begin(wanted.client)
+            self._trust.settled(wanted.client)
+            held = self._holder.held(wanted.client)
+            first = held is None or held.given_to != member
+            done: Callable[[Parts], None] = partial(self._given, member, leaver, wanted, first)
+            self._holder.give(wanted.client, member, done)
+
+    def _may_have(self, member: str, wanted: Wanted) -> bool:
+        client = wanted.client
+        held = self._holder.held(client)
+        return (
+            held is not None
+            and held.session
+            and held.epoch == wanted.epoch
+            and not self._asking.is_deciding(client)
+            and (held.given_to == member or self._trust.has_asked(client, member))
+        )
+
+    def _given(
+        self, member: str, leaver: _Leaver, wanted: Wanted, first: bool, parts: Parts
+    ) -> None:
+        """A commit is through. first: it was not given to that member before."""
+        if parts is not None and first:
+            self._recalls.append((self.now + RECALL_S, wanted.client))
+            self._contacts.statistics.moved_out += 1
+        if leaver is self._leavers[member]:
+            leaver.giving -= 1
+            leaver.ready.append((wanted, parts))
+            self._contacts.stir()
+        self._working.finish(wanted.client)
+
+    def left(self, member: str) -> None:
+        self._leavers[member] = _Leaver()
+
+    def flush(self) -> None:
+        for member, leaver in self._leavers.items():
+            while leaver.ready and leaver.credit:
+                given: list[Part] = []
+                size = 0
+                while leaver.ready and size < GIVE_BYTES and len(given) < GIVE_ENTRIES:
+                    wanted, parts = leaver.ready.popleft()
+                    part = _part(wanted, parts)
+                    size += len(part.data) + 2 * len(part.client)
+                    given.append(part)
+                leaver.credit -= 1
+                self._contacts.say(member, Give(tuple(given)))
+            if leaver.wanted:
+                self._give(member)
+
+    @property
+    def deadline(self) -> float | None:
+        return self._recalls[0][0] if self._recalls else None
+
+    def advance(self) -> None:
+        everybody = all(contact.up for contact in self._contacts.values())
+        while self._recalls and self._recalls[0][0] <= self.now:
+            _, client = self._recalls.popleft()
+            held = self._holder.held(client)
+            if held is None or not (held.given_to is not None or held.doubtful):
+                continue
+            if everybody:
+                self._asking.recall(client)
+            if not everybody or held.given_to is not None:
+                self._recalls.append((self.now + RECALL_S, client))
+
+
+def _part(wanted: Wanted, parts: Parts) -> Part:
+    if parts is None or wanted.part >= len(parts):
+        return Part(wanted.client, wanted.epoch, 0, 0, b"")
+    data = parts[wanted.part]
+    return Part(wanted.client, wanted.epoch, wanted.part, len(parts), data)

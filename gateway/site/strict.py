@@ -1,0 +1,24 @@
+"""JSON from a file or another machine: bytes in, a checked model out, or a sentence that says what
+is wrong, without the values, since there are secrets among them.
+"""
+
+from typing import TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from gateway.site.errors import SiteError
+
+Model = TypeVar("Model", bound=BaseModel)
+
+
+def parse(kind: type[Model], data: bytes, most: int) -> Model:
+    """most: bytes that are looked at. Raises SiteError."""
+    if len(data) > most:
+        raise SiteError(f"longer than {most} bytes")
+    try:
+        return kind.model_validate_json(data)
+    except ValidationError as error:
+        first = error.errors(include_input=False, include_url=False)[0]
+        where = ".".join(map(str, first["loc"]))
+        text = first["msg"] if first["type"] == "json_invalid" else f"{where}: {first['msg']}"
+        raise SiteError(text[:200]) from None

@@ -1,0 +1,82 @@
+"""Questions for one member that come within 30 ms of the first go in one call.
+
+In: questions, and who wants to know (`Asker`). Out: Ask frames; the replies go to who asked.
+"""
+
+from collections import deque
+from typing import NamedTuple, Protocol
+
+from gateway.site.contacts import Contacts
+from gateway.site.messages import Answer, Ask, Question, Reply, portions
+
+WINDOW_S = 0.03
+FULL = 4096
+"""So many questions go at once."""
+_UNANSWERED = 256
+"""Calls without an answer that are remembered for each member; the askers have given up before."""
+
+
+class Asker(Protocol):
+    def on_reply(self, member: str, number: int, reply: Reply) -> None:
+        """number: the one that came with the question."""
+
+
+class _Pending(NamedTuple):
+    question: Question
+    asker: Asker
+    number: int
+
+
+class Windows:
+    def __init__(self, contacts: Contacts) -> None:
+        self._contacts = contacts
+        self._open: dict[str, list[_Pending]] = {}
+        self._closes: deque[tuple[float, str]] = deque()
+        """When windows close, in order; one that went before is no longer there."""
+        self._asked: dict[str, dict[int, tuple[_Pending, ...]]] = {name: {} for name in contacts}
+        self._number = 0
+
+    def ask(self, member: str, question: Question, asker: Asker, number: int, now: float) -> None:
+        window = self._open.get(member)
+        if window is None:
+            window = self._open[member] = []
+            self._closes.append((now + WINDOW_S, member))
+        window.append(_Pending(question, asker, number))
+        self._contacts.statistics.asked += 1
+        if len(window) >= FULL:
+            self.close(member)
+
+    def close(self, member: str) -> None:
+        """Send what a member is to be asked."""
+        pending = self._open.pop(member, [])
+        self._closes = deque(item for item in self._closes if item[1] != member)
+        asked, begin = self._asked[member], 0
+        for questions in portions(item.question for item in pending):
+            self._number = (self._number + 1) & 0xFFFF_FFFF
+            asked[self._number] = tuple(pending[begin : begin + len(questions)])
+            begin += len(questions)
+            self._contacts.say(member, Ask(self._number, questions), call=True)
+        while len(asked) > _UNANSWERED:
+            del asked[next(iter(asked))]
+
+    def on_answer(self, member: str, answer: Answer) -> None:
+        """Hand out replies; those to calls of an earlier link, or out of bounds, go nowhere."""
+        pending = self._asked[member].get(answer.number, ())
+        end = answer.first + len(answer.replies)
+        if end >= len(pending):
+            self._asked[member].pop(answer.number, None)
+        for item, reply in zip(pending[answer.first : end], answer.replies, strict=False):
+            item.asker.on_reply(member, item.number, reply)
+
+    def left(self, member: str) -> None:
+        self._open.pop(member, None)
+        self._closes = deque(item for item in self._closes if item[1] != member)
+        self._asked[member].clear()
+
+    @property
+    def deadline(self) -> float | None:
+        return self._closes[0][0] if self._closes else None
+
+    def advance(self, now: float) -> None:
+        while self._closes and self._closes[0][0] <= now:
+            self.close(self._closes[0][1])

@@ -1,0 +1,191 @@
+"""A session that comes from another gateway of the site.
+
+In: an order in a commit, with the parts that the other one sent (`move_records.py`). Out: the
+session's rows, in the same transaction, and what a start would read of them. What is wrong with the
+parts leaves no trace but its reason: the rest of the commit goes to disk all the same.
+
+Rules: times are moved from the sender's axis to ours; sessions and messages get numbers of ours;
+numbers of the queue, and so packet identifiers, stay as they are.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from typing import Any
+
+from gateway.broker.elsewhere import key_of, name_of
+from gateway.broker.publish_run import OVERHEAD
+from gateway.broker.store_rows import Recovered, Taking
+from gateway.store.move_out import StoredParts
+from gateway.store.move_records import (
+    FLOW,
+    MARK,
+    MESSAGE,
+    QUEUE,
+    SESSION,
+    SUBSCRIPTION,
+    WILL,
+    Unfit,
+    Values,
+    read_head,
+    records,
+)
+from gateway.store.queue_reads import DELIVERY
+
+
+def take(database: sqlite3.Connection, order: Taking) -> None:
+    """In the transaction of the caller. Notes in the order what came of it."""
+    order.wrong = None
+    database.execute("SAVEPOINT taking")
+    try:
+        parts = order.parts or StoredParts(database, order.key, lambda: order.now)
+        marks = _Import(database, order, parts).run()
+        order.state = _read(database, order, marks)
+    except (Unfit, OverflowError, sqlite3.IntegrityError) as error:
+        order.wrong = str(error)
+        database.execute("ROLLBACK TO taking")
+    database.execute("RELEASE taking")
+
+
+class _Import:
+    def __init__(self, database: sqlite3.Connection, order: Taking, parts: Sequence[bytes]) -> None:
+        self._database = database
+        self._order = order
+        self._parts = parts
+        self._later = order.now - read_head(parts).now
+        """ms to add to a time of the sender."""
+        self._client = name_of(order.key)
+        self._messages: list[tuple[int, int]] = []
+        """How many publications each of them holds, and the weight of one."""
+        self._subscriptions = 0
+        self._unsent = 0
+        """The number of the message that is to be sent next; 0 before the flow has come."""
+        self._next = 1
+        """The lowest number that the next row of the queue may have."""
+        self._marks: list[tuple[Any, ...]] = []
+
+    def run(self) -> list[tuple[Any, ...]]:
+        """Returns the marks that came with it."""
+        for place, (kind, values) in enumerate(records(self._parts)):
+            if (kind == SESSION) != (place == 0):
+                raise Unfit("it does not begin with a session, or holds two of them")
+            self._one(kind, values)
+        return self._marks
+
+    def _put(self, table: str, *values: Any) -> None:
+        places = ",".join("?" * len(values))
+        self._database.execute(f"INSERT INTO {table} VALUES ({places})", values)  # noqa: S608 - names of ours
+
+    def _time(self, value: int | None) -> int | None:
+        return None if value is None else value + self._later
+
+    def _one(self, kind: int, values: Values) -> None:
+        order = self._order
+        if kind == SESSION:
+            client, expiry, left, incarnation, user = values
+            if key_of(client, user, incarnation) != order.key:
+                raise Unfit("it is the session of somebody else")
+            self._incarnation = incarnation
+            left = max(0, min(left + self._later, order.now))
+            self._put("session", order.session, client, expiry, left, incarnation, user)
+        elif kind == SUBSCRIPTION:
+            self._subscriptions += 1
+            if self._subscriptions > order.most_subscriptions:
+                raise Unfit(
+                    f"it has more than {order.most_subscriptions} subscriptions"
+                    " (limits.subscriptions)"
+                )
+            self._put("subscription", order.session, *values)
+        elif kind == FLOW:
+            self._unsent = values[1]
+            self._put("flow", order.session, *values)
+        elif kind == WILL:
+            due, *rest = values
+            self._put("will", self._client, self._time(due), *rest)
+        elif kind == MARK:
+            if not self._incarnation or len(self._marks) == 4:
+                raise Unfit("it has marks that cannot be")
+            self._marks.append((self._client, *values))
+        elif kind == MESSAGE:
+            self._message(*values)
+        elif kind == QUEUE:
+            self._queue(*values)
+
+    def _message(
+        self, topic: str, retain: int, count: int, properties: bytes, expires: int, body: bytes
+    ) -> None:
+        if len(self._messages) >= self._order.most_messages:
+            raise Unfit("it has more messages than it said")
+        if len(body) % count:
+            raise Unfit("a message is not as long as it says")
+        number = self._order.first_message + len(self._messages)
+        self._put("message", number, topic, retain, count, properties, self._time(expires), body)
+        self._messages.append((count, _weight(len(body) // count, topic, properties)))
+
+    def _queue(
+        self, first: int, count: int, message: int, skip: int, flags: int, extra: bytes, share: str
+    ) -> None:
+        if not self._unsent or message > len(self._messages) or first < self._next:
+            raise Unfit("a place in its queue cannot be")
+        held, size = self._messages[message - 1]
+        if skip + count > held:
+            raise Unfit("a place in its queue is longer than its message")
+        if first > self._unsent:  # who sends waits until the disk knows each number before it
+            if self._next <= self._unsent:
+                self._flow_begins(first)
+            elif first != self._next:
+                raise Unfit("a place in its queue is missing")
+        self._next = first + count
+        number = self._order.first_message + message - 1
+        self._put(
+            "queue", self._order.session, first, count, number, skip, flags, extra, share, size
+        )
+
+    def _flow_begins(self, number: int) -> None:
+        """Nothing waits before this number."""
+        self._unsent = number
+        self._database.execute(
+            "UPDATE flow SET next = ? WHERE session = ?", (number, self._order.session)
+        )
+
+
+def _weight(size: int, topic: str, properties: bytes) -> int:
+    """As `PublishRun.weight`."""
+    return size + len(properties) + max(0, 2 + len(topic.encode()) - OVERHEAD)
+
+
+def _read(database: sqlite3.Connection, order: Taking, marks: list[tuple[Any, ...]]) -> Recovered:
+    """What a start would read of the session, but for the marks of its board: they came along."""
+
+    def rows(query: str, *keys: Any) -> list[tuple[Any, ...]]:
+        return database.execute(query, keys or (order.session,)).fetchall()
+
+    found = rows("SELECT next FROM flow WHERE session = ?")
+    if not found:
+        raise Unfit("it has no flow")
+    border = found[0][0]
+    return Recovered(
+        sessions=rows("SELECT * FROM session WHERE id = ?"),
+        subscriptions=rows("SELECT * FROM subscription WHERE session = ?"),
+        flows=rows("SELECT * FROM flow WHERE session = ?"),
+        queue=rows(
+            f"SELECT queue.session, {DELIVERY} FROM queue"  # noqa: S608 - names of ours
+            " JOIN message ON message.id = queue.message"
+            " WHERE queue.session = ? AND first < ? ORDER BY first",
+            order.session,
+            border,
+        ),
+        tails=rows(
+            "SELECT session, min(first), max(first + count), sum(count), sum(count * size)"
+            " FROM queue WHERE session = ? AND first >= ? GROUP BY session",
+            order.session,
+            border,
+        ),
+        references=rows(
+            "SELECT message, count(*) FROM queue WHERE session = ? GROUP BY message"
+            " HAVING count(*) > 1"
+        ),
+        wills=rows("SELECT * FROM will WHERE client = ?", name_of(order.key)),
+        marks=marks,
+    )

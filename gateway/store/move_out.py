@@ -1,0 +1,152 @@
+"""A session that leaves for another gateway of the site.
+
+In: an order in a commit, after whose other rows the store holds the session as it is. Out: the
+session's rows are parts in `given_part` (`move_records.py`), and gone from where they were, in the
+same transaction. A power cut finds the one or the other.
+
+Parts are written while rows are read: no more than a part and a message are in memory.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from gateway.broker.message_ids import packet_id, unpack_ids
+from gateway.broker.session import NEVER
+from gateway.broker.store_rows import Giving
+from gateway.store import move_records as to
+from gateway.store.move_records import PART_BYTES, head, record
+
+_QUEUE = (
+    "SELECT queue.first, queue.count, queue.message, queue.skip, queue.flags, queue.extra,"
+    " queue.share, message.topic, message.retain, message.count, message.properties,"
+    " message.expires, message.body"
+    " FROM queue JOIN message ON message.id = queue.message"
+    " WHERE queue.session = ? ORDER BY queue.first"
+)
+
+
+def give(database: sqlite3.Connection, order: Giving) -> None:
+    """In the transaction of the caller. Notes in the order what it has found. Parts of an earlier
+    move that nobody has confirmed give way.
+    """
+    database.execute("DELETE FROM given_part WHERE key = ?", (order.key,))
+    found = database.execute(
+        "SELECT expiry, left FROM session WHERE id = ?", (order.session,)
+    ).fetchone()
+    expiry, left = found
+    order.ends = None if expiry == NEVER else left + expiry * 1000
+    order.released = []
+    parts = 0
+    for part in _cut(_records(database, order, order.released)):
+        database.execute(
+            "INSERT OR REPLACE INTO given_part (key, part, body) VALUES (?, ?, ?)",
+            (order.key, parts, part),
+        )
+        parts += 1
+    database.execute(
+        "INSERT OR REPLACE INTO given VALUES (?, ?, ?, ?, ?)",
+        (order.key, order.member, parts, len(set(order.released)), order.ends),
+    )
+    for rows in (
+        "will WHERE client = (SELECT client FROM session WHERE id = ?)",
+        "session WHERE id = ?",
+        "subscription WHERE session = ?",
+        "flow WHERE session = ?",
+        "queue WHERE session = ?",
+    ):
+        database.execute(f"DELETE FROM {rows}", (order.session,))  # noqa: S608 - names of ours
+
+
+def _records(database: sqlite3.Connection, order: Giving, released: list[int]) -> Iterator[bytes]:
+    one = (order.session,)
+    session = database.execute(
+        "SELECT client, expiry, left, incarnation, user FROM session WHERE id = ?", one
+    ).fetchone()
+    client, incarnation = session[0], session[3]
+    yield record(to.SESSION, session)
+    for row in database.execute(
+        "SELECT filter, options, identifier FROM subscription WHERE session = ?", one
+    ):
+        yield record(to.SUBSCRIPTION, row)
+    flow = database.execute(
+        "SELECT received, next, sent, released FROM flow WHERE session = ?", one
+    ).fetchone() or (b"", 1, b"", b"")
+    yield record(to.FLOW, flow)
+    for row in database.execute(
+        "SELECT due, delay, topic, qos, retain, properties, expiry, payload FROM will"
+        " WHERE client = ?",
+        (client,),
+    ):
+        yield record(to.WILL, row)
+    if incarnation:
+        for row in database.execute(
+            "SELECT place, incarnation, highest, window, kept FROM mark WHERE device = ?", (client,)
+        ):
+            yield record(to.MARK, row)
+    yield from _queue(database, order.session, released, flow[1], set(unpack_ids(flow[2])))
+    yield record(to.END, ())
+
+
+def _queue(
+    database: sqlite3.Connection,
+    session: int,
+    released: list[int],
+    unsent: int,
+    flying: set[int],
+) -> Iterator[bytes]:
+    """A message stands before the first row that refers to it."""
+    known: dict[int, int] = {}
+    for row in database.execute(_QUEUE, (session,)):
+        first, count, message = row[:3]
+        if first + count <= unsent and not any(
+            packet_id(number) in flying for number in range(first, first + count)
+        ):
+            continue  # it is done, and the row waits to be deleted
+        released.append(message)
+        if message not in known:
+            known[message] = len(known) + 1
+            yield record(to.MESSAGE, row[7:])
+        yield record(to.QUEUE, (first, count, known[message], *row[3:7]))
+
+
+def _cut(pieces: Iterator[bytes]) -> Iterator[bytes]:
+    buffer = bytearray()
+    for piece in pieces:
+        buffer += piece
+        while len(buffer) >= PART_BYTES:
+            yield bytes(buffer[:PART_BYTES])
+            del buffer[:PART_BYTES]
+    if buffer:
+        yield bytes(buffer)
+
+
+class StoredParts(Sequence[bytes]):
+    """The parts of a session that is given, each read when it is asked for. now: asked for the time
+    (ms on the axis) whenever the first one is.
+    """
+
+    def __init__(self, database: sqlite3.Connection, key: str, now: Any) -> None:
+        self._database = database
+        self._key = key
+        self._now = now
+        self._parts, self._messages = database.execute(
+            "SELECT parts, messages FROM given WHERE key = ?", (key,)
+        ).fetchone()
+
+    def __len__(self) -> int:
+        return int(self._parts)
+
+    def __getitem__(self, index: Any) -> Any:
+        if not isinstance(index, int) or not 0 <= index < len(self):
+            raise IndexError(index)
+        found = self._database.execute(
+            "SELECT body FROM given_part WHERE key = ? AND part = ?", (self._key, index)
+        ).fetchone()
+        if found is None:
+            raise IndexError(index)
+        if index:
+            return found[0]
+        return head(self._now(), self._messages) + found[0]

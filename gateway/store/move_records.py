@@ -1,0 +1,258 @@
+"""A session as bytes, on its way from one gateway of a site to another.
+
+In: records, each a kind and some values. Out: the bytes that a strict reader on the other side
+makes the same records of. They are cut into parts of PART_BYTES, wherever a record
+begins. In front of the first one stands a head, which is made whenever they are sent: it says what
+time it is here, so that what is left of an expiry is the same there.
+
+What comes is somebody else's: each value is checked before it is used, and `Unfit` says what is
+wrong. So nothing gets into a store that the next start could not read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from struct import Struct, error
+from typing import Any, NamedTuple
+
+from gateway.mqtt.errors import MqttError
+from gateway.mqtt.properties import SERVER_PUBLISH_PROPERTIES, decode_properties
+from gateway.mqtt.topics import (
+    SHARE_PREFIX,
+    shared_filter_problem,
+    topic_filter_problem,
+    topic_name_problem,
+)
+from gateway.mqtt.wire import MAX_U32, MAX_VARINT, Reader, encode_varint
+
+PART_BYTES = 250_000
+VERSION = 1
+
+_LENGTH = Struct(">IB")
+_INTEGER = Struct(">q")
+_SIZE = Struct(">I")
+_HEAD = Struct(">4sHqI")
+_MAGIC = b"OWS\0"
+_NUMBERS = 1 << 62
+"""No number of a message is so high."""
+_LATEST = 1 << 50
+"""No time (ms) is so far away."""
+_LONGEST = 300_000_000
+"""Bytes of a record: a message is a packet at most, or many short ones."""
+
+SESSION, SUBSCRIPTION, FLOW, WILL, MARK, MESSAGE, QUEUE, END = range(1, 9)
+Values = tuple[Any, ...]
+
+
+class Unfit(ValueError):
+    """What came is not a session."""
+
+
+class Head(NamedTuple):
+    now: int
+    """Where the time axis of the sender is (ms)."""
+    messages: int
+
+
+def head(now: int, messages: int) -> bytes:
+    return _HEAD.pack(_MAGIC, VERSION, now, messages)
+
+
+def read_head(parts: Sequence[bytes]) -> Head:
+    """What stands in front of the first part. Raises Unfit."""
+    try:
+        magic, version, *found = _HEAD.unpack_from(parts[0])
+    except (error, IndexError) as problem:
+        raise Unfit("it has no head") from problem
+    if magic != _MAGIC or version != VERSION:
+        raise Unfit(f"it has format {version}, this gateway knows {VERSION}: update the older one")
+    if abs(found[0]) > _LATEST:
+        raise Unfit("its time cannot be")
+    return Head(*found)
+
+
+def record(kind: int, values: Iterable[Any]) -> bytes:
+    body = b"".join(map(_value, values))
+    return _LENGTH.pack(len(body), kind) + body
+
+
+def _value(value: Any) -> bytes:
+    if value is None:
+        return b"N"
+    if isinstance(value, int):
+        return b"I" + _INTEGER.pack(value)
+    if isinstance(value, str):
+        encoded = value.encode()
+        return b"T" + _SIZE.pack(len(encoded)) + encoded
+    return b"B" + _SIZE.pack(len(value)) + bytes(value)
+
+
+def records(parts: Sequence[bytes]) -> Iterator[tuple[int, Values]]:
+    """Every record of the parts, checked. Raises Unfit."""
+    ended = False
+    for kind, body in _bodies(parts):
+        if ended:
+            raise Unfit("something stands behind its end")
+        ended = kind == END
+        try:
+            values = tuple(_values(body))
+        except (error, UnicodeDecodeError, IndexError) as problem:
+            raise Unfit(f"a record of kind {kind} cannot be read") from problem
+        checks = _CHECKS.get(kind)
+        if checks is None or len(checks) != len(values):
+            raise Unfit(f"a record of kind {kind} with {len(values)} values is not known here")
+        for number, (check, value) in enumerate(zip(checks, values, strict=True)):
+            if not check(value):
+                raise Unfit(f"value {number} of a record of kind {kind} cannot be")
+        yield kind, values
+    if not ended:
+        raise Unfit("its end is missing")
+
+
+def _bodies(parts: Sequence[bytes]) -> Iterator[tuple[int, bytes]]:
+    """Kind and body of each record."""
+    buffer, at = bytearray(), 0
+    for index in range(len(parts)):
+        del buffer[:at]
+        at = 0 if index else _HEAD.size
+        buffer += parts[index]
+        while len(buffer) - at >= _LENGTH.size:
+            length, kind = _LENGTH.unpack_from(buffer, at)
+            if length > _LONGEST:
+                raise Unfit(f"a record of {length} bytes is too long")
+            begin = at + _LENGTH.size
+            if len(buffer) - begin < length:
+                break
+            yield kind, bytes(buffer[begin : begin + length])
+            at = begin + length
+    if at != len(buffer):
+        raise Unfit("it is cut off")
+
+
+def _values(body: bytes) -> Iterator[Any]:
+    at = 0
+    while at < len(body):
+        tag = body[at : at + 1]
+        at += 1
+        if tag == b"N":
+            yield None
+        elif tag == b"I":
+            yield _INTEGER.unpack_from(body, at)[0]
+            at += _INTEGER.size
+        elif tag in (b"T", b"B"):
+            (length,) = _SIZE.unpack_from(body, at)
+            at += _SIZE.size
+            if at + length > len(body):
+                raise IndexError
+            data = body[at : at + length]
+            at += length
+            yield data.decode() if tag == b"T" else data
+        else:
+            raise IndexError
+
+
+Check = Callable[[Any], bool]
+
+
+def _whole(low: int, high: int) -> Check:
+    return lambda value: isinstance(value, int) and low <= value <= high
+
+
+def _or_none(check: Check) -> Check:
+    return lambda value: value is None or check(value)
+
+
+def _text(value: Any) -> bool:
+    return isinstance(value, str) and len(value) <= 0xFFFF
+
+
+def _topic(value: Any) -> bool:
+    return _text(value) and topic_name_problem(value) is None and len(value.encode()) <= 0xFFFF
+
+
+def _filter(value: Any) -> bool:
+    if not _text(value) or len(value.encode()) > 0xFFFF:
+        return False
+    shared = value.startswith(SHARE_PREFIX)
+    return (shared_filter_problem if shared else topic_filter_problem)(value) is None
+
+
+def _share(value: Any) -> bool:
+    return value == "" or (_filter(value) and value.startswith(SHARE_PREFIX))
+
+
+def _blob(value: Any) -> bool:
+    return isinstance(value, bytes)
+
+
+def _ids(value: Any) -> bool:
+    """As `pack_ids` writes them."""
+    if not _blob(value) or len(value) % 2 or len(value) > 2 * 0xFFFF:
+        return False
+    return all(value[at] or value[at + 1] for at in range(0, len(value), 2))
+
+
+def _set(value: Any) -> bool:
+    """As `unpack_set` reads it."""
+    if not _blob(value) or value[:2] != b"\0\0":
+        return _ids(value)
+    if len(value) < 4 or len(value) % 2:
+        return False
+    first = value[2] << 8 | value[3]
+    return first + len(value) - 4 <= 1 << 13 and not (
+        first == 0 and len(value) > 4 and value[4] & 1
+    )
+
+
+def _properties(value: Any) -> bool:
+    """Properties of a PUBLISH, without their length."""
+    if not _blob(value) or len(value) > MAX_VARINT:
+        return False
+    if not value:
+        return True
+    try:
+        decode_properties(
+            Reader(encode_varint(len(value)) + value, "PUBLISH"), SERVER_PUBLISH_PROPERTIES
+        )
+    except MqttError:
+        return False
+    return True
+
+
+_TIME = _whole(-_LATEST, _LATEST)
+_CHECKS: dict[int, tuple[Check, ...]] = {
+    # as the columns of the tables; `session` without its number
+    SESSION: (_text, _whole(1, MAX_U32), _TIME, _whole(0, MAX_U32), _or_none(_text)),
+    SUBSCRIPTION: (_filter, _whole(0, 31), _whole(0, MAX_VARINT)),
+    FLOW: (_set, _whole(1, _NUMBERS), _ids, _ids),
+    WILL: (
+        _or_none(_TIME),
+        _whole(0, MAX_U32),
+        _topic,
+        _whole(0, 2),
+        _whole(0, 1),
+        _properties,
+        _or_none(_whole(0, MAX_U32)),
+        _blob,
+    ),
+    MARK: (
+        _whole(0, 3),
+        _whole(1, MAX_U32),
+        _whole(0, MAX_U32),
+        _whole(-(1 << 63), (1 << 63) - 1),
+        _set,
+    ),
+    # topic, retain, count, properties, expires, body
+    MESSAGE: (_topic, _whole(0, 1), _whole(1, 1 << 24), _properties, _or_none(_TIME), _blob),
+    # first, count, message (its number among those that came), skip, flags, extra, share
+    QUEUE: (
+        _whole(1, _NUMBERS),
+        _whole(1, 1 << 24),
+        _whole(1, MAX_U32),
+        _whole(0, 1 << 24),
+        _whole(2, 5),
+        _properties,
+        _share,
+    ),
+    END: (),
+}

@@ -1,0 +1,32 @@
+"""What a commit changes for the sake of the other gateways of the site.
+
+In: `Moves`, when all other rows of the commit are written. Out: the same in the tables `place`,
+`given` and `given_part`, and sessions that have left or arrived.
+"""
+
+import sqlite3
+
+from gateway.broker.store_rows import Moves
+from gateway.store.move_in import take
+from gateway.store.move_out import give
+
+
+def move(database: sqlite3.Connection, moves: Moves) -> None:
+    """In the transaction of the caller."""
+    many = database.executemany
+    for giving in moves.giving:
+        give(database, giving)
+    for taking in moves.taking:
+        take(database, taking)
+    failed = {taking.key for taking in moves.taking if taking.wrong}
+    many("UPDATE given SET member = ? WHERE key = ?", moves.readdressed)
+    forgotten = [(key,) for key in moves.forgotten if key not in failed]
+    many("DELETE FROM given_part WHERE key = ?", forgotten)
+    many("DELETE FROM given WHERE key = ?", forgotten)
+    for key, row in moves.places.items():
+        if row is None:
+            database.execute("DELETE FROM place WHERE key = ?", (key,))
+        elif key not in failed:
+            database.execute("INSERT OR REPLACE INTO place VALUES (?, ?, ?, ?)", row)
+    if moves.trusted:
+        database.execute("DELETE FROM meta WHERE key = 'mistrusted'")

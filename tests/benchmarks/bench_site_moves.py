@@ -1,0 +1,216 @@
+"""What a site of two gateways costs: how long a client waits whose session is at the other one,
+alone, with a long queue, and when all clients change at once; and what those pay who stay.
+
+Both gateways run on this machine, with mutual TLS between them over loopback.
+"""
+
+import selectors
+import socket
+import statistics
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from gateway.service import control
+from tests.benchmarks.brokers import BrokerProcess, onceway
+from tests.benchmarks.load import (
+    Peer,
+    Publisher,
+    Subscriber,
+    connect_packet,
+    drive,
+    new_topics,
+    publish_packet,
+)
+from tests.benchmarks.report import Figure, main
+from tests.site.members import Site
+
+MOVES = 60
+QUEUED = 10_000
+CLIENTS = 10_000
+SECONDS = 3.0
+ROUNDS = 4
+_CROWD_S = 120
+_PROBE_S = 0.02
+_NAMES = ("a", "b")
+
+
+@contextmanager
+def pair(folder: Path) -> Iterator[list[BrokerProcess]]:
+    """Two gateways that have a link."""
+    site = Site(folder / "certificates", *_NAMES)
+    members = "\n".join(f'{name} = "{at}"' for name, at in site.addresses.items())
+    with ExitStack() as stack:
+        found = [
+            stack.enter_context(
+                onceway(
+                    folder / name,
+                    f'[site]\nfolder = "{site.of(name)}"\nbind = "{site.addresses[name]}"\n'
+                    f"[site.members]\n{members}\n",
+                    name=name,
+                )
+            )
+            for name in _NAMES
+        ]
+        for name in _NAMES:
+            while not all(row["connected"] for row in status(folder, name)):
+                time.sleep(0.05)
+        time.sleep(1)  # the first leases
+        yield found
+
+
+def status(folder: Path, name: str) -> list[control.Row]:
+    return control.ask(folder / name / "data", do="site")
+
+
+def calls(folder: Path) -> int:
+    return sum(status(folder, name)[0]["figures"]["calls"] for name in _NAMES)
+
+
+def one_by_one(brokers: list[BrokerProcess], count: int) -> float:
+    """The median time from CONNECT to CONNACK of a client that comes from the other gateway."""
+    Peer(brokers[1].port, clean=False, client="wanderer").socket.close()
+    times = []
+    for turn in range(count):
+        began = time.perf_counter()
+        peer = Peer(brokers[turn % 2].port, clean=False, client="wanderer")
+        times.append(time.perf_counter() - began)
+        peer.socket.close()
+        time.sleep(0.05)
+    return statistics.median(times)
+
+
+def long_queue(brokers: list[BrokerProcess], queued: int) -> tuple[float, float]:
+    """Seconds until such a client is accepted, and until it has got everything."""
+    topics = new_topics()
+    reader = Peer(brokers[0].port, clean=False, client="reader")
+    reader.subscribe(topics, 1)
+    reader.socket.close()
+    publisher = Publisher(brokers[0].port, topics, 1, True)
+    while publisher.complete < queued:
+        publisher.publish(min(100, queued - publisher.sent))
+        publisher.on_readable()
+    publisher.leave()
+    began = time.perf_counter()
+    reader = Peer(brokers[1].port, clean=False, client="reader")
+    accepted = time.perf_counter() - began
+    size, got = len(publish_packet(1, topic=topics[0])), 0
+    data = reader.unread
+    while got < queued:
+        count, rest = divmod(len(data), size)
+        at = 4 + len(topics[0])
+        acks = bytearray(b"\x40\2\0\0" * count)
+        acks[2::4], acks[3::4] = data[at : count * size : size], data[at + 1 : count * size : size]
+        reader.socket.sendall(acks)
+        got += count
+        data = data[len(data) - rest :]
+        if got < queued:
+            data += reader.socket.recv(1 << 20)
+    return accepted, time.perf_counter() - began
+
+
+class Crowd:
+    """Clients that all come at once. took: seconds until each was accepted. present: how many found
+    their sessions. waits: of a publish of somebody else at the same gateway meanwhile.
+    """
+
+    def __init__(self, port: int, clients: int) -> None:
+        self._port = port
+        self._left = [f"crowd-{number}" for number in range(clients)]
+        self._probe = Peer(port)
+        self._asked: float | None = None
+        self._poll = selectors.DefaultSelector()
+        self._poll.register(self._probe.socket, selectors.EVENT_READ)
+        self.waits: list[float] = []
+        self.present = answered = 0
+        began = time.perf_counter()
+        while answered < clients and time.perf_counter() < began + _CROWD_S:
+            self._open()
+            if self._asked is None and time.perf_counter() - began > len(self.waits) * _PROBE_S:
+                self._asked = time.perf_counter()
+                self._probe.socket.sendall(publish_packet(1))
+            answered += sum(map(self._read, self._poll.select(_PROBE_S)))
+        self.took = time.perf_counter() - began
+        self._probe.leave()
+
+    def _open(self) -> None:
+        for _ in range(min(50, len(self._left))):
+            link = socket.create_connection(("127.0.0.1", self._port))
+            link.sendall(connect_packet(self._left.pop(), False))
+            self._poll.register(link, selectors.EVENT_READ)
+
+    def _read(self, event: tuple[selectors.SelectorKey, int]) -> bool:
+        """True: a client was accepted."""
+        link = event[0].fileobj
+        assert isinstance(link, socket.socket)
+        answer = link.recv(4096)
+        if link is self._probe.socket:
+            assert self._asked is not None
+            self.waits.append(time.perf_counter() - self._asked)
+            self._asked = None
+            return False
+        self._poll.unregister(link)
+        link.close()
+        assert answer[:1] == b"\x20", answer
+        assert not answer[3], "CONNECT refused"
+        self.present += answer[2]
+        return True
+
+    @property
+    def p99(self) -> float:
+        return sorted(self.waits)[int(len(self.waits) * 0.99)] if self.waits else 0.0
+
+
+def cost(broker: BrokerProcess, seconds: float) -> float:
+    """CPU in µs of a QoS 2 message from one client to another, both at this gateway."""
+    topics = new_topics()
+    reader = Subscriber(broker.port, topics, 2, True)
+    writer = Publisher(broker.port, topics, 2, True)
+    before = broker.cpu_s
+    done = drive([writer], [reader], seconds, 20, 1000)
+    used = broker.cpu_s - before
+    reader.leave()
+    writer.leave()
+    return used / done.messages * 1e6
+
+
+def measure(
+    folder: Path,
+    moves: int = MOVES,
+    queued: int = QUEUED,
+    clients: int = CLIENTS,
+    seconds: float = SECONDS,
+    rounds: int = ROUNDS,
+) -> list[Figure]:
+    with pair(folder) as brokers:
+        median = one_by_one(brokers, moves)
+        accepted, whole = long_queue(brokers, queued)
+        Crowd(brokers[0].port, clients)
+        before = calls(folder)
+        came = Crowd(brokers[1].port, clients)
+        asked = calls(folder) - before
+    with pair(folder / "cost") as brokers, onceway(folder / "alone") as alone:
+        before = calls(folder / "cost")
+        member, single = [], []
+        for turn in range(rounds):
+            order = [(brokers[0], member), (alone, single)]
+            for broker, times in order if turn % 2 else order[::-1]:
+                times.append(cost(broker, seconds))
+        said = calls(folder / "cost") - before
+    more = (statistics.median(member) / statistics.median(single) - 1) * 100
+    return [
+        Figure("move of an empty session, median", median * 1000, "ms", "≤ 60"),
+        Figure(f"move with {queued:,} queued messages", accepted, "s", "≤ 3"),
+        Figure(f"move with {queued:,} queued messages, until all were read", whole, "s"),
+        Figure(f"{clients:,} clients change at once: all resumed", came.took, "s", "≤ 60"),
+        Figure(f"{clients:,} clients change at once: present", came.present, "", f"≥ {clients}"),
+        Figure(f"{clients:,} clients change at once: calls", asked, "", f"< {clients + 1}"),
+        Figure(f"{clients:,} clients change at once: publish p99", came.p99 * 1000, "ms", "≤ 200"),
+        Figure("CPU of a message in a site, more than alone", more, "%", "≤ 1"),
+        Figure("calls for the messages of clients that stay", said, "", "≤ 0"),
+    ]
+
+
+if __name__ == "__main__":
+    main(measure)

@@ -1,0 +1,494 @@
+"""A session leaves one gateway and comes to another: as bytes, and as it was."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gateway.broker.elsewhere import key_of
+from gateway.broker.message_ids import unpack_ids, unpack_set
+from gateway.broker.peer import DeviceIdentity
+from gateway.mqtt.packets import (
+    Connack,
+    Disconnect,
+    Puback,
+    Pubcomp,
+    Publish,
+    Pubrec,
+    Pubrel,
+    Subscription,
+    Version,
+    Will,
+)
+from gateway.mqtt.properties import PropertyId
+from gateway.mqtt.reason import ReasonCode
+from gateway.service.holder import SessionHolder
+from gateway.site.holder import Held
+from gateway.store.move_out import StoredParts
+from gateway.store.recovery import recover
+from tests.broker.harness import Client, World
+
+NOBODY: frozenset[str] = frozenset()
+
+
+class Site:
+    """Two gateways, and sessions that are moved between them by hand."""
+
+    def __init__(self, **limits: int) -> None:
+        self.worlds = {"a": World(**limits), "b": World(**limits)}
+        self.holders = {name: self._holder(name) for name in self.worlds}
+
+    def _holder(self, name: str) -> SessionHolder:
+        world = self.worlds[name]
+        return SessionHolder(
+            world.broker,
+            world.engine.begin,
+            lambda key: StoredParts(world.database, key, lambda: int(world.broker.now * 1000)),
+            [other for other in self.worlds if other != name],
+        )
+
+    def power_cut(self, name: str) -> None:
+        self.worlds[name].power_cut()
+        self.holders[name] = self._holder(name)
+
+    def give(self, source: str, target: str, key: str = "c") -> Sequence[bytes] | None:
+        answers: list[Sequence[bytes] | None] = []
+        self.holders[source].give(key, target, answers.append)
+        self.worlds[source].turn()
+        (parts,) = answers
+        return None if parts is None else [parts[index] for index in range(len(parts))]
+
+    def take(
+        self, target: str, parts: Sequence[bytes], key: str = "c", epoch: int = 1
+    ) -> str | None:
+        answers: list[str | None] = []
+        source = next(name for name in self.worlds if name != target)
+        self.holders[target].take(key, epoch, frozenset({source}), False, parts, answers.append)
+        self.worlds[target].turn()
+        (wrong,) = answers
+        return wrong
+
+    def move(self, source: str, target: str, key: str = "c", epoch: int = 1) -> None:
+        parts = self.give(source, target, key)
+        assert parts is not None
+        assert self.take(target, parts, key, epoch) is None
+        self.holders[source].end(key, epoch, lambda: None)
+        self.worlds[source].turn()
+        assert self.holders[source].held(key) is None
+
+
+def picture(world: World, client: str) -> dict[str, Any]:
+    """What the store holds of a session, with times from now on and numbers of ours left out."""
+    now = int(world.broker.now * 1000)
+    ((number, *session),) = world.rows(
+        f"SELECT id, expiry, {now} - left, incarnation, user FROM session WHERE client = '{client}'"
+    )
+    flow = world.rows(f"SELECT received, next, sent, released FROM flow WHERE session = {number}")
+    return {
+        "session": session,
+        "flow": [
+            (sorted(unpack_set(received)), following, sorted(unpack_ids(sent)), released)
+            for received, following, sent, released in flow or [(b"", 1, b"", b"")]
+        ],
+        "subscriptions": world.rows(
+            "SELECT filter, options, identifier FROM subscription"
+            f" WHERE session = {number} ORDER BY 1"
+        ),
+        "queue": world.rows(
+            f"SELECT first, queue.count, skip, flags, extra, share, size, topic, retain,"
+            f" message.count, properties, expires - {now}, body"
+            f" FROM queue JOIN message ON message.id = message WHERE session = {number}"
+            " ORDER BY first"
+        ),
+        "will": world.rows(
+            f"SELECT due - {now}, delay, topic, qos, retain, properties, expiry, payload FROM will"
+            f" WHERE client = '{client}'"
+        ),
+        "waits": world.broker.sessions[client].send_flow.messages,
+        "bytes": world.broker.sessions[client].send_flow.size,
+    }
+
+
+def test_a_session_comes_as_it_was_and_is_gone_where_it_was() -> None:
+    site = Site()
+    a, b = site.worlds.values()
+    a.sleep(1000)
+    client = a.durable(
+        "c",
+        will=Will("will", b"gone", 1, True, {PropertyId.WILL_DELAY_INTERVAL: 500}),
+    )
+    client.subscribe(
+        Subscription("t/#", 2), Subscription("$share/g/s", 1), subscription_identifier=[7]
+    )
+    publisher = a.accepted("p")
+    client.publish("x", "held", 2, 9)
+    for number in range(5):
+        publisher.publish("t/0123", f"m{number}", 2)
+    publisher.publish("s", "shared", 1, 99, properties={PropertyId.MESSAGE_EXPIRY_INTERVAL: 60})
+    first, second = [packet for packet in client.take_all(Publish) if packet.qos == 2][:2]
+    client.send(Pubrec(first.packet_id))
+    client.send(Pubrec(second.packet_id), Pubcomp(second.packet_id))
+    client.drop()
+    publisher.publish("t/2", "while away", 1, 98)
+    a.commit()
+    before = picture(a, "c")
+    site.move("a", "b")
+    assert picture(b, "c") == before
+    assert "c" not in a.broker.sessions
+    assert a.broker.queued == 0
+    for table in ("session", "subscription", "flow", "queue", "will", "given", "given_part"):
+        assert a.rows(f"SELECT * FROM {table}") == [], table
+    a.commit()
+    assert a.rows("SELECT * FROM message") == [], "its messages are deleted, too"
+
+    again = b.connect("c", clean=False)
+    assert again.take(Connack).session_present
+    (shared,) = [packet for packet in again.take_all(Publish) if packet.topic == "s"]
+    assert shared.payload == b"shared"
+
+
+def test_flows_go_on_at_the_other_gateway_under_the_same_identifiers() -> None:
+    site = Site()
+    a, b = site.worlds.values()
+    client = a.durable("c")
+    client.subscribe("t")
+    publisher = a.accepted("p")
+    for number in range(4):
+        publisher.publish("t", str(number), 2)
+    one, two, three, four = client.take_all(Publish)
+    client.send(Pubrec(one.packet_id))
+    client.send(Pubrec(two.packet_id), Pubcomp(two.packet_id))
+    client.publish("x", "mine", 2, 77)
+    site.move("a", "b")
+    assert client.closed
+    assert client.take_all(Disconnect)[0].reason == ReasonCode.SESSION_TAKEN_OVER
+
+    client = b.connect("c", clean=False, properties={PropertyId.SESSION_EXPIRY_INTERVAL: 99})
+    assert client.take(Connack).session_present
+    assert client.take_all(Pubrel) == [Pubrel(one.packet_id)]
+    again = client.take_all(Publish)
+    assert [(item.packet_id, item.payload, item.dup) for item in again] == [
+        (three.packet_id, b"2", True),
+        (four.packet_id, b"3", True),
+    ], "what was sent comes again, with DUP [MQTT-3.3.1-1], in order [MQTT-4.6.0-1]"
+    client.publish("x", "mine", 2, 77, dup=True)
+    assert client.take(Pubrec).packet_id == 77
+    assert b.broker.statistics.repeated == 1, "it was taken where it was published first"
+    client.send(Pubrel(77))
+    assert client.take(Pubcomp) == Pubcomp(77)
+
+
+def test_a_long_queue_comes_in_parts_in_order_and_expiry_goes_on() -> None:
+    site = Site(inflight=10)
+    a, b = site.worlds.values()
+    a.sleep(500)
+    a.absent("c", "other")
+    publisher = a.accepted("p")
+    for number in range(700):
+        publisher.publish("t", b"%04d" % number + bytes(1000), 1)
+    publisher.publish("t", "soon", 1, properties={PropertyId.MESSAGE_EXPIRY_INTERVAL: 100})
+    a.sleep(40)
+    parts = site.give("a", "b")
+    assert parts is not None
+    assert len(parts) == 4
+    b.sleep(7000)
+    assert site.take("b", parts) is None
+    assert b.broker.sessions["c"].send_flow.messages == 701
+    a.commit()
+    assert a.rows("SELECT count(*) FROM message") == [(701,)], "the other session has them still"
+    client = b.connect("c", clean=False, answers=True)
+    payloads = client.payloads
+    assert [payload[:4] for payload in payloads] == [*(b"%04d" % n for n in range(700)), b"soon"]
+    left = [item for item in client.received if isinstance(item, Publish)][-1].properties
+    assert left == {PropertyId.MESSAGE_EXPIRY_INTERVAL: 60}
+    assert b.broker.queued == 0
+    client.drop()
+    b.sleep(1)
+    assert b.rows("SELECT * FROM queue") == []
+    assert b.rows("SELECT * FROM message") == []
+    later = a.connect("other", clean=False, answers=True)
+    assert len(later.payloads) == 701
+
+
+@pytest.mark.parametrize("cut", ["before give", "after give", "after take", "after end"])
+def test_a_power_cut_between_two_commits_leaves_the_session_in_one_place(cut: str) -> None:
+    site = Site()
+    a, b = site.worlds.values()
+    a.absent("c")
+    a.accepted("p").publish("t", "m", 1)
+    a.commit()
+
+    def everywhere(when: str) -> None:
+        if cut == when:
+            site.power_cut("a")
+            site.power_cut("b")
+
+    if cut == "before give":
+        a.slow_disk = True
+        site.holders["a"].give("c", "b", lambda parts: pytest.fail("it is not on disk"))
+        a.turn()
+        everywhere(cut)
+        a.slow_disk = False
+        assert site.holders["a"].held("c") == Held(0)
+    parts = site.give("a", "b")
+    everywhere("after give")
+    assert site.holders["a"].held("c") == Held(0, given_to="b")
+    again = site.give("a", "b")
+    assert parts is not None
+    assert again is not None
+    assert again == parts, "asked again, the same parts"
+    assert site.take("b", parts) is None
+    everywhere("after take")
+    assert site.holders["b"].held("c") == Held(1, older=frozenset({"a"}))
+    site.holders["a"].end("c", 1, lambda: None)
+    a.turn()
+    everywhere("after end")
+    assert site.holders["a"].held("c") is None
+    assert b.connect("c", clean=False).payloads == [b"m"]
+
+
+def test_what_was_given_and_not_taken_is_here_again() -> None:
+    site = Site()
+    a = site.worlds["a"]
+    a.absent("c")
+    a.accepted("p").publish("t", "m", 1)
+    a.commit()
+    before = picture(a, "c")
+    site.give("a", "b")
+    stood: list[bool] = []
+    site.holders["a"].stand("c", 5, frozenset({"b"}), lambda: stood.append(True))
+    a.turn()
+    assert stood == [True]
+    assert picture(a, "c") == before
+    assert site.holders["a"].held("c") == Held(5, older=frozenset({"b"}))
+    assert a.rows("SELECT * FROM given_part") == []
+
+
+def _cut(parts: list[bytes]) -> list[bytes]:
+    return [*parts[:-1], parts[-1][:-5]]
+
+
+def _of_another_user(parts: list[bytes]) -> list[bytes]:
+    return [parts[0].replace(b"T\0\0\0\1c", b"T\0\0\0\1d", 1)]
+
+
+def _wrong_topic(parts: list[bytes]) -> list[bytes]:
+    return [parts[0].replace(b"topic", b"top#c")]
+
+
+def _doubled(parts: list[bytes]) -> list[bytes]:
+    return [parts[0], parts[0][18:]]
+
+
+def _other_version(parts: list[bytes]) -> list[bytes]:
+    return [parts[0][:4] + b"\0\x63" + parts[0][6:]]
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [_cut, _of_another_user, _wrong_topic, _doubled, _other_version, lambda parts: []],
+)
+def test_parts_that_are_wrong_leave_nothing(
+    spoil: Callable[[list[bytes]], list[bytes]],
+) -> None:
+    site = Site()
+    a, b = site.worlds.values()
+    a.absent("c", topic="topic")
+    a.accepted("p").publish("topic", "m", 1)
+    parts = site.give("a", "b")
+    assert parts is not None
+    assert site.take("b", spoil(list(parts)))
+    for table in ("session", "subscription", "flow", "queue", "message", "place"):
+        assert b.rows(f"SELECT * FROM {table}") == []
+    assert b.accepted("other"), "commits go on"
+    assert site.take("b", parts) is None, "and the right parts may still come"
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.data())
+def test_no_byte_that_is_changed_makes_a_store_that_cannot_start(data: st.DataObject) -> None:
+    site = _filled()
+    parts = site.give("a", "b")
+    assert parts is not None
+    body = bytearray(parts[0])
+    for _ in range(data.draw(st.integers(1, 3))):
+        body[data.draw(st.integers(0, len(body) - 1))] = data.draw(st.integers(0, 255))
+    site.take("b", [bytes(body)])
+    site.power_cut("b")
+    site.worlds["b"].connect("c", clean=False, answers=True)
+    site.worlds["b"].commit()
+
+
+def _filled() -> Site:
+    site = Site()
+    a = site.worlds["a"]
+    client = a.durable("c", will=Will("w", b"", 0, False, {PropertyId.WILL_DELAY_INTERVAL: 9}))
+    client.subscribe("t", "$share/g/s")
+    client.publish("x", "held", 2, 300)
+    publisher = a.accepted("p")
+    publisher.publish("t", "m", 2, properties={PropertyId.CONTENT_TYPE: "text"})
+    publisher.publish("t", "n", 1)
+    client.take_all(Publish)
+    client.drop()
+    publisher.publish("s", "m", 1)
+    return site
+
+
+STEPS = st.lists(
+    st.sampled_from(
+        ["publish 1", "publish 2", "mine", "release", "puback", "pubrec", "pubcomp", "drop", "back"]
+    ),
+    max_size=40,
+)
+
+
+@settings(max_examples=100, deadline=None)
+@given(STEPS, st.sampled_from([Version.V3_1_1, Version.V5]), st.sampled_from([1, 3, 100]))
+def test_whatever_is_under_way_comes_along(steps: list[str], version: Version, window: int) -> None:
+    """Export, bytes, import: the same session."""
+    site = Site(inflight=window)
+    a, b = site.worlds.values()
+
+    def connect() -> Client:
+        return (
+            a.durable("c")
+            if version == Version.V5
+            else a.accepted("c", version=version, clean=False)
+        )
+
+    client = connect()
+    client.subscribe("t")
+    publisher = a.accepted("p")
+    for count, step in enumerate(steps):
+        flights = [item for item in client.received if isinstance(item, Publish)]
+        match step.split():
+            case ["publish", qos]:
+                publisher.publish("t", str(count), int(qos))
+            case ["mine"] if not client.closed:
+                client.publish("x", str(count), 2)
+            case ["release"] if not client.closed:
+                for answer in client.take_all(Pubrec)[:1]:
+                    client.send(Pubrel(answer.packet_id))
+            case ["puback"] if not client.closed and flights and flights[0].qos == 1:
+                client.received.remove(flights[0])
+                client.send(Puback(flights[0].packet_id))
+            case ["pubrec"] if not client.closed and flights and flights[0].qos == 2:
+                client.received.remove(flights[0])
+                client.send(Pubrec(flights[0].packet_id))
+            case ["pubcomp"] if not client.closed:
+                for packet in client.take_all(Pubrel)[:1]:
+                    client.send(Pubcomp(packet.packet_id))
+            case ["drop"] if not client.closed:
+                client.drop()
+            case ["back"] if client.closed:
+                client = connect()
+    if not client.closed:
+        client.drop()
+    a.commit()
+    site.power_cut("a")  # it must not lose what is on disk, nor keep rows that are done
+    a.commit()
+    before = picture(a, "c")
+    site.move("a", "b")
+    assert picture(b, "c") == before
+    site.power_cut("b")
+    assert picture(b, "c") == before
+    site.move("b", "a", epoch=2)
+    assert picture(a, "c") == before
+
+
+def test_the_marks_of_a_board_come_along_and_what_each_knows_is_kept() -> None:
+    site = Site()
+    a, b = site.worlds.values()
+
+    def board(world: World, next_sequence: int) -> Client:
+        device = DeviceIdentity("roof", 7, next_sequence, proved=True)
+        return world.durable("roof", device=device)
+
+    client = board(a, 1)
+    for number in (1, 2, 5):
+        client.publish("spool/x", str(number), 2, number)
+    key = key_of("roof", None, 7)
+    site.move("a", "b", key)
+    client = board(b, 6)
+    client.publish("spool/x", "5", 2, 5, dup=True)
+    client.send(Pubrel(5))
+    assert client.take_all(Pubcomp) == [Pubcomp(5)]
+    assert b.broker.spool.rows is not None
+    assert b.rows("SELECT * FROM spool") == [], "it was taken at the other gateway"
+    client.publish("spool/x", "6", 2, 6)
+    site.move("b", "a", key, epoch=2)
+    client = board(a, 7)
+    for number in (5, 6):
+        client.publish("spool/x", str(number), 2, number, dup=True)
+    assert a.rows("SELECT sequence FROM spool ORDER BY 1") == [(1,), (2,), (5,)]
+
+
+def test_nobody_gets_the_session_of_another_user() -> None:
+    assert (
+        len({key_of("c", None, 0), key_of("c", "u", 0), key_of("c", "v", 0), key_of("c", None, 1)})
+        == 4
+    )
+    site = Site()
+    site.worlds["a"].absent("c")
+    assert site.holders["a"].held(key_of("c", "mallory", 0)) is None
+    assert site.give("a", "b", key_of("c", "mallory", 0)) is None
+
+
+def test_an_identifier_is_released_where_it_is_held() -> None:
+    site = Site()
+    a = site.worlds["a"]
+    client = a.durable("c")
+    client.publish("x", "m", 2, 9)
+    client.drop()
+    answers: list[bool] = []
+    a.slow_disk = True
+    site.holders["a"].release("c", 9, answers.append)
+    site.holders["a"].release("c", 8, answers.append)
+    a.turn()
+    assert answers == [False], "what it says of the other is not on disk yet"
+    a.commit()
+    assert answers == [False, True]
+    a.slow_disk = False
+    a.power_cut()
+    client = a.durable("c")
+    client.send(Pubrel(9))
+    assert client.take(Pubcomp).reason == ReasonCode.PACKET_IDENTIFIER_NOT_FOUND
+
+
+def test_a_session_that_ends_with_its_connection_does_not_leave() -> None:
+    site = Site()
+    client = site.worlds["a"].accepted("c")
+    assert site.holders["a"].held("c") == Held(0)
+    assert site.give("a", "b") is None
+    assert client.closed
+    assert site.holders["a"].held("c") is None
+
+
+def test_a_session_that_expires_on_its_way_is_gone() -> None:
+    site = Site()
+    a = site.worlds["a"]
+    a.accepted("c", clean=False, properties={PropertyId.SESSION_EXPIRY_INTERVAL: 60}).drop()
+    site.give("a", "b")
+    assert site.holders["a"].held("c") == Held(0, given_to="b")
+    a.sleep(61)
+    assert site.holders["a"].held("c") is None
+    a.commit()
+    assert a.rows("SELECT * FROM given_part") == []
+
+
+def test_the_sessions_of_a_restored_store_are_doubtful_until_it_is_settled() -> None:
+    site = Site()
+    a = site.worlds["a"]
+    a.absent("c")
+    recover(a.database, None, 10, forget=True)
+    site.power_cut("a")
+    a.turn()
+    assert site.holders["a"].held("c") == Held(0, doubtful=True)
+    site.power_cut("a")
+    assert site.holders["a"].held("c") == Held(0, doubtful=True)
+    site.holders["a"].trust("c")
+    a.commit()
+    site.power_cut("a")
+    assert site.holders["a"].held("c") == Held(0)

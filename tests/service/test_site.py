@@ -1,0 +1,310 @@
+"""A gateway as a member of its site: three of them, on one clock, with links in memory."""
+
+import asyncio
+import logging
+from collections import deque
+from typing import cast
+
+import pytest
+
+from gateway.broker.peer import DeviceIdentity
+from gateway.mqtt.encode import encode
+from gateway.mqtt.packets import (
+    Connack,
+    Connect,
+    Packet,
+    Pubcomp,
+    Publish,
+    Pubrec,
+    Pubrel,
+    Version,
+)
+from gateway.mqtt.reason import ReasonCode
+from gateway.service.site import Site
+from gateway.store.move_out import StoredParts
+from tests.broker.harness import FOREVER, Client, World
+
+MOMENT = 0.01
+
+
+class Member:
+    """A gateway, and its end of the links to the others."""
+
+    def __init__(self, sites: "Sites", name: str, **limits: int) -> None:
+        self.sites = sites
+        self.name = name
+        self.world = World(**limits)
+        self.start()
+
+    def start(self) -> None:
+        world = self.world
+        world.loop.now = self.sites.now
+        self.site = Site(
+            world.engine,
+            self.name,
+            self.sites.names,
+            self._send,
+            lambda key: StoredParts(world.database, key, lambda: int(world.broker.now * 1000)),
+            cast(asyncio.AbstractEventLoop, world.loop),
+        )
+
+    def _send(self, member: str, frame: bytes) -> None:
+        self.sites.frames.append((self.name, member, frame))
+
+    def power_cut(self) -> None:
+        for other in self.sites.names:
+            if other != self.name:
+                self.sites.part(self.name, other)
+        self.world.power_cut()
+        self.start()
+
+
+class Sites:
+    """The members, what is on its way between them, and the time."""
+
+    def __init__(self, *names: str, **limits: int) -> None:
+        self.now = 1000.0
+        self.names = names
+        self.frames: deque[tuple[str, str, bytes]] = deque()
+        self.links: set[frozenset[str]] = set()
+        self.members = {name: Member(self, name, **limits) for name in names}
+        for name in names:
+            for other in names:
+                if name < other:
+                    self.join(name, other)
+        self.pass_time(2)
+
+    def __getitem__(self, name: str) -> World:
+        return self.members[name].world
+
+    def join(self, *pair: str) -> None:
+        self.links.add(frozenset(pair))
+        for name, other in (pair, pair[::-1]):
+            self.members[name].site.joined(other)
+        self.settle()
+
+    def part(self, *pair: str) -> None:
+        if frozenset(pair) in self.links:
+            self.links.remove(frozenset(pair))
+            for name, other in (pair, pair[::-1]):
+                self.members[name].site.left(other)
+
+    def part_silently(self, *pair: str) -> None:
+        """The link carries nothing any more, and nobody knows."""
+        self.links.discard(frozenset(pair))
+
+    def settle(self) -> None:
+        while True:
+            for member in self.members.values():
+                member.world.turn(0)
+            if not self.frames:
+                return
+            name, other, frame = self.frames.popleft()
+            if frozenset((name, other)) in self.links:
+                self.members[other].site.received(name, frame)
+
+    def pass_time(self, seconds: float) -> None:
+        until = self.now + seconds
+        while self.now < until:
+            self.now += MOMENT
+            for member in self.members.values():
+                loop = member.world.loop
+                loop.now = self.now
+                for timer in loop._later:
+                    timer.delay -= MOMENT
+            self.settle()
+
+    def connect(
+        self,
+        name: str,
+        client_id: str = "c",
+        wait: float = 0.2,
+        *,
+        clean: bool = False,
+        device: DeviceIdentity | None = None,
+    ) -> Client:
+        """A client whose CONNECT was sent, and that had time to be answered."""
+        client = self[name].open(device=device)
+        self.say(client, Connect(client_id, Version.V5, clean, properties=FOREVER), wait=wait)
+        return client
+
+    def say(self, client: Client, *packets: Packet, wait: float = 0.2) -> None:
+        client.bring(b"".join(encode(packet, client.version) for packet in packets))
+        self.settle()
+        self.pass_time(wait)
+
+
+@pytest.fixture
+def sites() -> Sites:
+    return Sites("a", "b", "c3")
+
+
+def test_a_client_that_comes_back_elsewhere_finds_its_session(sites: Sites) -> None:
+    client = sites.connect("a")
+    assert not client.take(Connack).session_present
+    sites.say(client, Publish("x", b"m", 2, 9))
+    assert client.take(Pubrec).packet_id == 9
+    client.break_line()
+    client = sites.connect("b")
+    assert client.take(Connack).session_present
+    sites.say(client, Pubrel(9))
+    assert client.take(Pubcomp) == Pubcomp(9), "it was published at the other gateway"
+    assert not sites["a"].broker.sessions
+    assert sites.members["a"].site.figures()["moved_out"] == 1
+
+
+def test_a_session_that_nobody_has_begins_after_the_window(sites: Sites) -> None:
+    client = sites.connect("a", wait=0.1)
+    assert not client.take(Connack).session_present
+    assert sites.members["a"].site.marked == 0
+
+
+def test_a_client_that_stays_costs_no_byte(sites: Sites) -> None:
+    client = sites.connect("a")
+    sites.pass_time(1)
+    before = {name: member.site.member.statistics.calls for name, member in sites.members.items()}
+    for number in range(1, 200):
+        sites.say(client, Publish("x", b"m", 2, number), wait=0)
+        sites.say(client, Pubrel(number), wait=0)
+    client.break_line()
+    client = sites.connect("a", wait=0.02)
+    assert client.take(Connack).session_present
+    after = {name: member.site.member.statistics.calls for name, member in sites.members.items()}
+    assert after == before
+
+
+def test_a_silent_member_costs_a_second_at_most_and_is_marked(
+    sites: Sites, caplog: pytest.LogCaptureFixture
+) -> None:
+    sites.part_silently("a", "b")
+    with caplog.at_level(logging.WARNING):
+        client = sites.connect("a", wait=0.5)
+        assert not client.received
+        sites.pass_time(0.6)
+    assert not client.take(Connack).session_present
+    assert sites.members["a"].site.marked == 1
+    assert "b did not answer" in caplog.text
+
+
+def test_a_stale_session_swallows_no_publish(sites: Sites) -> None:
+    """The client moved while its holder was silent, and comes back to it."""
+    client = sites.connect("a")
+    client.take(Connack)
+    sites.say(client, Publish("x", b"old", 2, 7))
+    client.break_line()
+    sites.settle()
+    for other in ("b", "c3"):
+        sites.part("a", other)
+    sites.pass_time(1)
+    client = sites.connect("b", wait=1.5)
+    assert not client.take(Connack).session_present, "the one that has it is silent"
+    client.break_line()
+    sites.settle()
+    client = sites.connect("a", wait=1.5)
+    assert not client.take(Connack).session_present, "it may be stale"
+    sites.say(client, Publish("x", b"new", 2, 7))
+    client.take(Pubrec)
+    assert sites["a"].broker.statistics.repeated == 0
+    for other in ("b", "c3"):
+        sites.join("a", other)
+    sites.pass_time(2)
+    holders = [name for name in sites.names if sites.members[name].site.holder.session("c")]
+    assert len(holders) == 1, "when they meet, one place is left"
+
+
+def test_clean_start_ends_the_session_of_another_member(sites: Sites) -> None:
+    sites.connect("a").break_line()
+    sites.settle()
+    client = sites.connect("b", clean=True)
+    assert not client.take(Connack).session_present
+    sites.pass_time(1)
+    assert "c" not in sites["a"].broker.sessions
+
+
+def test_of_two_connections_that_wait_the_later_one_counts(sites: Sites) -> None:
+    sites.connect("a").break_line()
+    sites.settle()
+    first = sites.connect("b", wait=0)
+    second = sites.connect("b", wait=0.3)
+    assert first.closed
+    assert not first.received
+    assert second.take(Connack).session_present
+
+
+def test_a_client_that_goes_while_it_waits_leaves_its_session_whole(sites: Sites) -> None:
+    client = sites.connect("a")
+    sites.say(client, Publish("x", b"m", 2, 9))
+    client.break_line()
+    sites.settle()
+    client = sites.connect("b", wait=0)
+    client.break_line()
+    sites.pass_time(0.5)
+    client = sites.connect("b")
+    assert client.take(Connack).session_present
+    sites.say(client, Pubrel(9))
+    assert client.take(Pubcomp) == Pubcomp(9)
+
+
+def test_a_pubrel_that_is_unknown_here_is_answered_by_the_one_that_knows_it(sites: Sites) -> None:
+    client = sites.connect("a")
+    sites.say(client, Publish("x", b"m", 2, 9))
+    other = sites.connect("b", "other")
+    other.take(Connack)
+    sites.say(other, Pubrel(9))
+    assert other.take(Pubcomp) == Pubcomp(9, ReasonCode.PACKET_IDENTIFIER_NOT_FOUND)
+    answers: list[bool] = []
+    site = sites.members["b"].site
+    site.member.want_release("c", 9, sites.now, lambda known, silent: answers.append(known))
+    sites.pass_time(0.2)
+    assert answers == [True]
+
+
+def test_a_board_moves_with_its_marks(sites: Sites) -> None:
+    client = sites.connect("a", "roof", device=DeviceIdentity("roof", 7, 1, proved=True))
+    client.take(Connack)
+    sites.say(client, Publish("spool/x", b"1", 2, 1))
+    client.break_line()
+    sites.settle()
+    client = sites.connect("b", "roof", device=DeviceIdentity("roof", 7, 2, proved=True))
+    assert client.take(Connack).session_present
+    sites.say(client, Publish("spool/x", b"1", 2, 1, dup=True), Pubrel(1))
+    assert client.take_all(Pubcomp) == [Pubcomp(1)]
+    assert sites["b"].rows("SELECT * FROM spool") == []
+
+
+@pytest.mark.parametrize("victim", ["a", "b"])
+@pytest.mark.parametrize("after", range(8))
+def test_a_power_cut_at_any_commit_of_a_move_leaves_the_session_in_one_place(
+    victim: str, after: int
+) -> None:
+    sites = Sites("a", "b")
+    client = sites.connect("a")
+    sites.say(client, Publish("x", b"m", 2, 9))
+    client.break_line()
+    sites.settle()
+    world = sites[victim]
+    world.commit()
+    done = len(world.commits)
+    cut: list[bool] = []
+
+    def look() -> None:
+        if len(world.commits) - done >= after:
+            cut.append(True)
+            world.slow_disk = True  # nothing more is written
+
+    world.on_commit = look
+    if not after:
+        world.slow_disk = True
+    sites.connect("b", wait=0.3)
+    world.on_commit = lambda: None
+    world.slow_disk = False
+    sites.members[victim].power_cut()
+    sites.join("a", "b")
+    sites.pass_time(2)
+    client = sites.connect("b", wait=2.5)
+    assert client.take(Connack).session_present
+    sites.say(client, Pubrel(9))
+    assert client.take(Pubcomp) == Pubcomp(9)
+    sites.pass_time(1)
+    assert "c" not in sites["a"].broker.sessions
+    assert sites["a"].rows("SELECT * FROM given_part") == []

@@ -1,0 +1,120 @@
+"""Gateways of one site as processes on loopback, and clients that move between them."""
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+from gateway.mqtt.packets import Connack, Connect, Version
+from gateway.mqtt.properties import PropertyId
+from gateway.service import control
+from tests.service.process import GatewayProcess, free_port, start
+from tests.service.wire import Wire
+from tests.site.members import Site
+
+SOON_S = 20
+
+
+class Gateways:
+    """They run from `start` until the block ends. names: their names; the first one has the site's
+    authority.
+    """
+
+    def __init__(self, folder: Path, *names: str, web: bool = False) -> None:
+        self.site = Site(folder, *names)
+        self.names = names
+        self.running: dict[str, GatewayProcess] = {}
+        members = "\n".join(f'{name} = "{at}"' for name, at in self.site.addresses.items())
+        self.web = {name: free_port() for name in names} if web else {}
+        for name in names:
+            more = f'\n[web]\nbind = "127.0.0.1:{self.web[name]}"\n' if web else ""
+            self.config(name).write_text(
+                f'[gateway]\nname = "{name}"\ndata = "{self.data(name)}"\n'
+                '[[listener]]\nbind = "127.0.0.1:0"\nanonymous = true\n'
+                f'[site]\nbind = "{self.site.addresses[name]}"\n[site.members]\n{members}\n{more}'
+            )
+
+    def data(self, name: str) -> Path:
+        return self.site.folder / name
+
+    def config(self, name: str) -> Path:
+        return self.site.folder / f"{name}.toml"
+
+    async def start(self, name: str) -> None:
+        running = self.running[name] = await start("--config", str(self.config(name)))
+        await running.ready()
+
+    async def kill(self, name: str) -> None:
+        await self.running[name].end(signal.SIGKILL)
+
+    async def joined(self, *names: str, lost: str = "") -> None:
+        """Wait until these are in contact with all others but `lost`, and are sure of what they
+        hold.
+        """
+        for name in names or self.names:
+            async with asyncio.timeout(SOON_S):
+                while True:
+                    rows = await self.rows(name)
+                    if all(row["connected"] or row["name"] == lost for row in rows):
+                        break
+                    await asyncio.sleep(0.05)
+        await asyncio.sleep(0.6)  # the first leases
+
+    async def rows(self, name: str) -> list[dict[str, Any]]:
+        """Of `onceway site status`."""
+        return await asyncio.to_thread(control.ask, self.data(name), do="site")
+
+    async def figures(self, name: str) -> dict[str, int]:
+        figures: dict[str, int] = (await self.rows(name))[0]["figures"]
+        return figures
+
+    async def sessions(self, name: str) -> list[str]:
+        rows = await asyncio.to_thread(control.ask, self.data(name), do="sessions")
+        return [row["client"] for row in rows if not row["client"].startswith("onceway")]
+
+    async def get(self, name: str, path: str) -> str:
+        """What it says over HTTP."""
+        url = f"http://127.0.0.1:{self.web[name]}{path}"
+        async with aiohttp.ClientSession() as session, session.get(url) as answer:
+            return await answer.text()
+
+    async def connect(
+        self, name: str, client: str = "c", *, clean: bool = False, within: float = 5
+    ) -> tuple[Wire, bool]:
+        """A client that was accepted, and whether its session was present."""
+        port = self.running[name].port
+        found = Wire(*await asyncio.open_connection("127.0.0.1", port), Version.V5)
+        found.send(
+            Connect(
+                client,
+                Version.V5,
+                clean,
+                properties={PropertyId.SESSION_EXPIRY_INTERVAL: 3600},
+            )
+        )
+        connack = await found.take(Connack, within)
+        assert connack.reason == 0, connack
+        return found, connack.session_present
+
+
+@asynccontextmanager
+async def gateways(folder: Path, *names: str, web: bool = False) -> AsyncIterator[Gateways]:
+    """All of them, in contact. web: with /metrics and /healthz."""
+    found = Gateways(folder, *names, web=web)
+    async with AsyncExitStack() as stack:
+        for name in names:
+            stack.push_async_callback(_end, found, name)
+            await found.start(name)
+        await found.joined()
+        yield found
+
+
+async def _end(found: Gateways, name: str) -> None:
+    running = found.running.get(name)
+    if running is not None and running.process.returncode is None:
+        running.process.send_signal(signal.SIGCONT)
+        await running.end(signal.SIGKILL)

@@ -1,0 +1,106 @@
+"""Promises that are broken on purpose: each must be noticed by the random schedules.
+
+In: a name. Out: the package with that part replaced, for the time of a `with` block.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+from unittest.mock import patch
+
+from gateway.site.asking import Asking, Search
+from gateway.site.contact import Contact
+from gateway.site.ending import Ending
+from gateway.site.messages import Ended, State
+from gateway.site.trust import Trust
+from gateway.site.verdict import Claim, Verdict, decide
+from tests.site.world import MemoryHolder
+
+
+def _who_was_silent_is_forgotten(
+    me: str, claims: Mapping[str, Claim], silent: frozenset[str], clean: bool
+) -> Verdict:
+    verdict = decide(me, claims, silent, clean)
+    return verdict._replace(older=verdict.older - silent)
+
+
+def _nothing_is_in_doubt(
+    me: str, claims: Mapping[str, Claim], silent: frozenset[str], clean: bool
+) -> Verdict:
+    return decide(me, claims, silent, clean)._replace(doubtful=False)
+
+
+def _a_lease_for_ever(self: Contact, beat: Any, now: float) -> None:
+    self._clock = beat.clock
+    self.promise = now
+    if beat.echo:
+        self.lease = float("inf")
+
+
+def _confirmed_before_the_commit(self: Asking, client: str, parts: list[bytes]) -> None:
+    verdict = self._searches[client].verdict
+    assert verdict is not None
+    if verdict.source is not None and self._contacts[verdict.source].up:
+        from gateway.site.messages import End, Over
+
+        self._contacts.say(verdict.source, End((Over(client, verdict.epoch),)))
+    _ARRIVED(self, client, parts)
+
+
+_ARRIVED = Asking.arrived
+
+
+def _what_is_higher_is_confirmed(self: Ending, member: str, item: Ended) -> None:
+    _ON_ENDED(self, member, item._replace(state=State.DONE))
+
+
+_ON_ENDED = Ending._on_ended
+
+
+def _silence_is_a_no(self: Asking, search: Search) -> None:
+    search.silent = ()
+    _DECIDE(self, search)
+
+
+_DECIDE = Asking._decide
+
+SABOTAGES: dict[str, tuple[Any, str, Any]] = {
+    "the highest epoch wins": ("gateway.site.verdict", "supersedes", lambda newer, older: False),
+    "who was silent is forgotten": ("gateway.site.asking", "decide", _who_was_silent_is_forgotten),
+    "nothing is in doubt": ("gateway.site.asking", "decide", _nothing_is_in_doubt),
+    "silence is a no": (Asking, "_decide", _silence_is_a_no),
+    "answers do not wait for the disk": (MemoryHolder, "on_disk", lambda self, done: done()),
+    "a lease lasts for ever": (Contact, "on_beat", _a_lease_for_ever),
+    "who is asked trusts its session on": (Trust, "asked", lambda self, client, member: None),
+    "over before the commit": (Asking, "arrived", _confirmed_before_the_commit),
+    "a higher epoch is taken for an end": (Ending, "_on_ended", _what_is_higher_is_confirmed),
+    "two search at once": (Asking, "yields", lambda self, client, member: True),
+}
+
+RARE = {
+    "the highest epoch wins",
+    "nothing is in doubt",
+    "answers do not wait for the disk",
+    "over before the commit",
+}
+"""What thousands of schedules notice, and not a hundred."""
+
+
+@contextmanager
+def sabotage(name: str) -> Iterator[None]:
+    where, attribute, replacement = SABOTAGES[name]
+    target = f"{where}.{attribute}" if isinstance(where, str) else None
+    patched = patch(target, replacement) if target else patch.object(where, attribute, replacement)
+    with patched:
+        yield
+
+
+def first_noticed(name: str, schedules: range, run: Callable[[int], object]) -> tuple[int, str]:
+    """The first schedule that notices it, and how; -1 if none does."""
+    with sabotage(name):
+        for number in schedules:
+            try:
+                run(number)
+            except Exception as error:
+                return number, f"{type(error).__name__}: {error}"
+    return -1, ""

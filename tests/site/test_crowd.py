@@ -1,0 +1,51 @@
+"""100,000 clients change gateway at once (crowd.py)."""
+
+import gc
+import time
+import tracemalloc
+
+from gateway.site.leaving import AT_ONCE
+from tests.site.crowd import Crowd, report
+
+CLIENTS = 100_000
+CPU_S = 20.0
+
+
+def test_calls_are_bounded_by_windows_and_members_not_by_clients() -> None:
+    gc.collect()
+    before = gc.get_threshold()
+    gc.set_threshold(5000, 10, 1_000_000_000)  # as in gateway/service/garbage.py
+    try:
+        begin = time.process_time()
+        crowd = Crowd(CLIENTS)
+        crowd.run()
+        seconds = time.process_time() - begin
+    finally:
+        gc.set_threshold(*before)
+    print(report(crowd))
+    assert crowd.here == CLIENTS
+    # an Ask, a Take and an End for each window and member
+    assert crowd.calls <= 3 * crowd.windows * (len(crowd.names) - 1)
+    assert crowd.holders["a"].most_giving <= AT_ONCE
+    assert seconds < CPU_S, f"{seconds:.1f} s of CPU"
+
+
+def test_nothing_of_a_crowd_is_left_behind_in_memory() -> None:
+    crowd = Crowd(3000)
+    tracemalloc.start()
+    try:
+        begin, _ = tracemalloc.get_traced_memory()
+        crowd.run()
+        crowd.now += 2.0
+        for name, member in crowd.members.items():
+            crowd.holders[name].records.clear()
+            member.advance(crowd.now)
+        crowd.clients.clear()
+        crowd._events.clear()
+        gc.collect()
+        end, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    # tables that were large keep their room
+    assert end - begin < 200 * 3000, f"{end - begin:,} bytes are left"
+    assert peak - begin < 4000 * 3000, f"{peak - begin:,} bytes at once"

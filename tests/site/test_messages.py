@@ -1,0 +1,130 @@
+"""Frames between members: what is sent comes out again, and nothing else gets in."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.site.errors import SiteError
+from gateway.site.messages import (
+    ENTRIES,
+    FRAME_BYTES,
+    PART_BYTES,
+    Answer,
+    Ask,
+    Beat,
+    End,
+    Ended,
+    Endings,
+    Give,
+    Got,
+    Hello,
+    Kind,
+    Message,
+    Over,
+    Part,
+    Question,
+    Reply,
+    State,
+    Take,
+    Wanted,
+    decode,
+    encode,
+    portions,
+)
+
+clients = st.text(max_size=20)
+small = st.integers(0, 0xFFFF)
+large = st.integers(0, 2**64 - 1)
+
+
+def lists(entry: st.SearchStrategy) -> st.SearchStrategy:
+    return st.lists(entry, max_size=4).map(tuple)
+
+
+replies = st.one_of(
+    st.sampled_from((Reply(Kind.NO), Reply(Kind.BUSY), Reply(Kind.RELEASED))),
+    st.builds(
+        Reply,
+        st.just(Kind.CLAIM),
+        large,
+        st.booleans(),
+        st.booleans(),
+        st.integers(0, 16),
+        small,
+        small,
+    ),
+)
+parts = st.builds(
+    lambda client, epoch, part, more, data: Part(client, epoch, part, part + more, data),
+    clients,
+    large,
+    st.integers(0, 1000),
+    st.integers(1, 1000),
+    st.binary(max_size=30),
+)
+messages = st.one_of(
+    st.builds(Hello, st.integers(0, 255), st.lists(clients, max_size=16).map(tuple)),
+    st.builds(Beat, large, large),
+    st.builds(Ask, st.integers(0, 2**32 - 1), lists(st.builds(Question, clients, small))),
+    st.builds(Answer, st.integers(0, 2**32 - 1), small, lists(replies)),
+    st.builds(Take, lists(st.builds(Wanted, clients, large, small))),
+    st.builds(Give, lists(parts)),
+    st.builds(Got),
+    st.builds(End, lists(st.builds(Over, clients, large))),
+    st.builds(Endings, lists(st.builds(Ended, clients, large, st.sampled_from(State), large))),
+)
+
+
+@given(messages)
+def test_what_is_sent_comes_out_again(message: Message) -> None:
+    assert decode(encode(message)) == message
+
+
+@given(messages, st.data())
+def test_a_frame_that_is_cut_off_or_longer_is_none(message: Message, data: st.DataObject) -> None:
+    frame = encode(message)
+    cut = frame[: data.draw(st.integers(0, len(frame) - 1))]
+    for wrong in (cut, frame + b"\0"):
+        with pytest.raises(SiteError):
+            decode(wrong)
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_a_message_or_refused(frame: bytes) -> None:
+    try:
+        message = decode(frame)
+    except SiteError:
+        return
+    assert encode(message) == frame
+
+
+@given(messages, st.data())
+def test_a_damaged_frame_is_a_message_or_refused(message: Message, data: st.DataObject) -> None:
+    frame = bytearray(encode(message))
+    frame[data.draw(st.integers(0, len(frame) - 1))] = data.draw(st.integers(0, 255))
+    try:
+        decode(bytes(frame))
+    except SiteError:
+        return
+
+
+def test_a_list_that_cannot_be_is_refused_before_it_is_made() -> None:
+    ask = b"\x03\0\0\0\1"
+    for count in (ENTRIES + 1, 1000):
+        with pytest.raises(SiteError, match=r"list of .* entries"):
+            decode(ask + count.to_bytes(2) + b"\0" * 100)
+
+
+def test_a_part_and_a_frame_have_bounds() -> None:
+    with pytest.raises(SiteError, match="part"):
+        decode(encode(Give((Part("c", 1, 0, 1, bytes(PART_BYTES + 1)),))))
+    with pytest.raises(SiteError, match="a frame of"):
+        decode(bytes(FRAME_BYTES + 1))
+
+
+def test_many_entries_go_in_several_frames_that_fit() -> None:
+    questions = [Question(f"{number:0200}") for number in range(20_000)]
+    split = list(portions(questions))
+    assert [one for portion in split for one in portion] == questions
+    assert all(len(encode(Ask(0, portion))) <= FRAME_BYTES for portion in split)
+    assert all(len(portion) <= ENTRIES for portion in portions([Reply(Kind.NO)] * 50_000))

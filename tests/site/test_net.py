@@ -1,0 +1,431 @@
+"""Links between members, over real TLS on loopback: who is let in, who is not, and what is said."""
+
+import asyncio
+import logging
+import ssl
+import time
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+import uvloop
+
+from gateway.errors import OncewayError
+from gateway.site import net as net_module
+from gateway.site.authority import authority_of, membership
+from gateway.site.errors import SiteError
+from gateway.site.framing import Kind, pack, pack_number
+from gateway.site.link import MOST_UNSENT
+from gateway.site.removed import Removed
+from gateway.site.tls import expected_authority
+from tests.service.process import free_port
+from tests.site.members import Member, Site, as_member, dialled, joined, running, until
+
+SILENT_S = 2.0
+"""The bound that `[site]` promises."""
+
+
+@pytest.fixture(scope="module", params=[asyncio.DefaultEventLoopPolicy, uvloop.EventLoopPolicy])
+def event_loop_policy(request: pytest.FixtureRequest) -> asyncio.AbstractEventLoopPolicy:
+    """The gateway runs on uvloop; TLS of both is not the same code."""
+    return request.param()
+
+
+@pytest.fixture
+def log(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
+    caplog.set_level(logging.INFO, "gateway.site")
+    return caplog
+
+
+def said(log: pytest.LogCaptureFixture, *words: str) -> int:
+    """Lines that hold all these words."""
+    return sum(all(word in line for word in words) for line in log.messages)
+
+
+def remove(site: Site, name: str) -> None:
+    """What `onceway site remove` does."""
+    folder = site.of(site.first)
+    authority = authority_of(folder)
+    assert authority is not None
+    removed = Removed(folder, membership(folder))
+    removed.heard([authority.remove(name, int(time.time()))])
+    removed.save()
+
+
+async def test_three_members_send_each_other_frames(
+    tmp_path: Path, log: pytest.LogCaptureFixture
+) -> None:
+    site = Site(tmp_path, "attic", "barn", "cellar")
+    async with joined(*map(site.config, site.addresses)) as (attic, barn, cellar):
+        attic.net.send("barn", b"to the barn")
+        cellar.net.send("attic", b"x" * (1 << 20))
+        await until(lambda: barn.frames and attic.frames)
+        assert barn.frames == [("attic", b"to the barn")]
+        assert attic.frames == [("cellar", b"x" * (1 << 20))]
+        assert sorted(barn.events) == [("joined", "attic"), ("joined", "cellar")]
+        await until(lambda: attic.row("barn")["lag_ms"] is not None)
+        row = attic.row("barn")
+        assert (row["protocol"], row["clock_s"], row["problem"]) == (1, 0.0, None)
+        assert row["until"] > f"{datetime.now(UTC) + timedelta(days=3600):%Y-%m-%d}"
+        with pytest.raises(ValueError, match="a frame of"):
+            attic.net.send("barn", b"x" * ((1 << 20) + 1))
+    assert said(log, "barn: joined from 127.0.0.1:") == 2
+    assert barn.events.count(("left", "attic")) == 1, "goodbye is left, too"
+
+
+async def test_a_member_that_stops_is_lost_at_once_and_comes_back(
+    tmp_path: Path, log: pytest.LogCaptureFixture
+) -> None:
+    site = Site(tmp_path, "attic", "barn")
+    async with running(site.config("barn")) as (barn,):
+        async with joined(site.config("attic")) as (attic,):
+            await until(lambda: barn.linked("attic"))
+        await until(lambda: not barn.linked("attic"))
+        assert said(log, "attic: lost: it has stopped") == 1
+        barn.net.send("attic", b"dropped")
+        async with running(site.config("attic")) as (attic,):
+            await until(lambda: barn.linked("attic"))
+            attic.net.send("barn", b"again")
+            await until(lambda: barn.frames)
+    assert barn.frames == [("attic", b"again")]
+
+
+async def test_the_one_that_dials_goes_on_while_nobody_listens(
+    tmp_path: Path, log: pytest.LogCaptureFixture
+) -> None:
+    site = Site(tmp_path, "attic", "barn")
+    async with running(site.config("attic")) as (attic,):
+        await until(lambda: attic.row("barn")["problem"])
+        await asyncio.sleep(1)
+        assert said(log, "barn: not joined: nobody listens there") == 1
+        async with running(site.config("barn")):
+            await until(lambda: attic.linked("barn"))
+
+
+async def test_a_member_that_hangs_is_silent_within_two_seconds(
+    tmp_path: Path, log: pytest.LogCaptureFixture
+) -> None:
+    site = Site(tmp_path, "attic", "barn")
+    async with running(site.config("barn")) as (barn,):
+        async with dialled(site.addresses["barn"], as_member(site, "attic")) as attic:
+            await attic.join()
+            await until(lambda: barn.linked("attic"))
+            since = time.monotonic()
+            await until(lambda: not barn.linked("attic"))
+            assert time.monotonic() - since < SILENT_S + 0.3
+        assert barn.events == [("joined", "attic"), ("left", "attic")]
+        assert said(log, "attic: lost: it is silent") == 1
+        assert barn.row("attic")["problem"] == "it is silent"
+        assert barn.row("attic")["heard_s"] >= 1
+
+
+async def test_a_member_that_never_reads_loses_its_link(
+    tmp_path: Path, log: pytest.LogCaptureFixture
+) -> None:
+    site = Site(tmp_path, "attic", "barn")
+    async with running(site.config("barn")) as (barn,):
+        async with dialled(site.addresses["barn"], as_member(site, "attic")) as attic:
+            await attic.join()
+            await until(lambda: barn.linked("attic"))
+            sent = 0
+            while barn.linked("attic"):
+                barn.net.send("attic", b"x" * (1 << 18))
+                sent += 1 << 18
+                if sent % (1 << 20) == 0:
+                    attic.writer.write(pack_number(Kind.ALIVE, 2))
+                    await asyncio.sleep(0.01)
+                assert sent < 4 * MOST_UNSENT
+        assert said(log, "attic: lost: it does not read what is sent to it") == 1
+
+
+async def test_a_second_connection_takes_the_place_of_the_first(tmp_path: Path) -> None:
+    site = Site(tmp_path, "attic", "barn")
+    async with running(site.config("barn")) as (barn,):
+        address, context = site.addresses["barn"], as_member(site, "attic")
+        async with dialled(address, context) as old, dialled(address, context) as new:
+            await old.join()
+            await until(lambda: barn.linked("attic"))
+            await new.join()
+            await old.ended()
+            await until(lambda: len(barn.events) == 3)
+        assert barn.events[:3] == [("joined", "attic"), ("left", "attic"), ("joined", "attic")]
+
+
+async def test_another_sites_certificate_is_refused_on_both_sides(
+    tmp_path: Path, log: pytest.LogCaptureFixture
+) -> None:
+    site = Site(tmp_path / "ours", "attic", "barn")
+    other = Site(tmp_path / "theirs", "attic", "barn")
+    other.addresses = site.addresses
+    async with running(site.config("barn"), other.config("attic")) as (barn, attic):
+        await until(lambda: attic.row("barn")["problem"])
+        assert attic.row("barn")["problem"] == "it shows another site's certificate"
+        async with dialled(site.addresses["barn"], _blind(as_member(other, "attic"))) as peer:
+            await peer.ended()
+        await until(lambda: said(log, "a connection from 127", "another site's certificate"))
+        assert barn.events == attic.events == []
+
+
+def _blind(context: ssl.SSLContext) -> ssl.SSLContext:
+    """It takes any certificate."""
+    context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+@pytest.mark.parametrize(
+    ("days", "words"),
+    [(3, "its certificate does not hold yet, by this gateway's clock"), (-4000, "has ended")],
+)
+async def test_a_clock_that_is_off_is_named(
+    tmp_path: Path,
+    log: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    days: int,
+    words: str,
+) -> None:
+    site = Site(tmp_path, "attic", "barn")
+    with monkeypatch.context() as patch:
+        wrong = datetime.now(UTC) + timedelta(days=days)
+        patch.setattr("gateway.site.authority._now", lambda: wrong)
+        site.issue("barn")
+    async with running(*map(site.config, site.addresses)) as (attic, _):
+        await until(lambda: attic.row("barn")["problem"])
+        assert words in attic.row("barn")["problem"]
+        assert said(log, "barn: not joined", words) == 1
+    site.issue("barn")
+    with monkeypatch.context() as patch:
+        patch.setattr("gateway.site.authority._now", lambda: wrong)
+        site.issue("attic")
+    async with running(*map(site.config, site.addresses)):
+        await until(lambda: said(log, "a connection from 127", words))
+
+
+async def test_clocks_that_differ_are_told(tmp_path: Path, log: pytest.LogCaptureFixture) -> None:
+    site = Site(tmp_path, "attic", "barn")
+    async with running(site.config("barn")) as (barn,):
+        async with dialled(site.addresses["barn"], as_member(site, "attic")) as attic:
+            attic.greet(clock=time.time() - 500)
+            await attic.hear(Kind.GREETING)
+            attic.writer.write(pack_number(Kind.ALIVE, 1))
+            await until(lambda: barn.linked("attic"))
+        assert said(log, "attic: its clock is 500 s behind this gateway's") == 1
+
+
+async def test_an_address_that_answers_as_somebody_else(
+    tmp_path: Path, log: pytest.LogCaptureFixture
+) -> None:
+    site = Site(tmp_path, "attic", "barn", "cellar")
+    wrong = site.addresses | {"barn": site.addresses["cellar"], "cellar": "127.0.0.1:1"}
+    async with running(site.config("attic", members=wrong), site.config("cellar")) as (attic, _):
+        await until(lambda: said(log, "barn: not joined", "answers as 'cellar'"))
+        assert attic.events == []
+
+
+async def test_a_name_that_the_configuration_does_not_have(
+    tmp_path: Path, log: pytest.LogCaptureFixture
+) -> None:
+    site = Site(tmp_path, "attic", "barn", "cellar")
+    fewer = {name: site.addresses[name] for name in ("barn", "cellar")}
+    async with running(site.config("barn", members=fewer)) as (barn,):
+        async with dialled(site.addresses["barn"], as_member(site, "attic")) as attic:
+            assert b"'attic' is not in [site.members] of barn" in await attic.hear(Kind.BYE)
+        await until(lambda: said(log, "of attic from 127", "not in [site.members]"))
+        async with dialled(site.addresses["barn"], as_member(site, "cellar")) as cellar:
+            assert b"it is barn that dials cellar" in await cellar.hear(Kind.BYE)
+        async with dialled(site.addresses["barn"], as_member(site, "barn")) as copy:
+            assert b"there is a copy of this machine" in await copy.hear(Kind.BYE)
+        assert barn.events == []
+
+
+async def test_an_older_protocol_is_named(tmp_path: Path, log: pytest.LogCaptureFixture) -> None:
+    site = Site(tmp_path, "attic", "barn")
+    async with running(site.config("barn")) as (barn,):
+        async with dialled(site.addresses["barn"], as_member(site, "attic")) as attic:
+            attic.greet(version=0, oldest=0)
+            assert b"speaks version 0 of the site's protocol" in await attic.hear(Kind.BYE)
+        async with dialled(site.addresses["barn"], as_member(site, "attic")) as attic:
+            attic.greet(version=9, oldest=2)
+            assert b"update Onceway here" in await attic.hear(Kind.BYE)
+        async with dialled(site.addresses["barn"], as_member(site, "attic")) as attic:
+            attic.greet(version=2, oldest=1, something="new")
+            await attic.hear(Kind.GREETING)
+        assert barn.events == []
+    assert said(log, "attic: not joined: it speaks version 0", "update Onceway there") == 1
+
+
+async def test_a_removed_member_can_do_nothing_at_any_member_that_has_heard_of_it(
+    tmp_path: Path, log: pytest.LogCaptureFixture
+) -> None:
+    site = Site(tmp_path, "attic", "barn", "cellar")
+    async with joined(*map(site.config, site.addresses)) as (attic, barn, cellar):
+        remove(site, "cellar")
+        await until(lambda: not attic.linked("cellar") and not barn.linked("cellar"))
+        await until(lambda: said(log, "cellar: lost: it was removed from the site") == 2)
+        assert ("left", "cellar") in barn.events
+        await until(lambda: "removed" in (cellar.row("attic")["problem"] or ""))
+        await asyncio.sleep(0.5)  # they dial it, still
+        assert cellar.events.count(("joined", "barn")) == 1
+        assert barn.events.count(("joined", "cellar")) == 1
+    async with running(site.config("barn")) as (barn,):
+        async with dialled(site.addresses["barn"], as_member(site, "attic")) as peer:
+            await peer.join()  # the first gateway has not told this time: barn knows it by itself
+            assert not barn.net._removed.covers(membership(site.of("attic")).certificate)
+        assert barn.net._removed.covers(membership(site.of("cellar")).certificate)
+    site.issue("cellar", after=int(time.time()))
+    async with joined(*map(site.config, site.addresses)):
+        pass
+
+
+async def test_a_removal_is_heard_of_at_the_next_greeting_and_cannot_be_forged(
+    tmp_path: Path, log: pytest.LogCaptureFixture
+) -> None:
+    site = Site(tmp_path, "attic", "barn", "cellar")
+    authority = authority_of(site.of("attic"))
+    assert authority is not None
+    word = authority.remove("cellar", int(time.time())).to_json()
+    async with joined(site.config("barn"), site.config("cellar")) as (barn, cellar):
+        context = as_member(site, "attic")
+        async with dialled(site.addresses["barn"], context) as attic:
+            attic.greet(removed=[word | {"name": "barn"}])
+            assert b"did not say that 'barn' is removed" in await attic.hear(Kind.BYE)
+        assert barn.linked("cellar")
+        async with dialled(site.addresses["barn"], context) as attic:
+            attic.greet(removed=[word])
+            await attic.hear(Kind.GREETING)
+            await until(lambda: not cellar.linked("barn"))
+    gone = membership(site.of("cellar")).certificate
+    assert Removed(site.of("barn"), membership(site.of("barn"))).covers(gone), "it is on the disk"
+
+
+@pytest.mark.parametrize("data", [b"GET / HTTP/1.1\r\n\r\n", b"\0" * 70_000, b"\x16\x03\x01\xff"])
+async def test_garbage_before_the_handshake(
+    tmp_path: Path, log: pytest.LogCaptureFixture, data: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(net_module, "HANDSHAKE_S", 0.5)
+    site = Site(tmp_path, "attic", "barn")
+    async with running(site.config("barn")) as (barn,):
+        async with dialled(site.addresses["barn"], None) as peer:
+            peer.writer.write(data)
+            async with asyncio.timeout(5):
+                await _end_of(peer.reader)
+        await until(lambda: said(log, "a connection from 127", "was refused"))
+        async with running(site.config("attic")):
+            await until(lambda: barn.linked("attic"))
+
+
+async def _end_of(reader: asyncio.StreamReader) -> None:
+    try:
+        while await reader.read(1 << 16):
+            pass
+    except ConnectionError:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (b"\xff" * 100, "a frame of 4294967295 bytes"),
+        (pack(Kind.GREETING, b"{}")[:4] + b"\x63{}", "a frame of kind 99"),
+        (pack(Kind.GREETING, b"not JSON"), "JSON"),
+        (pack(Kind.GREETING, b"[" * 100_000), "JSON"),
+        (pack(Kind.FRAME, b"too early"), "a frame of kind FRAME where none is expected"),
+    ],
+)
+async def test_garbage_in_place_of_a_greeting(
+    tmp_path: Path, log: pytest.LogCaptureFixture, data: bytes, words: str
+) -> None:
+    site = Site(tmp_path, "attic", "barn")
+    async with running(site.config("barn")) as (barn,):
+        async with dialled(site.addresses["barn"], as_member(site, "attic")) as peer:
+            peer.writer.write(data)
+            assert words.encode() in await peer.hear(Kind.BYE)
+        await until(lambda: said(log, "attic: not joined", words))
+        assert barn.events == []
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (b"\x00\x20\x00\x00\x03", "a frame of 2097152 bytes"),
+        (pack(Kind.ALIVE, b"odd"), "a keep-alive of 3 bytes"),
+        (pack(Kind.REMOVED, b"{}"), "no list of removed members"),
+        (pack(Kind.GREETING, b"{}"), "kind GREETING where none is expected"),
+        (pack(Kind.FRAME, b"what the core refuses"), "a bad frame"),
+    ],
+)
+async def test_garbage_from_a_member_ends_its_link_with_one_line(
+    tmp_path: Path, log: pytest.LogCaptureFixture, data: bytes, words: str
+) -> None:
+    site = Site(tmp_path, "attic", "barn", "cellar")
+    async with joined(site.config("barn"), site.config("cellar")) as (barn, cellar):
+        barn.refuse = SiteError("a bad frame")
+        async with dialled(site.addresses["barn"], as_member(site, "attic")) as peer:
+            await peer.join()
+            peer.writer.write(data)
+            assert words.encode() in await peer.hear(Kind.BYE)
+        await until(lambda: ("left", "attic") in barn.events)
+        assert said(log, "attic: lost", words) == 1
+        assert barn.linked("cellar")
+        assert ("left", "barn") not in cellar.events
+
+
+async def test_strangers_cost_a_handshake_and_keep_no_member_out(
+    tmp_path: Path, log: pytest.LogCaptureFixture
+) -> None:
+    site = Site(tmp_path, "attic", "barn")
+    async with running(site.config("barn")) as (barn,):
+        strangers = [
+            await asyncio.open_connection("127.0.0.1", barn.net.port)
+            for _ in range(net_module.MOST_HANDSHAKES * 2)
+        ]
+        await until(lambda: len(barn.net._handshakes) == net_module.MOST_HANDSHAKES)
+        for reader, _ in strangers[: net_module.MOST_HANDSHAKES]:
+            await asyncio.wait_for(_end_of(reader), 5)
+        async with running(site.config("attic")):
+            await until(lambda: barn.linked("attic"))
+        for _, writer in strangers:
+            writer.transport.abort()
+        await until(lambda: not barn.net._handshakes)
+    assert len(log.messages) < 10
+
+
+@pytest.mark.parametrize("guest", [True, False])
+async def test_who_shakes_hands_and_says_nothing_is_let_go(
+    tmp_path: Path,
+    log: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    guest: bool,
+) -> None:
+    monkeypatch.setattr(net_module, "HANDSHAKE_S", 0.5)
+    site = Site(tmp_path, "attic", "barn")
+    own = membership(site.of("attic"))
+    context = expected_authority(own.authority) if guest else as_member(site, "attic")
+    async with running(site.config("barn")) as (barn,):
+        async with dialled(site.addresses["barn"], context) as peer:
+            await peer.ended()
+        await until(lambda: said(log, "it does not answer"))
+        assert not barn.net._handshakes
+        if guest:
+            async with dialled(site.addresses["barn"], context) as peer:
+                peer.greet()
+                assert b"it shows no certificate" in await peer.hear(Kind.BYE)
+
+
+async def test_what_a_member_needs_to_start(tmp_path: Path) -> None:
+    site = Site(tmp_path, "attic", "barn")
+    member = Member(site.config("attic", folder=str(tmp_path / "empty")))
+    with pytest.raises(OncewayError, match="no certificate of a site") as caught:
+        await member.net.start()
+    assert "onceway site init" in str(caught.value)
+    with pytest.raises(OncewayError, match="of 'barn', and this gateway is 'attic'"):
+        await Member(site.config("attic", folder=str(site.of("barn")))).net.start()
+    port = free_port()
+    async with running(site.config("barn", bind=f"127.0.0.1:{port}")):
+        with pytest.raises(OncewayError, match="cannot listen for the site's other members"):
+            await Member(site.config("attic", bind=f"127.0.0.1:{port}")).net.start()
+    (site.of("attic") / "removed.json").write_text("{")
+    with pytest.raises(OncewayError, match="removed members is not JSON"):
+        await Member(site.config("attic")).net.start()
+    (site.of("barn") / "member.pem").write_text("no PEM")
+    with pytest.raises(OncewayError, match="damaged"):
+        await Member(site.config("barn")).net.start()

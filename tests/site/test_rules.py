@@ -1,0 +1,259 @@
+"""The rules of gateway/site/README.md, one by one, with three members on virtual time."""
+
+from random import Random
+
+import pytest
+
+from gateway.site.errors import SiteError
+from gateway.site.messages import Beat, Hello, Message, decode, encode
+from tests.site.world import Client, Record, Session, World
+
+
+class Site(World):
+    """Three members with a link to each other, and one client."""
+
+    def __init__(self) -> None:
+        super().__init__(Random(0), members=3, clients=1)
+        self.said: list[tuple[str, str, Message]] = []
+        self.spy = self._note
+        self.run(1.0)
+        self.said.clear()
+
+    def _note(self, sender: str, receiver: str, frame: bytes) -> None:
+        message = decode(frame)
+        if not isinstance(message, Beat):
+            self.said.append((sender, receiver, message))
+
+    @property
+    def client(self) -> Client:
+        return self.clients[0]
+
+    def kinds(self, sender: str) -> list[str]:
+        return [type(message).__name__ for one, _, message in self.said if one == sender]
+
+    def come(self, gateway: str, seconds: float = 2.0, clean: bool = False) -> None:
+        self.client.connect(gateway, clean)
+        self.run(seconds)
+
+    def silence(self, *members: str) -> None:
+        """Nothing gets to these members or from them, and all have noticed."""
+        for member in members:
+            for name in set(self.names) - {member}:
+                self.cut(member, name, notice=0.1)
+        self.run(2.0)
+
+    def hear(self) -> None:
+        for link in self.links.values():
+            self.heal(*link.ends)
+        self.run(3.0)
+
+    def place(self) -> tuple[str, Record]:
+        (place,) = self.places(self.client.name)
+        return place
+
+
+@pytest.fixture
+def site() -> Site:
+    return Site()
+
+
+def test_while_a_client_stays_nobody_hears_of_it(site: Site) -> None:
+    site.come("a")
+    site.said.clear()
+    for _ in range(5):
+        site.client.publish()
+        site.run(0.2)
+        site.come("a", 0.5)
+    assert site.client.accepted
+    assert site.said == []
+
+
+def test_when_all_say_no_there_is_no_session_and_nothing_is_in_doubt(site: Site) -> None:
+    site.come("a", 0.2)
+    assert site.client.accepted
+    assert not site.client.marked
+    assert site.place() == ("a", Record(0, Session(site.client.session or 0)))
+
+
+def test_a_session_moves_with_its_identifiers_and_is_in_one_place(site: Site) -> None:
+    site.eager = 0.0
+    site.come("a")
+    site.client.publish()
+    site.run(0.2)
+    assert site.client.flight == {1: (site.numbers, "PUBREL")}
+    session = site.client.session
+    site.come("b", 0.3)
+    assert site.client.accepted
+    site.run(1.0)
+    assert site.place() == ("b", Record(1, Session(session or 0)))
+    assert (site.reached["PUBCOMP"], site.reached["0x92"]) == (1, 0)
+    assert not any("Question" in str(said) and "identifier=1" in str(said) for said in site.said)
+    assert not site.client.marked
+
+
+def test_the_session_goes_whole_when_its_parts_go_one_by_one(site: Site) -> None:
+    for gateway in site.gateways.values():
+        gateway.holder.part_bytes = 3
+    site.come("a")
+    site.client.publish()
+    site.run(0.5)
+    site.come("c")
+    assert site.place()[0] == "c"
+    assert site.kinds("c").count("Take") == 3
+
+
+def test_questions_of_one_window_go_in_one_call(site: Site) -> None:
+    member = site.gateways["a"].member
+    assert member is not None
+    for number in range(500):
+        member.want_session(f"other-{number}", site.now, lambda outcome: None)
+    site.run(0.5)
+    assert site.kinds("a").count("Ask") == 2
+
+
+def test_a_silent_member_is_waited_for_at_most_a_second_and_the_answer_is_marked(
+    site: Site,
+) -> None:
+    site.cut("a", "b", notice=60)
+    site.come("a", 0.9)
+    assert not site.client.accepted
+    site.run(0.25)
+    assert site.client.accepted
+    assert site.client.marked
+    assert site.place()[1].older == {"b"}
+
+
+def test_a_member_without_a_link_is_silent_at_once(site: Site) -> None:
+    site.silence("b")
+    site.come("a", 0.2)
+    assert site.client.accepted
+    assert site.client.marked
+
+
+def test_who_was_silent_ends_its_older_session_when_it_is_heard_again(site: Site) -> None:
+    site.come("b")
+    site.client.publish()
+    site.silence("b")
+    site.come("a", 0.3)
+    assert site.client.accepted
+    assert len(site.places(site.client.name)) == 2
+    site.hear()
+    name, record = site.place()
+    assert (name, record.older) == ("a", frozenset())
+
+
+def test_a_stale_session_does_not_win_by_its_epoch(site: Site) -> None:
+    for gateway in ("a", "b", "a", "b"):
+        site.come(gateway)
+    assert site.place()[1].epoch == 3
+    site.silence("b")
+    site.come("a", 0.3)
+    session = site.client.session
+    site.cut("a", "b")
+    site.heal("b", "c")
+    site.run(1.0)
+    site.come("a", 0.3)
+    site.heal("a", "b")
+    site.heal("a", "c")
+    site.come("c", 3.0)
+    assert (site.place()[0], site.client.session) == ("c", session)
+
+
+def test_who_was_cut_off_asks_before_it_goes_on_with_a_session(site: Site) -> None:
+    """The client has been elsewhere meanwhile: what it publishes is new to everybody."""
+    site.eager = 0.0
+    site.come("b")
+    site.client.publish()
+    site.run(0.2)
+    site.silence("b")
+    site.come("a", 0.3)
+    site.client.publish()
+    site.run(0.2)
+    assert site.client.accepted
+    site.come("b", 0.3)
+    assert site.client.accepted
+    assert site.client.flight == {}, "Session Present 0"
+    site.client.publish()
+    site.run(0.3)
+    assert site.client.flight[1][1] == "PUBREL"
+
+
+def test_a_session_without_identifiers_goes_on_while_somebody_is_silent(site: Site) -> None:
+    site.come("b")
+    session = site.client.session
+    site.silence("c")
+    site.come("b", 0.3)
+    assert site.client.session == session
+    site.come("a", 0.5)
+    assert site.client.session == session
+
+
+def test_clean_start_ends_the_session_elsewhere(site: Site) -> None:
+    site.come("a")
+    session = site.client.session
+    site.come("b", clean=True)
+    assert site.client.session != session
+    assert site.place()[0] == "b"
+
+
+def test_a_release_is_answered_by_the_holder_and_by_nobody_else(site: Site) -> None:
+    site.eager = 0.0
+    site.come("a")
+    site.client.publish()
+    site.run(0.2)
+    told: list[tuple[bool, tuple[str, ...]]] = []
+    member = site.gateways["b"].member
+    assert member is not None
+    for identifier in (2, 1, 1):
+        member.want_release(
+            site.client.name,
+            identifier,
+            site.now,
+            lambda known, silent: told.append((known, silent)),
+        )
+        site.run(0.5)
+    site.silence("a")
+    member.want_release(
+        site.client.name, 1, site.now, lambda known, silent: told.append((known, silent))
+    )
+    site.run(0.5)
+    assert told == [(False, ()), (True, ()), (False, ()), (False, ("a",))]
+
+
+def test_what_the_taker_never_got_is_called_back(site: Site) -> None:
+    site.come("a")
+    session = site.client.session
+    site.client.connect("b")
+    while not any(record.given_to for _, record in site.places(site.client.name)):
+        site.run(0.001)
+    site.crash("b")
+    site.gateways["b"].disk.clear()
+    site.start("b")
+    site.run(8.0)
+    name, record = site.place()
+    assert (name, record.given_to) == ("a", None)
+    assert record.session is not None
+    assert record.session.number == session
+
+
+def test_a_restored_store_holds_nothing_that_others_hold_newer(site: Site) -> None:
+    site.come("a")
+    copy = dict(site.gateways["a"].disk)
+    site.come("b")
+    site.crash("a")
+    site.gateways["a"].restore(copy, set())
+    site.start("a")
+    site.run(6.0)
+    assert site.place()[0] == "b"
+
+
+def test_what_comes_from_a_member_is_checked(site: Site) -> None:
+    member = site.gateways["a"].member
+    assert member is not None
+    with pytest.raises(SiteError, match="cannot be read"):
+        member.received("b", b"\x02", site.now)
+    with pytest.raises(SiteError, match="version 2"):
+        member.received("b", encode(Hello(2, ("a", "b"))), site.now)
+    member.joined("b", site.now)
+    with pytest.raises(SiteError, match="before the greeting"):
+        member.received("b", encode(Beat(1, 1)), site.now)

@@ -1,0 +1,196 @@
+"""Two gateways of a site as processes: a client moves between them."""
+
+import asyncio
+import random
+import signal
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from gateway.mqtt.packets import (
+    Disconnect,
+    Puback,
+    Pubcomp,
+    Publish,
+    Pubrec,
+    Pubrel,
+    Suback,
+    Subscribe,
+    Subscription,
+)
+from tests.service.wire import Wire
+from tests.site.gateways import Gateways, gateways
+
+
+async def published(wire: Wire, packet_id: int = 9, payload: bytes = b"m") -> None:
+    """A PUBLISH at QoS 2 whose PUBREC has come."""
+    wire.send(Publish("x", payload, 2, packet_id))
+    assert (await wire.take(Pubrec)).reason == 0
+
+
+@pytest.mark.mqtt("MQTT-4.3.3-8")
+async def test_a_client_moves_between_pubrec_and_pubrel(tmp_path: Path) -> None:
+    async with gateways(tmp_path, "a", "b") as site:
+        client, present = await site.connect("a")
+        assert not present
+        await published(client)
+        moved, present = await site.connect("b")
+        assert present
+        assert (await client.take(Disconnect)).reason == 0x8E
+        moved.send(Pubrel(9))
+        assert await moved.take(Pubcomp) == Pubcomp(9)
+        assert await site.sessions("a") == []
+        assert await site.sessions("b") == ["c"]
+
+
+async def test_queued_messages_come_along_once_each_and_in_order(tmp_path: Path) -> None:
+    async with gateways(tmp_path, "a", "b") as site:
+        client, _ = await site.connect("a")
+        client.send(Subscribe(1, [Subscription("t", 1)]))
+        await client.take(Suback)
+        client.writer.close()
+        publisher, _ = await site.connect("a", "p", clean=True)
+        for number in range(500):
+            publisher.send(Publish("t", b"%04d" % number, 1, number + 1))
+        for _ in range(500):
+            await publisher.take(Puback)
+        moved, present = await site.connect("b")
+        assert present
+        for number in range(500):
+            packet = await moved.take(Publish)
+            assert packet.payload == b"%04d" % number
+            moved.send(Puback(packet.packet_id))
+        with pytest.raises(TimeoutError):
+            await moved.take(Publish, within=0.3)
+
+
+async def test_a_silent_member_costs_a_second_and_is_marked(tmp_path: Path) -> None:
+    async with gateways(tmp_path, "a", "b") as site:
+        site.running["b"].process.send_signal(signal.SIGSTOP)
+        begun = time.monotonic()
+        _, present = await site.connect("a")
+        took = time.monotonic() - begun
+        assert not present
+        assert took < 1.5, "a second, and what the machine needs"
+        await site.running["a"].logged("b did not answer")
+        assert (await site.figures("a"))["marked"] == 1
+        site.running["b"].process.send_signal(signal.SIGCONT)
+
+
+async def test_a_stale_holder_swallows_no_publish(tmp_path: Path) -> None:
+    async with gateways(tmp_path, "a", "b") as site:
+        client, _ = await site.connect("a")
+        await published(client, 7, b"old")
+        client.writer.close()
+        site.running["a"].process.send_signal(signal.SIGSTOP)
+        moved, present = await site.connect("b")
+        assert not present
+        moved.writer.close()
+        site.running["b"].process.send_signal(signal.SIGSTOP)
+        site.running["a"].process.send_signal(signal.SIGCONT)
+        listener, _ = await site.connect("a", "listener", clean=True)
+        listener.send(Subscribe(1, [Subscription("x", 0)]))
+        await listener.take(Suback)
+        back, present = await site.connect("a")
+        assert not present, "its identifiers may stand for other messages by now"
+        await published(back, 7, b"new")
+        assert (await listener.take(Publish)).payload == b"new"
+        site.running["b"].process.send_signal(signal.SIGCONT)
+        await site.joined()
+        await until_one_place(site)
+
+
+async def until_one_place(site: Gateways, client: str = "c") -> str:
+    """Where the session is, when it is in one place."""
+    async with asyncio.timeout(10):
+        while True:
+            places = [name for name in site.names if client in await site.sessions(name)]
+            given = [await site.figures(name) for name in site.names]
+            if len(places) == 1 and not any(figures["given"] for figures in given):
+                return places[0]
+            await asyncio.sleep(0.1)
+
+
+@pytest.mark.parametrize("victim", ["a", "b"])
+async def test_a_kill_in_the_middle_of_a_move_leaves_the_session_in_one_place(
+    tmp_path: Path, step: int, victim: str
+) -> None:
+    async with gateways(tmp_path, "a", "b") as site:
+        for delay_ms in range(0, 80, 8)[::step]:
+            client, _ = await site.connect("a")
+            await until_one_place(site)  # else what the killed one knows alone is in doubt
+            await published(client)
+            client.writer.close()
+            moving = asyncio.create_task(site.connect("b"))
+            await asyncio.sleep((delay_ms + random.random() * 8) / 1000)
+            await site.kill(victim)
+            await asyncio.wait([moving])
+            told_that_it_is_gone = moving.exception() is None and not moving.result()[1]
+            await site.start(victim)
+            await site.joined()
+            if not told_that_it_is_gone:
+                moved, present = await site.connect("b", within=10)
+                assert present
+                moved.send(Pubrel(9))
+                assert await moved.take(Pubcomp) == Pubcomp(9)
+                moved.writer.close()
+            assert await until_one_place(site) == "b"
+
+
+async def test_clean_start_ends_the_session_at_the_other_gateway(tmp_path: Path) -> None:
+    async with gateways(tmp_path, "a", "b") as site:
+        client, _ = await site.connect("a")
+        _, present = await site.connect("b", clean=True)
+        assert not present
+        assert (await client.take(Disconnect)).reason == 0x8E
+        assert await until_one_place(site) == "b"
+
+
+async def test_a_client_that_stays_costs_no_call(tmp_path: Path) -> None:
+    async with gateways(tmp_path, "a", "b") as site:
+        client, _ = await site.connect("a")
+        before = [await site.figures(name) for name in site.names]
+        for number in range(1, 300):
+            client.send(Publish("x", b"m", 2, number))
+            await client.take(Pubrec)
+            client.send(Pubrel(number))
+            await client.take(Pubcomp)
+        client.writer.close()
+        _, present = await site.connect("a")
+        assert present
+        assert [await site.figures(name) for name in site.names] == before
+
+
+async def test_a_member_that_was_removed_gets_no_session(tmp_path: Path) -> None:
+    async with gateways(tmp_path, "a", "b") as site:
+        client, _ = await site.connect("a")
+        client.writer.close()
+        config = str(site.config("a"))
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "gateway", "site", "remove", "b", "--config", config
+        )
+        assert await process.wait() == 0
+        await site.running["a"].logged("b: lost")
+        _, present = await site.connect("b")
+        assert not present
+        assert await site.sessions("a") == ["c"]
+
+
+async def test_what_people_see(tmp_path: Path) -> None:
+    """`site status`, `session list`, /healthz and /metrics."""
+    async with gateways(tmp_path, "a", "b", web=True) as site:
+        (await site.connect("a"))[0].writer.close()
+        await site.connect("b")
+        metrics = await site.get("b", "/metrics")
+        assert 'onceway_site_member_connected{member="a"} 1.0' in metrics
+        assert "onceway_site_moved_in_total 1.0" in metrics
+        assert "onceway_site_moved_out_total 1.0" in await site.get("a", "/metrics")
+        await site.kill("b")
+        await site.running["a"].logged("b: lost")
+        health = await site.get("a", "/healthz")
+        assert '"part": "site"' in health
+        assert '"what": "b: ' in health
+        await site.connect("a", "other")
+        assert 'onceway_site_silent_total{member="b"} 1.0' in await site.get("a", "/metrics")

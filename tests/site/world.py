@@ -1,0 +1,728 @@
+"""A site in memory, on virtual time: gateways with disks, links that delay, break and are cut, and
+clients that roam, publish at QoS 2 and judge what they are told.
+
+In: a seeded `Random`, and what is to happen. Out: AssertionError when a promise of
+gateway/site/README.md is broken. Each gateway runs the real `Member`; its holder has a memory, and
+a disk that holds what it held at the last commit.
+"""
+
+from __future__ import annotations
+
+import heapq
+import json
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from random import Random
+from typing import NamedTuple
+
+from gateway.site.holder import NOBODY, Held, Outcome
+from gateway.site.member import Member
+
+Event = Callable[[], None]
+
+
+class Session(NamedTuple):
+    """number: which one it is, for the judge. received: identifiers, and the messages that they
+    stand for, which no real gateway knows."""
+
+    number: int
+    received: tuple[tuple[int, int], ...] = ()
+
+    def parts(self, size: int) -> list[bytes]:
+        raw = json.dumps(self).encode()
+        return [raw[begin : begin + size] for begin in range(0, len(raw), size)]
+
+    @staticmethod
+    def from_parts(parts: Sequence[bytes]) -> Session:
+        number, received = json.loads(b"".join(parts))
+        return Session(number, tuple((identifier, message) for identifier, message in received))
+
+
+class Record(NamedTuple):
+    epoch: int = 0
+    session: Session | None = None
+    given_to: str | None = None
+    older: frozenset[str] = NOBODY
+    doubtful: bool = False
+
+    @property
+    def held(self) -> Held:
+        session = self.session is not None
+        return Held(self.epoch, session, self.given_to, self.older, self.doubtful)
+
+
+class MemoryHolder:
+    """A `Holder`: what is in memory, what is on disk, and commits that take their time."""
+
+    def __init__(self, world: World, name: str, disk: dict[str, Record], written: set[int]) -> None:
+        self.world = world
+        self.name = name
+        self.disk = disk
+        self.written = written
+        """Messages on this disk."""
+        self.records = dict(disk)
+        self.dead = False
+        self.part_bytes = world.random.choice((8, 1000, 1000))
+        self._changes: deque[tuple[Event, Event]] = deque()
+        self._committing = False
+
+    def change(self, client: str, record: Record | None, done: Event = lambda: None) -> None:
+        """Memory changes now, the disk with the next commit."""
+        if record is not None and record.session is None and not record.older:
+            record = None
+        _put(self.records, client, record)
+        self.commit(partial(_put, self.disk, client, record), done)
+
+    def commit(self, write: Event, done: Event) -> None:
+        self._changes.append((write, done))
+        if not self._committing:
+            self._committing = True
+            self.world.after(self.world.commit_s(), self._commit)
+
+    def _commit(self) -> None:
+        if self.dead:
+            return
+        self._committing = False
+        changes, self._changes = self._changes, deque()
+        if self.world.crash_at_commit(self.name):
+            return
+        for write, _ in changes:
+            write()
+        if self.world.crash_at_commit(self.name):
+            return
+        for _, done in changes:
+            if not self.dead:
+                self.world.gateways[self.name].run(done)
+
+    def held(self, client: str) -> Held | None:
+        record = self.records.get(client)
+        return None if record is None else record.held
+
+    def on_disk(self, done: Event) -> None:
+        if self._changes or self._committing:
+            self.commit(lambda: None, done)
+        else:
+            done()
+
+    def give(self, client: str, to: str, done: Callable[[Sequence[bytes] | None], None]) -> None:
+        record = self.records.get(client)
+        if record is None or record.session is None:
+            done(None)
+            return
+        self.world.gateways[self.name].disconnect(client)
+        parts = record.session.parts(self.part_bytes)
+        if record.given_to == to:
+            self.on_disk(partial(done, parts))
+        else:
+            self.change(client, record._replace(given_to=to), partial(done, parts))
+
+    def take(
+        self,
+        client: str,
+        epoch: int,
+        older: frozenset[str],
+        doubtful: bool,
+        parts: Sequence[bytes],
+        done: Callable[[str | None], None],
+    ) -> None:
+        session = Session.from_parts(parts)
+        record = Record(epoch, session, None, older, doubtful)
+        self.change(client, record, partial(done, None))
+
+    def stand(self, client: str, epoch: int, older: frozenset[str], done: Event) -> None:
+        record = self.records.get(client, Record())
+        self.world.reached["called back"] += record.given_to is not None
+        if record.session is None:
+            self.world.mark(client)  # the log line; a crash may follow before the client hears
+        self.change(client, record._replace(epoch=epoch, older=older, given_to=None), done)
+
+    def end(self, client: str, below: int, done: Event) -> None:
+        record = self.records.get(client)
+        if record is not None and record.epoch < below:
+            self.world.gateways[self.name].disconnect(client)
+            self.change(client, None, done)
+        else:
+            self.on_disk(done)
+
+    def mistrust(self, client: str, done: Event) -> None:
+        record = self.records.get(client)
+        if record is None:
+            done()
+            return
+        self.world.gateways[self.name].disconnect(client)
+        self.world.mark(client)
+        self.change(client, record._replace(doubtful=True), done)
+
+    def confirmed(self, client: str, member: str) -> None:
+        if (record := self.records.get(client)) is not None:
+            self.change(client, record._replace(older=record.older - {member}))
+
+    def release(self, client: str, identifier: int, done: Callable[[bool], None]) -> None:
+        record = self.records.get(client)
+        received = dict(record.session.received) if record and record.session else {}
+        known = received.pop(identifier, None) is not None
+        if record is not None and record.session is not None and known:
+            session = record.session._replace(received=tuple(received.items()))
+            self.change(client, record._replace(session=session), partial(done, True))
+        else:
+            done(False)
+
+    def older_at(self, member: str) -> Iterable[str]:
+        return [client for client, record in self.records.items() if member in record.older]
+
+    def unsettled(self) -> Iterable[str]:
+        return [
+            client
+            for client, record in self.records.items()
+            if record.given_to is not None or record.doubtful
+        ]
+
+
+def _put(records: dict[str, Record], client: str, record: Record | None) -> None:
+    if record is None:
+        records.pop(client, None)
+    else:
+        records[client] = record
+
+
+class Gateway:
+    """A gateway with its own disk, which outlives the process."""
+
+    def __init__(self, world: World, name: str) -> None:
+        self.world = world
+        self.name = name
+        self.disk: dict[str, Record] = {}
+        self.written: set[int] = set()
+        self.member: Member | None = None
+        self.holder = MemoryHolder(world, name, self.disk, self.written)
+        self.connections: dict[str, Connection] = {}
+        self.links: dict[str, int] = {}
+        """The connection to each other one, as far as the process knows."""
+        self.paused = False
+        self._waiting: list[Event] = []
+        self._armed: float | None = None
+
+    def start(self) -> None:
+        world = self.world
+        self.holder = MemoryHolder(world, self.name, self.disk, self.written)
+        others = [name for name in world.names if name != self.name]
+        send = partial(world.send, self.name)
+        self._armed = None
+        self.links.clear()
+        self.member = Member(self.name, others, self.holder, send, self._wake, world.now)
+        self.run(lambda: None)
+
+    def crash(self) -> None:
+        if self.member is None:
+            return
+        self.member = None
+        self.holder.dead = True
+        self.paused, self._waiting = False, []
+        for connection in self.connections.values():
+            connection.lost()
+        self.connections.clear()
+
+    def restore(self, copy: dict[str, Record], written: set[int]) -> None:
+        """The disk is an older one: the store forgets received identifiers, and trusts nothing."""
+        self.disk.clear()
+        for client, record in copy.items():
+            session = record.session and record.session._replace(received=())
+            self.disk[client] = record._replace(session=session, doubtful=True)
+        self.world.gone |= self.written - written
+        self.written &= written
+
+    def run(self, event: Event) -> None:
+        """Do something in the thread of this gateway, unless it is paused or dead."""
+        if self.paused:
+            self._waiting.append(event)
+        elif self.member is not None:
+            event()
+            self._arm()
+            self.world.check(self)
+
+    def resume(self) -> None:
+        self.paused = False
+        waiting, self._waiting = self._waiting, []
+        for event in waiting:
+            self.run(event)
+        self.run(self._advance)
+
+    def _wake(self) -> None:
+        self._armed = self.world.now
+        self.world.after(0, partial(self._due, self.member))
+
+    def _arm(self) -> None:
+        if self.member is None:
+            return
+        deadline = max(self.member.next_deadline, self.world.now)
+        if deadline < float("inf") and (self._armed is None or deadline < self._armed):
+            self._armed = deadline
+            self.world.at(deadline, partial(self._due, self.member))
+
+    def _due(self, member: Member | None) -> None:
+        if member is self.member:
+            self._armed = None
+            self.run(self._advance)
+
+    def _advance(self) -> None:
+        if self.member is not None:
+            self.member.advance(self.world.now)
+
+    def is_newest(self, client: str) -> bool:
+        return self.member is not None and self.member.is_newest(client, self.world.now)
+
+    # The broker, as far as it matters here.
+
+    def connect(self, connection: Connection) -> None:
+        assert self.member is not None
+        client = connection.client.name
+        self.disconnect(client)
+        self.connections[client] = connection
+        if self.member.is_newest(client, self.world.now):
+            kind = "none" if connection.clean else "here"
+            epoch = self.holder.records[client].epoch
+            self._on_outcome(connection, Outcome(kind, epoch))  # type: ignore[arg-type]
+        else:
+            done = partial(self._on_outcome, connection)
+            self.member.want_session(
+                client,
+                self.world.now,
+                done,
+                connection.clean,
+                lambda: self.connections.get(client) is connection,
+            )
+
+    def _on_outcome(self, connection: Connection, outcome: Outcome) -> None:
+        client = connection.client.name
+        self.world.reached[outcome.kind] += 1
+        if outcome.silent or outcome.kind == "doubt":
+            self.world.mark(client)
+        if self.connections.get(client) is not connection:
+            return
+        if outcome.kind == "failed":
+            self.disconnect(client)
+            return
+        record = self.holder.records.get(client, Record(outcome.epoch))
+        session = None if connection.clean or outcome.kind == "none" else record.session
+        if outcome.kind == "doubt" and session is not None and session.received:
+            session = None
+        present = session is not None
+        session = session or Session(self.world.next_number())
+        record = record._replace(session=session, doubtful=False, given_to=None)
+        done = partial(self._accept, connection, present, session.number)
+        self.holder.change(client, record, done)
+
+    def _accept(self, connection: Connection, present: bool, number: int) -> None:
+        if self.connections.get(connection.client.name) is connection:
+            connection.open = True
+            self.world.after(self.world.delay(), partial(connection.accepted, present, number))
+
+    def disconnect(self, client: str) -> None:
+        connection = self.connections.pop(client, None)
+        if connection is not None:
+            connection.lost()
+
+    def expire(self, client: str) -> None:
+        """Its session ends: Session Expiry Interval."""
+        record = self.holder.records.get(client)
+        if record and record.session and record.given_to is None and client not in self.connections:
+            self.holder.change(client, record._replace(session=None))
+
+    def publish(self, connection: Connection, identifier: int, message: int) -> None:
+        client = connection.client.name
+        record = self.holder.records.get(client)
+        if not self._serves(connection) or record is None or record.session is None:
+            return
+        received = dict(record.session.received)
+        answer = partial(connection.to_client, "PUBREC", identifier, message)
+        if identifier in received:
+            assert received[identifier] == message, f"message {message} swallowed, {client}"
+            self.holder.commit(lambda: None, answer)
+            return
+        received[identifier] = message
+        session = record.session._replace(received=tuple(received.items()))
+        self.world.on_routed(client, message)
+        self.holder.commit(partial(self.written.add, message), lambda: None)
+        self.holder.change(client, record._replace(session=session), answer)
+
+    def release(self, connection: Connection, identifier: int, message: int) -> None:
+        client = connection.client.name
+        record = self.holder.records.get(client)
+        if not self._serves(connection) or record is None or record.session is None:
+            return
+        assert self.member is not None
+        if identifier in dict(record.session.received):
+            done = partial(self._released, connection, identifier, message)
+            self.holder.release(client, identifier, done)
+        else:
+            asked = partial(self._released, connection, identifier, message)
+            self.member.want_release(
+                client, identifier, self.world.now, lambda known, silent: asked(known)
+            )
+
+    def _released(self, c: Connection, identifier: int, message: int, known: bool) -> None:
+        if known:
+            assert self.world.is_written(message), f"PUBCOMP for message {message}, which is lost"
+        c.to_client("PUBCOMP" if known else "0x92", identifier, message)
+
+    def _serves(self, connection: Connection) -> bool:
+        return self.connections.get(connection.client.name) is connection and connection.open
+
+
+class Connection:
+    def __init__(self, world: World, client: Client, gateway: Gateway, clean: bool) -> None:
+        self.world = world
+        self.client = client
+        self.gateway = gateway
+        self.clean = clean
+        self.open = False
+        """The gateway has accepted it."""
+
+    def lost(self) -> None:
+        self.open = False
+        self.world.after(self.world.delay(), partial(self.client.on_lost, self))
+
+    def accepted(self, present: bool, number: int) -> None:
+        if self.client.connection is self:
+            self.client.on_connack(present, number)
+
+    def to_client(self, kind: str, identifier: int, message: int) -> None:
+        arrive = partial(self.client.on_packet, self, kind, identifier, message)
+        self.world.after(self.world.delay(), arrive)
+
+    def to_gateway(self, act: Event) -> None:
+        self.world.after(self.world.delay(), partial(self.gateway.run, act))
+
+
+class Client:
+    """One client of the site: at one gateway at a time."""
+
+    def __init__(self, world: World, name: str) -> None:
+        self.world = world
+        self.name = name
+        self.connection: Connection | None = None
+        self.accepted = False
+        self.session: int | None = None
+        """The session that it believes to have."""
+        self.flight: dict[int, tuple[int, str]] = {}
+        """By identifier: the message, and what was said last of it."""
+        self.marked = False
+        """It was told that something is in doubt, at some time."""
+
+    def connect(self, gateway: str, clean: bool = False) -> None:
+        self.leave()
+        to = self.world.gateways[gateway]
+        connection = self.connection = Connection(self.world, self, to, clean)
+        if clean:
+            self.session = None
+        connection.to_gateway(lambda: to.connect(connection))
+
+    def leave(self, notice: bool = True) -> None:
+        """notice: the gateway hears of it."""
+        connection, accepted = self.connection, self.accepted
+        self.connection, self.accepted = None, False
+        if connection is not None and connection.clean and not accepted:
+            self.marked = True  # the end that it has asked for may come at any time
+        if connection is not None and notice:
+            gateway = connection.gateway
+
+            def gone() -> None:
+                if gateway.connections.get(self.name) is connection:
+                    del gateway.connections[self.name]
+
+            connection.to_gateway(gone)
+
+    def on_lost(self, connection: Connection) -> None:
+        if self.connection is connection:
+            self.connection, self.accepted = None, False
+
+    def on_connack(self, present: bool, number: int) -> None:
+        self.accepted = True
+        if present:
+            known = self.session in (number, None) or self.marked
+            assert known, f"{self.name} is told that session {number} is its session {self.session}"
+        else:
+            lost = self.session is not None and not self.marked
+            assert not lost, f"{self.name} has lost its session {self.session}"
+            self.flight.clear()
+        self.session = number
+        for identifier in self.flight:
+            self._say(identifier)
+
+    def publish(self) -> None:
+        """Go on with an exchange, or begin one, with the lowest identifier that is free."""
+        if self.connection is None or not self.accepted or len(self.flight) > 2:
+            return
+        identifier = next(one for one in range(1, 5) if one not in self.flight)
+        self.flight[identifier] = (self.world.next_number(), "PUBLISH")
+        self._say(identifier)
+
+    def _say(self, identifier: int) -> None:
+        connection = self.connection
+        if connection is not None and self.accepted:
+            message, said = self.flight[identifier]
+            gateway = connection.gateway
+            act = gateway.publish if said == "PUBLISH" else gateway.release
+            connection.to_gateway(partial(act, connection, identifier, message))
+
+    def on_packet(self, connection: Connection, kind: str, identifier: int, message: int) -> None:
+        said = self.flight.get(identifier)
+        if connection is not self.connection or said is None or said[0] != message:
+            return
+        self.world.reached[kind] += 1
+        if kind == "PUBREC" and said[1] == "PUBLISH":
+            assert self.world.is_written(message), f"PUBREC for message {message}, which is lost"
+            self.flight[identifier] = (message, "PUBREL")
+            if self.world.random.random() < self.world.eager:
+                self._say(identifier)
+        elif kind in ("PUBCOMP", "0x92") and said[1] == "PUBREL":
+            del self.flight[identifier]
+
+
+class Link:
+    """Between two members: frames in order, each way with a delay of its own."""
+
+    def __init__(self, ends: tuple[str, str]) -> None:
+        self.ends = ends
+        self.number = 0
+        """Of the connection."""
+        self.sees: dict[str, int] = dict.fromkeys(ends, 0)
+        """The connection that each end believes to have, 0 for none."""
+        self.cut = False
+        self.held: list[Event] = []
+        """What a cut holds back."""
+        self.clear = dict.fromkeys(ends, 0.0)
+        """When the last frame to each end arrives."""
+
+
+class World:
+    def __init__(self, random: Random, members: int = 3, clients: int = 1) -> None:
+        self.random = random
+        self.now = 100.0
+        self.reached: Counter[str] = Counter()
+        self.names = tuple("abcde"[:members])
+        self.crashes = 0.0
+        """Chance that a commit is the last thing that a gateway does."""
+        self.commit_max = 0.02
+        self.eager = 0.7
+        self.numbers = 0
+        self.routed: Counter[int] = Counter()
+        self.gone: set[int] = set()
+        """Messages of disks that were replaced by older ones."""
+        self.bytes = 0
+        self.spy: Callable[[str, str, bytes], None] | None = None
+        self._events: list[tuple[float, int, Event]] = []
+        self._count = 0
+        self.links = {
+            (one, other): Link((one, other))
+            for one in self.names
+            for other in self.names
+            if one < other
+        }
+        self.gateways = {name: Gateway(self, name) for name in self.names}
+        self.clients = [Client(self, f"client-{number}") for number in range(clients)]
+        for name in self.names:
+            self.start(name)
+
+    # Time.
+
+    def at(self, when: float, event: Event) -> None:
+        self._count += 1
+        heapq.heappush(self._events, (when, self._count, event))
+
+    def after(self, seconds: float, event: Event) -> None:
+        self.at(self.now + seconds, event)
+
+    def run(self, seconds: float) -> None:
+        until = self.now + seconds
+        while self._events and self._events[0][0] <= until:
+            self.now, _, event = heapq.heappop(self._events)
+            event()
+        self.now = until
+
+    def delay(self) -> float:
+        return self.random.choice((0.0005, 0.002, 0.01))
+
+    def commit_s(self) -> float:
+        return self.random.random() * self.commit_max
+
+    def next_number(self) -> int:
+        self.numbers += 1
+        return self.numbers
+
+    # Gateways and links.
+
+    def start(self, name: str) -> None:
+        if self.gateways[name].member is None:
+            self.gateways[name].start()
+            for link in self.links.values():
+                if name in link.ends:
+                    self.after(self.delay(), partial(self._connect, link))
+
+    def crash(self, name: str) -> None:
+        if self.gateways[name].member is not None:
+            self.reached["crash"] += 1
+            self.gateways[name].crash()
+            for link in self.links.values():
+                if name in link.ends:
+                    link.sees[name] = 0
+                    self.break_link(link)
+
+    def crash_at_commit(self, name: str) -> bool:
+        if self.random.random() < self.crashes:
+            self.reached["crash at a commit"] += 1
+            self.crash(name)
+            self.after(self.random.random() * 2, partial(self.start, name))
+            return True
+        return False
+
+    def link(self, one: str, other: str) -> Link:
+        return self.links[min(one, other), max(one, other)]
+
+    def _connect(self, link: Link) -> None:
+        """Make a connection, if both ends live and nothing is in between."""
+        one, other = (self.gateways[end] for end in link.ends)
+        if link.cut or one.member is None or other.member is None or any(link.sees.values()):
+            self.after(0.2, partial(self._connect, link))
+            return
+        self.numbers += 1
+        link.number = number = self.numbers
+        for end in link.ends:
+            link.sees[end] = number
+            link.clear[end] = self.now
+            self.after(self.delay(), partial(self._tell, link, end, number, True))
+
+    def _tell(self, link: Link, end: str, number: int, up: bool) -> None:
+        gateway = self.gateways[end]
+        other = link.ends[link.ends[0] == end]
+
+        def tell() -> None:
+            if gateway.member is None:
+                return
+            if up and link.sees[end] == number:
+                gateway.links[other] = number
+                gateway.member.joined(other, self.now)
+            elif not up:
+                gateway.links[other] = 0
+                gateway.member.left(other, self.now)
+
+        gateway.run(tell)
+
+    def break_link(self, link: Link, within: float = 0.01) -> None:
+        """The connection is gone; each end notices for itself."""
+        number, link.number = link.number, 0
+        link.held.clear()
+        if not number:
+            return
+        for end in link.ends:
+            self.after(self.random.random() * within, partial(self._notice, link, end, number))
+
+    def _notice(self, link: Link, end: str, number: int) -> None:
+        if link.sees[end] == number:
+            self._tell(link, end, number, False)
+            link.sees[end] = 0
+        if not any(link.sees.values()):
+            self.after(0.2, partial(self._connect, link))
+
+    def cut(self, one: str, other: str, notice: float = 2.0) -> None:
+        """Nothing gets through; who waits long enough gives the connection up."""
+        link = self.link(one, other)
+        if not link.cut:
+            self.reached["cut"] += 1
+            link.cut = True
+            number = link.number
+
+            def give_up() -> None:
+                if link.cut and link.number == number:
+                    self.break_link(link, within=notice)
+
+            self.after(self.random.random() * notice, give_up)
+
+    def heal(self, one: str, other: str) -> None:
+        link = self.link(one, other)
+        link.cut = False
+        held, link.held = link.held, []
+        for event in held:
+            event()
+
+    def send(self, sender: str, receiver: str, frame: bytes) -> None:
+        link = self.link(sender, receiver)
+        number = self.gateways[sender].links.get(receiver, 0)
+        self.bytes += len(frame)
+        if self.spy is not None:
+            self.spy(sender, receiver, frame)
+        if not number or number != link.number:
+            return
+        event = partial(self._carry, link, sender, receiver, number, frame)
+        if link.cut:
+            link.held.append(event)
+        else:
+            event()
+
+    def _carry(self, link: Link, sender: str, receiver: str, number: int, frame: bytes) -> None:
+        # after the news of the connection, which takes up to 10 ms
+        link.clear[receiver] = max(link.clear[receiver], self.now + 0.01 + self.delay())
+        arrive = partial(self._arrive, link, sender, receiver, number, frame)
+        self.at(link.clear[receiver], arrive)
+
+    def _arrive(self, link: Link, sender: str, receiver: str, number: int, frame: bytes) -> None:
+        if link.cut and link.number == number:
+            link.held.append(partial(self._carry, link, sender, receiver, number, frame))
+        elif link.number == number:
+            gateway = self.gateways[receiver]
+
+            def receive() -> None:
+                if gateway.member is not None and link.sees[receiver] == number:
+                    gateway.member.received(sender, frame, self.now)
+
+            gateway.run(receive)
+
+    # What is judged.
+
+    def mark(self, client: str) -> None:
+        next(one for one in self.clients if one.name == client).marked = True
+
+    def on_routed(self, client: str, message: int) -> None:
+        self.routed[message] += 1
+
+    def is_written(self, message: int) -> bool:
+        """Whether it is on some disk, or was before that disk was replaced by an older one."""
+        return message in self.gone or any(
+            message in gateway.written for gateway in self.gateways.values()
+        )
+
+    def check(self, changed: Gateway) -> None:
+        """At most one gateway takes the session of a client for the newest."""
+        for client in changed.holder.records:
+            if changed.is_newest(client):
+                for gateway in self.gateways.values():
+                    both = gateway is not changed and not gateway.paused
+                    assert not (both and gateway.is_newest(client)), (
+                        f"{client} has its newest session at {changed.name} and {gateway.name}"
+                    )
+
+    def places(self, client: str) -> list[tuple[str, Record]]:
+        return [
+            (name, gateway.holder.records[client])
+            for name, gateway in self.gateways.items()
+            if client in gateway.holder.records
+        ]
+
+    def settle(self, seconds: float = 10.0) -> None:
+        """Heal everything, and let it become quiet. Then each client is in one place at most."""
+        self.crashes, self.commit_max = 0.0, 0.02
+        for gateway in self.gateways.values():
+            if gateway.paused:
+                gateway.resume()
+            self.start(gateway.name)
+        for link in self.links.values():
+            self.heal(*link.ends)
+        self.run(seconds)
+        for client in self.clients:
+            places = self.places(client.name)
+            assert len(places) <= 1, f"{client.name} is in several places: {places}"
+            for name, record in places:
+                assert record.session is not None, f"{client.name} is over at {name}: {record}"
+                assert record.given_to is None, f"{client.name} is given away at {name}: {record}"
+                assert not record.older, f"{name} still has others end {client.name}: {record}"
