@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include <avr_extint.h>
+#include <avr_ioport.h>
 #include <sim_core.h>
 #include <sim_cycle_timers.h>
 
@@ -82,6 +83,14 @@ static avr_cycle_count_t on_cycle_timer(avr_t *avr, avr_cycle_count_t when, void
     ring_alarms(context);
     arm_cycle_timer(context);
     return 0;
+}
+
+avr_irq_t *chip_pull_up(struct chip *chip, unsigned pin)
+{
+    chip->pull_ups |= (uint8_t)(1 << pin); /* libsimavr takes those of a port at once */
+    avr_ioport_external_t all = {.name = 'D', .mask = chip->pull_ups, .value = chip->pull_ups};
+    avr_ioctl(chip->avr, AVR_IOCTL_IOPORT_SET_EXTERNAL('D'), &all);
+    return avr_io_getirq(chip->avr, AVR_IOCTL_IOPORT_GETIRQ('D'), (int)pin);
 }
 
 void chip_alarm_handler(struct chip *chip, enum alarm alarm, alarm_handler ring, void *context)

@@ -96,6 +96,7 @@ struct chip {
         alarm_handler ring;
         void *context;
     } alarms[ALARM_COUNT];
+    uint8_t pull_ups; /* pins of port D */
 };
 
 /* Make the chip with empty memories, without power. flash: CHIP_FLASH bytes followed by a guard of
@@ -122,6 +123,9 @@ void chip_reset(struct chip *chip);
 
 /* Fill RAM and registers as after power-on: with noise. */
 void chip_scramble_ram(struct chip *chip);
+
+/* A pull-up outside of the chip at a pin of port D. Returns the pin, to be pulled down. */
+avr_irq_t *chip_pull_up(struct chip *chip, unsigned pin);
 
 void chip_alarm_handler(struct chip *chip, enum alarm alarm, alarm_handler ring, void *context);
 void chip_alarm(struct chip *chip, enum alarm alarm, uint64_t due);

@@ -63,13 +63,11 @@ void dht22_power_on(struct dht22 *dht22)
 
 void dht22_init(struct dht22 *dht22, struct chip *chip, int16_t temperature, uint16_t humidity)
 {
-    avr_ioport_external_t pull_up = {.name = 'D', .mask = 1 << PIN, .value = 1 << PIN};
     memset(dht22, 0, sizeof *dht22);
     dht22->chip = chip;
     dht22->temperature = temperature;
     dht22->humidity = humidity;
-    dht22->pin = avr_io_getirq(chip->avr, AVR_IOCTL_IOPORT_GETIRQ('D'), PIN);
-    avr_ioctl(chip->avr, AVR_IOCTL_IOPORT_SET_EXTERNAL('D'), &pull_up);
+    dht22->pin = chip_pull_up(chip, PIN);
     avr_irq_register_notify(
         avr_io_getirq(chip->avr, AVR_IOCTL_IOPORT_GETIRQ('D'), IOPORT_IRQ_DIRECTION_ALL),
         on_direction, dht22);

@@ -110,12 +110,10 @@ void onewire_power_on(struct onewire *onewire)
 
 void onewire_init(struct onewire *onewire, struct chip *chip, int16_t sixteenths)
 {
-    avr_ioport_external_t pull_up = {.name = 'D', .mask = 1 << PIN, .value = 1 << PIN};
     memset(onewire, 0, sizeof *onewire);
     onewire->chip = chip;
     onewire->temperature = sixteenths;
-    onewire->pin = avr_io_getirq(chip->avr, AVR_IOCTL_IOPORT_GETIRQ('D'), PIN);
-    avr_ioctl(chip->avr, AVR_IOCTL_IOPORT_SET_EXTERNAL('D'), &pull_up);
+    onewire->pin = chip_pull_up(chip, PIN);
     avr_irq_register_notify(
         avr_io_getirq(chip->avr, AVR_IOCTL_IOPORT_GETIRQ('D'), IOPORT_IRQ_DIRECTION_ALL),
         on_direction, onewire);

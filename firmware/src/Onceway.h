@@ -245,8 +245,8 @@ struct ow_health {
     bool memory_missing; /* OW_JOURNAL_MEMORY: nobody answers on the bus, no publication is taken */
 };
 
-/** @return how the board is now. May be called at any time after ow_mqtt_begin. */
-struct ow_health ow_mqtt_health(const struct ow_mqtt *client);
+/** Tells how the board is now. May be called at any time after ow_mqtt_begin. */
+void ow_mqtt_health(const struct ow_mqtt *client, struct ow_health *health);
 
 /**
  * Writes the application's own bytes and waits for the end: 3.4 ms for each that changes. May be

@@ -1,10 +1,10 @@
 /* How a board is, gathered for the program from the parts that count it. */
 #include "Onceway.h"
 
-OW_ONE_COPY struct ow_health ow_mqtt_health(const struct ow_mqtt *client)
+void ow_mqtt_health(const struct ow_mqtt *client, struct ow_health *health)
 {
     uint16_t aside = (uint16_t)(client->kept + client->dropped);
-    return (struct ow_health){
+    *health = (struct ow_health){
         .next_sequence = client->journal.next,
         .left = ow_journal_left(&client->journal),
         .boot = client->journal.boot,

@@ -97,6 +97,21 @@ async def test_a_ds18b20_tells_degrees_below_zero(sixteenths: int, tmp_path: Pat
 
 
 @pytest.mark.sim
+@pytest.mark.parametrize(("sketch", "degrees"), [("ds18b20", -5.0), ("dht22", -5.3)])
+async def test_two_thermometers_beside_each_other_do_not_disturb(
+    sketch: str, degrees: float, tmp_path: Path
+) -> None:
+    gateway = Gateway()
+    firmware = named(SKETCHES / "uno" / f"{sketch}.hex", "uno", tmp_path)
+    async with SimulatedBoard(
+        tmp_path / "board", firmware=firmware, speed="step", ds18b20=-80, dht22=(-53, 402)
+    ) as simulated:
+        await converse(simulated, gateway, completed=1)
+    [temperature, *_] = senml.decode(gateway.deliveries[0].payload)
+    assert temperature.value == degrees
+
+
+@pytest.mark.sim
 @pytest.mark.parametrize("sketch", ["ds18b20", "dht22"])
 async def test_without_its_thermometer_it_sends_no_readings(sketch: str, tmp_path: Path) -> None:
     gateway = Gateway()

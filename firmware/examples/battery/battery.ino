@@ -95,7 +95,9 @@ static void sample()
 
 static bool is_through()
 {
-    return ow_mqtt_state(&client) == OW_CONNECTED && ow_mqtt_health(&client).pending == 0;
+    ow_health health;
+    ow_mqtt_health(&client, &health);
+    return ow_mqtt_state(&client) == OW_CONNECTED && health.pending == 0;
 }
 
 static void sleep()

@@ -31,6 +31,7 @@ enum { ALIAS_ADC = 1, ALIAS_STATUS = 2 };
 
 static struct ow_mqtt client;
 static struct ow_clock timepiece;
+static struct ow_health health; /* as last looked at */
 static char topic[sizeof "sensors//status" + OW_NAME_MAX];
 static uint32_t first_sequence; /* of this life */
 static uint8_t stored[4]; /* the interval as it stands in the EEPROM */
@@ -56,7 +57,7 @@ static uint8_t make_topic(const char *head, const char *tail)
 
 static bool is_memory_missing(void)
 {
-    return OW_JOURNAL_MEMORY && ow_mqtt_health(&client).memory_missing;
+    return OW_JOURNAL_MEMORY && health.memory_missing;
 }
 
 /* Tenths of years that the EEPROM lives at this interval. */
@@ -66,8 +67,9 @@ static uint16_t life(uint32_t milliseconds)
     if (milliseconds) {
         each += TENTH_OF_A_YEAR_MS / SENSOR_READINGS / milliseconds;
     }
-    uint32_t left = ow_mqtt_health(&client).left / (each + 1);
-    return left < LONGEST_LIFE ? (uint16_t)left : LONGEST_LIFE;
+    ow_mqtt_health(&client, &health);
+    uint32_t tenths = health.left / (each + 1);
+    return tenths < LONGEST_LIFE ? (uint16_t)tenths : LONGEST_LIFE;
 }
 
 /* --- what the client asks for --- */
@@ -82,7 +84,6 @@ static void recall_packet(
     message->alias = status ? ALIAS_STATUS : ALIAS_ADC;
     message->qos = 2;
     message->payload = scratch;
-    struct ow_health health = ow_mqtt_health(&client);
     struct reading_context context = {
         .device = ow_mqtt_name(&client),
         .clock = entry->sequence >= first_sequence ? &timepiece : NULL,
@@ -251,7 +252,7 @@ static void sample(void)
         return;
     }
     if (status_due || ow_mqtt_uptime(&client) - status_at >= SENSOR_STATUS_EVERY_S) {
-        reading_put(source, ow_mqtt_time(&client), ow_mqtt_health(&client).boot & READING_BOOT_MASK,
+        reading_put(source, ow_mqtt_time(&client), health.boot & READING_BOOT_MASK,
             READING_STATUS, ow_hal_reset_cause());
         status_due = ow_mqtt_publish_source(&client, source) != OW_ACCEPTED;
         status_at = ow_mqtt_uptime(&client);
@@ -288,7 +289,8 @@ void setup(void)
 {
     interval = stored_interval();
     ow_mqtt_begin(&client, &application, NULL);
-    first_sequence = ow_mqtt_health(&client).next_sequence;
+    ow_mqtt_health(&client, &health);
+    first_sequence = health.next_sequence;
     looked = ow_hal_millis();
     waited = interval; /* the first one at once */
 }
