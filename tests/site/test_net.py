@@ -263,7 +263,9 @@ async def test_a_removed_member_can_do_nothing_at_any_member_that_has_heard_of_i
         await until(lambda: said(log, "cellar: lost: it was removed from the site") == 2)
         assert ("left", "cellar") in barn.events
         await until(lambda: "removed" in (cellar.row("attic")["problem"] or ""))
+        await until(lambda: said(log, "this gateway was removed from the site"))
         await asyncio.sleep(0.5)  # they dial it, still
+        assert cellar.row("cellar")["problem"]
         assert cellar.events.count(("joined", "barn")) == 1
         assert barn.events.count(("joined", "cellar")) == 1
     async with running(site.config("barn")) as (barn,):
