@@ -301,7 +301,7 @@ class Net:
                         ssl_shutdown_timeout=_SHUTDOWN_S,
                     )
                     await link.settled
-            except (OSError, TimeoutError) as error:
+            except (OSError, TimeoutError, UnicodeError) as error:
                 self._refused(far.name, far.address, why(error))
                 link.quit()
             except asyncio.CancelledError:
@@ -325,8 +325,8 @@ class Net:
     def _look(self) -> None:
         loop = asyncio.get_running_loop()
         now = loop.time()
+        # then it is this gateway that hung, and what came meanwhile is not read yet
         late = now - self._next_tick > TICK_S
-        """Then it is we who hung, and what came meanwhile is not read yet."""
         self._next_tick = now + TICK_S
         self._tick = loop.call_later(TICK_S, self._look)
         try:
@@ -346,7 +346,7 @@ class Net:
         if not news:
             return
         if any(item.name == self._name for item in news) and self._is_removed:
-            log.error("this gateway was removed from the site: the other members refuse it")
+            log.error("the other members refuse this gateway: %s", _GONE)
         if source is not None and source.certificate and self._removed.covers(source.certificate):
             source.end(_GONE, bye=True)
         for far in self._far.values():
