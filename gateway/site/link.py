@@ -283,6 +283,7 @@ class Link(asyncio.Protocol):
             self._join()
 
     def _join(self) -> None:
+        self._owner.admits(self)  # it may have been removed since the handshake
         self.state = State.JOINED
         self._frames.most = MOST
         if not self.settled.done():
