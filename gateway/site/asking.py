@@ -116,9 +116,6 @@ class Asking:
     def __contains__(self, client: str) -> bool:
         return client in self._searches
 
-    def __len__(self) -> int:
-        return len(self._searches)
-
     def want(self, client: str, done: Waiter, alive: Alive, clean: bool) -> None:
         """Find out where the session is, and bring it here."""
         search = self._searches.get(client)
@@ -161,7 +158,7 @@ class Asking:
         if self._contacts.me < member:
             return False
         self._again(search)
-        return True
+        return search.stage is Stage.ASKING
 
     def is_deciding(self, client: str) -> bool:
         """Whether nothing may be changed about this client by others."""

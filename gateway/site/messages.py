@@ -21,6 +21,8 @@ VERSION = 1
 FRAME_BYTES = 1 << 20
 ENTRIES = 16_384
 PART_BYTES = 256_000
+MAX_EPOCH = 1 << 62
+"""What a store can keep, with room for one more."""
 CLIENT_BYTES = 65_535
 MEMBERS = 16
 NAME_BYTES = 255
@@ -156,7 +158,21 @@ class Endings(NamedTuple):
 Message = Hello | Beat | Ask | Answer | Take | Give | Got | End | Endings
 Entry = TypeVar("Entry", Question, Wanted, Part, Over, Ended, Reply)
 
-_HELLO, _BEAT, _ASK, _ANSWER, _TAKE, _GIVE, _GOT, _END, _ENDINGS = range(1, 10)
+
+class _Tag(IntEnum):
+    """The first byte of a frame."""
+
+    HELLO = 1
+    BEAT = 2
+    ASK = 3
+    ANSWER = 4
+    TAKE = 5
+    GIVE = 6
+    GOT = 7
+    END = 8
+    ENDINGS = 9
+
+
 _BYTE, _SHORT, _LONG = Struct(">B"), Struct(">H"), Struct(">I")
 _CLOCKS = Struct(">QQ")
 _WANTED, _PART, _OVER, _ENDED = Struct(">QH"), Struct(">QHHI"), Struct(">Q"), Struct(">QBQ")
@@ -187,39 +203,41 @@ def encode(message: Message) -> bytes:
     out = bytearray()
     match message:
         case Hello(version, members):
-            out += bytes((_HELLO, version, len(members)))
+            out += bytes((_Tag.HELLO, version, len(members)))
             for name in members:
                 raw = name.encode()
                 out += _BYTE.pack(len(raw)) + raw
         case Beat():
-            out += _BYTE.pack(_BEAT) + _CLOCKS.pack(*message)
+            out += _BYTE.pack(_Tag.BEAT) + _CLOCKS.pack(*message)
         case Ask(number, questions):
-            out += _BYTE.pack(_ASK) + _LONG.pack(number) + _SHORT.pack(len(questions))
+            out += _BYTE.pack(_Tag.ASK) + _LONG.pack(number) + _SHORT.pack(len(questions))
             for client, identifier in questions:
                 out += _text(client) + _SHORT.pack(identifier)
         case Answer(number, first, replies):
-            out += _BYTE.pack(_ANSWER) + _ANSWERED.pack(number, first) + _SHORT.pack(len(replies))
+            out += (
+                _BYTE.pack(_Tag.ANSWER) + _ANSWERED.pack(number, first) + _SHORT.pack(len(replies))
+            )
             for reply in replies:
                 out += _BYTE.pack(reply.kind)
                 if reply.kind == Kind.CLAIM:
                     flags = reply.session | reply.doubtful << 1
                     out += _CLAIM.pack(reply.epoch, flags, reply.given, reply.older, reply.unsure)
         case Take(wanted):
-            out += _BYTE.pack(_TAKE) + _SHORT.pack(len(wanted))
+            out += _BYTE.pack(_Tag.TAKE) + _SHORT.pack(len(wanted))
             for client, epoch, part in wanted:
                 out += _text(client) + _WANTED.pack(epoch, part)
         case Give(given):
-            out += _BYTE.pack(_GIVE) + _SHORT.pack(len(given))
+            out += _BYTE.pack(_Tag.GIVE) + _SHORT.pack(len(given))
             for client, epoch, part, parts, data in given:
                 out += _text(client) + _PART.pack(epoch, part, parts, len(data)) + data
         case Got():
-            out += _BYTE.pack(_GOT)
+            out += _BYTE.pack(_Tag.GOT)
         case End(overs):
-            out += _BYTE.pack(_END) + _SHORT.pack(len(overs))
+            out += _BYTE.pack(_Tag.END) + _SHORT.pack(len(overs))
             for client, below in overs:
                 out += _text(client) + _OVER.pack(below)
         case Endings(ended):
-            out += _BYTE.pack(_ENDINGS) + _SHORT.pack(len(ended))
+            out += _BYTE.pack(_Tag.ENDINGS) + _SHORT.pack(len(ended))
             for client, below, state, epoch in ended:
                 out += _text(client) + _ENDED.pack(below, state, epoch)
     return bytes(out)
@@ -242,29 +260,29 @@ def decode(frame: bytes) -> Message:
 def _message(reader: _Reader) -> Message:
     (kind,) = reader.take(_BYTE)
     match kind:
-        case 1:
+        case _Tag.HELLO:
             (version,) = reader.take(_BYTE)
             (count,) = reader.take(_BYTE)
             if count > MEMBERS:
                 raise SiteError(f"a site of {count} members; at most {MEMBERS} are allowed")
             return Hello(version, tuple(reader.name() for _ in range(count)))
-        case 2:
+        case _Tag.BEAT:
             return Beat(*reader.take(_CLOCKS))
-        case 3:
+        case _Tag.ASK:
             (number,) = reader.take(_LONG)
             return Ask(number, reader.entries(_question))
-        case 4:
+        case _Tag.ANSWER:
             number, first = reader.take(_ANSWERED)
             return Answer(number, first, reader.entries(_reply))
-        case 5:
+        case _Tag.TAKE:
             return Take(reader.entries(_wanted))
-        case 6:
+        case _Tag.GIVE:
             return Give(reader.entries(_part))
-        case 7:
+        case _Tag.GOT:
             return Got()
-        case 8:
-            return End(reader.entries(lambda reader: Over(reader.text(), *reader.take(_OVER))))
-        case 9:
+        case _Tag.END:
+            return End(reader.entries(_over))
+        case _Tag.ENDINGS:
             return Endings(reader.entries(_ended))
     raise SiteError(f"a frame of unknown kind {kind}")
 
@@ -278,7 +296,7 @@ def _reply(reader: _Reader) -> Reply:
     if kind != Kind.CLAIM:
         return Reply(kind)
     epoch, flags, given, older, unsure = reader.take(_CLAIM)
-    if flags > 3 or given > MEMBERS:
+    if epoch > MAX_EPOCH or flags > 3 or given > MEMBERS:
         raise SiteError("a claim that cannot be read")
     return Reply(kind, epoch, bool(flags & 1), bool(flags & 2), given, older, unsure)
 
@@ -295,9 +313,18 @@ def _part(reader: _Reader) -> Part:
     return Part(client, epoch, part, parts, reader.bytes(size))
 
 
+def _over(reader: _Reader) -> Over:
+    over = Over(reader.text(), *reader.take(_OVER))
+    if over.below > MAX_EPOCH:
+        raise SiteError("an epoch that cannot be")
+    return over
+
+
 def _ended(reader: _Reader) -> Ended:
     client = reader.text()
     below, state, epoch = reader.take(_ENDED)
+    if epoch > MAX_EPOCH:
+        raise SiteError("an epoch that cannot be")
     return Ended(client, below, State(state), epoch)
 
 

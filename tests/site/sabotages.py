@@ -1,4 +1,5 @@
-"""Promises that are broken on purpose: each must be noticed by the random schedules.
+"""Promises that are broken on purpose: each must be noticed, by the random schedules or, if it
+takes thousands of them, by the test of a rule.
 
 In: a name. Out: the package with that part replaced, for the time of a `with` block.
 """
@@ -11,7 +12,7 @@ from unittest.mock import patch
 from gateway.site.asking import Asking, Search
 from gateway.site.contact import Contact
 from gateway.site.ending import Ending
-from gateway.site.messages import Ended, State
+from gateway.site.messages import End, Ended, Over, State
 from gateway.site.trust import Trust
 from gateway.site.verdict import Claim, Verdict, decide
 from tests.site.world import MemoryHolder
@@ -41,8 +42,6 @@ def _confirmed_before_the_commit(self: Asking, client: str, parts: list[bytes]) 
     verdict = self._searches[client].verdict
     assert verdict is not None
     if verdict.source is not None and self._contacts[verdict.source].up:
-        from gateway.site.messages import End, Over
-
         self._contacts.say(verdict.source, End((Over(client, verdict.epoch),)))
     _ARRIVED(self, client, parts)
 
@@ -76,14 +75,6 @@ SABOTAGES: dict[str, tuple[Any, str, Any]] = {
     "a higher epoch is taken for an end": (Ending, "_on_ended", _what_is_higher_is_confirmed),
     "two search at once": (Asking, "yields", lambda self, client, member: True),
 }
-
-RARE = {
-    "the highest epoch wins",
-    "nothing is in doubt",
-    "answers do not wait for the disk",
-    "over before the commit",
-}
-"""What thousands of schedules notice, and not a hundred."""
 
 
 @contextmanager

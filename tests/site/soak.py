@@ -187,9 +187,7 @@ def main() -> None:
             reached += counts
             if problem:
                 failed += 1
-                print(
-                    f"schedule {number}: {problem}\n  python -m tests.site.soak --replay {number}"
-                )
+                print(f"schedule {number}: {problem} (--replay {number})", flush=True)
                 if not arguments.all:
                     sys.exit(1)
     for what in REACHED:

@@ -8,6 +8,7 @@ from gateway.site.errors import SiteError
 from gateway.site.messages import (
     ENTRIES,
     FRAME_BYTES,
+    MAX_EPOCH,
     PART_BYTES,
     Answer,
     Ask,
@@ -34,7 +35,7 @@ from gateway.site.messages import (
 
 clients = st.text(max_size=20)
 small = st.integers(0, 0xFFFF)
-large = st.integers(0, 2**64 - 1)
+large = st.integers(0, MAX_EPOCH)
 
 
 def lists(entry: st.SearchStrategy) -> st.SearchStrategy:
@@ -120,6 +121,16 @@ def test_a_part_and_a_frame_have_bounds() -> None:
         decode(encode(Give((Part("c", 1, 0, 1, bytes(PART_BYTES + 1)),))))
     with pytest.raises(SiteError, match="a frame of"):
         decode(bytes(FRAME_BYTES + 1))
+
+
+def test_an_epoch_that_a_store_cannot_keep_is_refused() -> None:
+    for message in (
+        Answer(1, 0, (Reply(Kind.CLAIM, MAX_EPOCH + 1),)),
+        End((Over("c", MAX_EPOCH + 1),)),
+        Endings((Ended("c", 1, State.HELD, MAX_EPOCH + 1),)),
+    ):
+        with pytest.raises(SiteError, match="cannot be"):
+            decode(encode(message))
 
 
 def test_many_entries_go_in_several_frames_that_fit() -> None:

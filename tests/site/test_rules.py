@@ -170,9 +170,11 @@ def test_who_was_cut_off_asks_before_it_goes_on_with_a_session(site: Site) -> No
     site.client.publish()
     site.run(0.2)
     assert site.client.accepted
+    session = site.client.session
     site.come("b", 0.3)
     assert site.client.accepted
     assert site.client.flight == {}, "Session Present 0"
+    assert (site.client.session or 0) > (session or 0), "a new one"
     site.client.publish()
     site.run(0.3)
     assert site.client.flight[1][1] == "PUBREL"
@@ -224,16 +226,31 @@ def test_what_the_taker_never_got_is_called_back(site: Site) -> None:
     site.come("a")
     session = site.client.session
     site.client.connect("b")
-    while not any(record.given_to for _, record in site.places(site.client.name)):
+    while "Give" not in site.kinds("a"):
         site.run(0.001)
+    site.commit_s = lambda: 0.2  # type: ignore[method-assign]
+    site.run(0.1)
+    assert site.places(site.client.name)[1][0] == "b", "in its memory"
     site.crash("b")
-    site.gateways["b"].disk.clear()
     site.start("b")
     site.run(8.0)
     name, record = site.place()
     assert (name, record.given_to) == ("a", None)
     assert record.session is not None
     assert record.session.number == session
+
+
+def test_a_no_is_said_when_it_is_on_disk(site: Site) -> None:
+    site.come("a")
+    site.client.leave()
+    site.client.session = None
+    site.run(0.1)
+    site.commit_s = lambda: 0.5  # type: ignore[method-assign]
+    site.gateways["a"].expire(site.client.name)
+    site.come("b", 0.4)
+    assert "Answer" not in site.kinds("a")
+    site.run(0.2)
+    assert "Answer" in site.kinds("a")
 
 
 def test_a_restored_store_holds_nothing_that_others_hold_newer(site: Site) -> None:
