@@ -22,6 +22,7 @@ from gateway.site import folder as files
 from gateway.site import invitation as invitations
 from gateway.site.authority import authority_of, found, membership
 from gateway.site.joining import join as join_site
+from gateway.site.link import SILENT
 from gateway.site.removed import Removed
 from gateway.store.schema import make_folder
 
@@ -256,7 +257,7 @@ def _state(row: dict[str, Any], running: bool) -> str:
     if not row["connected"]:
         heard = "never heard" if row["heard_s"] is None else f"heard {_ago(row['heard_s'])} ago"
         silent = f"silent for {_ago(row['since_s'])}, {heard}"
-        return f"{silent}: {row['problem']}" if row["problem"] else silent
+        return f"{silent}: {row['problem']}" if row["problem"] not in (None, SILENT) else silent
     parts = [f"connected for {_ago(row['since_s'])}", f"heard {_ago(row['heard_s'])} ago"]
     if row["lag_ms"] is not None:
         parts.append(f"answers in {row['lag_ms']} ms")

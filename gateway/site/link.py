@@ -40,10 +40,19 @@ MOST_UNSENT = 4 * MOST
 """Bytes that wait for a member to read; one that lets more wait is let go."""
 SILENT_S = 1.4
 """With a look each TICK_S, a member that hangs is known as silent within 2 s."""
+SILENT = "it is silent"
 UNREAD_S = 10.0
 """How long a member may leave a keep-alive unread."""
 _SHORT = 300
 """Characters of what a peer says that go into a log."""
+
+
+def address_of(peer: Sequence[Any] | None) -> str:
+    """An address as people write it; peer: as a socket has it."""
+    if not peer:
+        return "nowhere"
+    host = str(peer[0]).removeprefix("::ffff:")
+    return f"[{host}]:{peer[1]}" if ":" in host else f"{host}:{peer[1]}"
 
 
 class Greeting(BaseModel):
@@ -129,8 +138,7 @@ class Link(asyncio.Protocol):
         if self._transport is not None or self.state is State.ENDED:
             return
         self._transport = transport
-        peer = transport.get_extra_info("peername")
-        self.address = f"{peer[0]}:{peer[1]}" if peer else "nowhere"
+        self.address = address_of(transport.get_extra_info("peername"))
         channel: ssl.SSLObject = transport.get_extra_info("ssl_object")
         shown = channel.getpeercert(binary_form=True)
         if shown is None:
@@ -142,6 +150,7 @@ class Link(asyncio.Protocol):
             try:
                 self._owner.admits(self)
             except SiteError as error:
+                self._say_removed(self._owner.greeting().removed)  # it may be itself
                 self.end(error.what, bye=True)
                 return
             if self.expected is not None:
@@ -156,22 +165,23 @@ class Link(asyncio.Protocol):
 
     def tell_removed(self, removals: Sequence[Removal]) -> None:
         if self.state is State.JOINED:
-            values = [item.to_json() for item in removals]
-            self._write(pack(Kind.REMOVED, json.dumps(values).encode()))
+            self._say_removed([item.to_json() for item in removals])
             self._bound()
 
     def answer(self, data: bytes) -> None:
         """To a JOIN; nothing follows."""
-        self._write(pack(Kind.JOIN, data))
-        self._close()
-        self._over("it was answered")
+        if self.state is State.GUEST:
+            self._write(pack(Kind.JOIN, data))
+            self.state = State.ENDED
+            self._release()
+            self._close()
 
     def look(self, now: float) -> None:
         """Each TICK_S: keep it alive, or find it dead."""
         if self.state is not State.JOINED:
             return
         if now - self.heard > SILENT_S:
-            self.end("it is silent")
+            self.end(SILENT)
         elif self._sent and now - self._sent[0][1] > UNREAD_S:
             self.end("it does not read what is sent to it")
         else:
@@ -241,7 +251,7 @@ class Link(asyncio.Protocol):
                 self._echoed(unpack_number(body))
             case State.JOINED, Kind.FRAME:
                 self._owner.came(self, body)
-            case State.JOINED, Kind.REMOVED:
+            case State.GREETING | State.CONFIRMING | State.JOINED, Kind.REMOVED:
                 self._owner.removed(self, read(body))
             case State.GUEST, _:
                 raise SiteError("it shows no certificate")
@@ -273,6 +283,7 @@ class Link(asyncio.Protocol):
             self._join()
 
     def _join(self) -> None:
+        self._owner.admits(self)  # it may have been removed since the handshake
         self.state = State.JOINED
         self._frames.most = MOST
         if not self.settled.done():
@@ -292,6 +303,9 @@ class Link(asyncio.Protocol):
         while self._sent and self._sent[0][0] <= number:
             _, since = self._sent.popleft()
             self.lag_s = self._loop.time() - since
+
+    def _say_removed(self, values: list[Any]) -> None:
+        self._write(pack(Kind.REMOVED, json.dumps(values).encode()))
 
     def _say_bye(self, text: str) -> None:
         self._write(pack(Kind.BYE, text[:_SHORT].encode()))

@@ -26,7 +26,7 @@ from gateway.site import invitation
 from gateway.site.authority import Removal, membership, name_in
 from gateway.site.errors import SiteError
 from gateway.site.framing import MOST
-from gateway.site.link import OLDEST, VERSION, Greeting, Link, State
+from gateway.site.link import OLDEST, VERSION, Greeting, Link, State, address_of
 from gateway.site.removed import Removed
 from gateway.site.tls import dialling, serving, why
 
@@ -172,7 +172,7 @@ class Net:
             protocol=VERSION,
             generation=self._generation,
             until=until,
-            problem=_GONE if self._removed.covers(self._own.certificate) else None,
+            problem=_GONE if self._is_removed else None,
         )
         return [asdict(here), *(asdict(_status(far, now)) for far in self._far.values())]
 
@@ -207,12 +207,14 @@ class Net:
             far.link.end("it has dialled again")
         far.link = far.last = link
         far.since, far.problem = link.heard, ""
-        log.info("%s: joined from %s", _shown(far.name), link.address, extra=about(member=far.name))
+        log.info(
+            "%s: joined from %s", printable(far.name), link.address, extra=about(member=far.name)
+        )
         if abs(link.clock_s) > CLOCK_S and self._says_now(f"{far.name}'s clock"):
             way = "ahead of" if link.clock_s > 0 else "behind"
             log.warning(
                 "%s: its clock is %.0f s %s this gateway's: times of readings differ by that",
-                _shown(far.name),
+                printable(far.name),
                 abs(link.clock_s),
                 way,
                 extra=about(member=far.name),
@@ -238,7 +240,9 @@ class Net:
         far.link, far.heard, far.problem = None, link.heard, link.reason
         far.since = asyncio.get_running_loop().time()
         if not self._closing:
-            log.warning("%s: lost: %s", _shown(far.name), link.reason, extra=about(member=far.name))
+            log.warning(
+                "%s: lost: %s", printable(far.name), link.reason, extra=about(member=far.name)
+            )
         self._left(far.name)
 
     # Connections
@@ -256,7 +260,7 @@ class Net:
                 oldest = next(iter(self._handshakes))
                 del self._handshakes[oldest]
                 oldest.cancel()
-            task = loop.create_task(self._admit(channel, f"{address[0]}:{address[1]}"))
+            task = loop.create_task(self._admit(channel, address_of(address)))
             self._handshakes[task] = None
             task.add_done_callback(lambda done: self._handshakes.pop(done, None))
 
@@ -297,7 +301,7 @@ class Net:
                         ssl_shutdown_timeout=_SHUTDOWN_S,
                     )
                     await link.settled
-            except (OSError, TimeoutError) as error:
+            except (OSError, TimeoutError, UnicodeError) as error:
                 self._refused(far.name, far.address, why(error))
                 link.quit()
             except asyncio.CancelledError:
@@ -321,8 +325,8 @@ class Net:
     def _look(self) -> None:
         loop = asyncio.get_running_loop()
         now = loop.time()
+        # then it is this gateway that hung, and what came meanwhile is not read yet
         late = now - self._next_tick > TICK_S
-        """Then it is we who hung, and what came meanwhile is not read yet."""
         self._next_tick = now + TICK_S
         self._tick = loop.call_later(TICK_S, self._look)
         try:
@@ -341,23 +345,22 @@ class Net:
         news = self._removed.news()
         if not news:
             return
-        for item in news:
-            log.warning(
-                "%s: what the site's authority issued to it until %s counts no more",
-                _shown(item.name),
-                f"{datetime.fromtimestamp(item.until, UTC):%Y-%m-%d %H:%M:%S} UTC",
-                extra=about(member=item.name),
-            )
+        if any(item.name == self._name for item in news) and self._is_removed:
+            log.error("the other members refuse this gateway: %s", _GONE)
         if source is not None and source.certificate and self._removed.covers(source.certificate):
             source.end(_GONE, bye=True)
         for far in self._far.values():
             link = far.link
             if link is None or link.certificate is None:
                 continue
+            if link is not source:
+                link.tell_removed(news)
             if self._removed.covers(link.certificate):
                 link.end(_GONE, bye=True)
-            elif link is not source:
-                link.tell_removed(news)
+
+    @property
+    def _is_removed(self) -> bool:
+        return self._removed.covers(self._own.certificate)
 
     async def _save_removed(self) -> None:
         try:
@@ -371,13 +374,13 @@ class Net:
         """A connection came to nothing. name: the peer's, as far as it is known and proved."""
         far = self._far.get(name)
         if far is None:
-            who = f" of {_shown(name)}" if name else ""
+            who = f" of {printable(name)}" if name else ""
             if self._says_now(reason):
                 log.warning("a connection%s from %s was refused: %s", who, address, reason)
             return
         if far.link is None and far.problem != reason:
             far.problem = reason
-            log.warning("%s: not joined: %s", _shown(name), reason, extra=about(member=name))
+            log.warning("%s: not joined: %s", printable(name), reason, extra=about(member=name))
 
     def _warn(self, key: str, text: str) -> None:
         if self._says_now(key):
@@ -450,7 +453,3 @@ def _status(far: _Far, now: float) -> MemberStatus:
         until=None if certificate is None else f"{certificate.not_valid_after_utc:%Y-%m-%d}",
         problem=far.problem or None,
     )
-
-
-def _shown(name: str) -> str:
-    return printable(name)

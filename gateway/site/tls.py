@@ -70,7 +70,9 @@ def why(error: Exception | None) -> str:
         return "it does not answer"
     if isinstance(error, ConnectionRefusedError):
         return "nobody listens there"
-    if isinstance(error, OSError):
+    if isinstance(error, UnicodeError):
+        return "its address is no name of a machine"
+    if isinstance(error, OSError) and not isinstance(error, ConnectionError):
         return error.strerror or str(error) or type(error).__name__
     return "it ended the connection"
 

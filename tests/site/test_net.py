@@ -221,6 +221,14 @@ async def test_an_address_that_answers_as_somebody_else(
         assert attic.events == []
 
 
+async def test_an_address_that_is_no_name_of_a_machine(tmp_path: Path) -> None:
+    site = Site(tmp_path, "attic", "barn")
+    wrong = site.addresses | {"barn": "a..b:8884"}
+    async with running(site.config("attic", members=wrong)) as (attic,):
+        await until(lambda: attic.row("barn")["problem"])
+        assert "no name of a machine" in attic.row("barn")["problem"]
+
+
 async def test_a_name_that_the_configuration_does_not_have(
     tmp_path: Path, log: pytest.LogCaptureFixture
 ) -> None:
@@ -263,7 +271,9 @@ async def test_a_removed_member_can_do_nothing_at_any_member_that_has_heard_of_i
         await until(lambda: said(log, "cellar: lost: it was removed from the site") == 2)
         assert ("left", "cellar") in barn.events
         await until(lambda: "removed" in (cellar.row("attic")["problem"] or ""))
+        await until(lambda: said(log, "the other members refuse this gateway"))
         await asyncio.sleep(0.5)  # they dial it, still
+        assert cellar.row("cellar")["problem"]
         assert cellar.events.count(("joined", "barn")) == 1
         assert barn.events.count(("joined", "cellar")) == 1
     async with running(site.config("barn")) as (barn,):
