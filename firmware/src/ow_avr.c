@@ -40,8 +40,8 @@ static void find_reset_cause(void)
         reset_cause = OW_RESET_WATCHDOG;
     } else if (reset_flags & _BV(EXTRF) || (reset_flags == 0 && powered)) {
         reset_cause = OW_RESET_EXTERNAL;
-    } else if (reset_flags & _BV(BORF)) {
-        reset_cause = OW_RESET_BROWN_OUT;
+    } else if (reset_flags & _BV(BORF) && powered) {
+        reset_cause = OW_RESET_BROWN_OUT; /* one that took the RAM is a power-on */
     } else {
         reset_cause = OW_RESET_POWER_ON;
     }

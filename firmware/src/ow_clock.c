@@ -1,4 +1,4 @@
-#include "ow_clock.h"
+#include "Onceway.h"
 
 enum { READ_ERROR_S = 3 };
 

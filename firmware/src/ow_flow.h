@@ -15,7 +15,8 @@
 #ifndef OW_FLOW_H
 #define OW_FLOW_H
 
-#include "ow_mqtt.h"
+#include "Onceway.h"
+#include "ow_packet.h"
 
 /* Publications are in the journal until they are done. Without recall_packet, which a program
  * without persistence may leave out, they are sent once: the client keeps their identifiers only,

@@ -1,6 +1,6 @@
 /*
- * What a board offers to the library. Three implementations: boards/uno and ow_arduino.cpp, both
- * over ow_avr.c, and boards/host.
+ * What a board offers to the library, and to programs, which have it from Onceway.h. Three
+ * implementations: boards/uno and ow_arduino.cpp, both over ow_avr.c, and boards/host.
  *
  * Nothing here waits longer than an ADC conversion, but for one case: ow_hal_eeprom_read during a
  * write waits for its end (3.4 ms).
@@ -28,43 +28,72 @@ struct ow_starts {
     uint8_t block;   /* how many are reserved next time */
 };
 
+/* Only a power-on may have lost what stood in RAM. */
 enum ow_reset_cause { OW_RESET_POWER_ON, OW_RESET_BROWN_OUT, OW_RESET_EXTERNAL, OW_RESET_WATCHDOG };
 
-uint16_t ow_hal_millis(void); /* modulo 2^16 */
+/** @return milliseconds since any moment, modulo 2^16 */
+uint16_t ow_hal_millis(void);
+
+/** @return why the board started; the same at each call */
 enum ow_reset_cause ow_hal_reset_cause(void);
+
+/** Starts the board again, as its reset button does; it does not return. Best called when
+ * ow_mqtt_settled says so. */
 void ow_hal_reboot(void);
 
-/* 32 bits that differ from start to start, though nothing of the last one was kept. Only with
- * OW_KEYS. */
+/** @return 32 bits that differ from start to start, though nothing of the last one was kept. Only
+ *          with OW_KEYS */
 uint32_t ow_hal_entropy(void);
 
-int16_t ow_hal_uart_read(void); /* next byte received, or -1 */
+/** @return the next byte that the line has brought, or -1. The client reads them all. */
+int16_t ow_hal_uart_read(void);
+
+/** @return a byte can be written without waiting */
 bool ow_hal_uart_writable(void);
-void ow_hal_uart_write(uint8_t byte); /* only when writable */
 
+/** Sends a byte; only when writable. The line belongs to the client. */
+void ow_hal_uart_write(uint8_t byte);
+
+/** @return a byte of the EEPROM. May be called at any time; during a write it waits for its end. */
 uint8_t ow_hal_eeprom_read(uint16_t address);
+
+/** @return a write is under way */
 bool ow_hal_eeprom_busy(void);
-void ow_hal_eeprom_write(uint16_t address, uint8_t value); /* starts a write; only when not busy */
 
-void ow_hal_identity_read(uint8_t *bytes, uint8_t length); /* from the start of the identity page */
+/** Starts a write; only when not busy. Programs call ow_journal_application. */
+void ow_hal_eeprom_write(uint16_t address, uint8_t value);
 
-uint16_t ow_hal_adc_read(uint8_t channel); /* 0…1023 */
+/** Copies bytes from the start of the identity page. */
+void ow_hal_identity_read(uint8_t *bytes, uint8_t length);
 
+/** @return what the ADC reads at a channel, 0…1023; takes 0.1 ms */
+uint16_t ow_hal_adc_read(uint8_t channel);
+
+/** Lights the board's LED, or not. */
 void ow_hal_led(bool on);
 
 #if OW_SX1276
 /* The radio's bus: SPI in mode 0, at most 10 MHz (SX1276 data sheet, 4.3). */
-void ow_hal_radio_reset(void); /* bus and pins too; waits until it is ready, 8 ms */
-void ow_hal_radio_settle(void); /* waits for its oscillator, a millisecond */
+
+/** Resets radio, bus and pins; waits until it is ready, 8 ms. */
+void ow_hal_radio_reset(void);
+
+/** Waits for its oscillator, a millisecond. */
+void ow_hal_radio_settle(void);
+
+/** Selects it, or not. */
 void ow_hal_radio_select(bool selected);
+
+/** @return the byte that came while this one went */
 uint8_t ow_hal_radio_exchange(uint8_t byte);
 #endif
 
-/* Starts the watchdog, and feeds it: who does not call this again within 2 s is reset. Called by
+/** Starts the watchdog, and feeds it: who does not call this again within 2 s is reset. Called by
  * ow_mqtt_poll, so that a program has all the time that it wants for its setup. */
 void ow_hal_watch(void);
 
-/* sleeps until something may have happened, at most a millisecond or so; feeds the watchdog */
+/** Sleeps until something may have happened, at most a millisecond or so; feeds the watchdog. Best
+ * called at the end of the program's loop. */
 void ow_hal_idle(void);
 
 #if OW_SEVERAL_BOARDS
@@ -97,9 +126,11 @@ struct ow_hal {
  * @return the board before
  */
 const struct ow_hal *ow_hal_use(const struct ow_hal *hal);
+
+/** @return what a reset leaves in RAM, of the board in use */
 struct ow_starts *ow_hal_starts(void);
 
-/* Until the end of the block, the client's board; then the one before, as in a callback of another
+/** Until the end of the block, the client's board; then the one before, as in a callback of another
  * client. */
 static inline void ow_board_back(const struct ow_hal **before)
 {

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "ow_bytes.h"
+#include "Onceway.h"
 #include "ow_crc.h"
 #include "ow_hal.h"
 #include "ow_memory.h"
@@ -205,9 +206,10 @@ void ow_journal_poll(struct ow_journal *journal)
 
 /* --- start --- */
 
-/* A reset leaves the RAM as it was, so not each start in a loop of resets needs a write: the more
- * there were since the power came, the more numbers are reserved at a time. What stands here counts
- * only if it agrees with the EEPROM, which has the highest number that is reserved. */
+/* A reset leaves the RAM as it was, and so do most brown-outs: so not each start in a loop of them
+ * needs a write. The more there were since the RAM was lost, the more numbers are reserved at a
+ * time. What stands here counts only if it agrees with the EEPROM, which has the highest number
+ * that is reserved. */
 #if OW_SEVERAL_BOARDS
 #define starts (*ow_hal_starts())
 #else
@@ -234,8 +236,8 @@ static void open_boot(struct ow_journal *journal)
             found = true;
         }
     }
-    bool powered = ow_hal_reset_cause() >= OW_RESET_EXTERNAL;
-    if (!powered || (uint16_t)(starts.number + starts.left) != journal->boot) {
+    bool kept = ow_hal_reset_cause() != OW_RESET_POWER_ON;
+    if (!kept || (uint16_t)(starts.number + starts.left) != journal->boot) {
         starts = (struct ow_starts){.number = journal->boot};
     }
     journal->boot = ++starts.number;
@@ -244,7 +246,7 @@ static void open_boot(struct ow_journal *journal)
         return;
     }
     starts.left = starts.block;
-    starts.block = (uint8_t)(2 * starts.block + powered);
+    starts.block = (uint8_t)(2 * starts.block + kept);
     ow_put_u16(record, (uint16_t)(starts.number + starts.left));
     seal(record, 2);
     start(

@@ -49,12 +49,7 @@ struct ow_journal {
     uint8_t record[OW_JOURNAL_SLOT_SIZE];
 };
 
-struct ow_entry {
-    ow_slot slot;
-    bool released; /* PUBREC has come */
-    uint32_t sequence;
-    uint8_t source[OW_JOURNAL_SOURCE];
-};
+struct ow_entry;
 
 /* Reads the EEPROM and starts the job that writes this start's boot number; nothing may be sent
  * before that job has ended. */
@@ -118,14 +113,5 @@ void ow_journal_ask(struct ow_journal *journal, bool asked);
 
 void ow_journal_adopt(struct ow_journal *journal, uint32_t incarnation);
 void ow_journal_confirm(struct ow_journal *journal);
-
-/**
- * Writes the application's own bytes and waits for the end: 3.4 ms for each that changes. May be
- * called at any time, also from message_received: what a message changes is then kept before the
- * gateway hears that it came. They carry no check: add one.
- *
- * @return false: more than OW_JOURNAL_APPLICATION_SIZE, and nothing is written
- */
-bool ow_journal_application(const uint8_t *bytes, uint8_t length);
 
 #endif

@@ -16,7 +16,6 @@
 #include <stdint.h>
 
 #include "ow_config.h"
-#include "ow_packet.h"
 
 #define OW_LOG_LINE 40 /* characters of a line; the rest is cut off */
 
@@ -32,47 +31,11 @@ struct ow_log {
     uint8_t ring[OW_LOG_SIZE]; /* lines: length of the text:u8, time:u32, text */
 };
 
-/**
- * Adds a line. May be called at any time after ow_mqtt_begin, also from the program's functions.
- *
- * @param text  copied; closed by a zero
- */
-void ow_log(struct ow_mqtt *client, const char *text);
-
-/** Adds a line that ends with a space and a number. */
-void ow_log_number(struct ow_mqtt *client, const char *text, int32_t number);
-
-/**
- * For message_received: whether a message on `commands/NAME` asks for the log. It is then sent as
- * there is room in the link.
- */
-bool ow_log_asked(struct ow_mqtt *client, const struct ow_message *message);
-
 /* For the client: the next line, if one is due; a new connection has not asked yet. */
 void ow_log_advance(struct ow_mqtt *client);
 void ow_log_connect(struct ow_mqtt *client);
 
 #else
-
-static inline void ow_log(struct ow_mqtt *client, const char *text)
-{
-    (void)client;
-    (void)text;
-}
-
-static inline void ow_log_number(struct ow_mqtt *client, const char *text, int32_t number)
-{
-    (void)client;
-    (void)text;
-    (void)number;
-}
-
-static inline bool ow_log_asked(struct ow_mqtt *client, const struct ow_message *message)
-{
-    (void)client;
-    (void)message;
-    return false;
-}
 
 static inline void ow_log_advance(struct ow_mqtt *client)
 {

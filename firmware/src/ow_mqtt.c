@@ -1,7 +1,6 @@
-#include "ow_mqtt.h"
-
 #include <string.h>
 
+#include "Onceway.h"
 #include "ow_bytes.h"
 #include "ow_flow.h"
 #include "ow_hal.h"
@@ -534,6 +533,11 @@ static void take_stream(struct ow_mqtt *client)
     take_bytes(client, bytes, length);
 }
 
+_Static_assert((uint8_t)OW_LOST_REFUSED == OW_LINK_REFUSED &&
+                   (uint8_t)OW_LOST_GATEWAY_GONE == OW_LINK_GATEWAY_GONE &&
+                   (uint8_t)OW_LOST_NO_ANSWER == OW_LINK_NO_ANSWER,
+    "the link's causes are among the client's");
+
 static void take_event(struct ow_mqtt *client, enum ow_link_event event)
 {
     if ((event == OW_LINK_UP || (event == OW_LINK_TIME && take_answer(client))) &&
@@ -608,7 +612,7 @@ enum ow_result ow_mqtt_publish_source(struct ow_mqtt *client, const uint8_t *sou
     if (!ow_flow_keeps(client)) {
         return OW_CANNOT_KEEP;
     }
-    if (!client->started || !ow_journal_idle(&client->journal)) {
+    if (ow_mqtt_busy(client)) {
         return OW_BUSY;
     }
     if (ow_journal_append(&client->journal, source)) {
@@ -633,12 +637,6 @@ enum ow_result ow_mqtt_publish(struct ow_mqtt *client, const struct ow_message *
     struct ow_message copy = *message;
     return OW_PUBLICATIONS && message->qos ? ow_flow_send_once(client, &copy)
                                            : ow_flow_send(client, &copy, 0);
-}
-
-uint8_t ow_mqtt_aside(const struct ow_mqtt *client)
-{
-    uint16_t aside = (uint16_t)(client->kept + client->dropped);
-    return aside < 0xFF ? (uint8_t)aside : 0xFF;
 }
 
 static bool may_subscribe(const struct ow_mqtt *client)

@@ -9,53 +9,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "Onceway.h" /* messages, types, reasons */
 #include "ow_carrier.h"
-
-enum ow_packet_type {
-    OW_CONNECT = 1,
-    OW_CONNACK,
-    OW_PUBLISH,
-    OW_PUBACK,
-    OW_PUBREC,
-    OW_PUBREL,
-    OW_PUBCOMP,
-    OW_SUBSCRIBE,
-    OW_SUBACK,
-    OW_UNSUBSCRIBE,
-    OW_UNSUBACK,
-    OW_PINGREQ,
-    OW_PINGRESP,
-    OW_DISCONNECT,
-};
-
-enum ow_reason {
-    OW_SUCCESS = 0x00,
-    OW_UNSPECIFIED_ERROR = 0x80, /* from here on: errors */
-    OW_MALFORMED_PACKET = 0x81,
-    OW_PROTOCOL_ERROR = 0x82,
-    OW_NOT_AUTHORIZED = 0x87,
-    OW_TOPIC_NAME_INVALID = 0x90,
-    OW_ID_NOT_FOUND = 0x92,
-    OW_RECEIVE_MAXIMUM_EXCEEDED = 0x93,
-    OW_TOPIC_ALIAS_INVALID = 0x94,
-    OW_PACKET_TOO_LARGE = 0x95,
-    OW_QUOTA_EXCEEDED = 0x97,
-    OW_PAYLOAD_FORMAT_INVALID = 0x99,
-};
-
-struct ow_message {
-    /* topic_length characters; not closed by a zero in a received message */
-    const char *topic;
-    const uint8_t *payload; /* size bytes */
-    uint16_t topic_length;
-    uint16_t size;
-    uint8_t qos;
-    bool retain;
-    bool dup;
-    /* to send: a number from 1 on that stands for this topic after its first use in a connection;
-     * 0: none */
-    uint8_t alias;
-};
 
 struct ow_connect {
     const char *client_id;

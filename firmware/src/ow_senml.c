@@ -1,4 +1,4 @@
-#include "ow_senml.h"
+#include "Onceway.h"
 
 #include <stdbool.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* Times that are kept in 4 bytes: for the program, and for the log, which ow_mqtt.c writes to. */
-#include "ow_mqtt.h"
+#include "Onceway.h"
 
 /* A kept time below this is one from 2038 on: January 2021 in UTC seconds. */
 #define ERA 0x60000000ul

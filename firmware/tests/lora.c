@@ -6,8 +6,7 @@
 
 #include "ow_bytes.h"
 #include "ow_hal.h"
-#include "ow_mqtt.h"
-#include "ow_senml.h"
+#include "Onceway.h"
 #include "ow_sketch.h"
 
 #ifndef LORA_EVERY_MS

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "ow_hal.h"
-#include "ow_mqtt.h"
+#include "Onceway.h"
 #include "ow_sketch.h"
 
 enum { PAYLOAD = 20, EVERY_MS = 250 };

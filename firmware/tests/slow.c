@@ -3,7 +3,7 @@
 #include <stddef.h>
 
 #include "ow_hal.h"
-#include "ow_mqtt.h"
+#include "Onceway.h"
 #include "ow_sketch.h"
 
 enum { SETUP_MS = 2500 };

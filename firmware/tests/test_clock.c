@@ -1,6 +1,6 @@
 /* The time that a board tells, against a gateway whose clock goes faster or slower than its own. */
 #include "check.h"
-#include "ow_clock.h"
+#include "Onceway.h"
 #include "world.h"
 
 enum { HOUR_S = 3600, FAST = 5000, SLOW = -5000 }; /* half a percent, as a bad resonator */

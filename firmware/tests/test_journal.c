@@ -1,5 +1,6 @@
 /* The journal against a model: what was taken and is not done comes back, in order, whatever write
  * the power cut tears. */
+#include "Onceway.h"
 #include "board.h"
 #include "check.h"
 #include "ow_bytes.h"
@@ -326,14 +327,14 @@ static uint32_t most_written(uint16_t from, uint16_t to)
 }
 
 /* A program that crashes after a second is reset by the watchdog, three seconds after each start:
- * a hundred million times in ten years. */
-static void a_loop_of_resets_spares_the_boot_cells(void)
+ * a hundred million times in ten years. A supply that is too weak does the same by brown-outs. */
+static void a_loop_spares_the_boot_cells(enum ow_reset_cause cause)
 {
     enum { RESETS = 100000 };
     board_new("s1");
     board.cause = OW_RESET_POWER_ON;
     open();
-    board.cause = OW_RESET_WATCHDOG;
+    board.cause = cause;
     for (uint32_t i = 1; i <= RESETS; i++) {
         uint16_t boot = journal.boot;
         open();
@@ -345,6 +346,16 @@ static void a_loop_of_resets_spares_the_boot_cells(void)
     open();
     CHECK((int16_t)(journal.boot - boot) > 0, "a number is used twice");
     CHECK((uint16_t)(journal.boot - boot) <= 256, "%u after %u", journal.boot, boot);
+}
+
+static void a_loop_of_resets_spares_the_boot_cells(void)
+{
+    a_loop_spares_the_boot_cells(OW_RESET_WATCHDOG);
+}
+
+static void a_loop_of_brown_outs_does_so_too(void)
+{
+    a_loop_spares_the_boot_cells(OW_RESET_BROWN_OUT);
 }
 
 /* Resets and power cuts in any order, also during the write. */
@@ -431,6 +442,7 @@ int main(void)
     RUN(a_stale_mark_does_not_fit_a_new_sequence);
     RUN(the_applications_bytes_are_bounded);
     RUN(a_loop_of_resets_spares_the_boot_cells);
+    RUN(a_loop_of_brown_outs_does_so_too);
     RUN(no_start_has_the_number_of_another);
     RUN(the_marks_of_a_doubtful_session_are_spread);
     RUN(an_erased_slot_is_empty_whatever_its_crc);

@@ -3,11 +3,9 @@
 #include "board.h"
 #include "check.h"
 #include "command.h"
-#include "ow_bytes.h"
-#include "ow_mqtt.h"
 #include "reading.h"
 
-static const struct ow_link_counts counts = {.broken = 300, .repeats = 2};
+static const struct ow_health health = {.broken = 300, .repeats = 2, .worn = 1, .aside = 24};
 
 static const struct ow_clock *timepiece;
 static uint16_t denied = READING_NOT_DENIED;
@@ -19,10 +17,8 @@ static uint8_t encode(uint8_t *out, const uint8_t *source, const char *device)
         &(struct reading_context){.device = device,
             .clock = timepiece,
             .denied = denied,
-            .worn = 1,
             .life = 114,
-            .aside = 24,
-            .counts = &counts});
+            .health = &health});
 }
 
 static void expect(

@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 #include "ow_hal.h"
-#include "ow_mqtt.h"
+#include "Onceway.h"
 
 enum { READINGS = 5 };
 

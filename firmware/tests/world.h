@@ -10,7 +10,7 @@
 
 #include "board.h"
 #include "gateway.h"
-#include "ow_mqtt.h"
+#include "Onceway.h"
 
 struct world {
     uint16_t lose, corrupt, insert; /* per 10,000 bytes, both ways */

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
+from gateway.broker.message_ids import IDENTIFIERS
 from gateway.broker.publish_run import PUBLISH, QOS_BITS, PublishRun
 from gateway.broker.refusals import say
 from gateway.broker.state import NEXT, State
@@ -51,10 +52,10 @@ class _Held:
 
     __slots__ = ("acknowledgements", "number", "packets")
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, number: int, packets: bytes, acknowledgements: int) -> None:
         self.number = number
-        self.packets: list[bytes] = []
-        self.acknowledgements = 0
+        self.packets = [packets]
+        self.acknowledgements = acknowledgements
 
 
 class Connection:
@@ -79,6 +80,7 @@ class Connection:
         "peer",
         "policy",
         "problem_information",
+        "receive_maximum",
         "rest_s",
         "seen",
         "sequence",
@@ -117,6 +119,8 @@ class Connection:
         """Seconds of silence after which it ends, 0 for none."""
         self.packet_limit = MAX_PACKET
         """The largest packet that the client takes."""
+        self.receive_maximum = IDENTIFIERS
+        """How many QoS 1 and 2 messages may be in flight towards us."""
         self.told_limit = 0
         """How many topic aliases it takes."""
         self.problem_information = True
@@ -176,27 +180,28 @@ class Connection:
         """
         if self.state is State.CLOSED:
             return
+        broker, held = self.broker, self.held
         self.size += len(packets)
-        if self.size > self.broker.limits.outgoing_bytes:
+        if self.size > broker.limits.outgoing_bytes:
             self.full = True
-        held = self.held
-        if commit > self.broker.committed:
-            if not held or held[-1].number < commit:
-                held.append(_Held(commit))
-                self.broker.hold(self, commit)
-            last = held[-1]
+        if commit > broker.committed and (not held or held[-1].number < commit):
+            held.append(_Held(commit, packets, acknowledgements))
+            broker.hold(self, commit)
         elif held:
             last = held[-1]
+            last.packets.append(packets)
+            last.acknowledgements += acknowledgements
         else:
-            self.out.append(packets)
+            self._let_go(packets)
             if acknowledgements:
                 self.session.receive_flow.unacknowledged -= acknowledgements  # type: ignore[union-attr]
-            if not self.dirty:
-                self.dirty = True
-                self.broker.dirty.append(self)
-            return
-        last.packets.append(packets)
-        last.acknowledgements += acknowledgements
+
+    def _let_go(self, *packets: bytes) -> None:
+        """These leave with the next turn."""
+        self.out += packets
+        if not self.dirty:
+            self.dirty = True
+            self.broker.dirty.append(self)
 
     @property
     def room(self) -> int:
@@ -205,16 +210,14 @@ class Connection:
 
     def on_disk(self, number: int) -> None:
         """Let go what waited for this commit."""
-        while self.held and self.held[0].number <= number:
-            held = self.held.popleft()
-            self.out += held.packets
-            if self.session is not None:
-                self.session.receive_flow.unacknowledged -= held.acknowledgements
-            if not self.dirty:
-                self.dirty = True
-                self.broker.dirty.append(self)
-        if self.session is not None and self.session.feed is not None:
-            self.broker.feed(self.session)
+        waiting, session = self.held, self.session
+        while waiting and waiting[0].number <= number:
+            held = waiting.popleft()
+            self._let_go(*held.packets)
+            if session is not None:
+                session.receive_flow.unacknowledged -= held.acknowledgements
+        if session is not None and session.feed is not None:
+            self.broker.feed(session)
 
     def answer(self, packet: Packet, commit: int = 0) -> None:
         data = encode_within(packet, self.version, self.packet_limit)
@@ -228,12 +231,14 @@ class Connection:
 
     def take(self) -> bytes:
         """The bytes to write now."""
-        out, self.out, self.dirty = self.out, [], False
+        out, session = self.out, self.session
         data = out[0] if len(out) == 1 else b"".join(out)
+        out.clear()
+        self.dirty = False
         self.size -= len(data)
         self.broker.statistics.bytes_sent += len(data)
-        if self.session is not None and self.session.feed is not None:
-            self.broker.feed(self.session)
+        if session is not None and session.feed is not None:
+            self.broker.feed(session)
         return data
 
     def shape(self, run: PublishRun, first: int, extra: bytes) -> tuple[bytes, bytes] | None:
@@ -294,6 +299,8 @@ class Connection:
         self.session = session
         self.become(State.OPEN)
         self.stream.maximum = self.policy.packet_bytes or broker.limits.packet_bytes
+        if self.version == Version.V5:
+            self.receive_maximum = self.policy.receive_maximum
         self.seen = broker.now
 
     def become(self, state: State) -> None:

@@ -13,8 +13,10 @@ if TYPE_CHECKING:
 
 PAGE_ROWS = 256
 PAGE_BYTES = 1_000_000
-"""What a connected session holds in memory beyond what is in flight; the rest of its queue waits in
-the store.
+"""What is read of a queue in the store in one step."""
+MOST_PENDING = 4 * PAGE_ROWS
+"""What a connected session holds in memory beyond what is in flight, and no more than `PAGE_BYTES`;
+the rest of its queue waits in the store. A thousand devices that publish at once all fit in.
 """
 PAGE_LOW = 64
 

@@ -99,8 +99,14 @@ def _go_on(connection: Connection) -> None:
     """Act on every packet that is complete, as long as there is time; remember how much is kept."""
     broker, stream = connection.broker, connection.stream
     effects = broker.effects
-    connection.interrupted = _must_stop(connection)
-    for found in () if connection.interrupted else stream.runs():
+    connection.interrupted = False
+    while stream.fresh:
+        if connection.full or connection.rest_s > 0 or broker.overtime():
+            connection.interrupted = True
+            break
+        found = stream.take()
+        if found is None:
+            break
         session = connection.session
         if session is None:
             handshake.connect(connection, cast("Connect", found))  # no stream begins otherwise
@@ -118,19 +124,8 @@ def _go_on(connection: Connection) -> None:
             broker.settle()
         if connection.state is not State.OPEN:
             break
-        if _must_stop(connection):
-            connection.interrupted = True
-            break
     if connection.state is not State.CLOSED:
-        kept = stream.pending
-        if not kept:
-            connection.interrupted = False
-        connection.keep(kept)
-
-
-def _must_stop(connection: Connection) -> bool:
-    """Whether no more packets of a connection are to be taken in this turn."""
-    return connection.full or connection.rest_s > 0 or connection.broker.overtime()
+        connection.keep(stream.pending)
 
 
 def _wait(connection: Connection) -> None:

@@ -15,7 +15,7 @@ from struct import pack
 from typing import TYPE_CHECKING
 
 from gateway.broker.fan_out import bound_of, publish, refuses
-from gateway.broker.message_ids import IDENTIFIERS, sequence_of
+from gateway.broker.message_ids import sequence_of
 from gateway.broker.publish_run import PublishRun
 from gateway.broker.refusals import refused, words
 from gateway.broker.state import State
@@ -74,9 +74,9 @@ def receive(
             receive_flow.repeat(identifiers[0])
             connection.send(acknowledgements(_PUBREC, identifiers), receive_flow.commit)
         return
-    room = _room(connection, session)
+    room = connection.receive_maximum - receive_flow.outstanding
     if room <= 0:
-        text = f"PUBLISH: more than {_maximum(connection)} QoS 1 and 2 messages in flight"
+        text = f"PUBLISH: more than {connection.receive_maximum} QoS 1 and 2 messages in flight"
         raise ProtocolError(text, ReasonCode.RECEIVE_MAXIMUM_EXCEEDED)
     reason = _refuses(connection, session, run)
     if (reason == ReasonCode.QUOTA_EXCEEDED or count > room) and _taken(connection, session, run):
@@ -119,23 +119,14 @@ def _refuses(connection: Connection, session: Session, run: PublishRun) -> Reaso
     return reason
 
 
-def _maximum(connection: Connection) -> int:
-    """How many QoS 1 and 2 messages may be in flight towards us."""
-    return connection.policy.receive_maximum if connection.version == Version.V5 else IDENTIFIERS
-
-
-def _room(connection: Connection, session: Session) -> int:
-    """How many more that may be."""
-    return _maximum(connection) - session.receive_flow.outstanding
-
-
 def _taken(connection: Connection, session: Session, run: PublishRun) -> int:
     """How many publications of a run can be taken at once, from the first one on. They are alike:
     when the first one is refused by itself, all of them are.
     """
     taken, refused = 0, run.count + 1
     if run.qos:
-        refused = min(refused, _room(connection, session) + 1)
+        room = connection.receive_maximum - session.receive_flow.outstanding
+        refused = min(refused, room + 1)
     while taken + 1 < refused:
         middle = (taken + refused) // 2 if taken else 1
         if _refuses(connection, session, run.part(0, middle)):

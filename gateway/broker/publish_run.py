@@ -90,6 +90,8 @@ class PublishRun(Publishes["Topic"]):
 
     def body(self) -> bytes:
         """All payloads joined, as the store keeps them."""
+        if self.count == 1:
+            return self.raw[self.payload_at :]
         return b"".join(self.payloads()) if self.payload_at else self.raw
 
     def part(self, skip: int, count: int) -> "PublishRun":

@@ -29,9 +29,9 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 from gateway.broker.changes import Kept
 from gateway.broker.delivery import (
+    MOST_PENDING,
     PAGE_BYTES,
     PAGE_LOW,
-    PAGE_ROWS,
     Collect,
     Delivery,
     LeftBehind,
@@ -203,7 +203,7 @@ class SendFlow:
         """Whether what comes now has to wait in the store."""
         if self.session.connection is None and not self.session.queueing.qos_0:
             return True
-        return len(self.pending) >= PAGE_ROWS or self.size >= PAGE_BYTES
+        return len(self.pending) >= MOST_PENDING or self.size >= PAGE_BYTES
 
     def pump(self) -> None:
         """Send as much as the receiver takes."""
@@ -278,6 +278,8 @@ class SendFlow:
         and not too far from what is on disk. An identifier is in use when its message stayed in
         flight while 65534 others passed it. It is seldom that all must be looked at.
         """
+        if self._awaited > self.ledger.committed:  # `_wait` comes by
+            return max(0, min(count, self._free - number))
         last = packet_id(number) - 1
         flights = self.acknowledging.keys() | self.receiving.keys() | self.released.keys()
         passed = max(((last - identifier) % IDENTIFIERS + 1 for identifier in flights), default=0)

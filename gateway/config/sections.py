@@ -42,7 +42,7 @@ class Section(BaseModel):
     under a key is its meaning for people, too (`reference.py`).
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, defer_build=True)
 
 
 class GatewaySection(Section):

@@ -50,6 +50,12 @@ def say(landing: Landing, feed: str, until: int) -> None:
     gateway, slash, epoch = feed.partition("/")
     if not slash or until < 1:
         raise OncewayError("a feed is GATEWAY/EPOCH, and its batches begin at 1", f"{feed} {until}")
+    if gateway not in landing.gateways() or feed not in landing.feeds(gateway):
+        raise OncewayError(
+            "there is no such feed at the landing place",
+            feed,
+            "`onceway ingest report` lists the feeds",
+        )
     cleaned = landing.cleaned_epochs(gateway)
     cleaned[epoch] = max(until, cleaned.get(epoch, 0))
     # fsspec adds what its environment says to every file system but those that are made directly

@@ -39,6 +39,12 @@ class Carrier(Protocol):
     def unsent(self) -> int:
         """Bytes written and not yet handed to the operating system or acknowledged by the link."""
 
+    @property
+    def undelivered(self) -> int:
+        """Bytes written that have not reached the peer's machine, with those that the operating
+        system holds. It may cost a system call.
+        """
+
 
 class Receiver(Protocol):
     """What the broker side offers to a link."""

@@ -7,8 +7,11 @@ that says what to do.
 
 import asyncio
 import errno
+import fcntl
 import os
 import socket
+import struct
+import termios
 from collections.abc import Callable, Sequence
 
 from gateway.errors import OncewayError
@@ -91,6 +94,17 @@ class Endpoint:
         for server in self._servers:
             server.close()
         self._servers = []
+
+
+def unacknowledged(transport: asyncio.Transport) -> int:
+    """Bytes that the operating system has sent or will send and whose arrival it does not know.
+    Source: tcp(7), SIOCOUTQ, which has the number of TIOCOUTQ.
+    """
+    sock: socket.socket = transport.get_extra_info("socket")
+    if sock.fileno() < 0:
+        return 0  # closed
+    (count,) = struct.unpack("i", fcntl.ioctl(sock, termios.TIOCOUTQ, bytes(4)))
+    return int(count)
 
 
 def _second_handle(sock: socket.socket) -> socket.socket:

@@ -21,6 +21,7 @@ from gateway.links.diagnosis import Diagnosis
 from gateway.links.greeter import Greeter, Refusal
 from gateway.links.handshake import KEYED, PLAIN
 from gateway.links.holders import holders
+from gateway.links.keys import NO_KEY, cmac
 from gateway.links.reliable import (
     Event,
     OtherVersion,
@@ -87,6 +88,8 @@ class SerialCarrier:
     def unsent(self) -> int:
         return self.session.sending.unsent
 
+    undelivered = unsent
+
     def lose(self, reason: str) -> None:
         """Tell the broker that the session has ended, unless it wanted that."""
         if not self.closed:
@@ -150,7 +153,7 @@ class SerialPort:
         self._outgoing = b""
         self._timer: asyncio.Handle | None = None
         self._due = 0.0
-        """When the timer fires, if there is one: a handle of uvloop does not tell."""
+        """When the timer fires, 0 when there is none: a handle of uvloop does not tell."""
 
     @property
     def is_open(self) -> bool:
@@ -186,6 +189,7 @@ class SerialPort:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+            self._due = 0.0
         self._outgoing = b""
         self._refused = None
         self._handle(self.link.lose(reason))
@@ -245,6 +249,7 @@ class SerialPort:
 
     def _on_timer(self) -> None:
         self._timer = None
+        self._due = 0.0
         self._handle(self.link.tick(self._loop.time()))
 
     def _gone(self, error: OSError) -> None:
@@ -330,15 +335,19 @@ class SerialPort:
         self._arm()
 
     def _arm(self) -> None:
+        """Set the timer to when something is due. One that fires in vain costs much more than to
+        set it again: the process wakes up.
+        """
         deadline = self.link.deadline
-        if deadline is None or (self._timer is not None and self._due <= deadline + _TIMER_STEP):
-            return  # a timer that fires early finds nothing to do and is set again
-        if self._timer is not None:
-            self._timer.cancel()
         # uvloop counts whole milliseconds: a moment later, lest the timer fires just before the
         # deadline and spins.
-        self._due = deadline + _TIMER_STEP
-        self._timer = self._loop.call_at(self._due, self._on_timer)
+        due = 0.0 if deadline is None else deadline + _TIMER_STEP
+        if due == self._due:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._due = due
+        self._timer = self._loop.call_at(due, self._on_timer) if due else None
 
     def _warn(self, text: str, detail: Callable[[], str] = str) -> None:
         """Log a sentence once for each time that the port is opened. detail: found out for the log
@@ -434,6 +443,7 @@ class SerialListener:
         """Open what is there, and go on looking. A missing port is no error: it may be plugged in
         later.
         """
+        cmac(NO_KEY, b"")  # loads what keys need: no greeting shall wait for that
         self._scan()
 
     async def close(self) -> None:

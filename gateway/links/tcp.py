@@ -13,7 +13,7 @@ from typing import cast
 from gateway.broker.peer import Peer
 from gateway.links.address import format_address
 from gateway.links.carrier import Accept, Receiver
-from gateway.links.endpoint import Endpoint
+from gateway.links.endpoint import Endpoint, unacknowledged
 from gateway.links.tls import Tls, common_name
 
 LINGER = 10.0
@@ -94,6 +94,10 @@ class TcpCarrier(asyncio.Protocol):
     @property
     def unsent(self) -> int:
         return self._transport.get_write_buffer_size()
+
+    @property
+    def undelivered(self) -> int:
+        return self.unsent + unacknowledged(self._transport)
 
 
 class TcpListener:

@@ -20,7 +20,7 @@ from aiohttp import WSMessage, WSMsgType, web
 from gateway.broker.peer import Peer
 from gateway.links.address import format_address
 from gateway.links.carrier import Accept, Receiver
-from gateway.links.endpoint import Endpoint
+from gateway.links.endpoint import Endpoint, unacknowledged
 from gateway.links.fragments import Counted, Fragments
 from gateway.links.tcp import LINGER
 from gateway.links.tls import Tls, common_name
@@ -87,6 +87,10 @@ class WebSocketCarrier:
     @property
     def unsent(self) -> int:
         return len(self._outgoing) + self._sending + self._transport.get_write_buffer_size()
+
+    @property
+    def undelivered(self) -> int:
+        return self.unsent + unacknowledged(self._transport)
 
     async def read(self, receiver: Receiver, counted: Counted) -> str:
         """Hand messages to the broker until the connection ends; return why it did."""

@@ -1,7 +1,7 @@
 """Runs: packets of one stream that came in one piece and are alike, so that they can be taken in
 one step.
 
-In: bytes as they stand in the receive buffer (`PacketStream.runs`). Out: what the packets have in
+In: bytes as they stand in the receive buffer (`PacketStream.take`). Out: what the packets have in
 common, and their packet identifiers and payloads by slices. Most runs hold one packet.
 """
 

@@ -1,7 +1,7 @@
 """A byte stream cut into control packets, however it is split.
 
 In: `feed(bytes)`, as they come from a link. Out: the packets that are complete, one by one by
-iterating over the stream, or with runs of alike ones in one piece from `runs()`. MalformedPacket or
+iterating over the stream, or with runs of alike ones in one piece from `take()`. MalformedPacket or
 ProtocolError is raised at the packet at fault, after all packets before it; the stream is of no use
 afterwards.
 
@@ -16,7 +16,7 @@ acknowledgements (2-byte body) itself, with as few operations as possible; every
 everything odd, goes to `decode`, which knows all rules.
 """
 
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from struct import unpack
 from typing import Any
 
@@ -45,11 +45,12 @@ _topics: dict[bytes, str] = {}
 
 class PacketStream:
     __slots__ = (
+        "_at",
         "_begun",
-        "_fresh",
         "_make",
         "_need",
         "_topics",
+        "fresh",
         "longest_request",
         "maximum",
         "sender",
@@ -81,30 +82,33 @@ class PacketStream:
         """Whose packets they are."""
         self._topics = topics
         self._make = make
-        self._fresh = b""
-        """Bytes that were not looked at."""
+        self.fresh = b""
+        """What has come; empty when all of it was looked at."""
+        self._at = 0
+        """So many bytes of that were looked at."""
         self._begun = bytearray()
         """A packet that is not complete, from before them."""
         self._need = 0
         """Its size, 0 while that is not known."""
 
     def feed(self, data: bytes) -> None:
-        """Take bytes; they are looked at when the stream is iterated over. Not to be called inside
-        that loop.
-        """
-        self._fresh = self._fresh + data if self._fresh else data
+        """Take bytes; `take` looks at them."""
+        self.fresh = self.fresh[self._at :] + data if self.fresh else data
+        self._at = 0
 
     @property
     def pending(self) -> int:
-        """Bytes held and not yet handed out as packets."""
-        return len(self._fresh) + len(self._begun)
+        """Bytes held and not yet handed out as packets. What was handed out is no longer held."""
+        if self._at:
+            self.fresh = self.fresh[self._at :]
+            self._at = 0
+        return len(self.fresh) + len(self._begun)
 
     def __iter__(self) -> Iterator[Packet]:
         """The packets that are complete, for streams that have not been given `topics`. Leaving the
         loop early keeps what follows the packet at hand.
         """
-        runs = self.runs()
-        for found in runs:
+        while (found := self.take()) is not None:
             if not isinstance(found, Publishes | Acks):
                 yield found
                 continue
@@ -116,46 +120,49 @@ class PacketStream:
                     yield packet
             finally:
                 if taken < len(packets):
-                    runs.close()
-                    self._fresh = bytes_of(found, taken) + self._fresh
+                    self.fresh = bytes_of(found, taken) + self.fresh[self._at :]
+                    self._at = 0
 
-    def runs(self, most: int = MAXIMUM) -> Generator[Packet | Publishes[Any] | Acks, None, None]:
-        """The packets that are complete; plain ones in runs of `most` at most. Leaving the loop
-        early keeps what follows the run at hand.
+    def take(self, most: int = MAXIMUM) -> Packet | Publishes[Any] | Acks | None:
+        """The next packet that is complete; plain ones that are alike in runs of `most` at most.
+        None: there is none.
         """
-        buffer, start = self._fresh, 0
+        buffer, start = self.fresh, self._at
+        if self._begun:
+            start = self._complete(buffer, start)
+            self._go_on_from(start)
+            if len(self._begun) != self._need:
+                return None
+            whole = bytes(self._begun)
+            self._begun.clear()
+            return self._cut(whole, 0, *self._bounds(whole, 0), most)[0]
         size = len(buffer)
-        try:
-            if self._begun:
-                start = self._complete(buffer)
-                if len(self._begun) != self._need:
-                    return
-                whole = bytes(self._begun)
-                self._begun.clear()
-                yield self._take(whole, 0, *self._bounds(whole, 0), most)[0]
-            while start < size:
-                if self.version is None and buffer[start] >> 4 != PacketType.CONNECT:
-                    raise ProtocolError(
-                        f"the first packet is not CONNECT, its first byte is 0x{buffer[start]:02X}"
-                    )
-                if (
-                    start + 1 < size
-                    and (length := buffer[start + 1]) < 0x80
-                    and length + 2 <= self.maximum
-                ):
-                    body = start + 2
-                    end = body + length
-                else:
-                    body, end = self._bounds(buffer, start)
-                if not body or end > size:
-                    self._begun += buffer[start:]
-                    self._need = end - start if body else 0
-                    start = size
-                    return
-                found, start = self._take(buffer, start, body, end, most)
-                yield found
-        finally:
-            self._fresh = buffer[start:] if start < size else b""
+        if start == size:
+            return None
+        if self.version is None and buffer[start] >> 4 != PacketType.CONNECT:
+            raise ProtocolError(
+                f"the first packet is not CONNECT, its first byte is 0x{buffer[start]:02X}"
+            )
+        body = start + 2
+        if body <= size and (length := buffer[start + 1]) < 0x80 and length + 2 <= self.maximum:
+            end = body + length
+        else:
+            body, end = self._bounds(buffer, start)
+        if not body or end > size:
+            self._begun += buffer[start:]
+            self._need = end - start if body else 0
+            self._go_on_from(size)
+            return None
+        found, after = self._cut(buffer, start, body, end, most)
+        self._go_on_from(after)
+        return found
+
+    def _go_on_from(self, at: int) -> None:
+        """What has come was looked at up to here."""
+        if at < len(self.fresh):
+            self._at = at
+        else:
+            self.fresh, self._at = b"", 0
 
     def _bounds(self, buffer: bytes | bytearray, start: int) -> tuple[int, int]:
         most = self.maximum
@@ -163,11 +170,11 @@ class PacketStream:
             most = min(most, self.longest_request)
         return packet_bounds(buffer, start, most)
 
-    def _complete(self, data: bytes) -> int:
-        """Put to the packet that has begun what belongs to it; returns how many bytes of `data`
-        that is.
+    def _complete(self, data: bytes, at: int) -> int:
+        """Put to the packet that has begun what belongs to it of `data`, from `at` on; returns
+        where that ends.
         """
-        begun, at = self._begun, 0
+        begun = self._begun
         while not self._need and at < len(data):
             begun.append(data[at])
             at += 1
@@ -176,7 +183,7 @@ class PacketStream:
         begun += more
         return at + len(more)
 
-    def _take(
+    def _cut(
         self, buffer: bytes, start: int, body: int, end: int, most: int
     ) -> tuple[Packet | Publishes[Any] | Acks, int]:
         """What stands in `buffer` from `start` on, and where it ends. body, end: of the first

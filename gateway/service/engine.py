@@ -49,6 +49,10 @@ _MANY_CLIENTS = 4
 """So many must be let go by it."""
 _MANY = 65_536
 """Unsent bytes of one connection that are worth counting."""
+_FEW = 4_096
+"""Bytes that are read from a client though they must wait: it may ping while it does not take what
+it is sent, and to stop reading costs a system call.
+"""
 
 
 class _Link:
@@ -59,6 +63,7 @@ class _Link:
         "_connection",
         "_engine",
         "_held_back",
+        "_left",
         "_paused",
         "_put_off",
         "_rests",
@@ -79,13 +84,15 @@ class _Link:
         self._paused = False
         self.stuck = False
         """The peer has not taken what was sent to it."""
+        self._left = 0
+        """Bytes that had not reached it when last looked."""
         self.unsent = 0
         """Bytes of that when last looked; 0 when they are few."""
 
     # -- bytes out
 
     def write(self, data: bytes) -> None:
-        """Send. A peer that does not read is not read either."""
+        """Send. Of a peer that does not read, little more is read."""
         self._carrier.write(data)
         unsent = self._carrier.unsent
         if unsent > _MANY or self.unsent:
@@ -114,6 +121,15 @@ class _Link:
         """Bytes that the peer has still not taken."""
         self._engine.note_unsent(self, self._carrier.unsent)
         return self.unsent
+
+    def see_progress(self) -> None:
+        """A peer that takes anything of what it was sent is there, even if its pings still wait
+        behind what is not read.
+        """
+        if self.stuck:
+            before, self._left = self._left, self._carrier.undelivered
+            if self._left < before:
+                self._connection.seen = self._engine.broker.now
 
     def close(self) -> None:
         """The end. A client that has much left to read has not read for long: nobody counts that
@@ -159,12 +175,12 @@ class _Link:
 
     def throttle(self) -> None:
         """Read from the peer, or do not."""
-        paused = self._held_back or self._rests or self._connection.full
-        if not paused and self._connection.interrupted:
-            paused = True
-            if not self._put_off:
-                self._put_off = True
-                self._engine.put_off(self)
+        connection, stopped = self._connection, self._held_back or self._rests
+        full, interrupted = connection.full, connection.interrupted
+        if interrupted and not (stopped or full or self._put_off):
+            self._put_off = True
+            self._engine.put_off(self)
+        paused = stopped or ((full or interrupted) and connection.kept > _FEW)
         if paused != self._paused:
             self._paused = paused
             if paused:
@@ -572,6 +588,8 @@ class Engine:
         self._timer = self._loop.call_later(TICK_S, self._tick)
         self.begin()
         self.broker.set_clock(self._clock.utc_start(self._loop.time()))
+        for link in self._slow:
+            link.see_progress()
         self.broker.advance()
         if self.broker.spool.size:
             self._writer.look_for_landed()

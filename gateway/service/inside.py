@@ -107,6 +107,10 @@ class Client:
     def unsent(self) -> int:
         return 0
 
+    @property
+    def undelivered(self) -> int:
+        return self.unsent
+
     def _receive(self, *packets: Packet) -> None:
         if self._receiver is not None:
             data = b"".join(encode(packet, Version.V5) for packet in packets)

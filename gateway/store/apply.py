@@ -17,10 +17,17 @@ from gateway.broker.store_rows import Commit
 from gateway.store.moves import move
 from gateway.store.uptime import save_axis
 
-_CHUNKS = (64, 32, 16, 8, 4, 2, 1)
+_CHUNKS = (16, 32, 64)
+"""Rows in one statement; fewer than the first of these go in one, too."""
 _FEW = 4
 """So many keys are deleted one by one: a list of them costs more to hand over."""
 
+_OF_A_SESSION = (
+    "session WHERE id",
+    "subscription WHERE session",
+    "flow WHERE session",
+    "queue WHERE share = '' AND session",
+)
 _COLUMNS = {
     "spool": 10,
     "session": 6,
@@ -43,12 +50,10 @@ def _insert(table: str, rows: int) -> str:
 
 def _put(database: sqlite3.Connection, table: str, rows: Sequence[tuple[Any, ...]]) -> None:
     at = 0
-    for chunk in _CHUNKS:
-        while len(rows) - at >= chunk:
-            database.execute(
-                _insert(table, chunk), tuple(chain.from_iterable(rows[at : at + chunk]))
-            )
-            at += chunk
+    while left := len(rows) - at:
+        chunk = max((size for size in _CHUNKS if size <= left), default=left)
+        database.execute(_insert(table, chunk), tuple(chain.from_iterable(rows[at : at + chunk])))
+        at += chunk
 
 
 def _delete(database: sqlite3.Connection, statement: str, keys: Iterable[Any]) -> None:
@@ -68,6 +73,8 @@ def _delete_queued(database: sqlite3.Connection, keys: Sequence[tuple[int, int]]
             ranges[-1] = session, ranges[-1][1], first
         else:
             ranges.append((session, first, first))
+    if not ranges:
+        return
     if len(ranges) <= _FEW:
         database.executemany(
             "DELETE FROM queue WHERE session = ? AND first BETWEEN ? AND ?", ranges
@@ -87,18 +94,14 @@ def apply(database: sqlite3.Connection, commit: Commit) -> float:
     """
     database.execute("BEGIN IMMEDIATE")
     try:
-        for rows in (
-            "session WHERE id",
-            "subscription WHERE session",
-            "flow WHERE session",
-            "queue WHERE share = '' AND session",
-        ):
+        for rows in _OF_A_SESSION if commit.ended else ():
             _delete(
                 database,
                 f"DELETE FROM {rows} IN (SELECT value FROM json_each(?))",  # noqa: S608
                 commit.ended,
             )
-        database.executemany("DELETE FROM queue WHERE session = ? AND first <= ?", commit.left)
+        if commit.left:
+            database.executemany("DELETE FROM queue WHERE session = ? AND first <= ?", commit.left)
         _put(database, "session", commit.sessions)
         _put(database, "subscription", commit.subscriptions)
         _put(database, "message", commit.messages)

@@ -126,8 +126,9 @@ class Writer:
                 continue
             elif self._write(order):
                 self.space.look()
-                self._done(order.number)
                 self._checkpointer.committed()
+                # at last: the event loop wakes up by it, and would wait for the interpreter
+                self._done(order.number)
             else:
                 self._gave_up = True
             self._busy_since = None

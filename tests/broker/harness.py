@@ -319,6 +319,10 @@ class Client:
         self.closed = True
         self.world.clients.pop(self.connection, None)
 
+    def read_a_little(self) -> None:
+        """Take some of what the link holds, so little that the broker may not write on."""
+        self._arrive(self._unread.pop(0))
+
     def read_on(self) -> None:
         """Take what the link holds."""
         unread, self._unread = self._unread, []
@@ -332,6 +336,8 @@ class Client:
     @property
     def unsent(self) -> int:
         return sum(map(len, self._unread))
+
+    undelivered = unsent
 
     def write(self, data: bytes) -> None:
         if self.reads:

@@ -25,7 +25,7 @@ from gateway.mqtt.packets import (
 )
 from gateway.mqtt.properties import PropertyId as P
 from gateway.mqtt.reason import ReasonCode as R
-from tests.broker.harness import FOREVER, World
+from tests.broker.harness import FOREVER, Client, World
 
 V5 = Version.V5
 PINGS = encode(Pingreq(), V5) * 10_000
@@ -145,12 +145,50 @@ def test_a_peer_that_takes_nothing_is_closed_when_its_keep_alive_is_over(busy: b
         world.disk.backlog = 1 << 40
         world.commit()
     publisher = world.accepted("p")
-    while not client.paused:
+    while not client.connection.full:
         publisher.publish("t", bytes(10_000))
     world.sleep(10)
     assert not client.closed
     world.sleep(10)
     assert client.closed
+
+
+def stuck(world: World) -> Client:
+    """A client that was sent more than it takes."""
+    client = world.accepted("c", keep_alive=10)
+    client.subscribe("t", qos=0)
+    client.reads = False
+    publisher = world.accepted("p")
+    while not client.connection.full:
+        publisher.publish("t", bytes(10_000))
+    return client
+
+
+def test_a_client_on_a_slow_line_that_pings_stays() -> None:
+    world = World(outgoing_bytes=300_000)
+    client = stuck(world)
+    for _ in range(100):
+        world.sleep(1)
+        client.send(Pingreq())
+    assert not client.closed
+    assert client.unsent < 400_000, "nothing is answered"
+    client.reads = True
+    client.read_on()
+    assert len(client.take_all(Pingresp)) == 100
+
+
+def test_a_client_on_a_slow_line_stays_while_it_takes_anything() -> None:
+    """It cannot ping: what it has said before fills the line."""
+    world = World(outgoing_bytes=300_000)
+    client = stuck(world)
+    client.send_bytes(PINGS)
+    assert client.paused
+    for _ in range(20):
+        client.read_a_little()
+        world.sleep(8)
+    assert not client.closed
+    world.sleep(17)
+    assert client.closed, "now it takes nothing"
 
 
 # -- before a client is known
@@ -379,6 +417,20 @@ def test_a_client_that_brings_much_waits_for_others() -> None:
     assert not greedy.paused
     assert len(greedy.take_all(Pingresp)) == 10_000
     greedy.take(Puback)
+
+
+def test_a_client_that_brings_little_is_read_on_while_it_is_put_off() -> None:
+    """To stop reading costs a system call, and to begin again another one."""
+    world = World()
+    client = world.accepted("c")
+    looks = iter([True])
+    world.broker.overtime = lambda: next(looks, False)
+    client.bring(encode(Pingreq(), V5))
+    assert client.connection.out == []
+    assert not client.paused
+    client.bring(encode(Pingreq(), V5))
+    world.turn()
+    assert len(client.take_all(Pingresp)) == 2
 
 
 def test_a_client_that_is_put_off_may_end_meanwhile() -> None:

@@ -81,6 +81,31 @@ def test_a_landing_place_without_a_batch_is_said_before_spark_starts(
     assert str(landing) in str(raised.value)
 
 
+@pytest.mark.parametrize(
+    ("landing", "table", "checkpoint"),
+    [
+        ("l", "./t", "t"),
+        ("l", "./t", "t/checkpoint"),
+        ("l", "./t", "file:{}/t_readings/c"),
+        ("t/l", "./t", "c"),
+        ("l", "./l", "c"),
+        ("l", "./t", "l"),
+        ("l", "lake.publications", "file://{}/l"),
+    ],
+)
+def test_folders_that_would_delete_each_other_s_files_are_refused_before_spark_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, landing: str, table: str, checkpoint: str
+) -> None:
+    pytest.importorskip("pyspark")
+    from gateway.ingest.jobs import stream
+
+    monkeypatch.chdir(tmp_path)
+    where = ["--landing", landing, "--table", table, "--checkpoint", checkpoint.format(tmp_path)]
+    with pytest.raises(OncewayError, match="Give it a folder of its own"):
+        stream.run(stream.parse_arguments(where))
+    assert not list(tmp_path.iterdir())
+
+
 def test_jars_that_were_downloaded_once_are_named_as_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -62,7 +62,7 @@ def lake(spark: "SparkSession", tmp_path_factory: pytest.TempPathFactory) -> Job
             rows.append(reading("roof-2", hour + 1, hour, 1.5, told=False))
     rows.append(on_topic(row("roof-2", 21, payload=b"hello", received=rows[40][6]), "sensors/text"))
     land(job.landing, "site", 1, rows)
-    job.run()
+    job.take()
     publications = Table(spark, str(job.publications), PUBLICATIONS)
     summarise(spark, publications)
     compact(spark, publications, Table(spark, f"{job.publications}_readings", READINGS))

@@ -94,6 +94,29 @@ async def test_a_reader_that_does_not_read_shows_in_unsent_and_writable_comes_wh
         writer.close()
 
 
+async def test_a_reader_that_reads_very_slowly_shows_in_undelivered(broker: Broker) -> None:
+    """In `unsent` it does not: the operating system holds much."""
+    async with listening(broker) as (_, port):
+        sock = socket.socket()
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        sock.connect(("127.0.0.1", port))
+        sock.setblocking(False)
+        await until(lambda: broker.connections)
+        carrier = broker.last.carrier
+        while carrier.unsent <= carrier.high_water:
+            carrier.write(bytes(65536))
+            await asyncio.sleep(0)
+        unsent, undelivered = carrier.unsent, carrier.undelivered
+        assert undelivered > unsent
+        for _ in range(5):
+            await asyncio.get_running_loop().sock_recv(sock, 2048)
+        await until(lambda: carrier.undelivered < undelivered)
+        assert carrier.unsent == unsent
+        carrier.abort()
+        await until(lambda: carrier.undelivered == 0)
+        sock.close()
+
+
 async def test_paused_reading_holds_the_bytes_back(broker: Broker) -> None:
     async with listening(broker) as (_, port):
         _, writer = await asyncio.open_connection("127.0.0.1", port)

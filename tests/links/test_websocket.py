@@ -148,7 +148,7 @@ async def test_unsent_grows_for_a_client_that_does_not_read_and_writable_comes_w
             total -= len((await client.receive(10)).data)
         await until(lambda: broker.last.writable_calls)
         assert broker.last.writable_calls == 1
-        await until(lambda: carrier.unsent == 0)
+        await until(lambda: carrier.undelivered == 0)
 
 
 async def test_paused_reading_holds_messages_back(broker: Broker) -> None:

@@ -89,7 +89,7 @@ def outcome(
     try:
         for chunk in chunks:
             stream.feed(chunk)
-            for item in stream.runs() if by_runs else stream:
+            for item in iter(stream.take, None) if by_runs else stream:
                 found += one_by_one(item)
     except MqttError as error:
         return found, str(error)

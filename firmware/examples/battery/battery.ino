@@ -40,7 +40,7 @@ static void recall_packet(void *, const ow_entry *entry, ow_message *message, ui
     Reading one;
     memcpy(&one, entry->source, sizeof one);
     struct ow_senml_record record = {}; // `struct`: the function that writes it has the same name
-    record.device = client.name;
+    record.device = ow_mqtt_name(&client);
     record.base_time = ow_mqtt_utc(one.time, 0); // 0, and so left out, if it was not known
     record.time_error = record.base_time ? one.error : 0;
     record.name = "voltage";
@@ -95,13 +95,13 @@ static void sample()
 
 static bool is_through()
 {
-    return client.state == OW_CONNECTED && client.journal.pending == 0;
+    return ow_mqtt_state(&client) == OW_CONNECTED && ow_mqtt_health(&client).pending == 0;
 }
 
 static void sleep()
 {
     Serial.flush(); // what was sent is on the line
-    while (client.uptime < next) {
+    while (ow_mqtt_uptime(&client) < next) {
         uint16_t milliseconds = power_down();
         ow_mqtt_slept(&client, milliseconds);
         asleep += milliseconds;
@@ -116,7 +116,7 @@ void setup()
     application.message_received = message_received;
     ow_mqtt_begin(&client, &application, NULL);
     strcpy(topic, "batteries/");
-    strcat(topic, client.name);
+    strcat(topic, ow_mqtt_name(&client));
     woke = millis();
 }
 
@@ -129,8 +129,8 @@ void loop()
         asleep = 0;
     }
     bool patient = millis() - woke < PATIENCE_MS;
-    if (client.uptime >= next) {
-        if (client.state == OW_CONNECTED || !patient) { // the gateway tells the time first
+    if (ow_mqtt_uptime(&client) >= next) {
+        if (ow_mqtt_state(&client) == OW_CONNECTED || !patient) { // the gateway tells the time first
             sample();
         }
     } else if (ow_mqtt_settled(&client) && (is_through() || !patient)) {

@@ -59,7 +59,7 @@ void setup()
     application.connected = connected;
     ow_mqtt_begin(&client, &application, NULL);
     strcpy(topic, "doors/");
-    strcat(topic, client.name);
+    strcat(topic, ow_mqtt_name(&client));
 }
 
 static void look_at_the_door()

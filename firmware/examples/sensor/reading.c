@@ -1,9 +1,5 @@
 #include "reading.h"
 
-#include "ow_bytes.h"
-#include "ow_mqtt.h"
-#include "ow_senml.h"
-
 _Static_assert(READING_SIZE <= OW_SCRATCH, "a payload fits where the client wants it");
 _Static_assert(SENSOR_READINGS == 1 || (SENSOR_READINGS == 3 && SENSOR_INTERVAL_MS % 1000 == 0),
     "see reading.h");
@@ -86,11 +82,11 @@ static uint8_t *encode_status(uint8_t *out, const uint8_t *end, struct ow_senml_
     if (context->denied != READING_NOT_DENIED) {
         add(&status, "denied", context->denied, -1);
     }
-    add(&status, "worn", context->worn, 0);
+    add(&status, "worn", context->health->worn, 0);
     add(&status, "life", context->life, -1);
-    add(&status, "aside", context->aside, 0);
-    add(&status, "bad", context->counts->broken, 0);
-    add(&status, "again", context->counts->repeats, 0);
+    add(&status, "aside", context->health->aside, 0);
+    add(&status, "bad", context->health->broken, 0);
+    add(&status, "again", context->health->repeats, 0);
     ow_senml_pack(out, end, status.records);
     return status.at;
 }

@@ -19,7 +19,7 @@
 
 #include <stdint.h>
 
-#include "ow_clock.h"
+#include "Onceway.h"
 
 #ifndef SENSOR_INTERVAL_MS
 #define SENSOR_INTERVAL_MS 60000 /* the EEPROM lives 11.4 years */
@@ -51,10 +51,8 @@ struct reading_context {
 
     /* what a status tells, as it is now: */
     uint16_t denied; /* tenths of years that a refused interval would have left */
-    uint8_t worn;    /* cells of the EEPROM that failed */
     uint16_t life;   /* tenths of years that the EEPROM lives at the present interval */
-    uint8_t aside;   /* publications that the gateway refused for good */
-    const ow_carrier_counts *counts;
+    const struct ow_health *health;
 };
 
 #define READING_NOT_DENIED 0xFFFF

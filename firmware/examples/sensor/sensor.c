@@ -10,12 +10,9 @@
  */
 #include <string.h>
 
+#include "Onceway.h"
 #include "command.h"
-#include "ow_bytes.h"
 #include "ow_crc.h"
-#include "ow_hal.h"
-#include "ow_mqtt.h"
-#include "ow_senml.h"
 #include "ow_sketch.h"
 #include "reading.h"
 
@@ -52,9 +49,14 @@ static uint8_t missed; /* samples since the last reading that the journal took *
 static uint8_t make_topic(const char *head, const char *tail)
 {
     strcpy(topic, head);
-    strcat(topic, client.name);
+    strcat(topic, ow_mqtt_name(&client));
     strcat(topic, tail);
     return (uint8_t)strlen(topic);
+}
+
+static bool is_memory_missing(void)
+{
+    return OW_JOURNAL_MEMORY && ow_mqtt_health(&client).memory_missing;
 }
 
 /* Tenths of years that the EEPROM lives at this interval. */
@@ -64,7 +66,7 @@ static uint16_t life(uint32_t milliseconds)
     if (milliseconds) {
         each += TENTH_OF_A_YEAR_MS / SENSOR_READINGS / milliseconds;
     }
-    uint32_t left = ow_journal_left(&client.journal) / (each + 1);
+    uint32_t left = ow_mqtt_health(&client).left / (each + 1);
     return left < LONGEST_LIFE ? (uint16_t)left : LONGEST_LIFE;
 }
 
@@ -80,14 +82,13 @@ static void recall_packet(
     message->alias = status ? ALIAS_STATUS : ALIAS_ADC;
     message->qos = 2;
     message->payload = scratch;
+    struct ow_health health = ow_mqtt_health(&client);
     struct reading_context context = {
-        .device = client.name,
+        .device = ow_mqtt_name(&client),
         .clock = entry->sequence >= first_sequence ? &timepiece : NULL,
         .denied = denied,
-        .worn = client.journal.worn,
         .life = life(interval),
-        .aside = ow_mqtt_aside(&client),
-        .counts = &client.link.counts,
+        .health = &health,
     };
     uint8_t room = (uint8_t)(OW_SEND_SIZE - PUBLISH_OVERHEAD - message->topic_length);
     message->size =
@@ -99,7 +100,7 @@ static void tell_missing(void)
 {
     uint8_t payload[40];
     const uint8_t *end = payload + sizeof payload;
-    struct ow_senml_record record = {.device = client.name, .name = "memory"};
+    struct ow_senml_record record = {.device = ow_mqtt_name(&client), .name = "memory"};
     const uint8_t *at = ow_senml_record(ow_senml_pack(payload, end, 1), end, &record);
     struct ow_message message = {.topic_length = make_topic("sensors/", "/status"),
         .topic = topic,
@@ -116,7 +117,7 @@ static void connected(void *user, bool session_present)
     (void)session_present;
     make_topic("commands/", "");
     ow_mqtt_subscribe(&client, topic, 2 | OW_NO_RETAINED);
-    if (ow_journal_missing(&client.journal)) {
+    if (is_memory_missing()) {
         tell_missing();
     }
 }
@@ -181,7 +182,7 @@ static void message_received(void *user, const struct ow_message *message)
         break;
     case COMMAND_IDENTIFY:
         identifying = true;
-        identify_until = (uint8_t)(client.uptime + IDENTIFY_S);
+        identify_until = (uint8_t)(ow_mqtt_uptime(&client) + IDENTIFY_S);
         break;
     case COMMAND_REBOOT:
         reboot = true;
@@ -246,14 +247,14 @@ static void sample(void)
     uint16_t now = ow_hal_millis();
     waited += (uint16_t)(now - looked);
     looked = now;
-    if (!client.started || !ow_journal_idle(&client.journal)) {
+    if (ow_mqtt_busy(&client)) {
         return;
     }
-    if (status_due || client.uptime - status_at >= SENSOR_STATUS_EVERY_S) {
-        reading_put(source, ow_mqtt_time(&client), client.journal.boot & READING_BOOT_MASK,
+    if (status_due || ow_mqtt_uptime(&client) - status_at >= SENSOR_STATUS_EVERY_S) {
+        reading_put(source, ow_mqtt_time(&client), ow_mqtt_health(&client).boot & READING_BOOT_MASK,
             READING_STATUS, ow_hal_reset_cause());
         status_due = ow_mqtt_publish_source(&client, source) != OW_ACCEPTED;
-        status_at = client.uptime;
+        status_at = ow_mqtt_uptime(&client);
         if (!status_due) {
             return;
         }
@@ -277,18 +278,17 @@ static void sample(void)
 
 static void blink(void)
 {
-    if (identifying && (int8_t)(client.uptime - identify_until) >= 0) {
+    if (identifying && (int8_t)(ow_mqtt_uptime(&client) - identify_until) >= 0) {
         identifying = false;
     }
-    ow_hal_led(
-        (identifying && ow_hal_millis() & 0x80) || ow_journal_missing(&client.journal));
+    ow_hal_led((identifying && ow_hal_millis() & 0x80) || is_memory_missing());
 }
 
 void setup(void)
 {
     interval = stored_interval();
     ow_mqtt_begin(&client, &application, NULL);
-    first_sequence = client.journal.next;
+    first_sequence = ow_mqtt_health(&client).next_sequence;
     looked = ow_hal_millis();
     waited = interval; /* the first one at once */
 }

@@ -29,7 +29,7 @@ static void recall_packet(void *, const ow_entry *entry, ow_message *message, ui
     Reading one;
     memcpy(&one, entry->source, sizeof one);
     struct ow_senml_record record = {}; // `struct`: the function that writes it has the same name
-    record.device = client.name;
+    record.device = ow_mqtt_name(&client);
     record.base_time = ow_mqtt_utc(one.time, 0); // 0, and so left out, if it was not known
     record.time_error = record.base_time ? one.error : 0;
     record.name = "temperature";
@@ -84,7 +84,7 @@ void setup()
     application.message_received = message_received;
     ow_mqtt_begin(&client, &application, NULL);
     strcpy(topic, "thermometers/");
-    strcat(topic, client.name);
+    strcat(topic, ow_mqtt_name(&client));
 }
 
 void loop()

@@ -40,6 +40,9 @@ between.
 ACTIONS = "actions"
 """The key in our note that says how many actions follow the commit info."""
 
+LOOK_BACK = 100
+"""Commits that are looked through for the last one of ours."""
+
 _METRICS = {
     "add": (
         "numAddedFiles",
@@ -70,7 +73,7 @@ class Commit:
     operation: as Delta names it (`WRITE`, `OPTIMIZE`, `RESTORE`, …). note: our user metadata, {}
     when the commit is not ours. progress: versions by application id that the commit stores (`txn`
     actions). changes_data: whether rows came or went. restored: the version that a RESTORE brought
-    back, when it says it.
+    back, when it says it. removes_rows: whether any went, or are others now.
     """
 
     version: int
@@ -79,6 +82,7 @@ class Commit:
     progress: dict[str, int]
     changes_data: bool
     restored: int | None = None
+    removes_rows: bool = False
 
 
 class CommitLog:
@@ -114,16 +118,42 @@ class CommitLog:
             raise HistoryGone(f"version {number} is no longer in the log", str(self._folder))
 
 
+def stored(log: CommitLog, application: str, head: int) -> int | None:
+    """What the commits up to `head` store under an application id. None when that is nothing, or
+    when the table was replaced since: a table that was set back holds what it held then.
+
+    Raises HistoryGone when the log, or the last LOOK_BACK commits, do not tell.
+    """
+    version, was_set_back = head, False
+    for _ in range(LOOK_BACK):
+        commit = log.read(version) if version >= 0 else None
+        if commit is None:
+            break
+        if application in commit.progress:
+            return commit.progress[application]
+        if commit.note.get("of") == application:
+            return int(commit.note["publications"])
+        if commit.restored is not None:
+            version, was_set_back = commit.restored, True
+        elif version == 0 or commit.operation in REWRITING:
+            return None
+        else:
+            version -= 1
+    if was_set_back or head < 0:
+        return None
+    raise HistoryGone(f"versions up to {head} do not say how far the table is", application)
+
+
 def parse(text: bytes, version: int) -> Commit:
     """The lines of a commit file → what matters here."""
-    operation, changes_data, restored = "", False, None
+    operation, changes_data, removes_rows, restored = "", False, False, None
     note: dict[str, Any] = {}
     progress: dict[str, int] = {}
     for line in text.splitlines():
         if line.startswith((b'{"add"', b'{"remove"', b'{"cdc"')):
-            changes_data = (
-                changes_data or b'"dataChange":true' in line or line.startswith(b'{"cdc"')
-            )
+            changes = b'"dataChange":true' in line or line.startswith(b'{"cdc"')
+            changes_data = changes_data or changes
+            removes_rows = removes_rows or (changes and line.startswith(b'{"remove"'))
             continue
         action = json.loads(line)
         if info := action.get("commitInfo"):
@@ -132,7 +162,7 @@ def parse(text: bytes, version: int) -> Commit:
             restored = restored_version(info)
         elif txn := action.get("txn"):
             progress[txn["appId"]] = txn["version"]
-    return Commit(version, operation, note, progress, changes_data, restored)
+    return Commit(version, operation, note, progress, changes_data, restored, removes_rows)
 
 
 def restored_version(info: dict[str, Any]) -> int | None:

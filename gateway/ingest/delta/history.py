@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from gateway.ingest.delta.commits import Commit, CommitLog, HistoryGone, our_note, restored_version
-from gateway.ingest.delta.tables import Table
+from gateway.ingest.delta.tables import Table, another_table
 
 KEPT = 1000
 """Commits that are remembered: they never change."""
@@ -33,6 +33,9 @@ NO_ROWS = frozenset(
     }
 )
 """Delta's operations after which the table has the rows that it had before."""
+
+ADDING = frozenset({"COPY INTO", "CREATE TABLE AS SELECT", "STREAMING UPDATE", "WRITE"})
+"""Those that add rows and take none away, when their mode is to append, if they have one."""
 
 
 class HistoryLog(CommitLog):
@@ -58,7 +61,7 @@ class HistoryLog(CommitLog):
         if head is None or head <= version:
             return
         if any(number not in self._commits for number in range(version + 1, head + 1)):
-            self._load(head - version)
+            self._load(head - version + 1)  # `version` itself, too: is it the same table?
         for number in range(version + 1, head + 1):
             commit = self._commits.get(number)
             if commit is None:
@@ -66,12 +69,16 @@ class HistoryLog(CommitLog):
             yield commit
 
     def _load(self, count: int) -> int | None:
-        """Ask for the newest commits; returns the version of the newest."""
+        """Ask for the newest commits; returns the version of the newest. Raises OncewayError when
+        one of them is another one than before.
+        """
         rows = self._table.delta().history(count).collect()
         if len(self._commits) > KEPT:
             self._commits.clear()
         for row in rows:
-            self._commits[row["version"]] = _commit(row.asDict(recursive=True))
+            commit = _commit(row.asDict(recursive=True))
+            if self._commits.setdefault(commit.version, commit) != commit:
+                raise another_table(self._table.name)
         return max((int(row["version"]) for row in rows), default=None)
 
 
@@ -80,4 +87,13 @@ def _commit(row: dict[str, Any]) -> Commit:
     written = (row["operationMetrics"] or {}).get("numOutputRows")
     changes_data = operation not in NO_ROWS and not (operation == "WRITE" and written == "0")
     progress = {note["of"]: int(note["publications"])} if "of" in note else {}
-    return Commit(row["version"], operation, note, progress, changes_data, restored_version(row))
+    adds = operation in ADDING and (row["operationParameters"] or {}).get("mode") != "Overwrite"
+    return Commit(
+        row["version"],
+        operation,
+        note,
+        progress,
+        changes_data,
+        restored_version(row),
+        changes_data and not adds,
+    )

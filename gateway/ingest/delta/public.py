@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from gateway.errors import OncewayError
 from gateway.ingest.delta import durability
-from gateway.ingest.delta.commits import APPLICATION, BASED_ON
+from gateway.ingest.delta.commits import APPLICATION, BASED_ON, HistoryGone, stored
 from gateway.ingest.delta.history import HistoryLog
 from gateway.ingest.delta.tables import SIGNED, Place, Table
 from gateway.ingest.delta.transaction import CONFLICTS, SWAP, Addition, Conflict
@@ -99,13 +99,10 @@ class PublicWriter:
         and then the rows are made again.
         """
         head = self.version()
-        for version in range(head, -1, -1):
-            commit = self._log.read(version)
-            if commit is None:
-                break
-            if application in commit.progress:
-                return head, commit.progress[application]
-        return head, None
+        try:
+            return head, stored(self._log, application, head)
+        except HistoryGone:
+            return head, None
 
     def version(self) -> int:
         head = self._log.head()

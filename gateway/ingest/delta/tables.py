@@ -262,6 +262,15 @@ def mend(publications: Table, *others: Table) -> None:
                 durability.take_back_torn(location)
 
 
+def another_table(name: str) -> OncewayError:
+    """What to raise when a table is no longer the one that was opened."""
+    return OncewayError(
+        "another table stands in its place since the ingest started",
+        name,
+        "Start the ingest again: it takes what that table lacks",
+    )
+
+
 def absolute(name: str) -> str:
     """Make a relative path absolute: Spark and Delta would start from different folders. Catalog
     names and URLs stay as they are.
@@ -269,6 +278,11 @@ def absolute(name: str) -> str:
     if is_named(name) or re.match(r"[a-zA-Z][\w+.-]*:", name):
         return name.rstrip("/")
     return os.path.abspath(name)
+
+
+def absolute_folder(url: str) -> str:
+    """The same for what is no table: a word without a slash is a path, too."""
+    return absolute(url if "/" in url else f"./{url}")
 
 
 def is_named(table: str) -> bool:

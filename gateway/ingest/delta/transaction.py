@@ -33,8 +33,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from gateway.errors import OncewayError
 from gateway.ingest.delta import durability, local_disk
-from gateway.ingest.delta.commits import ACTIONS, APPLICATION, CommitLog
-from gateway.ingest.delta.tables import refuse_unfit
+from gateway.ingest.delta.commits import ACTIONS, APPLICATION, CommitLog, HistoryGone, stored
+from gateway.ingest.delta.tables import another_table, refuse_unfit
 
 CONFLICTS = (
     ConcurrentAppendException,
@@ -57,9 +57,6 @@ CALLED = frozenset(
     ("commit", "metadata", "readVersion", "readWholeTable", "registerSQLMetrics", "writeFiles")
 )
 """Methods of Delta's transaction that `DeltaWriter` calls."""
-
-LOOK_BACK = 100
-"""Commits that are looked through for the last one of ours."""
 
 
 class Conflict(Exception):
@@ -194,34 +191,22 @@ class DeltaWriter:
         """
         table, shape = str(metadata.id()), (metadata.schemaString(), str(metadata.configuration()))
         if self._table not in (None, table):
-            raise OncewayError(
-                "another table stands in its place since the ingest started",
-                self._location,
-                "Start the ingest again: it takes what that table lacks",
-            )
+            raise another_table(self._location)
         if shape != self._looked_at:
             refuse_unfit(self._spark, metadata, self._location)
         self._table, self._looked_at = table, shape
 
     def progress(self, application: str) -> tuple[int, int | None]:
         """The table's version, and what was stored as progress under this application id up to
-        there.
+        there; None when there is nothing, or it is another table since.
         """
         transaction = self._delta_log().startTransaction(self._none, self._none)
         version: int = transaction.readVersion()
-        for number in range(version, max(-1, version - LOOK_BACK), -1):
-            commit = self._commits.read(number)
-            if commit is None:
-                break
-            if application in commit.progress:
-                return version, commit.progress[application]
-            if commit.note.get("of") == application:
-                return version, int(commit.note["publications"])
-            if number == 0:
-                return version, None
-        # computes the table's whole state
-        found = transaction.snapshot().transactions().get(application)
-        return version, found.get() if found.isDefined() else None
+        try:
+            return version, stored(self._commits, application, version)
+        except HistoryGone:  # computes the table's whole state
+            found = transaction.snapshot().transactions().get(application)
+            return version, found.get() if found.isDefined() else None
 
     def version(self) -> int:
         """The newest version."""

@@ -4,29 +4,48 @@ In: the checkpoint's folder, and what the table says. Out: a checkpoint that the
 that does not fit is put aside, under another name, and the stream begins where the table is.
 
 It does not fit when the table was deleted, restored or taken from a backup, or when it is another
-one; and when a power cut left a file of it torn, for Spark does not sync it.
+one; and when a power cut left a file of it torn, for Spark does not sync it. That of another stream
+is refused, and stays as it is.
 """
 
 import json
 import logging
+import re
+from contextlib import suppress
 from datetime import UTC, datetime
 
 from pyspark.sql import SparkSession
 
+from gateway.errors import OncewayError
 from gateway.ingest.dedup.taken import Feeds
 from gateway.ingest.delta.storage import Readable, open_folder
+
+LINES = 3
+"""Of a file of the offset log: a version, something about the micro-batch, our offset."""
 
 SHOWN = 5
 """Feeds that a message names."""
 
+_FEED = re.compile(r"[^/]+/[0-9a-f]{8}")
+
 log = logging.getLogger("onceway.ingest")
+
+
+class Torn(Exception):
+    """A file of the checkpoint is not whole."""
+
+
+def refuse_foreign(spark: SparkSession, url: str) -> None:
+    """Raises OncewayError for the checkpoint of another stream."""
+    with suppress(Torn):
+        _passed(spark, url)
 
 
 def make_fit(spark: SparkSession, url: str, taken: Feeds) -> None:
     """taken: the last batch of each feed that the table has."""
     try:
-        passed = _passed(open_folder(spark, url, "commits"), open_folder(spark, url, "offsets"))
-    except (ValueError, IndexError, TypeError, AttributeError) as error:
+        passed = _passed(spark, url)
+    except Torn as error:
         why = f"it cannot be read ({error})"
     else:
         ahead = [
@@ -48,10 +67,11 @@ def make_fit(spark: SparkSession, url: str, taken: Feeds) -> None:
     )
 
 
-def _passed(commits: Readable, offsets: Readable) -> Feeds:
+def _passed(spark: SparkSession, url: str) -> Feeds:
     """How far each feed is at the end of the newest micro-batch that has ended, as the checkpoint
-    says. Raises ValueError, IndexError, TypeError or AttributeError when it is not whole.
+    says.
     """
+    commits, offsets = (open_folder(spark, url, name) for name in ("commits", "offsets"))
     begun, ended = (
         max((int(name) for name in folder.names() if name.isdecimal()), default=-1)
         for folder in (offsets, commits)
@@ -62,6 +82,26 @@ def _passed(commits: Readable, offsets: Readable) -> Feeds:
 
 
 def _offset(offsets: Readable, number: int) -> Feeds:
-    """The last line of a file of Spark's offset log is the offset of its only source."""
-    _, _, offset = (offsets.read(str(number)) or b"").decode().splitlines()
-    return {str(feed): int(taken) for feed, taken in json.loads(offset).items()}
+    """Of the three lines of a file of Spark's offset log, the last is the offset of its only
+    source.
+    """
+    lines = (offsets.read(str(number)) or b"").splitlines()
+    try:
+        _, *others = lines
+        found = [json.loads(line) for line in others]
+    except ValueError as error:
+        raise Torn(f"{offsets}/{number}: {error}") from None
+    if len(found) < LINES - 1:
+        raise Torn(f"{offsets}/{number} has {len(lines)} lines of {LINES}")
+    feeds = found[1]
+    if not (
+        len(found) == LINES - 1
+        and isinstance(feeds, dict)
+        and all(_FEED.fullmatch(feed) and type(taken) is int for feed, taken in feeds.items())
+    ):
+        raise OncewayError(
+            "the checkpoint is that of another stream",
+            f"{offsets}/{number}",
+            "Give the ingest a folder of its own with --checkpoint",
+        )
+    return feeds

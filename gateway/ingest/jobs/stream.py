@@ -20,11 +20,11 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from gateway.errors import OncewayError
 from gateway.ingest.dedup.taken import Feeds
-from gateway.ingest.delta.tables import absolute, is_named
+from gateway.ingest.delta.tables import absolute_folder, beside, is_named
 from gateway.ingest.delta.writers import WriterName
 from gateway.ingest.durations import seconds
 from gateway.ingest.jobs.assembly import open_sink
-from gateway.ingest.jobs.checkpoint import make_fit
+from gateway.ingest.jobs.checkpoint import make_fit, refuse_foreign
 from gateway.ingest.jobs.script import run_script
 from gateway.ingest.jobs.session import close_session, open_session
 from gateway.ingest.landing import keys, trust
@@ -110,29 +110,11 @@ def _time(text: str) -> float:
 
 def start(spark: SparkSession, options: argparse.Namespace) -> tuple[StreamingQuery, Sink]:
     """Prepare the tables and start the query."""
-    sink = open_sink(spark, options.landing, options.table, options.writer)
-    refuse_emptied(Landing(options.landing), sink)
-    checkpoint = absolute(options.checkpoint)
+    checkpoint = absolute_folder(options.checkpoint)
+    refuse_foreign(spark, checkpoint)
+    sink, source = prepare(spark, options)
     make_fit(spark, checkpoint, sink.taken.feeds)
-    trusted = options.trusted or keys.beside(sink.locations["publications"])
-    trust.say_how(trusted, sink.signed)
-    sink.say_all()
-    tasks = spark.sparkContext.defaultParallelism * 2
-    rows = (
-        spark.readStream.format("onceway")
-        .option("landing", absolute(options.landing))
-        .option("taken", json.dumps(sink.taken.feeds))
-        .option("rows", options.rows)
-        .option("tasks", tasks)
-        .option("damaged", options.damaged)
-        .option("trusted", trusted)
-        .option("signed", str(sink.signed).lower())
-        .option("publications", sink.locations["publications"])
-        .option("readings", sink.locations["readings"])
-        .option("available_now", str(options.available_now).lower())
-        .option("files", str(not issubclass(sink.batches, RowBatch)).lower())
-        .load()
-    )
+    rows = spark.readStream.format("onceway").options(**source).load()
     writer = (
         rows.writeStream.foreachBatch(sink)
         .option("checkpointLocation", checkpoint)
@@ -144,6 +126,49 @@ def start(spark: SparkSession, options: argparse.Namespace) -> tuple[StreamingQu
         else writer.trigger(processingTime=f"{options.every:.3f} seconds")
     )
     return writer.start(), sink
+
+
+def prepare(spark: SparkSession, options: argparse.Namespace) -> tuple[Sink, dict[str, str]]:
+    """Tables that exist and say how far they are, and the options of the source (`source.py`)."""
+    sink = open_sink(spark, options.landing, options.table, options.writer)
+    refuse_emptied(Landing(options.landing), sink)
+    trusted = options.trusted or keys.beside(sink.locations["publications"])
+    trust.say_how(trusted, sink.signed)
+    sink.catch_up()
+    return sink, {
+        "landing": absolute_folder(options.landing),
+        "taken": json.dumps(sink.taken.feeds),
+        "rows": str(options.rows),
+        "tasks": str(spark.sparkContext.defaultParallelism * 2),
+        "damaged": options.damaged,
+        "trusted": trusted,
+        "signed": str(sink.signed).lower(),
+        "publications": sink.locations["publications"],
+        "readings": sink.locations["readings"],
+        "available_now": str(options.available_now).lower(),
+        "files": str(not issubclass(sink.batches, RowBatch)).lower(),
+    }
+
+
+def refuse_nested(options: argparse.Namespace) -> None:
+    """Raises OncewayError when the checkpoint or the landing place is in a table's folder, where
+    `compact` deletes what the table does not name, or when both are one folder.
+    """
+    checkpoint, landing = folder(options.checkpoint), folder(options.landing)
+    tables = [] if is_named(options.table) else [folder(options.table)]
+    tables += [beside(table, "readings") for table in tables]
+    for what, path in (("--checkpoint", checkpoint), ("--landing", landing)):
+        others = [*tables, landing] if path == checkpoint else tables
+        for other in others:
+            if path == other or (other in tables and path.startswith(f"{other}/")):
+                raise OncewayError(
+                    f"{what} is in the folder {other}", path, "Give it a folder of its own"
+                )
+
+
+def folder(url: str) -> str:
+    """A folder on this machine as a path, however it is written; other URLs as they are."""
+    return absolute_folder(url).removeprefix("file://").removeprefix("file:")
 
 
 def refuse_emptied(landing: Landing, sink: Sink) -> None:
@@ -161,8 +186,8 @@ def refuse_emptied(landing: Landing, sink: Sink) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Returns when all is in or a stop was asked for."""
-    if "://" not in options.landing:
-        options.landing = absolute(options.landing)
+    options.landing = absolute_folder(options.landing)
+    refuse_nested(options)
     landed = Landing(options.landing).any_feed()
     if not landed and options.available_now:
         raise OncewayError(NOTHING_LANDED, options.landing, "Is it the right place, and mounted?")

@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from typing import get_args
 
 from gateway.errors import OncewayError
-from gateway.ingest.delta.tables import absolute, beside, is_named, mend
+from gateway.ingest.delta.tables import absolute_folder, beside, is_named, mend
 from gateway.ingest.delta.writers import WriterName, table_kind
 from gateway.ingest.durations import seconds
 from gateway.ingest.jobs.assembly import open_sink
@@ -83,7 +83,7 @@ def run(options: argparse.Namespace) -> None:
         if not publications.exists():
             raise OncewayError("there is no such table", publications.name)
         if options.command == "release":
-            url = absolute(options.landing)
+            url = absolute_folder(options.landing)
             sink = open_sink(spark, url, publications.name, options.writer)
             trusted = options.trusted or keys.beside(sink.locations["publications"])
             damaged = release(spark, sink, Landing(url), Trust(trusted, sink.signed))

@@ -124,10 +124,14 @@ class Sink:
         if self._appends:
             self._save_seen()
 
-    def say_all(self) -> None:
-        """Say in the table how far all feeds are, if that was long ago."""
+    def catch_up(self) -> None:
+        """At a start, whether a batch comes or not: what users did to `publications` reaches the
+        readings, and the table says how far all feeds are, if that was long ago.
+        """
         with lease(self.locations["publications"]):
             self._appender.say_all()
+            if self._readings.covers is not None:
+                self._readings.follow(self._seen.covers)
 
     def _save_seen(self) -> None:
         self._seen.save()

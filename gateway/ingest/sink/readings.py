@@ -96,9 +96,6 @@ SAME_PUBLICATION = (
     " gone.sequence"
 )
 
-REMOVING = frozenset({"DELETE", "UPDATE", "MERGE"})
-"""Delta's operations that may take rows out of a table, or change them."""
-
 EXPIRED = "expired"
 """The key in the note of a DELETE of old rows, whose readings went before."""
 
@@ -170,19 +167,23 @@ class Readings:
             everything = exploded(self._decode(self._publications.read(versionAsOf=until)))
             self._table.overwrite(everything, self._application, until)
             self._table.settle()
-            self._version, _ = self._writer.progress(self._application)
+            # Delta leaves it out, without a word, when the table stored `until` before it was set
+            # back: then the next version brings it
+            self._version, self.covers = self._writer.progress(self._application)
+            return
         self.covers = until
 
     def _remove_until(self, until: int) -> None:
-        """Take out the readings of publications that somebody deleted or changed since. Done a
-        second time after a crash, it finds nothing.
+        """Take out the readings of publications that somebody deleted, changed or wrote over since.
+        Done a second time after a crash, it finds nothing.
         """
+        commits = [] if self.covers is None else list(self._commits.after(self.covers))
+        if any(commit.operation in REWRITING for commit in commits):
+            return  # they are all made again
         removing = [
             commit.version
-            for commit in (self._commits.after(self.covers) if self.covers is not None else ())
-            if commit.version <= until
-            and commit.operation in REMOVING
-            and EXPIRED not in commit.note
+            for commit in commits
+            if commit.version <= until and commit.removes_rows and EXPIRED not in commit.note
         ]
         if not removing:
             return
@@ -214,9 +215,12 @@ class Readings:
             return Addition()
         if rows is not None and not any(commit.changes_data for commit in before):
             return rows
-        return Addition(
-            rows=exploded(self._decode(self._publications.inserted(self.covers, until)))
-        )
+        fresh = self._publications.inserted(self.covers, until)
+        if any(commit.removes_rows for commit in before):  # some of these may be gone again
+            keys = fresh.select(*KEY).distinct()
+            there = self._publications.read(versionAsOf=until)
+            fresh = there.join(keys, list(KEY), "left_semi")
+        return Addition(rows=exploded(self._decode(fresh)))
 
     def _both_were_empty(self, based_on: int | None) -> bool:
         """Whether neither table held anything before version `based_on` of `publications`: then

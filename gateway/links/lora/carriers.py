@@ -76,6 +76,8 @@ class TurnCarrier:
     def unsent(self) -> int:
         return self.session.unsent
 
+    undelivered = unsent
+
     def lose(self, reason: str) -> None:
         """Tell the broker that the session has ended, unless it wanted that."""
         if not self.closed:

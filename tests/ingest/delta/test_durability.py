@@ -117,7 +117,7 @@ def test_a_commit_that_was_cut_off_is_taken_back_and_its_micro_batch_comes_again
     job = Job(spark, tmp_path)
     for number in (1, 2):
         land(job.landing, "site", number, [row("dev", number, payload=PAYLOAD)])
-        job.run()
+        job.take()
     lost = newest(job.publications)
     readings = newest(Path(f"{job.publications}_readings"))
     for commit in (lost, readings):  # the first was cut off, so the second never came to be
@@ -128,13 +128,12 @@ def test_a_commit_that_was_cut_off_is_taken_back_and_its_micro_batch_comes_again
     for path in (job.publications / snapshot.FOLDER).glob(f"seen-*{int(lost.stem)}.parquet"):
         path.unlink()  # written later still
     spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()  # type: ignore[union-attr] - as in a new process
-    job.lose_checkpoint()  # stands for a checkpoint that does not know of the micro-batch
     with caplog.at_level(logging.WARNING, logger="onceway.ingest"):
-        job.run()
+        job.take()
     assert "was cut off, as by a power cut" in caplog.text
     assert job.keys() == [("dev", 7, 1), ("dev", 7, 2)]
     assert job.readings("dev") == [("dev", 7, 1, 0, 1.0), ("dev", 7, 2, 0, 1.0)]
-    job.run()
+    job.take()
     assert job.versions() == 3  # the torn one is no version
 
 
@@ -145,7 +144,7 @@ def test_a_compaction_whose_file_the_power_cut_off_is_taken_back(
     job = Job(spark, tmp_path)
     for number in (1, 2):
         land(job.landing, "site", number, [row("dev", number, payload=PAYLOAD)])
-    job.run(rows=1)
+    job.take(rows=1)
     compact(spark, Table(spark, str(job.publications), PUBLICATIONS))
     compacted = max(
         commit
@@ -161,7 +160,7 @@ def test_a_compaction_whose_file_the_power_cut_off_is_taken_back(
     spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()  # type: ignore[union-attr] - as in a new process
     land(job.landing, "site", 3, [row("dev", 2), row("dev", 3)])
     with caplog.at_level(logging.WARNING, logger="onceway.ingest"):
-        job.run()
+        job.take()
     assert f"{compacted} was cut off" in caplog.text
     assert job.keys() == [("dev", 7, 1), ("dev", 7, 2), ("dev", 7, 3)]
 
@@ -174,7 +173,7 @@ def test_a_shallow_clone_is_left_as_it_is(spark: "SparkSession", tmp_path: Path)
     """Its files are another table's, by their whole paths."""
     job = Job(spark, tmp_path)
     land(job.landing, "site", 1, [row("dev", 1)])
-    job.run()
+    job.take()
     clone = tmp_path / "clone"
     spark.sql(f"CREATE TABLE delta.`{clone}` SHALLOW CLONE delta.`{job.publications}`")
     before = log_of(clone)
@@ -224,7 +223,7 @@ def test_a_batch_in_quarantine_is_on_the_disk(
     job, disk = Job(spark, tmp_path), Disk(monkeypatch)
     land(job.landing, "site", 1, [row("dev", 1)])
     (job.landing / "site" / EPOCH / "000000000001.parquet").write_bytes(b"")
-    job.run()
+    job.take()
     commit = newest(Path(f"{job.publications}_quarantine"))
     assert files_of(commit)
     assert files_of(commit) | {commit} <= set(disk.synced)

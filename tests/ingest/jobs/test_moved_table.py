@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 from gateway.errors import OncewayError
 from gateway.ingest.cli import app
 from gateway.ingest.dedup import taken as taken_module
+from gateway.ingest.delta.writers import WriterName
 from gateway.ingest.jobs import stream
 from tests.ingest.batches import EPOCH, land, row
 from tests.ingest.lake import Job
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
 FEED = f"site/{EPOCH}"
+PAYLOAD = b'[{"n":"a","v":1}]'
+WRITERS = ["fast", pytest.param("public", marks=pytest.mark.soak)]
 
 
 @pytest.fixture
@@ -65,7 +68,7 @@ def test_a_table_from_a_backup_gets_what_came_since(
     job: Job, caplog: pytest.LogCaptureFixture
 ) -> None:
     put(job, 1)
-    job.run()
+    job.take()
     backup = job.publications.with_name("backup")
     shutil.copytree(job.publications, backup)
     put(job, 2)
@@ -81,7 +84,7 @@ def test_a_table_from_a_backup_gets_what_came_since(
 
 def test_a_table_that_was_restored_gets_the_later_batches_again(job: Job) -> None:
     put(job, 1)
-    job.run()
+    job.take()
     version = job.version()
     put(job, 2)
     job.run()
@@ -105,10 +108,11 @@ def test_a_table_that_is_restored_under_the_ingest_stops_it(job: Job) -> None:
             query.processAllAvailable()
     finally:
         query.stop()
-    job.run()
+    job.take()
     assert job.keys() == keys(1, 2, 3)
 
 
+@pytest.mark.soak
 def test_a_new_table_beside_an_old_checkpoint_gets_everything(job: Job) -> None:
     put(job, 1, 2)
     job.run()
@@ -123,8 +127,7 @@ def test_a_lost_checkpoint_costs_no_second_reading(
     job: Job, caplog: pytest.LogCaptureFixture
 ) -> None:
     put(job, 1, 2)
-    job.run()
-    job.lose_checkpoint()
+    job.take()
     put(job, 3)
     job.run()
     assert job.keys() == keys(1, 2, 3)
@@ -134,12 +137,11 @@ def test_a_lost_checkpoint_costs_no_second_reading(
 def test_a_lost_checkpoint_and_a_cleaned_landing_place_hold_nothing(job: Job) -> None:
     put(job, 1, 2)
     land(job.landing, "site", 3, [row("dev", 1)])  # a double only: nothing of it is in the table
-    job.run()
+    job.take()
     for path in (job.landing / "site" / EPOCH).iterdir():
         path.unlink()
-    job.lose_checkpoint()
     put(job, 4)
-    job.run()
+    job.take()
     assert job.keys() == keys(1, 2, 4)
     assert not Path(f"{job.publications}_quarantine").exists()
 
@@ -147,12 +149,8 @@ def test_a_lost_checkpoint_and_a_cleaned_landing_place_hold_nothing(job: Job) ->
 def test_an_older_checkpoint_does_not_ask_for_batches_that_were_cleaned(job: Job) -> None:
     put(job, 1)
     job.run()
-    older = job.checkpoint.with_name("older")
-    shutil.copytree(job.checkpoint, older)
     put(job, 2)
-    job.run()
-    shutil.rmtree(job.checkpoint)
-    older.rename(job.checkpoint)
+    job.take()  # the checkpoint stays as it is
     for path in (job.landing / "site" / EPOCH).iterdir():
         path.unlink()
     put(job, 3)
@@ -163,7 +161,7 @@ def test_an_older_checkpoint_does_not_ask_for_batches_that_were_cleaned(job: Job
 
 def test_batches_that_the_table_has_are_cleaned_and_nobody_waits_for_them(job: Job) -> None:
     put(job, 1, 2, 3)
-    job.run()
+    job.take()
     put(job, 4)
     folder = job.landing / "site" / EPOCH
     for number in (1, 2, 4):
@@ -173,8 +171,7 @@ def test_batches_that_the_table_has_are_cleaned_and_nobody_waits_for_them(job: J
     assert done.output == f"{FEED}: 2 batches deleted, up to 2\n"
     assert {path.stem for path in folder.iterdir()} == {f"{n:012d}" for n in (3, 4)}
     assert CliRunner().invoke(app, command).output == ""
-    job.lose_checkpoint()
-    job.run()
+    job.take()
     assert job.keys() == keys(1, 2, 3, 4)
 
 
@@ -182,17 +179,17 @@ def test_a_new_table_on_a_cleaned_landing_place_begins_behind_what_was_cleaned(
     job: Job,
 ) -> None:
     put(job, 301, 302)
-    job.run()
+    job.take()
     assert job.keys() == []
     said = ["clean", "--landing", str(job.landing), "--feed", FEED, "--until", "300"]
     assert CliRunner().invoke(app, said).exit_code == 0
-    job.run()
+    job.take()
     assert job.keys() == keys(301, 302)
-    job.run()
+    job.take()
     assert job.keys() == keys(301, 302)
 
 
-@pytest.mark.parametrize("file", ["offsets/1", "commits/0"])
+@pytest.mark.parametrize("file", ["offsets/1", pytest.param("commits/0", marks=pytest.mark.soak)])
 def test_a_checkpoint_that_a_power_cut_left_torn_is_put_aside(
     job: Job, caplog: pytest.LogCaptureFixture, file: str
 ) -> None:
@@ -205,12 +202,19 @@ def test_a_checkpoint_that_a_power_cut_left_torn_is_put_aside(
     assert job.keys() == keys(1, 2, 3)
 
 
-def test_a_checkpoint_of_something_else_is_not_taken_for_ours(job: Job) -> None:
+@pytest.mark.parametrize("offset", ['{"logOffset":3}', '{"sensors":{"0":12}}', "5", "{}\n{}"])
+def test_the_checkpoint_of_another_stream_is_refused_and_stays_as_it_is(
+    job: Job, offset: str
+) -> None:
     put(job, 1)
-    (job.checkpoint / "offsets").mkdir(parents=True)
-    (job.checkpoint / "offsets" / "0").write_text("hello\n")
-    job.run()
-    assert job.keys() == keys(1)
+    file = job.checkpoint / "offsets" / "0"
+    file.parent.mkdir(parents=True)
+    file.write_text(f'v1\n{{"batchWatermarkMs":0}}\n{offset}')
+    with pytest.raises(OncewayError, match="that of another stream") as raised:
+        job.run()
+    assert str(file) in str(raised.value)
+    assert file.exists()
+    assert not job.publications.exists()
 
 
 def test_progress_outlives_a_log_that_others_fill(
@@ -219,24 +223,28 @@ def test_progress_outlives_a_log_that_others_fill(
     """A log is cleaned from its old end; each start says in its new end how far the feeds are."""
     monkeypatch.setattr(taken_module, "WHOLE_EVERY", 3)
     put(job, 1)
-    job.run()
+    job.take()
     for number in range(3):
         job.sql(f"alter table publications set tblproperties ('a' = '{number}')")
-    job.run()
+    job.take()
     newest = job.publications / "_delta_log" / f"{job.version():020d}.json"
     assert json.loads(json.loads(newest.read_text().splitlines()[0])["commitInfo"]["userMetadata"])[
         "onceway"
     ]["feeds"] == {FEED: 1}
     versions = job.version()
-    job.run()
+    job.take()
     assert job.version() == versions
 
 
-def test_another_table_in_the_place_of_the_old_one_is_not_written_to(job: Job) -> None:
+@pytest.mark.parametrize("writer", ["fast", "public"])
+def test_another_table_in_the_place_of_the_old_one_is_not_written_to(
+    job: Job, writer: WriterName
+) -> None:
+    job.writer = writer
     sink = job.open()
     sink(job.micro_batch([row("dev", 1)]), 0)
     shutil.rmtree(job.publications)
-    other = Job(job.spark, job.landing.parent / "other")
+    other = Job(job.spark, job.landing.parent / "other", writer)
     other.open()(other.micro_batch([row("dev", 2)]), 0)
     shutil.copytree(other.publications, job.publications)
     with pytest.raises(OncewayError, match="another table"):
@@ -245,7 +253,80 @@ def test_another_table_in_the_place_of_the_old_one_is_not_written_to(job: Job) -
 
 def test_a_landing_place_that_was_emptied_is_not_taken_for_one_without_news(job: Job) -> None:
     put(job, 1)
-    job.run()
+    job.take()
     shutil.rmtree(job.landing / "site")
     with pytest.raises(OncewayError, match="the landing place is empty, and 1 batches of 1"):
-        job.run()
+        job.take()
+
+
+@pytest.mark.parametrize("writer", WRITERS)
+def test_readings_that_somebody_sets_back_get_again_what_came_since(
+    job: Job, writer: WriterName
+) -> None:
+    job.writer = writer
+    readings = Path(f"{job.publications}_readings")
+    sink = job.open()
+    for number in (1, 2):
+        sink(job.micro_batch([row("dev", number, payload=PAYLOAD)]), number)
+    restore = f"RESTORE TABLE delta.`{readings}` TO VERSION AS OF "
+    job.spark.sql(f"{restore} 1")
+    sink(job.micro_batch([row("dev", 3, payload=PAYLOAD)]), 3)
+    assert [key[2] for key in job.readings("dev")] == [1, 2, 3]
+    job.spark.sql(f"{restore} 1")
+    job.open().catch_up()
+    assert [key[2] for key in job.readings("dev")] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("writer", WRITERS)
+def test_what_users_write_over_reaches_the_readings_with_the_next_start(
+    job: Job, writer: WriterName
+) -> None:
+    """Rows that are written again are not new ones, and a start follows without a new batch."""
+    job.writer = writer
+    sink = job.open()
+    sink(job.micro_batch([row("dev", number, payload=PAYLOAD) for number in (1, 2)]), 0)
+    job.sql("insert overwrite publications select * from publications where sequence > 1")
+    sink(job.micro_batch([row("dev", 3, payload=PAYLOAD)]), 1)
+    assert [key[2] for key in job.readings("dev")] == [2, 3]
+    job.sql("delete from publications where sequence = 2")
+    job.open().catch_up()
+    assert [key[2] for key in job.readings("dev")] == [3]
+
+
+def test_rows_that_come_and_go_while_nobody_follows_leave_no_readings(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The job dies between the two tables, and before the next start a user changes the rows."""
+    sink = job.open()
+    sink(job.micro_batch([row("dev", 1, payload=PAYLOAD)]), 0)
+    with monkeypatch.context() as patch:
+        patch.setattr(sink._readings, "follow", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            sink(job.micro_batch([row("dev", n, payload=PAYLOAD) for n in (2, 3)]), 1)
+    job.sql("delete from publications where sequence = 2")
+    job.sql("update publications set topic = 'x' where sequence = 3")
+    job.open().catch_up()
+    assert [key[2] for key in job.readings("dev")] == [1, 3]
+
+
+def test_the_table_under_the_ingest_is_deleted(job: Job) -> None:
+    """Nothing is written where it was, so the next start can make it again."""
+    sink = job.open()
+    sink(job.micro_batch([row("dev", 1)]), 0)
+    shutil.rmtree(job.publications)
+    with pytest.raises(OSError, match="No such file"):  # in a task
+        job.micro_batch([row("dev", 2)])
+    assert not job.publications.exists()
+    job.open()(job.micro_batch([row("dev", 3)]), 0)
+    assert job.keys() == keys(3)
+
+
+def test_what_was_cleaned_is_said_of_feeds_that_are_there(job: Job) -> None:
+    put(job, 3)
+    for feed in (f"sit/{EPOCH}", "site/0a1b2c3", f"site/{EPOCH}/1"):
+        said = ["clean", "--landing", str(job.landing), "--feed", feed, "--until", "2"]
+        error = CliRunner().invoke(app, said).exception
+        assert isinstance(error, OncewayError)
+        assert "no such feed" in str(error)
+    assert [path.name for path in job.landing.iterdir()] == ["site"]
+    assert not (job.landing / "site" / "cleaned.json").exists()

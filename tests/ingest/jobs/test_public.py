@@ -72,7 +72,7 @@ def test_a_table_with_a_constraint_a_lost_checkpoint_and_a_double(
 ) -> None:
     job = Job(spark, tmp_path, "public")
     land(job.landing, "site", 1, [row("dev", 1), row("dev", 2)])
-    job.run()
+    job.take()
     job.sql("alter table publications add constraint later check (sequence > 0)")
     land(job.landing, "site", 2, [row("dev", 2), row("dev", 3)])
     job.run()
@@ -83,22 +83,32 @@ def test_a_table_with_a_constraint_a_lost_checkpoint_and_a_double(
     assert job.table("_readings").count() == 4
     land(job.landing, "site", 4, [row("dev", 0)])
     with pytest.raises(Exception, match="later"):
-        job.run()
+        job.take()
     assert job.keys() == [("dev", 7, number) for number in (1, 2, 3, 4)]
 
 
-def test_one_writer_goes_on_after_the_other(spark: "SparkSession", tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "writers",
+    [
+        ("fast", "public"),
+        pytest.param(("public", "fast"), marks=pytest.mark.soak),
+        pytest.param(("fast", "public", "fast"), marks=pytest.mark.soak),
+    ],
+)
+def test_one_writer_goes_on_after_the_other(
+    spark: "SparkSession", tmp_path: Path, writers: tuple[WriterName, ...]
+) -> None:
     job = Job(spark, tmp_path)
-    writers: tuple[WriterName, ...] = ("fast", "public", "fast")
     for number, job.writer in enumerate(writers, 1):
         land(job.landing, "site", number, [row("dev", number), row("dev", number + 1)])
-        job.run()
+        job.take()
         if number > 1:  # after a part of it, and after all
             kind = table_kind(spark, str(job.publications), job.writer)
             summarise(spark, kind(spark, str(job.publications), PUBLICATIONS))
-    assert job.keys() == [("dev", 7, number) for number in (1, 2, 3, 4)]
-    assert job.table("_readings").count() == 4
+    count = len(writers) + 1
+    assert job.keys() == [("dev", 7, number) for number in range(1, count + 1)]
+    assert job.table("_readings").count() == count
     (seen,) = job.table("_devices").collect()
     assert (seen["device"], seen["site"], seen["current"]) == ("dev", "site", True)
     counted = job.table("_quality").agg({"arrived": "sum", "duplicates": "sum"}).collect()[0]
-    assert sorted(counted.asDict().values()) == [2, 4]
+    assert sorted(counted.asDict().values()) == [count - 2, count]

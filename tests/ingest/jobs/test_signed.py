@@ -44,16 +44,16 @@ def test_a_new_table_takes_what_trusted_gateways_have_signed(
     trust(job)
     land(job.landing, "ours", 1, [row("dev", 1)], signer=ours)
     land(job.landing, "theirs", 1, [row("evil", 1)], signer=theirs)
-    job.run()
+    job.take()
     assert job.keys() == []
     trust(job, ours=ours)
-    job.run()
+    job.take()
     assert job.keys() == [("dev", 7, 1)]
     # whoever can write at the landing place puts batches under our gateway's name
     land(job.landing, "ours", 2, [row("evil", 2)])
     land(job.landing, "ours", 3, [row("evil", 3)], signer=theirs)
     land(job.landing, "ours", 4, [row("dev", 4)], signer=ours)
-    job.run()
+    job.take()
     assert job.keys() == [("dev", 7, 1), ("dev", 7, 4)]
     reasons = {one["batch"]: one["reason"] for one in job.table("_quarantine").collect()}
     assert reasons.keys() == {2, 3}
@@ -69,16 +69,16 @@ def test_a_table_that_is_older_than_signatures_goes_on_with_a_line(
     spark: "SparkSession", job: Job, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     land(job.landing, "site", 1, [row("dev", 1)])
-    job.run()
+    job.take()
     job.sql(f"alter table publications unset tblproperties ('{SIGNED}')")
     Path(beside(str(job.publications))).unlink()
     land(job.landing, "site", 2, [row("dev", 2)])
     with caplog.at_level(logging.WARNING):
-        job.run()
+        job.take()
     assert "this table is older than signatures" in caplog.text
     assert job.keys() == [("dev", 7, 1), ("dev", 7, 2)]
     # from the moment that its key is given, this gateway signs
     trust(job, site=signer(tmp_path, "site"))
     land(job.landing, "site", 3, [row("dev", 3)])
-    job.run()
+    job.take()
     assert job.keys() == [("dev", 7, 1), ("dev", 7, 2)]

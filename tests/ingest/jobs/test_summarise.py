@@ -69,7 +69,7 @@ def quality(job: Job) -> dict[tuple[str, int, int], tuple[Any, ...]]:
 def test_missing_late_and_double_publications_count_on_their_day(job: Job) -> None:
     land(job.landing, "site", 1, [row("a", n, received=at(0)) for n in (1, 2, 5)])
     land(job.landing, "site", 2, [row("a", n, received=at(1)) for n in (9, 9, 10)])
-    job.run()
+    job.take()
     bring_up(job)
     today = day_of(datetime.now(UTC).date())
     twice = quality(job).pop(("a", 7, today))
@@ -78,7 +78,7 @@ def test_missing_late_and_double_publications_count_on_their_day(job: Job) -> No
     assert quality(job)["a", 7, 2][:3] == (2, 2, [(6, 8)])
     # a part of what was missing came by another gateway, and some of it again
     land(job.landing, "twin", 1, [row("a", n, received=at(0.5)) for n in (5, 7, 4)])
-    job.run()
+    job.take()
     bring_up(job)
     assert quality(job)["a", 7, 1][:3] == (5, 5, [(3, 3), (6, 6)])
     assert quality(job)["a", 7, 2][:3] == (2, 2, [(8, 8)])
@@ -90,7 +90,7 @@ def test_missing_late_and_double_publications_count_on_their_day(job: Job) -> No
 
 def test_what_a_user_deletes_is_missing_and_what_expired_is_not(job: Job) -> None:
     land(job.landing, "site", 1, [row("a", n, received=at(n)) for n in range(5)])
-    job.run()
+    job.take()
     bring_up(job)
     job.sql("DELETE FROM publications WHERE sequence = 3")
     job.lose_snapshots()
@@ -145,7 +145,7 @@ def test_a_device_has_a_row_for_each_firmware_board_and_gateway(job: Job) -> Non
             status("a", 3, at(3), boot=4, life=11.5),
         ],
     )
-    job.run()
+    job.take()
     bring_up(job)
     assert devices(job) == [
         ("a", 7, "site", "uno", "f1", "/dev/a", True),
@@ -157,7 +157,7 @@ def test_a_device_has_a_row_for_each_firmware_board_and_gateway(job: Job) -> Non
     times = told["first_seen"], told["last_seen"], told["listed"], told["status_time"]
     assert [(time.timestamp() * 1e6 - MONDAY) / DAY_US for time in times] == [2, 3, 1, 3]
     land(job.landing, "site", 2, [registry(2, at(4), ("a", "uno", "f2", "/dev/a"))])
-    job.run()
+    job.take()
     bring_up(job)  # nothing of the device came meanwhile
     land(
         job.landing,
@@ -170,7 +170,7 @@ def test_a_device_has_a_row_for_each_firmware_board_and_gateway(job: Job) -> Non
         ],
     )
     land(job.landing, "twin", 1, [row("b", 2, received=at(4.5))])
-    job.run()
+    job.take()
     bring_up(job)
     found = {one[:5]: one[6] for one in devices(job)}
     assert found["a", 7, "site", "uno", "f2"]  # the status came last
@@ -185,7 +185,7 @@ def test_a_list_that_is_none_says_nothing(job: Job) -> None:
     for one, payload in zip(strange, (b"\xff", b"{}", b"[1]", b'[{"name": 5}]'), strict=True):
         one[5] = payload
     land(job.landing, "site", 1, [*map(tuple, strange), row("a", 1, received=at(1))])
-    job.run()
+    job.take()
     bring_up(job)
     assert [one for one in devices(job) if one[0] == "a"] == [
         ("a", 7, "site", None, None, None, True)
@@ -239,7 +239,7 @@ def test_a_job_that_dies_at_any_step_leaves_nothing_out_and_counts_nothing_twice
                 rows.append(row(*key, received=at(days[key])))
             keys.update(sent)
             land(job.landing, gateway, number, rows)
-        job.run()
+        job.take()
         with monkeypatch.context() as patch:
             patch.setattr(Table, name, dies(getattr(Table, name), count, after))
             with pytest.raises(Died):

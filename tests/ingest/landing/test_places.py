@@ -155,7 +155,9 @@ def test_what_follows_a_gap_is_found_by_a_listing(
 
 
 @pytest.mark.parametrize("kind", ["sftp", "s3"])
-@pytest.mark.parametrize("share", [0.3, 0.6, 0.9])
+@pytest.mark.parametrize(
+    "share", [0.6, *(pytest.param(one, marks=pytest.mark.soak) for one in (0.3, 0.9))]
+)
 def test_a_connection_that_is_cut_is_made_again(
     kind: str, share: float, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:

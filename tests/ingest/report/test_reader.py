@@ -29,8 +29,14 @@ def prune(log: Path) -> None:
             commit.unlink()
 
 
-@pytest.mark.parametrize("form", ["json", "parquet"])
-@pytest.mark.parametrize("properties", [VECTORS, f"{VECTORS}, {V2}"])
+@pytest.mark.parametrize(
+    ("properties", "form"),
+    [
+        (f"{VECTORS}, {V2}", "json"),
+        pytest.param(f"{VECTORS}, {V2}", "parquet", marks=pytest.mark.soak),
+        pytest.param(VECTORS, "parquet", marks=pytest.mark.soak),
+    ],
+)
 def test_where_a_reading_is(
     spark: "SparkSession",
     tmp_path: Path,

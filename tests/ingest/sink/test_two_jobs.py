@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
-STEPS = 8
+STEPS = 6
 GAPS: dict[WriterName, dict[str, tuple[type, str]]] = {
     "fast": {
         "before the write": (DeltaWriter, "append"),

@@ -5,7 +5,7 @@
 #include "board.h"
 #include "ow_airtime.h"
 #include "ow_bytes.h"
-#include "ow_mqtt.h"
+#include "Onceway.h"
 
 enum { PAYLOAD = 20, COMMANDS = 64, SLOW_MS = 20 };
 enum { REACHED, SENDS, CUT };

@@ -1,0 +1,79 @@
+"""The library has one header for programs, and it says of each function what it does."""
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+FIRMWARE = Path(__file__).parents[2] / "firmware"
+PUBLIC = "Onceway.h"
+SHOWN = ("Onceway.h", "ow_bytes.h", "ow_hal.h")
+"""Onceway.h, and what it includes for programs; not the client's state."""
+APART = {"ow_sketch.h", "ow_crc.h"}
+"""`setup` and `loop` where there is no Arduino core; the check of what the sensor keeps itself."""
+
+
+@pytest.mark.parametrize("example", sorted(path.name for path in (FIRMWARE / "examples").iterdir()))
+def test_an_example_includes_no_other_header_of_the_library(example: str) -> None:
+    folder = FIRMWARE / "examples" / example
+    named = {
+        name
+        for path in folder.iterdir()
+        for name in re.findall(r'#include [<"]([^>"]+)', path.read_text())
+    }
+    ours = {path.name for path in (FIRMWARE / "src").glob("*.h")}
+    assert PUBLIC in named
+    assert named & ours - APART == {PUBLIC}
+
+
+def test_an_example_touches_no_state_of_the_client() -> None:
+    for path in (FIRMWARE / "examples").glob("*/*"):
+        assert not re.search(r"\bclient\.", path.read_text()), path
+
+
+def test_each_function_has_a_comment_of_its_own() -> None:
+    declared = []
+    for header in SHOWN:
+        text = re.sub(
+            r"#else /\* the calls.*?#endif\n",
+            "",
+            (FIRMWARE / "src" / header).read_text(),
+            flags=re.S,
+        )
+        for comment, name in re.findall(
+            r"(/\*\*(?:(?!\*/).)*\*/\n)?^(?:[a-z][\w ]*[ *])(ow_\w+)\((?!\))[^;{]*[;{]?",
+            text,
+            re.M | re.S,
+        ):
+            declared.append(name)
+            assert comment, f"{header}: {name}"
+    assert {"ow_mqtt_begin", "ow_mqtt_publish", "ow_log", "ow_senml_record", "ow_hal_idle"} <= {
+        *declared
+    }
+
+
+@pytest.mark.parametrize(
+    "defines", [[], ["-DOW_LORA=1"], ["-DOW_LOG_SIZE=64"], ["-DOW_SEVERAL_BOARDS=1"]]
+)
+@pytest.mark.parametrize(
+    "command", ["gcc -xc -std=gnu11", "g++ -xc++ -std=gnu++11 -Wno-variadic-macros"]
+)
+def test_it_stands_alone(command: str, defines: list[str]) -> None:
+    program = f'#include "{PUBLIC}"\nint main(void) {{ return sizeof(struct ow_mqtt) == 0; }}\n'
+    subprocess.run(
+        [
+            *command.split(),
+            "-Wall",
+            "-Wextra",
+            "-Werror",
+            "-fsyntax-only",
+            *defines,
+            "-I",
+            FIRMWARE / "src",
+            "-",
+        ],
+        input=program,
+        text=True,
+        check=True,
+    )
