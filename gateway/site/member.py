@@ -63,7 +63,7 @@ class Member:
         )
         self._leaving = Leaving(contacts, holder, self._trust, working, self._asking, now)
         self._answering = Answering(contacts, holder, self._trust, working, self._asking)
-        self._releasing = Releasing(contacts, self._windows)
+        self._releasing = Releasing(contacts, holder, self._windows)
         self._beat_at: float | None = None
         self._now = now
 

@@ -6,9 +6,11 @@ identifier and has released it, on disk, and who was silent.
 
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 
 from gateway.site.asking import ANSWER_S
 from gateway.site.contacts import Contacts
+from gateway.site.holder import Holder
 from gateway.site.messages import Kind, Question, Reply
 from gateway.site.windows import Windows
 
@@ -34,8 +36,9 @@ class _Release:
 
 
 class Releasing:
-    def __init__(self, contacts: Contacts, windows: Windows) -> None:
+    def __init__(self, contacts: Contacts, holder: Holder, windows: Windows) -> None:
         self._contacts = contacts
+        self._holder = holder
         self._windows = windows
         self._releases: deque[_Release] = deque()
         self.now = 0.0
@@ -69,7 +72,12 @@ class Releasing:
 
     def _finish(self, release: _Release, known: bool, silent: tuple[str, ...]) -> None:
         release.over = True
-        release.done(known, silent)
+        done = partial(release.done, known, silent)
+        if known:
+            done()
+        else:
+            # that it is unknown here may wait for a commit: a power cut must not bring it back
+            self._holder.on_disk(done)
 
     def left(self) -> None:
         for release in list(self._releases):

@@ -253,6 +253,20 @@ def test_a_no_is_said_when_it_is_on_disk(site: Site) -> None:
     assert "Answer" in site.kinds("a")
 
 
+def test_an_identifier_that_is_being_released_is_unknown_when_that_is_on_disk(site: Site) -> None:
+    site.eager = 0.0
+    site.come("a")
+    site.client.publish()
+    site.run(0.2)
+    site.commit_s = lambda: 0.5  # type: ignore[method-assign]
+    for _ in range(2):
+        site.client._say(1)
+    site.run(0.4)
+    assert site.reached["0x92"] == 0
+    site.run(0.3)
+    assert site.reached["PUBCOMP"] == 1
+
+
 def test_a_restored_store_holds_nothing_that_others_hold_newer(site: Site) -> None:
     site.come("a")
     copy = dict(site.gateways["a"].disk)
