@@ -65,7 +65,8 @@ async def test_three_members_send_each_other_frames(
         assert sorted(barn.events) == [("joined", "attic"), ("joined", "cellar")]
         await until(lambda: attic.row("barn")["lag_ms"] is not None)
         row = attic.row("barn")
-        assert (row["protocol"], row["clock_s"], row["problem"]) == (1, 0.0, None)
+        assert (row["protocol"], row["problem"]) == (1, None)
+        assert abs(row["clock_s"]) < 5
         assert row["until"] > f"{datetime.now(UTC) + timedelta(days=3600):%Y-%m-%d}"
         with pytest.raises(ValueError, match="a frame of"):
             attic.net.send("barn", b"x" * ((1 << 20) + 1))
