@@ -105,8 +105,9 @@ def _copy_all(
     lost = []
     gaps: dict[str, list[Gap]] = {}
     target.execute("BEGIN")
+    left_out = {"mark", *_unknown_to(source)}  # what marks say has come may be among what is lost
     for table in _tables(target):
-        if table == "mark":  # what it says has come may be among what is lost
+        if table in left_out:
             continue
         gaps[table], senseless = _copy(source, target, table)
         lost += [f"{table}: {senseless} rows that make no sense"] if senseless else []
@@ -131,6 +132,15 @@ def _copy_all(
         lost += [f"{rule.what}: {count}"] if count else []
     target.execute("COMMIT")
     return lost
+
+
+def _unknown_to(source: sqlite3.Connection) -> tuple[str, ...]:
+    """Tables that a store of an older version has not lost, but never had."""
+    with suppress(sqlite3.DatabaseError):
+        (version,) = source.execute("PRAGMA user_version").fetchone()
+        if 0 < version < 5:
+            return "place", "given", "given_part"
+    return ()
 
 
 def _copy(
