@@ -8,8 +8,8 @@ system call per message.
 Rule: what the broker asks the store to read is handed over before the next commit, never after it:
 a commit may delete what is to be read.
 
-No turn is long: a client that has brought more than there was time for is not read until all of it
-has been taken, a part a turn, in turns with others (`put_off`).
+No turn is long: what there was no time for is taken a part a turn, in turns with others
+(`put_off`); of a client that has brought more than a little of that nothing is read meanwhile.
 """
 
 import asyncio

@@ -22,6 +22,8 @@ from gateway.links import serial_port
 from gateway.links.diagnosis import Diagnosis
 from gateway.links.frames import handshake_to_bytes
 from gateway.links.greeter import Greeter, Refusal
+from gateway.links.reliable import Event
+from gateway.links.roles import GatewayLink
 from gateway.links.serial_port import SerialListener, SerialPort, _why_refused
 from gateway.links.statistics import LinkStatistics
 from gateway.links.tty import Tty
@@ -82,6 +84,31 @@ async def test_a_device_is_accepted_with_its_identity_and_talks_both_ways(
         await until(lambda: statistics.payload_bytes_acknowledged == len(data))
         assert statistics.sessions == 1
         assert statistics.crc_errors == statistics.malformed_frames == 0
+        board.power_off()
+
+
+async def test_no_timer_wakes_the_gateway_in_vain(
+    broker: Broker, line: Pty, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a reading costs is above all how often the process wakes up."""
+    vain: list[float] = []
+    tick = GatewayLink.tick
+
+    def looked(link: GatewayLink, now: float) -> list[Event]:
+        if link.deadline is None or link.deadline > now:
+            vain.append(now)
+        return tick(link, now)
+
+    monkeypatch.setattr(GatewayLink, "tick", looked)
+    async with listening(broker, line.path) as listener:
+        board = Board(line)
+        await until(lambda: board.started and broker.connections)
+        statistics = statistics_of(listener)
+        for number in range(1, 21):
+            broker.last.carrier.write(b"x")
+            await until(lambda number=number: statistics.payload_bytes_acknowledged == number)  # type: ignore[misc]
+        await asyncio.sleep(0.3)  # longer than any timer for an acknowledgement
+        assert not vain
         board.power_off()
 
 
