@@ -353,7 +353,7 @@ def clean(
 def trust_command(
     table: TableName,
     keys: Annotated[
-        str | None,
+        list[str] | None,
         typer.Argument(
             metavar="FILE",
             help=(
@@ -402,16 +402,15 @@ def trust_command(
     url = trusted or trusted_keys.beside(table)
     try:
         known = trusted_keys.load(url)
-        if trusted_keys.change(known, _lines(keys), distrust, unsigned_until, unsigned):
+        lines = [line for file in keys or () for line in _lines(file)]
+        if trusted_keys.change(known, lines, distrust, unsigned_until, unsigned):
             trusted_keys.save(url, known)
     except OSError as error:
         raise OncewayError(f"the file of keys cannot be reached: {error}", url) from error
     print(known.to_json().decode() if as_json else known.text())
 
 
-def _lines(file: str | None) -> list[str]:
-    if file is None:
-        return []
+def _lines(file: str) -> list[str]:
     try:
         text = sys.stdin.read() if file == "-" else Path(file).read_text()
     except (OSError, UnicodeDecodeError) as error:

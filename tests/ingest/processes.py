@@ -112,9 +112,9 @@ class Site:
 
 
 @contextmanager
-def cluster(folder: Path) -> Iterator[str]:
-    """One master and two workers of one core each on loopback; yields the master's URL. Their
-    executors' logs are in folders `one` and `two`.
+def cluster(folder: Path, workers: int = 2) -> Iterator[str]:
+    """One master and some workers of one core each on loopback; yields the master's URL. Their
+    executors' logs are in folders `worker-1`, `worker-2`, …
     """
     (port,) = free_ports(1)
     url = f"spark://127.0.0.1:{port}"
@@ -129,7 +129,7 @@ def cluster(folder: Path) -> Iterator[str]:
             )
         )
         wait_until(lambda: listens(port), "Spark's master", START_S)
-        for name in ("one", "two"):
+        for name in (f"worker-{number}" for number in range(1, workers + 1)):
             worker = [
                 *here,
                 "--cores",
@@ -144,8 +144,8 @@ def cluster(folder: Path) -> Iterator[str]:
                 running([base[0], f"{base[1]}.worker.Worker", *worker], folder / f"{name}.log")
             )
         wait_until(
-            lambda: (folder / "master.log").read_text().count("Registering worker") == 2,
-            "both workers",
+            lambda: (folder / "master.log").read_text().count("Registering worker") == workers,
+            "the workers",
             START_S,
         )
         yield url

@@ -158,6 +158,20 @@ def test_keys_are_given_by_the_line_that_the_gateway_prints(tmp_path: Path) -> N
     assert json.loads(trust("--json").stdout)["keys"] == {}
 
 
+def test_keys_of_several_gateways_are_given_at_once(tmp_path: Path) -> None:
+    pytest.importorskip("fsspec")
+    files = []
+    for gateway in ("roof", "cellar"):
+        (tmp_path / gateway).mkdir()
+        files.append(tmp_path / f"{gateway}.key")
+        files[-1].write_text(f"{load_or_make(tmp_path / gateway).public} {gateway}\n")
+    table = str(tmp_path / "publications")
+    given = CliRunner().invoke(app, ["trust", "--table", table, *map(str, files)])
+    assert given.exit_code == 0
+    told = CliRunner().invoke(app, ["trust", "--table", table, "--json"])
+    assert json.loads(told.stdout)["keys"].keys() == {"roof", "cellar"}
+
+
 def test_the_keys_of_a_catalog_table_need_a_place() -> None:
     found = CliRunner().invoke(app, ["trust", "--table", "lake.publications"])
     assert isinstance(found.exception, OncewayError)

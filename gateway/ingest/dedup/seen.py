@@ -10,10 +10,10 @@ import time
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
-from pyspark.sql.window import Window
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from gateway.ingest.dedup import snapshot
+from gateway.ingest.dedup.finding import AT_ONCE, ranges_of
 from gateway.ingest.dedup.ranges import RANGES, Ranges, SeenRanges
 from gateway.ingest.delta.commits import REWRITING, CommitLog, HistoryGone
 from gateway.ingest.delta.storage import Folder
@@ -111,15 +111,10 @@ class Seen:
 
 
 def collect_ranges(rows: DataFrame, into: SeenRanges) -> None:
-    """Add the keys of `rows` to `into`, as ranges that Spark makes of them."""
-    order = Window.partitionBy("device", "incarnation").orderBy("sequence")
-    numbered = rows.select(
-        "device",
-        "incarnation",
-        "sequence",
-        (F.col("sequence") - F.dense_rank().over(order)).alias("run"),
-    )
-    ranges = numbered.groupBy("device", "incarnation", "run").agg(
-        F.min("sequence").alias("first"), F.max("sequence").alias("last")
-    )
-    into.add(Ranges.of(ranges.select(*RANGES.names).toArrow()))
+    """Add the keys of `rows` to `into`. The tasks that read the rows make ranges of them, so Spark
+    sorts no row and moves none.
+    """
+    keys = rows.select("device", "incarnation", "sequence")
+    found = keys.mapInArrow(ranges_of, from_arrow_schema(RANGES)).toArrow()
+    for some in found.to_batches(max_chunksize=AT_ONCE):
+        into.add(Ranges.of(some))

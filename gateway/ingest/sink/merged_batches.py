@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
+from gateway.ingest.dedup.finding import find_ranges, in_order
 from gateway.ingest.dedup.ranges import RANGES, Ranges
 from gateway.ingest.landing.place import Announced
 from gateway.ingest.payload import decoded
@@ -119,7 +120,7 @@ def contradicting(batches: list[tuple[Announced, pa.Table]], number: int) -> pa.
     key: a chunk of its own, which the driver compares; None when there is nothing of the kind.
     """
     rows = pa.concat_tables([table for _, table in batches]).combine_chunks()
-    order, fresh, _ = _sorted(rows)
+    order, fresh, _ = in_order(rows)
     if fresh.all():
         return None
     firsts = order[fresh][np.cumsum(fresh) - 1]  # in that order: the first row of each one's key
@@ -146,42 +147,6 @@ def damaged(announced: Announced, reason: str) -> pa.RecordBatch:
 def without_rows(announced: Announced) -> pa.RecordBatch:
     """The row that reports a whole batch in which nothing is: it is taken too."""
     return _about(announced, None)
-
-
-def find_ranges(rows: pa.Table) -> tuple[Any, pa.RecordBatch]:
-    """The positions of the first row of every key, in order, and the ranges that these keys make,
-    in the columns of `RANGES`.
-    """
-    order, fresh, starts = _sorted(rows)
-    begin = np.flatnonzero(starts)
-    end = np.r_[begin[1:], len(order)] - 1
-    first, last = pa.array(order[begin]), pa.array(order[end])
-    ranges = pa.record_batch(
-        [
-            rows["device"].combine_chunks().take(first),
-            rows["incarnation"].combine_chunks().take(first),
-            rows["sequence"].combine_chunks().take(first),
-            rows["sequence"].combine_chunks().take(last),
-        ],
-        schema=RANGES,
-    )
-    return np.sort(order[fresh]), ranges
-
-
-def _sorted(rows: pa.Table) -> tuple[Any, Any, Any]:
-    """Positions in the order of keys, and in that order of arrival; and along it, which rows are
-    the first of their key, and which the first of a range.
-    """
-    devices = rows["device"].combine_chunks().dictionary_encode()
-    code = devices.indices.to_numpy(zero_copy_only=False)
-    incarnation, sequence = rows["incarnation"].to_numpy(), rows["sequence"].to_numpy()
-    order = np.lexsort((sequence, incarnation, code))  # stable: equal keys stay in order of arrival
-    code, incarnation, sequence = code[order], incarnation[order], sequence[order]
-    same_set = (code[1:] == code[:-1]) & (incarnation[1:] == incarnation[:-1])
-    distance = np.diff(sequence)
-    fresh = np.r_[True, ~(same_set & (distance == 0))]
-    starts = np.r_[True, ~(same_set & (distance <= 1))]
-    return order, fresh, starts
 
 
 def _with_origin(table: pa.Table, announced: Announced) -> pa.Table:

@@ -35,7 +35,7 @@ def take_in_on_two_workers(site: Site, writer: WriterName) -> None:
     with cluster(site.folder) as url:
         started = site.start(master=url, conf=conf, writer=writer, rows=100_000)
         assert started.wait(timeout=500) == 0, site.said()
-    logs = [list((site.folder / name).glob("app-*/*/stderr")) for name in ("one", "two")]
+    logs = [list((site.folder / f"worker-{n}").glob("app-*/*/stderr")) for n in (1, 2)]
     assert all("Finished task" in log.read_text() for (log,) in logs)
     site.check(("large", 7, sequence) for sequence in range(2 * LARGE))
 

@@ -1,0 +1,76 @@
+"""Which ranges of sequences rows hold.
+
+In: rows in any order, with a device, an incarnation and a sequence each. Out: their ranges, and
+where each key comes first. It runs in Spark's tasks, so it imports nothing of Spark.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from gateway.ingest.dedup.ranges import RANGES, Ranges, SeenRanges
+
+GATHERED = 1_000_000
+"""Rows of which a task makes ranges at once: more of them have fewer ranges."""
+
+AT_ONCE = 50_000
+"""Ranges in a batch for the driver, which unpacks them: each takes some hundred bytes then."""
+
+
+def ranges_of(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Of all rows of a task, in the columns of `RANGES`."""
+    held = SeenRanges()
+    for rows in _gathered(batches):
+        held.add(Ranges.of(find_ranges(rows)[1]))
+    yield from held.as_ranges().table().to_batches(max_chunksize=AT_ONCE)
+
+
+def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    gathered: list[pa.RecordBatch] = []
+    count = 0
+    for batch in batches:
+        gathered.append(batch)
+        count += batch.num_rows
+        if count >= GATHERED:
+            yield pa.Table.from_batches(gathered)
+            gathered, count = [], 0
+    if count:
+        yield pa.Table.from_batches(gathered)
+
+
+def find_ranges(rows: pa.Table) -> tuple[Any, pa.RecordBatch]:
+    """The positions of the first row of every key, in order, and the ranges that these keys make,
+    in the columns of `RANGES`.
+    """
+    order, fresh, starts = in_order(rows)
+    begin = np.flatnonzero(starts)
+    end = np.r_[begin[1:], len(order)] - 1
+    first, last = pa.array(order[begin]), pa.array(order[end])
+    ranges = pa.record_batch(
+        [
+            rows["device"].combine_chunks().take(first),
+            rows["incarnation"].combine_chunks().take(first),
+            rows["sequence"].combine_chunks().take(first),
+            rows["sequence"].combine_chunks().take(last),
+        ],
+        schema=RANGES,
+    )
+    return np.sort(order[fresh]), ranges
+
+
+def in_order(rows: pa.Table) -> tuple[Any, Any, Any]:
+    """Positions in the order of keys, and in that order of arrival; and along it, which rows are
+    the first of their key, and which the first of a range.
+    """
+    devices = rows["device"].combine_chunks().dictionary_encode()
+    code = devices.indices.to_numpy(zero_copy_only=False)
+    incarnation, sequence = rows["incarnation"].to_numpy(), rows["sequence"].to_numpy()
+    order = np.lexsort((sequence, incarnation, code))  # stable: equal keys stay in order of arrival
+    code, incarnation, sequence = code[order], incarnation[order], sequence[order]
+    same_set = (code[1:] == code[:-1]) & (incarnation[1:] == incarnation[:-1])
+    distance = np.diff(sequence)
+    fresh = np.r_[True, ~(same_set & (distance == 0))]
+    starts = np.r_[True, ~(same_set & (distance <= 1))]
+    return order, fresh, starts

@@ -1,0 +1,44 @@
+"""The ingest on a Spark cluster: how many rows a second, by the number of executors.
+
+In: a landing place with batches, and options of the ingest. Out: rows per second of its
+micro-batches, as its own log lines say them.
+"""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from gateway.ingest import command
+from tests.ingest.processes import cluster
+
+ROWS = 200_000
+"""Of a micro-batch: there are several, and the first, in which executors start, does not count."""
+
+CONF = [
+    "spark.driver.host=127.0.0.1",
+    "spark.driver.bindAddress=127.0.0.1",
+    "spark.executor.cores=1",
+    "spark.executor.memory=768m",
+    "spark.scheduler.minRegisteredResourcesRatio=1",
+    f"spark.pyspark.python={sys.executable}",
+]
+_LINE = re.compile(r"micro-batch [1-9]\d*: (\d+) rows in, .* ([\d.]+) s$", re.MULTILINE)
+
+
+def rows_per_second(folder: Path, options: list[str], executors: int) -> float:
+    with cluster(folder, executors) as url:
+        job = command.build("jobs/stream.py", [*options, "--rows", str(ROWS)], url, "1g", CONF)
+        line = job.submitted()
+        done = subprocess.run(
+            line.arguments,
+            env={**os.environ, **line.environment},
+            check=False,
+            capture_output=True,
+            text=True,
+        )
+    if done.returncode:
+        raise RuntimeError(f"the ingest failed: {done.stderr[-2000:]}")
+    found = [(int(rows), float(seconds)) for rows, seconds in _LINE.findall(done.stderr)]
+    return sum(rows for rows, _ in found) / sum(seconds for _, seconds in found)
