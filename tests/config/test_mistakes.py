@@ -55,7 +55,7 @@ def test_a_mistake_is_said_with_what_to_write(tmp_path: Path, text: str, said: s
 
 
 @pytest.mark.parametrize(
-    ("size", "bytes_"), [("500kB", 500_000), ("1.5 MB", 1_500_000), ("2GiB", 2_000_000_000)]
+    ("size", "bytes_"), [("500kB", 500_000), ("1.5 MB", 1_500_000), ("2GiB", 2_147_483_648)]
 )
 def test_a_size_with_a_unit_is_given_back_as_a_number(
     tmp_path: Path, size: str, bytes_: int
