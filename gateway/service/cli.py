@@ -181,7 +181,7 @@ def status(
 
 
 @app.command("check-config")
-def check_config(config: ConfigOption = None) -> None:
+def check_config(config: ConfigOption = None, as_json: JsonOption = False) -> None:
     """Say whether a configuration file is right, with the users and certificates that it names, and
     what is wrong with it.
 
@@ -196,7 +196,11 @@ def check_config(config: ConfigOption = None) -> None:
         certificates(listener)
     for bridge in found.bridge:
         check_bridge(bridge)
-    for text in advice(found):
+    warnings = advice(found)
+    if as_json:
+        typer.echo(json.dumps({"file": str(file), "warnings": warnings}))
+        return
+    for text in warnings:
         typer.echo(f"warning: {text}")
     typer.echo(f"{file}: ok")
 
