@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 _LISTENING = re.compile(r"listening on 127\.0\.0\.1:(\d+)")
-START_S = 30
+START_S = 120
 
 
 def free_port(host: str = "127.0.0.1") -> int:
