@@ -5,6 +5,7 @@ import { ask } from "./gateway.js";
 import { count, span } from "./words.js";
 
 const EVERY_MS = 3000;
+const COLUMNS = ["Board", "State", "Heard", "How", "Airtime of an hour"];
 let found = null, asked = 0, problem = "", asking = false;
 
 export const title = () => "Air";
@@ -58,18 +59,21 @@ function radio(one, index) {
     h("progress", { max: one.limit, value: Math.min(one.used, one.limit), "aria-label": budget }),
     one.boards.length === 0
       ? h("p", { class: "quiet" }, "No board is registered for it: ", h("code", {}, "sudo onceway device add NAME --board uno-lora"), ".")
-      : h("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": `Boards of ${one.port}` }, h("table", {},
-        h("thead", {}, h("tr", {}, ["Board", "State", "Heard", "How", "Airtime of an hour"].map((name) => h("th", { scope: "col" }, name)))),
-        h("tbody", {}, one.boards.map((board) => line(board, one.limit))))));
+      : h("table", { class: "boards" },
+        h("thead", {}, h("tr", {}, COLUMNS.map((name) => h("th", { scope: "col" }, name)))),
+        h("tbody", {}, one.boards.map((board) => line(board, one.limit)))));
 }
 
 function line(board, limit) {
+  const cells = [
+    board.connected ? "in session" : h("span", { class: "warn" }, "no session"),
+    board.heard === null ? "not since the start" : `${span(board.heard)} ago`,
+    heard(board),
+    board.heard === null ? "–" : airtime(board, limit),
+  ];
   return h("tr", {},
     h("th", { scope: "row" }, h("a", { href: `#/board/${encodeURIComponent(board.name)}` }, board.name)),
-    h("td", {}, board.connected ? "in session" : h("span", { class: "warn" }, "no session")),
-    h("td", {}, board.heard === null ? "not since the start" : `${span(board.heard)} ago`),
-    h("td", { class: "number" }, heard(board)),
-    h("td", { class: "number" }, board.heard === null ? "–" : airtime(board, limit)));
+    cells.map((cell, column) => h("td", { "data-label": COLUMNS[column + 1] }, cell)));
 }
 
 /** What the gateway heard of it; the board keeps the law itself. */
