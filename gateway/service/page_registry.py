@@ -25,7 +25,8 @@ PATIENCE_S = 15.0
 starts a Python program in two seconds.
 """
 _LONGEST = 500
-_LATER = "Try again in a moment."
+_BUSY = "Somebody else changes the device registry. Try again in a moment."
+_SLOW = "This takes long. The list of boards shows whether it was done; if not, try again."
 
 
 class PageRegistry:
@@ -48,10 +49,10 @@ class PageRegistry:
             return f"{device} does not ask to be let in now."
         if verb == "revoke" and listed is None:
             return f"{device} is not in the device registry."
-        problem: str | None = f"Somebody else changes the device registry. {_LATER}"
+        problem: str | None = _BUSY
         with suppress(TimeoutError):
             async with asyncio.timeout(PATIENCE_S), self._busy:
-                problem = f"The device registry is held by another process. {_LATER}"
+                problem = _SLOW
                 problem = await self._run(verb, device)
         if problem is None:
             log.warning(
