@@ -30,12 +30,12 @@ def _commands(version: str) -> str:
         if point.name in ("hil", "ingest"):
             continue  # no part of a gateway
         command = typer.main.get_command(point.load())
-        out += [_command(words, item) for words, item in _leaves(point.name, command)]
+        out += [_command(words, item) for words, item in leaves(point.name, command)]
     out.append(".SH FILES\n.TP\n/etc/onceway/gateway.toml\nSee\n.BR gateway.toml (5).\n")
     return "".join(out)
 
 
-def _leaves(words: str, command: click.Command) -> Iterator[tuple[str, click.Command]]:
+def leaves(words: str, command: click.Command) -> Iterator[tuple[str, click.Command]]:
     inner = getattr(command, "commands", None)
     if inner is None:
         yield words, command
@@ -43,7 +43,7 @@ def _leaves(words: str, command: click.Command) -> Iterator[tuple[str, click.Com
         yield words, inner[words]
     else:
         for name, item in inner.items():
-            yield from _leaves(f"{words} {name}", item)
+            yield from leaves(f"{words} {name}", item)
 
 
 def _command(words: str, command: click.Command) -> str:

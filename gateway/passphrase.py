@@ -3,6 +3,8 @@ where every user of the machine sees it.
 """
 
 import os
+import warnings
+from getpass import GetPassWarning
 
 import typer
 
@@ -16,10 +18,13 @@ def ask_passphrase(twice: bool) -> str:
     given = os.environ.get(PASSPHRASE)
     if given is None:
         try:
-            given = str(
-                typer.prompt("Passphrase", hide_input=True, confirmation_prompt=twice, err=True)
-            )
-        except typer.Abort:
+            with warnings.catch_warnings():
+                # no terminal: what is typed would be seen
+                warnings.simplefilter("error", GetPassWarning)
+                given = str(
+                    typer.prompt("Passphrase", hide_input=True, confirmation_prompt=twice, err=True)
+                )
+        except (typer.Abort, GetPassWarning):
             raise OncewayError(
                 "there is no passphrase",
                 hint=f"Type one at the terminal, or put it into {PASSPHRASE}",

@@ -73,6 +73,8 @@ def update_devices(
             break  # the next board would fare no better
     if as_json:
         print(json.dumps(done, indent=2))
+    elif not wanted:
+        print(f"{opened.path}: it has no board that was written here")
     failed = sum("error" in row for row in done)
     if failed:
         left = len(wanted) - len(done)

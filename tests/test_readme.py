@@ -1,19 +1,34 @@
-"""Every command in README.md is run by a test: those for the Pi by `make try-install`, which takes
-them from the file, the demo and the ingest by the tests of the rig, the broker here.
+"""Every command in README.md is run by a test: those for the Pi and Home Assistant by `make
+try-install`, which takes them from the file, the demo and the ingest by the tests of the rig, the
+broker here. And what the guides name exists.
 """
 
+import re
 import shlex
 import subprocess
 import sys
+from importlib.metadata import entry_points
+from itertools import takewhile
 from pathlib import Path
 
 import pytest
+import typer
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / ".setup"))
 
+from manual import leaves  # noqa: E402
 from readme import README, commands, lines  # noqa: E402
 
+GUIDES = [
+    README,
+    *(
+        path
+        for folder in ("gateway", "provisioning", "firmware", "hil", "systemd")
+        for path in sorted((ROOT / folder).rglob("*.md"))
+    ),
+]
+COMMAND = re.compile(r"(?:^    |`)(?:sudo )?(?:\.venv/bin/)?onceway ([^`\n]+)", re.MULTILINE)
 HEADINGS = [line[3:] for line in README.read_text().splitlines() if line.startswith("## ")]
 
 
@@ -34,23 +49,33 @@ def test_no_command_names_the_configuration() -> None:
     assert "--config" not in README.read_text()
 
 
-@pytest.mark.parametrize("heading", HEADINGS)
-def test_its_commands_exist_and_take_their_options(heading: str) -> None:
-    """The arguments are those of each command; what they do is shown by the tests of its part."""
-    for line in lines(heading):
-        words = [word for word in shlex.split(line) if word != "sudo"]
-        if Path(words[0]).name != "onceway":
+@pytest.fixture(scope="module")
+def known() -> dict[str, set[str]]:
+    """The options of each command."""
+    found = {}
+    for point in entry_points(group="onceway.commands"):
+        for words, command in leaves(point.name, typer.main.get_command(point.load())):
+            options = [option for item in command.params for option in item.opts]
+            found[words] = {*options, "--help"}
+    return found
+
+
+@pytest.mark.parametrize("guide", GUIDES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_its_commands_exist_and_take_their_options(guide: Path, known: dict[str, set[str]]) -> None:
+    """Of every guide. What they do is shown by the tests of their part."""
+    for line in COMMAND.findall(guide.read_text()):
+        words = line.partition(" # ")[0].partition("|")[0].split()
+        names = list(takewhile(lambda word: re.fullmatch("[a-z][a-z-]*", word), words))
+        command = next(
+            (name for end in (3, 2, 1) if (name := " ".join(names[:end])) in known), None
+        )
+        if command is None:
+            group = " ".join(names)  # `onceway device …`: all commands of it
+            assert set(words[len(names) :]) <= {"…", "--help"}, line
+            assert any(name.startswith(group) for name in known), line
             continue
-        names = [word for word in words[1:3] if word.isalpha()]
-        names = names[:1] if names[:1] == ["where"] else names
-        shown = subprocess.run(
-            [Path(sys.executable).with_name("onceway"), *names, "--help"],
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
-        for option in (word for word in words if word.startswith("--")):
-            assert option in shown, line
+        options = {word.partition("=")[0] for word in words if word.startswith("--")} - {"--"}
+        assert options <= known[command], line
 
 
 def test_make_has_the_targets() -> None:

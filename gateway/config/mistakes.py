@@ -45,12 +45,13 @@ def _what_to_write(problem: Any) -> str | None:
 
 
 def _size(text: str) -> int | None:
-    """`1GB` or `500 kB` in bytes; None for anything else."""
-    found = re.fullmatch(r"([\d._]+)\s*(?:([kMGT])i?B?)?", text.strip(), re.IGNORECASE)
+    """`1GB`, `500 kB` or `2GiB` in bytes; None for anything else."""
+    found = re.fullmatch(r"([\d._]+)\s*(?:([kMGT])(i)?B?)?", text.strip(), re.IGNORECASE)
     if found is None:
         return None
+    step = 1024 if found[3] else 1000
     try:
-        return int(float(found[1]) * 1000 ** " kmgt".index((found[2] or " ").lower()))
+        return int(float(found[1]) * step ** " kmgt".index((found[2] or " ").lower()))
     except ValueError:
         return None
 

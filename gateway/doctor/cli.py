@@ -28,7 +28,9 @@ _CHECKS: dict[str, Check] = {
     "power supply": lambda config: machine.power(),
     "disk": lambda config: disk.room(config.gateway.data, config.spool_bytes),
     "card": lambda config: disk.health(config.gateway.data),
-    "ports": lambda config: ports.ports([section.port for section in config.serial]),
+    "ports": lambda config: ports.ports(
+        [item.port for item in config.serial] + [item.port for item in config.lora]
+    ),
     "gateway": services.gateway,
     "uplink": services.uplink,
     "bridges": bridges.bridges,

@@ -1,4 +1,5 @@
-"""Serial ports of the configuration: there, ours to open, and left alone by other programs.
+"""Serial ports of the configuration, of boards and of radios' modems: there, ours to open, and left
+alone by other programs.
 
 In: paths and shell patterns. Out: findings. No port is opened: that would reset its board.
 `root` is where /proc begins.
@@ -35,7 +36,7 @@ def ports(patterns: list[str], root: Path = Path("/")) -> Iterator[Finding]:
 
 def _missing(pattern: str) -> Finding:
     part = f"port {pattern}"
-    todo = "Plug the board in with a data cable; `onceway board ports` shows what is there"
+    todo = "Plug it in with a data cable; `onceway board ports` shows what is there"
     if has_magic(pattern):
         return warning(part, "nothing that is plugged in fits", todo)
     return wrong(part, "there is no such port", todo)
@@ -45,7 +46,7 @@ def _port(port: str) -> Iterator[Finding]:
     part = f"port {port}"
     others = [name for name in holders(port) if not name.startswith(_GATEWAY)]
     if not Path(port).is_char_device():
-        yield wrong(part, "this is no serial port", "Correct `port` in the [[serial]] section")
+        yield wrong(part, "this is no serial port", "Correct `port` in its section")
     elif others:
         yield wrong(part, f"in use by {', '.join(others)}", "Stop that program")
     elif not os.access(port, os.R_OK | os.W_OK):

@@ -33,9 +33,11 @@ def meaning(config: Config) -> Iterator[Finding]:
         Users(config.users_file)
     except OncewayError as error:
         yield _of(part, error)
-    if not config.serial:
+    if not config.serial and not config.lora:
         yield warning(
-            part, "no serial port is served: boards cannot connect", "Add a [[serial]] section"
+            part,
+            "no serial port and no radio is served: boards cannot connect",
+            "Add a [[serial]] or a [[lora]] section",
         )
     if config.uplink is None:
         yield warning(

@@ -182,7 +182,7 @@ def status(
 
 
 @app.command("check-config")
-def check_config(config: ConfigOption = None) -> None:
+def check_config(config: ConfigOption = None, as_json: JsonOption = False) -> None:
     """Say whether a configuration file is right, with the users and certificates that it names, and
     what is wrong with it.
 
@@ -201,7 +201,11 @@ def check_config(config: ConfigOption = None) -> None:
         from gateway.site.authority import membership  # not where there is no site
 
         membership(found.site_folder, found.gateway.name)
-    for text in advice(found):
+    warnings = advice(found)
+    if as_json:
+        typer.echo(json.dumps({"file": str(file), "warnings": warnings}))
+        return
+    for text in warnings:
         typer.echo(f"warning: {text}")
     typer.echo(f"{file}: ok")
 

@@ -55,6 +55,10 @@ class Mirror:
         """Called with a board that has new readings."""
         self._states: dict[str, bool] = {}
         """By board: whether it was connected when that was last told."""
+        self._leaving: dict[str, list[str]] = {}
+        """Names of boards that are gone, until the next look: Home Assistant shall know first that
+        there is no such board, and not take an empty message for one of its values.
+        """
         self._coming: list[tuple[str, Reading]] = []
         self._thread = ThreadPoolExecutor(1, "readings")
         self._task: asyncio.Task[None] | None = None
@@ -125,17 +129,24 @@ class Mirror:
 
     def _look(self) -> None:
         """Note which boards are connected, and drop those that are gone for good."""
+        self._clear()
         here = connected(self._engine)
         for device in self.last.devices:
             if device not in here and not self._stays(device):
                 self._states.pop(device, None)
-                names = [*self.last.forget(device), STATE]
-                self._tell({f"{device}/{name}": b"" for name in names})
+                self._leaving[device] = [*self.last.forget(device), STATE]
                 for call in self.on_gone:
                     call(device)
             elif self._states.get(device) != (device in here):
                 self._states[device] = device in here
                 self._tell({f"{device}/{STATE}": b"online" if device in here else b"offline"})
+
+    def _clear(self) -> None:
+        """Topics of boards that were gone at the last look, but for what is there again."""
+        leaving, self._leaving = self._leaving, {}
+        for device, names in leaving.items():
+            there = {*self.last.of(device), *([STATE] if device in self._states else [])}
+            self._tell({f"{device}/{name}": b"" for name in names if name not in there})
 
 
 def tell(engine: Engine, messages: dict[str, bytes]) -> None:

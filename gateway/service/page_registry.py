@@ -21,8 +21,12 @@ from gateway.service.devices import FILE, Registry
 log = logging.getLogger(__name__)
 
 PATIENCE_S = 15.0
-"""Less than a connection of the page lives. A Pi starts a Python program in two seconds."""
+"""Until a change is made, behind those before it: less than a connection of the page lives. A Pi
+starts a Python program in two seconds.
+"""
 _LONGEST = 500
+_BUSY = "Somebody else changes the device registry. Try again in a moment."
+_SLOW = "This takes long. The list of boards shows whether it was done; if not, try again."
 
 
 class PageRegistry:
@@ -45,10 +49,11 @@ class PageRegistry:
             return f"{device} does not ask to be let in now."
         if verb == "revoke" and listed is None:
             return f"{device} is not in the device registry."
-        if self._busy.locked():
-            return "Somebody else changes the device registry. Try again in a moment."
-        async with self._busy:
-            problem = await self._run(verb, device)
+        problem: str | None = _BUSY
+        with suppress(TimeoutError):
+            async with asyncio.timeout(PATIENCE_S), self._busy:
+                problem = _SLOW
+                problem = await self._run(verb, device)
         if problem is None:
             log.warning(
                 "%s: %s by %s", device, _DONE[verb], quote(user), extra=about(device=device)
@@ -70,10 +75,7 @@ class PageRegistry:
             stderr=asyncio.subprocess.PIPE,
         )
         try:
-            async with asyncio.timeout(PATIENCE_S):
-                _, said = await process.communicate()
-        except TimeoutError:
-            return "The device registry is held by another process. Try again in a moment."
+            _, said = await process.communicate()
         finally:
             with suppress(ProcessLookupError):
                 process.kill()

@@ -17,6 +17,7 @@ from typing import Any
 
 from gateway.broker.connection import Connection
 from gateway.mirror.last import LastReadings
+from gateway.web.air import air, heard
 from gateway.web.board_rows import BoardRows, value
 from gateway.web.overview import SAMPLE_S, History, overview
 from gateway.web.source import Source
@@ -113,11 +114,16 @@ class Live:
         return {
             "row": row,
             "sequence": self._sequence(name),
+            "radio": heard(self._source, name),
             "series": [
                 value(series.last) | {"status": series.last.status, "points": sorted(series.points)}
                 for series in self._readings.of(name).values()
             ],
         }
+
+    def air(self) -> list[dict[str, Any]]:
+        """The radios, and how each board was heard."""
+        return air(self._source)
 
     def _sequence(self, name: str) -> int | None:
         """The newest number of a board that is connected."""

@@ -14,6 +14,7 @@ then says in words; `bytes`, in hexadecimal; `empty`.
 
 import asyncio
 import json
+from codecs import getincrementaldecoder
 from collections import deque
 from collections.abc import Callable
 from typing import Any
@@ -100,7 +101,9 @@ def said(topic: str, payload: bytes) -> tuple[str, str]:
     if not payload:
         return "empty", ""
     try:
-        text = payload[: 4 * _TEXT].decode()
+        decoder, most = getincrementaldecoder("utf-8")(), 4 * _TEXT
+        # a cut may fall into a letter
+        text = decoder.decode(payload[:most], final=len(payload) <= most)
         if all(letter.isprintable() or letter in "\r\n\t" for letter in text):
             return "text", text[:_TEXT]
     except UnicodeDecodeError:

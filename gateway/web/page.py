@@ -11,6 +11,7 @@ server-sent events.
     GET  /api/board?name=            a board with its last hours
     GET  /api/where?device=&sequence=    where one reading is
     GET  /api/clients?wanted=        sessions, retained messages, refusals
+    GET  /api/air                    radios, and how each board was heard
     GET  /api/log?after=&wanted=&level=    the last log lines: operators only
     POST /api/command                JSON {"device", "command"}: operators only
     POST /api/registry               JSON {"device", "change"}: admit or revoke; operators only
@@ -241,6 +242,9 @@ class PageServer:
             case "GET", "/api/events":
                 self._session(request)
                 return await self._news(request)
+            case "GET", "/api/air":
+                self._session(request)
+                return web.json_response(self._live.air())
             case "GET", "/api/board":
                 self._session(request)
                 return self._board(request)

@@ -205,6 +205,22 @@ def test_what_was_here_is_kept(site: Path, tmp_path: Path) -> None:
     assert list((site / "data").glob("replaced-*.db"))
 
 
+def test_without_a_terminal_no_passphrase_is_asked_for(site: Path) -> None:
+    done = subprocess.run(
+        [ONCEWAY, "backup", site / "b.owback", "--config", site / "gateway.toml"],
+        capture_output=True,
+        text=True,
+        input="typed where all can see it\n",
+        check=False,
+        start_new_session=True,  # no terminal to ask at either
+        env={key: value for key, value in os.environ.items() if key != "ONCEWAY_PASSPHRASE"},
+    )
+    assert done.returncode == 1
+    assert "error: there is no passphrase. Type one at the terminal, or put it" in done.stderr
+    assert "Warning" not in done.stderr
+    assert not (site / "b.owback").exists()
+
+
 @pytest.mark.parametrize("harm", ["passphrase", "cut", "foreign"])
 def test_nothing_changes_when_the_backup_cannot_be_used(
     site: Path, tmp_path: Path, harm: str

@@ -1,7 +1,10 @@
 """Mistakes that many make in the configuration: each is said with what to write."""
 
+import json
 import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -55,7 +58,7 @@ def test_a_mistake_is_said_with_what_to_write(tmp_path: Path, text: str, said: s
 
 
 @pytest.mark.parametrize(
-    ("size", "bytes_"), [("500kB", 500_000), ("1.5 MB", 1_500_000), ("2GiB", 2_000_000_000)]
+    ("size", "bytes_"), [("500kB", 500_000), ("1.5 MB", 1_500_000), ("2GiB", 2_147_483_648)]
 )
 def test_a_size_with_a_unit_is_given_back_as_a_number(
     tmp_path: Path, size: str, bytes_: int
@@ -111,3 +114,21 @@ def test_a_bridge_may_do_what_its_section_says(tmp_path: Path, rules: str) -> No
     assert acl.may_read(INSIDE, "onceway-bridge:b", "s/1")
     assert acl.may_write(INSIDE, "onceway-bridge:b", "c/1")
     assert acl.may_write(INSIDE, "onceway-bridge:b", "s/1") == (not rules)
+
+
+def test_a_program_is_told_as_json(tmp_path: Path) -> None:
+    file = tmp_path / "gateway.toml"
+    command = [Path(sys.executable).with_name("onceway"), "gateway", "check-config", "--json"]
+
+    def told(bind: str) -> subprocess.CompletedProcess[str]:
+        file.write_text(f"[[listener]]\nbind = '{bind}'\nanonymous = true\n")
+        return subprocess.run(
+            [*command, "--config", file], capture_output=True, text=True, check=False
+        )
+
+    found = json.loads((done := told("0.0.0.0:1883")).stdout)
+    assert (done.returncode, found["file"]) == (0, str(file))
+    assert "takes everybody" in found["warnings"][0]
+    found = json.loads((done := told("0.0.0.0:99999")).stderr)
+    assert (done.returncode, found["where"]) == (2, str(file))
+    assert "a port is a number up to 65535" in found["error"]

@@ -229,8 +229,16 @@ def test_a_stopped_gateway_is_wrong_and_what_to_type_is_said(configured: Path) -
     assert done.returncode == 1
     assert "✗ gateway: it does not run\n    `sudo systemctl start onceway-gateway`" in done.stdout
     assert "✗ uplink: it does not run; 0 readings wait" in done.stdout
-    assert "no serial port is served" in done.stdout
+    assert "no serial port and no radio is served" in done.stdout
     assert "landing place file://" in done.stdout
+
+
+def test_a_gateway_of_boards_by_radio_needs_its_modem_and_no_serial_port(configured: Path) -> None:
+    text = '[[lora]]\nport = "/dev/ttyNone7"\nnetwork = 7\n'
+    configured.write_text(configured.read_text() + text)
+    done = doctor(configured)
+    assert "boards cannot connect" not in done.stdout
+    assert "✗ port /dev/ttyNone7: there is no such port\n    Plug it in" in done.stdout
 
 
 def test_programs_read_it_as_json(configured: Path) -> None:

@@ -237,6 +237,8 @@ class Subscriber(Client):
             case Suback():
                 assert self._subscribed is not None
                 self._subscribed.set_result(None)
+            case Publish(qos=0):  # it leaves before the commit of the publication
+                self.ledger.arrived(*label(packet.payload), once=False)
             case Publish(qos=1, packet_id=identifier):
                 self.ledger.arrived(*label(packet.payload), once=False)
                 return [Puback(identifier)]

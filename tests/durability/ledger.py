@@ -41,6 +41,10 @@ class Ledger:
         came = self._came.get(name, Counter())
         return [number for number in range(self._settled[name], published) if number not in came]
 
+    def newest(self, name: str) -> int:
+        """The highest number that has come, -1 before the first."""
+        return self._last.get(name, -1)
+
     def settle(self, name: str, published: int) -> None:
         """Everything below `published` has to be there now."""
         if missing := self.missing(name, published):

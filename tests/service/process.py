@@ -3,23 +3,27 @@
 import asyncio
 import os
 import re
+import secrets
 import signal
 import socket
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 _LISTENING = re.compile(r"listening on 127\.0\.0\.1:(\d+)")
-START_S = 30
+START_S = 120
 
 
 def free_port(host: str = "127.0.0.1") -> int:
-    """A port that nobody listens on."""
-    with socket.create_server(
-        (host, 0), family=socket.AF_INET6 if ":" in host else socket.AF_INET
-    ) as taken:
-        return int(taken.getsockname()[1])
+    """A port that nobody listens on, and none of those that the system gives to connections: who
+    tries again and again to reach an end that is down may be given its port, and so meet himself.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    while True:
+        port = 20_000 + secrets.randbelow(12_000)
+        with suppress(OSError), socket.create_server((host, port), family=family):
+            return port
 
 
 class GatewayProcess:

@@ -111,7 +111,7 @@ async def test_a_board_that_goes_is_cleared_and_one_that_is_dead_is_unavailable(
         running_with(tmp_path, line) as (running, sensor),
         wire(running.port, Connect("ha")) as client,
     ):
-        await hear(client, "homeassistant/device/#", "readings/roof-1/$state")
+        await hear(client, "homeassistant/device/#", "readings/roof-1/#")
         await sensor.measure(3.25)
         message = await until_told(client, BOARD)
         state = "readings/roof-1/$state"
@@ -122,6 +122,8 @@ async def test_a_board_that_goes_is_cleared_and_one_that_is_dead_is_unavailable(
         assert packet.topic == state
         registry.revoke("roof-1")
         assert await until_told(client, BOARD) is None
+        # not before: it would take an empty message for a value
+        assert await until_told(client, "readings/roof-1/adc0") is None
         client.send(Publish("homeassistant/status", b"online"))
         assert await until_told(client, BOARD) is None, "said again to one that was not there"
     line.master = os.open(os.devnull, os.O_RDONLY)

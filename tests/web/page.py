@@ -80,16 +80,21 @@ async def page(
         running = await start("--config", str(file), program=program)
         stack.push_async_callback(running.end, signal.SIGKILL)
         await running.ready()
-        await running.logged("a page to look at: ")
-        line = next(line for line in running.log if "a page to look at: " in line)
+        url = await address(running)
         sensors = [Sensor(pty, name) for pty, name in zip(lines, boards, strict=True)]
         for sensor in sensors:
             await sensor.connect()
         asking = [Sensor(pty, name) for pty, name in zip(closed, strangers, strict=True)]
-        url = line.rpartition(": ")[2].strip().rstrip("/")
         yield Page(running, url, sensors, file, asking)
         for sensor in sensors + asking:
             sensor.unplug()
+
+
+async def address(running: GatewayProcess) -> str:
+    """Of its page, without a slash behind it."""
+    await running.logged("a page to look at: ")
+    line = next(line for line in running.log if "a page to look at: " in line)
+    return line.rpartition(": ")[2].strip().rstrip("/")
 
 
 class Browser:

@@ -9,18 +9,18 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 from axe_playwright_python.async_playwright import Axe
-from playwright.async_api import expect
+from playwright.async_api import Browser, expect
 
 from hil.boards.simulator import SimulatedBoard
 from provisioning.registry import Registry
 from tests.web.page import OPERATOR, USER, browser, page
 from tests.web.test_page_browser import SHOTS, WIDTHS, fits, log_in, window
 
-pytestmark = pytest.mark.sim
+pytestmark = [pytest.mark.sim, pytest.mark.asyncio(loop_scope="session")]
 FLASHED_MS = 90_000
 
 
-@pytest_asyncio.fixture
+@pytest_asyncio.fixture(loop_scope="session")
 async def uno(tmp_path: Path) -> AsyncIterator[SimulatedBoard]:
     async with SimulatedBoard(tmp_path / "board") as started:
         yield started
@@ -30,11 +30,13 @@ def serial(uno: SimulatedBoard) -> str:
     return f'[[serial]]\nport = "{uno.port}"\n'
 
 
-async def test_a_board_is_added_updated_and_replaced(tmp_path: Path, uno: SimulatedBoard) -> None:
+async def test_a_board_is_added_updated_and_replaced(
+    tmp_path: Path, uno: SimulatedBoard, chromium: Browser
+) -> None:
     SHOTS.mkdir(parents=True, exist_ok=True)
     async with (
         page(tmp_path, [], serial(uno)) as there,
-        window(there.url + "/#/boards", WIDTHS[0]) as shown,
+        window(chromium, there.url + "/#/boards", WIDTHS[0]) as shown,
     ):
         await log_in(shown)
         heading = shown.get_by_role("heading", level=1)

@@ -349,6 +349,8 @@ async def test_an_operator_publishes_what_the_access_rules_let_him(tmp_path: Pat
         (b"", "empty", ""),
         (b"on\n", "text", "on\n"),
         ("é".encode() * 1000, "text", "é" * 400),
+        (b"x" + "é".encode() * 1000, "text", "x" + "é" * 399),
+        ("é".encode()[:1], "bytes", "c3"),
         (b"\x00\xff", "bytes", "00 ff"),
         (b"\x1b[31m", "bytes", "1b 5b 33 31 6d"),
         (b"\xff" * 5000, "bytes", " ".join(["ff"] * 64)),

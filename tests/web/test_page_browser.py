@@ -9,43 +9,46 @@ import re
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from itertools import product
 from pathlib import Path
 from typing import Literal
 
 import cbor2
+import pytest
 from axe_playwright_python.async_playwright import Axe
-from playwright.async_api import Browser, Page, async_playwright, expect
+from playwright.async_api import Browser, Page, expect
 
 from gateway.service.shipped import ROOT
+from gateway.service.users import Users
+from tests.hil.air.radio_site import RadioSite
 from tests.links.board import until
 from tests.service.boards import Sensor
-from tests.web.page import EACH_SECOND, OPERATOR, PASSWORD, USER, page
+from tests.web.page import EACH_SECOND, OPERATOR, PASSWORD, TEXT, USER, address, page
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 SHOTS = ROOT / "build" / "page"
 PATIENCE_MS = 20_000
 expect.set_options(timeout=PATIENCE_MS)
 
+FIRST_VIEW_MS = 200
+FIRST_VIEW = """
+new MutationObserver((found, me) => {
+  if (!document.querySelector(".verdict")) return;
+  window.seen = performance.now();
+  me.disconnect();
+}).observe(document, { childList: true, subtree: true });
+"""
 WIDTHS = (360, 1400)
-SCHEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
-
-
-@asynccontextmanager
-async def chromium() -> AsyncIterator[Browser]:
-    async with async_playwright() as playwright:
-        started = await playwright.chromium.launch(
-            executable_path="/usr/bin/chromium", args=["--no-sandbox", "--disable-gpu"]
-        )
-        yield started
-        await started.close()
+SCHEMES: tuple[Literal["light", "dark"], ...] = ("dark", "light")
 
 
 @asynccontextmanager
 async def window(
-    url: str, width: int = 1400, allowed: str = "$^", height: int = 900
+    chromium: Browser, url: str, width: int = 1400, allowed: str = "$^", height: int = 900
 ) -> AsyncIterator[Page]:
     """An open page. allowed: errors that the console may tell."""
-    async with chromium() as started:
-        context = await started.new_context(viewport={"width": width, "height": height})
+    async with await chromium.new_context(viewport={"width": width, "height": height}) as context:
         shown = await context.new_page()
         shown.set_default_timeout(PATIENCE_MS)
         told: list[str] = []
@@ -68,14 +71,19 @@ async def fits(shown: Page, width: int) -> None:
     assert await shown.evaluate("document.documentElement.scrollWidth") <= width
 
 
-async def looks(shown: Page) -> AsyncIterator[str]:
-    """The view on a phone and a desktop, light and dark, one after the other."""
-    for width in WIDTHS:
+async def look(shown: Page, name: str, every: bool) -> None:
+    """The view on a phone and a desktop, in light and in dark: nothing is to be scrolled sideways,
+    axe finds nothing, and a picture is left.
+    """
+    SHOTS.mkdir(parents=True, exist_ok=True)
+    pairs = product(WIDTHS, SCHEMES) if every else zip(WIDTHS, SCHEMES, strict=True)
+    for width, scheme in pairs:
         await shown.set_viewport_size({"width": width, "height": 900})
+        await shown.emulate_media(color_scheme=scheme)
         await fits(shown, width)
-        for scheme in SCHEMES:
-            await shown.emulate_media(color_scheme=scheme)
-            yield f"{width}-{scheme}"
+        found = await Axe().run(shown)
+        assert found.violations_count == 0, f"{name} {width} {scheme}: {found.generate_report()}"
+        await shown.screenshot(path=SHOTS / f"{name}-{width}-{scheme}.png", full_page=True)
 
 
 async def measure(sensor: Sensor, count: int) -> None:
@@ -91,12 +99,11 @@ async def measure(sensor: Sensor, count: int) -> None:
 UPLINK = '[uplink]\nlanding = "file://{}/landing"\n'
 
 
-async def test_every_view_is_readable(tmp_path: Path) -> None:
-    SHOTS.mkdir(parents=True, exist_ok=True)
+async def test_every_view_is_readable(tmp_path: Path, chromium: Browser, every: bool) -> None:
     boards = ["roof-1", "cellar-2"]
     async with (
         page(tmp_path, boards, UPLINK.format(tmp_path)) as there,
-        window(there.url) as shown,
+        window(chromium, there.url) as shown,
     ):
         roof, cellar = there.sensors
         await measure(roof, 24)
@@ -106,23 +113,21 @@ async def test_every_view_is_readable(tmp_path: Path) -> None:
         )
         await roof.publish("sensors/roof-1/status", status)
 
-        async def shot(name: str) -> None:
-            async for look in looks(shown):
-                await shown.screenshot(path=SHOTS / f"{name}-{look}.png", full_page=True)
-
         await expect(shown.get_by_role("heading", name="Log in")).to_be_visible()
-        await shot("login")
+        await look(shown, "login", every)
         await log_in(shown)
         await expect(shown.get_by_role("heading", level=1)).to_contain_text("1 thing needs you")
         await expect(shown.get_by_text("sudo systemctl start onceway-uplink")).to_be_visible()
         await expect(shown.get_by_text("2 of 2")).to_be_visible()
         assert await there.uplink() == 0
         await expect(shown.get_by_text("readings in 1 batch")).to_be_visible()
-        await shot("overview")
+        await look(shown, "overview", every)
+        cellar.unplug()
         await shown.get_by_role("link", name="Boards").click()
         await expect(shown.get_by_role("heading", level=1)).to_be_focused()
-        await expect(shown.get_by_role("row", name=re.compile("cellar-2.*21.5 °C"))).to_be_visible()
-        await shot("boards")
+        row = shown.get_by_role("row", name=re.compile("cellar-2.*21.5 °C"))
+        await expect(row).to_contain_text("offline")
+        await look(shown, "boards", every)
         await shown.get_by_role("link", name="roof-1").click()
         await expect(shown.get_by_role("heading", level=1)).to_have_text("roof-1")
         plot = shown.get_by_role("img", name=re.compile("adc0: 24 readings in .* 1 gap"))
@@ -131,28 +136,33 @@ async def test_every_view_is_readable(tmp_path: Path) -> None:
         await shown.get_by_label("Its number").fill("1")
         await shown.get_by_role("button", name="Find it").click()
         await expect(shown.get_by_text("has landed", exact=True)).to_be_visible()
-        await shot("board")
+        await shown.get_by_text("As a table").first.click()
+        await look(shown, "board", every)
         await shown.get_by_role("link", name="Clients").click()
         await expect(shown.get_by_role("row", name=re.compile("roof-1.*a board"))).to_be_visible()
-        await shot("clients")
+        await look(shown, "clients", every)
         await shown.get_by_role("link", name="Messages").click()
         await expect(shown.get_by_role("heading", level=1)).to_have_text("Messages")
-        await shot("messages")
+        await shown.get_by_role("button", name="Watch").click()
+        await expect(shown.get_by_text("0 came")).to_be_visible()
+        await roof.measure(2.0)
+        await expect(shown.get_by_role("row", name=re.compile("adc0"))).to_be_visible()
+        await look(shown, "messages", every)
         await shown.get_by_role("link", name="Log", exact=True).click()
         await expect(shown.get_by_role("row", name=re.compile("has logged in"))).to_be_visible()
-        await shot("log")
+        await look(shown, "log", every)
         await shown.get_by_label("Show").select_option("errors")
         await expect(shown.get_by_text("No line fits.")).to_be_visible()
 
 
-async def test_a_gateway_that_works_says_so(tmp_path: Path) -> None:
+async def test_a_gateway_that_works_says_so(tmp_path: Path, chromium: Browser) -> None:
     """Its pictures, from build/page, stand in `gateway/web/pictures`."""
     boards = ["roof-1", "cellar-2", "greenhouse-3"]
     uplink = UPLINK.format(tmp_path) + "batch_age_s = 1\n"
     async with (
         page(tmp_path, boards, uplink, program=EACH_SECOND) as there,
         there.running_uplink(),
-        window(there.url, 1000, height=620) as shown,
+        window(chromium, there.url, 1000, height=620) as shown,
     ):
         await measure(there.sensors[0], 40)
         for number in range(24):
@@ -173,10 +183,24 @@ async def test_a_gateway_that_works_says_so(tmp_path: Path) -> None:
         await shown.screenshot(path=SHOTS / "readme-board.png")
 
 
-async def test_a_reading_s_way_is_followed(tmp_path: Path) -> None:
+@pytest.mark.soak  # a busy machine is slower
+async def test_the_first_view_is_there_at_once(tmp_path: Path, chromium: Browser) -> None:
+    """Within 200 ms; with other work beside it one of twenty loads is."""
+    async with page(tmp_path, ["roof-1"]) as there, window(chromium, there.url) as shown:
+        await log_in(shown)
+        await shown.add_init_script(FIRST_VIEW)
+        took = []
+        while not took or (min(took) > FIRST_VIEW_MS and len(took) < 20):
+            await shown.reload()
+            took.append(await (await shown.wait_for_function("window.seen")).json_value())
+        print(f"the first view is there after {min(took):.0f} ms")
+        assert min(took) <= FIRST_VIEW_MS
+
+
+async def test_a_reading_s_way_is_followed(tmp_path: Path, chromium: Browser) -> None:
     async with (
         page(tmp_path, ["roof-1"], UPLINK.format(tmp_path)) as there,
-        window(there.url + "/#/board/roof-1") as shown,
+        window(chromium, there.url + "/#/board/roof-1") as shown,
     ):
         await there.sensors[0].measure(1.0)
         await log_in(shown, USER)
@@ -193,12 +217,12 @@ async def test_a_reading_s_way_is_followed(tmp_path: Path) -> None:
         await expect(shown.get_by_text("it never came here")).to_be_visible()
 
 
-async def test_a_board_obeys_an_operator_and_no_other(tmp_path: Path) -> None:
+async def test_a_board_obeys_an_operator_and_no_other(tmp_path: Path, chromium: Browser) -> None:
     async with page(tmp_path, ["roof-1"]) as there:
         (sensor,) = there.sensors
         await sensor.measure(1.0)
         await sensor.subscribe("commands/roof-1")
-        async with window(there.url + "/#/board/roof-1") as shown:
+        async with window(chromium, there.url + "/#/board/roof-1") as shown:
             await log_in(shown, USER)
             await expect(shown.get_by_role("button", name="Blink its LED")).to_be_disabled()
             await expect(shown.get_by_text("You may look.")).to_be_visible()
@@ -218,11 +242,13 @@ async def test_a_board_obeys_an_operator_and_no_other(tmp_path: Path) -> None:
             assert b"reboot" in sensor.board.received
 
 
-async def test_a_pending_board_is_let_in_and_revoked_by_an_operator(tmp_path: Path) -> None:
+async def test_a_pending_board_is_let_in_and_revoked_by_an_operator(
+    tmp_path: Path, chromium: Browser
+) -> None:
     names = ("roof-7", "roof-8")
     async with (
         page(tmp_path, [], strangers=names) as there,
-        window(there.url + "/#/boards", 360) as shown,
+        window(chromium, there.url + "/#/boards", 360) as shown,
     ):
         seven, _ = there.strangers
         await log_in(shown, USER)
@@ -253,10 +279,39 @@ async def test_a_pending_board_is_let_in_and_revoked_by_an_operator(tmp_path: Pa
         await expect(shown.get_by_text("It may greet again.")).to_be_visible()
 
 
-async def test_messages_are_watched_and_published(tmp_path: Path) -> None:
+async def test_radios_and_their_boards_are_shown_and_a_modem_that_is_pulled_out(
+    tmp_path: Path, chromium: Browser, every: bool
+) -> None:
+    site = RadioSite(tmp_path, "roof-1", "roof-2", text=TEXT)
+    Users(tmp_path / "users").add(USER, PASSWORD)
+    await site.begin()
+    try:
+        running = await site.start_gateway()
+        await site.start_board("roof-1")
+        await site.rows("roof-1", 2, 60)
+        async with window(chromium, await address(running), 360) as shown:
+            await log_in(shown, USER)
+            await shown.get_by_role("link", name="Air").click()
+            await expect(shown.get_by_text("869.525 MHz, SF7")).to_be_visible()
+            row = shown.get_by_role("row", name=re.compile("roof-1"))
+            await expect(row).to_contain_text(
+                re.compile("in session.*-75 dBm, SNR .* dB.*of 360 s")
+            )
+            await expect(shown.get_by_role("row", name="roof-2")).to_contain_text("not since")
+            await look(shown, "air", every)
+            await row.get_by_role("link").click()
+            await expect(shown.get_by_text("-75 dBm, SNR")).to_be_visible()
+            await site.stop("modem")
+            await shown.get_by_role("link", name="Overview").click()
+            await expect(shown.get_by_text("onceway radio status")).to_be_visible()
+    finally:
+        await site.end()
+
+
+async def test_messages_are_watched_and_published(tmp_path: Path, chromium: Browser) -> None:
     async with (
         page(tmp_path, ["roof-1"]) as there,
-        window(there.url + "/#/messages", 360) as shown,
+        window(chromium, there.url + "/#/messages", 360) as shown,
     ):
         (sensor,) = there.sensors
         await log_in(shown, USER)
@@ -290,8 +345,11 @@ async def test_messages_are_watched_and_published(tmp_path: Path) -> None:
         await expect(kept).to_have_count(0)
 
 
-async def test_clients_are_found_and_ended(tmp_path: Path) -> None:
-    async with page(tmp_path, ["roof-1"]) as there, window(there.url + "/#/clients", 360) as shown:
+async def test_clients_are_found_and_ended(tmp_path: Path, chromium: Browser) -> None:
+    async with (
+        page(tmp_path, ["roof-1"]) as there,
+        window(chromium, there.url + "/#/clients", 360) as shown,
+    ):
         await there.sensors[0].measure(1.0)
         await log_in(shown)
         await expect(shown.get_by_role("row", name=re.compile("roof-1.*a board"))).to_be_visible()
@@ -304,8 +362,8 @@ async def test_clients_are_found_and_ended(tmp_path: Path) -> None:
         await expect(shown.get_by_role("row", name=re.compile("roof-1"))).to_have_count(0)
 
 
-async def test_all_of_it_works_by_keyboard(tmp_path: Path) -> None:
-    async with page(tmp_path, ["roof-1"]) as there, window(there.url, 360) as shown:
+async def test_all_of_it_works_by_keyboard(tmp_path: Path, chromium: Browser) -> None:
+    async with page(tmp_path, ["roof-1"]) as there, window(chromium, there.url, 360) as shown:
         await there.sensors[0].measure(1.0)
         await expect(shown.get_by_label("User")).to_be_focused()
         await shown.keyboard.type(USER)
@@ -335,10 +393,12 @@ async def test_all_of_it_works_by_keyboard(tmp_path: Path) -> None:
         await expect(heading).to_be_focused()
 
 
-async def test_a_board_that_is_gone_and_a_wrong_password_are_said(tmp_path: Path) -> None:
+async def test_a_board_that_is_gone_and_a_wrong_password_are_said(
+    tmp_path: Path, chromium: Browser
+) -> None:
     async with (
         page(tmp_path, ["roof-1"]) as there,
-        window(there.url, allowed="status of 403") as shown,
+        window(chromium, there.url, allowed="status of 403") as shown,
     ):
         await shown.get_by_label("User").fill(USER)
         await shown.get_by_label("Password").fill("wrong")
@@ -355,44 +415,12 @@ async def test_a_board_that_is_gone_and_a_wrong_password_are_said(tmp_path: Path
         await expect(row).to_be_visible()
 
 
-async def test_a_gateway_that_is_gone_is_said(tmp_path: Path) -> None:
+async def test_a_gateway_that_is_gone_is_said(tmp_path: Path, chromium: Browser) -> None:
     async with (
         page(tmp_path, []) as there,
-        window(there.url, allowed="ERR_|Failed to load|status of") as shown,
+        window(chromium, there.url, allowed="ERR_|Failed to load|status of") as shown,
     ):
         await log_in(shown)
         await expect(shown.get_by_role("heading", level=1)).to_contain_text("all right")
         await there.running.end()
         await expect(shown.get_by_text("What you see may be old")).to_be_visible()
-
-
-async def test_axe_finds_nothing_in_any_view(tmp_path: Path) -> None:
-    async with (
-        page(tmp_path, ["roof-1", "cellar-2"], UPLINK.format(tmp_path)) as there,
-        window(there.url) as shown,
-    ):
-        await measure(there.sensors[0], 5)
-        there.sensors[1].unplug()
-
-        async def check(view: str) -> None:
-            async for look in looks(shown):
-                found = await Axe().run(shown)
-                assert found.violations_count == 0, f"{view} {look}: {found.generate_report()}"
-
-        await expect(shown.get_by_role("heading", name="Log in")).to_be_visible()
-        await check("login")
-        await log_in(shown)
-        for view in ("#/", "#/boards", "#/board/roof-1", "#/clients", "#/messages", "#/log"):
-            await shown.goto(f"{there.url}/{view}")
-            await expect(shown.get_by_role("heading", level=1)).to_have_count(1)
-            if view.endswith("roof-1"):
-                await shown.get_by_label("Its number").fill("1")
-                await shown.get_by_role("button", name="Find it").click()
-                await expect(shown.locator("[aria-current=step]")).to_be_visible()
-                await shown.get_by_text("As a table").click()
-            if view.endswith("messages"):
-                await shown.get_by_role("button", name="Watch").click()
-                await expect(shown.get_by_text("0 came")).to_be_visible()
-                await there.sensors[0].measure(2.0)
-                await expect(shown.get_by_role("row", name=re.compile("adc0"))).to_be_visible()
-            await check(view)

@@ -1,5 +1,6 @@
 // The page: who is logged in, which view is shown, and when it is drawn.
 
+import * as air from "./air.js";
 import * as board from "./board.js";
 import * as boards from "./boards.js";
 import * as clients from "./clients.js";
@@ -10,7 +11,7 @@ import * as log from "./log.js";
 import * as messages from "./messages.js";
 import * as overview from "./overview.js";
 
-const VIEWS = { "": overview, boards, board, clients, flash, messages, log };
+const VIEWS = { "": overview, air, boards, board, clients, flash, messages, log };
 const part = (id) => document.getElementById(id);
 let present = null, drawing = false;
 
@@ -61,6 +62,7 @@ function draw() {
 function links(name) {
   const link = (href, label, here) => h("a", { href, "aria-current": here ? "page" : null }, label);
   fill(part("nav"), link("#/", "Overview", name === ""), link("#/boards", "Boards", ["boards", "board", "flash"].includes(name)),
+    state.overview.radios ? link("#/air", "Air", name === "air") : null,
     link("#/clients", "Clients", name === "clients"),
     link("#/messages", "Messages", name === "messages"),
     link("#/log", "Log", name === "log"));

@@ -1,5 +1,6 @@
 // One board: its values, its state, what it can be told, and where a reading of it is.
 
+import { airtime, heard } from "./air.js";
 import { badge, register } from "./boards.js";
 import { holes, plot } from "./draw.js";
 import { fill, h } from "./dom.js";
@@ -133,6 +134,8 @@ function facts(row) {
     fact("Gaps in the plot", count(gaps)),
     fact("Frames sent again", row.again === null ? null : count(row.again)),
     fact("Damaged frames", row.bad === null ? null : count(row.bad)),
+    fact("By radio", found && found.radio && heard(found.radio)),
+    fact("Airtime of an hour", found && found.radio && airtime(found.radio, found.radio.limit)),
     fact("Starts", told.boot === undefined ? null : `${count(told.boot)}, the last one by ${CAUSES[told.cause] ?? "an unknown cause"}`),
     fact("EEPROM", row.life === null ? null : `${plural(row.life, "year")} left${told.worn ? `, ${plural(told.worn, "worn cell")}` : ""}`),
     fact("Refused for good", told.aside ? plural(told.aside, "reading") : null),

@@ -27,9 +27,11 @@ READY_S = 20
 
 
 class RadioSite:
-    """factor: spreading factor. boards: their names; the first one has number 1."""
+    """factor: spreading factor. boards: their names; the first one has number 1. text: more of the
+    configuration.
+    """
 
-    def __init__(self, folder: Path, *boards: str, factor: int = 7) -> None:
+    def __init__(self, folder: Path, *boards: str, factor: int = 7, text: str = "") -> None:
         self.folder = folder
         self._factor = factor
         self._boards = {name: number for number, name in enumerate(boards, start=1)}
@@ -45,7 +47,7 @@ class RadioSite:
             '[[listener]]\nbind = "127.0.0.1:0"\nanonymous = true\n'
             f'[[lora]]\nport = "{folder}/modem"\nspreading_factor = {factor}\nnetwork = 7\n'
             f"boards = {{{numbers}}}\n"
-            '[spool]\ntopics = ["sensors/#"]\n'
+            f'[spool]\ntopics = ["sensors/#"]\n{text}'
         )
 
     async def begin(self, *air: str) -> None:

@@ -1,0 +1,209 @@
+"""A bridge whose two ends go down under load, again and again: what the publisher was promised is
+at a subscriber of the other broker, at QoS 2 once and in order.
+
+The other broker is mosquitto, which keeps its sessions when it is told to end and not when it is
+killed; or another gateway, which may lose its power.
+"""
+
+import asyncio
+import random
+import signal
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing
+from pathlib import Path
+from typing import Protocol
+
+import pytest
+
+from gateway.mqtt.packets import Version
+from hil.faults.loop_disk import LoopDisk, missing
+from tests.durability.clients import Publisher, Subscriber
+from tests.durability.ledger import Faults
+from tests.links.board import until
+from tests.service.mosquitto import Mosquitto
+from tests.service.process import GatewayProcess, free_port, start
+
+pytestmark = [pytest.mark.soak, pytest.mark.timeout(1800)]
+
+ROUNDS = 12
+LONGEST_S = 1.0
+"""Of load between two outages."""
+PATIENCE_S = 120
+UP = 'up = ["load/#"]\nqos = {}'
+
+
+class Broker(Protocol):
+    """One end. port: where it listens while it runs."""
+
+    port: int
+
+    async def start(self) -> None: ...
+
+    async def down(self) -> None:
+        """As hard as it can be."""
+        ...
+
+    async def end(self) -> None: ...
+
+
+class Gateway:
+    """At one port for ever. disk: whose power is cut; None: it is killed. text: more of its
+    configuration.
+    """
+
+    def __init__(self, folder: Path, disk: LoopDisk | None, text: str = "") -> None:
+        folder.mkdir(exist_ok=True)
+        self.port = free_port()
+        self._disk = disk
+        self._running: GatewayProcess | None = None
+        self._file = folder / "gateway.toml"
+        data = folder / "data" if disk is None else disk.mount / "data"
+        self._file.write_text(
+            f'[gateway]\nname = "{folder.name}"\ndata = "{data}"\n[[listener]]\n'
+            f'bind = "127.0.0.1:{self.port}"\nanonymous = true\n{text}'
+        )
+
+    async def start(self) -> None:
+        self._running = await start("--config", str(self._file))
+        await self._running.ready()
+
+    async def down(self) -> None:
+        assert self._running is not None
+        copy = None
+        if self._disk is not None:
+            self._running.process.send_signal(signal.SIGSTOP)
+            await asyncio.sleep(0.01)  # what it has sent arrives: those promises count, too
+            copy = await asyncio.to_thread(self._disk.freeze)
+        await self._running.end(signal.SIGKILL)
+        if self._disk is not None and copy is not None:
+            self._disk.restart(copy)
+
+    async def end(self) -> None:
+        if self._running is not None:
+            await self._running.end(signal.SIGKILL)
+
+
+class PoliteMosquitto(Mosquitto):
+    """Goes down by SIGTERM: it writes what it holds."""
+
+    async def down(self) -> None:
+        await Mosquitto.end(self)
+
+
+class Pair:
+    """A publisher here, a subscriber there, and what goes down between them."""
+
+    def __init__(self, near: Gateway, far: Broker, qos: int, seed: int) -> None:
+        self.faults: Faults = []
+        self.reached: Counter[str] = Counter()
+        self.publisher = Publisher("p", Version.V5, self.faults, 2)
+        self.subscriber = Subscriber("there", Version.V5, self.faults)
+        self._near, self._far, self._qos = near, far, qos
+        self._chance = random.Random(seed)
+
+    async def run(self, rounds: int) -> None:
+        await self._far.start()
+        await self._near.start()
+        await self.subscriber.connect(self._far.port)
+        await self.subscriber.subscribe()
+        for _ in range(rounds):
+            if self.faults:
+                break
+            await self._outage()
+        if not self._qos:
+            self.reached["lost at QoS 0"] = len(self._lacking())
+        self.reached["acknowledged"] = self.publisher.promised
+        self.reached["again at QoS 1"] = self.subscriber.ledger.repeats
+
+    async def _outage(self) -> None:
+        for client, broker in ((self.publisher, self._near), (self.subscriber, self._far)):
+            if client.line is None:
+                await client.connect(broker.port)
+        self.publisher.start()
+        await asyncio.sleep(self._chance.uniform(0, LONGEST_S))
+        which = self._chance.choice(("near", "far", "both"))
+        self.reached[f"{which} down"] += 1
+        self.reached["in flight"] += self.publisher.flying
+        going = {"near": [self._near], "far": [self._far]}.get(which, [self._far, self._near])
+        for broker in going:
+            await broker.down()
+        self.publisher.going = False
+        if self._near in going:
+            self.publisher.drop()
+        if self._far in going:
+            self.subscriber.drop()
+        await asyncio.sleep(self._chance.uniform(0, LONGEST_S))
+        for broker in going:
+            await broker.start()
+        await self._settle()
+
+    async def _settle(self) -> None:
+        """What is under way comes to its end."""
+        for client, broker in ((self.publisher, self._near), (self.subscriber, self._far)):
+            if client.line is None:
+                await client.connect(broker.port)
+        if self._qos == 0:
+            await self._something_new()
+        try:
+            await until(self._rests, patience=PATIENCE_S)
+        except TimeoutError:
+            self.faults.append(f"{len(self._lacking())} had not come after {PATIENCE_S} s")
+        if self._qos:
+            self.subscriber.ledger.settle("p", self.publisher.published)
+
+    async def _something_new(self) -> None:
+        """At QoS 0 what was on the wire is gone, and what comes after the outage arrives."""
+        before = self.publisher.published
+        self.publisher.start()
+        ledger = self.subscriber.ledger
+        await until(lambda: ledger.newest("p") >= before, patience=PATIENCE_S)
+        self.publisher.going = False
+
+    def _rests(self) -> bool:
+        last = self.publisher.published - 1
+        if self.publisher.flying or self._qos == 0:
+            return not self.publisher.flying
+        return self.subscriber.ledger.newest("p") >= last and not self._lacking()
+
+    def _lacking(self) -> list[int]:
+        return self.subscriber.ledger.missing("p", self.publisher.published)
+
+
+@asynccontextmanager
+async def pair(
+    folder: Path, far: Broker, qos: int, seed: int, disk: LoopDisk | None = None
+) -> AsyncIterator[Pair]:
+    bridge = f'[[bridge]]\nname = "far"\nserver = "mqtt://127.0.0.1:{far.port}"\n{UP.format(qos)}\n'
+    near = Gateway(folder / "near", disk, bridge)
+    try:
+        yield Pair(near, far, qos, seed)
+    finally:
+        await near.end()
+        await far.end()
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("qos", [0, 1, 2])
+async def test_kills_of_the_gateway_and_ends_of_mosquitto(
+    tmp_path: Path, qos: int, seed: int
+) -> None:
+    async with pair(tmp_path, PoliteMosquitto(tmp_path / "far"), qos, seed) as both:
+        await both.run(ROUNDS)
+    print(f"QoS {qos}, seed {seed}: {dict(both.reached)}")
+    assert both.faults == []
+    assert both.reached["in flight"]
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("qos", [1, 2])
+async def test_power_cuts_of_two_gateways(tmp_path: Path, qos: int, seed: int) -> None:
+    if reason := missing():
+        pytest.skip(reason)
+    with closing(LoopDisk(tmp_path / "a")) as one, closing(LoopDisk(tmp_path / "b")) as other:
+        far = Gateway(tmp_path / "far", other)
+        async with pair(tmp_path, far, qos, seed, one) as both:
+            await both.run(ROUNDS)
+    print(f"QoS {qos}, seed {seed}: {dict(both.reached)}")
+    assert both.faults == []
+    assert both.reached["in flight"]
