@@ -384,6 +384,7 @@ class Listeners:
             if section in known:
                 continue
             # a gateway without a radio does not load it
+            from gateway.links.lora.exchange import Radio
             from gateway.links.lora.port import LoraListener, Settings
 
             item = _Lora(self._engine, section, self._registry)
@@ -393,6 +394,7 @@ class Listeners:
                 item.accept,
                 Settings(
                     section.port,
+                    Radio(section.modem),
                     REGIONS[section.region],
                     section.frequency,
                     section.spreading_factor,

@@ -18,8 +18,11 @@ from gateway.errors import OncewayError
 from gateway.links.carrier import Accept
 from gateway.links.lora.airtime import Modulation
 from gateway.links.lora.carriers import Carriers
+from gateway.links.lora.exchange import Radio as Kind
 from gateway.links.lora.kiss import KissModem
 from gateway.links.lora.ledger_file import Ledgers, read, write
+from gateway.links.lora.radio import Radio
+from gateway.links.lora.rylr998 import Rylr998
 from gateway.links.lora.station import Event, RadioFailed, RadioReady, Station
 from gateway.links.lora.status import BoardSignal, RadioStatus
 from gateway.links.lora.turns import TurnLink
@@ -46,11 +49,21 @@ class Settings:
     """What a radio is set to. frequency: Hz. power: dBm."""
 
     port: str
+    modem: Kind
     region: Region
     frequency: int
     factor: int
     power: int
     network: int
+
+
+def _radio(settings: Settings) -> tuple[Radio, Callable[[int], float]]:
+    """The radio of a section, and the seconds that a frame of so many bytes takes its boards."""
+    boards = Modulation(settings.factor)
+    if settings.modem is Kind.RYLR998:
+        radio = Rylr998(settings.frequency, boards, settings.power)
+        return radio, radio.airtime
+    return KissModem(settings.frequency, boards, settings.power), boards.airtime
 
 
 class LoraListener:
@@ -76,11 +89,16 @@ class LoraListener:
         self._file = record
         self._disk = disk
         self._band = settings.region.band(settings.frequency)
-        boards = Modulation(settings.factor)
-        modem = KissModem(settings.frequency, boards, settings.power)
-        self._link = TurnLink(settings.network, key, utc=utc, airtime=modem.airtime)
+        self._modem, boards = _radio(settings)
+        self._link = TurnLink(
+            settings.network,
+            key,
+            utc=utc,
+            airtime=self._modem.airtime,
+            longest=self._modem.longest,
+        )
         self._ledgers = Ledgers(settings.region, machine, _read(record), self._loop.time())
-        self._station = Station(modem, self._link, self._ledgers, self._band.name, boards)
+        self._station = Station(self._modem, self._link, self._ledgers, self._band.name, boards)
         self._carriers = Carriers(
             self._link, accept, name, listener=settings.port, path=settings.port, wake=self._wake
         )
@@ -123,7 +141,7 @@ class LoraListener:
             self._band.rule,
             ledger.used(now),
             ledger.limit,
-            dict(self._link.counts + self._station.counts),
+            dict(self._link.counts + self._station.counts + self._modem.counts),
             self._carriers.names,
             boards,
             self._settings.region.name,

@@ -7,10 +7,10 @@ board listens is not sent; it is counted, and the board asks again.
 """
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from gateway.links.lora import radio, turns
-from gateway.links.lora.airtime import Modulation
 from gateway.links.lora.duty import Ledger
 from gateway.links.lora.frames import HEADER_SIZE
 from gateway.links.lora.ledger_file import Ledgers
@@ -44,7 +44,9 @@ Event = turns.Event | RadioReady | RadioFailed
 
 
 class Station:
-    """band: the sub-band of its channel, a name in `ledgers`. boards: how boards send."""
+    """band: the sub-band of its channel, a name in `ledgers`. boards: seconds that a frame of so
+    many bytes takes when a board sends it.
+    """
 
     def __init__(
         self,
@@ -52,7 +54,7 @@ class Station:
         link: TurnLink,
         ledgers: Ledgers,
         band: str,
-        boards: Modulation,
+        boards: Callable[[int], float],
     ) -> None:
         self.counts: Counter[str] = Counter()
         """Frames for boards: sent; not sent, by reason."""
@@ -124,7 +126,7 @@ class Station:
                     events += self.link.receive(frame, at)
                     if len(frame) >= HEADER_SIZE:
                         self.signals[frame[1]] = Signal(at, rssi, snr)
-                        airtime = self._boards.airtime(len(frame))
+                        airtime = self._boards(len(frame))
                         self._heard.setdefault(frame[1], Ledger(1.0)).add(airtime, at - airtime)
                 case radio.Sent(_, done):
                     self.counts["sent" if done else "failed"] += 1

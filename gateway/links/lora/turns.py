@@ -15,13 +15,13 @@ from dataclasses import dataclass, field, replace
 from gateway.links.frames import FrameError
 from gateway.links.greeter import draw_incarnation
 from gateway.links.keys import draw_nonce
+from gateway.links.lora.airtime import LONGEST
 from gateway.links.lora.frames import (
     ANSWER,
     COUNTERS,
     DOWN,
     GREETING,
     LOW,
-    MTU,
     OVERHEAD,
     TURN,
     UP,
@@ -167,8 +167,8 @@ class TurnLink:
     key: of a board by its number; None turns it away. utc: seconds since 1970, 0 while unknown.
     airtime: seconds that a frame of so many bytes takes. incarnation: draws a number for a board
     that has none. nonce: draws eight random bytes. cipher: of a session with this key.
-    patience: so many copies of a TURN that fits no session make it tell the board; more where other
-    gateways hear it, too.
+    longest: bytes of a frame that the radio takes. patience: so many copies of a TURN that fits no
+    session make it tell the board; more where other gateways hear it, too.
     """
 
     def __init__(
@@ -181,6 +181,7 @@ class TurnLink:
         incarnation: Callable[[], int] = draw_incarnation,
         nonce: Callable[[], bytes] = draw_nonce,
         cipher: Callable[[bytes], SessionCipher] = SessionCipher,
+        longest: int = LONGEST,
         patience: int = 2,
     ) -> None:
         self.counts: Counter[str] = Counter()
@@ -192,6 +193,7 @@ class TurnLink:
         self._incarnation = incarnation
         self._nonce = nonce
         self._cipher = cipher
+        self._mtu = longest - OVERHEAD
         self._patience = patience
         self._devices: dict[int, _Device] = {}
         self._outgoing: list[Outgoing] = []
@@ -288,7 +290,7 @@ class TurnLink:
                 del device.offers[next(iter(device.offers))]
         if not offer.answers.take(now):
             return "replayed"
-        told = offer.nonce, offer.incarnation, MTU, int(self._utc()) & 0xFFFF_FFFF
+        told = offer.nonce, offer.incarnation, self._mtu, int(self._utc()) & 0xFFFF_FFFF
         welcome = Welcome(hello.network, hello.device, *told).signed(device.key, hello)
         self._put(welcome.to_bytes(), now)
         return "greetings"
@@ -299,7 +301,7 @@ class TurnLink:
         self._end(device, "the device was rebooted" if rebooted else "the device greets again")
         device.newest, device.stray = replace(hello, incarnation=offer.incarnation), b""
         device.offers.clear()
-        session = device.session = Session(offer.cipher, hello.mtu)
+        session = device.session = Session(offer.cipher, min(hello.mtu, self._mtu))
         self._events.append(SessionStarted(session, hello, offer.incarnation))
         return session
 
