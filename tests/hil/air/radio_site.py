@@ -46,7 +46,8 @@ class RadioSite:
         self._config.write_text(
             f'[gateway]\nname = "g"\ndata = "{folder}"\n'
             '[[listener]]\nbind = "127.0.0.1:0"\nanonymous = true\n'
-            f'[[lora]]\nport = "{folder}/modem"\nmodem = "{modem}"\nspreading_factor = {factor}\nnetwork = 7\n'
+            f'[[lora]]\nport = "{folder}/modem"\nmodem = "{modem}"\n'
+            f"spreading_factor = {factor}\nnetwork = 7\n"
             f"boards = {{{numbers}}}\n"
             '[spool]\ntopics = ["sensors/#"]\n'
         )
