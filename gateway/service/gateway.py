@@ -152,6 +152,7 @@ class Gateway:
                 restored,
                 lambda: listeners.radios,
                 lambda: bridges.status,
+                listeners.overhearers,
             )
             try:
                 await bridges.start()  # before anything is published that it would miss

@@ -3,13 +3,13 @@ together.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
 from gateway.bridge.status import BridgeStatus
 from gateway.broker.broker import Broker
-from gateway.links.lora.status import RadioStatus
+from gateway.links.lora.status import Overheard, RadioStatus
 from gateway.links.serial_port import PortStatus
 from gateway.store.times import CommitTimes
 
@@ -30,7 +30,7 @@ class Source:
     """times: of commits. waits_s: for how long the present commit has waited for the disk. ports:
     serial ports seen so far. folder: the data directory. restored: why the store is another life
     of the one that ran here before, None when it is not. boards: what they tell, and are refused.
-    radios, bridges: of the configuration.
+    radios, bridges: of the configuration. overhearers: who takes the frames that the radios hear.
     """
 
     broker: Broker
@@ -42,6 +42,7 @@ class Source:
     boards: Boards | None = None
     radios: Callable[[], list[RadioStatus]] = list
     bridges: Callable[[], list[BridgeStatus]] = list
+    overhearers: set[Callable[[Overheard], None]] = field(default_factory=set)
 
     @property
     def spool_age_s(self) -> float | None:

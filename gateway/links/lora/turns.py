@@ -186,6 +186,8 @@ class TurnLink:
     ) -> None:
         self.counts: Counter[str] = Counter()
         """Frames by what became of them."""
+        self.result = ""
+        """What became of the last one."""
         self._network = network
         self._key = key
         self._utc = utc
@@ -202,10 +204,10 @@ class TurnLink:
     def receive(self, frame: bytes, now: float) -> list[Event]:
         """Take a frame whose last symbol has come now. Nothing in it is trusted."""
         try:
-            header = Header.from_frame(frame)
-            self.counts[self._on_frame(header, frame, now)] += 1
+            self.result = self._on_frame(Header.from_frame(frame), frame, now)
         except FrameError:
-            self.counts["malformed"] += 1
+            self.result = "malformed"
+        self.counts[self.result] += 1
         events, self._events = self._events, []
         return events
 

@@ -1,5 +1,5 @@
-"""Each kind of modem in the ether: what a reading costs there, and what becomes of it when it resets,
-hangs, or is another one than the gateway was told.
+"""Each kind of modem in the ether: what a reading costs there, and what becomes of it when it
+resets, hangs, or is another one than was configured.
 """
 
 import asyncio
