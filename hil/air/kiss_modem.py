@@ -60,7 +60,7 @@ class Modem:
         self._input = b""
         self._settings = _SETTINGS.pack(869_618_000, 62_500, 8, 8)
         self._power, self._reports, self._pending = 22, True, False
-        self._air("sleep")
+        self._air("off")  # a frame that it sends is cut off
 
     def feed(self, data: bytes) -> None:
         """Take bytes of the host."""
