@@ -32,6 +32,7 @@ LEAST_READINGS = 4  # of a board
 LEAST_USED = 60  # publications, as many as a board's journal has slots
 SWAPPED = "board-swapped"
 EACH_STEP = "gateway-kill-at-each-step"
+RESTORED = "gateway-restored"
 AT_RELEASE = "gateway-kill-at-release"
 ONCE_A_LINE = ("line-bursts", "line-trace")
 IDENTIFIERS = 65_535  # packet identifiers, from 1 on
@@ -275,6 +276,11 @@ class Bench(BaseModel):
         ]
         if alone := [kind.kind for kind in self.fault if kind.air == "only" and not self.air]:
             raise ValueError(f"{alone[0]} is for boards by radio, and there is no table [air]")
+        if RESTORED in kinds and (self.client or self.subscriber or len(self.by_air) < devices):
+            raise ValueError(
+                f"what clients, and boards on lines, may see of a restored store is not judged;"
+                f" leave them out, or {RESTORED}"
+            )
         if EACH_STEP in kinds and others:
             raise ValueError(
                 "gateway-kill-at-each-step counts the steps of a gateway that nothing else breaks;"

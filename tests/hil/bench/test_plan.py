@@ -177,6 +177,11 @@ def test_boards_by_radio_stand_beside_the_others_and_have_no_faults_of_lines() -
             {"air": None, "fault": [{"kind": "board-power-cut-in-turn"}]},
             "there is no table \\[air\\]",
         ),
+        ({"boards": 1, "fault": [{"kind": "gateway-restored"}]}, "a restored store is not judged"),
+        (
+            {"boards": 0, "client": [{}], "fault": [{"kind": "gateway-restored"}]},
+            "a restored store is not judged",
+        ),
     ],
 )
 def test_what_a_board_by_radio_cannot_have_is_refused(
