@@ -4,7 +4,9 @@ written.
 
 import json
 import sys
+import time
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -38,6 +40,8 @@ app = typer.Typer()
 
 _TOLD = ("life", "worn", "aside")
 """What boards tell the gateway of themselves: gateway/service/boards.py."""
+
+_LOOK_S = 0.2
 
 _KEYS = {True: "proved", False: "none (older firmware)", None: ""}
 
@@ -240,12 +244,7 @@ def read_log(name: Name, registry: RegistryFile = None, as_json: Json = False) -
     Example: onceway device log greenhouse-1
     """
     folder = (registry or default_path()).parent
-    try:
-        rows = ask(folder, do="log", client=name)
-    except NotRunning:
-        raise OncewayError(
-            "no gateway runs here", str(folder), "--registry DATA/registry.db names another one's"
-        ) from None
+    rows = _asked(folder, do="log", client=name)
     if as_json:
         print(json.dumps(rows, indent=2))
         return
@@ -253,6 +252,55 @@ def read_log(name: Name, registry: RegistryFile = None, as_json: Json = False) -
         print(f"({lost} earlier lines had to make room)")
     for row in rows[:-1]:
         print(f"{_time_of(row)}  {printable(row['text'])}")
+
+
+@app.command()
+def ping(
+    name: Name,
+    wait: Annotated[
+        int, typer.Option(min=1, max=86_400, help="Seconds for which to wait at most.")
+    ] = 3600,
+    registry: RegistryFile = None,
+    as_json: Json = False,
+) -> None:
+    """Wait until a board says something to the running gateway, and tell how long it took. A board
+    by radio cannot be called: it answers with its next turn. Exit code 1: nothing came.
+
+    Example: onceway device ping roof-7
+    """
+    opened = existing_registry(registry)
+    folder = opened.path.parent
+    began, told = time.monotonic(), False
+    while (waited := time.monotonic() - began) < wait:
+        row = _asked(folder, do="heard", client=name)[0]
+        if row["age"] is not None and row["age"] < waited:
+            break
+        if not (row["known"] or row["radio"] or opened.find(name)):
+            raise OncewayError("there is no such device", name, "See: onceway device list")
+        if not told and not as_json:
+            when = "It answers at its next turn" if row["radio"] else "It speaks when it has to"
+            what = "connected" if row["connected"] else "not connected"
+            print(f"{name} is {what}. {when}; Ctrl-C ends the waiting", file=sys.stderr)
+            told = True
+        time.sleep(_LOOK_S)
+    else:
+        hint = "Has it power? See: onceway device list, onceway radio listen"
+        raise OncewayError(f"nothing was heard of it within {wait} s", name, hint)
+    figures = {"name": name, "after": round(waited, 1), "rssi": row["rssi"], "snr": row["snr"]}
+    if as_json:
+        print(json.dumps(figures))
+        return
+    signal = "" if row["rssi"] is None else f", {row['rssi']:.0f} dBm, SNR {row['snr']:.1f} dB"
+    print(f"{name}: heard after {waited:.1f} s{signal}")
+
+
+def _asked(folder: Path, **request: str) -> list[dict[str, Any]]:
+    try:
+        return ask(folder, **request)
+    except NotRunning:
+        raise OncewayError(
+            "no gateway runs here", str(folder), "--registry DATA/registry.db names another one's"
+        ) from None
 
 
 def _time_of(row: dict[str, Any]) -> str:

@@ -153,13 +153,17 @@ class SerialSection(Section):
     """A board journals one exchange at a time."""
 
 
+_RYLR998_FACTOR, _RYLR998_POWERS = 9, range(23)
+
+
 class LoraSection(Section):
-    """A LoRa radio for boards without a wire: a modem with MeshCore's KISS firmware at a serial
-    port.
-    """
+    """A LoRa radio for boards without a wire: a modem at a serial port."""
 
     port: Annotated[str, Field(min_length=1)]
     """A path, best one of /dev/serial/by-id."""
+    modem: Literal["kiss", "rylr998"] = "kiss"
+    """A LoRa board with MeshCore's KISS firmware, or an RYLR998, which only its like understands.
+    """
     region: Literal["EU868"] = "EU868"
     """Whose law holds."""
     frequency: int = 869_525_000
@@ -168,7 +172,7 @@ class LoraSection(Section):
     """
     spreading_factor: Annotated[int, Field(ge=7, le=12)] = 9
     """Each one more reaches farther, and takes twice the time."""
-    power: Annotated[int, Field(ge=-9, le=27)] = 14
+    power: Annotated[int, Field(ge=-9)] = 14
     """dBm that the antenna radiates (e.r.p.)."""
     network: Annotated[int, Field(ge=0, le=255)] = 0
     """Another one where a neighbour's boards are heard."""
@@ -185,6 +189,13 @@ class LoraSection(Section):
             raise ValueError(str(error)) from None
         if self.power > band.power:
             raise ValueError(f"power = {self.power} is not allowed: {band.rule}")
+        if self.modem == "rylr998" and self.spreading_factor > _RYLR998_FACTOR:
+            raise ValueError(
+                f"spreading_factor = {self.spreading_factor}: an RYLR998 has {_RYLR998_FACTOR} at"
+                " most on a channel of 125 kHz"
+            )
+        if self.modem == "rylr998" and self.power not in _RYLR998_POWERS:
+            raise ValueError(f"power = {self.power}: an RYLR998 sends with 0 to 22 dBm")
         if len(set(self.boards.values())) < len(self.boards):
             raise ValueError("two boards have the same number")
         return self

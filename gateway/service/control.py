@@ -11,6 +11,11 @@ request, a line of JSON such as `{"do": "end", "client": "c1"}`. Out: any number
                            once that is on disk, none for an unknown client
     status                 one row: is all well, serial ports, bridges, and the figures of `$SYS`
     site                   one row for each member of the site (`gateway/site/net.py`)
+    radios                 one row for each LoRa radio (`gateway/links/lora/status.py`)
+    listen                 a row for each frame that they hear, and an empty one after LISTEN_S
+                           without any, until the other end closes the connection
+    heard, client          one row: has it a session, is it connected, for how long has nothing
+                           been heard of it, is it by radio, and how strong it was
     log, client            the lines of a board's log, and how many it has lost (`board_log.py`)
     lend, port             one row {"lent": true}: the gateway leaves this serial port alone until
                            the other end closes the connection, however it ends, or LEND_S is over
@@ -31,6 +36,7 @@ from gateway.broker.session import Session
 from gateway.broker.sys_topics import figures
 from gateway.broker.view import GONE, details, view
 from gateway.errors import OncewayError
+from gateway.links.lora.status import Overheard
 from gateway.links.serial_port import PortStatus
 from gateway.logs import about
 from gateway.service import board_log
@@ -49,8 +55,23 @@ TIMEOUT_S = 30.0
 LEND_S = 900.0
 """Longer than a board is written, or written twice."""
 
+LISTEN_S = 5.0
+MOST_OVERHEARD = 1000
+"""Frames that wait for one who listens; he misses what comes beyond."""
+
 _AT_ONCE = 256
-_REQUESTS = ("sessions", "session", "end", "status", "lend", "radios", "log", "site")
+_REQUESTS = (
+    "sessions",
+    "session",
+    "end",
+    "status",
+    "lend",
+    "radios",
+    "listen",
+    "heard",
+    "log",
+    "site",
+)
 
 Row = dict[str, Any]
 
@@ -152,6 +173,8 @@ class Control:
                     async for row in self._rows(request["do"], request["client"]):
                         _write(writer, {"row": row})
                         await writer.drain()
+                        if request["do"] == "listen":
+                            limit.reschedule(asyncio.get_running_loop().time() + TIMEOUT_S)
                 except OncewayError as error:
                     last = {"error": str(error)}
         _write(writer, last)
@@ -210,6 +233,11 @@ class Control:
             case "radios":
                 for radio in self._source.radios():
                     yield asdict(radio)
+            case "listen":
+                async for row in self._listen():
+                    yield row
+            case "heard":
+                yield self._heard(client)
             case "status":
                 ports = [_port(port) for port in self._source.ports()]
                 bridges = [asdict(bridge) for bridge in self._source.bridges()]
@@ -223,6 +251,38 @@ class Control:
         """What a site has to say of a session."""
         place = self._places.state_of(session) if self._places is not None else None
         return {} if place is None else {"place": place}
+
+    async def _listen(self) -> AsyncIterator[Row]:
+        heard: asyncio.Queue[Overheard] = asyncio.Queue(MOST_OVERHEARD)
+
+        def take(overheard: Overheard) -> None:
+            if not heard.full():
+                heard.put_nowait(overheard)
+
+        self._source.overhearers.add(take)
+        try:
+            while True:
+                try:
+                    yield asdict(await asyncio.wait_for(heard.get(), LISTEN_S))
+                except TimeoutError:
+                    yield {}  # the other end may be gone
+        finally:
+            self._source.overhearers.remove(take)
+
+    def _heard(self, client: str) -> Row:
+        broker, radios = self._engine.broker, self._source.radios()
+        session = broker.sessions.get(client)
+        connection = session.connection if session else None
+        signals = {board.name: board for radio in radios for board in radio.boards}
+        signal = signals.get(client)
+        return {
+            "known": session is not None,
+            "connected": connection is not None,
+            "age": None if connection is None else broker.now - connection.seen,
+            "radio": any(client in radio.numbers.values() for radio in radios),
+            "rssi": signal and signal.rssi,
+            "snr": signal and signal.snr,
+        }
 
     async def _log(self, device: str) -> AsyncIterator[Row]:
         """Two who read at a time would get the lines of both."""
@@ -262,6 +322,12 @@ def ask(folder: Path, **request: str) -> list[Row]:
     """
     with _asked(folder, request) as rows:
         return list(rows)
+
+
+def follow(folder: Path, **request: str) -> Iterator[Row]:
+    """As `ask`, each row when it comes."""
+    with _asked(folder, request) as rows:
+        yield from rows
 
 
 @contextmanager

@@ -158,6 +158,7 @@ class Gateway:
                 lambda: listeners.radios,
                 lambda: bridges.status,
                 membership,
+                listeners.overhearers,
             )
             try:
                 if membership is not None:

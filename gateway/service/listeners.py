@@ -29,7 +29,7 @@ from gateway.links.activation import activated_sockets
 from gateway.links.address import format_address
 from gateway.links.carrier import Carrier, Receiver
 from gateway.links.greeter import Greeter
-from gateway.links.lora.status import RadioStatus
+from gateway.links.lora.status import Overheard, RadioStatus
 from gateway.links.serial_port import PortStatus, SerialListener
 from gateway.links.tcp import TcpListener
 from gateway.links.tls import Tls
@@ -208,6 +208,8 @@ class Listeners:
         self._utc = utc
         self._folder = folder
         self._lora: list[_Lora] = []
+        self.overhearers: set[Callable[[Overheard], None]] = set()
+        """Who takes the frames that the radios hear."""
         self._disk = ThreadPoolExecutor(1, "airtime")
         self._engine = engine
         self._registry = registry
@@ -238,6 +240,10 @@ class Listeners:
     def radios(self) -> list[RadioStatus]:
         """Each radio of the configuration."""
         return [item.listener.status for item in self._lora]
+
+    def _overhear(self, overheard: Overheard) -> None:
+        for take in self.overhearers:
+            take(overheard)
 
     async def change(self, config: Config, passwords: Passwords) -> None:
         """Listen as this configuration says. Raises OncewayError: then everything is as before."""
@@ -384,6 +390,7 @@ class Listeners:
             if section in known:
                 continue
             # a gateway without a radio does not load it
+            from gateway.links.lora.exchange import Radio
             from gateway.links.lora.port import LoraListener, Settings
 
             item = _Lora(self._engine, section, self._registry)
@@ -393,6 +400,7 @@ class Listeners:
                 item.accept,
                 Settings(
                     section.port,
+                    Radio(section.modem),
                     REGIONS[section.region],
                     section.frequency,
                     section.spreading_factor,
@@ -405,6 +413,7 @@ class Listeners:
                 machine=started.machine if started else secrets.token_hex(8),
                 record=self._folder / f"airtime-{name}.json",
                 disk=self._disk,
+                overhear=self._overhear,
             )
             await item.listener.start()
             self._lora.append(item)

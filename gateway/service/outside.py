@@ -14,7 +14,7 @@ from gateway.bridge.status import BridgeStatus
 from gateway.config import Config, split_bind
 from gateway.errors import OncewayError
 from gateway.links.address import format_address
-from gateway.links.lora.status import RadioStatus
+from gateway.links.lora.status import Overheard, RadioStatus
 from gateway.links.serial_port import PortStatus
 from gateway.links.tls import Tls
 from gateway.service.access import Passwords
@@ -54,6 +54,7 @@ class Outside:
         radios: Callable[[], list[RadioStatus]] = list,
         bridges: Callable[[], list[BridgeStatus]] = list,
         membership: Membership | None = None,
+        overhearers: set[Callable[[Overheard], None]] | None = None,
     ) -> None:
         self._config = config
         self._source = Source(
@@ -67,6 +68,7 @@ class Outside:
             radios,
             bridges,
             membership.rows if membership else list,
+            set() if overhearers is None else overhearers,
         )
         self._registry = registry
         self._engine = engine

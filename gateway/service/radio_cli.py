@@ -3,6 +3,10 @@
 """
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import typer
@@ -15,6 +19,9 @@ from gateway.service import control
 app = typer.Typer(help="LoRa: plan a site, look at its radios.", no_args_is_help=True)
 app.command()(plan)
 
+_SHOWN = 12
+"""Bytes of a frame."""
+
 
 @app.command()
 def status(
@@ -26,14 +33,8 @@ def status(
     Example: onceway radio status
     """
     folder = folder_of(data, config)
-    try:
+    with _running(folder):
         found = control.ask(folder, do="radios")
-    except control.NotRunning:
-        raise OncewayError(
-            "no gateway runs here",
-            str(folder),
-            "Start it, or see its log: journalctl -u onceway-gateway",
-        ) from None
     if as_json:
         typer.echo(json.dumps(found))
     elif not found:
@@ -43,6 +44,57 @@ def status(
             typer.echo(_text(radio))
     if any(not radio["is_open"] for radio in found):
         raise typer.Exit(1)
+
+
+@app.command()
+def listen(
+    data: DataOption = None, config: ConfigOption = None, as_json: JsonOption = False
+) -> None:
+    """Show each frame that the radios of the running gateway hear, foreign ones too, and what
+    became of it, until you press Ctrl-C. Frames are encrypted; what they hold is not shown.
+
+    Example: onceway radio listen
+    """
+    folder = folder_of(data, config)
+    with _running(folder):
+        if not control.ask(folder, do="radios"):
+            raise OncewayError("no radios: a [[lora]] section names one", str(folder))
+        try:
+            for frame in control.follow(folder, do="listen"):
+                if frame:
+                    heard = datetime.now(UTC)
+                    told = json.dumps({"utc": heard.timestamp()} | frame)
+                    print(told if as_json else f"{heard:%H:%M:%S}  {_line(frame)}", flush=True)
+        except KeyboardInterrupt:
+            return
+
+
+@contextmanager
+def _running(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except control.NotRunning:
+        raise OncewayError(
+            "no gateway runs here",
+            str(folder),
+            "Start it, or see its log: journalctl -u onceway-gateway",
+        ) from None
+
+
+def _line(frame: dict[str, Any]) -> str:
+    data = bytes.fromhex(frame["frame"])
+    signal = (
+        "" if frame["rssi"] is None else f"{frame['rssi']:4.0f} dBm, SNR {frame['snr']:5.1f} dB"
+    )
+    return "  ".join(
+        (
+            signal,
+            f"{len(data):3d} bytes",
+            frame["device"] or "-",
+            frame["result"],
+            data[:_SHOWN].hex() + ("…" if len(data) > _SHOWN else ""),
+        )
+    )
 
 
 def _text(radio: dict[str, Any]) -> str:

@@ -96,6 +96,11 @@ _RADIO_FIGURES: tuple[tuple[str, str, Callable[[RadioStatus], float]], ...] = (
     ("radio_boards", "Boards in session by radio", lambda radio: len(radio.connected)),
     ("radio_airtime_seconds", "Airtime that counts in this hour", lambda radio: radio.used),
     ("radio_airtime_limit_seconds", "The law's limit of an hour", lambda radio: radio.limit),
+    (
+        "radio_airtime_left_seconds",
+        "What it may still send in this hour",
+        lambda radio: radio.limit - radio.used,
+    ),
 )
 _SIGNAL_FIGURES: tuple[tuple[str, str, Callable[[BoardSignal], float | None]], ...] = (
     ("radio_heard_seconds", "Time since a board was heard by radio", lambda board: board.age),
@@ -379,6 +384,15 @@ def _radios(source: Source) -> Iterator[Metric]:
         for result, count in radio.counts.items():
             frames.add_metric([radio.path, result], count)
     yield frames
+    airtime = CounterMetricFamily(
+        "onceway_radio_air_seconds",
+        "Airtime since the start of the gateway: of frames that a radio heard, and of its own",
+        labels=["port", "band", "direction"],
+    )
+    for radio in radios:
+        airtime.add_metric([radio.path, radio.band, "up"], radio.heard_s)
+        airtime.add_metric([radio.path, radio.band, "down"], radio.sent_s)
+    yield airtime
     heard = {board.name: board for radio in radios for board in radio.boards}
     for name, text, told in _SIGNAL_FIGURES:
         found = {board: told(signal) for board, signal in heard.items()}

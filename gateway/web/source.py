@@ -3,13 +3,13 @@ together.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 from gateway.bridge.status import BridgeStatus
 from gateway.broker.broker import Broker
-from gateway.links.lora.status import RadioStatus
+from gateway.links.lora.status import Overheard, RadioStatus
 from gateway.links.serial_port import PortStatus
 from gateway.store.times import CommitTimes
 
@@ -31,6 +31,7 @@ class Source:
     serial ports seen so far. folder: the data directory. restored: why the store is another life
     of the one that ran here before, None when it is not. boards: what they tell, and are refused.
     radios, bridges: of the configuration. site: rows of its members, none without a site.
+    overhearers: take the frames that the radios hear.
     """
 
     broker: Broker
@@ -43,6 +44,7 @@ class Source:
     radios: Callable[[], list[RadioStatus]] = list
     bridges: Callable[[], list[BridgeStatus]] = list
     site: Callable[[], list[dict[str, Any]]] = list
+    overhearers: set[Callable[[Overheard], None]] = field(default_factory=set)
 
     @property
     def spool_age_s(self) -> float | None:

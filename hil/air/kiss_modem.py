@@ -7,17 +7,12 @@ way. SIGUSR1 resets it: it forgets its settings and says nothing of that. SIGUSR
 no more of what the host says, until the next reset.
 """
 
-import argparse
-import asyncio
-import os
 import re
-import signal
 import struct
-import tty
 from collections.abc import Callable
-from contextlib import suppress
 from enum import IntEnum
-from pathlib import Path
+
+from hil.air.modem import main
 
 DATA, HARDWARE = 0x00, 0x06
 OK, ERROR, TX_DONE, RX_META = 0xF0, 0xF1, 0xF8, 0xF9
@@ -65,7 +60,7 @@ class Modem:
         self._input = b""
         self._settings = _SETTINGS.pack(869_618_000, 62_500, 8, 8)
         self._power, self._reports, self._pending = 22, True, False
-        self._air("sleep")
+        self._air("off")  # a frame that it sends is cut off
 
     def feed(self, data: bytes) -> None:
         """Take bytes of the host."""
@@ -147,58 +142,5 @@ class Modem:
                 self._error(UNKNOWN)
 
 
-def say(master: int, data: bytes) -> None:
-    """A host that does not read loses what comes, as at a real port."""
-    with suppress(BlockingIOError):
-        os.write(master, data)
-
-
-async def run(options: argparse.Namespace) -> None:
-    """Until SIGTERM, or until the ether ends."""
-    loop = asyncio.get_running_loop()
-    reader, writer = await asyncio.open_unix_connection(options.air)
-    master, slave = os.openpty()
-    tty.setraw(slave)
-    os.set_blocking(master, False)
-    new = options.port.with_suffix(".new")
-    new.unlink(missing_ok=True)
-    new.symlink_to(os.ttyname(slave))
-    new.replace(options.port)
-
-    x, y = options.at
-    writer.write(f"radio {options.name} {x} {y}\n".encode())
-    modem = Modem(
-        lambda data: say(master, data),
-        lambda line: writer.write(f"{line}\n".encode()),
-    )
-
-    def hang() -> None:
-        modem.hangs = True
-
-    loop.add_reader(master, lambda: modem.feed(os.read(master, 4096)))
-    loop.add_signal_handler(signal.SIGUSR1, modem.reset)
-    loop.add_signal_handler(signal.SIGUSR2, hang)
-    loop.add_signal_handler(signal.SIGTERM, reader.feed_eof)
-    print("ready", flush=True)
-    while line := (await reader.readline()).decode():
-        match line.split():
-            case ["sent"]:
-                modem.sent()
-            case ["heard", rssi, snr, data]:
-                modem.heard(float(rssi), float(snr), bytes.fromhex(data))
-            case _:
-                raise SystemExit(f"error: the ether says: {line.strip()}")
-    options.port.unlink(missing_ok=True)
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="hil.air.kiss_modem")
-    parser.add_argument("--air", type=Path, required=True)
-    parser.add_argument("--port", type=Path, required=True)
-    parser.add_argument("--name", default="gateway")
-    parser.add_argument("--at", type=float, nargs=2, default=(0.0, 0.0))
-    asyncio.run(run(parser.parse_args()))
-
-
 if __name__ == "__main__":
-    main()
+    main("hil.air.kiss_modem", Modem)

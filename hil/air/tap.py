@@ -62,7 +62,7 @@ class AirTap:
         self._hellos: list[tuple[bytes, Hello]] = []
         # the newest first: the board, or the gateway, may be in another one still
         self._sessions: list[_Session] = []
-        self._recorded: set[int] = set()
+        self.recorded: set[int] = set()
         """Identifiers of which the gateway has said that it has the publication."""
 
     def feed(self, direction: str, frame: bytes, heard: bool, now: int) -> None:
@@ -160,8 +160,8 @@ class AirTap:
         for packet in turn.says.packets:
             match packet:
                 case Publish():  # its identifier is used again
-                    self._recorded.discard(packet.id)
-                case Answer(kind=Kind.PUBREL) if packet.id not in self._recorded and not any(
+                    self.recorded.discard(packet.id)
+                case Answer(kind=Kind.PUBREL) if packet.id not in self.recorded and not any(
                     "down" in one.connection.unread for one in self._sessions
                 ):  # else it may stand where nobody could read it
                     self._say("unrecorded", {"id": packet.id})
@@ -198,7 +198,7 @@ class AirTap:
     def _take(self, session: _Session, packets: tuple[Packet, ...]) -> None:
         for packet in packets:
             if isinstance(packet, Answer) and packet.kind is Kind.PUBREC and not packet.refused:
-                self._recorded.add(packet.id)
+                self.recorded.add(packet.id)
             session.connection.take("down", packet)
 
 

@@ -12,7 +12,15 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from gateway.errors import OncewayError
 from hil.bench.commands import Commands
@@ -32,6 +40,7 @@ LEAST_READINGS = 4  # of a board
 LEAST_USED = 60  # publications, as many as a board's journal has slots
 SWAPPED = "board-swapped"
 EACH_STEP = "gateway-kill-at-each-step"
+RESTORED = "gateway-restored"
 AT_RELEASE = "gateway-kill-at-release"
 ONCE_A_LINE = ("line-bursts", "line-trace")
 IDENTIFIERS = 65_535  # packet identifiers, from 1 on
@@ -67,21 +76,27 @@ class Power(BaseModel):
 
 class BoardTable(BaseModel):
     """A real board. port: best its name under /dev/serial/by-id. kind: as in `onceway board list`.
-    power: its switch, if it has one.
+    link: by what it speaks; the port of one with a radio is its cable. power: its switch, if it has
+    one.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     port: str
-    kind: str = "uno"
+    link: Literal["serial", "lora"] = "serial"
+    kind: str = Field(default="uno", validate_default=True)
     power: Power | None = None
 
     @field_validator("kind")
     @classmethod
-    def _known(cls, kind: str) -> str:
-        on_lines = [name for name, board in catalogue().items() if not board.radio]
-        if kind not in on_lines:
-            raise ValueError(f"there is no kind of board {kind!r}; there are {', '.join(on_lines)}")
+    def _known(cls, kind: str, info: ValidationInfo) -> str:
+        link = info.data.get("link", "serial")
+        known = [n for n, board in catalogue().items() if bool(board.radio) == (link == "lora")]
+        if kind not in known:
+            by = " by radio" if link == "lora" else ""
+            raise ValueError(
+                f"there is no kind of board{by} {kind!r}; there are {', '.join(known)}"
+            )
         return kind
 
 
@@ -93,10 +108,12 @@ class AirTable(BaseModel):
     while; foreign_frames: so many of its frames the gateway must have heard. sent_before: so many
     seconds the gateway's radio has sent in the hour before; they leave the hour after_s seconds
     after the beginning. apart_s: so many seconds after one board the next one gets its power.
+    modem: the port of a real KISS modem, for real boards; then there is no other air.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
+    modem: str | None = None
     boards: int = Field(default=2, ge=1, le=30)
     spreading_factor: int = Field(default=7, ge=7, le=12)
     network: int = Field(default=7, ge=0, le=255)
@@ -259,6 +276,12 @@ class Bench(BaseModel):
                 f"{devices} boards need at least {LEAST_READINGS * devices} readings to break, not"
                 f" {self.readings}"
             )
+        by_radio = any(table.link == "lora" for table in self.board)
+        if by_radio != bool(self.air and self.air.modem):
+            raise ValueError(
+                'a [[board]] with link = "lora" and `modem` in [air] need each other: the real one'
+                " to which it speaks"
+            )
         if self.board:
             self._possible_with_real_boards()
         if self.air:
@@ -275,6 +298,11 @@ class Bench(BaseModel):
         ]
         if alone := [kind.kind for kind in self.fault if kind.air == "only" and not self.air]:
             raise ValueError(f"{alone[0]} is for boards by radio, and there is no table [air]")
+        if RESTORED in kinds and (self.client or self.subscriber or len(self.by_air) < devices):
+            raise ValueError(
+                f"what clients, and boards on lines, may see of a restored store is not judged;"
+                f" leave them out, or {RESTORED}"
+            )
         if EACH_STEP in kinds and others:
             raise ValueError(
                 "gateway-kill-at-each-step counts the steps of a gateway that nothing else breaks;"
@@ -331,6 +359,11 @@ class Bench(BaseModel):
                 "[air]: where frames are lost, nobody can tell whom a foreign radio has put out;"
                 " leave out foreign or trace"
             )
+        if self.air and self.air.modem is not None:
+            keys = ("boards", "trace", "foreign", "sent_before", "apart_s")
+            default = AirTable()
+            if alone := [key for key in keys if getattr(self.air, key) != getattr(default, key)]:
+                raise ValueError(f"[air]: with a real `modem`, {alone[0]} has no meaning")
         if self.air and self.air.pace and not self.air.trace:
             raise ValueError("[air]: pace is that of a recorded link, and no trace is named")
         for kind in self.fault:
@@ -366,13 +399,16 @@ class Bench(BaseModel):
     @property
     def devices(self) -> list[str]:
         """The names of all boards."""
-        return [*(f"uno-{number + 1}" for number in range(self.boards)), *self.by_air, *self.real]
+        on_lines = [f"uno-{number + 1}" for number in range(self.boards)]
+        return list(dict.fromkeys([*on_lines, *self.by_air, *self.real]))
 
     @property
     def by_air(self) -> dict[str, int]:
         """The numbers in their network of boards by radio, by name."""
-        count = self.air.boards if self.air else 0
-        return {f"lora-{number}": number for number in range(1, count + 1)}
+        if self.air and self.air.modem is None:
+            return {f"lora-{number}": number for number in range(1, self.air.boards + 1)}
+        real = [name for name, table in self.real.items() if table.link == "lora"]
+        return {name: number for number, name in enumerate(real, 1)}
 
     def may_break(self, kind: Kind, device: str) -> bool:
         """Whether a kind of fault is for boards of the sort that this one is."""

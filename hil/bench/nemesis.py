@@ -15,6 +15,8 @@ from hil.faults import KINDS, AnyKind, Kind, OfExchange
 SWEEPS = {name for name, kind in KINDS.items() if issubclass(kind, get_args(OfExchange))}
 NEEDS_ROOT = {"gateway-power-cut"}
 NEEDS_SUBSCRIBER = {"gateway-kill-at-release"}
+NO_CLIENTS = {"gateway-restored"}
+"""What is for benches of boards by radio alone."""
 NEEDS_AIR = {name for name, kind in KINDS.items() if kind.air == "only"}
 ONE_A_LINE = {"line-noise", "line-bursts", "line-trace"}
 """What stands on a line for the whole run comes once at most on each."""
@@ -62,7 +64,7 @@ class Nemesis(BaseModel):
         """simulated: boards that can be broken in any way. ingest: whether there is one."""
         rng = random.Random(f"{seed}/nemesis")
         names = (
-            sorted(KINDS.keys() - SWEEPS - NEEDS_ROOT - NEEDS_SUBSCRIBER - NEEDS_AIR)
+            sorted(KINDS.keys() - SWEEPS - NEEDS_ROOT - NEEDS_SUBSCRIBER - NEEDS_AIR - NO_CLIENTS)
             if self.kinds == "all"
             else self.kinds
         )

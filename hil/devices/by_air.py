@@ -73,7 +73,11 @@ class DeviceByAir(SimulatedDevice):
         """The air is there."""
 
     async def disconnect(self) -> None:
-        """It stays."""
+        """It stays. How far its clock is behind by now excuses what it said of times since its last
+        sample.
+        """
+        cycle = (await self.board.stats()).cycle
+        self._history.add("board", "clock", device=self.name, cycle=cycle)
 
     async def follow_wire(self) -> None:
         """There is none."""

@@ -44,6 +44,11 @@ class Heard:
     def journalled(self) -> int:
         return max(self.next - 1, len(self._payloads))
 
+    @property
+    def open(self) -> frozenset[int]:
+        """Sequences of what was seen and not completed."""
+        return frozenset(self._open)
+
     def published(self, sequence: int) -> bool:
         """Whether it was seen, and completed."""
         return sequence in self._payloads and sequence not in self._open

@@ -24,6 +24,7 @@ from hil.faults.gateway import (
     GatewayKillAtRelease,
     GatewayPause,
     GatewayPowerCut,
+    GatewayRestored,
     UplinkKill,
 )
 from hil.faults.ingest import CheckpointLost, IngestKill, IngestStop, IngestTwice
@@ -81,6 +82,7 @@ OfGateway = (
     | GatewayKillAtRelease
     | GatewayPause
     | GatewayPowerCut
+    | GatewayRestored
     | DiskFull
     | DiskSlow
     | ClockJump

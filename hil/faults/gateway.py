@@ -1,6 +1,7 @@
 """Faults of the gateway's processes, and of the power under them."""
 
 import asyncio
+import time
 from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
@@ -21,6 +22,7 @@ from hil.faults.windows import (
     WindowKind,
 )
 from hil.observe.counters import wait_until
+from hil.observe.spool import SpoolHop
 
 DOWN_S = 0.5  # from a kill to the next start; systemd waits a second
 
@@ -171,6 +173,47 @@ class GatewayPowerCut(WindowKind):
         )
         data = {"older": sorted(lost), "since": since, "hit": {"window": window}}
         return Evidence(text, data, window)
+
+
+class GatewayRestored(Kind):
+    """A backup of the gateway's store is made while it runs. When there are `later` publications
+    more, gateway and uplink are gone, and start again on the backup: by the commands that a user
+    types. Before, the uplink lands all that the store has, which would be lost else.
+    """
+
+    text: ClassVar[str] = "gateway's store restored from a backup"
+    part: ClassVar[str] = "gateway"
+    looked: ClassVar[bool] = True
+    bounded: ClassVar[bool] = True
+    kind: Literal["gateway-restored"]
+    later: int = Field(default=8, ge=4, le=1000)
+    """Publications that the backup lacks, at least."""
+
+    async def inject(self, fault: Fault, system: SystemUnderTest) -> Evidence | None:
+        site, spool = system.site, system.spool
+        async with site.hands:
+            since = system.look()
+            copy = site.folder.root / f"{fault.id}.db"
+            await site.store("backup", "--to", str(copy))
+            backed_up = spool.committed
+            await wait_until(lambda: _committed(spool) >= backed_up + self.later)
+            await site.running["gateway"].stop()
+            await wait_until(lambda: not spool.waits())
+            await site.running["uplink"].stop()
+            system.look()
+            lacks = spool.committed - backed_up
+            restored = time.monotonic_ns()
+            await site.store("restore", "--from", str(copy))
+            last = spool.restored()
+            await site.start_gateway()
+            await site.start_uplink()
+        text = f"started on a backup of {last} publications; {lacks} had come and landed since"
+        return Evidence(text, {"since": since, "restored": restored, "lacks": lacks})
+
+
+def _committed(spool: SpoolHop) -> int:
+    spool.look()
+    return spool.committed
 
 
 def contents(folder: Path) -> dict[str, bytes]:

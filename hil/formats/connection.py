@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from hil.formats.due import Due
-from hil.formats.packets import Answer, Connack, Connect, Kind, Packet, Publish
+from hil.formats.packets import Answer, Connack, Connect, Kind, Packet, Property, Publish
 
 DIRECTIONS = ("up", "down")
 """From the board, to the board."""
@@ -27,6 +27,8 @@ class Connection:
         self._incarnation = incarnation
         self._say = say
         self._clean = False
+        self._topics: dict[tuple[str, object], str] = {}
+        """By direction and alias."""
         self._due = {direction: Due() for direction in DIRECTIONS}
 
     def break_off(self, direction: str, error: ValueError) -> None:
@@ -38,7 +40,8 @@ class Connection:
         """Tell what it says."""
         match packet:
             case Publish():
-                said = {"id": packet.id, "topic": packet.topic, "payload": packet.payload.hex()}
+                topic = self._topic(direction, packet)
+                said = {"id": packet.id, "topic": topic, "payload": packet.payload.hex()}
                 self._say("publish", {"direction": direction, **said})
             case Connect():
                 self._clean = packet.clean_start
@@ -49,6 +52,15 @@ class Connection:
             case Answer():
                 self._answer(direction, packet)
         self._due[BACK[direction]].ask(packet)
+
+    def _topic(self, direction: str, packet: Publish) -> str:
+        """What its alias stands for, if it has one and no topic [MQTT-3.3.2-7]."""
+        for name, value in packet.properties:
+            if name is Property.TOPIC_ALIAS:
+                known = self._topics.get((direction, value), "")
+                self._topics[direction, value] = packet.topic or known
+                return packet.topic or known
+        return packet.topic
 
     def _answer(self, direction: str, packet: Answer) -> None:
         name, asked = packet.kind.name.lower(), self._due[direction].answer(packet)

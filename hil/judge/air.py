@@ -8,12 +8,13 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from hil.judge.links import RESTORED
 from hil.observe.history import Event, taking
 
 MODEM = "gateway"
 FOREIGN = "foreign"
 """Their names in the ether."""
-STARTS_GATEWAY = ("kill -9 of the gateway", "power cut of the gateway")
+STARTS_GATEWAY = ("kill -9 of the gateway", "power cut of the gateway", RESTORED)
 """How the kinds of faults are called after which the gateway starts again."""
 BUDGET, AN_ANSWER = 360.0, 0.2
 """Seconds that the law allows in an hour of sub-band P, and less than two answers at SF7."""

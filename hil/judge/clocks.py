@@ -114,6 +114,8 @@ class Clocks:
                 line = self._lines[data["device"]]
                 line.starts.append(event.t)
                 line.behind.append((event.t, _behind(event)))
+            case "board", "clock":
+                self._lines[data["device"]].behind.append((event.t, _behind(event)))
             case "board", "publication" if "sampled" in data:
                 self._lines[data["device"]].behind.append((event.t, _behind(event)))
             case "wire" | "air", "welcome" | "time":

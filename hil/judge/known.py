@@ -27,6 +27,7 @@ EVENTS = {
     "board": frozenset(
         {
             "start",
+            "clock",
             "publication",
             "sent",
             "contradiction",

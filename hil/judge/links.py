@@ -10,13 +10,15 @@ expire, and when somebody who greets in a board's name ends its session.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from hil.formats.frames import SEED_INPUTS
 from hil.observe.history import Event, taking
 
 ENDS = {"up": "the board", "down": "the gateway"}
 TAKERS = {"up": "the gateway", "down": "the board"}
+RESTORED = "gateway's store restored from a backup"
+"""How the kind of fault is called after which the gateway has forgotten the boards' sessions."""
 TORN = 2
 """Frames of a session that may be torn, in each direction: one when its sender lost its power or
 was killed, and one more if that happens again before it has greeted. In 5,900 sessions
@@ -71,10 +73,11 @@ def _put_out(event: Event) -> list[str]:
     return [f"{data['line']} had to greet again after somebody else greeted in its name"]
 
 
-def _forgotten(events: Iterable[Event]) -> list[str]:
-    """Sessions that a board goes on with, and the gateway does not."""
-    known: set[tuple[str, int]] = set()
+def _forgotten(events: Sequence[Event]) -> list[str]:
+    """Sessions that a board goes on with, and the gateway does not; a restored store is excused."""
+    known: dict[tuple[str, int], int] = {}
     told: dict[str, None] = {}
+    restored = [event.data["restored"] for event in events if is_restore(event)]
     for event in sorted(events, key=lambda event: event.t):
         if event.hop in ("wire", "air") and event.event == "connack":
             with taking(event):
@@ -82,10 +85,17 @@ def _forgotten(events: Iterable[Event]) -> list[str]:
                 session = str(data["line"]), int(data["incarnation"])
                 if data["reason"]:
                     continue
-                if session in known and not data["clean"] and not data["session_present"]:
+                goes_on = session in known and not data["clean"]
+                excused = any(known.get(session, 0) < moment < event.t for moment in restored)
+                if goes_on and not data["session_present"] and not excused:
                     told[f"the gateway has forgotten the session of {session[0]}"] = None
-                known.add(session)
+                known[session] = event.t
     return list(told)
+
+
+def is_restore(event: Event) -> bool:
+    """Whether a backup has taken the place of the gateway's store."""
+    return event.event == "happened" and event.data["kind"] == RESTORED
 
 
 def _session(event: Event) -> tuple[str, tuple[int, ...]]:

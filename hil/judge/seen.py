@@ -113,6 +113,10 @@ class Seen:
     by_air: set[str] = field(default_factory=set)
     counted: set[str] = field(default_factory=set)
     """By line: sessions begun, sessions whose end was told, and whether its last counts were."""
+    restores: int = 0
+    """How often a backup took the place of the store: what it holds, and what boards have not
+    released, lands once more.
+    """
     forgotten: list[str] = field(default_factory=list)
     """What the gateway had under way for a client, and did not know any more."""
     ended: bool = False
@@ -197,6 +201,7 @@ class Seen:
             case "rig", "impossible":
                 self.impossible[data["fault"]] = f": {data['why']}"
             case _, "happened":
+                self.restores += links.is_restore(event)
                 self.fired.add(data["fault"])
                 self.happened[data["kind"]] += data["kind"] != COMMAND
             case "rig", "broken":
@@ -316,7 +321,8 @@ class Seen:
     def _may_land(self, key: Key, qos: int) -> int:
         again = self.again[key] + self.resent[key] * (qos == 1)
         if key.device in self.by_air:
-            return 1  # its board has proved its key: a mark drops what comes again in any case
+            # its board has proved its key: a mark drops what comes again in any case
+            return 1 + self.restores
         if key.device not in self.clients:  # as far as the gateway has asked for it
             on_line = key.device, key.sequence & 0xFFFF
             sent = self.published[on_line]
@@ -325,7 +331,7 @@ class Seen:
                 for at in self.fresh[key.device]
             )
             again = min(again, self.refused[on_line]) + lost
-        return 1 + again
+        return 1 + again + self.restores
 
     def altered(self, key: Key, hop: str) -> str:
         """What is wrong with what was found at a hop, in words; nothing, if all is well."""

@@ -27,11 +27,28 @@ class SpoolHop:
         self._uri = f"{database.absolute().as_uri()}?mode=ro"
         self._history = history
         self._last = 0
+        self._lives = 0
+        """How often it was restored from a backup."""
         self._covered = False
         self.committed = 0
         self.landed = 0
         self.stored: dict[str, set[int]] = defaultdict(set)
         """Sequences, modulo 2^16, of what was ever seen here, by device."""
+
+    def waits(self) -> bool:
+        """Whether anything has not landed yet."""
+        with self._opened() as database:
+            return bool(*_first(database, "SELECT count(*) FROM spool"))
+
+    def restored(self) -> int:
+        """Another life of the store, from a backup, has its place: it gives the places behind the
+        last one that it knows to other publications. Returns that one.
+        """
+        with self._opened() as database:
+            [self._last] = _first(database, "SELECT id FROM spool_last")
+        self._lives += 1
+        self.committed = self._last
+        return self._last
 
     @contextmanager
     def covered(self) -> Iterator[None]:
@@ -53,7 +70,7 @@ class SpoolHop:
     def _look(self) -> None:
         with self._opened() as database:
             meta = dict(database.execute("SELECT key, value FROM meta"))
-            origin = f"{meta['gateway']}/{meta['epoch']}"
+            origin = f"{meta['gateway']}/{meta['epoch']}" + " restored" * self._lives
             rows = database.execute(QUERY, (self._last,))
             for values in rows:
                 row = dict(zip((name for name, *_ in rows.description), values, strict=True))
@@ -69,6 +86,9 @@ class SpoolHop:
             [self.landed] = _first(
                 database, "SELECT coalesce(sum(rows), 0) FROM batch WHERE landed NOT NULL"
             )
+            if self._lives:  # it has forgotten the batches of its life before
+                [waits] = _first(database, "SELECT count(*) FROM spool")
+                self.landed = self.committed - waits
 
     def close(self) -> None:
         """For the last time, when the gateway has ended: enter what is still in the spool, which

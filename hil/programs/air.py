@@ -47,11 +47,12 @@ class AirOfRun:
         self._children = children
         self._history = history
         self._foreign: Child | None = None
+        self._modem: Child | None = None
         self._taps: dict[str | None, AirTap] = {}
 
     def listen(
         self, name: str, key: Callable[[], bytes], heard: Callable[[str, dict[str, Any]], None]
-    ) -> None:
+    ) -> AirTap:
         """Read along what a board of this key and the gateway say. heard: takes each event that is
         entered.
         """
@@ -61,9 +62,16 @@ class AirOfRun:
             heard(event, data)
 
         self._taps[name] = AirTap(key, enter)
+        return self._taps[name]
 
     async def start(self) -> None:
-        """Returns when radios can join."""
+        """Returns when radios can join; with a real modem, when the gateway can open it."""
+        if self._air.modem is not None:
+            boards = [f"{number}={name}" for number, name in self._boards.items()]
+            options = ["--modem", self._air.modem, "--port", str(self._folder.port(MODEM))]
+            options += ["--factor", str(self._air.spreading_factor), "--boards", *boards]
+            self._ether = await self._program("air", "hil.air.modem_tap", options)
+            return
         options = ["--socket", str(self._folder.air), "--tell", "--seed", str(self._seed)]
         options += ["--trace", self._air.trace] if self._air.trace else []
         options += ["--pace", str(self._air.pace)] if self._air.pace else []
@@ -120,7 +128,8 @@ class AirOfRun:
     async def stop(self) -> None:
         if self._foreign:
             await self._foreign.stop()
-        await self._modem.stop()
+        if self._modem:
+            await self._modem.stop()
         await self._ether.stop()
 
     def enter(self, said: dict[str, Any]) -> None:

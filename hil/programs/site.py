@@ -126,6 +126,11 @@ class Site:
             else {}
         )
 
+    async def store(self, *words: str) -> None:
+        """`onceway store …` for the gateway's store, as a user types it. Raises OncewayError."""
+        line = [onceway(), "store", *words, "--config", str(self.folder.config)]
+        await self._children.run(f"store-{words[0]}", line, COMMAND_WITHIN)
+
     async def start_gateway(self) -> None:
         await self._start_service(
             "gateway", [onceway(), "gateway", "run", "--config", str(self.folder.config)]

@@ -18,6 +18,7 @@ from hil.devices.by_air import DeviceByAir
 from hil.devices.client import Client
 from hil.devices.commander import Commander
 from hil.devices.real_board import RealBoard
+from hil.devices.real_by_air import RealBoardByAir
 from hil.devices.simulated import SimulatedDevice
 from hil.devices.subscriber import Subscriber
 from hil.faults.gateway import GatewayPowerCut
@@ -118,6 +119,8 @@ class Run:
                     for device in devices:
                         if isinstance(device, DeviceByAir):
                             self._air.listen(device.name, device.key, device.heard)
+                        elif isinstance(device, RealBoardByAir):
+                            device.tap = self._air.listen(device.name, device.key, device.heard)
                 try:
                     await self._drive(site, devices)
                 finally:
@@ -125,6 +128,17 @@ class Run:
                     await asyncio.gather(*(device.stop() for device in devices))
 
     def _device(self, name: str, programs: Children) -> Device:
+        if self._bench.air and name in self._bench.real and name in self._bench.by_air:
+            return RealBoardByAir(
+                name,
+                self._bench.by_air[name],
+                self._bench.air,
+                self._folder,
+                self._bench,
+                programs,
+                self._history,
+                self._commander,
+            )
         if name in self._bench.real:
             return RealBoard(
                 name, self._folder, self._bench, programs, self._history, self._commander

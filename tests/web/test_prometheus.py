@@ -59,7 +59,12 @@ def test_a_radio_tells_its_airtime_its_frames_and_how_it_hears_each_board(tmp_pa
         BoardSignal("roof-2", 9.0, None, None, 0.0),
     ]
     counts = {"answered": 7, "bad tag": 1}
-    radio = RadioStatus("/dev/m", True, "", None, "", 1.5, 360.0, counts, ["roof-1"], boards)
+    radio = RadioStatus(
+        *("/dev/m", True, "", None, "", 1.5, 360.0, counts, ["roof-1"], boards),
+        band="P",
+        heard_s=7.5,
+        sent_s=2.5,
+    )
     broker = Broker(Config(), Recovered())
     source = Source(
         broker, CommitTimes(), lambda: 0.0, lambda: [], tmp_path, radios=lambda: [radio]
@@ -75,6 +80,9 @@ def test_a_radio_tells_its_airtime_its_frames_and_how_it_hears_each_board(tmp_pa
         ("boards", "/dev/m"): 1,
         ("airtime_seconds", "/dev/m"): 1.5,
         ("airtime_limit_seconds", "/dev/m"): 360,
+        ("airtime_left_seconds", "/dev/m"): 358.5,
+        ("air_seconds_total", "/dev/m", "P", "up"): 7.5,
+        ("air_seconds_total", "/dev/m", "P", "down"): 2.5,
         ("frames_total", "/dev/m", "answered"): 7,
         ("frames_total", "/dev/m", "bad tag"): 1,
         ("heard_seconds", "roof-1"): 4,

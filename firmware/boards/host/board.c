@@ -3,7 +3,7 @@
  * files.
  *
  *     sensor --eeprom FILE [--identity FILE] [--uart FD|PATH] [--seed N]
- *            [--radio SOCKET --name NAME --x METRES --y METRES]   (with OW_LORA)
+ *            [--radio SOCKET --name NAME --x METRES --y METRES [--modem rylr998]]   (with OW_LORA)
  *
  * UART: standard input and output unless given. EEPROM: made with 0xFF when missing; each byte is
  * written at once, so killing the process is cutting its power. ADC: a noise sequence from the
@@ -254,6 +254,9 @@ int main(int argc, char **argv)
 #if OW_LORA
     radio_connect(option(argc, argv, "--radio"), option(argc, argv, "--name"),
         option(argc, argv, "--x"), option(argc, argv, "--y"));
+    for (int i = 1; i + 1 < argc; i += 2) {
+        radio_is_rylr998 |= strcmp(argv[i], "--modem") == 0 && strcmp(argv[i + 1], "rylr998") == 0;
+    }
 #endif
     setup();
     for (;;) {

@@ -17,8 +17,10 @@
 #include "ow_radio.h"
 
 enum { BANDWIDTH = 125000, CODING = 1, PREAMBLE = 8, LONGEST = 255, LINE = 600 };
+enum { HEAD = 8, HEAD_LENGTH = 5, MODEM_NETWORK = 18 };
 
 int radio_fd = -1;
+bool radio_is_rylr998;
 static struct ow_radio_plan plan;
 static char line[LINE];
 static size_t line_length;
@@ -68,6 +70,12 @@ static void take_line(void)
              at += 2) {
             heard[heard_length++] = (uint8_t)byte;
         }
+        if (radio_is_rylr998) { /* of a radio that is not its like it makes nothing */
+            bool like = heard_length > HEAD && heard[0] == MODEM_NETWORK
+                && heard[HEAD_LENGTH] == heard_length - HEAD;
+            heard_length = like ? (uint8_t)(heard_length - HEAD) : 0;
+            memmove(heard, heard + HEAD, heard_length);
+        }
     } else if (strncmp(line, "error", 5) == 0) {
         fprintf(stderr, "%s\n", line);
         exit(1);
@@ -103,6 +111,9 @@ void ow_radio_send(const uint8_t *frame, uint8_t length)
     char text[128 + 2 * LONGEST];
     int at = sprintf(text, "send %u %d %d %d %d %d ", frequency(), BANDWIDTH, plan.factor, CODING,
         PREAMBLE, plan.power);
+    if (radio_is_rylr998) { /* to everybody, from board number `frame[1]`: see hil/air/rylr998.py */
+        at += sprintf(text + at, "%02x000000%02x%02x0000", MODEM_NETWORK, frame[1], length);
+    }
     for (uint8_t i = 0; i < length; i++) {
         at += sprintf(text + at, "%02x", frame[i]);
     }

@@ -10,7 +10,7 @@ reset has forgotten its settings and does not say so: it is asked for them every
 """
 
 import struct
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -109,8 +109,11 @@ class KissModem:
     itself is the firmware's. power: dBm.
     """
 
+    longest = LONGEST
+
     def __init__(self, frequency: int, modulation: Modulation, power: int) -> None:
         factor = modulation.factor
+        self.counts: Counter[str] = Counter()
         self._own = Modulation(
             factor, modulation.bandwidth, modulation.coding, preamble(Kind.KISS, factor)
         )
@@ -125,18 +128,14 @@ class KissModem:
         self._done_by: float | None = None
         self._heard: Heard | None = None
         self._version = ""
+        self._probed = False
         self.ready = False
-
-    @property
-    def broken(self) -> int:
-        """KISS frames that were dropped."""
-        return self._decoder.broken
 
     def open(self, now: float) -> None:
         self._decoder = Decoder()
         self._outgoing = [encode(FULL_DUPLEX, b"\x01"), encode(TX_DELAY, b"\x00")]
         self._done_by = self._heard = self._look_at = None
-        self.ready = False
+        self.ready = self._probed = False
         self._steps = deque(
             (
                 _Step("its version", bytes((GET_VERSION,)), VERSION),
@@ -152,20 +151,30 @@ class KissModem:
 
     def receive(self, data: bytes, now: float) -> list[Event]:
         events: list[Event] = []
+        before = self._decoder.broken
         for kind, content in self._decoder.feed(data):
-            if kind == DATA:
+            if kind == DATA and len(content) <= LONGEST:
                 events += self._flush()
-                if len(content) <= LONGEST:
-                    self._heard = Heard(content, now)
+                self._heard = Heard(content, now)
             elif kind == HARDWARE and content:
                 events += self._on_hardware(content[0], content[1:], now)
+            else:
+                self.counts["strange from the modem"] += 1
+        if broken := self._decoder.broken - before:
+            self.counts["broken by the modem"] += broken
+        if self._probed and not self.ready and (b"+ERR=" in data or b"+OK" in data):
+            events += self._fail('it takes AT commands: write modem = "rylr998" in [[lora]]')
         return events
 
     def tick(self, now: float) -> list[Event]:
         events: list[Event] = []
         if self._heard is not None and now >= self._heard.at + META_WAIT:
             events += self._flush()
-        if self._asked is not None and now >= self._asked + ANSWER_WAIT:
+        if self._asked is not None and now >= self._asked + ANSWER_WAIT and not self._probed:
+            self._probed = True
+            self._asked = now
+            self._outgoing.append(b"\r\nAT\r\n")  # is it a modem of another kind?
+        elif self._asked is not None and now >= self._asked + ANSWER_WAIT:
             events += self._fail(
                 f"no KISS modem answers (asked {self._steps[0].what}): is it plugged in, and has"
                 " it MeshCore's KISS modem firmware?"
@@ -257,6 +266,7 @@ class KissModem:
         words = ERRORS.get(code, f"error {code}")
         if self._steps:
             return self._fail(f"asked {self._steps[0].what}, it says {words}")
+        self.counts[f"the modem says {words}"] += 1
         if self._done_by is not None:
             self._done_by = None
             return [Sent(now, False)]

@@ -18,10 +18,13 @@ from gateway.errors import OncewayError
 from gateway.links.carrier import Accept
 from gateway.links.lora.airtime import Modulation
 from gateway.links.lora.carriers import Carriers
+from gateway.links.lora.exchange import Radio as Kind
 from gateway.links.lora.kiss import KissModem
 from gateway.links.lora.ledger_file import Ledgers, read, write
+from gateway.links.lora.radio import Heard, Radio
+from gateway.links.lora.rylr998 import Rylr998
 from gateway.links.lora.station import Event, RadioFailed, RadioReady, Station
-from gateway.links.lora.status import BoardSignal, RadioStatus
+from gateway.links.lora.status import BoardSignal, Overheard, RadioStatus
 from gateway.links.lora.turns import TurnLink
 from gateway.links.tty import Tty
 from gateway.logs import about
@@ -35,6 +38,9 @@ RETRY_S = 5.0
 NUMBERS = range(1, 255)
 """Of boards (README.md, Frame)."""
 
+NEAR, CALM = 0.8, 0.7
+"""Share of the law's limit from which on the log warns, and below which it may warn again."""
+
 _BAUD = 115_200
 _READ_SIZE = 4096
 _TIMER_STEP = 0.001
@@ -46,6 +52,7 @@ class Settings:
     """What a radio is set to. frequency: Hz. power: dBm."""
 
     port: str
+    modem: Kind
     region: Region
     frequency: int
     factor: int
@@ -53,9 +60,19 @@ class Settings:
     network: int
 
 
+def _radio(settings: Settings) -> tuple[Radio, Callable[[int], float]]:
+    """The radio of a section, and the seconds that a frame of so many bytes takes its boards."""
+    boards = Modulation(settings.factor)
+    if settings.modem is Kind.RYLR998:
+        radio = Rylr998(settings.frequency, boards, settings.power)
+        return radio, radio.airtime
+    return KissModem(settings.frequency, boards, settings.power), boards.airtime
+
+
 class LoraListener:
     """key, name: of a board by its number; None for one that is not let in. utc: seconds since
     1970, 0 while unknown. machine: this start of the machine. record: the file with the airtime.
+    overhear: takes each frame that is heard, if anybody listens.
     """
 
     def __init__(
@@ -69,18 +86,29 @@ class LoraListener:
         machine: str,
         record: Path,
         disk: Executor,
+        overhear: Callable[[Overheard], None] = lambda overheard: None,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._settings = settings
         self._name = name
+        self._overhear = overhear
+        self._near = False
+        """The log has warned that the hour is nearly used up."""
         self._file = record
         self._disk = disk
         self._band = settings.region.band(settings.frequency)
-        boards = Modulation(settings.factor)
-        modem = KissModem(settings.frequency, boards, settings.power)
-        self._link = TurnLink(settings.network, key, utc=utc, airtime=modem.airtime)
+        self._modem, boards = _radio(settings)
+        self._link = TurnLink(
+            settings.network,
+            key,
+            utc=utc,
+            airtime=self._modem.airtime,
+            longest=self._modem.longest,
+        )
         self._ledgers = Ledgers(settings.region, machine, _read(record), self._loop.time())
-        self._station = Station(modem, self._link, self._ledgers, self._band.name, boards)
+        self._station = Station(
+            self._modem, self._link, self._ledgers, self._band.name, boards, self._on_heard
+        )
         self._carriers = Carriers(
             self._link, accept, name, listener=settings.port, path=settings.port, wake=self._wake
         )
@@ -123,7 +151,7 @@ class LoraListener:
             self._band.rule,
             ledger.used(now),
             ledger.limit,
-            dict(self._link.counts + self._station.counts),
+            dict(self._link.counts + self._station.counts + self._modem.counts),
             self._carriers.names,
             boards,
             self._settings.region.name,
@@ -131,7 +159,33 @@ class LoraListener:
             self._settings.factor,
             self._settings.network,
             {number: name for number in NUMBERS if (name := self._name(number)) is not None},
+            self._band.name,
+            self._station.heard_s,
+            self._station.sent_s,
         )
+
+    def _on_heard(self, heard: Heard, result: str) -> None:
+        frame = heard.frame
+        ours = len(frame) > 1 and frame[0] == self._settings.network
+        name = self._name(frame[1]) if ours else None
+        told = frame.hex(), heard.rssi, heard.snr, name, result
+        self._overhear(Overheard(self._settings.port, *told))
+
+    def _look_at_budget(self, now: float) -> None:
+        """Warn before boards have to wait for the law."""
+        ledger = self._ledgers.ledger(self._band.name)
+        share = ledger.used(now) / ledger.limit
+        if share >= NEAR and not self._near:
+            log.warning(
+                "%s: %.0f of the %.0f s that it may send in an hour are used (%s): soon boards have"
+                " to wait. `onceway radio plan` says what this site can carry",
+                self._settings.port,
+                ledger.used(now),
+                ledger.limit,
+                self._band.rule,
+                extra=about(port=self._settings.port),
+            )
+        self._near = share >= (CALM if self._near else NEAR)
 
     def _open(self) -> None:
         self._again = None
@@ -206,6 +260,7 @@ class LoraListener:
             writing = self._loop.run_in_executor(self._disk, write, self._file, data)
             writing.add_done_callback(self._on_recorded)
         self._carriers.go_on()
+        self._look_at_budget(now)
         self._write(self._tty)
         self._arm()
 

@@ -5,6 +5,7 @@ and gives bytes, and whoever owns the port moves them. Duty cycle is not its bus
 `send` has asked the ledger.
 """
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -47,7 +48,14 @@ Event = Ready | Heard | Sent | Failed
 
 
 class Radio(Protocol):
-    """One radio. `now` is a monotonic clock in seconds."""
+    """One radio. `now` is a monotonic clock in seconds.
+
+    counts: what came from its port and made no sense, and what it complained of. longest: bytes of
+    a frame that it sends.
+    """
+
+    counts: Counter[str]
+    longest: int
 
     def open(self, now: float) -> None:
         """Begin: `Ready` or `Failed` will follow."""

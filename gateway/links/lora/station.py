@@ -7,10 +7,10 @@ board listens is not sent; it is counted, and the board asks again.
 """
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from gateway.links.lora import radio, turns
-from gateway.links.lora.airtime import Modulation
 from gateway.links.lora.duty import Ledger
 from gateway.links.lora.frames import HEADER_SIZE
 from gateway.links.lora.ledger_file import Ledgers
@@ -44,7 +44,10 @@ Event = turns.Event | RadioReady | RadioFailed
 
 
 class Station:
-    """band: the sub-band of its channel, a name in `ledgers`. boards: how boards send."""
+    """band: the sub-band of its channel, a name in `ledgers`. boards: seconds that a frame of so
+    many bytes takes when a board sends it. overhear: takes all that is heard, of anybody, and what
+    became of it.
+    """
 
     def __init__(
         self,
@@ -52,16 +55,20 @@ class Station:
         link: TurnLink,
         ledgers: Ledgers,
         band: str,
-        boards: Modulation,
+        boards: Callable[[int], float],
+        overhear: Callable[[radio.Heard, str], None] = lambda heard, result: None,
     ) -> None:
         self.counts: Counter[str] = Counter()
         """Frames for boards: sent; not sent, by reason."""
+        self.heard_s = self.sent_s = 0.0
+        """Airtime since it began, of frames of anybody and of its own."""
         self.signals: dict[int, Signal] = {}
         """Of each frame's device, which may be anybody's; 254 at most."""
         self._heard: dict[int, Ledger] = {}
         """What each of these devices has sent, as far as it was heard."""
         self.link = link
         self._boards = boards
+        self._overhear = overhear
         self._modem = modem
         self._ledgers = ledgers
         self._band = band
@@ -122,9 +129,11 @@ class Station:
             match event:
                 case radio.Heard(frame, at, rssi, snr):
                     events += self.link.receive(frame, at)
+                    self._overhear(event, self.link.result)
+                    airtime = self._boards(len(frame))
+                    self.heard_s += airtime
                     if len(frame) >= HEADER_SIZE:
                         self.signals[frame[1]] = Signal(at, rssi, snr)
-                        airtime = self._boards.airtime(len(frame))
                         self._heard.setdefault(frame[1], Ledger(1.0)).add(airtime, at - airtime)
                 case radio.Sent(_, done):
                     self.counts["sent" if done else "failed"] += 1
@@ -154,6 +163,7 @@ class Station:
                 return
             self._queue.pop(0)
             self._ledgers.spend(self._band, airtime, now)
+            self.sent_s += airtime
             self._modem.send(out.frame, now)
 
     def _airtime(self, out: Outgoing) -> float:

@@ -17,10 +17,25 @@ class BoardSignal:
 
 
 @dataclass(frozen=True, slots=True)
+class Overheard:
+    """A frame that a radio has heard, of anybody. frame: hex. device: whose number it bears
+    here. result: what became of it.
+    """
+
+    path: str
+    frame: str
+    rssi: float | None
+    snr: float | None
+    device: str | None
+    result: str
+
+
+@dataclass(frozen=True, slots=True)
 class RadioStatus:
     """A radio as people see it. told: what the modem says it is. problem: what the log said last,
     while it lasts. rule: of the sub-band. used, limit: seconds of the hour. counts: frames, by what
     became of them. frequency: Hz. factor: spreading factor. numbers: of all boards that may speak.
+    heard_s, sent_s: airtime since the gateway's start, of frames of anybody and of its own.
     """
 
     path: str
@@ -38,3 +53,6 @@ class RadioStatus:
     factor: int = 0
     network: int = 0
     numbers: dict[int, str] = field(default_factory=dict)
+    band: str = ""
+    heard_s: float = 0.0
+    sent_s: float = 0.0

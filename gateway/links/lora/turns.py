@@ -15,13 +15,13 @@ from dataclasses import dataclass, field, replace
 from gateway.links.frames import FrameError
 from gateway.links.greeter import draw_incarnation
 from gateway.links.keys import draw_nonce
+from gateway.links.lora.airtime import LONGEST
 from gateway.links.lora.frames import (
     ANSWER,
     COUNTERS,
     DOWN,
     GREETING,
     LOW,
-    MTU,
     OVERHEAD,
     TURN,
     UP,
@@ -167,8 +167,8 @@ class TurnLink:
     key: of a board by its number; None turns it away. utc: seconds since 1970, 0 while unknown.
     airtime: seconds that a frame takes, by its bytes. incarnation: draws a number for a board
     that has none. nonce: draws eight random bytes. cipher: of a session with this key.
-    patience: copies of a TURN of no known session, after which it tells the board; more where other
-    gateways hear it, too.
+    longest: bytes of a frame that the radio takes. patience: copies of a TURN of no known session,
+    after which it tells the board; more where other gateways hear it, too.
     """
 
     def __init__(
@@ -181,10 +181,13 @@ class TurnLink:
         incarnation: Callable[[], int] = draw_incarnation,
         nonce: Callable[[], bytes] = draw_nonce,
         cipher: Callable[[bytes], SessionCipher] = SessionCipher,
+        longest: int = LONGEST,
         patience: int = 2,
     ) -> None:
         self.counts: Counter[str] = Counter()
         """Frames by what became of them."""
+        self.result = ""
+        """What became of the last one."""
         self._network = network
         self._key = key
         self._utc = utc
@@ -192,6 +195,7 @@ class TurnLink:
         self._incarnation = incarnation
         self._nonce = nonce
         self._cipher = cipher
+        self._mtu = longest - OVERHEAD
         self._patience = patience
         self._devices: dict[int, _Device] = {}
         self._outgoing: list[Outgoing] = []
@@ -200,10 +204,10 @@ class TurnLink:
     def receive(self, frame: bytes, now: float) -> list[Event]:
         """Take a frame whose last symbol has come now. Nothing in it is trusted."""
         try:
-            header = Header.from_frame(frame)
-            self.counts[self._on_frame(header, frame, now)] += 1
+            self.result = self._on_frame(Header.from_frame(frame), frame, now)
         except FrameError:
-            self.counts["malformed"] += 1
+            self.result = "malformed"
+        self.counts[self.result] += 1
         events, self._events = self._events, []
         return events
 
@@ -288,7 +292,7 @@ class TurnLink:
                 del device.offers[next(iter(device.offers))]
         if not offer.answers.take(now):
             return "replayed"
-        told = offer.nonce, offer.incarnation, MTU, int(self._utc()) & 0xFFFF_FFFF
+        told = offer.nonce, offer.incarnation, self._mtu, int(self._utc()) & 0xFFFF_FFFF
         welcome = Welcome(hello.network, hello.device, *told).signed(device.key, hello)
         self._put(welcome.to_bytes(), now)
         return "greetings"
@@ -299,7 +303,7 @@ class TurnLink:
         self._end(device, "the device was rebooted" if rebooted else "the device greets again")
         device.newest, device.stray = replace(hello, incarnation=offer.incarnation), b""
         device.offers.clear()
-        session = device.session = Session(offer.cipher, hello.mtu)
+        session = device.session = Session(offer.cipher, min(hello.mtu, self._mtu))
         self._events.append(SessionStarted(session, hello, offer.incarnation))
         return session
 

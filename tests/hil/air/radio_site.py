@@ -1,4 +1,4 @@
-"""A site of processes: the ether, a KISS modem, a gateway, boards of the host."""
+"""A site of processes: the ether, a modem, a gateway, boards of the host."""
 
 import asyncio
 import json
@@ -27,12 +27,15 @@ READY_S = 20
 
 
 class RadioSite:
-    """factor: spreading factor. boards: their names; the first one has number 1. text: more of the
-    configuration.
+    """factor: spreading factor. boards: their names; the first one has number 1. modem: the
+    gateway's, `kiss` or `rylr998`; then the boards have one, too. text: more of the configuration.
     """
 
-    def __init__(self, folder: Path, *boards: str, factor: int = 7, text: str = "") -> None:
+    def __init__(
+        self, folder: Path, *boards: str, factor: int = 7, modem: str = "kiss", text: str = ""
+    ) -> None:
         self.folder = folder
+        self._modem = modem
         self._factor = factor
         self._boards = {name: number for number, name in enumerate(boards, start=1)}
         self._running: dict[str, asyncio.subprocess.Process] = {}
@@ -45,7 +48,8 @@ class RadioSite:
         self._config.write_text(
             f'[gateway]\nname = "g"\ndata = "{folder}"\n'
             '[[listener]]\nbind = "127.0.0.1:0"\nanonymous = true\n'
-            f'[[lora]]\nport = "{folder}/modem"\nspreading_factor = {factor}\nnetwork = 7\n'
+            f'[[lora]]\nport = "{folder}/modem"\nmodem = "{modem}"\n'
+            f"spreading_factor = {factor}\nnetwork = 7\n"
             f"boards = {{{numbers}}}\n"
             f'[spool]\ntopics = ["sensors/#"]\n{text}'
         )
@@ -59,9 +63,11 @@ class RadioSite:
         report = self.folder / "air.json"
         await self._python("air", "hil.air.server", "--socket", "--report", str(report), *air)
 
-    async def plug_in(self) -> None:
+    async def plug_in(self, kind: str = "") -> None:
+        """kind: another one than is configured."""
         port = str(self.folder / "modem")
-        await self._python("modem", "hil.air.kiss_modem", "--air", "--port", port)
+        module = "hil.air.rylr998" if (kind or self._modem) == "rylr998" else "hil.air.kiss_modem"
+        await self._python("modem", module, "--air", "--port", port)
 
     async def start_gateway(self) -> GatewayProcess:
         self.gateway = await start("--config", str(self._config))
@@ -76,6 +82,7 @@ class RadioSite:
             BOARD,
             *("--eeprom", self.folder / f"{name}.eeprom", "--identity", page),
             *("--radio", self.folder / "air.socket", "--name", name, "--x", str(x), "--y", str(y)),
+            *("--modem", self._modem),
             stdin=asyncio.subprocess.DEVNULL,
         )
 
@@ -102,6 +109,14 @@ class RadioSite:
 
     def signal(self, name: str, number: int) -> None:
         self._running[name].send_signal(number)
+
+    async def frames(self, count: int) -> list[dict[str, Any]]:
+        """The next frames that the ether tells of; it was begun with `--tell`."""
+        out = self._running["air"].stdout
+        assert out is not None
+        async with asyncio.timeout(READY_S * 3):
+            told = [json.loads(await out.readline()) for _ in range(count)]
+        return [one for one in told if one["event"] == "frame"]
 
     async def rows(self, device: str, least: int, seconds: float) -> list[tuple[int, bytes]]:
         """Sequence and payload of what the spool has of a board, once there are so many."""

@@ -77,7 +77,7 @@ async def test_what_is_no_modem_is_said_and_a_modem_in_its_place_is_taken(
     (tmp_path / "modem").symlink_to(os.ttyname(slave))
     try:
         gateway = await site.start_gateway()
-        os.write(master, b"+ERR=4\r\n")
+        os.write(master, b"$GPGGA,,,,,,0,,,,,,,,*66\r\n")
         await gateway.logged("no KISS modem answers")
         (radio,) = await asyncio.to_thread(ask, tmp_path, do="radios")
         assert not radio["is_open"]

@@ -177,6 +177,11 @@ def test_boards_by_radio_stand_beside_the_others_and_have_no_faults_of_lines() -
             {"air": None, "fault": [{"kind": "board-power-cut-in-turn"}]},
             "there is no table \\[air\\]",
         ),
+        ({"boards": 1, "fault": [{"kind": "gateway-restored"}]}, "a restored store is not judged"),
+        (
+            {"boards": 0, "client": [{}], "fault": [{"kind": "gateway-restored"}]},
+            "a restored store is not judged",
+        ),
     ],
 )
 def test_what_a_board_by_radio_cannot_have_is_refused(
@@ -184,6 +189,37 @@ def test_what_a_board_by_radio_cannot_have_is_refused(
 ) -> None:
     with pytest.raises(ValidationError, match=message):
         Bench.model_validate({"title": "t", "air": {}, **wrong})
+
+
+REAL = {"port": "/dev/a", "kind": "uno-lora", "link": "lora"}
+
+
+def test_a_real_board_by_radio_has_a_number_in_the_network() -> None:
+    bench = Bench.model_validate(
+        {"title": "t", "boards": 1, "air": {"modem": "/dev/m"}, "board": [REAL]}
+    )
+    assert (bench.devices, bench.by_air) == (["uno-1", "real-1"], {"real-1": 1})
+    assert Bench.model_validate(bench.model_dump()) == bench  # as a recorded run has it
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"air": None}, "need each other"),
+        ({"boards": 1, "board": []}, "need each other"),
+        ({"board": [REAL | {"kind": "uno"}]}, "no kind of board by radio 'uno'"),
+        ({"board": [REAL | {"link": "serial"}]}, "no kind of board 'uno-lora'"),
+        ({"air": {"modem": "/dev/m", "foreign": "forge"}}, "foreign has no meaning"),
+        ({"fault": [{"kind": "board-power-cut"}]}, "needs a simulated board"),
+        ({"fault": [{"kind": "board-reset"}]}, "is for boards on lines"),
+    ],
+)
+def test_what_a_real_board_by_radio_cannot_have_is_refused(
+    wrong: dict[str, object], message: str
+) -> None:
+    bench = {"title": "t", "boards": 0, "air": {"modem": "/dev/m"}, "board": [REAL]}
+    with pytest.raises(ValidationError, match=message):
+        Bench.model_validate({**bench, **wrong})
 
 
 def test_all_shipped_benches_load() -> None:

@@ -1,6 +1,7 @@
 """Boards by radio: what the ether tells takes the place of what a wire tells."""
 
 from hil.judge.checker import Verdict, check
+from hil.judge.links import RESTORED
 from hil.judge.publication import Key
 from hil.judge.seen import Seen
 from hil.observe.history import Event
@@ -72,6 +73,18 @@ def test_a_second_row_of_a_board_by_radio_has_no_excuse() -> None:
     seen.claim = "batch"
     assert seen.allowed(Key("uno-2", 5, 7), 2) == 1
     assert seen.allowed(Key("uno-1", 5, 7), 2) == 1
+
+
+def test_each_restore_of_the_store_may_land_a_publication_once_more() -> None:
+    seen = Seen()
+    seen.take(COUNTED)
+    seen.claim = "batch"
+    for number, key in ((1, Key("uno-2", 5, 7)), (2, Key("uno-1", 5, 7))):
+        told = {"fault": f"gateway/gateway-restored-{number}", "kind": RESTORED, "restored": 4}
+        seen.take(Event(9, "gateway", "happened", told))
+        assert seen.allowed(key, 2) == 1 + number
+    seen.claim = "table"
+    assert seen.allowed(Key("uno-2", 5, 7), 2) == 1
 
 
 def test_airtime_that_was_to_run_out_and_did_not_leaves_a_doubt() -> None:

@@ -137,6 +137,14 @@ def test_time_that_a_busy_machine_took_from_the_board_is_measured() -> None:
     assert told(made, UTC + 100 - 30, 100.5) != ""
 
 
+def test_what_a_board_has_lost_since_its_last_sample_is_told_at_the_end() -> None:
+    late = said("welcome", 300)
+    end = Event(310 * S, "board", "clock", {"device": "uno-1", "cycle": (310 - 30) * HZ})
+    assert told(clocks(late), UTC + 250 + 30, 250, 301) != ""
+    assert told(clocks(late, end), UTC + 250 + 30, 250, 301) == ""
+    assert told(clocks(late, end), UTC + 250 + 40, 250, 301) != ""
+
+
 def test_a_reading_says_how_far_its_time_may_be_wrong() -> None:
     """The board was told the time at 101 s; by 150 s its clock may have lost a quarter of a second,
     and by 2,100 s ten.

@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from hil.judge.links import wrong
+from hil.faults.gateway import GatewayRestored
+from hil.judge.links import RESTORED, wrong
 from hil.observe.history import Event
 
 INPUTS = {"boot": 3, "attempt": 1, "board": 2, "gateway": 9}
@@ -60,6 +61,20 @@ def test_a_session_that_the_gateway_has_forgotten() -> None:
     for other in others:
         assert wrong([*goes_on, connack(4, False, **other)]) == []
     assert wrong([connack(1, False)]) == []
+
+
+def test_a_restored_store_is_excused_for_having_forgotten_once() -> None:
+    happened = {"fault": "gateway/gateway-restored-1", "kind": RESTORED, "restored": 4}
+    restored = Event(6, "gateway", "happened", happened)
+    goes_on = [connack(1, False, clean=True), connack(3, True), restored]
+    assert wrong([*goes_on, connack(5, False), connack(7, True)]) == []
+    forgotten = ["the gateway has forgotten the session of uno-1"]
+    assert wrong([*goes_on, connack(5, False), connack(7, False)]) == forgotten
+    assert wrong([connack(1, False, clean=True), connack(3, False), restored]) == forgotten
+
+
+def test_the_kind_of_fault_is_called_as_the_judge_knows_it() -> None:
+    assert GatewayRestored.text == RESTORED
 
 
 def test_a_seed_that_is_used_twice() -> None:

@@ -203,7 +203,9 @@ class Site:
             nonce=lambda: self.random.randbytes(8),
             cipher=Recorded,
         )
-        self.station = Station(modem, self.link, self.ledgers, BAND, Modulation(PLAN.factor))
+        self.station = Station(
+            modem, self.link, self.ledgers, BAND, Modulation(PLAN.factor).airtime
+        )
         self.carriers = Carriers(
             self.link,
             self.world.engine.accept(POLICY),

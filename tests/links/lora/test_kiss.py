@@ -110,7 +110,9 @@ def test_a_port_without_a_modem_is_said() -> None:
     modem.open(0.0)
     assert exchange(modem, tnc, 0.0) == []
     assert modem.deadline == ANSWER_WAIT
-    (failed,) = modem.tick(ANSWER_WAIT)
+    assert modem.tick(ANSWER_WAIT) == []
+    assert modem.take() == b"\r\nAT\r\n"
+    (failed,) = modem.tick(2 * ANSWER_WAIT)
     assert isinstance(failed, Failed)
     assert "no KISS modem answers" in failed.reason
     assert modem.deadline is None
@@ -143,6 +145,26 @@ def test_a_modem_that_hangs_or_is_reset_is_noticed_and_opened_again() -> None:
     assert modem.tick(41.0 + LOOK_EVERY) == []
     assert exchange(modem, tnc, 71.0) == []
     assert modem.idle
+
+
+def test_what_makes_no_sense_is_counted() -> None:
+    modem, _ = ready()
+    assert modem.receive(b"\xc0\x00\xdbx\xc0\x07?\xc0\x06\xf1\x05\xc0", 1.0) == []
+    assert modem.counts == {
+        "broken by the modem": 1,
+        "strange from the modem": 1,
+        "the modem says a request that its firmware does not know": 1,
+    }
+
+
+def test_a_modem_that_takes_at_commands_is_told_from_one_that_is_silent() -> None:
+    modem = KissModem(CHANNEL, Modulation(9), 14)
+    modem.open(0.0)
+    modem.take()
+    assert modem.tick(ANSWER_WAIT) == []
+    (failed,) = modem.receive(b"+ERR=2\r\n", 1.1)
+    assert isinstance(failed, Failed)
+    assert 'write modem = "rylr998"' in failed.reason
 
 
 @given(st.binary(max_size=300), st.integers(0, 15))

@@ -22,7 +22,7 @@ class Site:
         self.ledgers = Ledgers(EU868, "machine", None, 0.0)
         modem = KissModem(EU868.frequency, Modulation(9), 14)
         self.station = Station(
-            modem, TurnLink(NETWORK, KEYS.get), self.ledgers, band, Modulation(9)
+            modem, TurnLink(NETWORK, KEYS.get), self.ledgers, band, Modulation(9).airtime
         )
         self.disk = True
         self.station.open(0.0)

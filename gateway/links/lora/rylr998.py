@@ -1,0 +1,308 @@
+"""A RYLR998: a LoRa modem on a UART that takes AT commands (Reyax, "LoRa AT command guide", 2023).
+
+In: bytes of its port, frames to send. Out: bytes for the port, events of `radio.py`. It adds eight
+bytes of its own to each frame, so only its like understands it, and they are charged. Its network
+is always 18, the only one in which the preamble may be chosen; `network` stands in our frames.
+
+Data may hold any byte, CR LF included: `+RCV` is cut by its length. It may say `+ERR` when nobody
+has asked for anything. It answers a frame with `+OK`; when, its guide does not say: it is taken to
+send until the frame's airtime is over, too. What it is set to is in its flash memory: it is asked
+first, and told only what is different.
+"""
+
+import re
+from collections import Counter, deque
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from gateway.links.lora.airtime import Modulation
+from gateway.links.lora.exchange import Radio as Kind
+from gateway.links.lora.exchange import extra
+from gateway.links.lora.radio import Event, Failed, Heard, Ready, Sent
+
+ERRORS = {
+    1: "a command without CR LF",
+    2: "a command that does not begin with AT",
+    4: "a command that it does not know",
+    5: "a length that is not that of the data",
+    10: "that sending took too long",
+    12: "that a frame came damaged",
+    13: "a frame of more than 240 bytes",
+    14: "that its flash memory cannot be written",
+    15: "a failure that it does not know",
+    17: "that it is sending already",
+    18: "a preamble that it cannot have",
+    19: "that the header of a frame came damaged",
+    20: "a time to sleep that it cannot have",
+}
+
+OF_RECEPTION = (12, 19)
+"""Errors that answer nothing: they come when somebody's frame does."""
+
+LONGEST_FRAME = 240
+"""Bytes of our frame."""
+
+LONGEST_LINE = 64
+"""Bytes of a line without data."""
+
+ANSWER_WAIT = 1.0
+"""Seconds that it has for an answer, and beyond a frame's airtime for +OK."""
+
+LOOK_EVERY = 30.0
+GAP = 0.5
+"""Seconds. It says a line in one go: after such a pause the rest of it does not come."""
+
+EVERYBODY, NETWORK, BANDWIDTH = 0, 18, 7
+_UART = 10 / 115_200
+"""Seconds of a byte."""
+
+_HEAD = re.compile(rb"\+RCV=(\d{1,5}),(\d{1,3}),")
+_HEAD_SO_FAR = re.compile(rb"\+(R(C(V(=(\d{1,5}(,\d{0,3})?)?)?)?)?)?")
+_TAIL = re.compile(rb",(-?\d{1,4}),(-?\d{1,3})\r\n")
+_TAIL_SO_FAR = re.compile(rb"(,(-?\d{0,4}(,(-?\d{0,3}\r?)?)?)?)?")
+_ERROR = re.compile(rb"\+ERR=(\d{1,3})")
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """What it says, without CR LF."""
+
+    text: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """A frame of one of its like. rssi: dBm. snr: dB."""
+
+    data: bytes
+    rssi: int
+    snr: int
+
+
+class Decoder:
+    """Cuts a stream of bytes, split anywhere, into lines and frames. What is broken is dropped, and
+    counted in `broken`.
+    """
+
+    def __init__(self) -> None:
+        self.broken = 0
+        self._data = b""
+        self._at = float("-inf")
+
+    def feed(self, data: bytes, now: float) -> list[Line | Received]:
+        if self._data and now > self._at + GAP:
+            self._data = b""
+            self.broken += 1
+        self._data += data
+        self._at = now
+        found: list[Line | Received] = []
+        while (one := self._next()) is not None:
+            found += [one] if one is not False else []
+        return found
+
+    def _next(self) -> "Line | Received | Literal[False] | None":
+        """The next one; False: something was dropped; None: more bytes are needed."""
+        if head := _HEAD.match(self._data):
+            end = head.end() + int(head[2])
+            if tail := _TAIL.match(self._data, end):
+                data, self._data = self._data[head.end() : end], self._data[tail.end() :]
+                return Received(data, int(tail[1]), int(tail[2]))
+            if int(head[2]) <= LONGEST_FRAME and _TAIL_SO_FAR.fullmatch(self._data, end):
+                return None
+        elif _HEAD_SO_FAR.fullmatch(self._data):
+            return None
+        line, found, rest = self._data.partition(b"\r\n")
+        if not found and len(line) <= LONGEST_LINE:
+            return None
+        self._data = rest
+        if len(line) > LONGEST_LINE or line.startswith(b"+RCV"):
+            self.broken += 1
+            return False
+        return Line(line) if line else False
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """A command, and how its answer begins. wanted: what the answer must be. tell: the command that
+    makes it so.
+    """
+
+    what: str
+    command: bytes
+    answer: bytes = b"+OK"
+    wanted: bytes = b""
+    tell: bytes = b""
+
+
+def _setting(what: str, name: bytes, value: str) -> _Step:
+    wanted = b"+" + name + b"=" + value.encode()
+    return _Step(what, b"AT+" + name + b"?", b"+" + name + b"=", wanted, b"AT" + wanted)
+
+
+class Rylr998:
+    """A `Radio`. frequency: Hz. modulation: of all. power: dBm."""
+
+    longest = LONGEST_FRAME
+
+    def __init__(self, frequency: int, modulation: Modulation, power: int) -> None:
+        self._modulation = modulation
+        self.counts: Counter[str] = Counter()
+        parameters = f"{modulation.factor},{BANDWIDTH},{modulation.coding},{modulation.preamble}"
+        self._channel = (
+            _setting("for its frequency", b"BAND", str(frequency)),
+            _setting("for its spreading factor", b"PARAMETER", parameters),
+        )
+        self._settings = (
+            _Step("whether it is there", b"AT"),
+            _Step("its version", b"AT+VER?", b"+VER="),
+            _setting("for its network", b"NETWORKID", str(NETWORK)),
+            *self._channel,
+            _setting("for its power", b"CRFOP", str(power)),
+        )
+        self._decoder = Decoder()
+        self._outgoing: list[bytes] = []
+        self._steps: deque[_Step] = deque()
+        self._asked: float | None = None
+        """When the first of the steps was asked for."""
+        self._look_at: float | None = None
+        self._done_by: float | None = None
+        self._leaves: float | None = None
+        """When the frame that it sends is over by our own reckoning."""
+        self._taken = False
+        """It has said +OK to that frame."""
+        self._version = ""
+        self.ready = False
+
+    def open(self, now: float) -> None:
+        self._decoder = Decoder()
+        self._outgoing = []
+        self._done_by = self._leaves = self._look_at = None
+        self._taken = self.ready = False
+        self._steps = deque(self._settings)
+        self._ask(now)
+
+    def receive(self, data: bytes, now: float) -> list[Event]:
+        events: list[Event] = []
+        before = self._decoder.broken
+        for one in self._decoder.feed(data, now):
+            match one:
+                case Received(frame, rssi, snr):
+                    events.append(Heard(frame, now, float(rssi), float(snr)))
+                case Line(text):
+                    events += self._on_line(text, now)
+        if broken := self._decoder.broken - before:
+            self.counts["broken by the modem"] += broken
+        return events
+
+    def tick(self, now: float) -> list[Event]:
+        if self._asked is not None and now >= self._asked + ANSWER_WAIT:
+            return self._fail(
+                f"no RYLR998 answers (asked {self._steps[0].what}): is it wired to this port, and"
+                " set to 115200 baud?"
+            )
+        if self._leaves is not None and self._taken and now >= self._leaves:
+            return self._sent(now, True)
+        if self._done_by is not None and now >= self._done_by:
+            return self._fail("it does not say that it has taken a frame: it hangs")
+        if self._look_at is not None and now >= self._look_at and self.idle:
+            self._look_at = None
+            self._steps.extend(self._channel)
+            self._ask(now)
+        return []
+
+    def take(self) -> bytes:
+        data = b"".join(self._outgoing)
+        self._outgoing.clear()
+        return data
+
+    def send(self, frame: bytes, now: float) -> None:
+        if not self.idle:
+            raise RuntimeError("the modem is not ready, or sends")
+        command = b"AT+SEND=%d,%d,%b\r\n" % (EVERYBODY, len(frame), frame)
+        self._outgoing.append(command)
+        self._leaves = now + self.airtime(len(frame)) + _UART * len(command)
+        self._done_by = self._leaves + ANSWER_WAIT
+        self._taken = False
+
+    def airtime(self, length: int) -> float:
+        return self._modulation.airtime(length + extra(Kind.RYLR998))
+
+    @property
+    def idle(self) -> bool:
+        return self.ready and self._leaves is None and not self._steps
+
+    @property
+    def deadline(self) -> float | None:
+        moments = [self._look_at if self.idle else None]
+        moments.append(self._leaves if self._taken else self._done_by)
+        if self._asked is not None:
+            moments.append(self._asked + ANSWER_WAIT)
+        return min((moment for moment in moments if moment is not None), default=None)
+
+    def _ask(self, now: float) -> None:
+        self._outgoing.append(self._steps[0].command + b"\r\n")
+        self._asked = now
+
+    def _fail(self, reason: str) -> list[Event]:
+        self.ready = self._taken = False
+        self._steps.clear()
+        self._asked = self._done_by = self._leaves = self._look_at = None
+        return [Failed(reason)]
+
+    def _sent(self, now: float, done: bool) -> list[Event]:
+        self._done_by = self._leaves = None
+        self._taken = False
+        return [Sent(now, done)]
+
+    def _on_line(self, text: bytes, now: float) -> list[Event]:
+        if error := _ERROR.fullmatch(text):
+            return self._on_error(int(error[1]), now)
+        if self._steps and text.startswith(self._steps[0].answer):
+            return self._on_answer(text, now)
+        if text == b"+OK":
+            if self._leaves is not None:
+                self._taken = True
+                return self.tick(now) if now >= self._leaves else []
+        elif text == b"+READY" and self.ready:
+            return self._fail("it was reset")
+        elif text != b"+READY":
+            self.counts["strange from the modem"] += 1
+            if b"\xc0" in text and not self.ready:
+                return self._fail('it speaks KISS: write modem = "kiss" in [[lora]]')
+        return []
+
+    def _on_answer(self, text: bytes, now: float) -> list[Event]:
+        step = self._steps.popleft()
+        self._asked = None
+        if step.wanted and text != step.wanted:
+            if self.ready:
+                return self._fail(f"it says {_words(text)}, and was told {_words(step.wanted)}")
+            if not step.tell:
+                return self._fail(f"it does not take {_words(step.wanted)}: it says {_words(text)}")
+            told = _Step(f"{step.what}, with {_words(step.tell)}", step.tell)
+            self._steps.extendleft((replace(step, tell=b""), told))
+        if step.answer == b"+VER=":
+            self._version = f"RYLR998, firmware {_words(text.removeprefix(step.answer))}"
+        if self._steps:
+            self._ask(now)
+            return []
+        self._look_at = now + LOOK_EVERY
+        if self.ready:
+            return []
+        self.ready = True
+        return [Ready(self._version)]
+
+    def _on_error(self, code: int, now: float) -> list[Event]:
+        words = ERRORS.get(code, f"error {code}")
+        if code in OF_RECEPTION or not (self._steps or self._leaves is not None):
+            self.counts[f"the modem says {words}"] += 1
+            return []
+        if self._steps:
+            return self._fail(f"asked {self._steps[0].what}, it says {words}")
+        self.counts[f"the modem says {words}"] += 1
+        return self._sent(now, False)
+
+
+def _words(text: bytes) -> str:
+    """What a modem says, for the log."""
+    return text.decode("ascii", "backslashreplace")

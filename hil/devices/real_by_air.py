@@ -1,0 +1,106 @@
+"""A real board with a radio: written by cable, and then known only by what it says on the air. The
+rig reads that at the gateway's modem (hil/air/modem_tap.py).
+
+In: its table in a bench, its number. Out: what it was seen to say, in the history.
+"""
+
+import asyncio
+import os
+import time
+from typing import Any
+
+from hil.air.tap import AirTap
+from hil.bench.bench import AirTable, Bench
+from hil.devices.commander import Commander
+from hil.devices.real_board import SAMPLING_OFF, RealBoard
+from hil.formats.keys import key_on_board
+from hil.observe.counters import wait_until
+from hil.observe.folder import Folder
+from hil.observe.history import History
+from hil.programs.process import Children
+from hil.programs.site import COMMAND_WITHIN, onceway
+from hil.wire.ports import open_board
+
+GREETS_WITHIN = 120.0
+"""Seconds from a start to a HELLO that the gateway hears."""
+DTR_S = 0.1
+
+
+class RealBoardByAir(RealBoard):
+    """number: its own in the network of the run."""
+
+    def __init__(
+        self,
+        name: str,
+        number: int,
+        air: AirTable,
+        folder: Folder,
+        bench: Bench,
+        children: Children,
+        history: History,
+        commander: Commander,
+    ) -> None:
+        super().__init__(name, folder, bench, children, history, commander)
+        self._number = number
+        self._air = air
+        self.tap: AirTap | None = None
+        """Who reads along what it says."""
+
+    @property
+    def waiting(self) -> int:
+        """Publications that the gateway has not recorded, as far as it is known. The PUBREL of the
+        last one waits for the next reading, which will not come.
+        """
+        recorded = self.tap.recorded if self.tap else set()
+        return self._sent.waiting - len(
+            {one for one in self._sent.open if one & 0xFFFF in recorded}
+        )
+
+    def key(self) -> bytes:
+        """As it was written into its flash."""
+        return key_on_board(self._page, 0)
+
+    def heard(self, event: str, data: dict[str, Any]) -> None:
+        super().heard(event, data)
+        if event == "publish" and not self._interval_told:  # it has subscribed before
+            self._interval_told = True
+            self._commander.send(self.name, f"interval {self._bench.interval_ms} force")
+
+    async def provision(self) -> None:
+        """Firmware, identity and channel, and an empty EEPROM. Raises OncewayError."""
+        argv = [onceway(), "device", "add", self.name, "--empty"]
+        argv += ["--port", str(self.port), "--board", self._board.name]
+        argv += ["--network", str(self._air.network), "--number", str(self._number)]
+        argv += ["--sf", str(self._air.spreading_factor)]
+        argv += ["--registry", str(self._folder.registry)]
+        await self._children.run(f"add-{self.name}", argv, COMMAND_WITHIN)
+        await asyncio.to_thread(self._keep_key)
+
+    async def connect(self) -> None:
+        """The air is there."""
+
+    async def disconnect(self) -> None:
+        """It stays."""
+
+    async def follow_wire(self) -> None:
+        """There is none."""
+
+    async def stop_sampling(self) -> None:
+        """Tell it to sample no more, and start it again: its HELLO says how much there was."""
+        told = f"interval {SAMPLING_OFF}"
+        self._commander.send(self.name, told)
+        await wait_until(lambda: told in self._sent.obeyed)
+        await wait_until(lambda: not self.waiting)
+        before = self._sent.boot
+        await asyncio.to_thread(self._pull_dtr)
+        async with asyncio.timeout(GREETS_WITHIN):
+            await wait_until(lambda: self._sent.boot != before)
+        report = self._sent.next  # each start is told
+        await wait_until(lambda: self._sent.journalled >= report and not self.waiting)
+        self._next = self._sent.journalled + 1
+
+    def _pull_dtr(self) -> None:
+        """Opening the cable's port resets it."""
+        fd = open_board(self.port, self._board.link_baud)
+        time.sleep(DTR_S)
+        os.close(fd)

@@ -1,0 +1,255 @@
+"""The driver of the RYLR998 against the rig's emulator, which follows the AT command guide."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.links.lora.airtime import Modulation
+from gateway.links.lora.radio import Event, Failed, Heard, Radio, Ready, Sent
+from gateway.links.lora.rylr998 import (
+    ANSWER_WAIT,
+    ERRORS,
+    GAP,
+    LOOK_EVERY,
+    OF_RECEPTION,
+    Decoder,
+    Line,
+    Received,
+    Rylr998,
+)
+from hil.air.rylr998 import HEAD, Modem, prefix
+
+CHANNEL = 869_525_000
+NASTY = b"\r\n+RCV=1,2,xx,-3,4\r\n+OK\r\n+ERR=1\r\n,-1,2\r\n\x00\xff"
+
+
+class Pair:
+    """Driver and emulator, with nothing between them."""
+
+    def __init__(self) -> None:
+        self.said = b""
+        self.air: list[str] = []
+        self.modem = Modem(self._say, self.air.append)
+        self.radio = Rylr998(CHANNEL, Modulation(9), 14)
+
+    def _say(self, data: bytes) -> None:
+        self.said += data
+
+    def run(self, now: float, step: int = 1000) -> list[Event]:
+        """Carry bytes both ways until nobody says more; `step` at a time."""
+        events: list[Event] = []
+        while True:
+            asked = self.radio.take()
+            for at in range(0, len(asked), step):
+                self.modem.feed(asked[at : at + step])
+            said, self.said = self.said, b""
+            for at in range(0, len(said), step):
+                events += self.radio.receive(said[at : at + step], now)
+            if not asked and not said:
+                return events
+
+    def begin(self) -> "Pair":
+        self.radio.open(0.0)
+        assert self.run(0.0) == [Ready("RYLR998, firmware RYLR998_REYAX_V1.2.2")]
+        return self
+
+
+def test_it_is_a_radio() -> None:
+    radio: Radio = Rylr998(CHANNEL, Modulation(9), 14)
+    assert not radio.idle
+
+
+@pytest.mark.parametrize("step", [1, 3, 1000])
+def test_it_is_told_only_what_it_is_not_set_to(step: int) -> None:
+    pair = Pair()
+    pair.radio.open(0.0)
+    assert pair.run(0.0, step) == [Ready("RYLR998, firmware RYLR998_REYAX_V1.2.2")]
+    assert pair.radio.idle
+    settings = pair.modem.settings
+    assert settings[b"BAND"] == b"869525000"
+    assert (settings[b"PARAMETER"], settings[b"CRFOP"]) == (b"9,7,1,8", b"14")
+    assert pair.air[-1] == "listen 869525000 125000 9"
+    settings[b"CRFOP"] = b"5"
+    pair.radio.open(10.0)
+    asked = b""
+    while data := pair.radio.take():
+        asked += data
+        pair.modem.feed(data)
+        said, pair.said = pair.said, b""
+        pair.radio.receive(said, 10.0)
+    assert [line for line in asked.split(b"\r\n") if b"=" in line] == [b"AT+CRFOP=14"]
+
+
+@pytest.mark.parametrize("step", [1, 1000])
+def test_a_frame_of_any_bytes_goes_out_and_its_eight_bytes_are_charged(step: int) -> None:
+    pair = Pair().begin()
+    pair.radio.send(NASTY, 1.0)
+    assert not pair.radio.idle
+    assert pair.run(1.0, step) == []
+    sent = bytes.fromhex(pair.air[-1].split()[-1])
+    assert sent == prefix(18, 0, 0, len(NASTY)) + NASTY
+    assert pair.radio.airtime(len(NASTY)) == Modulation(9).airtime(len(sent))
+    pair.modem.sent()
+    assert pair.run(3.0, step) == [Sent(3.0, True)]
+    assert pair.radio.idle
+
+
+def test_a_modem_that_says_ok_at_once_is_taken_to_send_until_the_airtime_is_over() -> None:
+    pair = Pair().begin()
+    pair.radio.send(b"one", 1.0)
+    pair.radio.take()
+    assert pair.radio.receive(b"+OK\r\n", 1.01) == []
+    over = pair.radio.deadline
+    assert over is not None
+    assert over > 1.0 + pair.radio.airtime(3)
+    assert pair.radio.tick(over - 0.001) == []
+    assert pair.radio.tick(over) == [Sent(over, True)]
+
+
+@pytest.mark.parametrize("step", [1, 7, 1000])
+def test_what_is_heard_is_cut_by_its_length(step: int) -> None:
+    pair = Pair().begin()
+    for data in (NASTY, b"+READY\r\n", b"plain"):
+        pair.modem.heard(-99.0, -11.4, prefix(18, 0, 3, len(data)) + data)
+        assert pair.run(2.0, step) == [Heard(data, 2.0, -99.0, -11.0)]
+    assert not pair.radio.counts
+
+
+@pytest.mark.parametrize("code", ERRORS)
+def test_an_error_that_nobody_asked_for_is_counted(code: int) -> None:
+    pair = Pair().begin()
+    assert pair.radio.receive(b"+ERR=%d\r\n" % code, 1.0) == []
+    assert pair.radio.counts == {f"the modem says {ERRORS[code]}": 1}
+    assert pair.radio.idle
+
+
+@pytest.mark.parametrize("code", sorted({*ERRORS, 99} - {*OF_RECEPTION}))
+def test_an_error_that_answers_is_said(code: int) -> None:
+    pair = Pair().begin()
+    pair.radio.send(b"one", 1.0)
+    pair.radio.take()
+    assert pair.radio.receive(b"+ERR=%d\r\n" % code, 1.1) == [Sent(1.1, False)]
+    assert pair.radio.idle
+    pair.radio.open(2.0)
+    (failed,) = pair.radio.receive(b"+ERR=%d\r\n" % code, 2.1)
+    assert isinstance(failed, Failed)
+    assert ERRORS.get(code, "error 99") in failed.reason
+
+
+@pytest.mark.parametrize("code", OF_RECEPTION)
+def test_an_error_of_reception_answers_nothing(code: int) -> None:
+    pair = Pair().begin()
+    pair.radio.send(b"one", 1.0)
+    pair.run(1.0)
+    assert pair.radio.receive(b"+ERR=%d\r\n" % code, 1.1) == []
+    assert not pair.radio.idle
+
+
+def test_a_frame_of_another_make_makes_it_say_an_error() -> None:
+    pair = Pair().begin()
+    pair.modem.heard(-80.0, 5.0, b"no eight bytes of its own")
+    assert pair.run(1.0) == []
+    assert pair.radio.counts[f"the modem says {ERRORS[12]}"] == 1
+
+
+@pytest.mark.parametrize("cut", range(1, 19))
+def test_a_modem_that_resets_in_the_middle_of_a_line_is_opened_again(cut: int) -> None:
+    pair = Pair().begin()
+    assert pair.radio.receive(b"+RCV=3,5,hello,-99,-11\r\n"[:cut], 1.0) == []
+    pair.modem.reset()
+    assert pair.radio.receive(pair.said, 1.0 + 2 * GAP) == [Failed("it was reset")]
+    assert pair.radio.counts == {"broken by the modem": 1}
+    pair.said = b""
+    pair.radio.open(6.0)
+    assert isinstance(pair.run(6.0)[0], Ready)
+    pair.modem.heard(-80.0, 5.0, prefix(18, 0, 3, 2) + b"ok")
+    assert pair.run(7.0) == [Heard(b"ok", 7.0, -80.0, 5.0)]
+
+
+def test_a_modem_that_resets_while_it_sends_is_opened_again() -> None:
+    pair = Pair().begin()
+    pair.radio.send(b"one", 1.0)
+    pair.run(1.0)
+    pair.modem.reset()
+    assert pair.run(1.2) == [Failed("it was reset")]
+    assert pair.radio.deadline is None
+
+
+def test_a_port_without_a_modem_and_one_that_hangs_are_said() -> None:
+    radio = Rylr998(CHANNEL, Modulation(9), 14)
+    radio.open(0.0)
+    assert radio.deadline == ANSWER_WAIT
+    (failed,) = radio.tick(ANSWER_WAIT)
+    assert isinstance(failed, Failed)
+    assert "no RYLR998 answers (asked whether it is there)" in failed.reason
+    pair = Pair().begin()
+    pair.radio.send(b"one", 1.0)
+    pair.modem.hangs = True
+    pair.run(1.0)
+    late = pair.radio.deadline
+    assert late is not None
+    assert pair.radio.tick(late) == [Failed("it does not say that it has taken a frame: it hangs")]
+
+
+def test_a_kiss_modem_in_its_place_is_told() -> None:
+    radio = Rylr998(CHANNEL, Modulation(9), 14)
+    radio.open(0.0)
+    (failed,) = radio.receive(b"\xc0\x06\xf1\x05\xc0\r\n", 0.1)
+    assert isinstance(failed, Failed)
+    assert 'modem = "kiss"' in failed.reason
+
+
+def test_a_setting_that_it_does_not_take_is_said() -> None:
+    pair = Pair()
+    pair.radio = Rylr998(CHANNEL, Modulation(10), 14)
+    pair.radio.open(0.0)
+    (failed,) = pair.run(0.0)
+    assert isinstance(failed, Failed)
+    assert "with AT+PARAMETER=10,7,1,8, it says a command that it does not know" in failed.reason
+
+
+def test_settings_that_somebody_has_changed_are_noticed() -> None:
+    pair = Pair().begin()
+    assert pair.radio.tick(LOOK_EVERY) == []
+    assert pair.run(LOOK_EVERY) == []
+    pair.modem.settings[b"BAND"] = b"868100000"
+    assert pair.radio.tick(2 * LOOK_EVERY) == []
+    (failed,) = pair.run(2 * LOOK_EVERY)
+    assert failed == Failed("it says +BAND=868100000, and was told +BAND=869525000")
+
+
+@given(st.binary(max_size=240), st.data())
+def test_any_frame_split_anywhere_is_heard_whole(data: bytes, draw: st.DataObject) -> None:
+    line = b"+RCV=7,%d,%b,-120,-9\r\n+OK\r\n" % (len(data), data)
+    decoder, at, found = Decoder(), 0, []
+    while at < len(line):
+        step = draw.draw(st.integers(1, 40))
+        found += decoder.feed(line[at : at + step], 1.0)
+        at += step
+    assert found == [Received(data, -120, -9), Line(b"+OK")]
+    assert decoder.broken == 0
+
+
+@given(
+    st.lists(st.binary(max_size=80) | st.sampled_from([b"+RCV=", b"+RCV=1,240,", b"\r\n", b"+OK"]))
+)
+def test_no_bytes_of_the_port_stop_it(pieces: list[bytes]) -> None:
+    pair = Pair().begin()
+    for number, piece in enumerate(pieces):
+        pair.radio.receive(piece, 1.0 + number / 100)
+        pair.radio.tick(1.0 + number / 100)
+    decoder = Decoder()
+    for piece in pieces:
+        decoder.feed(piece, 1.0)
+    decoder.feed(b"x" * 100_000, 1.0)
+    assert decoder.broken >= 1
+    decoder.feed(b"\r\n", 1.0)
+    assert decoder.feed(b"+OK\r\n", 2.0)[-1:] == [Line(b"+OK")]
+
+
+@given(st.lists(st.binary(max_size=80) | st.sampled_from([b"AT+SEND=0,240,", b"AT", b"\r\n"])))
+def test_the_emulator_takes_any_bytes(pieces: list[bytes]) -> None:
+    pair = Pair()
+    for piece in pieces:
+        pair.modem.feed(piece)
+        pair.modem.heard(-80.0, 5.0, piece.ljust(HEAD, b"\0"))
