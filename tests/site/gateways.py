@@ -2,6 +2,7 @@
 
 import asyncio
 import signal
+import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -12,6 +13,8 @@ import aiohttp
 from gateway.mqtt.packets import Connack, Connect, Version
 from gateway.mqtt.properties import PropertyId
 from gateway.service import control
+from gateway.site.authority import authority_of, membership
+from gateway.site.removed import Removed
 from tests.service.process import GatewayProcess, free_port, start
 from tests.service.wire import Wire
 from tests.site.members import Site
@@ -50,6 +53,15 @@ class Gateways:
 
     async def kill(self, name: str) -> None:
         await self.running[name].end(signal.SIGKILL)
+
+    def remove(self, name: str) -> None:
+        """What `onceway site remove` does on the first one."""
+        folder = self.site.of(self.names[0])
+        authority = authority_of(folder)
+        assert authority is not None
+        removed = Removed(folder, membership(folder))
+        removed.heard([authority.remove(name, int(time.time()))])
+        removed.save()
 
     async def joined(self, *names: str, lost: str = "") -> None:
         """Wait until these are in contact with all others but `lost`, and are sure of what they
