@@ -217,9 +217,7 @@ class Readings:
             return rows
         fresh = self._publications.inserted(self.covers, until)
         if any(commit.removes_rows for commit in before):  # some of these may be gone again
-            keys = fresh.select(*KEY).distinct()
-            there = self._publications.read(versionAsOf=until)
-            fresh = there.join(keys, list(KEY), "left_semi")
+            fresh = _without(fresh, self._publications.removed(self.covers, until))
         return Addition(rows=exploded(self._decode(fresh)))
 
     def _both_were_empty(self, based_on: int | None) -> bool:
@@ -236,6 +234,13 @@ class Readings:
         return publications.select(*KEY, *ORIGIN, "payload").mapInArrow(
             decoded.add_readings, _WITH_LIST
         )
+
+
+def _without(came: DataFrame, went: DataFrame) -> DataFrame:
+    """Rows of the change data feed that came and did not go in a later version."""
+    same = [F.col(f"came.{name}") == F.col(f"went.{name}") for name in KEY]
+    later = F.col("went._commit_version") > F.col("came._commit_version")
+    return came.alias("came").join(went.alias("went"), [*same, later], "left_anti")
 
 
 def application_id(publications: str) -> str:
