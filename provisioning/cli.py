@@ -94,7 +94,8 @@ def add(
     if wanted is not None and kind.radio:
         raise OncewayError(
             f"{kind.title} takes no interval by cable",
-            hint=f"When it is on the air, publish `interval …` to commands/{name} at QoS 2",
+            hint=f"When it is on the air, publish `interval …` to commands/{name} at QoS 2;"
+            " it obeys when it speaks next",
         )
     opened = open_registry(registry, make=not dry_run)
     job = Job(

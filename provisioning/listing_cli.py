@@ -15,6 +15,7 @@ from rich.table import Table
 from gateway.errors import OncewayError
 from gateway.links.lora.frames import LONGEST_NAME
 from gateway.logs import printable
+from gateway.service.board_log import PATIENCE_S, RADIO_PATIENCE_S
 from gateway.service.boards import KEYED
 from gateway.service.boards import read as statuses
 from gateway.service.control import NotRunning, ask
@@ -237,14 +238,36 @@ def read_identity(
 
 
 @app.command("log")
-def read_log(name: Name, registry: RegistryFile = None, as_json: Json = False) -> None:
+def read_log(
+    name: Name,
+    wait: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=86_400,
+            help="Seconds for which to wait at most until the board is asked, and for each line.",
+            show_default=f"{PATIENCE_S}, by radio {RADIO_PATIENCE_S}",
+        ),
+    ] = None,
+    registry: RegistryFile = None,
+    as_json: Json = False,
+) -> None:
     """Show what a board has logged: it is asked over its link while the gateway runs. Its firmware
-    must be built with a log (OW_LOG_SIZE), as the sensor is.
+    must be built with a log (OW_LOG_SIZE), as the sensor on a line is; the sensor by radio is not.
+    A board by radio gets the question when it speaks next.
 
     Example: onceway device log greenhouse-1
     """
     folder = (registry or default_path()).parent
-    rows = _asked(folder, do="log", client=name)
+    heard = _asked(folder, do="heard", client=name)[0]
+    wait = wait or (RADIO_PATIENCE_S if heard["radio"] else PATIENCE_S)
+    if heard["radio"] and heard["connected"] and not as_json:
+        print(
+            f"{name} is on a radio: it gets the question when it speaks next. This waits for {wait}"
+            " s at most; Ctrl-C ends the waiting",
+            file=sys.stderr,
+        )
+    rows = [row for row in _asked(folder, do="log", client=name, wait=str(wait)) if row]
     if as_json:
         print(json.dumps(rows, indent=2))
         return

@@ -1,7 +1,8 @@
 """What a board has logged, for people who look for what is wrong with it.
 
 In: a board's name. Out: its lines, as it has them in RAM, the oldest first; firmware/src/ow_log.h
-says how they come. The board is asked by the command `log`, and answers on `logs/NAME`.
+says how they come. The board is asked by the command `log`, and answers on `logs/NAME`. One on a
+radio gets the command when it speaks next, which may take long.
 """
 
 from __future__ import annotations
@@ -23,8 +24,16 @@ if TYPE_CHECKING:
 
     from gateway.service.engine import Engine
 
-PATIENCE_S = 10.0
-"""Without a line."""
+PATIENCE_S = 10
+"""Without a line, of a board on a line."""
+RADIO_PATIENCE_S = 3600
+"""Until a board by radio has the command: longer than from one reading to the next."""
+ANSWER_S = 600
+"""At most from the command, and from one line to the next: such a board has to keep silent after
+each of its frames, for minutes where the law is strict and the frames are long.
+"""
+ALIVE_S = 5.0
+"""So often a row without anything says that the waiting goes on."""
 MOST_LINES = 10_000
 """No board has room for more."""
 
@@ -33,20 +42,32 @@ _END = re.compile(r"\d{1,5}")
 _FAILURE = 0x80
 
 
-async def read(engine: Engine, device: str) -> AsyncIterator[dict[str, Any]]:
+async def read(engine: Engine, device: str, wait_s: int) -> AsyncIterator[dict[str, Any]]:
     """Rows `{"utc": seconds or None, "uptime": seconds since its start or None, "text": …}`, and at
-    last `{"lost": lines that the board has no room for any more}`. OncewayError when it does not
-    answer.
+    last `{"lost": lines that the board has no room for any more}`; meanwhile empty ones.
+    OncewayError when it has not answered for so long.
     """
     session = engine.broker.sessions.get(device)
     if session is None or session.connection is None:
         raise OncewayError("the board is not connected", device, "See: onceway session list")
     with _listening(engine, device) as heard:
-        await _next(heard, device)
+        if await _next(heard, PATIENCE_S) is None:
+            raise OncewayError(f"the gateway may not read logs/{device}", device)
         if problem := await send(engine, device, "log"):
             raise OncewayError(problem.rstrip("."), device)
-        for _ in range(MOST_LINES):
-            text = await _next(heard, device)
+        clock, flow, lines = asyncio.get_running_loop().time, session.send_flow, 0
+        began, limit, taken = clock(), wait_s, False
+        while lines < MOST_LINES:
+            if not taken and not flow.messages:
+                began, limit, taken = clock(), min(limit, ANSWER_S), True
+            left = began + limit - clock()
+            text = await _next(heard, min(left, ALIVE_S))
+            if text is None:
+                if left <= ALIVE_S:
+                    raise _silent(device, limit, taken)
+                yield {}
+                continue
+            began, lines = clock(), lines + 1
             if line := _LINE.fullmatch(text):
                 since_start, seconds, said = line.groups()
                 yield {
@@ -80,14 +101,24 @@ def _listening(engine: Engine, device: str) -> Iterator[asyncio.Queue[str]]:
         client.leave()
 
 
-async def _next(heard: asyncio.Queue[str], device: str) -> str:
+async def _next(heard: asyncio.Queue[str], within: float) -> str | None:
+    """None: nothing came."""
     try:
-        async with asyncio.timeout(PATIENCE_S):
-            return await heard.get()
+        return await asyncio.wait_for(heard.get(), within)
     except TimeoutError:
-        raise OncewayError(
-            f"the board has not answered within {PATIENCE_S:g} s",
+        return None
+
+
+def _silent(device: str, wait_s: int, taken: bool) -> OncewayError:
+    if taken:
+        return OncewayError(
+            f"the board has the command, and has not answered within {wait_s} s",
             device,
             "Is its firmware built with OW_LOG_SIZE? Do the access rules let it write to"
-            f" logs/{device}? One on a radio answers when it speaks next",
-        ) from None
+            f" logs/{device}?",
+        )
+    return OncewayError(
+        f"the board has not taken the command within {wait_s} s",
+        device,
+        f"It takes it when it speaks next; what it answers then comes on logs/{device}",
+    )

@@ -16,7 +16,8 @@ request, a line of JSON such as `{"do": "end", "client": "c1"}`. Out: any number
                            without any, until the other end closes the connection
     heard, client          one row: has it a session, is it connected, for how long has nothing
                            been heard of it, is it by radio, and how strong it was
-    log, client            the lines of a board's log, and how many it has lost (`board_log.py`)
+    log, client, wait      the lines of a board's log, and how many it has lost (`board_log.py`),
+                           empty rows while nothing comes; for so many seconds at most
     lend, port             one row {"lent": true}: the gateway leaves this serial port alone until
                            the other end closes the connection, however it ends, or LEND_S is over
 """
@@ -25,6 +26,7 @@ import asyncio
 import json
 import logging
 import os
+import re
 import socket
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
@@ -72,6 +74,8 @@ _REQUESTS = (
     "log",
     "site",
 )
+_LONG = ("listen", "log")
+"""They may take longer than TIMEOUT_S, which is then for one row to the next."""
 
 Row = dict[str, Any]
 
@@ -170,10 +174,10 @@ class Control:
                 if request["do"] == "lend":
                     last = await self._lend(request["port"], reader, writer, limit)
                 try:
-                    async for row in self._rows(request["do"], request["client"]):
+                    async for row in self._rows(request):
                         _write(writer, {"row": row})
                         await writer.drain()
-                        if request["do"] == "listen":
+                        if request["do"] in _LONG:
                             limit.reschedule(asyncio.get_running_loop().time() + TIMEOUT_S)
                 except OncewayError as error:
                     last = {"error": str(error)}
@@ -203,9 +207,9 @@ class Control:
             self._lent -= 1
         return {"done": True}
 
-    async def _rows(self, do: str, client: str) -> AsyncIterator[Row]:
-        broker = self._engine.broker
-        match do:
+    async def _rows(self, request: Mapping[str, str]) -> AsyncIterator[Row]:
+        broker, client = self._engine.broker, request["client"]
+        match request["do"]:
             case "sessions":
                 for index, session in enumerate(list(broker.sessions.values())):
                     if not session.ended:
@@ -225,7 +229,7 @@ class Control:
                     )
                     yield {"ended": True}
             case "log":
-                async for row in self._log(client):
+                async for row in self._log(client, int(request["wait"] or board_log.PATIENCE_S)):
                     yield row
             case "site":
                 for member in self._source.site():
@@ -279,18 +283,18 @@ class Control:
             "known": session is not None,
             "connected": connection is not None,
             "age": None if connection is None else broker.now - connection.seen,
-            "radio": any(client in radio.numbers.values() for radio in radios),
+            "radio": client in self._source.by_radio,
             "rssi": signal and signal.rssi,
             "snr": signal and signal.snr,
         }
 
-    async def _log(self, device: str) -> AsyncIterator[Row]:
+    async def _log(self, device: str, wait_s: int) -> AsyncIterator[Row]:
         """Two who read at a time would get the lines of both."""
         if device in self._read:
             raise OncewayError("somebody else reads the log of this board now", device)
         self._read.add(device)
         try:
-            async for row in board_log.read(self._engine, device):
+            async for row in board_log.read(self._engine, device, wait_s):
                 yield row
         finally:
             self._read.discard(device)
@@ -301,14 +305,16 @@ def _port(port: PortStatus) -> Row:
 
 
 def _parse(line: bytes) -> dict[str, str]:
-    """`do`, `client` and `port` of a request. ValueError when it is none."""
+    """`do`, `client`, `port` and `wait` of a request. ValueError when it is none."""
     request = json.loads(line)
     if not isinstance(request, dict) or request.get("do") not in _REQUESTS:
         raise ValueError(f"do: one of {', '.join(_REQUESTS)}")
-    found = {key: request.get(key, "") for key in ("do", "client", "port")}
+    found = {key: request.get(key, "") for key in ("do", "client", "port", "wait")}
     for key, value in found.items():
         if not isinstance(value, str) or (key == "port" and "\0" in value):
             raise ValueError(f"{key}: a string")
+    if not re.fullmatch("|[1-9][0-9]{0,4}", found["wait"]):
+        raise ValueError("wait: seconds, from 1 to 99999")
     return found
 
 

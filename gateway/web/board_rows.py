@@ -90,6 +90,7 @@ class BoardRows:
                 name for name in before.keys() | now.keys() if before.get(name) != now.get(name)
             }
         self._connected, self._listed = connected, listed
+        by_radio = self._source.by_radio
         names = {*self._readings.devices, *connected, *listed, *pending}
         self._dirty |= names - self._rows.keys()
         self._dirty |= {row["name"] for row in self._rows.values() if row["state"] == "pending"}
@@ -102,7 +103,7 @@ class BoardRows:
         self._dirty &= names
         for name in list(islice(self._dirty, MOST_AT_ONCE)):
             self._dirty.discard(name)
-            row = self._row(name, ports.get(name), pending.get(name))
+            row = self._row(name, ports.get(name), pending.get(name), name in by_radio)
             if self._rows.get(name) != row:
                 self._rows[name] = row
                 changed.append(row)
@@ -113,7 +114,7 @@ class BoardRows:
             if connection.peer.device is not None:
                 yield connection.peer.device.name, connection.peer.address
 
-    def _row(self, name: str, port: PortStatus | None, pending: str | None) -> Row:
+    def _row(self, name: str, port: PortStatus | None, pending: str | None, radio: bool) -> Row:
         listed = self._listed.get(name)
         kind = self._kinds().get((listed and listed.board) or "")
         firmware = listed.firmware if listed else None
@@ -125,6 +126,7 @@ class BoardRows:
             "state": self._state(name, listed, pending),
             "registered": listed is not None and listed.status != "revoked",
             "place": self._connected.get(name) or pending,
+            "radio": radio,
             "kind": kind.title if kind else None,
             "last": last and value(last),
             "seen": self._readings.received(name),

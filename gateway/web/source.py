@@ -47,6 +47,11 @@ class Source:
     overhearers: set[Callable[[Overheard], None]] = field(default_factory=set)
 
     @property
+    def by_radio(self) -> set[str]:
+        """Boards that hear a command when they have spoken, and not before."""
+        return {name for radio in self.radios() for name in radio.numbers.values()}
+
+    @property
     def spool_age_s(self) -> float | None:
         """Seconds since the oldest row of the spool came; 0 when there is none, None when its time
         is not known.

@@ -12,16 +12,20 @@ from typer.testing import CliRunner
 
 from gateway.config import Config
 from gateway.errors import OncewayError
+from gateway.mqtt.packets import Connect, Suback, Subscribe, Subscription
 from provisioning.listing_cli import app
 from tests.service.process import gateway
+from tests.service.wire import wire
 
 NAME = "roof-1"
 LINES = ("1767225600 start, cause 0", "+7 odd \x1b[2J text", "nonsense", "12")
 
 
 @asynccontextmanager
-async def board(port: int, lines: tuple[str, ...]) -> AsyncIterator[aiomqtt.Client]:
-    """Connected as a board; it answers each command with these lines."""
+async def board(
+    port: int, lines: tuple[str, ...], late: float = 0.0
+) -> AsyncIterator[aiomqtt.Client]:
+    """Connected as a board; it answers each command with these lines, late by so many seconds."""
     async with aiomqtt.Client(
         "127.0.0.1", port, identifier=NAME, protocol=aiomqtt.ProtocolVersion.V5
     ) as client:
@@ -30,6 +34,7 @@ async def board(port: int, lines: tuple[str, ...]) -> AsyncIterator[aiomqtt.Clie
         async def answer() -> None:
             async for message in client.messages:
                 assert (message.payload, message.qos) == (b"log", 2)
+                await asyncio.sleep(late)
                 for line in lines:
                     await client.publish(f"logs/{NAME}", line)
 
@@ -71,11 +76,29 @@ async def test_a_board_that_does_not_answer_or_is_not_there(tmp_path: Path) -> N
         with pytest.raises(OncewayError, match="roof-1: the board is not connected"):
             await log(tmp_path)
         async with board(running.port, ("1 a line, and no end",)) as client:
-            with pytest.raises(OncewayError, match=r"not answered within.*OW_LOG_SIZE"):
-                await log(tmp_path)
+            with pytest.raises(OncewayError, match=r"has the command.*within 1 s.*OW_LOG_SIZE"):
+                await log(tmp_path, "--wait", "1")
             await client.unsubscribe(f"commands/{NAME}")
             with pytest.raises(OncewayError, match="never asked for commands"):
                 await log(tmp_path)
+
+
+async def test_a_board_that_answers_late_is_waited_for(tmp_path: Path) -> None:
+    """The rows that say only that the waiting goes on are not shown."""
+    async with gateway(tmp_path) as running, board(running.port, ("3 here", "0"), late=6):
+        assert json.loads(await log(tmp_path, "--json", "--wait", "30")) == [
+            {"utc": 3, "uptime": None, "text": "here"},
+            {"lost": 0},
+        ]
+
+
+async def test_a_command_that_the_board_has_not_taken_is_said(tmp_path: Path) -> None:
+    """As when a board by radio does not speak: PUBREC is still to come."""
+    async with gateway(tmp_path) as running, wire(running.port, Connect(NAME)) as silent:
+        silent.send(Subscribe(1, [Subscription(f"commands/{NAME}", 2)]))
+        await silent.take(Suback)
+        with pytest.raises(OncewayError, match=r"has not taken the command within 1 s.*logs/roof"):
+            await log(tmp_path, "--wait", "1")
 
 
 def test_where_there_are_access_rules_the_gateway_may_read_logs() -> None:

@@ -288,6 +288,7 @@ async def test_what_is_no_request_is_answered_and_hurts_nobody(tmp_path: Path) -
         b'"end"\n',
         b'{"do": "rm"}\n',
         b'{"do": "end", "client": 7}\n',
+        b'{"do": "log", "client": "c", "wait": "0"}\n',
         b"\xff\n",
         b"x" * 2_000_000,
         b"",

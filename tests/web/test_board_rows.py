@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from gateway.links.lora.status import RadioStatus
 from gateway.links.serial_port import PortStatus
 from gateway.mirror.decode import Reading
 from gateway.mirror.last import LastReadings
@@ -10,6 +11,7 @@ from gateway.service.boards import Boards
 from gateway.service.devices import Listed
 from gateway.service.shipped import Kind
 from gateway.web.board_rows import MOST_AT_ONCE, ROUND, BoardRows
+from tests.web.test_air import WELL
 from tests.web.test_web import a_port, a_source
 
 NOW = 1_767_225_600_000_000
@@ -22,6 +24,7 @@ class World:
     readings: LastReadings
     listed: dict[str, Listed]
     ports: list[PortStatus]
+    radios: list[RadioStatus]
 
     def changed(self) -> dict[str, dict[str, object]]:
         return {str(row["name"]): row for row in self.rows.changes()[0]}
@@ -29,10 +32,12 @@ class World:
 
 def world(folder: Path) -> World:
     readings, listed, ports = LastReadings(folder), dict[str, Listed](), list[PortStatus]()
-    source = replace(a_source(folder, ports=ports), ports=lambda: ports, boards=Boards(folder))
-    return World(
-        BoardRows(source, readings, lambda: listed, lambda: KINDS), readings, listed, ports
+    radios = list[RadioStatus]()
+    source = replace(
+        a_source(folder), ports=lambda: ports, boards=Boards(folder), radios=lambda: radios
     )
+    rows = BoardRows(source, readings, lambda: listed, lambda: KINDS)
+    return World(rows, readings, listed, ports, radios)
 
 
 def reading(value: float, at: int = NOW, status: bool = False, name: str = "adc0") -> Reading:
@@ -95,6 +100,16 @@ def test_what_nobody_told_of_is_found_within_a_round(tmp_path: Path) -> None:
     for _ in range(ROUND):
         found |= there.changed().keys()
     assert len(found) == 100
+
+
+def test_a_board_by_radio_is_told_from_one_on_a_line(tmp_path: Path) -> None:
+    there = world(tmp_path)
+    there.radios.append(WELL)
+    there.listed |= {name: Listed("ready", None, None) for name in ("roof-1", "shed")}
+    assert {name: row["radio"] for name, row in there.changed().items()} == {
+        "roof-1": True,
+        "shed": False,
+    }
 
 
 def test_many_at_once_are_made_in_parts(tmp_path: Path) -> None:

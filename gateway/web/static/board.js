@@ -29,6 +29,7 @@ export function draw(main, board) {
   if (!row) return;
   fill(part("membership"), membership(main, row));
   fill(part("facts"), facts(row));
+  part("by-radio").hidden = !row.radio;
   if (found) fill(part("plots"), plots(found.series));
 }
 
@@ -150,7 +151,7 @@ function commands() {
     told.textContent = "…";
     try {
       await ask("api/command", { device: name, command });
-      told.textContent = done;
+      told.textContent = state.boards.get(name)?.radio ? "The gateway has the command. The board obeys when it speaks next." : done;
     } catch (error) {
       told.className = "told bad";
       told.textContent = error.message;
@@ -165,6 +166,7 @@ function commands() {
   const unit = h("select", { id: "unit", "aria-label": "Unit of the interval", disabled: !may }, h("option", { value: "s" }, "seconds"), h("option", { value: "min" }, "minutes"));
   return h("section", { "aria-labelledby": "h-commands" }, h("h2", { id: "h-commands" }, "Tell it"),
     may ? null : h("p", { class: "quiet" }, "You may look. To command boards, your name must stand in ", h("code", {}, "operators"), " under ", h("code", {}, "[page]"), "."),
+    h("p", { class: "by-radio", hidden: true }, "This board is on a radio and listens only after it has spoken. A command waits here until then."),
     h("div", { class: "actions" },
       button("identify", "Blink its LED", "Its LED blinks for ten seconds."),
       button("reboot", "Restart it", "It restarts when all is settled.", `Restart ${name}?`),

@@ -102,6 +102,17 @@ async def test_ping_is_answered_at_the_next_turn(site: RadioSite) -> None:
     assert 0 <= answer["after"] < PATIENCE_S
 
 
+async def test_the_log_of_a_board_by_radio_is_waited_for_and_that_is_said(site: RadioSite) -> None:
+    """The sensor by radio has no room for a log: it takes the command, and says nothing."""
+    await site.start_gateway()
+    await site.start_board("roof-1")
+    await site.rows("roof-1", 1, PATIENCE_S)
+    code, _, error = await said(site, "device", "log", "roof-1", "--wait", "7")
+    assert code == 1
+    assert "roof-1 is on a radio: it gets the question when it speaks next" in error
+    assert "has the command, and has not answered within 7 s" in error
+
+
 async def test_without_a_gateway_and_without_a_radio_both_say_so(tmp_path: Path) -> None:
     site = RadioSite(tmp_path, "roof-1")
     for words in (("radio", "listen"), ("radio", "status")):
