@@ -98,11 +98,14 @@ def _line(frame: dict[str, Any]) -> str:
 
 
 def _text(radio: dict[str, Any]) -> str:
-    share = radio["used"] / radio["limit"]
+    share, full = radio["used"] / radio["limit"], radio["load"] / radio["workable"]
     lines = [
         f"{radio['path']}: {radio['problem'] or radio['told']}",
         f"  law     {radio['rule']}",
         f"  hour    {radio['used']:.1f} of {radio['limit']:.1f} s sent: {share:.0%} of its budget",
+        f"  heard   {radio['load']:.1f} s within an hour, of {radio['workable']:.0f} s that a full"
+        f" channel lets through: {full:.0%}",
+        *(f"  warning {text}" for text in radio["warnings"]),
         "  frames  " + (", ".join(f"{n} {what}" for what, n in radio["counts"].items()) or "none"),
     ]
     for board in radio["boards"]:

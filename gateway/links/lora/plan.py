@@ -1,7 +1,7 @@
 """Whether a site can work: load of the channel, collisions, and the budget of both sides.
 
 In: how many boards send how much how often, and how. Out: the expected figures, what stands against
-it, and what would work.
+it, and what would work; and how much may be heard on a channel that works.
 
 The model is pure ALOHA (Abramson 1970), which is pessimistic: each overlap of two frames costs
 both, though radios do capture the stronger one and may listen before they talk.
@@ -136,7 +136,7 @@ def plan(site: Site) -> Plan:
     alone is above the limit.
     """
     cost, band, hour = site.exchange, site.band, site.region.hour
-    tries, answers = _settle(site, cost)
+    tries, answers = _settle((site.sensors - 1) / site.every, cost, site.loss)
     readings = site.sensors / site.every
     quiet = silence_factor(cost.up, band.duty, hour)
     board = Budget(hour / (1 + quiet), hour / site.every * tries * cost.up)
@@ -146,10 +146,25 @@ def plan(site: Site) -> Plan:
     return Plan(site, tries, load, spoiled, gateway, board)
 
 
-def _settle(site: Site, cost: Exchange) -> tuple[float, float]:
-    """Tries and answers that a reading takes, once the load that they make is counted in."""
-    others = (site.sensors - 1) / site.every
-    arrives = 1 - site.loss
+def most_heard(factor: int, radio: Radio, payload: int = 20) -> float:
+    """Return the share of the time in which a gateway hears boards' frames, if so many boards speak
+    that the channel is just not full (MOST_TRIES). Hardly more can be heard: the rest collides.
+    """
+    cost = exchange(payload, factor, radio)
+    low, high = 0.0, 1 / cost.up
+    while high - low > high * 1e-6:
+        rate = (low + high) / 2
+        tries, _ = _settle(rate, cost)
+        low, high = (rate, high) if tries <= MOST_TRIES else (low, rate)
+    _, answers = _settle(low, cost)
+    return low * answers * cost.up
+
+
+def _settle(others: float, cost: Exchange, loss: float = 0.0) -> tuple[float, float]:
+    """Tries and answers that a reading takes, once the load that they make is counted in. others:
+    readings a second, of the other boards.
+    """
+    arrives = 1 - loss
     tries = answers = 1.0
     for _ in range(_ROUNDS):
         met_up = others * (tries * 2 * cost.up + answers * cost.down)

@@ -21,6 +21,7 @@ from gateway.links.lora.carriers import Carriers
 from gateway.links.lora.exchange import Radio as Kind
 from gateway.links.lora.kiss import KissModem
 from gateway.links.lora.ledger_file import Ledgers, read, write
+from gateway.links.lora.plan import most_heard
 from gateway.links.lora.radio import Heard, Radio
 from gateway.links.lora.rylr998 import Rylr998
 from gateway.links.lora.station import Event, RadioFailed, RadioReady, Station
@@ -39,7 +40,9 @@ NUMBERS = range(1, 255)
 """Of boards (README.md, Frame)."""
 
 NEAR, CALM = 0.8, 0.7
-"""Share of the law's limit from which on the log warns, and below which it may warn again."""
+"""Share of a limit from which on the log warns, and below which it may warn again."""
+
+HOUR = 3600.0
 
 _BAUD = 115_200
 _READ_SIZE = 4096
@@ -69,6 +72,18 @@ def _radio(settings: Settings) -> tuple[Radio, Callable[[int], float]]:
     return KissModem(settings.frequency, boards, settings.power), boards.airtime
 
 
+class Limit:
+    """Something that may come near its limit. near: it is."""
+
+    def __init__(self) -> None:
+        self.near = False
+
+    def comes_near(self, share: float) -> bool:
+        """Take how much of it is used, 0…1. Return whether that must be said now."""
+        before, self.near = self.near, share >= (CALM if self.near else NEAR)
+        return self.near and not before
+
+
 class LoraListener:
     """key, name: of a board by its number; None for one that is not let in. utc: seconds since
     1970, 0 while unknown. machine: this start of the machine. record: the file with the airtime.
@@ -92,8 +107,9 @@ class LoraListener:
         self._settings = settings
         self._name = name
         self._overhear = overhear
-        self._near = False
-        """The log has warned that the hour is nearly used up."""
+        self._workable = most_heard(settings.factor, settings.modem) * HOUR
+        self._budget, self._load = Limit(), Limit()
+        """Airtime that it may send, and that may be heard where the channel works."""
         self._file = record
         self._disk = disk
         self._band = settings.region.band(settings.frequency)
@@ -162,6 +178,9 @@ class LoraListener:
             self._band.name,
             self._station.heard_s,
             self._station.sent_s,
+            self._station.load(now),
+            self._workable,
+            self._warnings(now),
         )
 
     def _on_heard(self, heard: Heard, result: str) -> None:
@@ -171,21 +190,35 @@ class LoraListener:
         told = frame.hex(), heard.rssi, heard.snr, name, result
         self._overhear(Overheard(self._settings.port, *told))
 
-    def _look_at_budget(self, now: float) -> None:
-        """Warn before boards have to wait for the law."""
+    def _look_at_limits(self, now: float) -> None:
+        """Warn before boards have to wait for the law, or for one another."""
         ledger = self._ledgers.ledger(self._band.name)
-        share = ledger.used(now) / ledger.limit
-        if share >= NEAR and not self._near:
-            log.warning(
-                "%s: %.0f of the %.0f s that it may send in an hour are used (%s): soon boards have"
-                " to wait. `onceway radio plan` says what this site can carry",
-                self._settings.port,
-                ledger.used(now),
-                ledger.limit,
-                self._band.rule,
-                extra=about(port=self._settings.port),
-            )
-        self._near = share >= (CALM if self._near else NEAR)
+        if self._budget.comes_near(ledger.used(now) / ledger.limit):
+            self._say(self._budget_is_near(now))
+        if self._load.comes_near(self._station.load(now) / self._workable):
+            self._say(self._load_is_near(now))
+
+    def _warnings(self, now: float) -> list[str]:
+        """What is near its limit now."""
+        self._look_at_limits(now)
+        limits = (self._budget, self._budget_is_near), (self._load, self._load_is_near)
+        return [text(now) for limit, text in limits if limit.near]
+
+    def _budget_is_near(self, now: float) -> str:
+        ledger = self._ledgers.ledger(self._band.name)
+        return (
+            f"{ledger.used(now):.0f} of the {ledger.limit:.0f} s that it may send in an hour are"
+            f" used ({self._band.rule}): soon boards have to wait. `onceway radio plan` says what"
+            " this site can carry"
+        )
+
+    def _load_is_near(self, now: float) -> str:
+        return (
+            f"{self._station.load(now):.0f} s of frames were heard in an hour, of"
+            f" {self._workable:.0f} s that a full channel lets through at"
+            f" SF{self._settings.factor}: soon most frames collide. `onceway radio plan` says what"
+            " this site can carry"
+        )
 
     def _open(self) -> None:
         self._again = None
@@ -260,7 +293,7 @@ class LoraListener:
             writing = self._loop.run_in_executor(self._disk, write, self._file, data)
             writing.add_done_callback(self._on_recorded)
         self._carriers.go_on()
-        self._look_at_budget(now)
+        self._look_at_limits(now)
         self._write(self._tty)
         self._arm()
 
@@ -321,8 +354,11 @@ class LoraListener:
         """Log a sentence once for as long as it holds."""
         if text != self._problem:
             self._problem = text
-            port = self._settings.port
-            log.warning("%s: %s", port, text, extra=about(port=port))
+            self._say(text)
+
+    def _say(self, text: str) -> None:
+        port = self._settings.port
+        log.warning("%s: %s", port, text, extra=about(port=port))
 
 
 def _read(file: Path) -> bytes | None:

@@ -64,6 +64,8 @@ class Station:
         """Airtime since it began, of frames of anybody and of its own."""
         self.signals: dict[int, Signal] = {}
         """Of each frame's device, which may be anybody's; 254 at most."""
+        self._channel = Ledger(1.0)
+        """What anybody has sent, as far as it was heard."""
         self._heard: dict[int, Ledger] = {}
         """What each of these devices has sent, as far as it was heard."""
         self.link = link
@@ -113,6 +115,10 @@ class Station:
         """
         self._recording = False
 
+    def load(self, now: float) -> float:
+        """Return the seconds of anybody's frames that were heard in the hour that ends now."""
+        return self._channel.used(now)
+
     def heard(self, device: int, now: float) -> float:
         """Return the seconds of a device's frames that were heard in the hour that ends now."""
         return self._heard[device].used(now) if device in self._heard else 0.0
@@ -132,6 +138,7 @@ class Station:
                     self._overhear(event, self.link.result)
                     airtime = self._boards(len(frame))
                     self.heard_s += airtime
+                    self._channel.add(airtime, at - airtime)
                     if len(frame) >= HEADER_SIZE:
                         self.signals[frame[1]] = Signal(at, rssi, snr)
                         self._heard.setdefault(frame[1], Ledger(1.0)).add(airtime, at - airtime)

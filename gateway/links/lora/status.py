@@ -35,7 +35,9 @@ class RadioStatus:
     """A radio as people see it. told: what the modem says it is. problem: what the log said last,
     while it lasts. rule: of the sub-band. used, limit: seconds of the hour. counts: frames, by what
     became of them. frequency: Hz. factor: spreading factor. numbers: of all boards that may speak.
-    heard_s, sent_s: airtime since the gateway's start, of frames of anybody and of its own.
+    heard_s, sent_s: airtime since the gateway's start, of frames of anybody and of its own. load,
+    workable: seconds of anybody's frames that were heard within an hour, and that may be where the
+    channel still works. warnings: what is near its limit now.
     """
 
     path: str
@@ -56,3 +58,6 @@ class RadioStatus:
     band: str = ""
     heard_s: float = 0.0
     sent_s: float = 0.0
+    load: float = 0.0
+    workable: float = 0.0
+    warnings: list[str] = field(default_factory=list)

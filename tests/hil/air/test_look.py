@@ -5,6 +5,7 @@ the hour is used up.
 import asyncio
 import json
 import os
+import re
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -135,3 +136,6 @@ async def test_the_log_warns_once_before_the_hour_is_used_up(site: RadioSite) ->
     await gateway.logged("288 of the 360 s that it may send in an hour are used")
     assert len(await site.rows("roof-1", 3, 60)) >= 3
     assert sum("`onceway radio plan` says" in line for line in gateway.log) == 1
+    code, out, _ = await said(site, "radio", "status", "--data", str(site.folder))
+    assert (code, "warning 288 of the 360 s" in out) == (0, True)
+    assert re.search(r"heard +0\.[1-9] s within an hour, of 546 s .*: 0%", out)

@@ -5,16 +5,17 @@ import re
 import subprocess
 import sys
 from dataclasses import replace
-from math import exp
+from math import e, exp
 from pathlib import Path
 from random import Random
 
 import pytest
 
 from gateway.links.lora.exchange import Radio, exchange
-from gateway.links.lora.plan import MOST_TRIES, Site, plan, what_works
+from gateway.links.lora.plan import MOST_TRIES, Site, most_heard, plan, what_works
 
 ONCEWAY = Path(sys.executable).with_name("onceway")
+HOUR = 3600.0
 SITE = Site(sensors=100, every=600.0, factor=7)
 
 
@@ -56,6 +57,23 @@ def test_collisions_are_those_of_pure_aloha() -> None:
     cost, rate = exchange(20, 7), 99 / 600
     expected = 1 - exp(-rate * 2 * cost.airtime)
     assert plan(SITE).collisions == pytest.approx(expected, rel=0.1)
+
+
+@pytest.mark.parametrize("factor", [7, 9, 12])
+def test_what_is_heard_of_a_full_channel_is_what_its_plan_says(factor: int) -> None:
+    """The most sensors that a plan allows are heard just below it; it is near the 1/2e of pure
+    ALOHA, less what the gateway's answers take.
+    """
+    site = Site(1, 100_000 * exchange(20, factor).up, factor)
+    most = most_heard(factor, Radio.SX127X)
+    heard = [
+        made.site.exchange.up / made.site.exchange.down * made.gateway.used / HOUR
+        for sensors in range(100, 20_000, 100)
+        if (made := plan(replace(site, sensors=sensors))).tries <= MOST_TRIES
+    ]
+    assert 0.97 * most < heard[-1] <= most
+    assert heard == sorted(heard)
+    assert 0.15 < most < 1 / (2 * e)
 
 
 def test_the_channel_behaves_as_the_model_says() -> None:

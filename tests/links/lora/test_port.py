@@ -1,0 +1,97 @@
+"""A radio at a port warns before its channel is full, once as long as it lasts."""
+
+import asyncio
+import logging
+import os
+from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from gateway.links.carrier import Carrier, Receiver
+from gateway.links.lora.airtime import LONGEST, Modulation
+from gateway.links.lora.exchange import Radio
+from gateway.links.lora.plan import most_heard
+from gateway.links.lora.port import CALM, HOUR, NEAR, Limit, LoraListener, Settings
+from gateway.regions import EU868
+from tests.links.board import Pty, until
+from tests.links.lora.tnc import Tnc
+
+FACTOR = 12
+
+
+def nobody(carrier: Carrier) -> Receiver:
+    raise AssertionError(carrier.peer)
+
+
+@pytest.fixture
+def line() -> Pty:
+    return Pty()
+
+
+@pytest.fixture
+async def listener(tmp_path: Path, line: Pty) -> AsyncIterator[LoraListener]:
+    with ThreadPoolExecutor(1) as disk:
+        found = LoraListener(
+            nobody,
+            Settings(line.path, Radio.KISS, EU868, EU868.frequency, FACTOR, 14, 7),
+            key=lambda number: None,
+            name=lambda number: None,
+            utc=lambda: 0.0,
+            machine="machine",
+            record=tmp_path / "airtime.json",
+            disk=disk,
+        )
+        await found.start()
+        yield found
+        await found.close()
+        line.unplug()
+
+
+def serve(line: Pty, tnc: Tnc) -> None:
+    """The modem answers at the other end of the line."""
+
+    def answer() -> None:
+        tnc.feed(os.read(line.master, 4096))
+        say(line, tnc)
+
+    asyncio.get_running_loop().add_reader(line.master, answer)
+
+
+def say(line: Pty, tnc: Tnc) -> None:
+    os.write(line.master, tnc.out)
+    tnc.out = b""
+
+
+async def test_load_near_what_the_channel_carries_is_warned_of_once(
+    line: Pty, listener: LoraListener, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whoever sent them: frames of neighbours collide, too."""
+    tnc = Tnc()
+    serve(line, tnc)
+    await until(lambda: listener.status.told)
+    workable = most_heard(FACTOR, Radio.KISS) * HOUR
+    each = Modulation(FACTOR).airtime(LONGEST)
+    enough = int(NEAR * workable / each) + 1
+    for number in range(1, enough + 3):
+        before = listener.status.load
+        tnc.hear(bytes(LONGEST), 20, -90)
+        say(line, tnc)
+        await until(lambda before=before: listener.status.load > before)
+        assert len(listener.status.warnings) == (number >= enough), number
+    warned = [item for item in caplog.records if item.levelno == logging.WARNING]
+    (warning,) = [item.getMessage() for item in warned]
+    assert f"lets through at SF{FACTOR}" in warning
+    assert "`onceway radio plan` says" in warning
+    assert listener.status.load == pytest.approx((enough + 2) * each, rel=1e-3)
+    assert listener.status.workable == workable
+
+
+def test_it_is_said_again_only_after_it_was_calm() -> None:
+    limit = Limit()
+    shares = [NEAR - 0.01, NEAR, 1.1, CALM + 0.01, NEAR, CALM - 0.01, NEAR - 0.01, NEAR]
+    assert [limit.comes_near(share) for share in shares] == [
+        *(False, True, False, False, False),
+        *(False, False, True),
+    ]
