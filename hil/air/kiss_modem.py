@@ -16,7 +16,7 @@ from hil.air.modem import main
 
 DATA, HARDWARE = 0x00, 0x06
 OK, ERROR, TX_DONE, RX_META = 0xF0, 0xF1, 0xF8, 0xF9
-RADIO, VERSION, SIGNAL_REPORT = 0x8B, 0x91, 0x9A
+RADIO, VERSION, PONG, SIGNAL_REPORT = 0x8B, 0x91, 0x97, 0x9A
 TOO_SHORT, INVALID, UNKNOWN, BUSY = 1, 2, 5, 7
 FIRMWARE = 2
 LONGEST = 255
@@ -27,6 +27,7 @@ class Request(IntEnum):
     SET_POWER = 0x0A
     GET_RADIO = 0x0B
     GET_VERSION = 0x11
+    PING = 0x17
     SET_SIGNAL_REPORT = 0x19
 
 
@@ -135,6 +136,8 @@ class Modem:
                 self._hardware(RADIO, self._settings)
             case Request.GET_VERSION:
                 self._hardware(VERSION, bytes((FIRMWARE, 0)))
+            case Request.PING:
+                self._hardware(PONG)
             case Request.SET_SIGNAL_REPORT:
                 self._reports = bool(data and data[0])
                 self._hardware(SIGNAL_REPORT, bytes((self._reports,)))

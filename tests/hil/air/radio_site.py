@@ -69,6 +69,11 @@ class RadioSite:
         module = "hil.air.rylr998" if (kind or self._modem) == "rylr998" else "hil.air.kiss_modem"
         await self._python("modem", module, "--air", "--port", port)
 
+    async def plug_in_another(self, name: str, x: float) -> None:
+        """A KISS modem that is not the gateway's."""
+        options = ("--name", name, "--at", str(x), "0", "--port", str(self.folder / name))
+        await self._python(name, "hil.air.kiss_modem", "--air", *options)
+
     async def start_gateway(self) -> GatewayProcess:
         self.gateway = await start("--config", str(self._config))
         await self.gateway.ready()
