@@ -25,12 +25,15 @@ SET_RADIO, SET_POWER, GET_RADIO, GET_VERSION, SET_SIGNAL_REPORT = 0x09, 0x0A, 0x
 OK, ERROR, TX_DONE, RX_META = 0xF0, 0xF1, 0xF8, 0xF9
 RADIO, VERSION, SIGNAL_REPORT = 0x8B, 0x91, 0x9A
 
+BUSY = 7
+"""It does not tell whether a frame that it has will leave; TX_DONE does, which is never dropped."""
+
 ERRORS = {
     1: "a request that is too short",
     2: "a value that it cannot have",
     3: "something that this board has not",
     5: "a request that its firmware does not know",
-    7: "that it is sending already",
+    BUSY: "that it is sending already, or has more to say than we read",
     8: "something that this board does not support",
 }
 
@@ -126,6 +129,8 @@ class KissModem:
         """When the first of the steps was asked for."""
         self._look_at: float | None = None
         self._done_by: float | None = None
+        self._busy = False
+        """It has said BUSY since it was given the frame."""
         self._heard: Heard | None = None
         self._version = ""
         self._probed = False
@@ -180,7 +185,11 @@ class KissModem:
                 " it MeshCore's KISS modem firmware?"
             )
         elif self._done_by is not None and now >= self._done_by:
-            events += self._fail("it does not say that a frame has left: it hangs")
+            if self._busy:
+                self._done_by = None
+                events.append(Sent(now, False))
+            else:
+                events += self._fail("it does not say that a frame has left: it hangs")
         elif self._look_at is not None and now >= self._look_at and self._asked is None:
             self._look_at = None
             self._steps.append(_Step("for its channel", bytes((GET_RADIO,)), RADIO))
@@ -197,6 +206,7 @@ class KissModem:
             raise RuntimeError("the modem is not ready, or sends")
         self._outgoing.append(encode(DATA, frame))
         self._done_by = now + self.airtime(len(frame)) + ANSWER_WAIT
+        self._busy = False
 
     def airtime(self, length: int) -> float:
         return self._own.airtime(length)
@@ -264,10 +274,12 @@ class KissModem:
 
     def _on_error(self, code: int, now: float) -> list[Event]:
         words = ERRORS.get(code, f"error {code}")
-        if self._steps:
+        if self._steps and code != BUSY:
             return self._fail(f"asked {self._steps[0].what}, it says {words}")
         self.counts[f"the modem says {words}"] += 1
-        if self._done_by is not None:
+        if code == BUSY:
+            self._busy = True
+        elif self._done_by is not None:
             self._done_by = None
             return [Sent(now, False)]
         return []

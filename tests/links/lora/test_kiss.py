@@ -95,12 +95,38 @@ def test_nothing_is_sent_while_it_sends() -> None:
         modem.send(b"two", 1.0)
 
 
-@pytest.mark.parametrize("answer", [b"\xf8\x00", b"\xf1\x07"])
+@pytest.mark.parametrize("answer", [b"\xf8\x00", b"\xf1\x03"])
 def test_a_frame_that_did_not_leave_is_said(answer: bytes) -> None:
     modem, _ = ready()
     modem.send(b"one", 1.0)
     modem.take()
     assert modem.receive(wrap(b"\x06" + answer), 1.1) == [Sent(1.1, False)]
+    assert modem.idle
+
+
+def test_a_busy_modem_may_have_sent_the_frame_all_the_same() -> None:
+    """It says so, too, when it cannot say all that it hears; its TX_DONE still comes."""
+    busy = wrap(b"\x06\xf1\x07")
+    modem, tnc = ready()
+    modem.send(b"one", 1.0)
+    tnc.feed(modem.take())
+    assert modem.receive(busy, 1.1) == []
+    assert not modem.idle
+    tnc.finish()
+    assert exchange(modem, tnc, 1.2) == [Sent(1.2, True)]
+    modem.send(b"two", 2.0)
+    modem.take()
+    assert modem.receive(busy, 2.1) == []
+    late = 2.0 + modem.airtime(3) + ANSWER_WAIT
+    assert modem.tick(late) == [Sent(late, False)]  # it had another one, and never took this
+    assert modem.idle
+
+
+def test_a_busy_modem_that_is_asked_for_its_channel_is_not_given_up() -> None:
+    modem, tnc = ready()
+    assert modem.tick(LOOK_EVERY) == []
+    assert modem.receive(wrap(b"\x06\xf1\x07"), LOOK_EVERY) == []
+    assert exchange(modem, tnc, LOOK_EVERY + 0.1) == []
     assert modem.idle
 
 
