@@ -231,16 +231,16 @@ async def test_a_board_obeys_an_operator_and_no_other(tmp_path: Path, chromium: 
             await log_in(shown, OPERATOR)
             await shown.get_by_role("button", name="Blink its LED").click()
             await expect(shown.get_by_text("blinks for ten seconds")).to_be_visible()
-            assert b"identify" in sensor.board.received
+            await until(lambda: b"identify" in sensor.board.received)
             await shown.get_by_label("Measure every").fill("15")
             await shown.get_by_label("Unit of the interval").select_option("minutes")
             await shown.get_by_role("button", name="Set").click()
             await expect(shown.get_by_text("measure every 15 min")).to_be_visible()
-            assert b"interval 15 min" in sensor.board.received
+            await until(lambda: b"interval 15 min" in sensor.board.received)
             shown.on("dialog", lambda dialog: dialog.accept())
             await shown.get_by_role("button", name="Restart it").click()
             await expect(shown.get_by_text("It restarts")).to_be_visible()
-            assert b"reboot" in sensor.board.received
+            await until(lambda: b"reboot" in sensor.board.received)
 
 
 async def test_a_pending_board_is_let_in_and_revoked_by_an_operator(
