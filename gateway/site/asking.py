@@ -24,7 +24,7 @@ from gateway.site.arriving import Arriving
 from gateway.site.contacts import Contacts
 from gateway.site.ending import Ending
 from gateway.site.holder import Held, Holder, Outcome
-from gateway.site.messages import Kind, Question, Reply
+from gateway.site.messages import MAX_EPOCH, Kind, Question, Reply
 from gateway.site.trust import Trust
 from gateway.site.verdict import Claim, Verdict, decide
 from gateway.site.windows import Windows
@@ -32,6 +32,8 @@ from gateway.site.working import Working
 
 ANSWER_S = 1.0
 """So long a member with a link may take to answer."""
+MOST_TURNS = 64
+"""So often one search gives way to others, which cost a question to all each time."""
 PATIENCE_S = 10.0
 """So long a session is asked for again whose move was refused or broken off."""
 
@@ -155,7 +157,7 @@ class Asking:
         if not search.waiters:
             self._abandon(search)
             return True
-        if self._contacts.me < member:
+        if self._contacts.me < member or search.turn == MOST_TURNS:
             return False
         self._again(search)
         return search.stage is Stage.ASKING
@@ -232,7 +234,9 @@ class Asking:
                 own.epoch, own.session, own.older, own.given_to, own.doubtful, unsure
             )
         verdict = search.verdict = decide(me, claims, frozenset(search.silent), search.clean)
-        if not search.waiters and (search.silent or verdict.doubtful or verdict.source != me):
+        if verdict.epoch >= MAX_EPOCH:
+            self._fail(search, "a member claims an epoch that cannot be")
+        elif not search.waiters and (search.silent or verdict.doubtful or verdict.source != me):
             self._abandon(search)
             elsewhere = verdict.source not in (None, me) and not search.silent
             if own is not None and elsewhere and verdict.source not in own.older:
@@ -263,7 +267,7 @@ class Asking:
         assert verdict is not None  # noqa: S101 - it is MOVING
         search.stage = Stage.SETTLING
         self._working.begin(client)
-        done = partial(self._on_disk, search)
+        done = partial(self._taken, search, sum(map(len, parts)))
         self._holder.take(client, verdict.epoch, verdict.older, verdict.doubtful, parts, done)
 
     def lost(self, client: str) -> None:
@@ -275,6 +279,14 @@ class Asking:
         search.deadline = self.now + ANSWER_S
         self._deadlines.append((search.deadline, search))
         self._again(search)
+
+    def refused(self, client: str, reason: str) -> None:
+        """A session cannot come."""
+        self._fail(self._searches[client], reason)
+
+    def _taken(self, search: Search, size: int, problem: str | None) -> None:
+        self._on_disk(search, problem)
+        self._arriving.settled(size)
 
     def _on_disk(self, search: Search, problem: str | None) -> None:
         self._working.finish(search.client)
@@ -296,7 +308,6 @@ class Asking:
             statistics.silent += 1
             for member in search.silent:
                 statistics.by_member[member] = statistics.by_member.get(member, 0) + 1
-        statistics.doubts += verdict.doubtful
         outcome = Outcome("here", verdict.epoch, search.silent)
         if verdict.source is None:
             outcome = outcome._replace(kind="none")
@@ -314,7 +325,7 @@ class Asking:
         """It ends without a decision."""
         self._end(search)
         if search.suspects:
-            self.trust.asked(search.client, *search.suspects)
+            self.trust.asked(search.client, search.suspects, self.now)
 
     def _end(self, search: Search) -> None:
         search.stage = Stage.OVER

@@ -17,13 +17,10 @@ class Statistics:
     """Questions, one for each member that was asked."""
     calls: int = 0
     """Frames with questions, claims or ends: what another member has to work off."""
-    frames: int = 0
     moved_in: int = 0
     moved_out: int = 0
     silent: int = 0
     """Decisions while somebody was silent."""
-    doubts: int = 0
-    """Outcomes in doubt."""
     released: int = 0
     """Identifiers that another member had."""
     by_member: dict[str, int] = field(default_factory=dict)
@@ -56,7 +53,6 @@ class Contacts(dict[str, Contact]):
     def say(self, member: str, message: Message, *, call: bool = False) -> None:
         """call: it counts as one."""
         if self[member].up:
-            self.statistics.frames += 1
             self.statistics.calls += call
             self._send(member, encode(message))
 

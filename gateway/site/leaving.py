@@ -15,15 +15,16 @@ from functools import partial
 
 from gateway.site.asking import Asking
 from gateway.site.contacts import Contacts
+from gateway.site.errors import SiteError
 from gateway.site.holder import Holder
-from gateway.site.messages import Give, Got, Part, Take, Wanted
+from gateway.site.messages import CREDIT, Give, Got, Part, Take, Wanted
 from gateway.site.trust import Trust
 from gateway.site.working import Working
 
 AT_ONCE = 512
 """So many sessions are being given to one member."""
-CREDIT = 4
-"""So many frames of parts may be on the way."""
+WANTED_BYTES = 32_000_000
+"""What one member's calls that wait for their turn may take in memory."""
 GIVE_BYTES = 512_000
 GIVE_ENTRIES = 1024
 RECALL_S = 4.0
@@ -37,6 +38,8 @@ class _Leaver:
 
     def __init__(self) -> None:
         self.wanted: deque[Wanted] = deque()
+        self.bytes = 0
+        """Of what is wanted."""
         self.giving = 0
         self.ready: deque[tuple[Wanted, Parts]] = deque()
         self.credit = CREDIT
@@ -62,8 +65,12 @@ class Leaving:
         self.now = now
 
     def on_take(self, member: str, take: Take) -> None:
-        self._leavers[member].wanted.extend(take.wanted)
+        leaver = self._leavers[member]
+        leaver.wanted.extend(take.wanted)
+        leaver.bytes += sum(_size(wanted) for wanted in take.wanted)
         self._give(member)
+        if leaver.bytes > WANTED_BYTES:
+            raise SiteError("it calls for more sessions than it works off", member)
 
     def on_got(self, member: str, _: Got) -> None:
         leaver = self._leavers[member]
@@ -73,6 +80,7 @@ class Leaving:
         leaver = self._leavers[member]
         while leaver.wanted and leaver.giving + len(leaver.ready) < AT_ONCE:
             wanted = leaver.wanted.popleft()
+            leaver.bytes -= _size(wanted)
             if not self._may_have(member, wanted):
                 leaver.ready.append((wanted, None))
                 continue
@@ -143,8 +151,15 @@ class Leaving:
                 self._recalls.append((self.now + RECALL_S, client))
 
 
+def _size(wanted: Wanted) -> int:
+    return 200 + len(wanted.client)
+
+
 def _part(wanted: Wanted, parts: Parts) -> Part:
-    if parts is None or wanted.part >= len(parts):
-        return Part(wanted.client, wanted.epoch, 0, 0, b"")
-    data = parts[wanted.part]
-    return Part(wanted.client, wanted.epoch, wanted.part, len(parts), data)
+    try:
+        if parts is not None:
+            data = parts[wanted.part]
+            return Part(wanted.client, wanted.epoch, wanted.part, len(parts), data)
+    except IndexError:  # there are not so many; or it has ended while it waited for its turn
+        pass
+    return Part(wanted.client, wanted.epoch, 0, 0, b"")

@@ -18,7 +18,6 @@ from gateway.site.errors import SiteError
 from gateway.site.holder import Holder
 from gateway.site.leaving import Leaving
 from gateway.site.messages import (
-    VERSION,
     Answer,
     Ask,
     Beat,
@@ -26,8 +25,8 @@ from gateway.site.messages import (
     Endings,
     Give,
     Got,
-    Hello,
     Message,
+    Names,
     Take,
     decode,
 )
@@ -54,9 +53,9 @@ class Member:
         self._holder = holder
         self.contacts = contacts = Contacts(name, members, send, wake, now)
         working = Working()
-        self._trust = Trust(contacts)
+        self._trust = Trust(contacts, holder)
         self._windows = Windows(contacts)
-        self._arriving = Arriving(contacts, self._arrived, self._lost)
+        self._arriving = Arriving(contacts, self._arrived, self._lost, self._refused)
         self._ending = Ending(contacts, holder, self._trust, working, self._is_searched)
         self._asking = Asking(
             contacts, holder, self._trust, working, self._windows, self._arriving, self._ending
@@ -108,7 +107,7 @@ class Member:
         self._set(now)
         contact = self.contacts[member]
         contact.joined(now)
-        self.contacts.say(member, Hello(VERSION, self.contacts.names))
+        self.contacts.say(member, Names(self.contacts.names))
         self._asking.joined(member)
         self._ending.joined(member)
         if self._beat_at is None:
@@ -133,16 +132,10 @@ class Member:
         message = decode(frame)
         contact = self.contacts[member]
         contact.heard = now
-        if isinstance(message, Hello):
-            if message.version != VERSION or contact.names is not None:
-                raise SiteError(
-                    f"a greeting of version {message.version}; this gateway speaks {VERSION}",
-                    member,
-                    "Install the same release of Onceway on all gateways of the site",
-                )
+        if isinstance(message, Names) != (contact.names is None):
+            raise SiteError("it has to name the members first, and once", member)
+        if isinstance(message, Names):
             contact.names = message.members
-        elif contact.names is None:
-            raise SiteError("a frame before the greeting", member)
         else:
             self._on_message(member, message)
         self._flush()
@@ -216,3 +209,6 @@ class Member:
 
     def _lost(self, client: str) -> None:
         self._asking.lost(client)
+
+    def _refused(self, client: str, reason: str) -> None:
+        self._asking.refused(client, reason)

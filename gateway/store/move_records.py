@@ -12,6 +12,7 @@ wrong. So nothing gets into a store that the next start could not read.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 from struct import Struct, error
 from typing import Any, NamedTuple
 
@@ -94,13 +95,15 @@ def records(parts: Sequence[bytes]) -> Iterator[tuple[int, Values]]:
         if ended:
             raise Unfit("something stands behind its end")
         ended = kind == END
+        checks = _CHECKS.get(kind)
+        if checks is None:
+            raise Unfit(f"a record of kind {kind} is not known here")
         try:
-            values = tuple(_values(body))
+            values = tuple(islice(_values(body), len(checks) + 1))
         except (error, UnicodeDecodeError, IndexError) as problem:
             raise Unfit(f"a record of kind {kind} cannot be read") from problem
-        checks = _CHECKS.get(kind)
-        if checks is None or len(checks) != len(values):
-            raise Unfit(f"a record of kind {kind} with {len(values)} values is not known here")
+        if len(checks) != len(values):
+            raise Unfit(f"a record of kind {kind} has not {len(checks)} values")
         for number, (check, value) in enumerate(zip(checks, values, strict=True)):
             if not check(value):
                 raise Unfit(f"value {number} of a record of kind {kind} cannot be")
