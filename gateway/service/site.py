@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, cast
 from gateway.broker.elsewhere import key_of, name_of
 from gateway.broker.exchanges import released
 from gateway.broker.state import State
+from gateway.broker.view import IN_DOUBT
 from gateway.logs import about, printable
 from gateway.mqtt.reason import ReasonCode
 from gateway.service.site_sessions import SessionHolder, own_key
@@ -294,7 +295,7 @@ class Site:
     def state_of(self, session: Session) -> str | None:
         """What is special about a session, for `onceway session list`."""
         held = self.holder.held(own_key(session))
-        return "in doubt" if held is not None and held.doubtful else None
+        return IN_DOUBT if held is not None and held.doubtful else None
 
     def figures(self) -> dict[str, int]:
         """Since the start, but for `given`, `in_doubt`, `members` and `members_up`."""

@@ -55,11 +55,8 @@ def join(folder: Path, invitation: Invitation, name: str) -> dict[str, str]:
         key = read_key(path)
         answer = _ask(invitation, authority, prove(invitation, request(name, key)))
         if answer.certificate is None:
-            raise OncewayError(
-                f"{invitation.inviter} refuses: {printable(answer.refused or '')}",
-                invitation.address,
-                _AGAIN,
-            )
+            said = printable(answer.refused or "")
+            raise OncewayError(f"{invitation.inviter} refuses: {said}", invitation.address, _AGAIN)
         made = Membership(_checked(answer.certificate, authority, name, key), authority, key)
         files.replace(folder / files.MEMBER, made.to_pem())
         files.remove(path)
