@@ -37,7 +37,6 @@ class Answering:
         self._asking = asking
         self._pending = dict.fromkeys(contacts, 0)
         """Questions of each member whose answers wait for the disk."""
-        self.now = 0.0
 
     def on_ask(self, member: str, ask: Ask) -> None:
         replies: list[Reply] = [NO] * len(ask.questions)
@@ -71,19 +70,19 @@ class Answering:
         """It will take us for silent, and decide."""
         for client, identifier in ask.questions:
             if not identifier and self._holder.held(client) is not None:
-                self._trust.asked(client, (member,), self.now)
+                self._trust.asked(client, (member,))
 
     def _reply(self, member: str, client: str) -> Reply:
         held = self._holder.held(client)
         busy = not self._asking.yields(client, member)
         if busy or held is not None:
-            self._trust.asked(client, (member,), self.now)
+            self._trust.asked(client, (member,))
         if busy:
             return BUSY
         return NO if held is None else self._claim(member, client, held)
 
     def _claim(self, member: str, client: str, held: Held) -> Reply:
-        unsure = self._trust.unsure(client, self.now) - {member}
+        unsure = self._trust.unsure(client) - {member}
         contacts = self._contacts
         return Reply(
             Kind.CLAIM,

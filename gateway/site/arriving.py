@@ -10,7 +10,7 @@ worked off, and of the sessions of several parts only the oldest goes on. So no 
 these bytes, one large session, and CREDIT frames of each member.
 """
 
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 
 from gateway.site.contacts import Contacts
@@ -53,19 +53,18 @@ class Arriving:
         self._count = dict.fromkeys(contacts, 0)
         self._coming: dict[str, int] = {}
         """Of sessions of several parts: what they may take with the next part."""
-        self._later: deque[str] = deque()
+        self._later: OrderedDict[str, None] = OrderedDict()
         """Clients whose sessions have several parts, too, and wait for room."""
         self._owed = dict.fromkeys(contacts, 0)
         """Frames of parts that were worked off, which their senders do not know yet."""
         self._unsettled = 0
         """Bytes of whole sessions that are not on the disk yet."""
-        self.now = 0.0
 
     def claim(self, client: str, source: str, epoch: int) -> None:
         """Call for the session that a member has claimed with that epoch."""
         self._claims[client] = _Claim(source, epoch)
         if not self._count[source]:
-            self._progress[source] = self.now
+            self._progress[source] = self._contacts.now
         self._count[source] += 1
         self._call(client)
 
@@ -77,7 +76,7 @@ class Arriving:
         if self._owed[member] == CREDIT:
             raise SiteError("it gives parts of sessions faster than it may", member)
         self._owed[member] += 1
-        self._progress[member] = self.now
+        self._progress[member] = self._contacts.now
         for part in give.given:
             claim = self._claims.get(part.client)
             if claim is not None and (claim.source, claim.epoch) == (member, part.epoch):
@@ -91,7 +90,7 @@ class Arriving:
         for member, count in self._owed.items():
             for _ in range(count):
                 self._contacts.say(member, Got())
-                self._progress[member] = self.now
+                self._progress[member] = self._contacts.now
         self._owed = dict.fromkeys(self._owed, 0)
 
     def settled(self, size: int) -> None:
@@ -110,7 +109,7 @@ class Arriving:
         elif part.part == len(claim.parts):
             last = part.part + 1 == part.parts
             if part.part == 0 and not last and not self._has_room(client):
-                self._later.append(client)
+                self._later[client] = None
                 return
             claim.parts.append(part.data)
             if last:
@@ -122,7 +121,7 @@ class Arriving:
             if self._has_room(client):
                 self._call(client)
             else:
-                self._later.append(client)
+                self._later[client] = None
 
     def _has_room(self, client: str) -> bool:
         """For one more part of this session; the oldest one goes on if only others come."""
@@ -141,12 +140,11 @@ class Arriving:
         """With sessions of several parts that have waited, while there is room."""
         oldest = next(iter(self._coming), None)
         if oldest is not None and oldest in self._later:
-            self._later.remove(oldest)
-            self._later.appendleft(oldest)
-        while self._later and self._has_room(self._later[0]):
-            following = self._later.popleft()
+            self._later.move_to_end(oldest, last=False)
+        while self._later and self._has_room(next(iter(self._later))):
+            following, _ = self._later.popitem(last=False)
             if following in self._claims:
-                self._progress[self._claims[following].source] = self.now
+                self._progress[self._claims[following].source] = self._contacts.now
                 self._coming.setdefault(following, PART_BYTES)
                 self._call(following)
 
@@ -180,7 +178,7 @@ class Arriving:
 
     def advance(self) -> None:
         for member in self._waits_for():
-            if self._gives_up(member) <= self.now:
+            if self._gives_up(member) <= self._contacts.now:
                 self._lose(member)
 
     def _waits_for(self) -> list[str]:

@@ -113,7 +113,6 @@ class Asking:
         self._deadlines: deque[tuple[float, Search]] = deque()
         self._promises = {contact.name: contact.promise for contact in contacts.values()}
         """Until then members without a link have our promise: searches wait for it."""
-        self.now = 0.0
 
     def __contains__(self, client: str) -> bool:
         return client in self._searches
@@ -141,7 +140,7 @@ class Asking:
     def _begin(self, client: str) -> Search:
         if (earlier := self._searches.get(client)) is not None:
             self._abandon(earlier)
-        search = self._searches[client] = Search(self, client, self.now)
+        search = self._searches[client] = Search(self, client, self._contacts.now)
         self._deadlines.append((search.deadline, search))
         return search
 
@@ -183,14 +182,14 @@ class Asking:
         self._look(search)
 
     def _ask(self, search: Search, member: str) -> None:
-        self._windows.ask(member, Question(search.client), search, search.turn, self.now)
+        self._windows.ask(member, Question(search.client), search, search.turn)
 
     def on_reply(self, search: Search, member: str, reply: Reply) -> None:
         """A reply that counts."""
         if reply.kind is Kind.BUSY:
             if not search.waiters:
                 self._abandon(search)  # it is on its way
-            elif self.now < search.deadline:
+            elif self._contacts.now < search.deadline:
                 self._ask(search, member)
             return
         search.answered.add(member)
@@ -213,7 +212,7 @@ class Asking:
         for contact in self._contacts.values():
             if contact.name not in search.answered:
                 until = search.deadline if contact.up else min(contact.promise, search.deadline)
-                if self.now < until:
+                if self._contacts.now < until:
                     return
                 silent.append(contact.name)
         if search.client in self._working:
@@ -229,7 +228,7 @@ class Asking:
             return
         own = self._holder.held(client)
         if own is not None:
-            unsure = self.trust.unsure(client, self.now) | search.suspects
+            unsure = self.trust.unsure(client) | search.suspects
             claims[me] = Claim(
                 own.epoch, own.session, own.older, own.given_to, own.doubtful, unsure
             )
@@ -273,10 +272,10 @@ class Asking:
     def lost(self, client: str) -> None:
         """A session cannot be had from where it was: ask again."""
         search = self._searches[client]
-        if self.now >= search.since + PATIENCE_S:
+        if self._contacts.now >= search.since + PATIENCE_S:
             self._fail(search, "the member that has the session does not give it")
             return
-        search.deadline = self.now + ANSWER_S
+        search.deadline = self._contacts.now + ANSWER_S
         self._deadlines.append((search.deadline, search))
         self._again(search)
 
@@ -325,7 +324,7 @@ class Asking:
         """It ends without a decision."""
         self._end(search)
         if search.suspects:
-            self.trust.asked(search.client, search.suspects, self.now)
+            self.trust.asked(search.client, search.suspects)
 
     def _end(self, search: Search) -> None:
         search.stage = Stage.OVER
@@ -363,12 +362,12 @@ class Asking:
         return min(times, default=None)
 
     def advance(self) -> None:
-        over = [member for member, until in self._promises.items() if until <= self.now]
+        over = [member for member, until in self._promises.items() if until <= self._contacts.now]
         for member in over:
             del self._promises[member]
         if over:
             self._look_at_all()
-        while self._deadlines and self._deadlines[0][0] <= self.now:
+        while self._deadlines and self._deadlines[0][0] <= self._contacts.now:
             self._look(self._deadlines.popleft()[1])
 
 

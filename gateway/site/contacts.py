@@ -1,5 +1,5 @@
 """The other members as the parts of a member share them: what is said to them, how sets of names
-travel, what waits to be flushed, and what is counted.
+travel, what waits to be flushed, what is counted, and what time it is.
 """
 
 from collections.abc import Callable, Iterable
@@ -42,6 +42,8 @@ class Contacts(dict[str, Contact]):
     ) -> None:
         super().__init__({name: Contact(name, now) for name in sorted(others)})
         self.me = me
+        self.now = now
+        """The moment that all parts of this member go by."""
         self.names = tuple(sorted((me, *self)))
         self.statistics = Statistics()
         self.urgent = False

@@ -62,14 +62,13 @@ class Ending:
         self._again: deque[tuple[float, str, str]] = deque()
         self._pending = dict.fromkeys(contacts, 0)
         """Words of each member whose answers wait for the disk."""
-        self.now = 0.0
 
     def joined(self, member: str) -> None:
         """Begin with all that has to be heard there; a lease comes after it."""
         listener = self._listeners[member] = _Listener()
         listener.clients.update(dict.fromkeys(self._holder.older_at(member)))
         listener.first = len(listener.clients)
-        listener.due = self.now
+        listener.due = self._contacts.now
 
     def left(self, member: str) -> None:
         self._listeners[member] = _Listener()
@@ -83,7 +82,7 @@ class Ending:
                 listener = self._listeners[member]
                 listener.clients[client] = None
                 if listener.due is None:
-                    listener.due = self.now + WINDOW_S
+                    listener.due = self._contacts.now + WINDOW_S
                 self._contacts.stir()
 
     def _say(self, member: str, listener: _Listener) -> None:
@@ -106,7 +105,7 @@ class Ending:
             self._contacts[member].granting = True
 
     def _later(self, member: str, client: str) -> None:
-        self._again.append((self.now + AGAIN_S, member, client))
+        self._again.append((self._contacts.now + AGAIN_S, member, client))
 
     def on_end(self, member: str, end: End) -> None:
         """End what is older here; one answer when all of it is on disk."""
@@ -135,7 +134,7 @@ class Ending:
         client, below = over
         held = self._holder.held(client)
         if client in self._working or self._is_searched(client):
-            self._trust.asked(client, (member,), self.now)
+            self._trust.asked(client, (member,))
             add(Ended(client, below, State.BUSY))
         elif held is None:
             add(Ended(client, below, State.DONE))
@@ -143,7 +142,7 @@ class Ending:
             self._working.begin(client)
             self._holder.end(client, below + 1, partial(self._gone, client, below, state, add))
         else:
-            self._trust.asked(client, (member,), self.now)
+            self._trust.asked(client, (member,))
             add(Ended(client, below, state, held.epoch))
 
     def _judge(self, member: str, below: int, held: Held) -> State:
@@ -165,7 +164,7 @@ class Ending:
                 del listener.unanswered[item.client]
                 self._on_ended(member, item)
         if listener.clients and listener.due is None:
-            listener.due = self.now
+            listener.due = self._contacts.now
 
     def _on_ended(self, member: str, item: Ended) -> None:
         client = item.client
@@ -202,9 +201,13 @@ class Ending:
         return min(times, default=None)
 
     def advance(self) -> None:
-        while self._again and self._again[0][0] <= self.now:
+        while self._again and self._again[0][0] <= self._contacts.now:
             _, member, client = self._again.popleft()
             self.tell(client, frozenset((member,)))
         for member, listener in self._listeners.items():
-            if listener.due is not None and listener.due <= self.now and self._contacts[member].up:
+            if (
+                listener.due is not None
+                and listener.due <= self._contacts.now
+                and self._contacts[member].up
+            ):
                 self._say(member, listener)

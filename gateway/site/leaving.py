@@ -17,7 +17,7 @@ from gateway.site.asking import Asking
 from gateway.site.contacts import Contacts
 from gateway.site.errors import SiteError
 from gateway.site.holder import Holder
-from gateway.site.messages import CREDIT, Give, Got, Part, Take, Wanted
+from gateway.site.messages import CREDIT, Give, Part, Take, Wanted
 from gateway.site.trust import Trust
 from gateway.site.working import Working
 
@@ -53,7 +53,6 @@ class Leaving:
         trust: Trust,
         working: Working,
         asking: Asking,
-        now: float,
     ) -> None:
         self._contacts = contacts
         self._holder = holder
@@ -61,8 +60,7 @@ class Leaving:
         self._working = working
         self._asking = asking
         self._leavers: dict[str, _Leaver] = {name: _Leaver() for name in contacts}
-        self._recalls = deque((now + RECALL_S, client) for client in holder.unsettled())
-        self.now = now
+        self._recalls = deque((contacts.now + RECALL_S, client) for client in holder.unsettled())
 
     def on_take(self, member: str, take: Take) -> None:
         leaver = self._leavers[member]
@@ -72,7 +70,7 @@ class Leaving:
         if leaver.bytes > WANTED_BYTES:
             raise SiteError("it calls for more sessions than it works off", member)
 
-    def on_got(self, member: str, _: Got) -> None:
+    def on_got(self, member: str) -> None:
         leaver = self._leavers[member]
         leaver.credit = min(leaver.credit + 1, CREDIT)
 
@@ -108,7 +106,7 @@ class Leaving:
     ) -> None:
         """A commit is through. first: it was not given to that member before."""
         if parts is not None and first:
-            self._recalls.append((self.now + RECALL_S, wanted.client))
+            self._recalls.append((self._contacts.now + RECALL_S, wanted.client))
             self._contacts.statistics.moved_out += 1
         if leaver is self._leavers[member]:
             leaver.giving -= 1
@@ -140,7 +138,7 @@ class Leaving:
 
     def advance(self) -> None:
         everybody = all(contact.up for contact in self._contacts.values())
-        while self._recalls and self._recalls[0][0] <= self.now:
+        while self._recalls and self._recalls[0][0] <= self._contacts.now:
             _, client = self._recalls.popleft()
             held = self._holder.held(client)
             if held is None or not (held.given_to is not None or held.doubtful):
@@ -148,7 +146,7 @@ class Leaving:
             if everybody:
                 self._asking.recall(client)
             if not everybody or held.given_to is not None:
-                self._recalls.append((self.now + RECALL_S, client))
+                self._recalls.append((self._contacts.now + RECALL_S, client))
 
 
 def _size(wanted: Wanted) -> int:

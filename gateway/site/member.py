@@ -60,11 +60,10 @@ class Member:
         self._asking = Asking(
             contacts, holder, self._trust, working, self._windows, self._arriving, self._ending
         )
-        self._leaving = Leaving(contacts, holder, self._trust, working, self._asking, now)
+        self._leaving = Leaving(contacts, holder, self._trust, working, self._asking)
         self._answering = Answering(contacts, holder, self._trust, working, self._asking)
         self._releasing = Releasing(contacts, holder, self._windows)
         self._beat_at: float | None = None
-        self._now = now
 
     @property
     def statistics(self) -> Statistics:
@@ -74,9 +73,9 @@ class Member:
         """Whether a session is here, and certainly the newest: the client goes on with it, and
         nobody needs to hear of it.
         """
-        return client not in self._asking and self._trust.is_newest(
-            client, self._holder.held(client), now
-        )
+        self.contacts.now = now
+        held = self._holder.held(client)
+        return client not in self._asking and self._trust.is_newest(client, held)
 
     def want_session(
         self,
@@ -90,7 +89,7 @@ class Member:
         none (Clean Start 1). alive: whether it still waits; if not, nothing is decided. done:
         within about a second, longer only while a session is coming.
         """
-        self._set(now)
+        self.contacts.now = now
         self._asking.want(client, done, alive, clean)
         self._flush()
 
@@ -98,13 +97,13 @@ class Member:
         """A PUBREL has come whose identifier is not known here. done: whether another member had
         it, and has released it on disk; else who was silent.
         """
-        self._set(now)
+        self.contacts.now = now
         self._releasing.want(client, identifier, done)
         self._flush()
 
     def joined(self, member: str, now: float) -> None:
         """There is a link to that member, and to nobody else under its name."""
-        self._set(now)
+        self.contacts.now = now
         contact = self.contacts[member]
         contact.joined(now)
         self.contacts.say(member, Names(self.contacts.names))
@@ -116,7 +115,7 @@ class Member:
 
     def left(self, member: str, now: float) -> None:
         """The link is gone; what was sent over it may not have arrived."""
-        self._set(now)
+        self.contacts.now = now
         self.contacts[member].left()
         self._windows.left(member)
         self._ending.left(member)
@@ -128,7 +127,7 @@ class Member:
 
     def received(self, member: str, frame: bytes, now: float) -> None:
         """A frame of that member. SiteError: it is none, and its link has to end."""
-        self._set(now)
+        self.contacts.now = now
         message = decode(frame)
         contact = self.contacts[member]
         contact.heard = now
@@ -143,7 +142,7 @@ class Member:
     def _on_message(self, member: str, message: Message) -> None:
         match message:
             case Beat():
-                self.contacts[member].on_beat(message, self._now)
+                self.contacts[member].on_beat(message, self.contacts.now)
             case Ask():
                 self._answering.on_ask(member, message)
             case Answer():
@@ -153,7 +152,7 @@ class Member:
             case Give():
                 self._arriving.on_give(member, message)
             case Got():
-                self._leaving.on_got(member, message)
+                self._leaving.on_got(member)
             case End():
                 self._ending.on_end(member, message)
             case Endings():
@@ -161,13 +160,13 @@ class Member:
 
     def advance(self, now: float) -> None:
         """Let time pass."""
-        self._set(now)
+        self.contacts.now = now
         self.contacts.urgent = False
         self._asking.advance()
         self._arriving.advance()
         self._releasing.advance()
         self._leaving.advance()
-        self._windows.advance(now)
+        self._windows.advance()
         self._ending.advance()
         if self._beat_at is not None and self._beat_at <= now:
             self._beat_at = now + BEAT_S
@@ -179,7 +178,7 @@ class Member:
     def next_deadline(self) -> float:
         """When `advance` wants to be called."""
         if self.contacts.urgent:
-            return self._now
+            return self.contacts.now
         times = (
             self._beat_at,
             self._windows.deadline,
@@ -190,12 +189,6 @@ class Member:
             self._releasing.deadline,
         )
         return min((time for time in times if time is not None), default=float("inf"))
-
-    def _set(self, now: float) -> None:
-        self._now = now
-        parts = (self._asking, self._arriving, self._leaving, self._answering)
-        for part in (*parts, self._ending, self._releasing):
-            part.now = now
 
     def _flush(self) -> None:
         self._arriving.flush()

@@ -32,8 +32,9 @@ class Trust:
         self._full = _FEW
         """With so many, those that mean nothing are looked for."""
 
-    def asked(self, client: str, members: Iterable[str], now: float) -> None:
+    def asked(self, client: str, members: Iterable[str]) -> None:
         """These members are about to decide about this client."""
+        now = self._contacts.now
         self._marks[client] = _Mark(self._asked(client).union(members), now)
         if len(self._marks) >= self._full:
             for key, mark in list(self._marks.items()):
@@ -53,18 +54,22 @@ class Trust:
         mark = self._marks.pop(client, None)
         return NOBODY if mark is None else mark.members
 
-    def unsure(self, client: str, now: float) -> frozenset[str]:
+    def unsure(self, client: str) -> frozenset[str]:
         """Who may know better."""
         asked = self._asked(client)
-        without = [contact.name for contact in self._contacts.values() if contact.lease <= now]
+        without = [
+            contact.name
+            for contact in self._contacts.values()
+            if contact.lease <= self._contacts.now
+        ]
         return asked.union(without) if without else asked
 
-    def is_newest(self, client: str, held: Held | None, now: float) -> bool:
+    def is_newest(self, client: str, held: Held | None) -> bool:
         """Whether the client may go on here without a word to anybody."""
         return (
             held is not None
             and held.session
             and held.given_to is None
             and not held.doubtful
-            and not self.unsure(client, now)
+            and not self.unsure(client)
         )

@@ -47,11 +47,11 @@ class Windows:
         self._calls: dict[str, dict[int, _Call]] = {name: {} for name in contacts}
         self._number = 0
 
-    def ask(self, member: str, question: Question, asker: Asker, number: int, now: float) -> None:
+    def ask(self, member: str, question: Question, asker: Asker, number: int) -> None:
         window = self._open.get(member)
         if window is None:
             window = self._open[member] = []
-            self._closes.append((now + WINDOW_S, member))
+            self._closes.append((self._contacts.now + WINDOW_S, member))
         window.append(_Pending(question, asker, number))
         self._contacts.statistics.asked += 1
         if len(window) >= FULL:
@@ -93,6 +93,6 @@ class Windows:
     def deadline(self) -> float | None:
         return self._closes[0][0] if self._closes else None
 
-    def advance(self, now: float) -> None:
-        while self._closes and self._closes[0][0] <= now:
+    def advance(self) -> None:
+        while self._closes and self._closes[0][0] <= self._contacts.now:
             self.close(self._closes[0][1])

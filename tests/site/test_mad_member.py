@@ -183,6 +183,28 @@ def test_who_gives_as_it_may_goes_on_when_the_disk_does(
     assert len(site.outcomes) == 40
 
 
+def test_sessions_of_several_parts_come_as_far_as_there_is_room_and_all_in_the_end(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(arriving, "MEMORY_BYTES", 3 * PART_BYTES)
+    clients = [f"c{number}" for number in range(10)]
+    site.claimed(*clients)
+    most, waiting = 0, [Wanted(client, 1, 0) for client in clients]
+    while waiting or site.disk.waiting:
+        site.said.clear()
+        for client, epoch, part in waiting:
+            for _ in range(3):  # it says each part several times
+                site.hear(Give((Part(client, epoch, part, 3, bytes(PART_BYTES)),)))
+            claims = site.member._arriving._claims.values()
+            most = max(most, sum(len(claim.parts) for claim in claims))
+        site.disk.write()
+        site.wait()
+        waiting = [one for take in site.of(Take) if isinstance(take, Take) for one in take.wanted]
+    assert {outcome.kind for outcome in site.outcomes.values()} == {"here"}
+    assert len(site.outcomes) == 10
+    assert most <= 6
+
+
 def test_a_session_that_says_it_is_huge_is_refused_at_its_first_part(site: Site) -> None:
     site.claimed("c")
     site.hear(Give((Part("c", 1, 0, 0xFFFF, b""),)))
@@ -300,14 +322,16 @@ def test_an_epoch_near_the_end_makes_no_record_that_others_must_refuse(
 
 def test_who_asks_for_clients_that_are_not_here_is_forgotten(site: Site) -> None:
     """Only what is here, or may come in a moment, is worth a mark."""
-    marks = site.member._trust._marks
+    marks, contacts = site.member._trust._marks, site.member.contacts
     for number in range(5000):
-        site.member._trust.asked(f"c{number}", ("mad",), site.now + number)
+        contacts.now += 1
+        site.member._trust.asked(f"c{number}", ("mad",))
     assert len(marks) <= 2 * (trust.KEPT_S + trust._FEW)
     site.disk.records["mine"] = Held(1)
-    site.member._trust.asked("mine", ("mad",), site.now)
+    site.member._trust.asked("mine", ("mad",))
     for number in range(5000):
-        site.member._trust.asked(f"d{number}", ("mad",), site.now + 10_000 + number)
+        contacts.now += 1
+        site.member._trust.asked(f"d{number}", ("mad",))
     assert site.member._trust.has_asked("mine", "mad")
 
 
