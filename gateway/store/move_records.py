@@ -1,8 +1,8 @@
 """A session as bytes, on its way from one gateway of a site to another.
 
 In: records, each a kind and some values. Out: the bytes that a strict reader on the other side
-makes the same records of. They are cut into parts of PART_BYTES, wherever a record
-begins. In front of the first one stands a head, which is made whenever they are sent: it says what
+makes the same records of. They are cut into parts of PART_BYTES, also in the middle of a record.
+In front of the first one stands a head, which is made whenever they are sent: it says what
 time it is here, so that what is left of an expiry is the same there.
 
 What comes is somebody else's: each value is checked before it is used, and `Unfit` says what is
@@ -27,6 +27,7 @@ from gateway.mqtt.topics import (
 from gateway.mqtt.wire import MAX_U32, MAX_VARINT, Reader, encode_varint
 
 PART_BYTES = 250_000
+"""With a head less than the link takes (`gateway/site/messages.py`)."""
 VERSION = 1
 
 _LENGTH = Struct(">IB")
