@@ -156,7 +156,7 @@ class Asking:
         if not search.waiters:
             self._abandon(search)
             return True
-        if self._contacts.me < member or search.turn == MOST_TURNS:
+        if self._contacts.me < member or search.turn >= MOST_TURNS:
             return False
         self._again(search)
         return search.stage is Stage.ASKING
