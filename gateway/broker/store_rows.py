@@ -89,6 +89,8 @@ class Taking:
     first_message: int
     """Ids from this one on are for its messages."""
     most_messages: int
+    most_queued: int
+    """Places in its queue, of which several may refer to one message."""
     most_subscriptions: int
     state: Recovered | None = None
     """The writer's answer: what a start would read of the session."""

@@ -41,8 +41,14 @@ class SessionView:
     subscriptions: int
 
 
-GONE = SessionView("", False, None, None, None, False, None, None, 0, 0, 0, 0, 0)
-"""Of a session that has left for another gateway of the site; it lacks the client."""
+IN_DOUBT = "in doubt"
+"""Where a session is of which another gateway of the site may know better."""
+
+
+def gone(client: str, member: str) -> dict[str, Any]:
+    """Of a session that has left for another gateway of the site, and has not arrived yet."""
+    nothing = SessionView(client, False, None, None, None, False, None, None, 0, 0, 0, 0, 0)
+    return asdict(nothing) | {"place": f"given to {member}"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,7 @@ from typing import Any, Protocol
 
 from gateway.broker.session import Session
 from gateway.broker.sys_topics import figures
-from gateway.broker.view import GONE, details, view
+from gateway.broker.view import details, gone, view
 from gateway.errors import OncewayError
 from gateway.links.lora.status import Overheard
 from gateway.links.serial_port import PortStatus
@@ -216,8 +216,8 @@ class Control:
                         yield asdict(view(session, broker.now)) | self._place_of(session)
                     if index % _AT_ONCE == 0:
                         await asyncio.sleep(0)  # the clients' turn
-                for gone, taker in self._places.given().items() if self._places else ():
-                    yield asdict(GONE) | {"client": gone, "place": f"given to {taker}"}
+                for left, taker in self._places.given().items() if self._places else ():
+                    yield gone(left, taker)
             case "session":
                 found = broker.sessions.get(client)
                 if found is not None:

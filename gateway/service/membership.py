@@ -55,12 +55,13 @@ class Membership:
         return self._site.holder.given_to()
 
     def rows(self) -> list[dict[str, Any]]:
-        """Of all members, this one first (`net.py`), with what this one has counted: `figures`, and
-        of each other how often it was `silent`.
+        """Of all members, this one first (`net.py`), with what this one has counted: `figures`. Of
+        each other how often it was `silent`, and whether it has given a `lease`: while one has not,
+        each client that comes is asked for.
         """
         here, *others = self._net.status()
-        silent = self._site.member.statistics.by_member
-        return [
-            here | {"figures": self._site.figures()},
-            *(row | {"silent": silent.get(row["name"], 0)} for row in others),
-        ]
+        member, now = self._site.member, asyncio.get_running_loop().time()
+        for row in others:
+            row["silent"] = member.statistics.by_member.get(row["name"], 0)
+            row["lease"] = member.contacts[row["name"]].lease > now
+        return [here | {"figures": self._site.figures()}, *others]

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
+from gateway.broker.view import IN_DOUBT, gone
 from gateway.errors import OncewayError
 from gateway.lock import ProcessLock
 from gateway.logs import printable
@@ -36,7 +37,8 @@ class UnknownClient(OncewayError):
 def list_sessions(
     data: DataOption = None, config: ConfigOption = None, as_json: JsonOption = False
 ) -> None:
-    """Show every session: who is connected from where, and what waits for the others.
+    """Show every session of this gateway: who is connected from where, and what waits for the
+    others. In a site also what has left and has not arrived yet, and what is in doubt.
 
     Example: onceway session list
     """
@@ -44,7 +46,7 @@ def list_sessions(
     try:
         found = control.ask(folder, do="sessions")
     except control.NotRunning:
-        found = [asdict(item) for item in views.sessions(folder, Clock(trust=False).utc())]
+        found = _stored(folder)
     if as_json:
         typer.echo(json.dumps(found))
         return
@@ -125,6 +127,16 @@ def end(
         if as_json
         else f"the session of {printable(client)} has ended"
     )
+
+
+def _stored(folder: Path) -> list[Row]:
+    """As a running gateway says it."""
+    doubtful, given = views.places(folder)
+    rows = [asdict(item) for item in views.sessions(folder, Clock(trust=False).utc())]
+    for row in rows:
+        if row["client"] in doubtful:
+            row["place"] = IN_DOUBT
+    return [*rows, *(gone(client, member) for client, member in given.items())]
 
 
 def _end_in_store(folder: Path, client: str) -> bool:

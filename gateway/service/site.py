@@ -2,7 +2,7 @@
 
 In: CONNECTs whose session may be at another gateway, PUBRELs whose identifier nobody here knows,
 and what the other members say. Out: the answers to clients, in the engine's turns; sessions that
-leave and come (`holder.py`); figures for people.
+leave and come (`site_sessions.py`); figures for people.
 
 A client waits at most a second for members that are silent, longer only while its session is on
 its way. What it sends meanwhile waits, too, within the bound of any CONNECT that is not answered.
@@ -23,9 +23,10 @@ from typing import TYPE_CHECKING, cast
 from gateway.broker.elsewhere import key_of, name_of
 from gateway.broker.exchanges import released
 from gateway.broker.state import State
+from gateway.broker.view import IN_DOUBT
 from gateway.logs import about, printable
 from gateway.mqtt.reason import ReasonCode
-from gateway.service.holder import SessionHolder, own_key
+from gateway.service.site_sessions import SessionHolder, own_key
 from gateway.site.member import Member
 from gateway.store.move_out import StoredParts
 from gateway.store.schema import FILE, connect_to_read
@@ -294,7 +295,7 @@ class Site:
     def state_of(self, session: Session) -> str | None:
         """What is special about a session, for `onceway session list`."""
         held = self.holder.held(own_key(session))
-        return "in doubt" if held is not None and held.doubtful else None
+        return IN_DOUBT if held is not None and held.doubtful else None
 
     def figures(self) -> dict[str, int]:
         """Since the start, but for `given`, `in_doubt`, `members` and `members_up`."""

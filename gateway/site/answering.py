@@ -14,6 +14,8 @@ from gateway.site.messages import Answer, Ask, Kind, Question, Reply, portions
 from gateway.site.trust import Trust
 from gateway.site.working import Working
 
+MOST_PENDING = 65_536
+"""So many questions of one member may wait for the disk; one more call gets no answer."""
 NO = Reply(Kind.NO)
 BUSY = Reply(Kind.BUSY)
 RELEASED = Reply(Kind.RELEASED)
@@ -33,11 +35,16 @@ class Answering:
         self._trust = trust
         self._working = working
         self._asking = asking
-        self.now = 0.0
+        self._pending = dict.fromkeys(contacts, 0)
+        """Questions of each member whose answers wait for the disk."""
 
     def on_ask(self, member: str, ask: Ask) -> None:
         replies: list[Reply] = [NO] * len(ask.questions)
         left = len(ask.questions)
+        if self._pending[member] + left > MOST_PENDING:
+            self._refuse_to_say(member, ask)
+            return
+        self._pending[member] += left
 
         def put(place: int, reply: Reply) -> None:
             nonlocal left
@@ -47,6 +54,7 @@ class Answering:
                 self._holder.on_disk(answer)
 
         def answer() -> None:
+            self._pending[member] -= len(replies)
             first = 0
             for portion in portions(replies):
                 self._contacts.say(member, Answer(ask.number, first, portion))
@@ -58,17 +66,23 @@ class Answering:
             else:
                 put(place, self._reply(member, question.client))
 
+    def _refuse_to_say(self, member: str, ask: Ask) -> None:
+        """It will take us for silent, and decide."""
+        for client, identifier in ask.questions:
+            if not identifier and self._holder.held(client) is not None:
+                self._trust.asked(client, (member,))
+
     def _reply(self, member: str, client: str) -> Reply:
         held = self._holder.held(client)
         busy = not self._asking.yields(client, member)
         if busy or held is not None:
-            self._trust.asked(client, member)
+            self._trust.asked(client, (member,))
         if busy:
             return BUSY
         return NO if held is None else self._claim(member, client, held)
 
     def _claim(self, member: str, client: str, held: Held) -> Reply:
-        unsure = self._trust.unsure(client, self.now) - {member}
+        unsure = self._trust.unsure(client) - {member}
         contacts = self._contacts
         return Reply(
             Kind.CLAIM,

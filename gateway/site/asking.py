@@ -24,7 +24,7 @@ from gateway.site.arriving import Arriving
 from gateway.site.contacts import Contacts
 from gateway.site.ending import Ending
 from gateway.site.holder import Held, Holder, Outcome
-from gateway.site.messages import Kind, Question, Reply
+from gateway.site.messages import MAX_EPOCH, Kind, Question, Reply
 from gateway.site.trust import Trust
 from gateway.site.verdict import Claim, Verdict, decide
 from gateway.site.windows import Windows
@@ -32,6 +32,8 @@ from gateway.site.working import Working
 
 ANSWER_S = 1.0
 """So long a member with a link may take to answer."""
+MOST_TURNS = 64
+"""So often one search gives way to others, which cost a question to all each time."""
 PATIENCE_S = 10.0
 """So long a session is asked for again whose move was refused or broken off."""
 
@@ -111,7 +113,6 @@ class Asking:
         self._deadlines: deque[tuple[float, Search]] = deque()
         self._promises = {contact.name: contact.promise for contact in contacts.values()}
         """Until then members without a link have our promise: searches wait for it."""
-        self.now = 0.0
 
     def __contains__(self, client: str) -> bool:
         return client in self._searches
@@ -139,7 +140,7 @@ class Asking:
     def _begin(self, client: str) -> Search:
         if (earlier := self._searches.get(client)) is not None:
             self._abandon(earlier)
-        search = self._searches[client] = Search(self, client, self.now)
+        search = self._searches[client] = Search(self, client, self._contacts.now)
         self._deadlines.append((search.deadline, search))
         return search
 
@@ -155,7 +156,7 @@ class Asking:
         if not search.waiters:
             self._abandon(search)
             return True
-        if self._contacts.me < member:
+        if self._contacts.me < member or search.turn >= MOST_TURNS:
             return False
         self._again(search)
         return search.stage is Stage.ASKING
@@ -181,14 +182,14 @@ class Asking:
         self._look(search)
 
     def _ask(self, search: Search, member: str) -> None:
-        self._windows.ask(member, Question(search.client), search, search.turn, self.now)
+        self._windows.ask(member, Question(search.client), search, search.turn)
 
     def on_reply(self, search: Search, member: str, reply: Reply) -> None:
         """A reply that counts."""
         if reply.kind is Kind.BUSY:
             if not search.waiters:
                 self._abandon(search)  # it is on its way
-            elif self.now < search.deadline:
+            elif self._contacts.now < search.deadline:
                 self._ask(search, member)
             return
         search.answered.add(member)
@@ -211,7 +212,7 @@ class Asking:
         for contact in self._contacts.values():
             if contact.name not in search.answered:
                 until = search.deadline if contact.up else min(contact.promise, search.deadline)
-                if self.now < until:
+                if self._contacts.now < until:
                     return
                 silent.append(contact.name)
         if search.client in self._working:
@@ -227,12 +228,14 @@ class Asking:
             return
         own = self._holder.held(client)
         if own is not None:
-            unsure = self.trust.unsure(client, self.now) | search.suspects
+            unsure = self.trust.unsure(client) | search.suspects
             claims[me] = Claim(
                 own.epoch, own.session, own.older, own.given_to, own.doubtful, unsure
             )
         verdict = search.verdict = decide(me, claims, frozenset(search.silent), search.clean)
-        if not search.waiters and (search.silent or verdict.doubtful or verdict.source != me):
+        if verdict.epoch >= MAX_EPOCH:
+            self._fail(search, "a member claims an epoch that cannot be")
+        elif not search.waiters and (search.silent or verdict.doubtful or verdict.source != me):
             self._abandon(search)
             elsewhere = verdict.source not in (None, me) and not search.silent
             if own is not None and elsewhere and verdict.source not in own.older:
@@ -263,18 +266,26 @@ class Asking:
         assert verdict is not None  # noqa: S101 - it is MOVING
         search.stage = Stage.SETTLING
         self._working.begin(client)
-        done = partial(self._on_disk, search)
+        done = partial(self._taken, search, sum(map(len, parts)))
         self._holder.take(client, verdict.epoch, verdict.older, verdict.doubtful, parts, done)
 
     def lost(self, client: str) -> None:
         """A session cannot be had from where it was: ask again."""
         search = self._searches[client]
-        if self.now >= search.since + PATIENCE_S:
+        if self._contacts.now >= search.since + PATIENCE_S:
             self._fail(search, "the member that has the session does not give it")
             return
-        search.deadline = self.now + ANSWER_S
+        search.deadline = self._contacts.now + ANSWER_S
         self._deadlines.append((search.deadline, search))
         self._again(search)
+
+    def refused(self, client: str, reason: str) -> None:
+        """A session cannot come."""
+        self._fail(self._searches[client], reason)
+
+    def _taken(self, search: Search, size: int, problem: str | None) -> None:
+        self._on_disk(search, problem)
+        self._arriving.settled(size)
 
     def _on_disk(self, search: Search, problem: str | None) -> None:
         self._working.finish(search.client)
@@ -296,7 +307,6 @@ class Asking:
             statistics.silent += 1
             for member in search.silent:
                 statistics.by_member[member] = statistics.by_member.get(member, 0) + 1
-        statistics.doubts += verdict.doubtful
         outcome = Outcome("here", verdict.epoch, search.silent)
         if verdict.source is None:
             outcome = outcome._replace(kind="none")
@@ -314,7 +324,7 @@ class Asking:
         """It ends without a decision."""
         self._end(search)
         if search.suspects:
-            self.trust.asked(search.client, *search.suspects)
+            self.trust.asked(search.client, search.suspects)
 
     def _end(self, search: Search) -> None:
         search.stage = Stage.OVER
@@ -352,12 +362,12 @@ class Asking:
         return min(times, default=None)
 
     def advance(self) -> None:
-        over = [member for member, until in self._promises.items() if until <= self.now]
+        over = [member for member, until in self._promises.items() if until <= self._contacts.now]
         for member in over:
             del self._promises[member]
         if over:
             self._look_at_all()
-        while self._deadlines and self._deadlines[0][0] <= self.now:
+        while self._deadlines and self._deadlines[0][0] <= self._contacts.now:
             self._look(self._deadlines.popleft()[1])
 
 

@@ -25,7 +25,7 @@ class Contact:
         self.up = False
         """There is a link."""
         self.names: tuple[str, ...] | None = None
-        """What its Hello said; None before it came."""
+        """What its Names said; None before it came."""
         self.heard = float("-inf")
         """When it last said something."""
         self.lease = float("-inf")

@@ -1,5 +1,5 @@
 """The other members as the parts of a member share them: what is said to them, how sets of names
-travel, what waits to be flushed, and what is counted.
+travel, what waits to be flushed, what is counted, and what time it is.
 """
 
 from collections.abc import Callable, Iterable
@@ -17,13 +17,10 @@ class Statistics:
     """Questions, one for each member that was asked."""
     calls: int = 0
     """Frames with questions, claims or ends: what another member has to work off."""
-    frames: int = 0
     moved_in: int = 0
     moved_out: int = 0
     silent: int = 0
     """Decisions while somebody was silent."""
-    doubts: int = 0
-    """Outcomes in doubt."""
     released: int = 0
     """Identifiers that another member had."""
     by_member: dict[str, int] = field(default_factory=dict)
@@ -45,6 +42,8 @@ class Contacts(dict[str, Contact]):
     ) -> None:
         super().__init__({name: Contact(name, now) for name in sorted(others)})
         self.me = me
+        self.now = now
+        """The moment that all parts of this member go by."""
         self.names = tuple(sorted((me, *self)))
         self.statistics = Statistics()
         self.urgent = False
@@ -56,7 +55,6 @@ class Contacts(dict[str, Contact]):
     def say(self, member: str, message: Message, *, call: bool = False) -> None:
         """call: it counts as one."""
         if self[member].up:
-            self.statistics.frames += 1
             self.statistics.calls += call
             self._send(member, encode(message))
 

@@ -10,19 +10,22 @@ out again. If both records were made without the other one, nobody can tell whic
 last: the one with the higher epoch (or name) stays, and is doubtful.
 """
 
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable
 from functools import partial
 
 from gateway.site.contacts import Contacts
+from gateway.site.errors import SiteError
 from gateway.site.holder import Held, Holder
-from gateway.site.messages import End, Ended, Endings, Over, State, portions
+from gateway.site.messages import MAX_EPOCH, End, Ended, Endings, Over, State, portions
 from gateway.site.trust import Trust
 from gateway.site.windows import WINDOW_S
 from gateway.site.working import Working
 
 AT_ONCE = 4096
 """So many words to one member are without an answer."""
+MOST_PENDING = 65_536
+"""So many words of one member may wait for the disk."""
 AGAIN_S = 0.2
 """After so long a busy member hears it again."""
 
@@ -31,10 +34,11 @@ class _Listener:
     """One member that has to hear of what is over, for the time of a link."""
 
     def __init__(self) -> None:
-        self.clients: deque[str] = deque()
+        self.clients: OrderedDict[str, None] = OrderedDict()
         self.first = 0
         """So many of them were there when the link was made."""
-        self.unanswered = 0
+        self.unanswered: dict[str, int] = {}
+        """What was said and not answered: clients, with the epoch."""
         self.due: float | None = None
 
 
@@ -56,14 +60,15 @@ class Ending:
         self._is_searched = is_searched
         self._listeners: dict[str, _Listener] = {name: _Listener() for name in contacts}
         self._again: deque[tuple[float, str, str]] = deque()
-        self.now = 0.0
+        self._pending = dict.fromkeys(contacts, 0)
+        """Words of each member whose answers wait for the disk."""
 
     def joined(self, member: str) -> None:
         """Begin with all that has to be heard there; a lease comes after it."""
         listener = self._listeners[member] = _Listener()
-        listener.clients.extend(self._holder.older_at(member))
+        listener.clients.update(dict.fromkeys(self._holder.older_at(member)))
         listener.first = len(listener.clients)
-        listener.due = self.now
+        listener.due = self._contacts.now
 
     def left(self, member: str) -> None:
         self._listeners[member] = _Listener()
@@ -75,15 +80,15 @@ class Ending:
         for member in members:
             if member in self._contacts and self._contacts[member].up:
                 listener = self._listeners[member]
-                listener.clients.append(client)
+                listener.clients[client] = None
                 if listener.due is None:
-                    listener.due = self.now + WINDOW_S
+                    listener.due = self._contacts.now + WINDOW_S
                 self._contacts.stir()
 
     def _say(self, member: str, listener: _Listener) -> None:
         overs: list[Over] = []
-        while listener.clients and listener.unanswered + len(overs) < AT_ONCE:
-            client = listener.clients.popleft()
+        while listener.clients and len(listener.unanswered) < AT_ONCE:
+            client, _ = listener.clients.popitem(last=False)
             listener.first -= 1
             held = self._holder.held(client)
             if held is None or member not in held.older:
@@ -92,7 +97,7 @@ class Ending:
                 self._later(member, client)
             else:
                 overs.append(Over(client, held.epoch))
-        listener.unanswered += len(overs)
+                listener.unanswered[client] = held.epoch
         for portion in portions(overs):
             self._contacts.say(member, End(portion), call=True)
         listener.due = None
@@ -100,12 +105,15 @@ class Ending:
             self._contacts[member].granting = True
 
     def _later(self, member: str, client: str) -> None:
-        self._again.append((self.now + AGAIN_S, member, client))
+        self._again.append((self._contacts.now + AGAIN_S, member, client))
 
     def on_end(self, member: str, end: End) -> None:
         """End what is older here; one answer when all of it is on disk."""
         ended: list[Ended] = []
         left = len(end.overs)
+        if self._pending[member] + left > MOST_PENDING:
+            raise SiteError("it says faster what is over than the disk takes it", member)
+        self._pending[member] += left
 
         def add(item: Ended) -> None:
             nonlocal left
@@ -115,6 +123,7 @@ class Ending:
                 self._holder.on_disk(answer)
 
         def answer() -> None:
+            self._pending[member] -= len(ended)
             for portion in portions(ended):
                 self._contacts.say(member, Endings(portion))
 
@@ -125,7 +134,7 @@ class Ending:
         client, below = over
         held = self._holder.held(client)
         if client in self._working or self._is_searched(client):
-            self._trust.asked(client, member)
+            self._trust.asked(client, (member,))
             add(Ended(client, below, State.BUSY))
         elif held is None:
             add(Ended(client, below, State.DONE))
@@ -133,7 +142,7 @@ class Ending:
             self._working.begin(client)
             self._holder.end(client, below + 1, partial(self._gone, client, below, state, add))
         else:
-            self._trust.asked(client, member)
+            self._trust.asked(client, (member,))
             add(Ended(client, below, state, held.epoch))
 
     def _judge(self, member: str, below: int, held: Held) -> State:
@@ -150,11 +159,12 @@ class Ending:
 
     def on_endings(self, member: str, endings: Endings) -> None:
         listener = self._listeners[member]
-        listener.unanswered = max(0, listener.unanswered - len(endings.ended))
-        if listener.clients and listener.due is None:
-            listener.due = self.now
         for item in endings.ended:
-            self._on_ended(member, item)
+            if listener.unanswered.get(item.client) == item.below:
+                del listener.unanswered[item.client]
+                self._on_ended(member, item)
+        if listener.clients and listener.due is None:
+            listener.due = self._contacts.now
 
     def _on_ended(self, member: str, item: Ended) -> None:
         client = item.client
@@ -169,7 +179,7 @@ class Ending:
         elif item.state is State.MUTUAL:
             self._working.begin(client)
             self._holder.mistrust(client, partial(self._mistrusted, client, member))
-        elif held.given_to is None:
+        elif held.given_to is None and item.epoch + 1 < MAX_EPOCH:
             self._working.begin(client)
             done = partial(self._raised, client, held.older)
             self._holder.stand(client, item.epoch + 1, held.older, done)
@@ -191,9 +201,13 @@ class Ending:
         return min(times, default=None)
 
     def advance(self) -> None:
-        while self._again and self._again[0][0] <= self.now:
+        while self._again and self._again[0][0] <= self._contacts.now:
             _, member, client = self._again.popleft()
             self.tell(client, frozenset((member,)))
         for member, listener in self._listeners.items():
-            if listener.due is not None and listener.due <= self.now and self._contacts[member].up:
+            if (
+                listener.due is not None
+                and listener.due <= self._contacts.now
+                and self._contacts[member].up
+            ):
                 self._say(member, listener)

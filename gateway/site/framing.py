@@ -14,7 +14,7 @@ from enum import IntEnum
 
 from gateway.site.errors import SiteError
 
-MOST = 1 << 20
+FRAME_BYTES = 1 << 20
 """Bytes of a body."""
 _HEAD = struct.Struct("!IB")
 _NUMBER = struct.Struct("!I")

@@ -14,6 +14,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 
 from gateway.config import split_address
 from gateway.errors import OncewayError
+from gateway.logs import printable
 from gateway.site import folder as files
 from gateway.site.authority import (
     Membership,
@@ -54,9 +55,8 @@ def join(folder: Path, invitation: Invitation, name: str) -> dict[str, str]:
         key = read_key(path)
         answer = _ask(invitation, authority, prove(invitation, request(name, key)))
         if answer.certificate is None:
-            raise OncewayError(
-                f"{invitation.inviter} refuses: {answer.refused}", invitation.address, _AGAIN
-            )
+            said = printable(answer.refused or "")
+            raise OncewayError(f"{invitation.inviter} refuses: {said}", invitation.address, _AGAIN)
         made = Membership(_checked(answer.certificate, authority, name, key), authority, key)
         files.replace(folder / files.MEMBER, made.to_pem())
         files.remove(path)

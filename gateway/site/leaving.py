@@ -15,15 +15,16 @@ from functools import partial
 
 from gateway.site.asking import Asking
 from gateway.site.contacts import Contacts
+from gateway.site.errors import SiteError
 from gateway.site.holder import Holder
-from gateway.site.messages import Give, Got, Part, Take, Wanted
+from gateway.site.messages import CREDIT, Give, Part, Take, Wanted
 from gateway.site.trust import Trust
 from gateway.site.working import Working
 
 AT_ONCE = 512
 """So many sessions are being given to one member."""
-CREDIT = 4
-"""So many frames of parts may be on the way."""
+WANTED_BYTES = 32_000_000
+"""What one member's calls that wait for their turn may take in memory."""
 GIVE_BYTES = 512_000
 GIVE_ENTRIES = 1024
 RECALL_S = 4.0
@@ -37,6 +38,8 @@ class _Leaver:
 
     def __init__(self) -> None:
         self.wanted: deque[Wanted] = deque()
+        self.bytes = 0
+        """Of what is wanted."""
         self.giving = 0
         self.ready: deque[tuple[Wanted, Parts]] = deque()
         self.credit = CREDIT
@@ -50,7 +53,6 @@ class Leaving:
         trust: Trust,
         working: Working,
         asking: Asking,
-        now: float,
     ) -> None:
         self._contacts = contacts
         self._holder = holder
@@ -58,14 +60,17 @@ class Leaving:
         self._working = working
         self._asking = asking
         self._leavers: dict[str, _Leaver] = {name: _Leaver() for name in contacts}
-        self._recalls = deque((now + RECALL_S, client) for client in holder.unsettled())
-        self.now = now
+        self._recalls = deque((contacts.now + RECALL_S, client) for client in holder.unsettled())
 
     def on_take(self, member: str, take: Take) -> None:
-        self._leavers[member].wanted.extend(take.wanted)
+        leaver = self._leavers[member]
+        leaver.wanted.extend(take.wanted)
+        leaver.bytes += sum(_size(wanted) for wanted in take.wanted)
         self._give(member)
+        if leaver.bytes > WANTED_BYTES:
+            raise SiteError("it calls for more sessions than it works off", member)
 
-    def on_got(self, member: str, _: Got) -> None:
+    def on_got(self, member: str) -> None:
         leaver = self._leavers[member]
         leaver.credit = min(leaver.credit + 1, CREDIT)
 
@@ -73,6 +78,7 @@ class Leaving:
         leaver = self._leavers[member]
         while leaver.wanted and leaver.giving + len(leaver.ready) < AT_ONCE:
             wanted = leaver.wanted.popleft()
+            leaver.bytes -= _size(wanted)
             if not self._may_have(member, wanted):
                 leaver.ready.append((wanted, None))
                 continue
@@ -100,7 +106,7 @@ class Leaving:
     ) -> None:
         """A commit is through. first: it was not given to that member before."""
         if parts is not None and first:
-            self._recalls.append((self.now + RECALL_S, wanted.client))
+            self._recalls.append((self._contacts.now + RECALL_S, wanted.client))
             self._contacts.statistics.moved_out += 1
         if leaver is self._leavers[member]:
             leaver.giving -= 1
@@ -132,7 +138,7 @@ class Leaving:
 
     def advance(self) -> None:
         everybody = all(contact.up for contact in self._contacts.values())
-        while self._recalls and self._recalls[0][0] <= self.now:
+        while self._recalls and self._recalls[0][0] <= self._contacts.now:
             _, client = self._recalls.popleft()
             held = self._holder.held(client)
             if held is None or not (held.given_to is not None or held.doubtful):
@@ -140,11 +146,18 @@ class Leaving:
             if everybody:
                 self._asking.recall(client)
             if not everybody or held.given_to is not None:
-                self._recalls.append((self.now + RECALL_S, client))
+                self._recalls.append((self._contacts.now + RECALL_S, client))
+
+
+def _size(wanted: Wanted) -> int:
+    return 200 + len(wanted.client)
 
 
 def _part(wanted: Wanted, parts: Parts) -> Part:
-    if parts is None or wanted.part >= len(parts):
-        return Part(wanted.client, wanted.epoch, 0, 0, b"")
-    data = parts[wanted.part]
-    return Part(wanted.client, wanted.epoch, wanted.part, len(parts), data)
+    try:
+        if parts is not None:
+            data = parts[wanted.part]
+            return Part(wanted.client, wanted.epoch, wanted.part, len(parts), data)
+    except IndexError:  # there are not so many; or it has ended while it waited for its turn
+        pass
+    return Part(wanted.client, wanted.epoch, 0, 0, b"")

@@ -25,7 +25,7 @@ from pydantic import BaseModel, Field
 from gateway.logs import printable
 from gateway.site.authority import Removal, name_in
 from gateway.site.errors import SiteError
-from gateway.site.framing import MOST, Frames, Kind, pack, pack_number, unpack_number
+from gateway.site.framing import FRAME_BYTES, Frames, Kind, pack, pack_number, unpack_number
 from gateway.site.invitation import MOST_REQUEST
 from gateway.site.removed import from_values, read
 from gateway.site.strict import parse
@@ -36,7 +36,7 @@ VERSION = 1
 OLDEST = 1
 """That this gateway still speaks."""
 MOST_GREETING = 128 * 1024
-MOST_UNSENT = 4 * MOST
+MOST_UNSENT = 4 * FRAME_BYTES
 """Bytes that wait for a member to read; one that lets more wait is let go."""
 SILENT_S = 1.4
 """With a look each TICK_S, a member that hangs is known as silent within 2 s."""
@@ -58,11 +58,11 @@ def address_of(peer: Sequence[Any] | None) -> str:
 class Greeting(BaseModel):
     """What a member says first. A later version may say more."""
 
-    version: int
-    oldest: int
-    generation: Annotated[str, Field(max_length=64)]
+    version: Annotated[int, Field(ge=0, le=0xFFFF)]
+    oldest: Annotated[int, Field(ge=0, le=0xFFFF)]
+    generation: Annotated[str, Field(pattern="^[0-9a-f]{0,64}$")]
     """Of its store (`gateway/store/lives.py`)."""
-    clock: float
+    clock: Annotated[float, Field(ge=0, le=1e11)]
     """UTC, seconds."""
     removed: list[Any]
 
@@ -285,7 +285,7 @@ class Link(asyncio.Protocol):
     def _join(self) -> None:
         self._owner.admits(self)  # it may have been removed since the handshake
         self.state = State.JOINED
-        self._frames.most = MOST
+        self._frames.most = FRAME_BYTES
         if not self.settled.done():
             self.settled.set_result(None)
         self._owner.joined(self)
@@ -312,8 +312,9 @@ class Link(asyncio.Protocol):
         self._close()
 
     def _bound(self) -> None:
+        """Later: who sends is in the middle of something, and hears of the end as of a frame."""
         if self._transport and self._transport.get_write_buffer_size() > MOST_UNSENT:
-            self.end("it does not read what is sent to it")
+            self._loop.call_soon(self.end, "it does not read what is sent to it")
 
     def _write(self, data: bytes) -> None:
         if self._transport is not None and not self._transport.is_closing():

@@ -18,7 +18,6 @@ from gateway.site.errors import SiteError
 from gateway.site.holder import Holder
 from gateway.site.leaving import Leaving
 from gateway.site.messages import (
-    VERSION,
     Answer,
     Ask,
     Beat,
@@ -26,8 +25,8 @@ from gateway.site.messages import (
     Endings,
     Give,
     Got,
-    Hello,
     Message,
+    Names,
     Take,
     decode,
 )
@@ -54,18 +53,17 @@ class Member:
         self._holder = holder
         self.contacts = contacts = Contacts(name, members, send, wake, now)
         working = Working()
-        self._trust = Trust(contacts)
+        self._trust = Trust(contacts, holder)
         self._windows = Windows(contacts)
-        self._arriving = Arriving(contacts, self._arrived, self._lost)
+        self._arriving = Arriving(contacts, self._arrived, self._lost, self._refused)
         self._ending = Ending(contacts, holder, self._trust, working, self._is_searched)
         self._asking = Asking(
             contacts, holder, self._trust, working, self._windows, self._arriving, self._ending
         )
-        self._leaving = Leaving(contacts, holder, self._trust, working, self._asking, now)
+        self._leaving = Leaving(contacts, holder, self._trust, working, self._asking)
         self._answering = Answering(contacts, holder, self._trust, working, self._asking)
         self._releasing = Releasing(contacts, holder, self._windows)
         self._beat_at: float | None = None
-        self._now = now
 
     @property
     def statistics(self) -> Statistics:
@@ -75,9 +73,9 @@ class Member:
         """Whether a session is here, and certainly the newest: the client goes on with it, and
         nobody needs to hear of it.
         """
-        return client not in self._asking and self._trust.is_newest(
-            client, self._holder.held(client), now
-        )
+        self.contacts.now = now
+        held = self._holder.held(client)
+        return client not in self._asking and self._trust.is_newest(client, held)
 
     def want_session(
         self,
@@ -91,7 +89,7 @@ class Member:
         none (Clean Start 1). alive: whether it still waits; if not, nothing is decided. done:
         within about a second, longer only while a session is coming.
         """
-        self._set(now)
+        self.contacts.now = now
         self._asking.want(client, done, alive, clean)
         self._flush()
 
@@ -99,16 +97,16 @@ class Member:
         """A PUBREL has come whose identifier is not known here. done: whether another member had
         it, and has released it on disk; else who was silent.
         """
-        self._set(now)
+        self.contacts.now = now
         self._releasing.want(client, identifier, done)
         self._flush()
 
     def joined(self, member: str, now: float) -> None:
         """There is a link to that member, and to nobody else under its name."""
-        self._set(now)
+        self.contacts.now = now
         contact = self.contacts[member]
         contact.joined(now)
-        self.contacts.say(member, Hello(VERSION, self.contacts.names))
+        self.contacts.say(member, Names(self.contacts.names))
         self._asking.joined(member)
         self._ending.joined(member)
         if self._beat_at is None:
@@ -117,7 +115,7 @@ class Member:
 
     def left(self, member: str, now: float) -> None:
         """The link is gone; what was sent over it may not have arrived."""
-        self._set(now)
+        self.contacts.now = now
         self.contacts[member].left()
         self._windows.left(member)
         self._ending.left(member)
@@ -129,20 +127,14 @@ class Member:
 
     def received(self, member: str, frame: bytes, now: float) -> None:
         """A frame of that member. SiteError: it is none, and its link has to end."""
-        self._set(now)
+        self.contacts.now = now
         message = decode(frame)
         contact = self.contacts[member]
         contact.heard = now
-        if isinstance(message, Hello):
-            if message.version != VERSION or contact.names is not None:
-                raise SiteError(
-                    f"a greeting of version {message.version}; this gateway speaks {VERSION}",
-                    member,
-                    "Install the same release of Onceway on all gateways of the site",
-                )
+        if isinstance(message, Names) != (contact.names is None):
+            raise SiteError("it has to name the members first, and once", member)
+        if isinstance(message, Names):
             contact.names = message.members
-        elif contact.names is None:
-            raise SiteError("a frame before the greeting", member)
         else:
             self._on_message(member, message)
         self._flush()
@@ -150,7 +142,7 @@ class Member:
     def _on_message(self, member: str, message: Message) -> None:
         match message:
             case Beat():
-                self.contacts[member].on_beat(message, self._now)
+                self.contacts[member].on_beat(message, self.contacts.now)
             case Ask():
                 self._answering.on_ask(member, message)
             case Answer():
@@ -160,7 +152,7 @@ class Member:
             case Give():
                 self._arriving.on_give(member, message)
             case Got():
-                self._leaving.on_got(member, message)
+                self._leaving.on_got(member)
             case End():
                 self._ending.on_end(member, message)
             case Endings():
@@ -168,13 +160,13 @@ class Member:
 
     def advance(self, now: float) -> None:
         """Let time pass."""
-        self._set(now)
+        self.contacts.now = now
         self.contacts.urgent = False
         self._asking.advance()
         self._arriving.advance()
         self._releasing.advance()
         self._leaving.advance()
-        self._windows.advance(now)
+        self._windows.advance()
         self._ending.advance()
         if self._beat_at is not None and self._beat_at <= now:
             self._beat_at = now + BEAT_S
@@ -186,7 +178,7 @@ class Member:
     def next_deadline(self) -> float:
         """When `advance` wants to be called."""
         if self.contacts.urgent:
-            return self._now
+            return self.contacts.now
         times = (
             self._beat_at,
             self._windows.deadline,
@@ -197,12 +189,6 @@ class Member:
             self._releasing.deadline,
         )
         return min((time for time in times if time is not None), default=float("inf"))
-
-    def _set(self, now: float) -> None:
-        self._now = now
-        parts = (self._asking, self._arriving, self._leaving, self._answering)
-        for part in (*parts, self._ending, self._releasing):
-            part.now = now
 
     def _flush(self) -> None:
         self._arriving.flush()
@@ -216,3 +202,6 @@ class Member:
 
     def _lost(self, client: str) -> None:
         self._asking.lost(client)
+
+    def _refused(self, client: str, reason: str) -> None:
+        self._asking.refused(client, reason)

@@ -4,7 +4,7 @@ In: messages. Out: bytes (`encode`), and back (`decode`), which raises SiteError
 exactly one message. A frame has no length of its own: `net.py` brings frames whole. Numbers are
 big-endian. The sizes of lists and texts are checked before anything of them is made.
 
-A set of members is a number: bit n stands for the n-th name of the sender's Hello.
+A set of members is a number: bit n stands for the n-th name of the sender's Names.
 """
 
 from __future__ import annotations
@@ -16,24 +16,23 @@ from struct import error as StructError
 from typing import NamedTuple, TypeVar
 
 from gateway.site.errors import SiteError
+from gateway.site.framing import FRAME_BYTES
 
-VERSION = 1
-FRAME_BYTES = 1 << 20
 ENTRIES = 16_384
 PART_BYTES = 256_000
+CREDIT = 4
+"""So many frames of parts may be on the way to a member."""
 MAX_EPOCH = 1 << 62
-"""What a store can keep, with room for one more."""
-CLIENT_BYTES = 65_535
+"""Every epoch is below it. A record that would need a higher one is not made (`asking.py`), so
+nothing that one member says makes us say what another one must refuse."""
 MEMBERS = 16
-NAME_BYTES = 255
 _ROOM = 64
 """At least the bytes of an entry beside its client and its data."""
 
 
-class Hello(NamedTuple):
-    """The first frame of a link. members: the names of the site as the sender knows them."""
+class Names(NamedTuple):
+    """The first frame of a link: the members of the site as the sender knows them."""
 
-    version: int
     members: tuple[str, ...]
 
 
@@ -155,14 +154,14 @@ class Endings(NamedTuple):
     ended: tuple[Ended, ...]
 
 
-Message = Hello | Beat | Ask | Answer | Take | Give | Got | End | Endings
+Message = Names | Beat | Ask | Answer | Take | Give | Got | End | Endings
 Entry = TypeVar("Entry", Question, Wanted, Part, Over, Ended, Reply)
 
 
 class _Tag(IntEnum):
     """The first byte of a frame."""
 
-    HELLO = 1
+    NAMES = 1
     BEAT = 2
     ASK = 3
     ANSWER = 4
@@ -202,8 +201,8 @@ def encode(message: Message) -> bytes:
     """The frame of a message that keeps the bounds."""
     out = bytearray()
     match message:
-        case Hello(version, members):
-            out += bytes((_Tag.HELLO, version, len(members)))
+        case Names(members):
+            out += bytes((_Tag.NAMES, len(members)))
             for name in members:
                 raw = name.encode()
                 out += _BYTE.pack(len(raw)) + raw
@@ -260,12 +259,11 @@ def decode(frame: bytes) -> Message:
 def _message(reader: _Reader) -> Message:
     (kind,) = reader.take(_BYTE)
     match kind:
-        case _Tag.HELLO:
-            (version,) = reader.take(_BYTE)
+        case _Tag.NAMES:
             (count,) = reader.take(_BYTE)
             if count > MEMBERS:
                 raise SiteError(f"a site of {count} members; at most {MEMBERS} are allowed")
-            return Hello(version, tuple(reader.name() for _ in range(count)))
+            return Names(tuple(reader.name() for _ in range(count)))
         case _Tag.BEAT:
             return Beat(*reader.take(_CLOCKS))
         case _Tag.ASK:
@@ -296,7 +294,7 @@ def _reply(reader: _Reader) -> Reply:
     if kind != Kind.CLAIM:
         return Reply(kind)
     epoch, flags, given, older, unsure = reader.take(_CLAIM)
-    if epoch > MAX_EPOCH or flags > 3 or given > MEMBERS:
+    if epoch >= MAX_EPOCH or flags > 3 or given > MEMBERS:
         raise SiteError("a claim that cannot be read")
     return Reply(kind, epoch, bool(flags & 1), bool(flags & 2), given, older, unsure)
 
@@ -315,7 +313,7 @@ def _part(reader: _Reader) -> Part:
 
 def _over(reader: _Reader) -> Over:
     over = Over(reader.text(), *reader.take(_OVER))
-    if over.below > MAX_EPOCH:
+    if over.below >= MAX_EPOCH:
         raise SiteError("an epoch that cannot be")
     return over
 
@@ -323,7 +321,7 @@ def _over(reader: _Reader) -> Over:
 def _ended(reader: _Reader) -> Ended:
     client = reader.text()
     below, state, epoch = reader.take(_ENDED)
-    if epoch > MAX_EPOCH:
+    if epoch >= MAX_EPOCH:
         raise SiteError("an epoch that cannot be")
     return Ended(client, below, State(state), epoch)
 

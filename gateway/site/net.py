@@ -25,7 +25,7 @@ from gateway.logs import about, printable
 from gateway.site import invitation
 from gateway.site.authority import Removal, membership, name_in
 from gateway.site.errors import SiteError
-from gateway.site.framing import MOST
+from gateway.site.framing import FRAME_BYTES
 from gateway.site.link import OLDEST, VERSION, Greeting, Link, State, address_of
 from gateway.site.removed import Removed
 from gateway.site.tls import dialling, serving, why
@@ -150,7 +150,7 @@ class Net:
 
     def send(self, member: str, frame: bytes) -> None:
         """Dropped where there is no link: who asks must count on silence."""
-        if len(frame) > MOST:
+        if len(frame) > FRAME_BYTES:
             raise ValueError(f"a frame of {len(frame)} bytes")
         link = self._far[member].link
         if link is not None:

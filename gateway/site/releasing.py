@@ -41,15 +41,14 @@ class Releasing:
         self._holder = holder
         self._windows = windows
         self._releases: deque[_Release] = deque()
-        self.now = 0.0
 
     def want(self, client: str, identifier: int, done: Done) -> None:
         question = Question(client, identifier)
-        release = _Release(self, question, self.now + ANSWER_S, done)
+        release = _Release(self, question, self._contacts.now + ANSWER_S, done)
         self._releases.append(release)
         for contact in self._contacts.values():
             if contact.up:
-                self._windows.ask(contact.name, question, release, 0, self.now)
+                self._windows.ask(contact.name, question, release, 0)
         self._look(release)
 
     def on_reply(self, release: _Release, member: str, reply: Reply) -> None:
@@ -57,15 +56,17 @@ class Releasing:
             self._contacts.statistics.released += 1
             self._finish(release, True, ())
         elif reply.kind is Kind.BUSY:
-            if self.now < release.deadline:
-                self._windows.ask(member, release.question, release, 0, self.now)
+            if self._contacts.now < release.deadline:
+                self._windows.ask(member, release.question, release, 0)
         else:
             release.answered.add(member)
             self._look(release)
 
     def _look(self, release: _Release) -> None:
         silent = self._contacts.keys() - release.answered
-        waits = self.now < release.deadline and any(self._contacts[one].up for one in silent)
+        waits = self._contacts.now < release.deadline and any(
+            self._contacts[one].up for one in silent
+        )
         if not release.over and not waits:
             self._contacts.statistics.silent += bool(silent)
             self._finish(release, False, tuple(sorted(silent)))
@@ -88,5 +89,7 @@ class Releasing:
         return self._releases[0].deadline if self._releases else None
 
     def advance(self) -> None:
-        while self._releases and (self._releases[0].over or self.now >= self._releases[0].deadline):
+        while self._releases and (
+            self._releases[0].over or self._contacts.now >= self._releases[0].deadline
+        ):
             self._look(self._releases.popleft())

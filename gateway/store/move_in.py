@@ -59,8 +59,10 @@ class _Import:
         self._messages: list[tuple[int, int]] = []
         """How many publications each of them holds, and the weight of one."""
         self._subscriptions = 0
+        self._queued = 0
         self._unsent = 0
         """The number of the message that is to be sent next; 0 before the flow has come."""
+        self._queued = 0
         self._next = 1
         """The lowest number that the next row of the queue may have."""
         self._marks: list[tuple[Any, ...]] = []
@@ -128,6 +130,9 @@ class _Import:
     ) -> None:
         if not self._unsent or message > len(self._messages) or first < self._next:
             raise Unfit("a place in its queue cannot be")
+        self._queued += count
+        if self._queued > self._order.most_queued:
+            raise Unfit("more waits in it than a queue may hold (limits.queue_messages)")
         held, size = self._messages[message - 1]
         if skip + count > held:
             raise Unfit("a place in its queue is longer than its message")

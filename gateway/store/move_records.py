@@ -1,8 +1,8 @@
 """A session as bytes, on its way from one gateway of a site to another.
 
 In: records, each a kind and some values. Out: the bytes that a strict reader on the other side
-makes the same records of. They are cut into parts of PART_BYTES, wherever a record
-begins. In front of the first one stands a head, which is made whenever they are sent: it says what
+makes the same records of. They are cut into parts of PART_BYTES, also in the middle of a record.
+In front of the first one stands a head, which is made whenever they are sent: it says what
 time it is here, so that what is left of an expiry is the same there.
 
 What comes is somebody else's: each value is checked before it is used, and `Unfit` says what is
@@ -12,6 +12,7 @@ wrong. So nothing gets into a store that the next start could not read.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 from struct import Struct, error
 from typing import Any, NamedTuple
 
@@ -26,6 +27,7 @@ from gateway.mqtt.topics import (
 from gateway.mqtt.wire import MAX_U32, MAX_VARINT, Reader, encode_varint
 
 PART_BYTES = 250_000
+"""With a head less than the link takes (`gateway/site/messages.py`)."""
 VERSION = 1
 
 _LENGTH = Struct(">IB")
@@ -94,13 +96,15 @@ def records(parts: Sequence[bytes]) -> Iterator[tuple[int, Values]]:
         if ended:
             raise Unfit("something stands behind its end")
         ended = kind == END
+        checks = _CHECKS.get(kind)
+        if checks is None:
+            raise Unfit(f"a record of kind {kind} is not known here")
         try:
-            values = tuple(_values(body))
+            values = tuple(islice(_values(body), len(checks) + 1))
         except (error, UnicodeDecodeError, IndexError) as problem:
             raise Unfit(f"a record of kind {kind} cannot be read") from problem
-        checks = _CHECKS.get(kind)
-        if checks is None or len(checks) != len(values):
-            raise Unfit(f"a record of kind {kind} with {len(values)} values is not known here")
+        if len(checks) != len(values):
+            raise Unfit(f"a record of kind {kind} has not {len(checks)} values")
         for number, (check, value) in enumerate(zip(checks, values, strict=True)):
             if not check(value):
                 raise Unfit(f"value {number} of a record of kind {kind} cannot be")

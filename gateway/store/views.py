@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from gateway.broker.elsewhere import name_of
 from gateway.broker.message_ids import packet_id, unpack_ids, unpack_set
 from gateway.broker.publish_run import OVERHEAD
 from gateway.broker.subscription import Subscription
@@ -76,6 +77,18 @@ def sessions(folder: Path, utc: int | None) -> list[SessionView]:
             _session(database, row, axis(database, utc, uptime()))
             for row in database.execute(f"{_SESSIONS} ORDER BY id")
         ]
+
+
+def places(folder: Path) -> tuple[set[str], dict[str, str]]:
+    """Clients whose sessions are in doubt, and those whose sessions were given to another gateway
+    of the site, with its name (`gateway/service/site_sessions.py`).
+    """
+    with _opened(folder) as database:
+        if not database.execute("SELECT 1 FROM sqlite_master WHERE name = 'given'").fetchone():
+            return set(), {}  # an older gateway has written it
+        doubtful = database.execute("SELECT key FROM place WHERE doubtful")
+        given = database.execute("SELECT key, member FROM given")
+        return {name_of(key) for (key,) in doubtful}, {name_of(key): name for key, name in given}
 
 
 def session(folder: Path, client: str, utc: int | None) -> dict[str, Any] | None:

@@ -24,9 +24,11 @@ from gateway.mqtt.packets import (
 )
 from gateway.mqtt.properties import PropertyId
 from gateway.mqtt.reason import ReasonCode
-from gateway.service.holder import SessionHolder
+from gateway.service.site_sessions import SessionHolder
 from gateway.site.holder import Held
+from gateway.store import move_records
 from gateway.store.move_out import StoredParts
+from gateway.store.move_records import record
 from gateway.store.recovery import recover
 from tests.broker.harness import Client, World
 
@@ -40,18 +42,19 @@ class Site:
         self.worlds = {"a": World(**limits), "b": World(**limits)}
         self.holders = {name: self._holder(name) for name in self.worlds}
 
-    def _holder(self, name: str) -> SessionHolder:
+    def _holder(self, name: str, *gone: str) -> SessionHolder:
         world = self.worlds[name]
         return SessionHolder(
             world.broker,
             world.engine.begin,
             lambda key: StoredParts(world.database, key, lambda: int(world.broker.now * 1000)),
-            [other for other in self.worlds if other != name],
+            [other for other in self.worlds if other not in (name, *gone)],
         )
 
-    def power_cut(self, name: str) -> None:
+    def power_cut(self, name: str, *gone: str) -> None:
+        """gone: who is no longer in the site that it starts with."""
         self.worlds[name].power_cut()
-        self.holders[name] = self._holder(name)
+        self.holders[name] = self._holder(name, *gone)
 
     def give(self, source: str, target: str, key: str = "c") -> Sequence[bytes] | None:
         answers: list[Sequence[bytes] | None] = []
@@ -304,6 +307,53 @@ def test_parts_that_are_wrong_leave_nothing(
         assert b.rows(f"SELECT * FROM {table}") == []
     assert b.accepted("other"), "commits go on"
     assert site.take("b", parts) is None, "and the right parts may still come"
+
+
+@pytest.mark.parametrize(
+    ("more", "why"),
+    [
+        (record(move_records.END, [None] * 500_000), "has not 0 values"),
+        (record(99, [None]), "kind 99 is not known"),
+        (
+            record(move_records.QUEUE, (9, 1 << 24, 1, 0, 2, b"", ""))
+            + record(move_records.QUEUE, (9 + (1 << 24), 1 << 24, 1, 0, 2, b"", "")),
+            "than a queue may hold",
+        ),
+    ],
+)
+def test_what_a_session_makes_of_little_is_bounded(more: bytes, why: str) -> None:
+    """A few bytes that mean very much."""
+    site = Site()
+    site.worlds["a"].absent("c")
+    parts = site.give("a", "b")
+    assert parts is not None
+    end = record(move_records.END, ())
+    empty = record(move_records.MESSAGE, ("t", 0, 1 << 24, b"", None, b""))
+    (body,) = (part.removesuffix(end)[move_records._HEAD.size :] for part in parts)
+    wrong = site.take("b", [move_records.head(0, 1) + body + empty + more + end])
+    assert wrong is not None
+    assert why in wrong
+
+
+def test_members_that_are_in_the_site_no_longer_are_forgotten_at_the_start() -> None:
+    site = Site()
+    a = site.worlds["a"]
+    a.absent("given")
+    a.absent("here")
+    site.give("a", "b", "given")
+    site.holders["a"].stand("over", 3, frozenset({"b"}), lambda: None)
+    site.holders["a"].stand("here", 3, frozenset({"b"}), lambda: None)
+    a.turn()
+    site.power_cut("a", "b")
+    assert site.holders["a"].held("over") is None
+    assert site.holders["a"].held("here") == Held(3)
+    assert site.holders["a"].held("given") == Held(0, given_to="b", doubtful=True)
+    a.accepted("a change")
+    a.commit()
+    assert a.rows("SELECT key, epoch, doubtful, older FROM place ORDER BY key") == [
+        ("given", 0, 1, "[]"),
+        ("here", 3, 0, "[]"),
+    ]
 
 
 @settings(max_examples=300, deadline=None)

@@ -144,6 +144,20 @@ async def test_sessions_of_a_running_gateway_and_of_its_store(tmp_path: Path) ->
     assert (await session("show", "away", *data))["subscriptions"] == shown["subscriptions"]
 
 
+async def test_places_of_a_site_are_told_without_a_gateway(tmp_path: Path) -> None:
+    with closing(open_store(tmp_path, "a")) as database:
+        database.execute("INSERT INTO session VALUES (1, 'here', 600, 0, 0, NULL)")
+        database.execute("INSERT INTO session VALUES (2, 'doubted', 600, 0, 0, NULL)")
+        database.execute("INSERT INTO place VALUES ('doubted', 2, 1, '[]')")
+        database.execute("INSERT INTO given VALUES (?, 'barn', 0, 0, NULL)", ("left\0device",))
+    rows = await session("list", "--data", str(tmp_path))
+    assert {row["client"]: row.get("place") for row in rows} == {
+        "here": None,
+        "doubted": "in doubt",
+        "left": "given to barn",
+    }
+
+
 async def test_ending_a_session_tells_its_client_and_leaves_nothing_of_it(tmp_path: Path) -> None:
     data = ("--data", str(tmp_path))
     async with gateway(tmp_path) as running, wire(running.port, Connect("watcher")) as watcher:

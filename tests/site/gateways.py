@@ -10,6 +10,10 @@ from typing import Any
 
 import aiohttp
 
+from gateway.config import load
+from gateway.doctor import services
+from gateway.doctor.finding import Finding
+from gateway.doctor.site import site as doctor_of_site
 from gateway.mqtt.packets import Connack, Connect, Version
 from gateway.mqtt.properties import PropertyId
 from gateway.service import control
@@ -71,10 +75,9 @@ class Gateways:
             async with asyncio.timeout(SOON_S):
                 while True:
                     rows = await self.rows(name)
-                    if all(row["connected"] or row["name"] == lost for row in rows):
+                    if all(row["lease"] or row["name"] == lost for row in rows[1:]):
                         break
                     await asyncio.sleep(0.05)
-        await asyncio.sleep(0.6)  # the first leases
 
     async def rows(self, name: str) -> list[dict[str, Any]]:
         """Of `onceway site status`."""
@@ -87,6 +90,11 @@ class Gateways:
     async def sessions(self, name: str) -> list[str]:
         rows = await asyncio.to_thread(control.ask, self.data(name), do="sessions")
         return [row["client"] for row in rows if not row["client"].startswith("onceway")]
+
+    def examined(self, name: str) -> list[Finding]:
+        """What the doctor says of the gateway and of its site."""
+        config = load(self.config(name))
+        return [*services.gateway(config), *doctor_of_site(config)]
 
     async def get(self, name: str, path: str) -> str:
         """What it says over HTTP."""

@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from gateway.config import Config, parse
 from gateway.site import folder as files
 from gateway.site.authority import Membership, authority_of, found, membership
-from gateway.site.framing import MOST, Frames, Kind, pack, pack_number
+from gateway.site.framing import FRAME_BYTES, Frames, Kind, pack, pack_number
 from gateway.site.link import OLDEST, VERSION
 from gateway.site.net import Net
 from gateway.site.tls import dialling
@@ -128,7 +128,7 @@ class Peer:
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader, self.writer = reader, writer
-        self._frames = Frames(MOST)
+        self._frames = Frames(FRAME_BYTES)
         self._ready: list[tuple[Kind, bytes]] = []
 
     def say(self, kind: Kind, body: bytes = b"") -> None:

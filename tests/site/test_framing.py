@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from gateway.site.authority import Removal, authority_of, membership
 from gateway.site.errors import SiteError
-from gateway.site.framing import MOST, Frames, Kind, pack, pack_number
+from gateway.site.framing import FRAME_BYTES, Frames, Kind, pack, pack_number
 from gateway.site.link import Greeting, Link, State
 from tests.site.members import Site
 
@@ -31,7 +31,7 @@ def test_frames_come_out_as_they_went_in_however_they_are_cut(
     frames: list[tuple[Kind, bytes]], size: int
 ) -> None:
     data = b"".join(pack(kind, body) for kind, body in frames)
-    reader, found = Frames(MOST), []
+    reader, found = Frames(FRAME_BYTES), []
     for at in range(0, len(data), size):
         reader.feed(data[at : at + size])
         found += reader

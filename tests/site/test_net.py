@@ -355,6 +355,29 @@ async def test_garbage_in_place_of_a_greeting(
 
 
 @pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("generation", "\x1b[2Jowned"),
+        ("clock", float("nan")),
+        ("clock", 1e300),
+        ("version", 10**400),
+        ("oldest", -1),
+    ],
+)
+async def test_a_greeting_that_people_could_not_be_shown_is_refused(
+    tmp_path: Path, log: pytest.LogCaptureFixture, field: str, value: object
+) -> None:
+    site = Site(tmp_path, "attic", "barn")
+    async with running(site.config("barn")) as (barn,):
+        async with dialled(site.addresses["barn"], as_member(site, "attic")) as peer:
+            peer.greet(**{field: value})
+            assert field.encode() in await peer.hear(Kind.BYE)
+        await until(lambda: said(log, "attic: not joined", field))
+        assert all(len(record.getMessage()) < 500 for record in log.records)
+        assert barn.events == []
+
+
+@pytest.mark.parametrize(
     ("data", "words"),
     [
         (b"\x00\x20\x00\x00\x03", "a frame of 2097152 bytes"),

@@ -5,7 +5,7 @@ from random import Random
 import pytest
 
 from gateway.site.errors import SiteError
-from gateway.site.messages import Beat, Hello, Message, decode, encode
+from gateway.site.messages import Beat, Message, Names, decode, encode
 from tests.site.world import Client, Record, Session, World
 
 
@@ -283,8 +283,8 @@ def test_what_comes_from_a_member_is_checked(site: Site) -> None:
     assert member is not None
     with pytest.raises(SiteError, match="cannot be read"):
         member.received("b", b"\x02", site.now)
-    with pytest.raises(SiteError, match="version 2"):
-        member.received("b", encode(Hello(2, ("a", "b"))), site.now)
+    with pytest.raises(SiteError, match="name the members first, and once"):
+        member.received("b", encode(Names(("a", "b"))), site.now)
     member.joined("b", site.now)
-    with pytest.raises(SiteError, match="before the greeting"):
+    with pytest.raises(SiteError, match="name the members first"):
         member.received("b", encode(Beat(1, 1)), site.now)

@@ -83,7 +83,7 @@ class SessionHolder:
         self._parts = parts
         known = frozenset(members)
         self._places = {
-            key: _Place(epoch, bool(doubtful), frozenset(json.loads(older)) & known)
+            key: _Place(epoch, bool(doubtful), frozenset(json.loads(older)))
             for key, epoch, doubtful, older in broker.moved.places
         }
         self._given = {
@@ -95,8 +95,23 @@ class SessionHolder:
         """Who wants to know when a key's session has come or gone."""
         self._saved = 0
         """Places that were written since those that nobody needs were looked for."""
+        self._forget_strangers(known)
         if broker.moved.mistrusted:
             self._mistrust_all()
+
+    def _forget_strangers(self, known: frozenset[str]) -> None:
+        """Who is in the site no longer never confirms anything. A session that was given to it may
+        have been there: it is doubtful.
+        """
+        for key in self.given():
+            if self._given[key].member not in known:
+                self._place(key).doubtful = True
+                self._save(key)
+        for key, place in list(self._places.items()):
+            if not place.older <= known:
+                place.older &= known
+                self._save(key)
+        self._forget_idle()
 
     def _mistrust_all(self) -> None:
         """The store was restored: who is in it may have been elsewhere since."""
@@ -270,6 +285,7 @@ class SessionHolder:
             parts,
             broker.needed_rows.reserve(messages),
             messages,
+            2 * broker.limits.queue_messages + 0xFFFF,  # with what is in flight, and a grace
             broker.limits.subscriptions,
         )
         moves = moving.moves(broker)
