@@ -32,8 +32,8 @@ class _Listener:
 
     def __init__(self) -> None:
         self.clients: deque[str] = deque()
-        self.first = 0
-        """So many of them were there when the link was made."""
+        self.first: set[str] = set()
+        """Those that it has to hear of before it gets a lease."""
         self.unanswered = 0
         self.due: float | None = None
 
@@ -62,7 +62,7 @@ class Ending:
         """Begin with all that has to be heard there; a lease comes after it."""
         listener = self._listeners[member] = _Listener()
         listener.clients.extend(self._holder.older_at(member))
-        listener.first = len(listener.clients)
+        listener.first.update(listener.clients)
         listener.due = self.now
 
     def left(self, member: str) -> None:
@@ -84,19 +84,19 @@ class Ending:
         overs: list[Over] = []
         while listener.clients and listener.unanswered + len(overs) < AT_ONCE:
             client = listener.clients.popleft()
-            listener.first -= 1
             held = self._holder.held(client)
-            if held is None or member not in held.older:
-                continue
-            if client in self._working or self._is_searched(client):
+            names = held is not None and member in held.older
+            if names and (client in self._working or self._is_searched(client)):
                 self._later(member, client)
-            else:
+                continue
+            listener.first.discard(client)
+            if held is not None and names:
                 overs.append(Over(client, held.epoch))
         listener.unanswered += len(overs)
         for portion in portions(overs):
             self._contacts.say(member, End(portion), call=True)
         listener.due = None
-        if listener.first <= 0:
+        if not listener.first:
             self._contacts[member].granting = True
 
     def _later(self, member: str, client: str) -> None:
