@@ -33,7 +33,7 @@ BOARD = QOS2 | {"Identity": True}
 CLIENT = QOS2 | {"Identity": False}
 
 
-def _move(**bounds: int) -> Mapping[str, object]:
+def _move(**bounds: int) -> dict[str, object]:
     """Of SiteMove: how often something may happen; 0 for what is not named."""
     bounds = {"Moves": 1, "Messages": 0, "Crashes": 0, "Cuts": 0, "Expiries": 0} | bounds
     return {"Homes": {1}, "Waiting": False, **bounds}
@@ -72,6 +72,8 @@ RUNS = (
     Run("QoS2Durable", "a board", BOARD, "0x92 is done"),
     Run("SiteMove", "a move", _move(Messages=1)),
     Run("SiteMove", "a move, a link breaks", _move(Messages=1, Cuts=1)),
+    Run("SiteMove", "a move, a link waits", _move(Messages=1, Cuts=1) | {"Waiting": True}),
+    Run("SiteMove", "a move, a crash", _move(Messages=1, Crashes=1)),
     Run("SiteMove", "a link breaks", _move(Cuts=1), "silence is a no"),
     Run("SiteMove", "a link breaks", _move(Cuts=1), "no lease is waited for"),
     Run("SiteMove", "a link breaks", _move(Cuts=1), "who was silent is forgotten"),
