@@ -35,8 +35,8 @@ class _Listener:
 
     def __init__(self) -> None:
         self.clients: OrderedDict[str, None] = OrderedDict()
-        self.first = 0
-        """So many of them were there when the link was made."""
+        self.first: set[str] = set()
+        """Those that it has to hear of before it gets a lease."""
         self.unanswered: dict[str, int] = {}
         """What was said and not answered: clients, with the epoch."""
         self.due: float | None = None
@@ -67,7 +67,7 @@ class Ending:
         """Begin with all that has to be heard there; a lease comes after it."""
         listener = self._listeners[member] = _Listener()
         listener.clients.update(dict.fromkeys(self._holder.older_at(member)))
-        listener.first = len(listener.clients)
+        listener.first.update(listener.clients)
         listener.due = self._contacts.now
 
     def left(self, member: str) -> None:
@@ -89,19 +89,19 @@ class Ending:
         overs: list[Over] = []
         while listener.clients and len(listener.unanswered) < AT_ONCE:
             client, _ = listener.clients.popitem(last=False)
-            listener.first -= 1
             held = self._holder.held(client)
-            if held is None or member not in held.older:
-                continue
-            if client in self._working or self._is_searched(client):
+            names = held is not None and member in held.older
+            if names and (client in self._working or self._is_searched(client)):
                 self._later(member, client)
-            else:
+                continue
+            listener.first.discard(client)
+            if held is not None and names:
                 overs.append(Over(client, held.epoch))
                 listener.unanswered[client] = held.epoch
         for portion in portions(overs):
             self._contacts.say(member, End(portion), call=True)
         listener.due = None
-        if listener.first <= 0:
+        if not listener.first:
             self._contacts[member].granting = True
 
     def _later(self, member: str, client: str) -> None:

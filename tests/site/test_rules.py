@@ -1,6 +1,7 @@
 """The rules of gateway/site/README.md, one by one, with three members on virtual time."""
 
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -288,3 +289,37 @@ def test_what_comes_from_a_member_is_checked(site: Site) -> None:
     member.joined("b", site.now)
     with pytest.raises(SiteError, match="name the members first"):
         member.received("b", encode(Beat(1, 1)), site.now)
+
+
+def test_there_is_no_lease_before_the_word_of_what_is_over(site: Site) -> None:
+    """b's session is newer than a's and c's, and b is at a commit about it when a is heard again:
+    a must not trust its own session because of a lease that came before the word.
+    """
+    name, b = site.client.name, site.gateways["b"]
+    site.silence("a", "b", "c")
+    disks = {
+        "a": Record(2, Session(1), older=frozenset("c")),
+        "b": Record(1, Session(2), older=frozenset("ac")),
+        "c": Record(1, Session(1), given_to="a"),
+    }
+    for gateway, record in disks.items():
+        site.crash(gateway)
+        site.gateways[gateway].disk[name] = record
+        site.start(gateway)
+    stand = b.holder.stand
+
+    def slow_stand(*arguments: Any) -> None:
+        site.commit_s = lambda: 2.5  # type: ignore[method-assign]
+        stand(*arguments)
+        site.commit_s = lambda: 0.0  # type: ignore[method-assign]
+        for link in site.links.values():
+            site.heal(*link.ends)
+
+    b.holder.stand = slow_stand  # type: ignore[method-assign]
+    site.heal("b", "c")
+    site.run(2.0)
+    assert b.holder.records[name].epoch == 2
+    assert b.disk[name].epoch == 1
+    assert not site.gateways["a"].is_newest(name)
+    site.settle()
+    assert site.place()[0] == "b"
