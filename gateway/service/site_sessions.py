@@ -68,7 +68,7 @@ def own_key(session: Session) -> str:
 
 class SessionHolder:
     """A `Holder`. begin: to be called before the broker is changed. parts: of a key, what its given
-    session consists of. members: the other ones; who is none of them is forgotten.
+    session consists of. members: the other ones; all others are forgotten.
     """
 
     def __init__(
@@ -114,7 +114,7 @@ class SessionHolder:
         self._forget_idle()
 
     def _mistrust_all(self) -> None:
-        """The store was restored: who is in it may have been elsewhere since."""
+        """The store was restored: its clients may have been elsewhere since."""
         for session in self._broker.sessions.values():
             self._place(own_key(session)).doubtful = True
             self._save(own_key(session))

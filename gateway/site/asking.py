@@ -78,7 +78,7 @@ class Search:
         self.waiters: list[tuple[Waiter, Alive]] = []
         """None: a session that was given away is called back."""
         self.suspects = searching.trust.settled(client)
-        """Who had asked for the client before; who asks meanwhile is asked again next time."""
+        """Members that had asked for the client before; one that asks meanwhile is asked again."""
         self.turn = 0
         """All are asked again: replies to earlier questions are not counted."""
         self.answered: set[str] = set()
