@@ -48,7 +48,7 @@ test: debian-test firmware lint size ## lint, build, and run all tests
 	@$(MAKE) --no-print-directory -s -j$$(nproc) -Otarget -C firmware test
 	@$(BIN)/python -m tests $(ARGS)
 
-model: setup ## TLC looks at every state of the models in tests/models (at most ten minutes)
+model: setup ## TLC looks at every state of the models in tests/models (some minutes)
 	@$(BIN)/python -m tests.models.check
 
 size: setup ## flash, RAM and stack of the firmware against their budgets; writes build/size.json

@@ -54,9 +54,8 @@ def pair(folder: Path) -> Iterator[list[BrokerProcess]]:
             for name in _NAMES
         ]
         for name in _NAMES:
-            while not all(row["connected"] for row in status(folder, name)):
+            while not all(row["lease"] for row in status(folder, name)[1:]):
                 time.sleep(0.05)
-        time.sleep(1)  # the first leases
         yield found
 
 

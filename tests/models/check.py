@@ -2,7 +2,7 @@
 purpose.
 
 In: the modules of this folder. Out: a table with the number of states; exit code 1 if a model
-breaks a promise, or TLC does not notice a broken one. Takes at most ten minutes.
+breaks a promise, or TLC does not notice a broken one. Takes some minutes.
 """
 
 import re
