@@ -26,13 +26,13 @@ from gateway.broker.access import Ask, Policy, Refusal
 from gateway.broker.broker import Broker
 from gateway.broker.connection import Connection
 from gateway.broker.delivery import Order
-from gateway.broker.refusals import say
 from gateway.broker.session import Attached
 from gateway.broker.spool import Oldest
 from gateway.links.carrier import Accept, Carrier, Receiver
 from gateway.logs import about
 from gateway.mqtt.packets import Connect
 from gateway.mqtt.reason import ReasonCode
+from gateway.service.client_link import MANY, ClientLink
 from gateway.service.clock import Clock
 from gateway.service.logins import Logins
 from gateway.store.times import CommitTimes
@@ -47,187 +47,6 @@ GATHER_S = 0.001
 """How long a turn goes on for the sake of clients that were let go by a commit."""
 _MANY_CLIENTS = 4
 """So many must be let go by it."""
-_MANY = 65_536
-"""Unsent bytes of one connection that are worth counting."""
-_FEW = 4_096
-"""Bytes that are read from a client though they must wait: it may ping while it does not take what
-it is sent, and to stop reading costs a system call.
-"""
-
-
-class _Link:
-    """One connection between its carrier and the broker (a `Receiver`)."""
-
-    __slots__ = (
-        "_carrier",
-        "_connection",
-        "_engine",
-        "_held_back",
-        "_left",
-        "_paused",
-        "_put_off",
-        "_rests",
-        "stuck",
-        "unsent",
-    )
-
-    def __init__(self, engine: "Engine", carrier: Carrier, connection: Connection) -> None:
-        self._engine = engine
-        self._carrier = carrier
-        self._connection = connection
-        self._held_back = False
-        """Nothing is read from it until a commit is through."""
-        self._put_off = False
-        """It has brought more than there was time for in a turn."""
-        self._rests = False
-        """Its user has published too much."""
-        self._paused = False
-        self.stuck = False
-        """The peer has not taken what was sent to it."""
-        self._left = 0
-        """Bytes that had not reached it when last looked."""
-        self.unsent = 0
-        """Bytes of that when last looked; 0 when they are few."""
-
-    # -- bytes out
-
-    def write(self, data: bytes) -> None:
-        """Send. Of a peer that does not read, little more is read."""
-        self._carrier.write(data)
-        unsent = self._carrier.unsent
-        if unsent > _MANY or self.unsent:
-            self._engine.note_unsent(self, unsent)
-            most = self._engine.broker.limits.outgoing_bytes
-            if unsent > max(most, self._carrier.high_water):
-                self.stuck = self._connection.full = True
-                if not self._held_back:
-                    self._connection.hear()  # from now on it is the peer that is silent
-                self.throttle()
-
-    def writable(self) -> None:
-        engine = self._engine
-        engine.begin()
-        engine.note_unsent(self, self._carrier.unsent)
-        self.stuck = False
-        self.resume()
-
-    def resume(self) -> None:
-        """What was sent is gone: send more, and read on."""
-        self._connection.resume_sending()
-        self._connection.hear()
-        self.throttle()
-
-    def look(self) -> int:
-        """Bytes that the peer has still not taken."""
-        self._engine.note_unsent(self, self._carrier.unsent)
-        return self.unsent
-
-    def see_progress(self) -> None:
-        """A peer that takes anything of what it was sent is there, even if its pings still wait
-        behind what is not read.
-        """
-        if self.stuck:
-            before, self._left = self._left, self._carrier.undelivered
-            if self._left < before:
-                self._connection.seen = self._engine.broker.now
-
-    def close(self) -> None:
-        """The end. A client that has much left to read has not read for long: nobody counts that
-        any more, and it is dropped.
-        """
-        if self._carrier.unsent > _MANY:
-            self._carrier.abort()
-        else:
-            self._carrier.close()
-
-    def give_up(self) -> None:
-        """End a connection whose peer takes too little."""
-        connection = self._connection
-        say(
-            self._engine.broker,
-            connection,
-            ReasonCode.QUOTA_EXCEEDED,
-            "the client reads too little",
-        )
-        connection.disconnect(ReasonCode.QUOTA_EXCEEDED, "the client reads too little")
-        self._engine.note_unsent(self, 0)
-        self._carrier.abort()
-
-    # -- bytes in
-
-    def hold_back(self) -> None:
-        """Read nothing more from a publisher until a commit is through."""
-        self._held_back = self._connection.unheard = True
-        self.throttle()
-
-    def read_on(self) -> None:
-        """A commit is through."""
-        self._held_back = False
-        self._connection.hear()
-        self.throttle()
-
-    def wake(self) -> None:
-        """Its user may publish again."""
-        self._engine.begin()
-        self._connection.rest_s, self._rests = 0.0, False
-        self._connection.hear()
-        self.throttle()
-
-    def throttle(self) -> None:
-        """Read from the peer, or do not."""
-        connection, stopped = self._connection, self._held_back or self._rests
-        full, interrupted = connection.full, connection.interrupted
-        if interrupted and not (stopped or full or self._put_off):
-            self._put_off = True
-            self._engine.put_off(self)
-        paused = stopped or ((full or interrupted) and connection.kept > _FEW)
-        if paused != self._paused:
-            self._paused = paused
-            if paused:
-                self._carrier.pause_reading()
-            else:
-                self._carrier.resume_reading()
-
-    def go_on(self) -> None:
-        """There is time again for what it has brought."""
-        self._put_off = False
-        if self._held_back or self._rests or self._connection.full:
-            return
-        self.receive(b"")
-        self.throttle()
-
-    def receive(self, data: bytes) -> None:
-        engine = self._engine
-        if not engine.in_turn:
-            engine.begin()
-        if engine.awaited:
-            engine.hear()
-        try:
-            dispatch.receive(self._connection, data)
-        except Exception:
-            log.exception(
-                "%s: connection closed after an internal error",
-                self._connection.name,
-                extra=about(**self._connection.about),
-            )
-            self._connection.lost("internal error")
-            self._carrier.abort()
-        if self._connection.rest_s and not self._rests:
-            self._rests = self._connection.unheard = True
-            engine.call_later(self._connection.rest_s, self.wake)
-            self.throttle()
-        if engine.has_backlog:
-            engine.hold_back(self)
-        elif self._connection.full:
-            self._connection.unheard = not self.stuck
-            self.throttle()
-        elif self._connection.interrupted:
-            self.throttle()
-
-    def lost(self, reason: str) -> None:
-        self._engine.begin()
-        self._connection.lost(reason)
-        self._engine.forget(self._connection)
 
 
 class Engine:
@@ -248,15 +67,15 @@ class Engine:
         self.broker = broker
         self._clock = clock
         self._loop = loop or asyncio.get_running_loop()
-        self._links: dict[Attached, _Link] = {}
-        self._held_back: list[_Link] = []
-        self._slow: dict[_Link, None] = {}
+        self._links: dict[Attached, ClientLink] = {}
+        self._held_back: list[ClientLink] = []
+        self._slow: dict[ClientLink, None] = {}
         self._unsent = 0
         self._awaited: list[tuple[int, asyncio.Future[None]]] = []
         self.in_turn = False
         """The time is set, and what is ready is being taken."""
         self._turn_ends = 0.0
-        self._put_off: deque[_Link] = deque()
+        self._put_off: deque[ClientLink] = deque()
         self._catching_up = False
         self.awaited = 0
         """How many clients are likely to send something at once: the turn goes on until they
@@ -304,7 +123,7 @@ class Engine:
         def accept(carrier: Carrier) -> Receiver:
             self.begin()
             connection = Connection(self.broker, carrier.peer, policy)
-            link = self._links[connection] = _Link(self, carrier, connection)
+            link = self._links[connection] = ClientLink(self, carrier, connection)
             return link
 
         return accept
@@ -376,14 +195,14 @@ class Engine:
         """
         return not self.broker.disk_full and self.broker.changes.bytes > self._writer.space.backlog
 
-    def hold_back(self, link: _Link) -> None:
+    def hold_back(self, link: ClientLink) -> None:
         """Read nothing more from a publisher until a commit is through."""
         link.hold_back()
         self._held_back.append(link)
 
-    def note_unsent(self, link: _Link, unsent: int) -> None:
+    def note_unsent(self, link: ClientLink, unsent: int) -> None:
         """So many bytes wait in a link."""
-        unsent = unsent if unsent > _MANY else 0
+        unsent = unsent if unsent > MANY else 0
         self._unsent += unsent - link.unsent
         link.unsent = unsent
         if unsent:
@@ -405,7 +224,7 @@ class Engine:
         if self.broker.changes.urgent and self._gathering is None:
             self._loop.call_soon(self._commit_urgent)  # what is at the sockets by then goes with it
 
-    def put_off(self, link: _Link) -> None:
+    def put_off(self, link: ClientLink) -> None:
         """A client has brought more than there was time for: it goes on when all others had their
         turn.
         """
@@ -481,7 +300,7 @@ class Engine:
     def _give_up_the_slowest(self) -> None:
         """All links together hold too much: those go that hold the most."""
         most = self.broker.limits.memory_bytes
-        for link in sorted(self._slow, key=_Link.look, reverse=True):
+        for link in sorted(self._slow, key=ClientLink.look, reverse=True):
             if self._unsent <= most - most // 8:
                 break
             link.give_up()

@@ -1,0 +1,228 @@
+"""One connection between its carrier and the broker: when it is read from, and when it is not.
+
+In: bytes of a client, and word that it has taken what was sent to it. Out: the same to the broker,
+in turns; and nothing more is read from a client that does not take what it is sent, that has
+brought more than there was time for, or whose user publishes too much.
+"""
+
+import logging
+from collections.abc import Callable
+from typing import Protocol
+
+from gateway.broker import dispatch
+from gateway.broker.broker import Broker
+from gateway.broker.connection import Connection
+from gateway.broker.refusals import say
+from gateway.broker.session import Attached
+from gateway.links.carrier import Carrier
+from gateway.logs import about
+from gateway.mqtt.reason import ReasonCode
+
+log = logging.getLogger(__name__)
+
+MANY = 65_536
+"""Unsent bytes of one connection that are worth counting."""
+_FEW = 4_096
+"""Bytes that are read from a client though they must wait: it may ping while it does not take what
+it is sent, and to stop reading costs a system call.
+"""
+
+
+class Turns(Protocol):
+    """What a link uses of the engine."""
+
+    broker: Broker
+    in_turn: bool
+    awaited: int
+
+    @property
+    def has_backlog(self) -> bool: ...
+
+    def begin(self) -> None: ...
+
+    def hear(self) -> None: ...
+
+    def put_off(self, link: "ClientLink") -> None: ...
+
+    def hold_back(self, link: "ClientLink") -> None: ...
+
+    def note_unsent(self, link: "ClientLink", unsent: int) -> None: ...
+
+    def forget(self, connection: Attached) -> None: ...
+
+    def call_later(self, seconds: float, call: Callable[[], None]) -> None: ...
+
+
+class ClientLink:
+    """One connection between its carrier and the broker (a `Receiver`)."""
+
+    __slots__ = (
+        "_carrier",
+        "_connection",
+        "_held_back",
+        "_left",
+        "_paused",
+        "_put_off",
+        "_rests",
+        "_turns",
+        "stuck",
+        "unsent",
+    )
+
+    def __init__(self, turns: Turns, carrier: Carrier, connection: Connection) -> None:
+        self._turns = turns
+        self._carrier = carrier
+        self._connection = connection
+        self._held_back = False
+        """Nothing is read from it until a commit is through."""
+        self._put_off = False
+        """It has brought more than there was time for in a turn."""
+        self._rests = False
+        """Its user has published too much."""
+        self._paused = False
+        self.stuck = False
+        """The peer has not taken what was sent to it."""
+        self._left = 0
+        """Bytes that had not reached it when last looked."""
+        self.unsent = 0
+        """Bytes of that when last looked; 0 when they are few."""
+
+    # -- bytes out
+
+    def write(self, data: bytes) -> None:
+        """Send. Of a peer that does not read, little more is read."""
+        self._carrier.write(data)
+        unsent = self._carrier.unsent
+        if unsent > MANY or self.unsent:
+            self._turns.note_unsent(self, unsent)
+            most = self._turns.broker.limits.outgoing_bytes
+            if unsent > max(most, self._carrier.high_water):
+                self.stuck = self._connection.full = True
+                if not self._held_back:
+                    self._connection.hear()  # from now on it is the peer that is silent
+                self.throttle()
+
+    def writable(self) -> None:
+        turns = self._turns
+        turns.begin()
+        turns.note_unsent(self, self._carrier.unsent)
+        self.stuck = False
+        self.resume()
+
+    def resume(self) -> None:
+        """What was sent is gone: send more, and read on."""
+        self._connection.resume_sending()
+        self._connection.hear()
+        self.throttle()
+
+    def look(self) -> int:
+        """Bytes that the peer has still not taken."""
+        self._turns.note_unsent(self, self._carrier.unsent)
+        return self.unsent
+
+    def see_progress(self) -> None:
+        """A peer that takes anything of what it was sent is there, even if its pings still wait
+        behind what is not read.
+        """
+        if self.stuck:
+            before, self._left = self._left, self._carrier.undelivered
+            if self._left < before:
+                self._connection.seen = self._turns.broker.now
+
+    def close(self) -> None:
+        """The end. A client that has much left to read has not read for long: nobody counts that
+        any more, and it is dropped.
+        """
+        if self._carrier.unsent > MANY:
+            self._carrier.abort()
+        else:
+            self._carrier.close()
+
+    def give_up(self) -> None:
+        """End a connection whose peer takes too little."""
+        connection = self._connection
+        say(
+            self._turns.broker,
+            connection,
+            ReasonCode.QUOTA_EXCEEDED,
+            "the client reads too little",
+        )
+        connection.disconnect(ReasonCode.QUOTA_EXCEEDED, "the client reads too little")
+        self._turns.note_unsent(self, 0)
+        self._carrier.abort()
+
+    # -- bytes in
+
+    def hold_back(self) -> None:
+        """Read nothing more from a publisher until a commit is through."""
+        self._held_back = self._connection.unheard = True
+        self.throttle()
+
+    def read_on(self) -> None:
+        """A commit is through."""
+        self._held_back = False
+        self._connection.hear()
+        self.throttle()
+
+    def wake(self) -> None:
+        """Its user may publish again."""
+        self._turns.begin()
+        self._connection.rest_s, self._rests = 0.0, False
+        self._connection.hear()
+        self.throttle()
+
+    def throttle(self) -> None:
+        """Read from the peer, or do not."""
+        connection, stopped = self._connection, self._held_back or self._rests
+        full, interrupted = connection.full, connection.interrupted
+        if interrupted and not (stopped or full or self._put_off):
+            self._put_off = True
+            self._turns.put_off(self)
+        paused = stopped or ((full or interrupted) and connection.kept > _FEW)
+        if paused != self._paused:
+            self._paused = paused
+            if paused:
+                self._carrier.pause_reading()
+            else:
+                self._carrier.resume_reading()
+
+    def go_on(self) -> None:
+        """There is time again for what it has brought."""
+        self._put_off = False
+        if self._held_back or self._rests or self._connection.full:
+            return
+        self.receive(b"")
+        self.throttle()
+
+    def receive(self, data: bytes) -> None:
+        turns = self._turns
+        if not turns.in_turn:
+            turns.begin()
+        if turns.awaited:
+            turns.hear()
+        try:
+            dispatch.receive(self._connection, data)
+        except Exception:
+            log.exception(
+                "%s: connection closed after an internal error",
+                self._connection.name,
+                extra=about(**self._connection.about),
+            )
+            self._connection.lost("internal error")
+            self._carrier.abort()
+        if self._connection.rest_s and not self._rests:
+            self._rests = self._connection.unheard = True
+            turns.call_later(self._connection.rest_s, self.wake)
+            self.throttle()
+        if turns.has_backlog:
+            turns.hold_back(self)
+        elif self._connection.full:
+            self._connection.unheard = not self.stuck
+            self.throttle()
+        elif self._connection.interrupted:
+            self.throttle()
+
+    def lost(self, reason: str) -> None:
+        self._turns.begin()
+        self._connection.lost(reason)
+        self._turns.forget(self._connection)
