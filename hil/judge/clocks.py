@@ -11,7 +11,7 @@ and by as long as that held it; time that a simulated board lost, because this m
 only as far as its simulator measured it.
 """
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -86,6 +86,17 @@ class _Line:
         index = bisect_right(self.starts, t)
         begin = self.starts[index - 1] if index else 0
         return begin, self.starts[index] if index < len(self.starts) else 1 << 63
+
+    def met(self, life: tuple[int, int]) -> int | None:
+        """When a board first published in a life, None for never. A PUBLISH without a WELCOME
+        before it was on its way already when the board started again.
+        """
+        welcomed = bisect_left(self.welcomes, life[0])
+        if welcomed == len(self.welcomes):
+            return None
+        index = bisect_left(self.published, self.welcomes[welcomed])
+        within = index < len(self.published) and self.published[index] <= life[1]
+        return self.published[index] if within else None
 
     def lost(self, life: tuple[int, int]) -> int:
         """Time that the board has lost in a life, at most."""
@@ -221,8 +232,8 @@ class Clocks:
     def _unknown(
         self, line: _Line, life: tuple[int, int], sampled: int, arrived: int
     ) -> str | None:
-        index = bisect_right(line.published, sampled - JOURNALLED_NS) - 1
-        if index >= 0 and line.published[index] >= life[0]:
+        met = line.met(life)
+        if met is not None and met <= sampled - JOURNALLED_NS:
             return "it has no time, and the board had met the gateway before it sampled"
         if arrived < life[1]:
             return "it has no time, and came from the life of the board in which it was sampled"

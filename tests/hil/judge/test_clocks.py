@@ -87,6 +87,16 @@ def test_no_time_is_for_a_sample_before_the_clock_and_a_start_before_its_arrival
     )
 
 
+def test_a_publish_that_a_start_overtook_is_no_meeting_of_the_new_life() -> None:
+    on_its_way = said("publish", 200.0004, direction="up")
+    later = said("welcome", 201), said("publish", 201.1, direction="up")
+    assert told(clocks(on_its_way, *later), None, 200.9, 201.2) == (
+        "it has no time, and came from the life of the board in which it was sampled"
+    )
+    assert told(clocks(start(210), on_its_way, *later), None, 200.9, 211) == ""
+    assert "had met" in told(clocks(start(210), on_its_way, *later), None, 201.9, 211)
+
+
 def test_a_board_by_radio_that_had_the_time_must_say_it_too() -> None:
     """No wire tells when its PUBLISH left; the first one of a session is in its ledger."""
     met = [Event(t * S, "air", "welcome", {"line": "lora-1"}) for t in (101, 301)]
