@@ -11,6 +11,8 @@ import json
 import os
 import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
 from pathlib import Path
@@ -26,6 +28,7 @@ from gateway.extras import how_to_get
 _SETTINGS = {"help_option_names": ["-h", "--help"]}
 _EXTRAS = {"ingest": "centre", "hil": "hil"}
 """By command; the others are for a gateway."""
+_OURS = ("gateway", "hil", "provisioning")
 
 
 def _version(wanted: bool) -> None:
@@ -50,14 +53,22 @@ def _load(point: EntryPoint) -> typer.Typer:
         # sqlite_utils would import these where they are installed, and use nothing of them: 0.25 s
         for package in ("numpy", "pandas"):
             sys.modules.setdefault(package, cast(ModuleType, None))
-    try:
-        app: typer.Typer = point.load()
-    except ModuleNotFoundError as error:
-        raise OncewayError(
-            f"`onceway {point.name}` needs the Python package {error.name}, which is not installed",
-            hint=how_to_get(_EXTRAS.get(point.name, "gateway")),
-        ) from error
+    app: typer.Typer = point.load()
     return app
+
+
+@contextmanager
+def _told_what_is_missing(command: str | None) -> Iterator[None]:
+    """A command imports a package when it needs it, often not before it runs."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] in _OURS:
+            raise
+        raise OncewayError(
+            f"`onceway {command}` needs the Python package {error.name}, which is not installed",
+            hint=how_to_get(_EXTRAS.get(command or "", "gateway")),
+        ) from error
 
 
 def _summary(point: EntryPoint) -> str:
@@ -121,7 +132,8 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     wanted = next((word for word in _words() if not word.startswith("-")), None)
     try:
-        _build(wanted)()
+        with _told_what_is_missing(wanted):
+            _build(wanted)()
     except OncewayError as error:
         fields = {"error": error.what, "where": error.where, "hint": error.hint}
         print(json.dumps(fields) if "--json" in sys.argv else f"error: {error}", file=sys.stderr)

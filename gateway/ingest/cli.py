@@ -13,7 +13,6 @@ from typing import Annotated, Literal
 import typer
 
 from gateway.errors import OncewayError
-from gateway.extras import how_to_get
 from gateway.ingest.command import Job, build
 from gateway.ingest.durations import seconds
 from gateway.options import JsonOption
@@ -334,9 +333,9 @@ def clean(
     --older-than 30d
     """
     _check_time(older_than, "--older-than")
-    with _needs_extra("clean"):
-        from gateway.ingest import clean as cleaning
-        from gateway.ingest.landing import place
+    from gateway.ingest import clean as cleaning
+    from gateway.ingest.landing import place
+
     with _reaches(landing):
         there = place.Landing(landing)
         if feed is not None:
@@ -391,8 +390,8 @@ def trust_command(
 
     Example: ssh pi sudo onceway uplink key | onceway ingest trust --table /srv/lake/publications -
     """
-    with _needs_extra("trust"):
-        from gateway.ingest.landing import keys as trusted_keys
+    from gateway.ingest.landing import keys as trusted_keys
+
     if trusted is None and "/" not in table:
         raise OncewayError(
             "the place of a table that is called by its catalog name is not known here",
@@ -450,10 +449,10 @@ def report_command(
     Example: onceway ingest report --landing /srv/landing --table /srv/lake/publications
     """
     _check_time(max_lag, "--max-lag")
-    with _needs_extra("report"):
-        from gateway.ingest.landing import place as place
-        from gateway.ingest.report import metrics as prometheus
-        from gateway.ingest.report import report
+    from gateway.ingest.landing import place as place
+    from gateway.ingest.report import metrics as prometheus
+    from gateway.ingest.report import report
+
     with _reaches(landing):
         made = report.make(place.Landing(landing), table, trusted)
     if metrics is not None:
@@ -462,18 +461,6 @@ def report_command(
         print(json.dumps(asdict(made), indent=2) if as_json else report.text(made))
     if made.ill(seconds(max_lag), max_missing):
         raise typer.Exit(SOMEBODY_SHOULD_LOOK)
-
-
-@contextmanager
-def _needs_extra(command: str) -> Iterator[None]:
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        raise OncewayError(
-            f"`onceway ingest {command}` needs the Python package {error.name}, which is not"
-            " installed",
-            hint=how_to_get("centre"),
-        ) from error
 
 
 @contextmanager
