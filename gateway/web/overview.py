@@ -28,6 +28,7 @@ _TODO = {
     "serial": "Plug the board in, or stop what holds its port: onceway board ports",
     "boards": "Look at the access rules: sudo onceway gateway check-config",
     "radio": "Plug the modem in, or look at what it says: sudo onceway radio status",
+    "site": "See that it runs, and is reached: sudo onceway site status",
     "uplink": "Look at the landing place: sudo onceway uplink status",
     "process": "Start it: sudo systemctl start onceway-uplink",
     "late": "Look at the landing place: sudo onceway uplink status",
