@@ -5,9 +5,15 @@ them. Imported only where the configuration has a `[site]`: it takes memory.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from gateway.broker import session_figures
+from gateway.service.session_rows import session_rows
 from gateway.service.site import Site, StoreParts
+from gateway.service.site_listing import Counts, Listing
+from gateway.site.listing import KINDS
 from gateway.site.net import Net
 from gateway.store.lives import word
 
@@ -22,7 +28,7 @@ class Membership:
 
     def __init__(self, config: Config, engine: Engine) -> None:
         assert config.site is not None  # noqa: S101 - said above
-        broker = engine.broker
+        self._broker = broker = engine.broker
         self._parts = StoreParts(config.gateway.data, lambda: broker.now)
         self._site = site = Site(
             engine,
@@ -32,11 +38,29 @@ class Membership:
             self._parts,
             asyncio.get_running_loop(),
         )
+        self._listing = Listing(
+            [name for name in config.site.members if name != config.gateway.name],
+            self._send,
+            site.up,
+            self._counts,
+            lambda: session_rows(broker, self),
+        )
         generation = word(config.gateway.data) or ""
-        self._net = Net(config, generation, site.joined, site.left, site.received)
+        self._net = Net(config, generation, site.joined, self._left, self._received)
 
     def _send(self, member: str, frame: bytes) -> None:
         self._net.send(member, frame)
+
+    def _left(self, member: str) -> None:
+        self._site.left(member)
+        self._listing.left(member)
+
+    def _received(self, member: str, frame: bytes) -> None:
+        """Raises SiteError."""
+        if frame and frame[0] in KINDS:
+            self._listing.received(member, frame)
+        else:
+            self._site.received(member, frame)
 
     async def start(self) -> None:
         """Raises OncewayError: there is no certificate, or the address is taken."""
@@ -53,6 +77,26 @@ class Membership:
     def given(self) -> dict[str, str]:
         """Clients whose sessions have left and have not arrived yet, each with the member."""
         return self._site.holder.given_to()
+
+    def sessions(self) -> AsyncIterator[dict[str, Any]]:
+        """Of the other members (`site_listing.py`)."""
+        return self._listing.sessions()
+
+    async def shown(self) -> dict[str, Any]:
+        """For the page: `rows` with the `counts` of each member, null of one that does not answer;
+        and the names that the site's authority has removed.
+        """
+        counts = await self._listing.counts()
+        here, *others = self.rows()
+        members = [here | {"counts": asdict(self._counts())}]
+        for row in others:
+            found = counts[row["name"]]
+            members.append(row | {"counts": found and asdict(found)})
+        return {"members": members, "removed": self._net.gone()}
+
+    def _counts(self) -> Counts:
+        figures, place = session_figures.take(self._broker), self._site.figures()
+        return Counts(figures.sessions, figures.connected, place["given"], place["in_doubt"])
 
     def rows(self) -> list[dict[str, Any]]:
         """Of all members, this one first (`net.py`), with what this one has counted: `figures`. Of
