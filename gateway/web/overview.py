@@ -110,6 +110,7 @@ def overview(
         "uplink": _uplink(source, uplink),
         "room_days": _room_days(source, history),
         "radios": len(broker.config.lora),
+        "members": len(broker.config.site.members) if broker.config.site else 0,
         "clock": utc is not None,
         "started": None if utc is None else utc - broker.monotonic,
         "history": history.public(),
