@@ -5,15 +5,15 @@ them. Imported only where the configuration has a `[site]`: it takes memory.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gateway.broker import session_figures
 from gateway.service.session_rows import session_rows
 from gateway.service.site import Site, StoreParts
 from gateway.service.site_listing import Counts, Listing
-from gateway.site.listing import KINDS
+from gateway.site import listing as listings
 from gateway.site.net import Net
 from gateway.store.lives import word
 
@@ -21,6 +21,17 @@ if TYPE_CHECKING:
     from gateway.broker.session import Session
     from gateway.config import Config
     from gateway.service.engine import Engine
+
+
+class Channel(NamedTuple):
+    """One kind of talk between members. first: its frames begin with this byte or a higher one, up
+    to the next channel's. received: may raise SiteError, which ends the link.
+    """
+
+    first: int
+    joined: Callable[[str], None]
+    left: Callable[[str], None]
+    received: Callable[[str, bytes], None]
 
 
 class Membership:
@@ -38,29 +49,36 @@ class Membership:
             self._parts,
             asyncio.get_running_loop(),
         )
-        self._listing = Listing(
+        self._listing = listing = Listing(
             [name for name in config.site.members if name != config.gateway.name],
             self._send,
             site.up,
             self._counts,
             lambda: session_rows(broker, self),
         )
+        self._channels = [
+            Channel(0, site.joined, site.left, site.received),
+            Channel(listings.FIRST, lambda _: None, listing.left, listing.received),
+        ]
+        """In order of their first bytes."""
         generation = word(config.gateway.data) or ""
-        self._net = Net(config, generation, site.joined, self._left, self._received)
+        self._net = Net(config, generation, self._joined, self._left, self._received)
 
     def _send(self, member: str, frame: bytes) -> None:
         self._net.send(member, frame)
 
+    def _joined(self, member: str) -> None:
+        for channel in self._channels:
+            channel.joined(member)
+
     def _left(self, member: str) -> None:
-        self._site.left(member)
-        self._listing.left(member)
+        for channel in self._channels:
+            channel.left(member)
 
     def _received(self, member: str, frame: bytes) -> None:
-        """Raises SiteError."""
-        if frame and frame[0] in KINDS:
-            self._listing.received(member, frame)
-        else:
-            self._site.received(member, frame)
+        kind = frame[0] if frame else 0
+        channel = next(item for item in reversed(self._channels) if item.first <= kind)
+        channel.received(member, frame)
 
     async def start(self) -> None:
         """Raises OncewayError: there is no certificate, or the address is taken."""

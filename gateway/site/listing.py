@@ -3,7 +3,7 @@
     WANT   number (4 bytes), what (1): counts, or the next page of the list with this number
     TOLD   number (4 bytes), what (1), whether more comes (1), JSON
 
-Numbers are big-endian. The first byte of a frame tells these from those of `messages.py`.
+Numbers are big-endian. The first byte, 0x20 or 0x21, tells these from frames of `messages.py`.
 """
 
 from enum import IntEnum
@@ -14,9 +14,9 @@ from typing import NamedTuple
 from gateway.site.errors import SiteError
 from gateway.site.framing import FRAME_BYTES
 
-KINDS = range(0x20, 0x40)
-"""The first bytes of frames that are read here."""
-_WANT, _TOLD = 0x20, 0x21
+FIRST = 0x20
+"""The lowest first byte of these frames."""
+_WANT, _TOLD = FIRST, FIRST + 1
 _HEAD, _MORE = Struct(">BIB"), Struct(">?")
 
 
