@@ -10,6 +10,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gateway.broker import session_figures
+from gateway.service.doubts import Doubts
 from gateway.service.session_rows import session_rows
 from gateway.service.site import Site, StoreParts
 from gateway.service.site_listing import Counts, Listing
@@ -41,6 +42,7 @@ class Membership:
         assert config.site is not None  # noqa: S101 - said above
         self._broker = broker = engine.broker
         self._parts = StoreParts(config.gateway.data, lambda: broker.now)
+        self._doubts = Doubts(config.gateway.data, lambda: broker.utc)
         self._site = site = Site(
             engine,
             config.gateway.name,
@@ -48,6 +50,7 @@ class Membership:
             self._send,
             self._parts,
             asyncio.get_running_loop(),
+            self._doubts.add,
         )
         self._listing = listing = Listing(
             [name for name in config.site.members if name != config.gateway.name],
@@ -87,6 +90,7 @@ class Membership:
     async def close(self) -> None:
         await self._net.close()
         self._site.close()
+        self._doubts.close()
         self._parts.close()
 
     def state_of(self, session: Session) -> str | None:

@@ -23,6 +23,7 @@ from gateway.mqtt.packets import (
     Subscription,
 )
 from gateway.service import control, session_cli
+from gateway.store import doubts
 from tests.service.wire import Wire
 from tests.site.gateways import Gateways, gateways
 
@@ -79,6 +80,9 @@ async def test_a_silent_member_costs_a_second_and_is_marked(tmp_path: Path) -> N
         await site.running["a"].logged("b did not answer")
         assert (await site.figures("a"))["marked"] == 1
         site.running["b"].process.send_signal(signal.SIGCONT)
+        await site.running["a"].end()
+    (doubt,) = doubts.read(site.data("a"))
+    assert (doubt.client, doubt.silent) == ("c", ["b"]), "`onceway where` says it"
 
 
 async def test_all_sessions_of_the_site_are_listed_with_who_holds_them(tmp_path: Path) -> None:
