@@ -81,6 +81,8 @@ def _list_site(folder: Path, as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps({"sessions": found, "silent": silent}))
     else:
+        if not found:
+            typer.echo("no sessions")
         for row in found:
             at = f"at {printable(row['member'])}"
             typer.echo(f"{printable(row['client'])}  {at}, {_state(row)}; {_queue(row)}")
