@@ -19,14 +19,13 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from gateway.broker.view import SessionView
 from gateway.errors import OncewayError
-from gateway.site.errors import SiteError
 from gateway.site.listing import Told, Want, What, decode, encode
 
 PAGE_ROWS = 256
 PAGE_BYTES = 200_000
 """A page ends when it has more. One row has less than 800,000, so a page fits into a frame."""
 MOST_WANTED = 8
-"""Questions of one member that wait for their turn; one more ends its link."""
+"""Questions of one member that wait for their turn; one more takes the place of the oldest."""
 PATIENCE_S = 2.0
 """How long a member may think about an answer."""
 
@@ -84,11 +83,17 @@ class Listing:
         self._lists: dict[str, tuple[int, Iterator[Row]]] = {}
         """For whom which list is how far."""
         self._listing = False
+        self._counting: asyncio.Task[Mapping[str, Counts | None]] | None = None
 
     # -- for people here
 
     async def counts(self) -> Mapping[str, Counts | None]:
-        """Of each other member; None: it does not answer."""
+        """Of each other member; None: it does not answer. All who look at once share an answer."""
+        if self._counting is None or self._counting.done():
+            self._counting = asyncio.create_task(self._count())
+        return await asyncio.shield(self._counting)
+
+    async def _count(self) -> Mapping[str, Counts | None]:
         found = await asyncio.gather(*map(self._counted, self._others))
         return dict(zip(self._others, found, strict=True))
 
@@ -155,8 +160,9 @@ class Listing:
             if answer is not None and not answer.done():
                 answer.set_result(message)  # one that comes too late is nobody's
             return
-        if sum(asker == member for asker, _ in self._wanted) >= MOST_WANTED:
-            raise SiteError("it wants too much of this gateway's sessions at a time")
+        mine = [item for item in self._wanted if item[0] == member]
+        if len(mine) >= MOST_WANTED:
+            self._wanted.remove(mine[0])
         if not self._wanted:
             asyncio.get_running_loop().call_soon(self._tell)
         self._wanted.append((member, message))
