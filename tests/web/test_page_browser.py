@@ -194,7 +194,8 @@ async def test_the_first_view_is_there_at_once(tmp_path: Path, chromium: Browser
         took = []
         while not took or (min(took) > FIRST_VIEW_MS and len(took) < 20):
             await shown.reload()
-            took.append(await (await shown.wait_for_function("window.seen")).json_value())
+            await shown.locator(".verdict").wait_for()
+            took.append(await shown.evaluate("window.seen"))
         print(f"the first view is there after {min(took):.0f} ms")
         assert min(took) <= FIRST_VIEW_MS
 
