@@ -11,7 +11,6 @@ import asyncio
 import json
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any
 
@@ -202,6 +201,5 @@ class Listing:
             size += len(page[-1])
             if len(page) == PAGE_ROWS or size > PAGE_BYTES:
                 return b"[%s]" % b",".join(page), True
-        with suppress(KeyError):
-            del self._lists[member]
+        self._lists.pop(member, None)
         return b"[%s]" % b",".join(page), False
