@@ -172,7 +172,8 @@ def _try_wheel(folder: Path) -> None:
         return done.stdout + done.stderr
 
     shown = said("--help")
-    for command in ("gateway", "uplink", "device", "board", "radio", "doctor", "backup", "hil"):
+    groups = ("gateway", "uplink", "device", "board", "radio", "site")
+    for command in (*groups, "doctor", "backup", "hil"):
         _expect(shown, f"│ {command} ")
         more = f"pip install 'onceway[hil] @ file://{wheel}'"
         _expect(said(command, "--help"), more if command == "hil" else "Usage")

@@ -94,9 +94,11 @@ def _to_landing(settings: Config, found: Path, keep: int) -> None:
 
 
 def _tell(where: str, manifest: contents.Manifest, size: int, file: str) -> None:
+    (config,) = (entry.path for entry in manifest.files if entry.name == contents.CONFIG)
+    to = "" if config == CONFIG_FILE else f" --config {config}"
     typer.echo(
         f"{where}: {manifest.gateway}, {len(manifest.files)} files, {size:,} bytes."
-        f" This brings it back: sudo onceway restore {file}"
+        f" This brings it back: sudo onceway restore {file}{to}"
     )
 
 
@@ -132,6 +134,7 @@ def restore(
             notes = put_back(Path(folder), manifest, data, target)
     machine = f"{manifest.made}, from {manifest.machine}"
     typer.echo(f"{data}: restored the gateway {manifest.gateway} of {machine}")
+    typer.echo(f"- its configuration is {target}")
     for note in (*notes, *_TO_KNOW):
         typer.echo(f"- {note}")
 

@@ -4,8 +4,9 @@
 request, a line of JSON such as `{"do": "end", "client": "c1"}`. Out: any number of lines `{"row":
 …}`, and at last `{"done": true}` or `{"error": "what was wrong"}`.
 
-    sessions               one row for each session (`gateway/broker/view.py`); in a site `place`
-                           says what is special about it: `in doubt`, `given to MEMBER`
+    sessions               one row for each session (`session_rows.py`)
+    site-sessions          the same of all members of the site, with `member`; of one that does not
+                           answer (any more) a row with `silent` (`site_listing.py`)
     session, client        one row, with its subscriptions; none for an unknown client
     end, client            ends the session, and its connection with 0x98; one row {"ended": true}
                            once that is on disk, none for an unknown client
@@ -34,15 +35,15 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Protocol
 
-from gateway.broker.session import Session
 from gateway.broker.sys_topics import figures
-from gateway.broker.view import details, gone, view
+from gateway.broker.view import details
 from gateway.errors import OncewayError
 from gateway.links.lora.status import Overheard
 from gateway.links.serial_port import PortStatus
 from gateway.logs import about
 from gateway.service import board_log
 from gateway.service.engine import Engine
+from gateway.service.session_rows import Places, place_of, session_rows
 from gateway.web.health import status
 from gateway.web.source import Source
 
@@ -64,6 +65,7 @@ MOST_OVERHEARD = 1000
 _AT_ONCE = 256
 _REQUESTS = (
     "sessions",
+    "site-sessions",
     "session",
     "end",
     "status",
@@ -77,18 +79,18 @@ _REQUESTS = (
 _LONG = ("listen", "log")
 """They may take longer than TIMEOUT_S, which is then for one row to the next."""
 
+_NO_SITE = "`onceway session list` shows its own sessions; [site] counts from the next start"
+
 Row = dict[str, Any]
 
 Lending = Callable[[str], AbstractContextManager[None]]
 """A port → it is another process's for as long as the context lasts. Raises OncewayError."""
 
 
-class Places(Protocol):
-    """What this gateway knows of its clients' places in the site."""
+class Site(Places, Protocol):
+    """What this gateway knows of its site."""
 
-    def state_of(self, session: Session) -> str | None: ...
-
-    def given(self) -> Mapping[str, str]: ...
+    def sessions(self) -> AsyncIterator[Row]: ...
 
 
 class NotRunning(Exception):
@@ -104,13 +106,13 @@ class Control:
         engine: Engine,
         source: Source,
         lending: Lending,
-        places: Places | None = None,
+        site: Site | None = None,
     ) -> None:
         self._folder = folder
         self._lending = lending
         self._engine = engine
         self._source = source
-        self._places = places
+        self._site = site
         self._server: asyncio.Server | None = None
         self._busy: set[asyncio.Task[None] | None] = set()
         self._lent = 0
@@ -211,17 +213,19 @@ class Control:
         broker, client = self._engine.broker, request["client"]
         match request["do"]:
             case "sessions":
-                for index, session in enumerate(list(broker.sessions.values())):
-                    if not session.ended:
-                        yield asdict(view(session, broker.now)) | self._place_of(session)
-                    if index % _AT_ONCE == 0:
-                        await asyncio.sleep(0)  # the clients' turn
-                for left, taker in self._places.given().items() if self._places else ():
-                    yield gone(left, taker)
+                async for row in self._sessions():
+                    yield row
+            case "site-sessions":
+                if self._site is None:
+                    raise OncewayError("this gateway is no member of a site", hint=_NO_SITE)
+                async for row in self._sessions():
+                    yield {"member": broker.config.gateway.name} | row
+                async for row in self._site.sessions():
+                    yield row
             case "session":
                 found = broker.sessions.get(client)
                 if found is not None:
-                    yield details(found, broker.now) | self._place_of(found)
+                    yield details(found, broker.now) | place_of(found, self._site)
             case "end":
                 if await self._engine.end_session(client):
                     log.warning(
@@ -251,10 +255,11 @@ class Control:
                     "figures": figures(broker),
                 }
 
-    def _place_of(self, session: Session) -> Row:
-        """What a site has to say of a session."""
-        place = self._places.state_of(session) if self._places is not None else None
-        return {} if place is None else {"place": place}
+    async def _sessions(self) -> AsyncIterator[Row]:
+        for index, row in enumerate(session_rows(self._engine.broker, self._site)):
+            yield row
+            if index % _AT_ONCE == 0:
+                await asyncio.sleep(0)  # the clients' turn
 
     async def _listen(self) -> AsyncIterator[Row]:
         heard: asyncio.Queue[Overheard] = asyncio.Queue(MOST_OVERHEARD)

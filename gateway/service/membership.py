@@ -5,9 +5,16 @@ them. Imported only where the configuration has a `[site]`: it takes memory.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator, Callable
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from gateway.broker import session_figures
+from gateway.service.doubts import Doubts
+from gateway.service.session_rows import session_rows
 from gateway.service.site import Site, StoreParts
+from gateway.service.site_listing import Counts, Listing
+from gateway.site import listing as listings
 from gateway.site.net import Net
 from gateway.store.lives import word
 
@@ -17,13 +24,25 @@ if TYPE_CHECKING:
     from gateway.service.engine import Engine
 
 
+class Channel(NamedTuple):
+    """One kind of talk between members. first: its frames begin with this byte or a higher one, up
+    to the next channel's. received: may raise SiteError, which ends the link.
+    """
+
+    first: int
+    joined: Callable[[str], None]
+    left: Callable[[str], None]
+    received: Callable[[str, bytes], None]
+
+
 class Membership:
     """Open from `start` to `close`."""
 
     def __init__(self, config: Config, engine: Engine) -> None:
         assert config.site is not None  # noqa: S101 - said above
-        broker = engine.broker
+        self._broker = broker = engine.broker
         self._parts = StoreParts(config.gateway.data, lambda: broker.now)
+        self._doubts = Doubts(config.gateway.data, lambda: broker.utc)
         self._site = site = Site(
             engine,
             config.gateway.name,
@@ -31,12 +50,38 @@ class Membership:
             self._send,
             self._parts,
             asyncio.get_running_loop(),
+            self._doubts.add,
         )
+        self._listing = listing = Listing(
+            [name for name in config.site.members if name != config.gateway.name],
+            self._send,
+            site.up,
+            self._counts,
+            lambda: session_rows(broker, self),
+        )
+        self._channels = [
+            Channel(0, site.joined, site.left, site.received),
+            Channel(listings.FIRST, lambda _: None, listing.left, listing.received),
+        ]
+        """In order of their first bytes."""
         generation = word(config.gateway.data) or ""
-        self._net = Net(config, generation, site.joined, site.left, site.received)
+        self._net = Net(config, generation, self._joined, self._left, self._received)
 
     def _send(self, member: str, frame: bytes) -> None:
         self._net.send(member, frame)
+
+    def _joined(self, member: str) -> None:
+        for channel in self._channels:
+            channel.joined(member)
+
+    def _left(self, member: str) -> None:
+        for channel in self._channels:
+            channel.left(member)
+
+    def _received(self, member: str, frame: bytes) -> None:
+        kind = frame[0] if frame else 0
+        channel = next(item for item in reversed(self._channels) if item.first <= kind)
+        channel.received(member, frame)
 
     async def start(self) -> None:
         """Raises OncewayError: there is no certificate, or the address is taken."""
@@ -45,6 +90,7 @@ class Membership:
     async def close(self) -> None:
         await self._net.close()
         self._site.close()
+        self._doubts.close()
         self._parts.close()
 
     def state_of(self, session: Session) -> str | None:
@@ -53,6 +99,26 @@ class Membership:
     def given(self) -> dict[str, str]:
         """Clients whose sessions have left and have not arrived yet, each with the member."""
         return self._site.holder.given_to()
+
+    def sessions(self) -> AsyncIterator[dict[str, Any]]:
+        """Of the other members (`site_listing.py`)."""
+        return self._listing.sessions()
+
+    async def shown(self) -> dict[str, Any]:
+        """For the page: `rows` with the `counts` of each member, null of one that does not answer;
+        and the names that the site's authority has removed.
+        """
+        counts = await self._listing.counts()
+        here, *others = self.rows()
+        members = [here | {"counts": asdict(self._counts())}]
+        for row in others:
+            found = counts[row["name"]]
+            members.append(row | {"counts": found and asdict(found)})
+        return {"members": members, "removed": self._net.gone()}
+
+    def _counts(self) -> Counts:
+        figures, place = session_figures.take(self._broker), self._site.figures()
+        return Counts(figures.sessions, figures.connected, place["given"], place["in_doubt"])
 
     def rows(self) -> list[dict[str, Any]]:
         """Of all members, this one first (`net.py`), with what this one has counted: `figures`. Of

@@ -70,6 +70,7 @@ class Outside:
             membership.rows if membership else list,
             set() if overhearers is None else overhearers,
         )
+        self._membership = membership
         self._registry = registry
         self._engine = engine
         self._passwords = passwords
@@ -165,6 +166,7 @@ class Outside:
                 self._watch,
                 partial(publish, self._engine),
                 flash,
+                self._membership.shown if self._membership else None,
             ),
         )
         await page.start()

@@ -35,7 +35,12 @@ class UnknownClient(OncewayError):
 
 @app.command("list")
 def list_sessions(
-    data: DataOption = None, config: ConfigOption = None, as_json: JsonOption = False
+    site: Annotated[
+        bool, typer.Option("--site", help="Of all members of the site; exit code 1: not of all.")
+    ] = False,
+    data: DataOption = None,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Show every session of this gateway: who is connected from where, and what waits for the
     others. In a site also what has left and has not arrived yet, and what is in doubt.
@@ -43,6 +48,9 @@ def list_sessions(
     Example: onceway session list
     """
     folder = folder_of(data, config)
+    if site:
+        _list_site(folder, as_json)
+        return
     try:
         found = control.ask(folder, do="sessions")
     except control.NotRunning:
@@ -54,6 +62,38 @@ def list_sessions(
         typer.echo("no sessions")
     for row in found:
         typer.echo(f"{printable(row['client'])}  {_state(row)}; {_queue(row)}")
+
+
+def _list_site(folder: Path, as_json: bool) -> None:
+    try:
+        rows = control.ask(folder, do="site-sessions")
+    except control.NotRunning:
+        raise OncewayError(
+            "the gateway does not run, and only it can ask the other members of its site",
+            str(folder),
+            "sudo systemctl start onceway-gateway",
+        ) from None
+    silent = [row["member"] for row in rows if row.get("silent")]
+    found = sorted(
+        (row for row in rows if not row.get("silent")),
+        key=lambda row: (row["client"], row["member"]),
+    )
+    if as_json:
+        typer.echo(json.dumps({"sessions": found, "silent": silent}))
+    else:
+        if not found:
+            typer.echo("no sessions")
+        for row in found:
+            at = f"at {printable(row['member'])}"
+            typer.echo(f"{printable(row['client'])}  {at}, {_state(row)}; {_queue(row)}")
+        for member in silent:
+            typer.echo(
+                f"{printable(member)} does not answer: its sessions are missing here, or some of"
+                " them. See: onceway site status",
+                err=True,
+            )
+    if silent:
+        raise typer.Exit(1)
 
 
 @app.command()
@@ -154,7 +194,7 @@ def _unknown(client: str, folder: Path) -> UnknownClient:
 
 def _state(row: Row) -> str:
     place = f", {row['place']}" if row.get("place") else ""
-    return _where(row) + place
+    return printable(_where(row) + place)
 
 
 def _where(row: Row) -> str:

@@ -50,7 +50,8 @@ _TWICE = 2
 
 class Site:
     """engine: drives the broker. name, members: of this gateway, and of all. send: brings a frame
-    to a member, or drops it. parts: what a given session consists of, by its key.
+    to a member, or drops it. parts: what a given session consists of, by its key. doubted: told of
+    a client that was answered while these members were silent.
     """
 
     def __init__(
@@ -61,7 +62,9 @@ class Site:
         send: Callable[[str, bytes], None],
         parts: Callable[[str], Sequence[bytes]],
         loop: asyncio.AbstractEventLoop,
+        doubted: Callable[[str, Sequence[str]], None] = lambda client, silent: None,
     ) -> None:
+        self._doubted = doubted
         self._engine = engine
         self._broker = broker = engine.broker
         self._loop = loop
@@ -235,6 +238,7 @@ class Site:
 
     def _mark(self, key: str, connection: Connection, silent: Sequence[str]) -> None:
         self.marked += 1
+        self._doubted(name_of(key), silent)
         log.warning(
             "%s: answered in doubt, %s: what it publishes again may stand in the spool twice; the"
             " table keeps one if it has an identity",
@@ -282,6 +286,7 @@ class Site:
         self._engine.begin()
         if silent and not known:
             self.marked += 1
+            self._doubted(connection.client, silent)
             log.warning(
                 "%s: PUBREL of an unknown identifier, and %s did not answer",
                 connection.name,

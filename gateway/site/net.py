@@ -176,6 +176,11 @@ class Net:
         )
         return [asdict(here), *(asdict(_status(far, now)) for far in self._far.values())]
 
+    def gone(self) -> list[str]:
+        """Names that were removed, and are not in contact under a newer certificate."""
+        up = {name for name, far in self._far.items() if far.link is not None}
+        return sorted(self._removed.names() - up)
+
     # What `Link` calls.
 
     def admits(self, link: Link) -> None:

@@ -50,6 +50,9 @@ class Removed:
         found = self._known.get(name)
         return found.until if found is not None else 0
 
+    def names(self) -> set[str]:
+        return set(self._known)
+
     def to_json(self) -> list[dict[str, str | int]]:
         return [item.to_json() for item in self._known.values()]
 

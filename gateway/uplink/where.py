@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
@@ -14,13 +15,19 @@ import typer
 from gateway.config import Config, load
 from gateway.errors import OncewayError
 from gateway.extras import how_to_get
+from gateway.logs import printable
 from gateway.options import ConfigOption, DataOption, JsonOption, config_file, nothing_named
+from gateway.store import doubts
+from gateway.store.doubts import Doubt
 from gateway.uplink.keys import incarnations
 from gateway.uplink.landing import without_password
 from gateway.uplink.manifest import Manifest
 from gateway.uplink.spool import Spool
 
 app = typer.Typer()
+
+_DOUBTS = 8
+"""So many are shown."""
 
 
 class NotFound(OncewayError):
@@ -94,8 +101,8 @@ def where(
     as_json: JsonOption = False,
 ) -> None:
     """Where one reading is: in the spool, in a batch, landed, in the table. With --table also what
-    came with the same key and another payload, and whether its batch is in quarantine. Exit code 1:
-    it was found nowhere.
+    came with the same key and another payload, and whether its batch is in quarantine. In a site
+    also when its device was answered in doubt. Exit code 1: it was found nowhere.
 
     Example: onceway where sensor-1 4711
     """
@@ -107,9 +114,11 @@ def where(
             "Name one with --config FILE or --data DIR, or the table with --table PATH"
         )
     found: list[Place] = []
+    doubted: list[Doubt] = []
     if folder is not None:
         with Spool(folder, to_read=True) as spool:
             found += in_gateway(spool, device, sequence, _landing(loaded))
+            doubted = doubts_of(folder, device)
             if not found and not as_json:
                 typer.echo(_unknown(spool, device, sequence), err=True)
     if table is not None:
@@ -119,15 +128,23 @@ def where(
             {key: value for key, value in asdict(place).items() if value is not None}
             for place in found
         ]
-        typer.echo(json.dumps({"device": device, "sequence": sequence, "places": places}))
+        answer = {"device": device, "sequence": sequence, "places": places}
+        typer.echo(json.dumps(answer | {"doubts": [item._asdict() for item in doubted]}))
     else:
         for place in found:
             typer.echo(f"{device} {sequence} {place.as_text()}")
+        for item in doubted if found else ():
+            typer.echo(f"{device} {_doubt(item)}")
     if not found:
         raise NotFound(
             f"there is no reading {sequence} of {device}"
             f" {'here' if table is None else 'here or in the table'}"
         )
+
+
+def doubts_of(folder: Path, device: str) -> list[Doubt]:
+    """The newest times that it was answered in doubt."""
+    return [item for item in doubts.read(folder) if item.client == device][-_DOUBTS:]
 
 
 def in_gateway(spool: Spool, device: str, sequence: int, landing: str | None) -> Iterator[Place]:
@@ -199,6 +216,16 @@ def _unknown(spool: Spool, device: str, sequence: int) -> str:
     before = f", or landed before batch {oldest} of epoch {spool.origin().epoch}" if oldest else ""
     return (
         f"{device} {sequence}: not in this gateway's spool or batches; it never came here{before}"
+    )
+
+
+def _doubt(item: Doubt) -> str:
+    when = "at an unknown time" if item.at is None else f"at {_moment(item.at)}"
+    names = ", ".join(map(printable, item.silent))
+    why = f"{names} did not answer" if names else "the store had been restored"
+    return (
+        f"was answered in doubt {when}: {why}. What it had published before may have come again"
+        " here; the table keeps one"
     )
 
 

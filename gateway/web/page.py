@@ -12,6 +12,7 @@ server-sent events.
     GET  /api/where?device=&sequence=    where one reading is
     GET  /api/clients?wanted=        sessions, retained messages, refusals
     GET  /api/air                    radios, and how each board was heard
+    GET  /api/site                   the members of the site (`gateway/service/membership.py`)
     GET  /api/log?after=&wanted=&level=    the last log lines: operators only
     POST /api/command                JSON {"device", "command"}: operators only
     POST /api/registry               JSON {"device", "change"}: admit or revoke; operators only
@@ -106,6 +107,10 @@ Publishing = Callable[[str, Publish], Awaitable[str | None]]
 """User, message → why it was not taken, or None."""
 
 
+Site = Callable[[], Awaitable[dict[str, Any]]]
+"""The members of the site, and who was removed."""
+
+
 class Flash(Protocol):
     """Writes to boards (`gateway/service/page_flash.py`)."""
 
@@ -128,6 +133,8 @@ class Deeds:
     watch: Watching
     publish: Publishing
     flash: Flash
+    site: Site | None
+    """None without one."""
 
 
 class PageServer:
@@ -245,6 +252,11 @@ class PageServer:
             case "GET", "/api/air":
                 self._session(request)
                 return web.json_response(self._live.air())
+            case "GET", "/api/site":
+                self._session(request)
+                if self._deeds.site is None:
+                    raise _Refused(404, "This gateway is no member of a site.")
+                return web.json_response(await self._deeds.site())
             case "GET", "/api/board":
                 self._session(request)
                 return self._board(request)

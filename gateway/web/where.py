@@ -9,17 +9,18 @@ from gateway.config import Config
 from gateway.errors import OncewayError
 from gateway.uplink.landing import without_password
 from gateway.uplink.spool import Spool
-from gateway.uplink.where import in_gateway
+from gateway.uplink.where import doubts_of, in_gateway
 
 
 def where(config: Config, device: str, sequence: int) -> dict[str, Any]:
-    """places: as `Place`. known_from: the oldest batch that is remembered. error: why it cannot be
-    found out.
+    """places: as `Place`. known_from: the oldest batch that is remembered. doubts: of the
+    board (`gateway/store/doubts.py`). error: why it cannot be found out.
     """
     landing = without_password(config.uplink.landing).rstrip("/") if config.uplink else None
     try:
         with Spool(config.gateway.data, to_read=True) as spool:
             places = [asdict(place) for place in in_gateway(spool, device, sequence, landing)]
-            return {"places": places, "known_from": spool.oldest_known_batch()}
+            doubts = [item._asdict() for item in doubts_of(config.gateway.data, device)]
+            return {"places": places, "known_from": spool.oldest_known_batch(), "doubts": doubts}
     except OncewayError as error:
         return {"places": [], "known_from": None, "error": str(error)}

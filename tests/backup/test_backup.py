@@ -77,7 +77,7 @@ async def test_another_machine_goes_on_as_the_gateway(site: Path, tmp_path: Path
             made = onceway("backup", file, "--config", config)
         await running.end()
     assert made.returncode == 0, made.stderr
-    assert f"sudo onceway restore {file}" in made.stdout
+    assert f"sudo onceway restore {file} --config {config}\n" in made.stdout
     assert file.stat().st_mode & 0o777 == 0o600
     assert b"a reading" not in file.read_bytes()
 
@@ -85,6 +85,7 @@ async def test_another_machine_goes_on_as_the_gateway(site: Path, tmp_path: Path
     done = onceway("restore", file, "--config", config)
     assert done.returncode == 0, done.stderr
     assert "restored the gateway site-7" in done.stdout
+    assert f"its configuration is {config}" in done.stdout
     assert "never let the old machine run again" in done.stdout
     assert [device.name for device in Registry(site / "data/registry.db").devices()] == ["roof-1"]
     async with gateway(site / "data", "--config", str(config)) as running:

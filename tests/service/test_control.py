@@ -136,7 +136,11 @@ async def test_sessions_of_a_running_gateway_and_of_its_store(tmp_path: Path) ->
             assert "subscription   t/#  QoS 1" in await asyncio.to_thread(
                 run, "session", "show", "away", *data
             )
+        with pytest.raises(OncewayError, match="no member of a site"):
+            await session("list", "--site", *data)
         await running.end()
+    with pytest.raises(OncewayError, match="the gateway does not run"):
+        await session("list", "--site", *data)
     stored = {row["client"]: row for row in await session("list", *data)}
     assert stored.keys() == live.keys()
     assert not any(row["connected"] for row in stored.values())

@@ -28,17 +28,17 @@ SOON_S = 20
 
 class Gateways:
     """They run from `start` until the block ends. names: their names; the first one has the site's
-    authority.
+    authority. text: more of each one's configuration.
     """
 
-    def __init__(self, folder: Path, *names: str, web: bool = False) -> None:
+    def __init__(self, folder: Path, *names: str, web: bool = False, text: str = "") -> None:
         self.site = Site(folder, *names)
         self.names = names
         self.running: dict[str, GatewayProcess] = {}
         members = "\n".join(f'{name} = "{at}"' for name, at in self.site.addresses.items())
         self.web = {name: free_port() for name in names} if web else {}
         for name in names:
-            more = f'\n[web]\nbind = "127.0.0.1:{self.web[name]}"\n' if web else ""
+            more = f'\n[web]\nbind = "127.0.0.1:{self.web[name]}"\n' if web else text
             self.config(name).write_text(
                 f'[gateway]\nname = "{name}"\ndata = "{self.data(name)}"\n'
                 '[[listener]]\nbind = "127.0.0.1:0"\nanonymous = true\n'
@@ -122,9 +122,11 @@ class Gateways:
 
 
 @asynccontextmanager
-async def gateways(folder: Path, *names: str, web: bool = False) -> AsyncIterator[Gateways]:
+async def gateways(
+    folder: Path, *names: str, web: bool = False, text: str = ""
+) -> AsyncIterator[Gateways]:
     """All of them, in contact. web: with /metrics and /healthz."""
-    found = Gateways(folder, *names, web=web)
+    found = Gateways(folder, *names, web=web, text=text)
     async with AsyncExitStack() as stack:
         for name in names:
             stack.push_async_callback(_end, found, name)

@@ -39,7 +39,7 @@ class Site:
         self.addresses = {name: f"127.0.0.1:{free_port()}" for name in names}
         self.first = names[0]
         for name in names:
-            (folder / name).mkdir(parents=True)
+            (folder / name).mkdir(parents=True, exist_ok=True)
         found(self.of(self.first), self.first)
         for name in names[1:]:
             self.issue(name)

@@ -1,12 +1,15 @@
 """Two gateways of a site as processes: a client moves between them."""
 
 import asyncio
+import json
 import random
 import signal
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from gateway.mqtt.packets import (
     Disconnect,
@@ -19,6 +22,8 @@ from gateway.mqtt.packets import (
     Subscribe,
     Subscription,
 )
+from gateway.service import control, session_cli
+from gateway.store import doubts
 from tests.service.wire import Wire
 from tests.site.gateways import Gateways, gateways
 
@@ -75,6 +80,35 @@ async def test_a_silent_member_costs_a_second_and_is_marked(tmp_path: Path) -> N
         await site.running["a"].logged("b did not answer")
         assert (await site.figures("a"))["marked"] == 1
         site.running["b"].process.send_signal(signal.SIGCONT)
+        await site.running["a"].end()
+    (doubt,) = doubts.read(site.data("a"))
+    assert (doubt.client, doubt.silent) == ("c", ["b"]), "`onceway where` says it"
+
+
+async def test_all_sessions_of_the_site_are_listed_with_who_holds_them(tmp_path: Path) -> None:
+    async with gateways(tmp_path, "a", "b") as site:
+        await site.connect("a", "c1")
+        await site.connect("b", "c2")
+        code, found, _ = await listed(site)
+        assert code == 0
+        where = {row["client"]: row["member"] for row in found["sessions"]}
+        assert (where["c1"], where["c2"], found["silent"]) == ("a", "b", [])
+        own = await asyncio.to_thread(control.ask, site.data("b"), do="session", client="c2")
+        (told,) = (row for row in found["sessions"] if row["client"] == "c2")
+        assert told.keys() - {"member"} == own[0].keys(), "nothing is lost on the way"
+        site.running["b"].process.send_signal(signal.SIGSTOP)
+        code, found, _ = await listed(site)
+        assert (code, found["silent"]) == (1, ["b"])
+        assert "b does not answer: its sessions are missing here" in (await listed(site, ()))[2]
+        assert "c1" in [row["client"] for row in found["sessions"]]
+
+
+async def listed(site: Gateways, options: tuple[str, ...] = ("--json",)) -> tuple[int, Any, str]:
+    """`onceway session list --site` on a: its exit code, its JSON, and what it says."""
+    words = ["list", "--site", "--data", str(site.data("a")), *options]
+    done = await asyncio.to_thread(CliRunner().invoke, session_cli.app, words)
+    found = json.loads(done.stdout) if options else None
+    return done.exit_code, found, done.output
 
 
 async def test_a_stale_holder_swallows_no_publish(tmp_path: Path) -> None:

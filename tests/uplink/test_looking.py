@@ -17,10 +17,14 @@ from deltalake import write_deltalake
 
 from gateway.delta_reader import arrivals
 from gateway.errors import OncewayError
+from gateway.store import doubts
+from gateway.store.doubts import Doubt
 from gateway.uplink import spool as spool_module
 from gateway.uplink.cutter import Cutter
 from gateway.uplink.spool import Spool
 from gateway.uplink.status import look
+
+NOW = 1_795_608_000_000_000
 
 
 @pytest.fixture
@@ -61,7 +65,7 @@ def test_where_follows_a_reading_from_the_spool_to_the_landing_place(
     assert "waiting in the spool" in where("sensor-1", 15)[1]
     found = json.loads(onceway("where", "sensor-1", "7", "--config", config, "--json").stdout)
     (place,) = found.pop("places")
-    assert found == {"device": "sensor-1", "sequence": 7}
+    assert found == {"device": "sensor-1", "sequence": 7, "doubts": []}
     assert abs(place.pop("since") / 1e6 - time.time()) < 600
     assert place == {
         "place": "landed",
@@ -78,6 +82,28 @@ def test_where_follows_a_reading_from_the_spool_to_the_landing_place(
     code, text = where("sensor-1", 11)
     assert code == 1
     assert "not in this gateway's spool or batches" in text
+
+
+def test_where_says_when_a_device_was_answered_in_doubt(data, onceway, config):
+    from gateway.config import load
+    from gateway.web.where import where as of_the_page
+
+    data.add(2)
+    doubts.write(data.path, [Doubt("other", 1, ["barn"]), Doubt("sensor-1", NOW, ["barn", "mill"])])
+    text = onceway("where", "sensor-1", "1", "--config", config).stdout
+    assert "sensor-1 was answered in doubt at 2026-11-25 12:00:00 UTC: barn, mill did not" in text
+    assert "in doubt" not in onceway("where", "other", "1", "--config", config).stdout
+    told = json.loads(onceway("where", "sensor-1", "2", "--config", config, "--json").stdout)
+    assert told["doubts"] == [{"client": "sensor-1", "at": NOW, "silent": ["barn", "mill"]}]
+    assert of_the_page(load(config), "sensor-1", 2)["doubts"] == told["doubts"]
+
+
+@pytest.mark.parametrize("text", ["", "{", "7", '[["sensor-1"]]', "[[1, 2, 3]]", "[" * 9999])
+def test_a_damaged_list_of_doubts_hides_no_reading(data, onceway, config, text):
+    data.add(1)
+    (data.path / doubts.FILE).write_text(text)
+    done = onceway("where", "sensor-1", "1", "--config", config)
+    assert (done.returncode, "waiting in the spool" in done.stdout) == (0, True)
 
 
 def test_where_looks_into_the_table(onceway, tmp_path):

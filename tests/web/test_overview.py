@@ -1,6 +1,7 @@
 """What the page's first view says: what is wrong and what to do, and how long the room lasts."""
 
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -72,8 +73,9 @@ def test_every_problem_of_the_health_has_something_to_do(tmp_path: Path) -> None
     made = source(tmp_path, serial=[{"port": "/dev/ttyNone"}])
     made.broker.disk_full = True
     made.broker.spool.full = True
-    found = overview(made, uplink(), History(), (0, 0))
-    assert problems(found) == ["store", "spool", "serial"]
+    silent = {"name": "barn", "connected": False, "problem": None}
+    found = overview(replace(made, site=lambda: [silent]), uplink(), History(), (0, 0))
+    assert problems(found) == ["store", "spool", "serial", "site"]
     assert all(item["todo"] for item in found["problems"])
 
 

@@ -60,6 +60,7 @@ async def test_nothing_is_shown_to_who_has_not_logged_in(tmp_path: Path) -> None
             "/api/events",
             "/api/board?name=roof-1",
             "/api/where?device=roof-1&sequence=1",
+            "/api/site",
         ):
             assert (await client.get(path))[0] == 401
         body = {"device": "roof-1", "command": "identify"}

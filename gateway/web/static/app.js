@@ -10,8 +10,9 @@ import { ask, listen, silence, state } from "./gateway.js";
 import * as log from "./log.js";
 import * as messages from "./messages.js";
 import * as overview from "./overview.js";
+import * as site from "./site.js";
 
-const VIEWS = { "": overview, air, boards, board, clients, flash, messages, log };
+const VIEWS = { "": overview, air, boards, board, clients, flash, messages, site, log };
 const part = (id) => document.getElementById(id);
 let present = null, drawing = false;
 
@@ -63,6 +64,7 @@ function links(name) {
   const link = (href, label, here) => h("a", { href, "aria-current": here ? "page" : null }, label);
   fill(part("nav"), link("#/", "Overview", name === ""), link("#/boards", "Boards", ["boards", "board", "flash"].includes(name)),
     state.overview.radios ? link("#/air", "Air", name === "air") : null,
+    state.overview.members ? link("#/site", "Site", name === "site") : null,
     link("#/clients", "Clients", name === "clients"),
     link("#/messages", "Messages", name === "messages"),
     link("#/log", "Log", name === "log"));

@@ -195,13 +195,13 @@ function search() {
 const STATIONS = ["board", "spool", "batch", "landed"];
 
 /** The way of one reading, with the place where it is. */
-function path(sequence, { places, known_from, error }) {
+function path(sequence, { places, known_from, doubts, error }) {
   if (error) return [h("p", { class: "told bad" }, error)];
   if (places.length === 0) {
     return [h("p", { class: "told" }, `Reading ${sequence} is not in this gateway's spool or batches: it never came here, or is still in the board`
       + (known_from ? `, or landed before batch ${known_from}.` : "."))];
   }
-  return places.map((place) => {
+  return [...places.map((place) => {
     const at = STATIONS.indexOf(place.place);
     const words = {
       board: "sent",
@@ -216,5 +216,6 @@ function path(sequence, { places, known_from, error }) {
       place.file ? h("p", { class: "small quiet" }, "File: ", h("code", {}, `${place.landing ?? ""}/${place.file}`)) : null,
       h("p", { class: "small quiet" }, "Whether it is in the table, the centre knows: ", h("code", {}, `onceway where ${name} ${sequence} --table TABLE`)),
     ];
-  });
+  }), ...doubts.map(({ at, silent }) => h("p", { class: "small warn" }, `${name} was answered in doubt ${at === null ? "at an unknown time" : `on ${moment(at)}`}: `
+    + `${silent.length ? `${silent.join(", ")} did not answer` : "the store had been restored"}. What it had published before may have come again here; the table keeps one.`))];
 }

@@ -1,0 +1,60 @@
+"""What a member says of its sessions to another one that shows them to people: frames in bytes.
+
+    WANT   number (4 bytes), what (1): counts, or the next page of the list with this number
+    TOLD   number (4 bytes), what (1), whether more comes (1), JSON
+
+Numbers are big-endian. The first byte, 0x20 or 0x21, tells these from frames of `messages.py`.
+"""
+
+from enum import IntEnum
+from struct import Struct
+from struct import error as StructError
+from typing import NamedTuple
+
+from gateway.site.errors import SiteError
+from gateway.site.framing import FRAME_BYTES
+
+FIRST = 0x20
+"""The lowest first byte of these frames."""
+_WANT, _TOLD = FIRST, FIRST + 1
+_HEAD, _MORE = Struct(">BIB"), Struct(">?")
+
+
+class What(IntEnum):
+    COUNTS = 1
+    PAGE = 2
+
+
+class Want(NamedTuple):
+    number: int
+    what: What
+
+
+class Told(NamedTuple):
+    number: int
+    what: What
+    more: bool
+    data: bytes
+
+
+def encode(message: Want | Told) -> bytes:
+    if isinstance(message, Want):
+        return _HEAD.pack(_WANT, *message)
+    head = _HEAD.pack(_TOLD, message.number, message.what) + _MORE.pack(message.more)
+    return head + message.data
+
+
+def decode(frame: bytes) -> Want | Told:
+    """SiteError for anything else."""
+    if len(frame) > FRAME_BYTES:
+        raise SiteError(f"a frame of {len(frame)} bytes; at most {FRAME_BYTES} are allowed")
+    try:
+        kind, number, what = _HEAD.unpack_from(frame)
+        rest = frame[_HEAD.size :]
+        if kind == _WANT and not rest:
+            return Want(number, What(what))
+        if kind == _TOLD and rest[:1] in (b"\0", b"\1"):
+            return Told(number, What(what), rest[0] == 1, rest[1:])
+    except (StructError, ValueError) as error:
+        raise SiteError(f"a frame that cannot be read ({error})") from error
+    raise SiteError(f"a frame of unknown kind {kind}, or of a wrong length")

@@ -1,0 +1,52 @@
+"""Clients that were answered in doubt, for people who ask where a reading is.
+
+In: a client, when it was, and which members of the site were silent. Out: the newest of them in
+`DATA/in-doubt.json`. It is written some seconds later and without a sync, since no answer depends
+on it: a power cut costs the last ones of a list that the log has, too.
+"""
+
+import json
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+FILE = "in-doubt.json"
+MOST = 1024
+"""The oldest one goes then."""
+LONGEST = 256
+"""Characters of a client identifier; of a longer one nothing is kept."""
+_MOST_BYTES = 8_000_000
+
+
+class Doubt(NamedTuple):
+    """at: µs since 1970, None while the clock was not known. silent: members."""
+
+    client: str
+    at: int | None
+    silent: list[str]
+
+
+def read(folder: Path) -> list[Doubt]:
+    """The oldest first; none where the file is none."""
+    with suppress(OSError, ValueError, TypeError, RecursionError):
+        with (folder / FILE).open("rb") as file:
+            found = [Doubt(*item) for item in json.loads(file.read(_MOST_BYTES))]
+        return [item for item in found if _is_one(item)]
+    return []
+
+
+def _is_one(item: Doubt) -> bool:
+    return (
+        isinstance(item.client, str)
+        and isinstance(item.at, int | None)
+        and isinstance(item.silent, list)
+        and all(isinstance(name, str) for name in item.silent)
+    )
+
+
+def write(folder: Path, doubts: Iterable[Doubt]) -> None:
+    """Raises OSError."""
+    made = folder / f"{FILE}.new"
+    made.write_text(json.dumps(list(doubts)))
+    made.replace(folder / FILE)

@@ -1,0 +1,172 @@
+"""The sessions of a whole site in one list: pages between members, bounds, members that are silent
+or mad."""
+
+import asyncio
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from gateway.broker.view import gone
+from gateway.errors import OncewayError
+from gateway.service import site_listing
+from gateway.service.site_listing import MOST_WANTED, PAGE_BYTES, PAGE_ROWS, Counts, Listing
+from gateway.site.errors import SiteError
+from gateway.site.framing import FRAME_BYTES
+from gateway.site.listing import Told, Want, What, decode, encode
+from tests.links.board import until
+
+COUNTS = Counts(3, 2, 1, 0)
+Row = dict[str, Any]
+
+
+def row(client: str, **more: object) -> Row:
+    return gone(client, "b") | more
+
+
+class Pair:
+    """Members a and b with a link that takes a turn of the loop. held: rows of b."""
+
+    def __init__(self, *held: Row) -> None:
+        self.held = list(held)
+        self.up = {"b"}
+        self.frames = 0
+        self.a = Listing(["b"], self._to_b, self.up, lambda: COUNTS, lambda: iter(()))
+        self.b = Listing(["a"], self._to_a, {"a"}, lambda: COUNTS, self._rows)
+
+    def _rows(self) -> Iterator[Row]:
+        return iter(self.held)
+
+    def _to_b(self, member: str, frame: bytes) -> None:
+        assert member == "b"
+        asyncio.get_running_loop().call_soon(self.b.received, "a", frame)
+
+    def _to_a(self, member: str, frame: bytes) -> None:
+        assert member == "a"
+        assert len(frame) <= FRAME_BYTES
+        self.frames += 1
+        asyncio.get_running_loop().call_soon(self.a.received, "b", frame)
+
+    async def listed(self) -> list[Row]:
+        return [found async for found in self.a.sessions()]
+
+
+async def test_all_rows_come_once_and_in_order_over_several_pages() -> None:
+    pair = Pair(*(row(f"c{number}") for number in range(2 * PAGE_ROWS + 1)))
+    found = await pair.listed()
+    assert found == [{"member": "b"} | one for one in pair.held]
+    assert pair.frames == 3
+
+
+async def test_the_longest_identifiers_fit_into_frames() -> None:
+    longest = row("\x01" * 65_535, user="\x01" * 65_535)
+    small = [row("x" * 1000) for _ in range(PAGE_BYTES // 1000)]
+    pair = Pair(*small, longest, longest)
+    assert [one["client"] for one in await pair.listed()] == [one["client"] for one in pair.held]
+
+
+async def test_counts_come_of_each_member_and_none_of_a_silent_one() -> None:
+    pair = Pair()
+    assert await pair.a.counts() == {"b": COUNTS}
+    pair.up.clear()
+    assert await pair.a.counts() == {"b": None}
+
+
+async def test_a_member_that_hangs_or_goes_is_said_with_what_it_has_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(site_listing, "PATIENCE_S", 0.05)
+    pair = Pair(*(row(f"c{number}") for number in range(PAGE_ROWS + 1)))
+    told = pair.b.received
+    pages = 0
+
+    def hangs(member: str, frame: bytes) -> None:
+        nonlocal pages
+        pages += 1
+        if pages == 1:
+            told(member, frame)
+
+    pair.b.received = hangs  # type: ignore[method-assign]
+    found = await pair.listed()
+    assert found[-1] == {"member": "b", "silent": True}
+    assert len(found) == PAGE_ROWS + 1
+    pair.b.received = told  # type: ignore[method-assign]
+    assert len(await pair.listed()) == PAGE_ROWS + 1, "it begins again from the first page"
+
+
+async def test_a_link_that_breaks_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(site_listing, "PATIENCE_S", 60)
+    pair, asked = Pair(), asyncio.Event()
+    pair.b.received = lambda *_: asked.set()  # type: ignore[method-assign]
+    counting = asyncio.ensure_future(pair.a.counts())
+    await asked.wait()
+    pair.a.left("b")
+    async with asyncio.timeout(5):
+        assert await counting == {"b": None}
+
+
+async def test_one_lists_at_a_time() -> None:
+    pair = Pair(row("c1"), row("c2"))
+    first = pair.a.sessions()
+    await anext(first)
+    with pytest.raises(OncewayError, match="somebody else lists"):
+        await pair.listed()
+    await first.aclose()
+    assert len(await pair.listed()) == 2
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"{",
+        b"[1]",
+        b"[{}]",
+        json.dumps([row("c") | {"queued": "1"}]).encode(),
+        json.dumps([row("c")] * (PAGE_ROWS + 1)).encode(),
+    ],
+)
+async def test_a_page_that_is_none_is_not_shown(data: bytes) -> None:
+    pair = Pair()
+
+    def mad(member: str, frame: bytes) -> None:
+        want = decode(frame)
+        assert isinstance(want, Want)
+        told = encode(Told(*want, False, data))
+        asyncio.get_running_loop().call_soon(pair.a.received, "b", told)
+
+    pair.b.received = mad  # type: ignore[method-assign]
+    assert await pair.listed() == [{"member": "b", "silent": True}]
+    assert await pair.a.counts() == {"b": None}
+
+
+async def test_one_that_wants_too_much_at_a_time_gets_the_newest_answers() -> None:
+    pair = Pair(row("c"))
+    answered: list[int] = []
+    pair.a.received = lambda _, frame: answered.append(decode(frame).number)  # type: ignore[method-assign]
+    for number in range(MOST_WANTED + 3):
+        pair.b.received("a", encode(Want(number, What.PAGE)))
+    await until(lambda: len(answered) == MOST_WANTED)
+    assert answered == list(range(3, MOST_WANTED + 3))
+    pair.b.received("a", encode(Want(0, What.PAGE)))
+    pair.b.left("a")
+    await asyncio.sleep(0.01)
+    assert len(answered) == MOST_WANTED
+
+
+async def test_all_who_look_share_a_question() -> None:
+    pair = Pair()
+    found = await asyncio.gather(*(pair.a.counts() for _ in range(50)))
+    assert (found, pair.frames) == ([{"b": COUNTS}] * 50, 1)
+
+
+@pytest.mark.parametrize("message", [Want(7, What.COUNTS), Told(1 << 31, What.PAGE, True, b"[]")])
+def test_frames_are_read_as_they_were_written_and_no_other_way(message: Want | Told) -> None:
+    frame = encode(message)
+    assert decode(frame) == message
+    for wrong in (frame[:5], b"\x3f" + frame[1:], frame[:5] + b"\x09" + frame[6:], bytes(2 << 20)):
+        with pytest.raises(SiteError):
+            decode(wrong)
+    with pytest.raises(SiteError):
+        decode(encode(Want(7, What.PAGE)) + b"x")
