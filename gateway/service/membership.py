@@ -5,7 +5,8 @@ them. Imported only where the configuration has a `[site]`: it takes memory.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gateway.service.site import Site, StoreParts
 from gateway.site.net import Net
@@ -15,6 +16,17 @@ if TYPE_CHECKING:
     from gateway.broker.session import Session
     from gateway.config import Config
     from gateway.service.engine import Engine
+
+
+class Channel(NamedTuple):
+    """One kind of talk between members. first: its frames begin with this byte or a higher one, up
+    to the next channel's. received: may raise SiteError, which ends the link.
+    """
+
+    first: int
+    joined: Callable[[str], None]
+    left: Callable[[str], None]
+    received: Callable[[str, bytes], None]
 
 
 class Membership:
@@ -32,11 +44,26 @@ class Membership:
             self._parts,
             asyncio.get_running_loop(),
         )
+        self._channels = [Channel(0, site.joined, site.left, site.received)]
+        """In order of their first bytes."""
         generation = word(config.gateway.data) or ""
-        self._net = Net(config, generation, site.joined, site.left, site.received)
+        self._net = Net(config, generation, self._joined, self._left, self._received)
 
     def _send(self, member: str, frame: bytes) -> None:
         self._net.send(member, frame)
+
+    def _joined(self, member: str) -> None:
+        for channel in self._channels:
+            channel.joined(member)
+
+    def _left(self, member: str) -> None:
+        for channel in self._channels:
+            channel.left(member)
+
+    def _received(self, member: str, frame: bytes) -> None:
+        kind = frame[0] if frame else 0
+        channel = next(item for item in reversed(self._channels) if item.first <= kind)
+        channel.received(member, frame)
 
     async def start(self) -> None:
         """Raises OncewayError: there is no certificate, or the address is taken."""
