@@ -48,17 +48,36 @@ def share(
                 entries[name] = _changed_here(name, entries.get(name), row)
             except ValidationError:
                 left_out.append(name)
-    for entry in incoming:
+    sent = list(incoming)
+    for entry in sent:
         if not _is_possible(entry):
             left_out.append(entry.name)
             continue
         known = entries.get(entry.name)
         entries[entry.name] = merged(known, entry) if known else entry
+    _revoke_renamed(entries, [*before.values(), *sent])
     for name, entry in entries.items():
         row = _row(entry, rows.get(name))
         if entry != before.get(name) or _digest(row) != stands.get(name):
             _write(connection, entry, row, rows.get(name))
     return list(entries.values()), left_out
+
+
+def _revoke_renamed(entries: dict[str, Entry], told: Iterable[Entry]) -> None:
+    """A board that one renamed while another one revoked it under its old name is revoked: it is
+    known by its key. told: what was said of it while it had that name.
+    """
+    keys = {
+        entry.board.key
+        for entry in told
+        if entry.board is not None
+        and (now := entries.get(entry.name)) is not None
+        and now.board is None
+        and now.is_revoked
+    } - {None}
+    for name, entry in entries.items():
+        if entry.board is not None and entry.board.key in keys and not entry.lifted:
+            entries[name] = entry.but(revoked=max(entry.revoked, 0))
 
 
 def _changed_here(name: str, known: Entry | None, row: Row | None) -> Entry:

@@ -18,7 +18,7 @@ from gateway.errors import OncewayError
 from gateway.logs import printable
 from gateway.service.devices import FILE
 from gateway.site.board_entry import Entry
-from gateway.site.sharing import Link, Sharing
+from gateway.site.sharing import MOST, Link, Sharing
 
 log = logging.getLogger(__name__)
 
@@ -119,7 +119,10 @@ class SiteRegistry:
             raise OncewayError(words[-500:])
         if words:
             log.warning("%s: %s", self._path, words[-500:])
-        return await asyncio.to_thread(_entries, out)
+        found = await asyncio.to_thread(_entries, out)
+        if len(found) > MOST:
+            raise OncewayError(f"it has {len(found)} boards; at most {MOST} are shared")
+        return found
 
 
 def _entries(lines: bytes) -> list[Entry]:

@@ -40,7 +40,8 @@ _Count = Annotated[int, Field(ge=0, lt=_HIGHEST)]
 
 
 class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    # what is wrong is said without the values: there are keys among them
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, hide_input_in_errors=True)
 
 
 class Board(_Strict):

@@ -93,11 +93,11 @@ class _Work:
     def run(self) -> Rescued:
         origin = self._spool.origin()
         self._must_be_the_place(origin)
-        total = self._waiting()
+        total = left = self._waiting()
         readings = batches = 0
         renumbered = False
         while True:
-            self._progress(total - self._waiting(), total)
+            self._progress(total - left, total)
             cut = self._spool.unlanded()
             if cut is None and self._spool.new_name():
                 epoch.begin_under_new_name(self._spool, _next_epoch(self._spool.origin()))
@@ -113,8 +113,10 @@ class _Work:
                 renumbered = True
                 epoch.begin_after_conflict(self._spool, self._landing, cut.number)
                 self._cutter.tidy()
+                left = self._waiting()
                 continue
             renumbered = False
+            left -= cut.rows
             if fresh is None:
                 readings, batches = readings + cut.rows, batches + 1
             self._newest.tell(self._landing, more_comes=self._cutter.due(flush=True))

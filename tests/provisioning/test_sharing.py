@@ -115,6 +115,24 @@ def test_a_board_that_is_being_written_while_it_is_revoked_elsewhere_stays_out(t
     assert {r.get("roof-1").status for r in two} == {"revoked"}
 
 
+def test_a_board_that_is_renamed_while_it_is_revoked_elsewhere_is_revoked(two) -> None:
+    for first, second in (two, two[::-1]):
+        name = f"{first.path.stem}-1"
+        written(first, name, KEY)
+        meet(first, second)
+        first.revoke(name)
+        written(second, f"{name}-new", KEY, was=name)
+        meet(first, second)
+        for registry in two:
+            assert registry.get(f"{name}-new").status == "revoked"
+            assert registry.get(name).status == "revoked"
+        first.admit(f"{name}-new")
+        meet(first, second)
+        assert {r.get(f"{name}-new").status for r in two} == {"ready"}
+        first.revoke(f"{name}-new")
+        meet(first, second)
+
+
 def test_gateways_that_had_registries_before_they_had_a_site(two) -> None:
     a, b = two
     a.admit("left")
