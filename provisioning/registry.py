@@ -8,7 +8,7 @@ that owns the folder.
 import errno
 import os
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
@@ -18,9 +18,11 @@ from typing import Any, cast
 import sqlite_utils
 
 from gateway.errors import OncewayError
+from gateway.site.board_entry import Entry
 from provisioning.identity import Identity, check_name
 from provisioning.radio_plan import RadioPlan
 from provisioning.schema import migrate
+from provisioning.sharing import share
 
 _WAIT_S = 20.0
 """For another process that writes."""
@@ -347,6 +349,11 @@ class Registry:
             self._table("device").upsert_all(entered, pk="name")
             self._table("work").upsert_all(work, pk="name")
         return kept
+
+    def share(self, incoming: Iterable[Entry]) -> tuple[list[Entry], list[str]]:
+        """What `sharing.share` says, for the other gateways of the site."""
+        with self._writing():
+            return share(self._database.conn, incoming)
 
 
 def _of_now(entry: dict[str, Any]) -> dict[str, Any]:

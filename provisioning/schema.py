@@ -11,6 +11,8 @@ device  what is known of each device. status 'ready': written, read back, and it
 work    boards that are being written, by the name they shall have, from before avrdude starts until
         all was read back. key: the one being written. was: the name that the board had, when it is
         renamed.
+
+In a site of several gateways there is also the table `shared` (`sharing.py`).
 """
 
 import sqlite3

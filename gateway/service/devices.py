@@ -252,7 +252,7 @@ class DeviceAccess(ByAcl):
 
 class Watch:
     """Looks every second, from its creation until `close`, at the registry and at the ports. What
-    touches the disk runs on a thread of its own.
+    touches the disk runs on a thread of its own. changed: is told that the registry has changed.
     """
 
     def __init__(
@@ -261,8 +261,10 @@ class Watch:
         registry: Registry,
         engine: Engine,
         ports: Callable[[], list[PortStatus]],
+        changed: Callable[[], None] = lambda: None,
     ) -> None:
         self._file = folder / PENDING
+        self._changed = changed
         self._registry = registry
         self._engine = engine
         self._ports = ports
@@ -283,6 +285,7 @@ class Watch:
             try:
                 if await loop.run_in_executor(self._thread, self._registry.refresh):
                     self._dismiss()
+                    self._changed()
                 text = json.dumps(self._strangers())
                 if text != self._written:
                     self._written = text

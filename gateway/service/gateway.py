@@ -180,7 +180,15 @@ class Gateway:
                     "links": lambda: listeners.stalled_s,
                 }
                 with (
-                    closing(Watch(config.gateway.data, self._registry, engine, lambda: self.ports)),
+                    closing(
+                        Watch(
+                            config.gateway.data,
+                            self._registry,
+                            engine,
+                            lambda: self.ports,
+                            membership.registry.changed if membership else lambda: None,
+                        )
+                    ),
                     closing(Watchdog(parts)),
                     closing(Garbage()),
                 ):

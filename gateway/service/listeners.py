@@ -43,6 +43,7 @@ from gateway.store.uptime import uptime
 
 if TYPE_CHECKING:
     from gateway.links.lora.port import LoraListener
+    from gateway.links.lora.turns import Others
     from gateway.links.websocket import WebSocketListener
 
 log = logging.getLogger(__name__)
@@ -184,6 +185,20 @@ class _Lora(_Door):
         """
         return self._names.get(number) or self._registry.name(self.section.network, number)
 
+    def others(self, config: Config) -> Others | None:
+        """The other gateways of the site, whose radios hear the same boards."""
+        if config.site is None or len(config.site.members) < 2:
+            return None
+        from gateway.links.lora.turns import Others
+
+        names = sorted(config.site.members)
+        return Others(len(names), names.index(config.gateway.name), self._holds)
+
+    def _holds(self, number: int) -> bool:
+        """Whether the session of a board is here."""
+        session = self._engine.broker.sessions.get(self.name(number) or "")
+        return session is not None and not session.ended
+
     def key(self, number: int) -> bytes | None:
         """Its key, if it is let in."""
         name = self.name(number)
@@ -267,7 +282,7 @@ class Listeners:
         for item in going:
             await item.listener.close()
         await self._change_serial(config.serial)
-        await self._change_lora(config.lora)
+        await self._change_lora(config)
         for item in self._network:
             if item.access.takes_nobody:
                 log.warning(
@@ -377,8 +392,9 @@ class Listeners:
         finally:
             self._lent.discard(device)
 
-    async def _change_lora(self, sections: list[LoraSection]) -> None:
+    async def _change_lora(self, config: Config) -> None:
         """A section that says anything else is another radio: its boards greet again."""
+        sections = config.lora
         going = [item for item in self._lora if item.section not in sections]
         self._lora = [item for item in self._lora if item.section in sections]
         gone = [item.access for item in going]
@@ -414,6 +430,7 @@ class Listeners:
                 record=self._folder / f"airtime-{name}.json",
                 disk=self._disk,
                 overhear=self._overhear,
+                others=item.others(config),
             )
             await item.listener.start()
             self._lora.append(item)

@@ -14,8 +14,10 @@ from gateway.service.doubts import Doubts
 from gateway.service.session_rows import session_rows
 from gateway.service.site import Site, StoreParts
 from gateway.service.site_listing import Counts, Listing
+from gateway.service.site_registry import SiteRegistry
 from gateway.site import listing as listings
 from gateway.site.net import Net
+from gateway.site.sharing import FIRST as sharing_frames
 from gateway.store.lives import word
 
 if TYPE_CHECKING:
@@ -59,9 +61,12 @@ class Membership:
             self._counts,
             lambda: session_rows(broker, self),
         )
+        self.registry = registry = SiteRegistry(config.gateway.data, self._send)
+        sharing = registry.sharing
         self._channels = [
             Channel(0, site.joined, site.left, site.received),
             Channel(listings.FIRST, lambda _: None, listing.left, listing.received),
+            Channel(sharing_frames, sharing.joined, sharing.left, sharing.received),
         ]
         """In order of their first bytes."""
         generation = word(config.gateway.data) or ""
@@ -86,8 +91,10 @@ class Membership:
     async def start(self) -> None:
         """Raises OncewayError: there is no certificate, or the address is taken."""
         await self._net.start()
+        self.registry.start()
 
     async def close(self) -> None:
+        await self.registry.close()
         await self._net.close()
         self._site.close()
         self._doubts.close()
@@ -123,11 +130,13 @@ class Membership:
     def rows(self) -> list[dict[str, Any]]:
         """Of all members, this one first (`net.py`), with what this one has counted: `figures`. Of
         each other how often it was `silent`, and whether it has given a `lease`: while one has not,
-        each client that comes is asked for.
+        each client that comes is asked for. `boards`: changes of the device registry that it may
+        not have yet.
         """
         here, *others = self._net.status()
         member, now = self._site.member, asyncio.get_running_loop().time()
         for row in others:
             row["silent"] = member.statistics.by_member.get(row["name"], 0)
+            row["boards"] = self.registry.sharing.owed.get(row["name"])
             row["lease"] = member.contacts[row["name"]].lease > now
         return [here | {"figures": self._site.figures()}, *others]

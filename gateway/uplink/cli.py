@@ -62,6 +62,14 @@ def _landing_alone(landing: str) -> UplinkSection:
     return settings
 
 
+def landing_settings(settings: UplinkSection | None, landing: str | None) -> UplinkSection | None:
+    """Those of the file, with the landing place that was typed; None when there is neither."""
+    if landing is None:
+        return settings
+    typed = _landing_alone(landing)
+    return settings.model_copy(update={"landing": typed.landing}) if settings else typed
+
+
 def _job(config: Path | None, data: Path | None, landing: str | None, name: str | None) -> Job:
     if config is None and data is not None and landing is not None:
         return Job(data, name, _landing_alone(landing), LogSection())
@@ -69,10 +77,7 @@ def _job(config: Path | None, data: Path | None, landing: str | None, name: str 
     if config is None:
         raise nothing_named("Name one with --config FILE, or use --data DIR with --landing URL")
     loaded = load_config(config)
-    settings = loaded.uplink
-    if landing is not None:
-        checked = _landing_alone(landing)
-        settings = settings.model_copy(update={"landing": checked.landing}) if settings else checked
+    settings = landing_settings(loaded.uplink, landing)
     if settings is None:
         raise OncewayError(
             "the section [uplink] is missing", str(config), 'Add it with landing = "URL".'

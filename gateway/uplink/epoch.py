@@ -53,9 +53,11 @@ def begin_after_conflict(spool: Spool, landing: Landing, number: int) -> None:
     )
 
 
-def begin_under_new_name(spool: Spool) -> None:
-    """The gateway was renamed, and all that was cut under the old name has landed."""
-    spool.renumber(draw(), {owner.OWNER: None, owner.SUCCESSOR: None})
+def begin_under_new_name(spool: Spool, epoch: str | None = None) -> None:
+    """The gateway was renamed, and all that was cut under the old name has landed. epoch: instead
+    of one that is drawn.
+    """
+    spool.renumber(epoch or draw(), {owner.OWNER: None, owner.SUCCESSOR: None})
 
 
 def claim(spool: Spool, landing: Landing) -> None:

@@ -23,7 +23,7 @@ from tests.service.process import GatewayProcess, free_port, start
 from tests.service.wire import Wire
 from tests.site.members import Site
 
-SOON_S = 20
+SOON_S = 60
 
 
 class Gateways:

@@ -26,7 +26,7 @@ from gateway.links.lora.radio import Heard, Radio
 from gateway.links.lora.rylr998 import Rylr998
 from gateway.links.lora.station import Event, RadioFailed, RadioReady, Station
 from gateway.links.lora.status import BoardSignal, Overheard, RadioStatus
-from gateway.links.lora.turns import TurnLink
+from gateway.links.lora.turns import Others, TurnLink
 from gateway.links.tty import Tty
 from gateway.logs import about
 from gateway.regions import Region
@@ -87,7 +87,7 @@ class Limit:
 class LoraListener:
     """key, name: of a board by its number; None for one that is not let in. utc: seconds since
     1970, 0 while unknown. machine: this start of the machine. record: the file with the airtime.
-    overhear: takes each frame that is heard, if anybody listens.
+    overhear: takes each frame that is heard, if anybody listens. others: in a site.
     """
 
     def __init__(
@@ -102,6 +102,7 @@ class LoraListener:
         record: Path,
         disk: Executor,
         overhear: Callable[[Overheard], None] = lambda overheard: None,
+        others: Others | None = None,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._settings = settings
@@ -120,6 +121,7 @@ class LoraListener:
             utc=utc,
             airtime=self._modem.airtime,
             longest=self._modem.longest,
+            others=others,
         )
         self._ledgers = Ledgers(settings.region, machine, _read(record), self._loop.time())
         self._station = Station(

@@ -11,6 +11,7 @@ for a board: the broker's own keep-alive does.
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from gateway.links.frames import FrameError
 from gateway.links.greeter import draw_incarnation
@@ -65,6 +66,17 @@ class Bucket:
             return False
         self._left -= 1
         return True
+
+
+class Others(NamedTuple):
+    """Other gateways of the site, which hear the same boards. gateways: how many there are, with
+    this one. rank: of this one among them, from 0. holds: whether the MQTT session of a board is
+    here, by its number.
+    """
+
+    gateways: int
+    rank: int
+    holds: Callable[[int], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +171,10 @@ class _Device:
     strays: int = 0
     """Copies of it."""
     asked: Bucket = field(default_factory=lambda: Bucket(1, A_MINUTE))
+    greeting: bytes = b""
+    """The last HELLO, unless a TURN came after it."""
+    elsewhere: bool = False
+    """It goes on with TURNs that fit no session here: another gateway answers them."""
 
 
 class TurnLink:
@@ -168,7 +184,7 @@ class TurnLink:
     airtime: seconds that a frame takes, by its bytes. incarnation: draws a number for a board
     that has none. nonce: draws eight random bytes. cipher: of a session with this key.
     longest: bytes of a frame that the radio takes. patience: copies of a TURN of no known session,
-    after which it tells the board; more where other gateways hear it, too.
+    after which it tells the board; where other gateways hear it, too, the one that had it last.
     """
 
     def __init__(
@@ -183,6 +199,7 @@ class TurnLink:
         cipher: Callable[[bytes], SessionCipher] = SessionCipher,
         longest: int = LONGEST,
         patience: int = 2,
+        others: Others | None = None,
     ) -> None:
         self.counts: Counter[str] = Counter()
         """Frames by what became of them."""
@@ -197,6 +214,7 @@ class TurnLink:
         self._cipher = cipher
         self._mtu = longest - OVERHEAD
         self._patience = patience
+        self._others = others
         self._devices: dict[int, _Device] = {}
         self._outgoing: list[Outgoing] = []
         self._events: list[Event] = []
@@ -280,6 +298,9 @@ class TurnLink:
         if not hello.proves(device.key):
             return "forged"
         known = hello.to_bytes()
+        unanswered, device.greeting = device.greeting not in (b"", known), known
+        if not self._has_it(device, hello.device) and not self._steps_in(hello, unanswered):
+            return "left to another gateway"
         offer = device.offers.get(known)
         if not _newer(hello, device.newest) and not device.stale.take(now):
             return "replayed"
@@ -297,6 +318,21 @@ class TurnLink:
         self._put(welcome.to_bytes(), now)
         return "greetings"
 
+    def _has_it(self, device: _Device, number: int) -> bool:
+        """Whether the board was in session here last, as far as this gateway can know."""
+        if self._others is None:
+            return True
+        session = device.session
+        here = session is not None and not session.closing
+        return not device.elsewhere and (here or self._others.holds(number))
+
+    def _steps_in(self, hello: Hello, unanswered: bool) -> bool:
+        """Whether this gateway answers a board that it does not have: it has heard an earlier HELLO
+        and nobody's answer to it, and of those who have, one answers each.
+        """
+        others = self._others
+        return others is not None and unanswered and hello.attempt % others.gateways == others.rank
+
     def _begin(self, device: _Device, offer: _Offer) -> Session:
         hello, before = offer.hello, device.newest
         rebooted = before is not None and before.boot != hello.boot
@@ -310,7 +346,7 @@ class TurnLink:
     # --- turns ---
 
     def _on_turn(self, device: _Device, header: Header, frame: bytes, now: float) -> str:
-        session = device.session
+        session, device.greeting = device.session, b""
         if session is not None and frame == session.frame:
             return self._on_copy(session, now)
         content = None
@@ -325,6 +361,7 @@ class TurnLink:
         if content is None or session is None:
             return self._on_stray(device, header.device, frame, now)
         turn = read_turn(content)
+        device.elsewhere, device.stray = False, b""
         session.counter += 1
         session.frame, session.turn, session.answer = frame, turn, None
         session.heard, session.due, session.copies = now, True, 1
@@ -350,13 +387,20 @@ class TurnLink:
 
     def _on_stray(self, device: _Device, number: int, frame: bytes, now: float) -> str:
         session = device.session
-        if session is not None and not session.closing:
-            return "forged or old"
+        device.elsewhere |= device.stray not in (b"", frame)
         device.strays = device.strays + 1 if device.stray == frame else 1
         device.stray = frame
-        if device.strays >= self._patience and device.asked.take(now):
+        if session is not None and not session.closing:
+            return "forged or old"
+        if device.strays >= self._patience_with(device, number) and device.asked.take(now):
             self._put(who(self._network, number, device.key, frame), now)
         return "of no session"
+
+    def _patience_with(self, device: _Device, number: int) -> int:
+        """Who had the board last tells it first, and the others not all at once."""
+        if self._others is None or self._has_it(device, number):
+            return self._patience
+        return self._patience + 2 * (self._others.rank + 1)
 
     def _seal(self, number: int, session: Session) -> bytes:
         """The answer to the last TURN: as much as fits."""

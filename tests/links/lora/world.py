@@ -20,7 +20,14 @@ import pytest
 from gateway.links.lora.airtime import Modulation
 from gateway.links.lora.frames import Header, SessionCipher
 from gateway.links.lora.packing import split
-from gateway.links.lora.turns import Received, Session, SessionEnded, SessionStarted, TurnLink
+from gateway.links.lora.turns import (
+    Others,
+    Received,
+    Session,
+    SessionEnded,
+    SessionStarted,
+    TurnLink,
+)
 
 SOURCES = Path(__file__).parents[3] / "firmware" / "src"
 NAMES = ("turn", "ccm", "pack", "cmac", "airtime", "bytes")
@@ -233,6 +240,7 @@ class Gateway:
 
     def __init__(self, random: Random, ledger: Ledger) -> None:
         self._random, self._ledger = random, ledger
+        self.others: Others | None = None
         self.session_present = False
         self.held: set[int] = set()
         self.marks: set[int] = set()
@@ -259,6 +267,7 @@ class Gateway:
             incarnation=lambda: self._random.getrandbits(31) + 1,
             nonce=lambda: self._random.randbytes(8),
             cipher=Recorded,
+            others=self.others,
         )
         self._commits: list[tuple[float, int, Session, list[bytes]]] = []
         self._numbers = count()

@@ -1,0 +1,224 @@
+"""What the store of a dead gateway still holds is brought to the landing place, from any machine.
+
+In: its data directory, perhaps on a card that cannot be written. Out: the batches that its own
+uplink would have landed next, under its name, epoch and numbers, signed with its key.
+
+All work is done on a copy, so the directory stays as it is, and whoever does it again begins at the
+same place. The same rows give the same batches, because the limits are the same on all machines:
+what stands at the landing place already is recognised by its bytes. Where other bytes stand under a
+number, the gateway has gone on meanwhile, or somebody cut its rows otherwise. Then the rows are
+compared with those that have landed, and the rest goes under a new epoch (`epoch.py`). The owner
+mark is not touched: a gateway that has the name by now keeps it.
+"""
+
+import hashlib
+import os
+import shutil
+import sqlite3
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from gateway.config import UplinkSection
+from gateway.errors import OncewayError
+from gateway.lock import Locked, ProcessLock, holder
+from gateway.store.schema import (
+    FILE,
+    StoreError,
+    connect,
+    open_store,
+    refuse_half_salvaged,
+    refuse_orphaned,
+    unusable,
+)
+from gateway.uplink import epoch, owner
+from gateway.uplink.cutter import Cutter
+from gateway.uplink.lander import NumberLost, land
+from gateway.uplink.landing import Landing, Unreachable
+from gateway.uplink.manifest import Manifest, Origin
+from gateway.uplink.newest import Newest
+from gateway.uplink.signing import FILE as KEY
+from gateway.uplink.signing import load_or_make
+from gateway.uplink.spool import EVER, NoSpool, Spool
+
+_LOCKS = "gateway.lock", "uplink.lock"
+_USUAL = "var/lib/onceway"
+"""Where the Debian package has the data directory, below the root of a card."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rescued:
+    """readings, batches: landed now. there: readings that had landed before."""
+
+    gateway: str
+    epoch: str
+    readings: int
+    batches: int
+    there: int
+
+
+def rescue(
+    directory: Path,
+    settings: UplinkSection,
+    connect_to: Callable[[], Landing],
+    progress: Callable[[int, int], None],
+) -> Rescued:
+    """progress: is told how many readings are done, of how many. Raises OncewayError; then all of
+    it can be done again.
+    """
+    with _copy(directory) as copy, Spool(copy) as spool, closing(connect_to()) as landing:
+        return _Work(spool, copy, landing, settings, progress).run()
+
+
+class _Work:
+    def __init__(
+        self,
+        spool: Spool,
+        copy: Path,
+        landing: Landing,
+        settings: UplinkSection,
+        progress: Callable[[int, int], None],
+    ) -> None:
+        self._spool = spool
+        self._landing = landing
+        self._read_back = settings.read_back
+        self._progress = progress
+        # the limits of each machine alike: the same rows are the same batches
+        self._cutter = Cutter(spool, copy, UplinkSection(landing=settings.landing))
+        self._signer = load_or_make(copy)
+        self._newest = Newest(spool)
+
+    def run(self) -> Rescued:
+        origin = self._spool.origin()
+        self._must_be_the_place(origin)
+        total = left = self._waiting()
+        readings = batches = 0
+        renumbered = False
+        while True:
+            self._progress(total - left, total)
+            cut = self._spool.unlanded()
+            if cut is None and self._spool.new_name():
+                epoch.begin_under_new_name(self._spool, _next_epoch(self._spool.origin()))
+            if cut is None and not self._cutter.due(flush=True):
+                break
+            cut = cut or self._cutter.cut()
+            fresh = self._landing.read(Manifest(self._spool.origin(), cut.number, 0, 0, "").name)
+            try:
+                land(cut, self._spool, self._cutter, self._landing, self._signer, self._read_back)
+            except NumberLost as error:
+                if renumbered:
+                    raise Unreachable(error.what, error.where) from error
+                renumbered = True
+                epoch.begin_after_conflict(self._spool, self._landing, cut.number)
+                self._cutter.tidy()
+                left = self._waiting()
+                continue
+            renumbered = False
+            left -= cut.rows
+            if fresh is None:
+                readings, batches = readings + cut.rows, batches + 1
+            self._newest.tell(self._landing, more_comes=self._cutter.due(flush=True))
+        return Rescued(origin.gateway, origin.epoch, readings, batches, total - readings)
+
+    def _waiting(self) -> int:
+        cut = self._spool.unlanded()
+        return self._spool.waiting(EVER)[0] + (cut.rows if cut else 0)
+
+    def _must_be_the_place(self, origin: Origin) -> None:
+        """Elsewhere, its numbers would begin in the middle, and the ingest would wait for ever."""
+        landed, _ = self._spool.last_landed()
+        if landed and owner.read(self._landing, origin.gateway) is None:
+            raise OncewayError(
+                f"{landed} batches of {origin.gateway} have landed, and nothing of it is here",
+                self._landing.url,
+                "Name the place where it landed until now. Is it mounted?",
+            )
+
+
+def _next_epoch(origin: Origin) -> str:
+    """The same one, whoever does it."""
+    return hashlib.sha256(f"onceway spool land {origin.folder}".encode()).hexdigest()[:8]
+
+
+@contextmanager
+def _copy(directory: Path) -> Iterator[Path]:
+    """A sound copy of what landing needs, which is removed at the end. No gateway runs on the
+    directory meanwhile.
+    """
+    _must_hold_a_store(directory)
+    with ExitStack() as stack:
+        _lock(directory, stack)
+        copy = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="onceway-spool-")))
+        try:
+            for name in (FILE, f"{FILE}-wal", KEY):
+                if (directory / name).exists():
+                    shutil.copyfile(directory / name, copy / name)
+            if (directory / "batches").is_dir():
+                shutil.copytree(directory / "batches", copy / "batches")
+        except (OSError, shutil.Error) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise OncewayError(
+                f"the store cannot be copied to {copy.parent} ({reason})",
+                str(directory),
+                "May this account read it, and is there room? TMPDIR names another place for the"
+                " copy.",
+            ) from error
+        _make_ready(copy, directory)
+        yield copy
+
+
+def _must_hold_a_store(directory: Path) -> None:
+    try:
+        refuse_half_salvaged(directory)
+        refuse_orphaned(directory / FILE)
+        found, readable = (directory / FILE).is_file(), os.access(directory / FILE, os.R_OK)
+        keyed = (directory / KEY).is_file()
+    except PermissionError:
+        found, readable, keyed = True, False, False
+    if not found:
+        usual = directory / _USUAL
+        hint = f"Is it {usual}?" if (usual / FILE).is_file() else None
+        raise NoSpool(
+            f"there is no store of a gateway ({FILE})",
+            str(directory),
+            hint or f"Name the gateway's data directory; on its card: {_USUAL}",
+        )
+    if not readable:
+        raise OncewayError(
+            "this account may not read the gateway's data", str(directory), "Run it as root."
+        )
+    if not keyed:
+        raise OncewayError(
+            f"the key that signs the gateway's batches ({KEY}) is not there",
+            str(directory),
+            "Bring it back from a backup. Or copy the directory, make a key there (`onceway uplink"
+            " key --data COPY`), give it to the centre (`onceway ingest trust`), and land the copy",
+        )
+
+
+def _lock(directory: Path, stack: ExitStack) -> None:
+    """A gateway that uses the store lands it by itself."""
+    for name in _LOCKS:
+        path = directory / name
+        if os.access(directory, os.W_OK):
+            stack.enter_context(closing(ProcessLock(path)))
+        elif (user := holder(path)) is not None:
+            raise Locked(f"already in use by {user}", str(path), "Stop it first")
+
+
+def _make_ready(copy: Path, directory: Path) -> None:
+    """Raises StoreError where commits of its log are lost, and where it is damaged or too new."""
+    try:
+        # open until the log has been looked at: who closes a store last ends its log
+        with closing(connect(copy / FILE)) as database:
+            if not database.execute("PRAGMA user_version").fetchone()[0]:
+                raise NoSpool("the database has no spool", str(directory / FILE))
+            name = database.execute("SELECT value FROM meta WHERE key = 'gateway'").fetchone()
+            open_store(copy, str(name[0])).close()
+    except sqlite3.Error as error:
+        raise unusable(directory, error) from error
+    except StoreError as error:
+        hint = error.hint and error.hint.replace(str(copy), str(directory))
+        raise StoreError(error.what, str(directory / FILE), hint) from error

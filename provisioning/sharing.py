@@ -1,0 +1,179 @@
+"""The device registry in a site of several gateways: what was done here becomes entries for the
+others, and theirs are entered here.
+
+In: entries of other members (`gateway/site/board_entry.py`), and a registry that commands have
+changed. Out: all entries as they are now, and the same in the table `device`. For each name the
+table `shared` keeps its entry and a digest of the row when that was looked at last: a row that
+differs was changed here. Both are in the registry's file, so one that comes back from a backup
+says what it says with the age that it has.
+"""
+
+import hashlib
+import json
+import sqlite3
+from collections.abc import Iterable
+from typing import Any
+
+from pydantic import ValidationError
+
+from gateway.errors import OncewayError
+from gateway.site.board_entry import Board, Entry, merged
+from provisioning.radio_plan import RadioPlan
+
+_TABLE = "CREATE TABLE IF NOT EXISTS shared (name TEXT PRIMARY KEY, entry TEXT, row TEXT) STRICT"
+_COLUMNS = "board", "key", "firmware", "created", "flashed", "radio"
+
+Row = dict[str, Any]
+
+
+def share(
+    connection: sqlite3.Connection, incoming: Iterable[Entry]
+) -> tuple[list[Entry], list[str]]:
+    """In the transaction of the caller. Returns all entries, and names of boards that are left out,
+    since what is said of them cannot be.
+    """
+    connection.execute(_TABLE)
+    rows = {row["name"]: row for row in _select(connection, "SELECT * FROM device")}
+    entries: dict[str, Entry] = {}
+    stands: dict[str, str] = {}
+    for kept in _select(connection, "SELECT * FROM shared"):
+        entries[kept["name"]] = Entry.model_validate_json(kept["entry"])
+        stands[kept["name"]] = kept["row"]
+    before = dict(entries)
+    left_out = []
+    for name in sorted(rows.keys() | entries.keys()):
+        row = rows.get(name)
+        if stands.get(name) != _digest(row):
+            try:
+                entries[name] = _changed_here(name, entries.get(name), row)
+            except ValidationError:
+                left_out.append(name)
+    sent = list(incoming)
+    for entry in sent:
+        if not _is_possible(entry):
+            left_out.append(entry.name)
+            continue
+        known = entries.get(entry.name)
+        entries[entry.name] = merged(known, entry) if known else entry
+    _revoke_renamed(entries, [*before.values(), *sent])
+    for name, entry in entries.items():
+        row = _row(entry, rows.get(name))
+        if entry != before.get(name) or _digest(row) != stands.get(name):
+            _write(connection, entry, row, rows.get(name))
+    return list(entries.values()), left_out
+
+
+def _revoke_renamed(entries: dict[str, Entry], told: Iterable[Entry]) -> None:
+    """A board that one renamed while another one revoked it under its old name is revoked: it is
+    known by its key. told: what was said of it while it had that name.
+    """
+    keys = {
+        entry.board.key
+        for entry in told
+        if entry.board is not None
+        and (now := entries.get(entry.name)) is not None
+        and now.board is None
+        and now.is_revoked
+    } - {None}
+    for name, entry in entries.items():
+        if entry.board is not None and entry.board.key in keys and not entry.lifted:
+            entries[name] = entry.but(revoked=max(entry.revoked, 0))
+
+
+def _changed_here(name: str, known: Entry | None, row: Row | None) -> Entry:
+    """What a command has made of a row."""
+    board = _board(row) if row else None
+    revoked = row is not None and row["status"] == "revoked"
+    if known is None:
+        changed = row["changed"] if row else ""
+        return Entry(
+            name=name,
+            lifted=0,
+            revoked=0 if revoked else -1,
+            version=1,
+            at=changed,
+            changed=changed,
+            board=board,
+        )
+    changes: dict[str, Any] = {}
+    changed = row["changed"] if row else known.changed
+    if revoked and not known.is_revoked:
+        changes["revoked"] = known.lifted
+    if row is not None and not revoked and known.is_revoked:
+        changes["lifted"] = known.revoked + 1
+    if board != known.board:
+        changes |= {"board": board, "version": known.version + 1, "at": changed}
+    return known.but(**changes | {"changed": max(changed, known.changed)})
+
+
+def _board(row: Row) -> Board:
+    status = row["status"]
+    if status == "revoked":
+        status = row["before"] or ("written" if row["key"] else "admitted")
+    told = {column: row[column] for column in _COLUMNS}
+    key = row["key"].hex() if row["key"] is not None else None
+    return Board(**(told | {"key": key}), status=status)
+
+
+def _row(entry: Entry, here: Row | None) -> Row | None:
+    """The row that says what an entry says; None: there is to be none."""
+    board = entry.board
+    if board is None and not entry.is_revoked:
+        return None
+    told: Row = dict.fromkeys(_COLUMNS) | {"created": entry.changed}
+    status = "admitted"
+    if board is not None:
+        told = board.model_dump(include=set(_COLUMNS))
+        told["key"] = bytes.fromhex(board.key) if board.key is not None else None
+        status = board.status
+    return told | {
+        "name": entry.name,
+        "port": here["port"] if here else None,
+        "status": "revoked" if entry.is_revoked else status,
+        "before": status if entry.is_revoked and board is not None else None,
+        "changed": entry.changed,
+    }
+
+
+def _write(connection: sqlite3.Connection, entry: Entry, row: Row | None, here: Row | None) -> None:
+    name = entry.name
+    if row is None:
+        connection.execute("DELETE FROM device WHERE name = ?", (name,))
+    elif _digest(row) != _digest(here):
+        columns = ", ".join(row)
+        places = ", ".join(f":{column}" for column in row)
+        connection.execute(
+            f"INSERT OR REPLACE INTO device ({columns}) VALUES ({places})",  # noqa: S608 - ours
+            row,
+        )
+    if entry.is_revoked:  # as `Registry.revoke` does: what is being written becomes no device
+        connection.execute("DELETE FROM work WHERE name = ? OR was = ?", (name, name))
+    connection.execute(
+        "INSERT OR REPLACE INTO shared VALUES (?, ?, ?)",
+        (name, entry.model_dump_json(), _digest(row)),
+    )
+
+
+def _is_possible(entry: Entry) -> bool:
+    try:
+        if entry.board is not None and entry.board.radio is not None:
+            RadioPlan.from_json(entry.board.radio)
+    except (OncewayError, ValueError, KeyError, TypeError):
+        return False
+    return True
+
+
+def _digest(row: Row | None) -> str:
+    """Of all that members share of a row."""
+    if row is None:
+        return ""
+    told = {name: value for name, value in row.items() if name != "port"}
+    if told["key"] is not None:
+        told["key"] = told["key"].hex()
+    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
+
+
+def _select(connection: sqlite3.Connection, query: str) -> list[Row]:
+    cursor = connection.execute(query)
+    names = [column[0] for column in cursor.description]
+    return [dict(zip(names, values, strict=True)) for values in cursor]

@@ -1,0 +1,207 @@
+"""The registries of two gateways of a site, as commands leave them and entries come and go."""
+
+import random
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gateway.site.board_entry import Entry
+from provisioning.identity import Identity
+from provisioning.radio_plan import RadioPlan
+from provisioning.registry import Device, Registry
+
+
+def written(
+    registry: Registry,
+    name: str,
+    key: bytes,
+    was: str | None = None,
+    radio: RadioPlan | None = None,
+) -> None:
+    """What `device add`, `rekey` and `rename` do."""
+    registry.finish(registry.begin(Identity(name, key), "uno", "/dev/here", was, radio), "f" * 64)
+
+
+def entries(registry: Registry) -> list[Entry]:
+    return registry.share([])[0]
+
+
+def meet(*registries: Registry) -> None:
+    for one in registries:
+        for other in registries:
+            one.share(entries(other))
+
+
+def shared(registry: Registry) -> list[tuple[object, ...]]:
+    return [(d.name, d.board, d.key, d.status, d.firmware, d.radio) for d in registry.devices()]
+
+
+@pytest.fixture
+def tmp_path() -> Iterator[Path]:
+    """In memory: thousands of syncs."""
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+        yield Path(folder)
+
+
+@pytest.fixture
+def two(tmp_path: Path) -> tuple[Registry, Registry]:
+    return Registry(tmp_path / "a.db"), Registry(tmp_path / "b.db")
+
+
+KEY, OTHER = b"k" * 16, b"o" * 16
+
+
+def test_what_is_done_at_one_is_so_at_the_other_but_for_the_port(two) -> None:
+    a, b = two
+    written(a, "roof-1", KEY)
+    a.admit("guest")
+    meet(a, b)
+    assert shared(a) == shared(b)
+    assert [(d.name, d.status, d.port) for d in b.devices()] == [
+        ("guest", "admitted", None),
+        ("roof-1", "ready", None),
+    ]
+    assert b.get("roof-1").key == KEY
+    written(b, "roof-1", OTHER)
+    b.revoke("guest")
+    meet(a, b)
+    assert a.get("roof-1").key == OTHER
+    assert a.get("guest").status == "revoked"
+    assert a.get("roof-1").port == "/dev/here"
+    written(a, "roof-2", OTHER, was="roof-1")
+    meet(a, b)
+    assert [d.name for d in b.devices()] == ["guest", "roof-2"]
+    assert shared(a) == shared(b)
+
+
+def test_nothing_is_written_where_nothing_is_new(two) -> None:
+    a, b = two
+    written(a, "roof-1", KEY)
+    meet(a, b)
+    before = a.path.read_bytes(), b.path.read_bytes()
+    meet(a, b)
+    assert (a.path.read_bytes(), b.path.read_bytes()) == before
+
+
+def test_a_revocation_beats_what_was_done_without_knowing_of_it(two) -> None:
+    a, b = two
+    written(a, "roof-1", KEY)
+    meet(a, b)
+    a.revoke("roof-1")
+    for key in (OTHER, KEY, OTHER):
+        written(b, "roof-1", key)
+    meet(a, b)
+    assert {r.get("roof-1").status for r in two} == {"revoked"}
+    assert {r.get("roof-1").key for r in two} == {OTHER}
+    # who knows of it may end it, and so it ends at all
+    b.admit("roof-1")
+    meet(a, b)
+    assert {r.get("roof-1").status for r in two} == {"ready"}
+
+
+def test_a_board_that_is_being_written_while_it_is_revoked_elsewhere_stays_out(two) -> None:
+    a, b = two
+    written(a, "roof-1", KEY)
+    meet(a, b)
+    work = b.begin(Identity("roof-1", OTHER), "uno", "/dev/here")
+    a.revoke("roof-1")
+    meet(a, b)
+    with pytest.raises(Exception, match="changed by another command"):
+        b.finish(work, None)
+    meet(a, b)
+    assert {r.get("roof-1").status for r in two} == {"revoked"}
+
+
+def test_a_board_that_is_renamed_while_it_is_revoked_elsewhere_is_revoked(two) -> None:
+    for first, second in (two, two[::-1]):
+        name = f"{first.path.stem}-1"
+        written(first, name, KEY)
+        meet(first, second)
+        first.revoke(name)
+        written(second, f"{name}-new", KEY, was=name)
+        meet(first, second)
+        for registry in two:
+            assert registry.get(f"{name}-new").status == "revoked"
+            assert registry.get(name).status == "revoked"
+        first.admit(f"{name}-new")
+        meet(first, second)
+        assert {r.get(f"{name}-new").status for r in two} == {"ready"}
+        first.revoke(f"{name}-new")
+        meet(first, second)
+
+
+def test_gateways_that_had_registries_before_they_had_a_site(two) -> None:
+    a, b = two
+    a.admit("left")
+    b.admit("right")
+    a.admit("both")
+    b.admit("both")
+    b.revoke("both")
+    meet(a, b)
+    assert shared(a) == shared(b)
+    assert [(d.name, d.status) for d in a.devices()] == [
+        ("both", "revoked"),
+        ("left", "admitted"),
+        ("right", "admitted"),
+    ]
+
+
+def test_a_registry_from_a_backup_brings_nothing_old_back(two, tmp_path: Path) -> None:
+    a, b = two
+    written(a, "roof-1", KEY)
+    a.admit("guest")
+    meet(a, b)
+    a.close()
+    shutil.copy(tmp_path / "a.db", tmp_path / "backup.db")
+    a = Registry(tmp_path / "a.db")
+    written(a, "roof-1", OTHER)
+    a.revoke("guest")
+    meet(a, b)
+    restored = Registry(tmp_path / "backup.db")
+    meet(restored, b)
+    assert shared(restored) == shared(b)
+    assert b.get("roof-1").key == OTHER
+    assert b.get("guest").status == "revoked"
+
+
+def test_what_cannot_be_a_board_s_radio_is_left_out(two) -> None:
+    a, b = two
+    written(a, "roof-7", KEY, radio=RadioPlan(1, 2))
+    meet(a, b)
+    assert b.get("roof-7").channel == RadioPlan(1, 2)
+    (entry,) = entries(a)
+    board = entry.board.model_copy(update={"radio": '{"network": 1, "device": 999}'})
+    bad = entry.but(board=board, version=9)
+    assert b.share([bad]) == ([entry], ["roof-7"])
+    assert b.get("roof-7").channel == RadioPlan(1, 2)
+
+
+def test_three_agree_after_whatever_was_done_in_whatever_order(tmp_path: Path) -> None:
+    for seed in range(8):
+        rng = random.Random(seed)
+        three = [Registry(tmp_path / f"{seed}-{n}.db") for n in range(3)]
+        for step in range(30):
+            one = rng.choice(three)
+            name = rng.choice(["x", "y"])
+            do = rng.randrange(5)
+            if do == 0:
+                one.admit(name)
+            elif do == 1 and one.find(name):
+                one.revoke(name)
+            elif do == 2:
+                written(one, name, bytes([step]) * 16)
+            elif do == 3 and one.find(name) and one.get(name).key:
+                key = one.get(name).key
+                assert key
+                written(one, f"{name}-{step}", key, was=name)
+            else:
+                rng.choice(three).share(rng.sample(known := entries(one), len(known)))
+        meet(*three)
+        meet(*three)
+        assert shared(three[0]) == shared(three[1]) == shared(three[2])
+        for entry in entries(three[0]):
+            found: Device | None = three[0].find(entry.name)
+            assert (found is not None and found.status == "revoked") == entry.is_revoked

@@ -1,0 +1,259 @@
+"""`onceway spool land`: a gateway died, and its card can be read."""
+
+import asyncio
+import gc
+import hashlib
+import json
+import shutil
+import signal
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import aiomqtt
+import pytest
+from aiomqtt import ProtocolVersion
+
+from gateway.config import UplinkSection
+from gateway.errors import OncewayError
+from gateway.lock import Locked, ProcessLock
+from gateway.store.schema import StoreError
+from gateway.uplink import owner
+from gateway.uplink.landing import Unreachable, open_landing
+from gateway.uplink.rescue import Rescued, rescue
+from gateway.uplink.signing import load_or_make
+from gateway.uplink.spool import NoSpool
+from tests.uplink.conftest import ROOT
+from tests.uplink.servers import free_ports, listens, wait_until
+
+
+def bring(directory: Path, landing: Path | str) -> Rescued:
+    settings = UplinkSection(landing=str(landing))
+    return rescue(directory, settings, lambda: open_landing(str(landing)), lambda now, total: None)
+
+
+def digests(folder: Path) -> dict[str, str]:
+    return {
+        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in folder.rglob("*")
+        if path.is_file() and path.suffix != ".lock"
+    }
+
+
+def keys(rows) -> list[tuple]:
+    return [row[:3] for row in rows]
+
+
+def epochs(landing: Path) -> list[str]:
+    return sorted(path.name for path in (landing / "site-1").iterdir() if path.is_dir())
+
+
+def all_rows(landing: Path, landed) -> list[tuple]:
+    return [row for epoch in epochs(landing) for row in landed(landing, epoch=epoch)]
+
+
+@pytest.fixture
+def dead(data):
+    """A gateway that had landed nothing yet. Rows of a board and of a client wait."""
+    load_or_make(data.path)
+    data.add(30)
+    data.add(20, device=None)
+    gc.collect()  # the connections of `add`: the last one that closes changes the file
+    return data
+
+
+EVERYTHING = [("sensor-1", 77, n) for n in range(1, 31)] + [
+    ("@site-1", 0x00C0FFEE, n) for n in range(1, 21)
+]
+
+
+def test_all_that_waits_lands_and_the_directory_stays_as_it_is(dead, landed, tmp_path):
+    before, told = digests(dead.path), []
+    settings = UplinkSection(landing=str(tmp_path / "landing"))
+    done = rescue(
+        dead.path,
+        settings,
+        lambda: open_landing(settings.landing),
+        lambda now, total: told.append((now, total)),
+    )
+    assert done == Rescued("site-1", "00c0ffee", 50, 1, 0)
+    assert told[0] == (0, 50)
+    assert told[-1] == (50, 50)
+    assert keys(landed(tmp_path / "landing")) == EVERYTHING
+    assert digests(dead.path) == before
+
+
+def test_twice_is_once(dead, landed, tmp_path):
+    bring(dead.path, tmp_path / "landing")
+    stands = digests(tmp_path / "landing")
+    for _ in range(2):
+        assert bring(dead.path, tmp_path / "landing") == Rescued("site-1", "00c0ffee", 0, 0, 50)
+    assert digests(tmp_path / "landing") == stands
+
+
+def test_the_gateway_comes_back_later(dead, drain, landed, tmp_path):
+    """It cuts its rows otherwise, and readings have come since."""
+    bring(dead.path, tmp_path / "landing")
+    dead.add(10)
+    dead.add(10, device=None)
+    drain(dead, tmp_path / "landing", count=7)
+    assert dead.spool_ids() == []
+    rows = all_rows(tmp_path / "landing", landed)
+    assert sorted(int.from_bytes(row[5][:8], "big") for row in rows) == list(range(1, 71))
+    assert len(set(keys(rows))) == 70
+
+
+def test_a_card_of_which_the_gateway_has_landed_more_since(dead, drain, landed, tmp_path):
+    """A copy was taken; the gateway lived on, with rows of its own, and died then."""
+    shutil.copytree(dead.path, tmp_path / "copy")
+    drain(dead, tmp_path / "landing", count=7)
+    dead.add(10, device=None)
+    drain(dead, tmp_path / "landing", count=7)
+    stands = digests(tmp_path / "landing")
+    assert bring(tmp_path / "copy", tmp_path / "landing") == Rescued("site-1", "00c0ffee", 0, 0, 50)
+    assert digests(tmp_path / "landing") == stands
+
+
+def test_another_gateway_has_the_name_by_now(dead, make_data, drain, landed, tmp_path):
+    drain(dead, tmp_path / "landing")
+    dead.add(5)
+    new = make_data(tmp_path / "new", epoch="00beef00")
+    with closing(open_landing(str(tmp_path / "landing"))) as place:
+        mark = owner.Mark("ffffffffffffffff", "00beef00", 0, "new", "2026-01-01")
+        place.replace("site-1/owner.json", mark.to_json("site-1"))
+        with new.db() as db:
+            db.execute("INSERT INTO meta VALUES ('uplink.owner', 'ffffffffffffffff')")
+        assert bring(dead.path, tmp_path / "landing").readings == 5
+        assert owner.read(place, "site-1") == mark
+    new.add(3)
+    drain(new, tmp_path / "landing")
+    assert keys(all_rows(tmp_path / "landing", landed)) == [
+        ("sensor-1", 77, 1),
+        ("sensor-1", 77, 2),
+        ("sensor-1", 77, 3),
+        *EVERYTHING,
+        *(("sensor-1", 77, n) for n in range(51, 56)),
+    ]
+
+
+def test_a_gateway_that_was_renamed_before_it_died(dead, drain, landed, tmp_path):
+    drain(dead, tmp_path / "landing")
+    dead.add(5, device=None)
+    with dead.db() as db:
+        db.execute("UPDATE meta SET value = 'site-2' WHERE key = 'gateway'")
+    assert bring(dead.path, tmp_path / "landing").readings == 5
+    stands = digests(tmp_path / "landing")
+    (epoch,) = (path.name for path in (tmp_path / "landing" / "site-2").iterdir())
+    rows = landed(tmp_path / "landing", "site-2", epoch)
+    assert keys(rows) == [("@site-2", 0x00C0FFEE, n) for n in range(21, 26)]
+    assert bring(dead.path, tmp_path / "landing").there == 5
+    assert digests(tmp_path / "landing") == stands
+
+
+@pytest.mark.parametrize("step", ["after Signer.publish", "before Spool.landed"])
+async def test_a_real_gateway_and_its_uplink_are_killed(onceway, landed, tmp_path, step):
+    """What was acknowledged lands once. The uplink dies in the second of its batches."""
+    port, data, landing = free_ports(1)[0], tmp_path / "data", tmp_path / "landing"
+    config = tmp_path / "gateway.toml"
+    config.write_text(
+        f'[gateway]\nname = "site-1"\ndata = "{data}"\ntrust_clock = true\n'
+        f'[[listener]]\ntype = "tcp"\nbind = "127.0.0.1:{port}"\nanonymous = true\n'
+        f'[spool]\ntopics = ["sensors/#"]\n'
+        f'[uplink]\nlanding = "file://{landing}"\nbatch_count = 10\n'
+    )
+    gateway = onceway.start("gateway", "run", "--config", config)
+    wait_until(lambda: listens(port), "the gateway")
+    async with aiomqtt.Client(
+        "127.0.0.1", port, identifier="tester", protocol=ProtocolVersion.V5
+    ) as client:
+        for number in range(60):
+            await client.publish("sensors/one", number.to_bytes(8, "big"), qos=2)
+        gateway.send_signal(signal.SIGKILL)
+        gateway.wait()
+    when, name = step.split()
+    module = "lander" if "Signer" in name else "spool"
+    step = f"gateway.uplink.{module}:{name}"
+    killed = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "tests.uplink.die", when, step, "2"),
+        *("uplink", "run", "--config", config, "--once"),
+        cwd=ROOT,
+    )
+    assert await asyncio.wait_for(killed.wait(), 60) == -signal.SIGKILL
+    before = digests(data)
+    said = onceway("spool", "land", data, "--landing", f"file://{landing}", "--json")
+    assert said.returncode == 0, said.stderr
+    epoch = json.loads(said.stdout)["epoch"]
+    there = json.loads(said.stdout)["there"]
+    assert json.loads(said.stdout)["readings"] + there == 50
+    assert there == (10 if name == "Spool.landed" else 0)
+    assert digests(data) == before
+    rows = landed(landing, epoch=epoch)
+    assert [int.from_bytes(row[5], "big") for row in rows] == list(range(60))
+    assert len(set(keys(rows))) == 60
+    # the gateway starts again, on this card
+    assert onceway("uplink", "run", "--config", config, "--once").returncode == 0
+    assert len(all_rows(landing, landed)) == 60
+
+
+def test_a_landing_place_that_is_away_for_a_while(dead, landed, tmp_path):
+    class Away(Exception):
+        pass
+
+    place = open_landing(str(tmp_path / "landing"))
+    place.create = lambda name, data: (_ for _ in ()).throw(Unreachable("away", "there"))
+    with pytest.raises(Unreachable):
+        rescue(dead.path, UplinkSection(landing="/x"), lambda: place, lambda now, total: None)
+    bring(dead.path, tmp_path / "landing")
+    assert keys(landed(tmp_path / "landing")) == EVERYTHING
+
+
+def test_it_is_refused_where_it_would_do_harm(dead, drain, tmp_path):
+    for name in ("gateway.lock", "uplink.lock"):
+        with closing(ProcessLock(dead.path / name)), pytest.raises(Locked, match="already in use"):
+            bring(dead.path, tmp_path / "landing")
+    drain(dead, tmp_path / "landing")
+    dead.add(1)
+    with pytest.raises(OncewayError, match="5 batches of site-1 have landed, and nothing"):
+        bring(dead.path, tmp_path / "another")
+    (dead.path / "uplink.key").unlink()
+    with pytest.raises(OncewayError, match="key that signs"):
+        bring(dead.path, tmp_path / "landing")
+
+
+def test_a_directory_that_is_not_one(onceway, dead, tmp_path):
+    root = tmp_path / "card"
+    (root / "var/lib").mkdir(parents=True)
+    shutil.copytree(dead.path, root / "var/lib/onceway")
+    said = onceway("spool", "land", root, "--landing", tmp_path / "landing", "--json")
+    assert said.returncode == 1
+    told = json.loads(said.stdout + said.stderr)
+    assert (told["where"], told["hint"]) == (str(root), f"Is it {root}/var/lib/onceway?")
+    with pytest.raises(NoSpool, match="no store"):
+        bring(tmp_path / "nowhere", tmp_path / "landing")
+    (root / "gateway.db").write_bytes(b"")
+    shutil.copy(dead.path / "uplink.key", root)
+    with pytest.raises(NoSpool, match="has no spool"):
+        bring(root, tmp_path / "landing")
+    (root / "gateway.db").write_bytes(b"not a database" * 1000)
+    with pytest.raises(StoreError, match="damaged") as error:
+        bring(root, tmp_path / "landing")
+    assert error.value.hint == f"See: onceway store check --data {root}" or str(root) in str(
+        error.value.hint
+    )
+
+
+def test_a_log_that_lost_commits_is_not_taken_for_whole(dead, tmp_path):
+    """SQLite would leave out what stands behind a bad frame, and the readings in it."""
+    card = tmp_path / "card"
+    with dead.db() as db:
+        db.execute("PRAGMA wal_autocheckpoint=0")
+        for _ in range(5):
+            dead.add(3)
+        shutil.copytree(dead.path, card)
+    log = bytearray((card / "gateway.db-wal").read_bytes())
+    log[len(log) // 4] ^= 1
+    (card / "gateway.db-wal").write_bytes(log)
+    with pytest.raises(StoreError, match="log is damaged") as error:
+        bring(card, tmp_path / "landing")
+    assert error.value.hint == f"See: onceway store salvage --data {card}"
+    assert not (tmp_path / "landing").exists()
