@@ -45,6 +45,7 @@ from hil.faults.line import (
 )
 from hil.faults.machine import ClockJump, DiskFull, DiskSlow, LandingRefuses, LandingSlow, UploadCut
 from hil.faults.refusal import PublicationRefused
+from hil.faults.site import BoardReplugged, ClientMoves
 from hil.faults.sweep import (
     BoardPowerCutAtEachByte,
     BoardPowerCutAtEachWrite,
@@ -98,10 +99,12 @@ OfUplink = (
     | BatchReworded
 )
 OfIngest = IngestKill | IngestStop | IngestTwice | CheckpointLost
+OfSite = BoardReplugged | ClientMoves
 OfExchange = BoardPowerCutAtEachByte | BoardPowerCutAtEachWrite | GatewayKillAtEachStep
 
 AnyKind = Annotated[
-    OfLine | OfBoard | OfExchange | OfGateway | OfUplink | OfIngest, Field(discriminator="kind")
+    OfLine | OfBoard | OfExchange | OfGateway | OfSite | OfUplink | OfIngest,
+    Field(discriminator="kind"),
 ]
 """One `[[fault]]` table."""
 

@@ -67,6 +67,9 @@ class Kind(BaseModel, ABC):
     air: ClassVar[Literal["no", "yes", "only"]] = "no"
     """Of a kind that breaks boards: whether it is for boards by radio."""
 
+    gateways: ClassVar[Literal["any", "one", "several"]] = "any"
+    """Whether it is for a run with one gateway alone, or for a site of several."""
+
     no_place: ClassVar[str] = ""
     """Of a kind whose places nobody chooses: when it comes instead."""
     whole_run: ClassVar[bool] = False

@@ -53,6 +53,8 @@ class ProgramUnderTest(Protocol):
 class SiteUnderTest(Protocol):
     """Gateway, uplink, ingest and landing place."""
 
+    name: str
+    """Of the gateway, if there are several."""
     folder: Folder
     disk: LoopDisk | None
     """Under the gateway's data, if the bench cuts the gateway's power."""
@@ -145,6 +147,12 @@ class DeviceUnderTest(Protocol):
         ...
 
     async def swap(self, fault: str, within: float) -> None: ...
+    async def replug(self, fault: str, gateway: str, seconds: float, within: float) -> bool:
+        """Take the board away from its gateway, and `seconds` later plug it in at another one.
+        Returns whether its MQTT session was there. Raises TimeoutError.
+        """
+        ...
+
     async def strike(
         self, fault: str, orders: Sequence[dict[str, Any]], within: float
     ) -> list[dict[str, Any]]: ...
@@ -164,12 +172,38 @@ class Publisher(Protocol):
 
     sent: set[int]
     """Packet identifiers of what has left it for the gateway's store."""
+    gateway: str
+    """At which of several gateways it is now."""
 
     @property
     def waiting(self) -> int: ...
     @property
     def journalled(self) -> int: ...
     def look(self) -> int: ...
+
+
+class ClientUnderTest(Protocol):
+    """A client over TCP that keeps to the standard."""
+
+    gateway: str
+    """Where it is."""
+
+    @property
+    def done(self) -> bool:
+        """Whether it has published all, and everything was acknowledged."""
+        ...
+
+    def move_at(self, message: int) -> None:
+        """Before it starts: let it go to the next gateway behind the PUBREC of this message."""
+        ...
+
+    async def moved(self, message: int) -> dict[str, Any]:
+        """What is known of that move when it is there: gateway and session_present."""
+        ...
+
+    def move(self) -> None:
+        """Let it go to the next gateway now."""
+        ...
 
 
 class Commander(Protocol):
@@ -215,6 +249,16 @@ class SystemUnderTest(Protocol):
     def say(self, text: str) -> None:
         """For the person who watches."""
         ...
+
+    def gateway_of(self, publisher: str) -> str:
+        """Where a board or a client is now."""
+        ...
+
+    def next_gateway(self, gateway: str) -> str:
+        """Who comes after it, of those that are alive."""
+        ...
+
+    def client(self, name: str) -> ClientUnderTest: ...
 
     def device(self, fault: Fault) -> DeviceUnderTest:
         """The device that a fault of a board or a line is for."""

@@ -50,7 +50,8 @@ class Seen:
     """Origins of what was seen in a gateway's store."""
     decoded: dict[Key, readings.Seen] = field(default_factory=lambda: defaultdict(readings.Seen))
     clocks: Clocks = field(default_factory=Clocks)
-    gateway: str | None = None
+    gateways: set[str] = field(default_factory=set)
+    """Their names; none of a system that is not ours."""
     batch_count: int = columns.FAR
     """The most rows of a batch."""
     sent: dict[Key, set[bytes]] = field(default_factory=lambda: defaultdict(set))
@@ -214,7 +215,8 @@ class Seen:
                 self.errors.append(f"{program} met an internal error: {data['error']}")
             case "rig", "run":
                 self._begin(data["bench"], data["plan"], data.get("hops", (*HOPS, READINGS)))
-                self.gateway = data.get("gateway")
+                named = data.get("gateway") or ()
+                self.gateways = {named} if isinstance(named, str) else set(named)
                 self.batch_count = data.get("batch_count") or columns.FAR
                 self.ours = "hops" not in data
                 self.began = event.t
@@ -340,7 +342,7 @@ class Seen:
         for found in way[hop]:
             why = (
                 self._says_otherwise(key, found)
-                or columns.wrong(key, found, way["board"][0], self.clocks, self.gateway)
+                or columns.wrong(key, found, way["board"][0], self.clocks, self.gateways)
                 or next(filter(None, (columns.moved(found, way, at) for at in before)), None)
                 or self._shares_place(key, found)
             )

@@ -20,10 +20,12 @@ LOCKED_TIMEOUT = 1.0  # s to wait for the gateway's writer
 
 class SpoolHop:
     """Rows of the table `spool` in the gateway's database, and how many were ever committed and
-    landed.
+    landed. stored: what all gateways share, if there are several.
     """
 
-    def __init__(self, database: Path, history: History) -> None:
+    def __init__(
+        self, database: Path, history: History, stored: dict[str, set[int]] | None = None
+    ) -> None:
         self._uri = f"{database.absolute().as_uri()}?mode=ro"
         self._history = history
         self._last = 0
@@ -32,7 +34,7 @@ class SpoolHop:
         self._covered = False
         self.committed = 0
         self.landed = 0
-        self.stored: dict[str, set[int]] = defaultdict(set)
+        self.stored = defaultdict[str, set[int]](set) if stored is None else stored
         """Sequences, modulo 2^16, of what was ever seen here, by device."""
 
     def waits(self) -> bool:
@@ -90,9 +92,9 @@ class SpoolHop:
                 [waits] = _first(database, "SELECT count(*) FROM spool")
                 self.landed = self.committed - waits
 
-    def close(self) -> None:
+    def close(self) -> bool:
         """For the last time, when the gateway has ended: enter what is still in the spool, which
-        it owes to the landing place, and say that all was entered, unless it cannot be read.
+        it owes to the landing place. Returns whether all was entered, and it could be read.
         """
         with suppress(sqlite3.DatabaseError):
             self._look()
@@ -100,7 +102,8 @@ class SpoolHop:
                 waiting = database.execute("SELECT device, incarnation, sequence FROM spool")
                 for key in waiting:
                     self._history.add("spool", "waiting", **dict(zip(KEY, key, strict=True)))
-            self._history.add("spool", "complete")
+            return True
+        return False
 
     def _opened(self) -> closing[sqlite3.Connection]:
         return closing(sqlite3.connect(self._uri, uri=True, timeout=LOCKED_TIMEOUT))

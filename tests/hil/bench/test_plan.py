@@ -16,7 +16,7 @@ from hil.bench.bench import Bench, load, shipped
 from hil.bench.plan import plan, recorded
 from hil.observe.folder import Folder
 from hil.observe.history import History
-from hil.programs.site import write_config
+from hil.programs.settings import write_config
 from hil.run.shrink import part
 
 SEEDS = st.integers(0, 2**32)
