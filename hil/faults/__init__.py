@@ -45,7 +45,7 @@ from hil.faults.line import (
 )
 from hil.faults.machine import ClockJump, DiskFull, DiskSlow, LandingRefuses, LandingSlow, UploadCut
 from hil.faults.refusal import PublicationRefused
-from hil.faults.site import BoardReplugged, ClientMoves
+from hil.faults.site import BoardReplugged, ClientMoves, Partition
 from hil.faults.sweep import (
     BoardPowerCutAtEachByte,
     BoardPowerCutAtEachWrite,
@@ -99,7 +99,7 @@ OfUplink = (
     | BatchReworded
 )
 OfIngest = IngestKill | IngestStop | IngestTwice | CheckpointLost
-OfSite = BoardReplugged | ClientMoves
+OfSite = BoardReplugged | ClientMoves | Partition
 OfExchange = BoardPowerCutAtEachByte | BoardPowerCutAtEachWrite | GatewayKillAtEachStep
 
 AnyKind = Annotated[

@@ -1,18 +1,26 @@
-"""Faults of a site of several gateways: boards and clients that come back at another one.
+"""Faults of a site of several gateways: boards and clients that come back at another one, and
+gateways that do not hear each other.
 
-In: the run. Out: evidence of where they were and whether their MQTT session was there, too.
+In: the run. Out: evidence of where they were and whether their MQTT session was there, too; of what
+the gateways said of each other.
 """
 
-from collections.abc import Iterator
-from typing import Any, ClassVar, Literal
+import asyncio
+import random
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from hil.faults.base import Kind, Seconds
+from hil.faults.base import Kind, Seconds, Unit
 from hil.faults.fault import Evidence, Fault
 from hil.faults.under_test import SystemUnderTest
+from hil.observe.membership import marked, sure_of
 
 THERE_WITHIN = 60.0  # s in which the next gateway must have taken who comes
+CONTACT_WITHIN = 60.0  # s in which gateways must have found each other again
+LOOK_EVERY = 0.1  # s
 CLIENT = "client-"
 """How the names of clients begin."""
 SESSION = {True: "its session is there", False: "its session is not there"}
@@ -45,6 +53,39 @@ class BoardReplugged(Kind):
         return Evidence(f"at {gateway}; {SESSION[present]}", {"since": since, **where})
 
 
+class Partition(Kind):
+    """From one place to another, counted in publications committed at all gateways, no byte passes
+    between one gateway and the others. Somebody must have come to a gateway meanwhile that did not
+    hear of whom it asked.
+    """
+
+    text: ClassVar[str] = "gateways cut off from each other"
+    part: ClassVar[str] = "gateway"
+    lane: ClassVar[str] = "between gateways"
+    looked: ClassVar[bool] = True
+    gateways: ClassVar[Literal["any", "one", "several"]] = "several"
+    kind: Literal["partition"]
+    lasts: Annotated[float, Unit("share of the run")] = Field(default=0.4, gt=0, le=0.9)
+    """How long."""
+
+    def detail(self, rng: random.Random, at: int, total: int) -> dict[str, Any]:
+        return {"until": min(at + round(total * self.lasts), total)}
+
+    async def inject(self, fault: Fault, system: SystemUnderTest) -> Evidence | None:
+        name, links, folders = system.site.name, system.site.links, system.data_of_gateways()
+        since = system.look()
+        before = await figures(folders)
+        await links.order("cut", name)
+        await system.counters.reach("spooled", fault.detail["until"])
+        alone = not await asyncio.to_thread(sure_of, folders[name])
+        doubts = await figures(folders) - before
+        mended = await links.order("mend", name)
+        if not await contact(folders) or not (alone and doubts and mended.get("held")):
+            return None
+        text = f"{name} heard nobody; {doubts} answers were given in doubt"
+        return Evidence(text, {"since": since, "gateway": name, "doubts": doubts})
+
+
 class ClientMoves(Kind):
     """A client that keeps to the standard loses its gateway behind a PUBREC, and sends the PUBREL
     to the next one.
@@ -72,3 +113,23 @@ class ClientMoves(Kind):
         where = await system.client(fault.target).moved(fault.at)
         text = f"at {where['gateway']}; {SESSION[where['session_present']]}"
         return Evidence(text, {"hit": {"message": fault.at}, **where})
+
+
+async def figures(folders: Mapping[str, Path]) -> int:
+    """How many answers all gateways have given in doubt."""
+    return sum([await asyncio.to_thread(marked, folder) for folder in folders.values()])
+
+
+async def contact(folders: Mapping[str, Path]) -> bool:
+    """Wait until all gateways have promises of each other. Returns whether it came so far."""
+
+    def all_there() -> bool:
+        return all(folders.keys() <= sure_of(at) | {name} for name, at in folders.items())
+
+    try:
+        async with asyncio.timeout(CONTACT_WITHIN):
+            while not await asyncio.to_thread(all_there):  # noqa: ASYNC110 - another process
+                await asyncio.sleep(LOOK_EVERY)
+    except TimeoutError:
+        return False
+    return True

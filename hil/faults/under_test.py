@@ -50,6 +50,16 @@ class ProgramUnderTest(Protocol):
         ...
 
 
+class LinksUnderTest(Protocol):
+    """The network between the gateways of a site."""
+
+    async def order(self, do: str, member: str, **more: float) -> dict[str, Any]:
+        """`cut`, `slow` (seconds) or `mend` all links of a member. Returns how many bytes had
+        passed on them since the order before, and how many were held.
+        """
+        ...
+
+
 class SiteUnderTest(Protocol):
     """Gateway, uplink, ingest and landing place."""
 
@@ -61,6 +71,11 @@ class SiteUnderTest(Protocol):
     hands: asyncio.Lock
     """Held while a fault takes processes down and up again, or works on the gateway's disk."""
     landing: LandingPlace
+
+    @property
+    def links(self) -> LinksUnderTest:
+        """Between the gateways of a site of several."""
+        ...
 
     @property
     def running(self) -> Mapping[str, ProgramUnderTest]:
@@ -252,6 +267,10 @@ class SystemUnderTest(Protocol):
 
     def gateway_of(self, publisher: str) -> str:
         """Where a board or a client is now."""
+        ...
+
+    def data_of_gateways(self) -> dict[str, Path]:
+        """The data folders of those that are alive."""
         ...
 
     def next_gateway(self, gateway: str) -> str:

@@ -33,6 +33,7 @@ from hil.judge import (
 )
 from hil.judge.publication import HARMLESS, Key, Outcome, Publication
 from hil.judge.seen import Seen
+from hil.judge.silences import Silences
 from hil.observe.history import HOPS, READINGS, Event, taking
 
 CLAIMS = {"table": "in the table", "batch": "landed"}
@@ -119,6 +120,7 @@ def check(events: Iterable[Event]) -> Result:
         with taking(event):
             seen.take(event)
     seen.sort()
+    seen.silences = Silences(events)
     hops = HOPS[: HOPS.index(seen.claim) + 1]
     disordered = {hop: _disordered(hop, seen) for hop in hops[1:]}
     keys = sorted(seen.ways.keys() | seen.decoded.keys())
@@ -159,7 +161,11 @@ def check(events: Iterable[Event]) -> Result:
         + seen.clocks.always_off(seen.times())
         + columns.gaps(seen.ways.values())
         + columns.oversized(seen.ways.values(), seen.batch_count)
-        + seen.forgotten
+        + [
+            f"the gateway has forgotten the flow of {key}"
+            for t, key in seen.forgotten
+            if not seen.silences.excuse(key.device, t)
+        ]
         + [
             f"{end} answered by {count} {packet.upper()} what the other end had not sent"
             for (end, packet), count in sorted(seen.unasked.items())

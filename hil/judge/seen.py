@@ -11,6 +11,7 @@ from hil.judge import columns, links, readings
 from hil.judge.clocks import Clocks
 from hil.judge.publication import Key, Sighting
 from hil.judge.senml import Record, decode, of_link, says
+from hil.judge.silences import Silences
 from hil.observe.history import COMMAND, HOPS, READINGS, Event
 
 COLUMNS = ("topic", "client", "received", "boot", "monotonic", "batch", "undecodable", "written")
@@ -32,7 +33,8 @@ class Seen:
     waiting: set[tuple[str, Key]] = field(default_factory=set)
     left: set[Key] = field(default_factory=set)
     again: Counter[Key] = field(default_factory=Counter)
-    resent: Counter[Key] = field(default_factory=Counter)
+    resent: dict[Key, list[int]] = field(default_factory=lambda: defaultdict(list))
+    """When a client has put a PUBLISH on the line once more in the same flow."""
     refused: Counter[tuple[str, int]] = field(default_factory=Counter)
     """By line and packet identifier: how often the gateway said that it does not know a PUBREL
     (0x92), or refused a PUBLISH (0x80 and above in a PUBREC).
@@ -43,6 +45,9 @@ class Seen:
     """By line and packet identifier: when a board has sent a PUBLISH."""
     fresh: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
     """By line: when the gateway has begun a session in which nothing is under way."""
+    resumed: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
+    """By line: when it has gone on with one."""
+    silences: Silences = field(default_factory=Silences)
     clients: set[str] = field(default_factory=set)
     places: dict[tuple[str, int], set[Key]] = field(default_factory=lambda: defaultdict(set))
     """What was seen at each place of a gateway's store: origin and position."""
@@ -118,8 +123,8 @@ class Seen:
     """How often a backup took the place of the store: what it holds, and what boards have not
     released, lands once more.
     """
-    forgotten: list[str] = field(default_factory=list)
-    """What the gateway had under way for a client, and did not know any more."""
+    forgotten: list[tuple[int, Key]] = field(default_factory=list)
+    """What the gateway had under way for a client, and did not know any more; and when."""
     ended: bool = False
 
     def take(self, event: Event) -> None:
@@ -140,9 +145,9 @@ class Seen:
             case "board", "again":
                 self.again[_key(data)] += 1
             case "board", "resent":
-                self.resent[_key(data)] += 1
+                self.resent[_key(data)].append(event.t)
             case "board", "forgotten":
-                self.forgotten.append(f"the gateway has forgotten the flow of {_key(data)}")
+                self.forgotten.append((event.t, _key(data)))
             case "landing", "reworded":
                 self.reworded.add(data["origin"])
             case "table", "quarantined":
@@ -153,8 +158,9 @@ class Seen:
                 self.unasked[_end_of(data), data["packet"]] += 1
             case "wire" | "air", "publish" if data["direction"] == "up" and "id" in data:
                 self.published[data["line"], data["id"]].append(event.t)
-            case "wire" | "air", "connack" if not data["session_present"] and not data["reason"]:
-                self.fresh[data["line"]].append(event.t)
+            case "wire" | "air", "connack" if not data["reason"]:
+                begun = self.resumed if data["session_present"] else self.fresh
+                begun[data["line"]].append(event.t)
             case "rig", "armed":
                 self.armed = True
             case "wire", "welcome":
@@ -321,16 +327,20 @@ class Seen:
         return len(set(landed)) < len(landed) or bool(strange and many)
 
     def _may_land(self, key: Key, qos: int) -> int:
-        again = self.again[key] + self.resent[key] * (qos == 1)
+        again = self.again[key] + sum(
+            qos == 1 or self.silences.excuse(key.device, t) for t in self.resent[key]
+        )
         if key.device in self.by_air:
             # its board has proved its key: a mark drops what comes again in any case
             return 1 + self.restores
         if key.device not in self.clients:  # as far as the gateway has asked for it
             on_line = key.device, key.sequence & 0xFFFF
             sent = self.published[on_line]
+            resumed = self.resumed[key.device]
+            in_doubt = [at for at in resumed if self.silences.excuse(key.device, at)]
             lost = sum(
                 any(t < at for t in sent) and any(t > at for t in sent)
-                for at in self.fresh[key.device]
+                for at in self.fresh[key.device] + in_doubt
             )
             again = min(again, self.refused[on_line]) + lost
         return 1 + again + self.restores

@@ -12,6 +12,7 @@ from contextlib import closing
 from gateway.errors import OncewayError
 from hil.observe.folder import Folder
 from hil.observe.membership import sure_of
+from hil.programs.member_links import MemberLinks
 from hil.programs.ports import free_port
 from hil.programs.site import Member, Site
 
@@ -23,16 +24,14 @@ class Joining:
     """names: of all gateways."""
 
     def __init__(self, names: Sequence[str]) -> None:
-        self._addresses = {name: f"127.0.0.1:{free_port()}" for name in names}
-
-    def members(self, name: str) -> dict[str, str]:
-        """All of them, with the addresses that this one knows."""
-        return self._addresses
+        self.links = MemberLinks({name: f"127.0.0.1:{free_port()}" for name in names})
 
     async def start(self, site: Site) -> None:
         """Returns when they are all in contact. The boards are provisioned at the first one, and
         the others have the same registry.
         """
+        await self.links.start(site.children)
+        site.links = self.links
         first, *others = site.members.values()
         await first.command("site", "init")
         await first.start_gateway()

@@ -16,6 +16,7 @@ from hil.faults.landing_place import LandingPlace
 from hil.faults.loop_disk import LoopDisk
 from hil.faults.preload import Machine
 from hil.observe.folder import Folder
+from hil.programs.member_links import MemberLinks
 from hil.programs.process import Child, Children, EndedError
 from hil.programs.sd_notify import Readiness
 
@@ -48,6 +49,12 @@ class Member:
         self._site = site
         self.dead = False
         """For good."""
+
+    @property
+    def links(self) -> MemberLinks:
+        """Between the gateways."""
+        assert self._site.links is not None  # noqa: S101 - a bench of one has none of their faults
+        return self._site.links
 
     @property
     def running(self) -> Mapping[str, Child]:
@@ -108,6 +115,8 @@ class Site:
         self._readiness: dict[str, Readiness] = {}
         self._machines: dict[str, Machine] = {}
         self._trusted = False
+        self.links: MemberLinks | None = None
+        """Between the gateways, if there are several."""
         self.members = {name: Member(self, folder.of(name), disk) for name in bench.gateways}
 
     def machine(self, program: str, below: Path) -> Machine:

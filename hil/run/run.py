@@ -92,7 +92,7 @@ class Run:
                     list(self._plan.readings),
                     self._bench,
                     port if self._bench.listens else None,
-                    self._joining.members(name) if self._joining else None,
+                    self._joining.links.seen_by(name) if self._joining else None,
                 )
             with self._notes.noting():
                 await self._carry_out()
@@ -238,6 +238,7 @@ class Run:
             await asyncio.gather(*(one.until_subscribed() for one in self._subscribers))
         wires = [tasks.create_task(device.follow_wire()) for device in devices]
         wires += [tasks.create_task(self._air.follow())] if self._air else []
+        wires += [tasks.create_task(self._joining.links.follow())] if self._joining else []
         always = [
             tasks.create_task(watch)
             for watch in (
@@ -280,6 +281,8 @@ class Run:
         await asyncio.gather(*(source.disconnect() for source in self._watch.sources))
         if self._air:
             await self._air.stop()
+        if self._joining:
+            await self._joining.links.stop()
         await asyncio.gather(*(subscriber.disconnect() for subscriber in self._subscribers))
         await asyncio.gather(*wires, *clients, *subscribing)
 

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import cast
 
 from hil.devices.client import Client
@@ -53,6 +54,10 @@ class System:
         if name not in self.members:
             return self
         return replace(self, site=self.members[name], spool=self.spools[name])
+
+    def data_of_gateways(self) -> dict[str, Path]:
+        """The data folders of those that are alive."""
+        return {name: one.folder.data for name, one in self.members.items() if not one.dead}
 
     def next_gateway(self, gateway: str) -> str:
         """Who comes after it, of those that are alive."""
