@@ -41,6 +41,7 @@ LEAST_USED = 60  # publications, as many as a board's journal has slots
 SWAPPED = "board-swapped"
 OF_ONE_GATEWAY = ("gateway", "uplink", "landing")
 """Parts of which each gateway of a site has its own."""
+CROWD = "crowd-moves"
 EACH_STEP = "gateway-kill-at-each-step"
 RESTORED = "gateway-restored"
 AT_RELEASE = "gateway-kill-at-release"
@@ -386,7 +387,7 @@ class Bench(BaseModel):
         for kind in self.fault:
             movers = {n: t for n, t in self.clients.items() if not kind.on or n in kind.on}
             fit = movers and all(t.program == "strict" and t.qos == 2 for t in movers.values())
-            if kind.part == "client" and not fit:
+            if (kind.part == "client" or kind.kind == CROWD) and not fit:
                 raise ValueError(
                     f'{kind.kind} needs a [[client]] with program = "strict" and qos = 2; name'
                     " those that move by `on`"

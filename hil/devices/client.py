@@ -37,6 +37,8 @@ class Client:
     ) -> None:
         self.name = name
         self.gateway = gateway
+        self.strict = table.program == "strict"
+        self.connections = 0
         self.journalled = 0
         self.sent: set[int] = set()
         """Sequences, modulo 2^16, of messages that the gateway must store."""
@@ -100,7 +102,7 @@ class Client:
         argv = [sys.executable, "-m", PROGRAMS[table.program]]
         for name, value in options.items():
             argv += [f"--{name}", str(value)]
-        for port in list(self._names)[: None if table.program == "strict" else 1]:
+        for port in list(self._names)[: None if self.strict else 1]:
             argv += ["--port", str(port)]
         for message in self._moves:
             argv += ["--move", str(message)]
@@ -160,6 +162,7 @@ class Client:
 
     def _connected(self, said: dict[str, Any]) -> None:
         self.gateway = self._names[said["port"]]
+        self.connections += 1
         where = {"gateway": self.gateway, "session_present": said["session_present"]}
         self._history.add("board", "connected", said["t"], device=self.name, **where)
         if self._moving in self._moves and not self._moves[self._moving].done():

@@ -45,7 +45,15 @@ from hil.faults.line import (
 )
 from hil.faults.machine import ClockJump, DiskFull, DiskSlow, LandingRefuses, LandingSlow, UploadCut
 from hil.faults.refusal import PublicationRefused
-from hil.faults.site import BoardReplugged, ClientMoves, Partition
+from hil.faults.site import (
+    BoardReplugged,
+    ClientMoves,
+    CrowdMoves,
+    GatewayDies,
+    MemberSlow,
+    Partition,
+    RollingRestart,
+)
 from hil.faults.sweep import (
     BoardPowerCutAtEachByte,
     BoardPowerCutAtEachWrite,
@@ -99,7 +107,15 @@ OfUplink = (
     | BatchReworded
 )
 OfIngest = IngestKill | IngestStop | IngestTwice | CheckpointLost
-OfSite = BoardReplugged | ClientMoves | Partition
+OfSite = (
+    BoardReplugged
+    | ClientMoves
+    | CrowdMoves
+    | GatewayDies
+    | MemberSlow
+    | Partition
+    | RollingRestart
+)
 OfExchange = BoardPowerCutAtEachByte | BoardPowerCutAtEachWrite | GatewayKillAtEachStep
 
 AnyKind = Annotated[

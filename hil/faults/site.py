@@ -16,10 +16,12 @@ from pydantic import Field
 from hil.faults.base import Kind, Seconds, Unit
 from hil.faults.fault import Evidence, Fault
 from hil.faults.under_test import SystemUnderTest
+from hil.observe.counters import wait_until
 from hil.observe.membership import marked, sure_of
 
 THERE_WITHIN = 60.0  # s in which the next gateway must have taken who comes
 CONTACT_WITHIN = 60.0  # s in which gateways must have found each other again
+DOWN_S = 1.0  # from a death to the cable at another gateway
 LOOK_EVERY = 0.1  # s
 CLIENT = "client-"
 """How the names of clients begin."""
@@ -72,7 +74,7 @@ class Partition(Kind):
         return {"until": min(at + round(total * self.lasts), total)}
 
     async def inject(self, fault: Fault, system: SystemUnderTest) -> Evidence | None:
-        name, links, folders = system.site.name, system.site.links, system.data_of_gateways()
+        name, links, folders = system.site.name, system.site.links, data_of(system)
         since = system.look()
         before = await figures(folders)
         await links.order("cut", name)
@@ -84,6 +86,120 @@ class Partition(Kind):
             return None
         text = f"{name} heard nobody; {doubts} answers were given in doubt"
         return Evidence(text, {"since": since, "gateway": name, "doubts": doubts})
+
+
+class MemberSlow(Kind):
+    """From one place to another, all that passes between one gateway and the others is late."""
+
+    text: ClassVar[str] = "gateway slow to answer"
+    part: ClassVar[str] = "gateway"
+    lane: ClassVar[str] = "between gateways"
+    looked: ClassVar[bool] = True
+    gateways: ClassVar[Literal["any", "one", "several"]] = "several"
+    kind: Literal["member-slow"]
+    lasts: Annotated[float, Unit("share of the run")] = Field(default=0.4, gt=0, le=0.9)
+    """How long."""
+    seconds: Seconds = Field(default=0.15, gt=0, le=10)
+    """How late, each way."""
+
+    def detail(self, rng: random.Random, at: int, total: int) -> dict[str, Any]:
+        return {"until": min(at + round(total * self.lasts), total)}
+
+    async def inject(self, fault: Fault, system: SystemUnderTest) -> Evidence | None:
+        name, links, folders = system.site.name, system.site.links, data_of(system)
+        since = system.look()
+        before = await figures(folders)
+        await links.order("slow", name, seconds=self.seconds)
+        await system.counters.reach("spooled", fault.detail["until"])
+        passed = (await links.order("mend", name)).get("passed")
+        doubts = await figures(folders) - before
+        if not passed or not await contact(folders):
+            return None
+        text = f"{passed} bytes came {self.seconds:g} s late; {doubts} answers were given in doubt"
+        return Evidence(text, {"since": since, "gateway": name, "doubts": doubts})
+
+
+class RollingRestart(Kind):
+    """Each gateway and its uplink end when they are asked to, and start again, one gateway after
+    the other, as for a new version.
+    """
+
+    text: ClassVar[str] = "gateways restarted in turn"
+    part: ClassVar[str] = "gateway"
+    looked: ClassVar[bool] = True
+    bounded: ClassVar[bool] = True
+    gateways: ClassVar[Literal["any", "one", "several"]] = "several"
+    kind: Literal["rolling-restart"]
+
+    async def inject(self, fault: Fault, system: SystemUnderTest) -> Evidence | None:
+        async with system.site.hands:
+            since = system.look()
+            folders = data_of(system)
+            for member in system.alive.values():
+                codes = [await member.running[kind].stop() for kind in ("uplink", "gateway")]
+                await member.start_gateway()
+                await member.start_uplink()
+                if any(codes) or not await contact(folders):
+                    return None
+        return Evidence(f"{', '.join(folders)}: each ended well and came back", {"since": since})
+
+
+class GatewayDies(Kind):
+    """A gateway and its uplink are gone, and their card with them. Its boards are plugged in at the
+    next one; its clients find that one by themselves. What was acknowledged and had not landed is
+    lost, and nothing else may be.
+    """
+
+    text: ClassVar[str] = "gateway dies for good"
+    part: ClassVar[str] = "gateway"
+    looked: ClassVar[bool] = True
+    bounded: ClassVar[bool] = True
+    gateways: ClassVar[Literal["any", "one", "several"]] = "several"
+    kind: Literal["gateway-dies"]
+    card: Literal["gone"] = "gone"
+    """Whether anybody can read it afterwards."""
+
+    async def inject(self, fault: Fault, system: SystemUnderTest) -> Evidence | None:
+        site = system.site
+        async with site.hands:
+            since = system.look()
+            left = await site.die()
+            died = system.spool.bury(left / site.folder.database.name)
+            gateway = system.next_gateway(site.name)
+            try:
+                for device in system.boards_at(site.name):
+                    await device.replug(fault.id, gateway, DOWN_S, THERE_WITHIN)
+            except TimeoutError:
+                return None
+        text = f"{site.name} is gone with {died} publications that had not landed"
+        data = {"since": since, "gateway": site.name, "died": died}
+        return Evidence(text, data) if died else None
+
+
+class CrowdMoves(Kind):
+    """All clients that keep to the standard go to the next gateway at once."""
+
+    text: ClassVar[str] = "clients change gateway at once"
+    part: ClassVar[str] = "gateway"
+    lane: ClassVar[str] = "crowd"
+    looked: ClassVar[bool] = True
+    bounded: ClassVar[bool] = True
+    gateways: ClassVar[Literal["any", "one", "several"]] = "several"
+    kind: Literal["crowd-moves"]
+
+    async def inject(self, fault: Fault, system: SystemUnderTest) -> Evidence | None:
+        since = system.look()
+        crowd = [(client, client.connections) for client in system.movers if not client.done]
+        for client, _ in crowd:
+            client.move()
+        try:
+            async with asyncio.timeout(THERE_WITHIN):
+                await wait_until(lambda: all(one.done or one.connections > n for one, n in crowd))
+        except TimeoutError:
+            return None
+        moved = sum(client.connections > before for client, before in crowd)
+        text = f"{moved} of them are at the next gateway"
+        return Evidence(text, {"since": since, "moved": moved}) if moved > 1 else None
 
 
 class ClientMoves(Kind):
@@ -113,6 +229,11 @@ class ClientMoves(Kind):
         where = await system.client(fault.target).moved(fault.at)
         text = f"at {where['gateway']}; {SESSION[where['session_present']]}"
         return Evidence(text, {"hit": {"message": fault.at}, **where})
+
+
+def data_of(system: SystemUnderTest) -> dict[str, Path]:
+    """The data folders of the gateways that are alive."""
+    return {name: one.folder.data for name, one in system.alive.items()}
 
 
 async def figures(folders: Mapping[str, Path]) -> int:

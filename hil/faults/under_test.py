@@ -91,6 +91,12 @@ class SiteUnderTest(Protocol):
         ...
 
     async def start_gateway(self) -> None: ...
+    async def die(self) -> Path:
+        """Gateway and uplink are killed, and never start again. Returns where the rig keeps their
+        data, of which nobody else knows.
+        """
+        ...
+
     async def start_uplink(self) -> None: ...
     async def start_ingest(self, name: str = "ingest", checkpoint: Path | None = None) -> None: ...
 
@@ -202,6 +208,8 @@ class ClientUnderTest(Protocol):
 
     gateway: str
     """Where it is."""
+    connections: int
+    """How many it has had."""
 
     @property
     def done(self) -> bool:
@@ -269,9 +277,17 @@ class SystemUnderTest(Protocol):
         """Where a board or a client is now."""
         ...
 
-    def data_of_gateways(self) -> dict[str, Path]:
-        """The data folders of those that are alive."""
+    @property
+    def alive(self) -> Mapping[str, SiteUnderTest]:
+        """All gateways but those that are dead for good."""
         ...
+
+    @property
+    def movers(self) -> Sequence[ClientUnderTest]:
+        """The clients that can go from one gateway to the next."""
+        ...
+
+    def boards_at(self, gateway: str) -> Sequence[DeviceUnderTest]: ...
 
     def next_gateway(self, gateway: str) -> str:
         """Who comes after it, of those that are alive."""

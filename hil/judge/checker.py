@@ -8,7 +8,8 @@ or a program under test ended by itself; it is *unknown* if nothing went wrong b
 cannot show that: a planned fault did not happen, a board or client produced less than planned,
 nothing was seen at a hop or it was not read to its end, the run gave up waiting, the rig itself
 broke. Else it *holds*: every publication is ok, or can be read from a board that was swapped, or
-was published at QoS 0 and did not reach the gateway.
+was published at QoS 0 and did not reach the gateway, or was acknowledged by a gateway that died for
+good before it had landed.
 """
 
 from collections import Counter, defaultdict
@@ -104,6 +105,7 @@ class Result:
             Outcome.OUT_OF_ORDER,
             Outcome.LEFT,
             Outcome.UNDELIVERED,
+            Outcome.DIED,
             Outcome.UNKNOWN,
         )
         parts += [f"{self.count(outcome)} {outcome}" for outcome in rare if self.count(outcome)]
@@ -202,6 +204,8 @@ def _judge(
         outcome, hop = Outcome.DUPLICATE, "board"
     elif key in seen.left and not any(way[hop] for hop in hops[1:]):
         outcome, hop = Outcome.LEFT, "board"
+    elif not claim and seen.died_acknowledged(key):
+        outcome, hop = Outcome.DIED, "spool"
     elif not claim:
         last = max(index for index, hop in enumerate(hops) if way[hop])
         if seen.held(hops[last], key):

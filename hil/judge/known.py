@@ -43,7 +43,7 @@ EVENTS = {
             "complete",
         }
     ),
-    "spool": frozenset({"publication", "waiting", "complete"}),
+    "spool": frozenset({"publication", "died", "waiting", "complete"}),
     "batch": frozenset({"publication", "changed", "waiting", "complete"}),
     "table": frozenset({"publication", "quarantined", "conflict", "complete"}),
     READINGS: frozenset({"reading", "complete"}),

@@ -31,6 +31,12 @@ class Seen:
         default_factory=lambda: defaultdict(lambda: {hop: [] for hop in HOPS})
     )
     waiting: set[tuple[str, Key]] = field(default_factory=set)
+    died: dict[Key, int] = field(default_factory=dict)
+    """What a gateway had that was gone for good, and had not landed; and when that was."""
+    acknowledged: dict[Key, int] = field(default_factory=dict)
+    """When a client had the last answer."""
+    released: dict[tuple[str, int], list[int]] = field(default_factory=lambda: defaultdict(list))
+    """By line and packet identifier: when a board has said that it has a PUBREC."""
     left: set[Key] = field(default_factory=set)
     again: Counter[Key] = field(default_factory=Counter)
     resent: dict[Key, list[int]] = field(default_factory=lambda: defaultdict(list))
@@ -140,6 +146,12 @@ class Seen:
                     self.stores.add(data["origin"])
             case hop, "waiting":
                 self.waiting.add((hop, _key(data)))
+            case "spool", "died":
+                self.died[_key(data)] = event.t
+            case "board", "acknowledged":
+                self.acknowledged[_key(data)] = event.t
+            case "wire", "pubrel" if data["direction"] == "up":
+                self.released[data["line"], data["id"]].append(event.t)
             case "board", "left":
                 self.left.add(_key(data))
             case "board", "again":
@@ -290,6 +302,17 @@ class Seen:
                 for record in (found.records or ())[:1]:
                     if record.time is not None:
                         yield key.device, record.time, way["board"][0].sampled
+
+    def died_acknowledged(self, key: Key) -> bool:
+        """Whether a gateway was gone for good with it, when its publisher had been told that it was
+        stored. Who had not been told publishes it again.
+        """
+        if key not in self.died:
+            return False
+        if key.device in self.clients:
+            return self.acknowledged.get(key, self.died[key]) < self.died[key]
+        released = self.released[key.device, key.sequence & 0xFFFF]
+        return any(t < self.died[key] for t in released)
 
     def set_aside(self, key: Key) -> bool:
         """Whether the gateway refused it for good, so that it may come behind later ones."""

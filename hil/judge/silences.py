@@ -14,11 +14,13 @@ from collections.abc import Sequence
 
 from hil.observe.history import Event, taking
 
+FOR_EVER = "gateway dies for good"
+"""The others ask it until the end, for it stays in their configuration."""
 SILENCING = (
     "gateways cut off from each other",
     "gateways restarted in turn",
     "gateway slow to answer",
-    "gateway dies for good",
+    FOR_EVER,
     "gateway paused",
     "kill -9 of the gateway",
     "slow fsync",
@@ -27,6 +29,7 @@ SILENCING = (
 """Kinds of faults, as they are called in a history."""
 SETTLES = 3_000_000_000
 """ns after it: what was asked in it is answered by then, on a busy machine."""
+FAR = 1 << 63
 LAST = 2
 """So many connections of a client count: the one at hand, and the one before."""
 
@@ -46,8 +49,9 @@ class Silences:
                         self._connections[data["line"]].append(event.t)
                     case "board", "connected":
                         self._connections[data["device"]].append(event.t)
-                    case _, "happened" if data["kind"] in SILENCING:
-                        self._spans.append((data.get("since", event.t), event.t + SETTLES))
+                    case _, "happened" if data["kind"] in SILENCING and data.get("doubts", 1):
+                        end = FAR if data["kind"] == FOR_EVER else event.t + SETTLES
+                        self._spans.append((data.get("since", event.t), end))
         if not several:
             self._spans = []
         for times in self._connections.values():

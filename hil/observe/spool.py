@@ -32,6 +32,7 @@ class SpoolHop:
         self._lives = 0
         """How often it was restored from a backup."""
         self._covered = False
+        self._buried = False
         self.committed = 0
         self.landed = 0
         self.stored = defaultdict[str, set[int]](set) if stored is None else stored
@@ -52,6 +53,23 @@ class SpoolHop:
         self.committed = self._last
         return self._last
 
+    def bury(self, database: Path) -> int:
+        """Its card is gone for good; only the rig can read it, here. Enter what had not landed, and
+        look no more. Returns how many those are.
+        """
+        self._uri = f"{database.absolute().as_uri()}?mode=ro"
+        self._look()
+        with self._opened() as opened:
+            rows = opened.execute(
+                "SELECT device, incarnation, sequence FROM spool WHERE id > (SELECT coalesce("
+                "max(last), 0) FROM batch WHERE landed NOT NULL)"
+            ).fetchall()
+        for key in rows:
+            self._history.add("spool", "died", **dict(zip(KEY, key, strict=True)))
+        self._buried = True
+        self.landed = self.committed
+        return len(rows)
+
     @contextmanager
     def covered(self) -> Iterator[None]:
         """Nobody looks meanwhile: without the gateway, SQLite shows what was written and never
@@ -65,7 +83,7 @@ class SpoolHop:
 
     def look(self) -> None:
         """A database that is not there yet or that recovers just now is looked at next time."""
-        if not self._covered:
+        if not (self._covered or self._buried):
             with suppress(sqlite3.OperationalError):
                 self._look()
 
@@ -96,6 +114,8 @@ class SpoolHop:
         """For the last time, when the gateway has ended: enter what is still in the spool, which
         it owes to the landing place. Returns whether all was entered, and it could be read.
         """
+        if self._buried:
+            return True
         with suppress(sqlite3.DatabaseError):
             self._look()
             with self._opened() as database:

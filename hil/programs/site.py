@@ -83,6 +83,21 @@ class Member:
         name = program_of("-".join(words[:2]), self.name)
         return await self._site.children.run(name, line, COMMAND_WITHIN)
 
+    async def die(self) -> Path:
+        """Gateway and uplink are killed, and never start again. Returns where the rig keeps their
+        data, of which nobody else knows.
+        """
+        victims = [self.running[kind] for kind in OF_GATEWAY]
+        for child in victims:
+            child.check()  # what has died by itself is not killed by us
+            child.pause()
+        for child in victims:
+            await child.kill()
+        for kind in OF_GATEWAY:
+            del self._site.running[program_of(kind, self.name)]
+        self.dead = True
+        return self.folder.data.rename(self.folder.root / f"dead-{self.name}")
+
     async def start_gateway(self) -> None:
         await self._start("gateway")
 

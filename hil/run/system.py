@@ -3,7 +3,6 @@
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import cast
 
 from hil.devices.client import Client
@@ -55,15 +54,29 @@ class System:
             return self
         return replace(self, site=self.members[name], spool=self.spools[name])
 
-    def data_of_gateways(self) -> dict[str, Path]:
-        """The data folders of those that are alive."""
-        return {name: one.folder.data for name, one in self.members.items() if not one.dead}
+    @property
+    def alive(self) -> dict[str, Member]:
+        """All gateways but those that are dead for good."""
+        return {name: one for name, one in self.members.items() if not one.dead}
+
+    def boards_at(self, gateway: str) -> list[SimulatedDevice]:
+        """A bench of several gateways has no other ones."""
+        return [
+            cast(SimulatedDevice, device)
+            for device in self.devices.values()
+            if device.gateway == gateway
+        ]
+
+    @property
+    def movers(self) -> list[Client]:
+        """The clients that can go from one gateway to the next."""
+        return [client for client in self.clients.values() if client.strict]
 
     def next_gateway(self, gateway: str) -> str:
         """Who comes after it, of those that are alive."""
         names = list(self.members)
         at = names.index(gateway) + 1
-        return next(name for name in names[at:] + names[:at] if not self.members[name].dead)
+        return next(name for name in names[at:] + names[:at] if name in self.alive)
 
     def client(self, name: str) -> Client:
         return self.clients[name]

@@ -87,7 +87,8 @@ class Watch:
     async def follow_usage(self, site: Site) -> None:
         while True:
             for name in self._measured:
-                note_usage(self._history, name, site.running[name].pid)
+                if name in site.running:  # a gateway may be dead for good
+                    note_usage(self._history, name, site.running[name].pid)
             await asyncio.sleep(USAGE_EVERY)
 
     async def follow_table(self) -> None:
