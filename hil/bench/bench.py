@@ -299,10 +299,10 @@ class Bench(BaseModel):
             self._possible_with_real_boards()
         if self.air:
             self._possible_by_air()
-        if self.gateway:
-            self._possible_at_several_gateways()
         kinds = [kind.kind for kind in self.fault]
         self._possible_tables()
+        if self.gateway:
+            self._possible_at_several_gateways()
         if self.commands and SWAPPED in kinds:
             raise ValueError(
                 "a board that is swapped has not obeyed what was sent to the one before; leave out"

@@ -113,6 +113,25 @@ def test_what_is_in_the_spool_at_the_end_waits_and_a_spool_that_cannot_be_read_s
     assert told() == ["publication", "waiting"]
 
 
+def test_a_store_that_is_gone_with_its_card_waits_for_nothing_and_says_what_had_not_landed(
+    tmp_path: Path, history: History
+) -> None:
+    database = make_database(tmp_path / "gateway.db")
+    for sequence in (1, 2, 3):
+        put(database, sequence)
+    put_batch(database, 1, last=1, landed=99)
+    hop = SpoolHop(tmp_path / "gateway.db", history)
+    hop.look()
+    database.close()
+    gone = (tmp_path / "gateway.db").rename(tmp_path / "dead.db")
+    assert hop.bury(gone) == 2
+    hop.look()
+    assert hop.close()
+    told = [(event.event, event.data["sequence"]) for event in read(history.path)]
+    assert told[-2:] == [("died", 2), ("died", 3)]
+    assert hop.landed == hop.committed == 3
+
+
 def test_spool_without_a_commit(tmp_path: Path, history: History) -> None:
     database = make_database(tmp_path / "gateway.db")
     hop = SpoolHop(tmp_path / "gateway.db", history)
