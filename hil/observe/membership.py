@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from gateway.errors import OncewayError
-from gateway.service.control import ask
+from gateway.service.control import NotRunning, ask
 
 
 def rows(data: Path) -> list[dict[str, Any]]:
     """Of all members, itself first; none from one that does not answer."""
     try:
         return ask(data, do="site")
-    except (OncewayError, OSError):
+    except (NotRunning, OncewayError, OSError):
         return []
 
 
