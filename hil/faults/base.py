@@ -81,7 +81,9 @@ class Kind(BaseModel, ABC):
     between: Shares = (0.05, 0.95)
     """Where they come."""
     on: list[str] = []
-    """The boards that it is for; all, if none is named."""
+    """The boards or clients that it is for, or in a site of several the gateways; all, if none is
+    named.
+    """
     table: int = Field(default=1, ge=1)
     """Which of the tables of its kind; the bench counts them."""
     drawn: bool = False

@@ -156,8 +156,6 @@ class GatewayDies(Kind):
     bounded: ClassVar[bool] = True
     gateways: ClassVar[Literal["any", "one", "several"]] = "several"
     kind: Literal["gateway-dies"]
-    card: Literal["gone"] = "gone"
-    """Whether anybody can read it afterwards."""
 
     async def inject(self, fault: Fault, system: SystemUnderTest) -> Evidence | None:
         site = system.site

@@ -599,6 +599,7 @@ async def test_what_cannot_happen_here_is_said_and_makes_the_verdict_unknown(
         site=site,
         look=lambda: 1,
     )
+    rig.at = lambda _: rig
     injector = Injector(plan, kinds, rig)
     injector.announce()
     await injector.run("gateway")
