@@ -638,6 +638,7 @@ async def test_the_run_waits_for_what_ends_by_itself(
         site=SimpleNamespace(start_gateway=None),
         look=lambda: 1,
     )
+    rig.at = lambda _: rig
     injector = Injector(plan, [kind], rig)
     running = asyncio.create_task(injector.run("gateway"))
     await begun.wait()
