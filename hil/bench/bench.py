@@ -42,6 +42,7 @@ SWAPPED = "board-swapped"
 OF_ONE_GATEWAY = ("gateway", "uplink", "landing")
 """Parts of which each gateway of a site has its own."""
 CROWD = "crowd-moves"
+DIES = "gateway-dies"
 EACH_STEP = "gateway-kill-at-each-step"
 RESTORED = "gateway-restored"
 AT_RELEASE = "gateway-kill-at-release"
@@ -384,6 +385,8 @@ class Bench(BaseModel):
             )
         if alone := [kind.kind for kind in self.fault if kind.gateways == "one"]:
             raise ValueError(f"{alone[0]} is for one gateway; leave it out, or [[gateway]]")
+        if sum(kind.count for kind in self.fault if kind.kind == DIES) >= len(names):
+            raise ValueError(f"{DIES}: one gateway at least must be left")
         for kind in self.fault:
             movers = {n: t for n, t in self.clients.items() if not kind.on or n in kind.on}
             fit = movers and all(t.program == "strict" and t.qos == 2 for t in movers.values())
