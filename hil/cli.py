@@ -64,6 +64,8 @@ Shrink = Annotated[
         "--shrink", help="If the run fails, find the fewest faults that still make it fail."
     ),
 ]
+GATEWAYS = ("attic", "barn", "cellar")
+"""Names for those of a demo."""
 Json = JsonOption
 RunArgument = Annotated[
     Path, typer.Argument(metavar="RUN", help="Folder of a run, or its history.jsonl.")
@@ -83,6 +85,10 @@ def demo(
     ] = None,
     boards: Annotated[int, typer.Option(help="Simulated boards, on lines.", min=1)] = 2,
     lora: Annotated[bool, typer.Option("--lora", help="Two more by radio, under faults.")] = False,
+    gateways: Annotated[
+        int,
+        typer.Option(help="More than one: boards move between them.", min=1, max=len(GATEWAYS)),
+    ] = 1,
     keep: Keep = False,
     folder: Directory = Path("build/demo"),
 ) -> None:
@@ -91,7 +97,11 @@ def demo(
     Example: onceway hil demo --seed 7 --readings 50 --keep
     """
     changes: dict[str, object] = {} if readings is None else {"readings": readings}
-    name = "demo-lora" if lora else "demo"
+    if lora and gateways > 1:
+        raise typer.BadParameter("boards by radio do not move yet: leave out --lora or --gateways")
+    name = "demo-lora" if lora else "demo-site" if gateways > 1 else "demo"
+    if gateways > 1:
+        changes["gateway"] = [{"name": gateway} for gateway in GATEWAYS[:gateways]]
     bench = benches.load(name, seed=seed, boards=boards, **changes)
     raise typer.Exit(_run("demo", bench, plan(bench), folder, keep))
 

@@ -39,6 +39,10 @@ T = TypeVar("T")
 LEAST_READINGS = 4  # of a board
 LEAST_USED = 60  # publications, as many as a board's journal has slots
 SWAPPED = "board-swapped"
+OF_ONE_GATEWAY = ("gateway", "uplink", "landing")
+"""Parts of which each gateway of a site has its own."""
+CROWD = "crowd-moves"
+DIES = "gateway-dies"
 EACH_STEP = "gateway-kill-at-each-step"
 RESTORED = "gateway-restored"
 AT_RELEASE = "gateway-kill-at-release"
@@ -127,6 +131,14 @@ class AirTable(BaseModel):
     apart_s: float = Field(default=0.0, ge=0, le=60)
 
 
+class GatewayTable(BaseModel):
+    """One gateway of a site of several. name: as in its configuration."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str = Field(pattern="^[a-z][a-z0-9]{0,15}$")
+
+
 class ClientTable(BaseModel):
     """count: so many such programs. messages: of each, at most per_s of them per second. payload:
     `text` of payload_bytes, or `senml` of many shapes. program: `paho`, or `strict`, the rig's own,
@@ -192,9 +204,10 @@ class SubscriberTable(BaseModel):
 
 class Bench(BaseModel):
     """until: the hop where the readings must be; `batch` leaves Spark out. boards: simulated ones,
-    two if there is no real one; board: real ones; air: boards by radio. firmware: a HEX file for
-    all of them in place of the sensor example's, with the same journal and payload. readings: of
-    all boards together.
+    two if there is no real one; board: real ones; air: boards by radio. gateway: those of a site of
+    several, over which boards and clients are dealt in turn; without such tables there is one.
+    firmware: a HEX file for all of them in place of the sensor example's, with the same journal and
+    payload. readings: of all boards together.
     first_sequence: of the first publication of the simulated boards, whose EEPROM is a used one if
     that is not 1. interval_ms: between samples of a board. stall_s: for how long nothing may move.
     commands: to the boards, through the gateway. client: programs that publish over TCP beside the
@@ -210,6 +223,7 @@ class Bench(BaseModel):
     boards: int = Field(default=2, ge=0, le=20)
     board: list[BoardTable] = []
     air: AirTable | None = None
+    gateway: list[GatewayTable] = []
     firmware: str | None = None
     readings: int = Field(default=400, ge=1)
     first_sequence: int = Field(default=1, ge=1, le=0xFFFF_0000)
@@ -288,6 +302,8 @@ class Bench(BaseModel):
             self._possible_by_air()
         kinds = [kind.kind for kind in self.fault]
         self._possible_tables()
+        if self.gateway:
+            self._possible_at_several_gateways()
         if self.commands and SWAPPED in kinds:
             raise ValueError(
                 "a board that is swapped has not obeyed what was sent to the one before; leave out"
@@ -296,6 +312,8 @@ class Bench(BaseModel):
         others = [
             kind.kind for kind in self.fault if kind.part == "gateway" and kind.kind != EACH_STEP
         ]
+        if of_site := [k.kind for k in self.fault if k.gateways == "several" and not self.gateway]:
+            raise ValueError(f"{of_site[0]} needs a site of several gateways: tables [[gateway]]")
         if alone := [kind.kind for kind in self.fault if kind.air == "only" and not self.air]:
             raise ValueError(f"{alone[0]} is for boards by radio, and there is no table [air]")
         if RESTORED in kinds and (self.client or self.subscriber or len(self.by_air) < devices):
@@ -323,10 +341,14 @@ class Bench(BaseModel):
         if len(set(numbers)) < len(numbers):
             raise ValueError("two tables [[fault]] of one kind have the same `table`; leave it out")
         for kind in self.fault:
-            if kind.on and not kind.of_device and kind.kind != EACH_STEP:
+            by_gateway = self.gateway and kind.part in OF_ONE_GATEWAY
+            at_some = kind.of_device or by_gateway or kind.part == "client"
+            if kind.on and not (at_some or kind.kind == EACH_STEP):
                 raise ValueError(f"{kind.kind} breaks no board, so `on` has no meaning")
             clients = [name for name, table in self.clients.items() if table.qos]
             names = self.devices + (clients if kind.kind == EACH_STEP else [])
+            names = self.gateways if by_gateway else names
+            names = clients if kind.part == "client" else names
             if strange := [name for name in kind.on if name not in names]:
                 raise ValueError(
                     f"{kind.kind} is for {strange[0]!r}, and there are {', '.join(names)}"
@@ -336,6 +358,42 @@ class Bench(BaseModel):
             if len(set(once)) < len(once):
                 raise ValueError(
                     f"two tables {once[0]} are for the line of {name}; give each its boards by `on`"
+                )
+
+    def _possible_at_several_gateways(self) -> None:
+        names = self.gateways
+        if len(set(names)) < len(names):
+            raise ValueError("two tables [[gateway]] have the same name")
+        if len(names) < 2:
+            raise ValueError(
+                "a site has two gateways at least; leave out [[gateway]] for one that is alone"
+            )
+        if "name" in self.config.get("gateway", {}):
+            raise ValueError(
+                "each [[gateway]] has its own name; leave out gateway.name of [config]"
+            )
+        beyond = {
+            "[air]": self.air,
+            "[[board]]": self.board,
+            "[commands]": self.commands,
+            "[[subscriber]]": self.subscriber,
+        }
+        if present := [name for name, table in beyond.items() if table]:
+            raise ValueError(
+                f"the rig has several gateways for simulated boards on lines and for [[client]]"
+                f" alone; leave out {present[0]} or [[gateway]]"
+            )
+        if alone := [kind.kind for kind in self.fault if kind.gateways == "one"]:
+            raise ValueError(f"{alone[0]} is for one gateway; leave it out, or [[gateway]]")
+        if sum(kind.count for kind in self.fault if kind.kind == DIES) >= len(names):
+            raise ValueError(f"{DIES}: one gateway at least must be left")
+        for kind in self.fault:
+            movers = {n: t for n, t in self.clients.items() if not kind.on or n in kind.on}
+            fit = movers and all(t.program == "strict" and t.qos == 2 for t in movers.values())
+            if (kind.part == "client" or kind.kind == CROWD) and not fit:
+                raise ValueError(
+                    f'{kind.kind} needs a [[client]] with program = "strict" and qos = 2; name'
+                    " those that move by `on`"
                 )
 
     def _possible_by_air(self) -> None:
@@ -401,6 +459,28 @@ class Bench(BaseModel):
         """The names of all boards."""
         on_lines = [f"uno-{number + 1}" for number in range(self.boards)]
         return list(dict.fromkeys([*on_lines, *self.by_air, *self.real]))
+
+    @property
+    def gateways(self) -> list[str]:
+        """The names of all; that of one alone is empty here, for its configuration has it."""
+        return [table.name for table in self.gateway] or [""]
+
+    @property
+    def names_of_gateways(self) -> list[str]:
+        """As they stand in the rows."""
+        if self.gateway:
+            return self.gateways
+        return [str(self.config.get("gateway", {}).get("name", "site"))]
+
+    @property
+    def homes(self) -> dict[str, str]:
+        """At which gateway each board and client begins."""
+        names = self.gateways
+        return {
+            name: names[number % len(names)]
+            for group in (self.devices, list(self.clients))
+            for number, name in enumerate(group)
+        }
 
     @property
     def by_air(self) -> dict[str, int]:

@@ -21,6 +21,7 @@ TABLES = {
     "commands": "[commands]",
     "config": "[config]",
     "fault": "[[fault]]",
+    "gateway": "[[gateway]]",
     "limits": "[limits]",
     "nemesis": "[nemesis]",
     "subscriber": "[[subscriber]]",

@@ -17,6 +17,7 @@ NEEDS_ROOT = {"gateway-power-cut"}
 NEEDS_SUBSCRIBER = {"gateway-kill-at-release"}
 NO_CLIENTS = {"gateway-restored"}
 """What is for benches of boards by radio alone."""
+BEYOND = NO_CLIENTS | {name for name, kind in KINDS.items() if kind.gateways == "several"}
 NEEDS_AIR = {name for name, kind in KINDS.items() if kind.air == "only"}
 ONE_A_LINE = {"line-noise", "line-bursts", "line-trace"}
 """What stands on a line for the whole run comes once at most on each."""
@@ -64,7 +65,7 @@ class Nemesis(BaseModel):
         """simulated: boards that can be broken in any way. ingest: whether there is one."""
         rng = random.Random(f"{seed}/nemesis")
         names = (
-            sorted(KINDS.keys() - SWEEPS - NEEDS_ROOT - NEEDS_SUBSCRIBER - NEEDS_AIR - NO_CLIENTS)
+            sorted(KINDS.keys() - SWEEPS - NEEDS_ROOT - NEEDS_SUBSCRIBER - NEEDS_AIR - BEYOND)
             if self.kinds == "all"
             else self.kinds
         )

@@ -5,14 +5,15 @@ A place is a count at a hop (readings sampled, publications committed, appends),
 that a replay hits the same place.
 """
 
-from dataclasses import asdict, dataclass
+import random
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
 from gateway.errors import OncewayError
-from hil.bench.bench import Bench
+from hil.bench.bench import OF_ONE_GATEWAY, Bench
 from hil.faults import Fault
 from hil.observe.history import COMMAND, read
 
@@ -63,7 +64,20 @@ def plan(bench: Bench) -> Plan:
             else of_all,
         )
     ]
+    if bench.gateway:
+        faults = [_where(fault, bench, list(of_all)) for fault in faults]
     return Plan(bench.seed, readings, tuple(sorted(faults, key=lambda fault: fault.id)))
+
+
+def _where(fault: Fault, bench: Bench, publishers: list[str]) -> Fault:
+    """Draw which of several gateways a fault strikes: the one at which somebody is, since it waits
+    for what comes there.
+    """
+    if fault.target not in OF_ONE_GATEWAY:
+        return fault
+    on = next(k.on for k in bench.fault if (k.kind, k.table) == (fault.kind, fault.table))
+    rng = random.Random(f"{bench.seed}/{fault.id}/where")
+    return replace(fault, where=rng.choice(on or publishers))
 
 
 def recorded(history: Path) -> tuple[Bench, Plan]:

@@ -53,6 +53,11 @@ class Flows:
         """Under way."""
         return [flow.message for flow in self._flows.values()]
 
+    def released(self, identifier: int) -> int | None:
+        """The message whose PUBREC has come under this identifier, and whose PUBCOMP has not."""
+        flow = self._flows.get(identifier)
+        return flow.message if flow and flow.released else None
+
     @property
     def free(self) -> bool:
         return len(self._flows) < self._count

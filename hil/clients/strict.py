@@ -1,19 +1,24 @@
 """`python -m hil.clients.strict`: a program that publishes over MQTT 5 by the letter of the
-standard, on a plain socket, and uses the packet identifiers that it is told to. SIGTERM ends it.
+standard, on a plain socket, and uses the packet identifiers that it is told to. It knows several
+brokers, and goes to the next one when it cannot connect for GIVES_UP tries, between a PUBREC and
+its PUBREL as it was told to, and at SIGUSR1. SIGTERM ends it.
 
 In: where the broker is, how many messages, of which size, at which QoS and rate, how many at once
 (the broker's Receive Maximum permitting), and which identifiers. Out: JSON Lines on standard
 output, as of `hil.clients.publisher`: `publication` before a message goes out for the first time,
 `resent` before it goes out once more in the same flow, after a reconnect; `again` before it goes
 out in another flow, because it was refused or the gateway has lost it; `forgotten` when the gateway
-has lost it: the session that outlives the connection, or what it had answered by PUBREC;
-`acknowledged` when the gateway has it (not at QoS 0); `unasked` when it answers what nobody has
-sent on this connection.
+has lost it: the session that outlives the connection, or what it had answered by PUBREC; with
+several brokers `connected`, where it is now, and whether its session was there; `acknowledged` when
+the gateway has it (not at QoS 0); `unasked` when it answers what nobody has sent on this
+connection.
 """
 
 import random
+import signal
 import time
 from collections import deque
+from collections.abc import Iterable
 from typing import Annotated
 
 import typer
@@ -27,13 +32,17 @@ from hil.formats.packets import Answer, Connect, Packet, PacketError, Property, 
 
 RECONNECT_WAIT = 0.5  # s
 REFUSED_WAIT = 1.0  # s until a refused message is published again
+GIVES_UP = 10
+"""Tries to connect, one after the other: longer than a broker takes that is started again."""
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 
 @app.command()
 def main(
-    port: Annotated[int, typer.Option(help="Of the broker, on this machine.")],
+    port: Annotated[
+        list[int], typer.Option(help="Of the broker, on this machine; again for further ones.")
+    ],
     name: Annotated[
         str, typer.Option(help="Client identifier, and the device of the publications.")
     ],
@@ -50,19 +59,37 @@ def main(
     first_identifier: Annotated[
         int, typer.Option(help="Begin with this one.", min=1, max=IDENTIFIERS)
     ] = 1,
+    move: Annotated[
+        list[int] | None,
+        typer.Option(help="Go to the next broker behind the PUBREC of this message."),
+    ] = None,
 ) -> None:
     """Publish."""
     rng = random.Random(seed)
     numbers = range(1, messages + 1)
     payloads = [payload_of(payload, name, number, payload_bytes, rng) for number in numbers]
-    Publisher(name, payloads, qos, per_s, in_flight, Flows(first_identifier, identifiers)).run(port)
+    flows = Flows(first_identifier, identifiers)
+    publisher = Publisher(name, payloads, qos, per_s, in_flight, flows, move or ())
+    signal.signal(signal.SIGUSR1, publisher.call)
+    publisher.run(*port)
+
+
+class MovedError(Exception):
+    """It leaves this broker for the next one."""
 
 
 class Publisher:
-    """Publishes these payloads, numbered from 1."""
+    """Publishes these payloads, numbered from 1. moves: messages behind whose PUBREC it moves."""
 
     def __init__(
-        self, name: str, payloads: list[bytes], qos: int, per_s: float, in_flight: int, flows: Flows
+        self,
+        name: str,
+        payloads: list[bytes],
+        qos: int,
+        per_s: float,
+        in_flight: int,
+        flows: Flows,
+        moves: Iterable[int] = (),
     ) -> None:
         self._name = name
         self._payloads = payloads
@@ -75,20 +102,36 @@ class Publisher:
         self._answers = Due()  # answers on this connection
         self._start = time.monotonic()
         self._clean = True
+        self._moves = set(moves)
+        self._called = False
+
+    def call(self, *_: object) -> None:
+        """Somebody wants it at the next broker."""
+        self._called = True
 
     @property
     def _done(self) -> bool:
         return self._told == len(self._payloads) and not self._flows and not self._again
 
-    def run(self, port: int) -> None:
+    def run(self, *ports: int) -> None:
+        session = ((Property.SESSION_EXPIRY_INTERVAL, SESSION_EXPIRY),)
+        at, tries = 0, 0
         while not self._done:
-            session = ((Property.SESSION_EXPIRY_INTERVAL, SESSION_EXPIRY),)
+            port = ports[at % len(ports)]
+            tries += 1
             try:
                 with Connection(port, Connect(self._name, self._clean, 0, session)) as connection:
-                    self._clean = False
+                    self._clean, tries = False, 0
+                    if ports[1:]:
+                        present = connection.connack.session_present
+                        tell("connected", port=port, session_present=present)
                     self._talk(connection)
                     connection.disconnect()
+            except MovedError:
+                at, self._called = at + 1, False
             except (OSError, PacketError):
+                at += tries >= GIVES_UP
+                tries %= GIVES_UP
                 time.sleep(RECONNECT_WAIT)
 
     def _talk(self, connection: Connection) -> None:
@@ -105,6 +148,8 @@ class Publisher:
             tell("forgotten", sequence=sequence)
             self._again.appendleft((0.0, sequence))
         while not self._done:
+            if self._called:
+                raise MovedError
             now = time.monotonic()
             while len(self._flows) < window and self._flows.free:
                 if (due := self._due(now)) is None:
@@ -165,6 +210,11 @@ class Publisher:
         if not self._answers.answer(answer):
             tell("unasked", packet=answer.kind.name.lower(), id=answer.id)
         packets, fates = self._flows.take(answer)
+        message = self._flows.released(answer.id)
+        if message in self._moves:
+            self._moves.discard(message)
+            tell("moving", sequence=message)
+            raise MovedError
         if packets:
             self._send(connection, *packets)
         for sequence, fate in fates:

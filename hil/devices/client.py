@@ -4,8 +4,12 @@ In: a `[[client]]` table, the port of the gateway's listener. Out: events of hop
 history, as those of a board's ledger.
 """
 
+import asyncio
 import json
+import signal
 import sys
+from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from hil.bench.bench import ClientTable
@@ -19,13 +23,22 @@ PROGRAMS = {"paho": "hil.clients.publisher", "strict": "hil.clients.strict"}
 class Client:
     """journalled: messages that it has told; waiting: those of them that the gateway must
     acknowledge and has not yet; acknowledged: when those were told first that it has acknowledged,
-    by sequence.
+    by sequence. gateway: at which of several it is.
     """
 
     def __init__(
-        self, name: str, table: ClientTable, seed: int, children: Children, history: History
+        self,
+        name: str,
+        table: ClientTable,
+        seed: int,
+        children: Children,
+        history: History,
+        gateway: str = "",
     ) -> None:
         self.name = name
+        self.gateway = gateway
+        self.strict = table.program == "strict"
+        self.connections = 0
         self.journalled = 0
         self.sent: set[int] = set()
         """Sequences, modulo 2^16, of messages that the gateway must store."""
@@ -37,6 +50,27 @@ class Client:
         self.acknowledged: dict[int, int] = {}
         self._open: dict[int, int] = {}
         self._heard = False
+        self._moves: dict[int, asyncio.Future[dict[str, Any]]] = {}
+        self._moving: int | None = None
+        self._names: dict[int, str] = {}
+
+    def move_at(self, message: int) -> None:
+        """Before it starts: let it go to the next gateway behind the PUBREC of this message."""
+        self._moves[message] = asyncio.get_running_loop().create_future()
+
+    async def moved(self, message: int) -> dict[str, Any]:
+        """What is known of that move when the client is there: gateway and session_present."""
+        return await self._moves[message]
+
+    def move(self) -> None:
+        """Let it go to the next gateway now."""
+        with suppress(ProcessLookupError):
+            self._child.process.send_signal(signal.SIGUSR1)
+
+    @property
+    def done(self) -> bool:
+        """Whether it has published all, and everything was acknowledged."""
+        return self.journalled >= self._table.messages and not self._open
 
     @property
     def waiting(self) -> int:
@@ -46,11 +80,13 @@ class Client:
         """It tells by itself. Returns how many messages it has told."""
         return self.journalled
 
-    async def start(self, port: int) -> None:
-        """port: of the gateway's listener."""
+    async def start(self, ports: Mapping[str, int]) -> None:
+        """ports: of the listeners of all gateways, by name."""
+        names = list(ports)
+        at = names.index(self.gateway)
+        self._names = {ports[name]: name for name in names[at:] + names[:at]}
         table = self._table
         options = {
-            "port": port,
             "name": self.name,
             "messages": table.messages,
             "payload": table.payload,
@@ -66,6 +102,10 @@ class Client:
         argv = [sys.executable, "-m", PROGRAMS[table.program]]
         for name, value in options.items():
             argv += [f"--{name}", str(value)]
+        for port in list(self._names)[: None if self.strict else 1]:
+            argv += ["--port", str(port)]
+        for message in self._moves:
+            argv += ["--move", str(message)]
         self._child: Child = await self._children.start(self.name, argv, pipe=True)
 
     async def follow(self) -> None:
@@ -93,6 +133,9 @@ class Client:
             answer = {"packet": said["packet"], "id": said["id"]}
             self._history.add("board", "unasked", said["t"], device=self.name, **answer)
             return
+        if said["event"] == "connected":
+            self._connected(said)
+            return
         sequence, t = int(str(said["sequence"])), int(str(said["t"]))
         match said["event"]:
             case "publication":
@@ -114,6 +157,16 @@ class Client:
                 self._enter("acknowledged", sequence, t)
             case "again" | "resent" | "forgotten" as event:
                 self._enter(event, sequence, t)
+            case "moving":
+                self._moving = sequence
+
+    def _connected(self, said: dict[str, Any]) -> None:
+        self.gateway = self._names[said["port"]]
+        self.connections += 1
+        where = {"gateway": self.gateway, "session_present": said["session_present"]}
+        self._history.add("board", "connected", said["t"], device=self.name, **where)
+        if self._moving in self._moves and not self._moves[self._moving].done():
+            self._moves[self._moving].set_result(where)
 
     def _enter(self, event: str, sequence: int, t: int | None = None, **data: object) -> None:
         self._history.add(

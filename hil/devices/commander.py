@@ -4,10 +4,10 @@ gateway under test.
 In: a board's name and a text. Out: a message on `commands/NAME` that arrives once.
 """
 
-import socket
-
 import paho.mqtt.client as mqtt
 from paho.mqtt.enums import CallbackAPIVersion
+
+from hil.programs.ports import free_port
 
 
 class Commander:
@@ -32,9 +32,3 @@ class Commander:
     def stop(self) -> None:
         self._client.disconnect()
         self._client.loop_stop()
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

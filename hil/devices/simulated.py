@@ -210,7 +210,7 @@ class SimulatedDevice(WiredDevice):
             "--hex",
             self._bench.firmware or str(HEX),
             "--registry",
-            str(self._folder.registry),
+            str(self._folder.of(self._bench.gateways[0]).registry),
         ]
         for left in reversed(range(PROVISION_TRIES)):
             try:

@@ -16,6 +16,7 @@ from typing import Any
 
 from hil.bench.bench import Bench
 from hil.faults.line import LineWeather
+from hil.observe.counters import wait_until
 from hil.observe.folder import Folder
 from hil.observe.history import History
 from hil.programs.process import Child, Children
@@ -23,7 +24,7 @@ from hil.programs.process import Child, Children
 
 class WiredDevice(ABC):
     """harmed: harms done by the wire, by kind; opened: how often the gateway has opened its port;
-    held: whether it does nothing before `release`.
+    held: whether it does nothing before `release`. gateway: at which of several it is.
     """
 
     def __init__(
@@ -32,6 +33,8 @@ class WiredDevice(ABC):
         self.name = name
         self.harmed: Counter[str] = Counter()
         self.opened = 0
+        self.sessions: list[bool] = []
+        """Of each MQTT connection that a gateway has taken: whether it knew the session."""
         self.held = False
         self.sent: set[int] = set()
         """Packet identifiers of the publications that have left the board."""
@@ -42,6 +45,7 @@ class WiredDevice(ABC):
         self._struck: dict[str, asyncio.Queue[dict[str, Any]]] = {}
         self._armed: dict[str, asyncio.Queue[None]] = {}
         self._orders: dict[str, int] = {}
+        self.gateway = bench.homes[name]
         self._folder = folder
         self._bench = bench
         self._children = children
@@ -73,6 +77,8 @@ class WiredDevice(ABC):
                 self.harmed = Counter(data["up"]) + Counter(data["down"])
             case "open":
                 self.opened += 1
+            case "connack" if not data["reason"]:
+                self.sessions.append(data["session_present"])
             case "publish" if data["direction"] == "up" and data["id"]:
                 self.sent.add(data["id"])
                 self._said[data["id"]].add((data["topic"], data["payload"]))
@@ -87,7 +93,8 @@ class WiredDevice(ABC):
 
     async def connect(self) -> None:
         """Lay the wire to the gateway's port."""
-        ends = ["--board", str(self.port), "--port", str(self._folder.port(self.name))]
+        port = self._folder.of(self.gateway).port(self.name)
+        ends = ["--board", str(self.port), "--port", str(port)]
         weather = [
             option
             for kind in self._bench.fault
@@ -120,6 +127,19 @@ class WiredDevice(ABC):
             self.heard(event, data)
         await self._wire.process.wait()
         self._wire.check()
+
+    async def replug(self, fault: str, gateway: str, seconds: float, within: float) -> bool:
+        """Take the board away from its gateway, and `seconds` later plug it in at another one.
+        Returns whether its MQTT session was there. Raises TimeoutError.
+        """
+        opened, sessions = self.opened, len(self.sessions)
+        port = self._folder.of(gateway).port(self.name)
+        order = {"do": "replug", "port": str(port), "seconds": seconds}
+        await self.strike(fault, [order], within)
+        self.gateway = gateway
+        async with asyncio.timeout(within):
+            await wait_until(lambda: self.opened > opened and len(self.sessions) > sessions)
+        return self.sessions[sessions]
 
     @abstractmethod
     async def hold(self) -> None:

@@ -45,6 +45,15 @@ from hil.faults.line import (
 )
 from hil.faults.machine import ClockJump, DiskFull, DiskSlow, LandingRefuses, LandingSlow, UploadCut
 from hil.faults.refusal import PublicationRefused
+from hil.faults.site import (
+    BoardReplugged,
+    ClientMoves,
+    CrowdMoves,
+    GatewayDies,
+    MemberSlow,
+    Partition,
+    RollingRestart,
+)
 from hil.faults.sweep import (
     BoardPowerCutAtEachByte,
     BoardPowerCutAtEachWrite,
@@ -98,10 +107,20 @@ OfUplink = (
     | BatchReworded
 )
 OfIngest = IngestKill | IngestStop | IngestTwice | CheckpointLost
+OfSite = (
+    BoardReplugged
+    | ClientMoves
+    | CrowdMoves
+    | GatewayDies
+    | MemberSlow
+    | Partition
+    | RollingRestart
+)
 OfExchange = BoardPowerCutAtEachByte | BoardPowerCutAtEachWrite | GatewayKillAtEachStep
 
 AnyKind = Annotated[
-    OfLine | OfBoard | OfExchange | OfGateway | OfUplink | OfIngest, Field(discriminator="kind")
+    OfLine | OfBoard | OfExchange | OfGateway | OfSite | OfUplink | OfIngest,
+    Field(discriminator="kind"),
 ]
 """One `[[fault]]` table."""
 

@@ -67,6 +67,9 @@ class Kind(BaseModel, ABC):
     air: ClassVar[Literal["no", "yes", "only"]] = "no"
     """Of a kind that breaks boards: whether it is for boards by radio."""
 
+    gateways: ClassVar[Literal["any", "one", "several"]] = "any"
+    """Whether it is for a run with one gateway alone, or for a site of several."""
+
     no_place: ClassVar[str] = ""
     """Of a kind whose places nobody chooses: when it comes instead."""
     whole_run: ClassVar[bool] = False
@@ -78,7 +81,9 @@ class Kind(BaseModel, ABC):
     between: Shares = (0.05, 0.95)
     """Where they come."""
     on: list[str] = []
-    """The boards that it is for; all, if none is named."""
+    """The boards or clients that it is for, or in a site of several the gateways; all, if none is
+    named.
+    """
     table: int = Field(default=1, ge=1)
     """Which of the tables of its kind; the bench counts them."""
     drawn: bool = False

@@ -375,6 +375,7 @@ class BoardSwapped(Strike):
     replace`). What the old one holds is accounted for.
     """
 
+    gateways: ClassVar[Literal["any", "one", "several"]] = "one"
     text: ClassVar[str] = "board swapped"
     kind: Literal["board-swapped"]
     between: Shares = (0.3, 0.7)

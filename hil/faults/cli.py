@@ -15,6 +15,8 @@ from gateway.options import JsonOption
 from hil.faults import KINDS, Kind
 from hil.faults.base import Unit
 
+HAVE_ON = ("board", "line", "client", "gateway", "uplink", "landing")
+"""Parts of which a bench may name some."""
 OURS = {"kind", "table", "drawn"}
 """Keys that a bench fills by itself, or that name the kind."""
 
@@ -31,7 +33,7 @@ def list_faults(as_json: JsonOption = False) -> None:
 
 def _told(kind: type[Kind]) -> dict[str, Any]:
     keys = [_key(kind, name) for name in kind.model_fields if name not in OURS | kind.useless()]
-    if kind.part not in ("board", "line") and kind.breaks is Kind.breaks:
+    if kind.part not in HAVE_ON and kind.breaks is Kind.breaks:
         keys = [key for key in keys if key["key"] != "on"]  # refused there
     return {"does": f"{kind.text}. {' '.join((inspect.getdoc(kind) or '').split())}", "keys": keys}
 

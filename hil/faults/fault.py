@@ -9,6 +9,8 @@ class Fault:
     """One planned fault. id: `TARGET/KIND-NUMBER`, or `TARGET/KIND.TABLE-NUMBER` of a later table
     of its kind. lane: faults of one lane come one after the other. text: what a person reads.
     counter, at: its place, a count at a hop. detail: what was drawn for it beside its place.
+    where: in a site of several gateways, the one that it strikes; or a board or client, and it
+    strikes the one at which that is then.
     """
 
     id: str
@@ -19,6 +21,7 @@ class Fault:
     at: int
     detail: dict[str, Any] = field(default_factory=dict)
     table: int = 1
+    where: str = ""
 
     @property
     def target(self) -> str:

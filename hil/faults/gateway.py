@@ -126,6 +126,7 @@ class GatewayPowerCut(WindowKind):
     what the disk under their data holds: what only the kernel had is gone, too.
     """
 
+    gateways: ClassVar[Literal["any", "one", "several"]] = "one"
     text: ClassVar[str] = "power cut of the gateway"
     part: ClassVar[str] = "gateway"
     machine_of: ClassVar[str] = "gateway"
@@ -181,6 +182,7 @@ class GatewayRestored(Kind):
     types. Before, the uplink lands all that the store has, which would be lost else.
     """
 
+    gateways: ClassVar[Literal["any", "one", "several"]] = "one"
     text: ClassVar[str] = "gateway's store restored from a backup"
     part: ClassVar[str] = "gateway"
     looked: ClassVar[bool] = True

@@ -7,6 +7,7 @@ restored backups harm it.
 
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
@@ -18,11 +19,14 @@ Copy = Literal["same", "damaged", "reworded"]
 
 class LandingPlace:
     """landing: where the ingest reads. mount: where the uplink writes, a symbolic link to it. key:
-    with which the uplink signs what lands.
+    with which the uplink signs what lands. keys: of each gateway by name, if there are several.
     """
 
-    def __init__(self, landing: Path, mount: Path, key: Path) -> None:
+    def __init__(
+        self, landing: Path, mount: Path, key: Path, keys: Mapping[str, Path] | None = None
+    ) -> None:
         self._key = key
+        self._keys = keys or {}
         self._landing = landing
         self._mount = mount
         mount.symlink_to(landing.name)
@@ -47,8 +51,9 @@ class LandingPlace:
         """
         source = self._landing / origin / f"{number:012d}.parquet"
         said = source.with_suffix(".json").read_bytes()
+        key = self._keys.get(origin.partition("/")[0], self._key)
         data, manifest = first_of_epoch(
-            source.read_bytes(), said, epoch, self._key.read_bytes(), reworded=copy == "reworded"
+            source.read_bytes(), said, epoch, key.read_bytes(), reworded=copy == "reworded"
         )
         if copy == "damaged":
             data = damaged_copy(data)

@@ -89,6 +89,7 @@ class DiskSlow(MachineFault):
 class ClockJump(MachineFault):
     """The gateway's clock of the day jumps, forward or back, and jumps home again."""
 
+    gateways: ClassVar[Literal["any", "one", "several"]] = "one"
     text: ClassVar[str] = "clock jump"
     machine_of: ClassVar[str] = "gateway"
     switch: ClassVar[str] = "clock_ns"

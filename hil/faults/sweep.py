@@ -170,6 +170,7 @@ class GatewayKillAtEachStep(Kind):
     `on`, or all, share the points.
     """
 
+    gateways: ClassVar[Literal["any", "one", "several"]] = "one"
     text: ClassVar[str] = "kill -9 of the gateway at a step of the exchange"
     part: ClassVar[str] = "gateway"
     machine_of: ClassVar[str] = "gateway"

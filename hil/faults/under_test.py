@@ -50,15 +50,32 @@ class ProgramUnderTest(Protocol):
         ...
 
 
+class LinksUnderTest(Protocol):
+    """The network between the gateways of a site."""
+
+    async def order(self, do: str, member: str, **more: float) -> dict[str, Any]:
+        """`cut`, `slow` (seconds) or `mend` all links of a member. Returns how many bytes had
+        passed on them since the order before, and how many were held.
+        """
+        ...
+
+
 class SiteUnderTest(Protocol):
     """Gateway, uplink, ingest and landing place."""
 
+    name: str
+    """Of the gateway, if there are several."""
     folder: Folder
     disk: LoopDisk | None
     """Under the gateway's data, if the bench cuts the gateway's power."""
     hands: asyncio.Lock
     """Held while a fault takes processes down and up again, or works on the gateway's disk."""
     landing: LandingPlace
+
+    @property
+    def links(self) -> LinksUnderTest:
+        """Between the gateways of a site of several."""
+        ...
 
     @property
     def running(self) -> Mapping[str, ProgramUnderTest]:
@@ -74,6 +91,12 @@ class SiteUnderTest(Protocol):
         ...
 
     async def start_gateway(self) -> None: ...
+    async def die(self) -> Path:
+        """Gateway and uplink are killed, and never start again. Returns where the rig keeps their
+        data, of which nobody else knows.
+        """
+        ...
+
     async def start_uplink(self) -> None: ...
     async def start_ingest(self, name: str = "ingest", checkpoint: Path | None = None) -> None: ...
 
@@ -145,6 +168,12 @@ class DeviceUnderTest(Protocol):
         ...
 
     async def swap(self, fault: str, within: float) -> None: ...
+    async def replug(self, fault: str, gateway: str, seconds: float, within: float) -> bool:
+        """Take the board away from its gateway, and `seconds` later plug it in at another one.
+        Returns whether its MQTT session was there. Raises TimeoutError.
+        """
+        ...
+
     async def strike(
         self, fault: str, orders: Sequence[dict[str, Any]], within: float
     ) -> list[dict[str, Any]]: ...
@@ -164,12 +193,40 @@ class Publisher(Protocol):
 
     sent: set[int]
     """Packet identifiers of what has left it for the gateway's store."""
+    gateway: str
+    """At which of several gateways it is now."""
 
     @property
     def waiting(self) -> int: ...
     @property
     def journalled(self) -> int: ...
     def look(self) -> int: ...
+
+
+class ClientUnderTest(Protocol):
+    """A client over TCP that keeps to the standard."""
+
+    gateway: str
+    """Where it is."""
+    connections: int
+    """How many it has had."""
+
+    @property
+    def done(self) -> bool:
+        """Whether it has published all, and everything was acknowledged."""
+        ...
+
+    def move_at(self, message: int) -> None:
+        """Before it starts: let it go to the next gateway behind the PUBREC of this message."""
+        ...
+
+    async def moved(self, message: int) -> dict[str, Any]:
+        """What is known of that move when it is there: gateway and session_present."""
+        ...
+
+    def move(self) -> None:
+        """Let it go to the next gateway now."""
+        ...
 
 
 class Commander(Protocol):
@@ -215,6 +272,28 @@ class SystemUnderTest(Protocol):
     def say(self, text: str) -> None:
         """For the person who watches."""
         ...
+
+    def gateway_of(self, publisher: str) -> str:
+        """Where a board or a client is now."""
+        ...
+
+    @property
+    def alive(self) -> Mapping[str, SiteUnderTest]:
+        """All gateways but those that are dead for good."""
+        ...
+
+    @property
+    def movers(self) -> Sequence[ClientUnderTest]:
+        """The clients that can go from one gateway to the next."""
+        ...
+
+    def boards_at(self, gateway: str) -> Sequence[DeviceUnderTest]: ...
+
+    def next_gateway(self, gateway: str) -> str:
+        """Who comes after it, of those that are alive."""
+        ...
+
+    def client(self, name: str) -> ClientUnderTest: ...
 
     def device(self, fault: Fault) -> DeviceUnderTest:
         """The device that a fault of a board or a line is for."""

@@ -25,7 +25,6 @@ from gateway.errors import OncewayError
 from gateway.ingest.command import build
 from hil.bench.bench import Bench
 from hil.bench.plan import Plan
-from hil.devices.commander import free_port
 from hil.faults import Fault
 from hil.faults.line import LineWeather
 from hil.glue.evidence import harmed, newest_start
@@ -33,6 +32,7 @@ from hil.judge.checker import Result, check
 from hil.observe.counters import wait_until
 from hil.observe.history import History, read
 from hil.observe.ingest_progress import IngestProgress
+from hil.programs.ports import free_port
 from hil.programs.process import Child, Children, children
 from hil.programs.site import SHORT_LIVED_JAVA
 

@@ -8,7 +8,8 @@ or a program under test ended by itself; it is *unknown* if nothing went wrong b
 cannot show that: a planned fault did not happen, a board or client produced less than planned,
 nothing was seen at a hop or it was not read to its end, the run gave up waiting, the rig itself
 broke. Else it *holds*: every publication is ok, or can be read from a board that was swapped, or
-was published at QoS 0 and did not reach the gateway.
+was published at QoS 0 and did not reach the gateway, or was acknowledged by a gateway that died for
+good before it had landed.
 """
 
 from collections import Counter, defaultdict
@@ -33,6 +34,7 @@ from hil.judge import (
 )
 from hil.judge.publication import HARMLESS, Key, Outcome, Publication
 from hil.judge.seen import Seen
+from hil.judge.silences import Silences
 from hil.observe.history import HOPS, READINGS, Event, taking
 
 CLAIMS = {"table": "in the table", "batch": "landed"}
@@ -103,6 +105,7 @@ class Result:
             Outcome.OUT_OF_ORDER,
             Outcome.LEFT,
             Outcome.UNDELIVERED,
+            Outcome.DIED,
             Outcome.UNKNOWN,
         )
         parts += [f"{self.count(outcome)} {outcome}" for outcome in rare if self.count(outcome)]
@@ -119,6 +122,7 @@ def check(events: Iterable[Event]) -> Result:
         with taking(event):
             seen.take(event)
     seen.sort()
+    seen.silences = Silences(events)
     hops = HOPS[: HOPS.index(seen.claim) + 1]
     disordered = {hop: _disordered(hop, seen) for hop in hops[1:]}
     keys = sorted(seen.ways.keys() | seen.decoded.keys())
@@ -159,7 +163,11 @@ def check(events: Iterable[Event]) -> Result:
         + seen.clocks.always_off(seen.times())
         + columns.gaps(seen.ways.values())
         + columns.oversized(seen.ways.values(), seen.batch_count)
-        + seen.forgotten
+        + [
+            f"the gateway has forgotten the flow of {key}"
+            for t, key in seen.forgotten
+            if not seen.silences.excuse(key.device, t)
+        ]
         + [
             f"{end} answered by {count} {packet.upper()} what the other end had not sent"
             for (end, packet), count in sorted(seen.unasked.items())
@@ -196,6 +204,8 @@ def _judge(
         outcome, hop = Outcome.DUPLICATE, "board"
     elif key in seen.left and not any(way[hop] for hop in hops[1:]):
         outcome, hop = Outcome.LEFT, "board"
+    elif not claim and seen.died_acknowledged(key):
+        outcome, hop = Outcome.DIED, "spool"
     elif not claim:
         last = max(index for index, hop in enumerate(hops) if way[hop])
         if seen.held(hops[last], key):

@@ -6,7 +6,7 @@ them is for who looks at the hops.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from hil.judge.clocks import RECEIVED_NS, Clocks
 from hil.judge.publication import Key, Sighting
@@ -21,9 +21,9 @@ when it has landed, perhaps between two looks.
 
 
 def wrong(
-    key: Key, found: Sighting, board: Sighting, clocks: Clocks, gateway: str | None
+    key: Key, found: Sighting, board: Sighting, clocks: Clocks, gateways: Collection[str]
 ) -> str | None:
-    """gateway: the site's name, None if it has none."""
+    """gateways: their names; none of a system that has none."""
     columns, published = found.columns, board.columns
     if "topic" in published and columns.get("topic") != published["topic"]:
         return f"its topic is {columns.get('topic')!r}, and was {published['topic']!r}"
@@ -31,8 +31,9 @@ def wrong(
         return f"its client is {columns['client']!r}"
     if "undecodable" in columns and (columns["undecodable"] is None) != (found.records is not None):
         return f"`undecodable` is {columns['undecodable']!r}, and the payload is another"
-    if gateway is not None and found.origin.partition("/")[0] != gateway:
-        return f"its origin is {found.origin!r}, and the gateway is {gateway!r}"
+    if gateways and found.origin.partition("/")[0] not in gateways:
+        named = " or ".join(map(repr, sorted(gateways)))
+        return f"its origin is {found.origin!r}, and the gateway is {named}"
     why = None
     if "received" in columns:
         why = clocks.received(columns["received"], _sampled(board), found.t)

@@ -30,6 +30,7 @@ EVENTS = {
             "clock",
             "publication",
             "sent",
+            "connected",
             "contradiction",
             "left",
             "obeyed",
@@ -42,7 +43,7 @@ EVENTS = {
             "complete",
         }
     ),
-    "spool": frozenset({"publication", "waiting", "complete"}),
+    "spool": frozenset({"publication", "died", "waiting", "complete"}),
     "batch": frozenset({"publication", "changed", "waiting", "complete"}),
     "table": frozenset({"publication", "quarantined", "conflict", "complete"}),
     READINGS: frozenset({"reading", "complete"}),
@@ -103,17 +104,21 @@ EVENTS = {
 
 def strange(events: Sequence[Event]) -> Iterator[str]:
     names: set[str] = set()
+    programs: set[str] = set()
     for event in events:
         with taking(event):
             if (event.hop, event.event) == ("rig", "run"):
                 tables = event.data["bench"].get("client", ())
                 clients = sum(table.get("count", 1) for table in tables)
                 names |= event.data["plan"]["readings"].keys()
+                gateways = [table["name"] for table in event.data["bench"].get("gateway", ())]
+                programs |= {f"{kind}-{of}" for kind in ("gateway", "uplink") for of in gateways}
                 names |= {f"client-{number}" for number in range(1, clients + 1)}
     found: dict[tuple[str, str], Event] = {}
     for event in events:
         to_one = event.event == "happened" and event.hop in names
-        if event.event not in EVENTS.get(event.hop, ()) and not to_one:
+        known = PROGRAM if event.hop in programs else EVENTS.get(event.hop, ())
+        if event.event not in known and not to_one:
             found.setdefault((event.hop, event.event), event)
     for (hop, name), first in found.items():
         where = f"line {first.line}: " if first.line else ""

@@ -13,6 +13,7 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 
 from hil.formats.frames import SEED_INPUTS
+from hil.judge.silences import Silences
 from hil.observe.history import Event, taking
 
 ENDS = {"up": "the board", "down": "the gateway"}
@@ -74,7 +75,10 @@ def _put_out(event: Event) -> list[str]:
 
 
 def _forgotten(events: Sequence[Event]) -> list[str]:
-    """Sessions that a board goes on with, and the gateway does not; a restored store is excused."""
+    """Sessions that a board goes on with, and the gateway does not; a restored store is excused,
+    and a gateway that did not hear the others.
+    """
+    silences = Silences(events)
     known: dict[tuple[str, int], int] = {}
     told: dict[str, None] = {}
     restored = [event.data["restored"] for event in events if is_restore(event)]
@@ -86,7 +90,9 @@ def _forgotten(events: Sequence[Event]) -> list[str]:
                 if data["reason"]:
                     continue
                 goes_on = session in known and not data["clean"]
-                excused = any(known.get(session, 0) < moment < event.t for moment in restored)
+                excused = silences.excuse(session[0], event.t) or any(
+                    known.get(session, 0) < moment < event.t for moment in restored
+                )
                 if goes_on and not data["session_present"] and not excused:
                     told[f"the gateway has forgotten the session of {session[0]}"] = None
                 known[session] = event.t

@@ -25,8 +25,8 @@ LATE_S = 2.0
 hundreds into the store between two looks.
 """
 OF_SITE = ("gateway", "landing", "uplink", "ingest")
-HANDS = "board swapped"
-"""The fault of a board that keeps the faults of the site waiting."""
+HANDS = ("board swapped", "board replugged at another gateway")
+"""The faults of a board that keep the faults of the site waiting, or wait for them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ def misplaced(events: Sequence[Event]) -> list[str]:
             if (event.hop, event.event) == ("rig", "planned") and data.get("looked"):
                 planned[data["fault"]] = data["kind"], data["counter"], data["at"]
             elif event.event == "happened":
-                who = "site" if event.hop in OF_SITE or data["kind"] == HANDS else event.hop
+                who = "site" if event.hop in OF_SITE or data["kind"] in HANDS else event.hop
                 struck[data["fault"]] = _Struck(data.get("since", event.t), event.t, who)
     counts.sort()
     told = []
@@ -89,6 +89,8 @@ class _Counts:
 
     def __init__(self) -> None:
         self._seen: dict[str, list[tuple[int, int]]] = defaultdict(list)
+        self._rows: dict[str, list[tuple[int, str, int]]] = defaultdict(list)
+        """Of hops: when, at which gateway, at which position."""
         self._planned = 0
 
     def take(self, event: Event) -> None:
@@ -99,23 +101,25 @@ class _Counts:
                 messages = sum(one["messages"] * one.get("count", 1) for one in clients)
                 self._planned = sum(data["plan"]["readings"].values()) + messages
             case "spool", "publication":
-                self._seen["spooled"].append((event.t, data["position"]))
+                self._rows["spooled"].append(_row(event))
             case "batch", "publication":
                 # it was committed, though it may have left the store before anybody looked
-                self._seen["spooled"].append((event.t, data["position"]))
-                self._seen["landed"].append((event.t, data["position"]))
+                self._rows["spooled"].append(_row(event))
+                self._rows["landed"].append(_row(event))
             case "board", "publication" if "sampled" in data and data["kind"] == "reading":
                 # by time there are as many as there are
                 self._seen[f"sampled {data['device']}"].append((data["sampled"], 0))
 
     def sort(self) -> None:
         """All events are in."""
-        for name, seen in self._seen.items():
+        for seen in self._seen.values():
             seen.sort()
-            newest = 0
-            for index, (t, position) in enumerate(seen):
-                newest = index + 1 if name.startswith("sampled") else max(newest, position)
-                seen[index] = (t, newest)
+            seen[:] = [(t, count) for count, (t, _) in enumerate(seen, 1)]
+        for name, rows in self._rows.items():
+            newest: dict[str, int] = defaultdict(int)
+            for t, gateway, position in sorted(rows):
+                newest[gateway] = max(newest[gateway], position)
+                self._seen[name].append((t, sum(newest.values())))
 
     @property
     def late(self) -> int:
@@ -130,3 +134,9 @@ class _Counts:
         seen = self._seen.get(counter, [])
         index = bisect_right(seen, (t, 1 << 62))
         return seen[index - 1][1] if index else 0
+
+
+def _row(event: Event) -> tuple[int, str, int]:
+    """When, at which gateway, and its position in that one's store."""
+    gateway = str(event.data["origin"]).partition("/")[0]
+    return event.t, gateway, int(event.data["position"])

@@ -20,11 +20,13 @@ class Outcome(StrEnum):
     """
     UNDELIVERED = "not delivered"
     """Published at QoS 0, and not in the gateway's store: QoS 0 promises no more."""
+    DIED = "died with its card"
+    """Acknowledged by a gateway that was gone for good before it had landed."""
     UNKNOWN = "unknown"
     """Still under way: the hop where it was seen last holds it, and owes it to the next one."""
 
 
-HARMLESS = (Outcome.OK, Outcome.LEFT, Outcome.UNDELIVERED)
+HARMLESS = (Outcome.OK, Outcome.LEFT, Outcome.UNDELIVERED, Outcome.DIED)
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -11,6 +11,7 @@ from hil.judge import columns, links, readings
 from hil.judge.clocks import Clocks
 from hil.judge.publication import Key, Sighting
 from hil.judge.senml import Record, decode, of_link, says
+from hil.judge.silences import Silences
 from hil.observe.history import COMMAND, HOPS, READINGS, Event
 
 COLUMNS = ("topic", "client", "received", "boot", "monotonic", "batch", "undecodable", "written")
@@ -30,9 +31,16 @@ class Seen:
         default_factory=lambda: defaultdict(lambda: {hop: [] for hop in HOPS})
     )
     waiting: set[tuple[str, Key]] = field(default_factory=set)
+    died: dict[Key, int] = field(default_factory=dict)
+    """What a gateway had that was gone for good, and had not landed; and when that was."""
+    acknowledged: dict[Key, int] = field(default_factory=dict)
+    """When a client had the last answer."""
+    released: dict[tuple[str, int], list[int]] = field(default_factory=lambda: defaultdict(list))
+    """By line and packet identifier: when a board has said that it has a PUBREC."""
     left: set[Key] = field(default_factory=set)
     again: Counter[Key] = field(default_factory=Counter)
-    resent: Counter[Key] = field(default_factory=Counter)
+    resent: dict[Key, list[int]] = field(default_factory=lambda: defaultdict(list))
+    """When a client has put a PUBLISH on the line once more in the same flow."""
     refused: Counter[tuple[str, int]] = field(default_factory=Counter)
     """By line and packet identifier: how often the gateway said that it does not know a PUBREL
     (0x92), or refused a PUBLISH (0x80 and above in a PUBREC).
@@ -43,6 +51,9 @@ class Seen:
     """By line and packet identifier: when a board has sent a PUBLISH."""
     fresh: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
     """By line: when the gateway has begun a session in which nothing is under way."""
+    resumed: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
+    """By line: when it has gone on with one."""
+    silences: Silences = field(default_factory=Silences)
     clients: set[str] = field(default_factory=set)
     places: dict[tuple[str, int], set[Key]] = field(default_factory=lambda: defaultdict(set))
     """What was seen at each place of a gateway's store: origin and position."""
@@ -50,7 +61,8 @@ class Seen:
     """Origins of what was seen in a gateway's store."""
     decoded: dict[Key, readings.Seen] = field(default_factory=lambda: defaultdict(readings.Seen))
     clocks: Clocks = field(default_factory=Clocks)
-    gateway: str | None = None
+    gateways: set[str] = field(default_factory=set)
+    """Their names; none of a system that is not ours."""
     batch_count: int = columns.FAR
     """The most rows of a batch."""
     sent: dict[Key, set[bytes]] = field(default_factory=lambda: defaultdict(set))
@@ -117,8 +129,8 @@ class Seen:
     """How often a backup took the place of the store: what it holds, and what boards have not
     released, lands once more.
     """
-    forgotten: list[str] = field(default_factory=list)
-    """What the gateway had under way for a client, and did not know any more."""
+    forgotten: list[tuple[int, Key]] = field(default_factory=list)
+    """What the gateway had under way for a client, and did not know any more; and when."""
     ended: bool = False
 
     def take(self, event: Event) -> None:
@@ -134,14 +146,20 @@ class Seen:
                     self.stores.add(data["origin"])
             case hop, "waiting":
                 self.waiting.add((hop, _key(data)))
+            case "spool", "died":
+                self.died[_key(data)] = event.t
+            case "board", "acknowledged":
+                self.acknowledged[_key(data)] = event.t
+            case "wire", "pubrel" if data["direction"] == "up":
+                self.released[data["line"], data["id"]].append(event.t)
             case "board", "left":
                 self.left.add(_key(data))
             case "board", "again":
                 self.again[_key(data)] += 1
             case "board", "resent":
-                self.resent[_key(data)] += 1
+                self.resent[_key(data)].append(event.t)
             case "board", "forgotten":
-                self.forgotten.append(f"the gateway has forgotten the flow of {_key(data)}")
+                self.forgotten.append((event.t, _key(data)))
             case "landing", "reworded":
                 self.reworded.add(data["origin"])
             case "table", "quarantined":
@@ -152,8 +170,9 @@ class Seen:
                 self.unasked[_end_of(data), data["packet"]] += 1
             case "wire" | "air", "publish" if data["direction"] == "up" and "id" in data:
                 self.published[data["line"], data["id"]].append(event.t)
-            case "wire" | "air", "connack" if not data["session_present"] and not data["reason"]:
-                self.fresh[data["line"]].append(event.t)
+            case "wire" | "air", "connack" if not data["reason"]:
+                begun = self.resumed if data["session_present"] else self.fresh
+                begun[data["line"]].append(event.t)
             case "rig", "armed":
                 self.armed = True
             case "wire", "welcome":
@@ -214,7 +233,8 @@ class Seen:
                 self.errors.append(f"{program} met an internal error: {data['error']}")
             case "rig", "run":
                 self._begin(data["bench"], data["plan"], data.get("hops", (*HOPS, READINGS)))
-                self.gateway = data.get("gateway")
+                named = data.get("gateway") or ()
+                self.gateways = {named} if isinstance(named, str) else set(named)
                 self.batch_count = data.get("batch_count") or columns.FAR
                 self.ours = "hops" not in data
                 self.began = event.t
@@ -283,6 +303,17 @@ class Seen:
                     if record.time is not None:
                         yield key.device, record.time, way["board"][0].sampled
 
+    def died_acknowledged(self, key: Key) -> bool:
+        """Whether a gateway was gone for good with it, when its publisher had been told that it was
+        stored. Who had not been told publishes it again.
+        """
+        if key not in self.died:
+            return False
+        if key.device in self.clients:
+            return self.acknowledged.get(key, self.died[key]) < self.died[key]
+        released = self.released[key.device, key.sequence & 0xFFFF]
+        return any(t < self.died[key] for t in released)
+
     def set_aside(self, key: Key) -> bool:
         """Whether the gateway refused it for good, so that it may come behind later ones."""
         return (key.device, key.sequence & 0xFFFF) in self.aside
@@ -319,16 +350,20 @@ class Seen:
         return len(set(landed)) < len(landed) or bool(strange and many)
 
     def _may_land(self, key: Key, qos: int) -> int:
-        again = self.again[key] + self.resent[key] * (qos == 1)
+        again = self.again[key] + sum(
+            qos == 1 or self.silences.excuse(key.device, t) for t in self.resent[key]
+        )
         if key.device in self.by_air:
             # its board has proved its key: a mark drops what comes again in any case
             return 1 + self.restores
         if key.device not in self.clients:  # as far as the gateway has asked for it
             on_line = key.device, key.sequence & 0xFFFF
             sent = self.published[on_line]
+            resumed = self.resumed[key.device]
+            in_doubt = [at for at in resumed if self.silences.excuse(key.device, at)]
             lost = sum(
                 any(t < at for t in sent) and any(t > at for t in sent)
-                for at in self.fresh[key.device]
+                for at in self.fresh[key.device] + in_doubt
             )
             again = min(again, self.refused[on_line]) + lost
         return 1 + again + self.restores
@@ -340,7 +375,7 @@ class Seen:
         for found in way[hop]:
             why = (
                 self._says_otherwise(key, found)
-                or columns.wrong(key, found, way["board"][0], self.clocks, self.gateway)
+                or columns.wrong(key, found, way["board"][0], self.clocks, self.gateways)
                 or next(filter(None, (columns.moved(found, way, at) for at in before)), None)
                 or self._shares_place(key, found)
             )

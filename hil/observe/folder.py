@@ -2,7 +2,7 @@
 
 import errno
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gateway.errors import OncewayError
@@ -10,19 +10,28 @@ from gateway.errors import OncewayError
 
 @dataclass(frozen=True, slots=True)
 class Folder:
-    """Where everything of a run is. mount: the uplink's way to the landing place, a symbolic link
-    that an outage replaces by a file.
+    """Where everything of a run is. gateway: whose configuration, data, mount and ports these are,
+    if there are several. mount: the uplink's way to the landing place, a symbolic link that an
+    outage replaces by a file.
     """
 
     root: Path
+    gateway: str = ""
+
+    def of(self, gateway: str) -> "Folder":
+        """The same for another gateway of the run."""
+        return replace(self, gateway=gateway)
+
+    def _own(self, name: str) -> Path:
+        return self.root / (f"{name}-{self.gateway}" if self.gateway else name)
 
     @property
     def config(self) -> Path:
-        return self.root / "gateway.toml"
+        return self._own("gateway").with_suffix(".toml")
 
     @property
     def data(self) -> Path:
-        return self.root / "gateway"
+        return self._own("gateway")
 
     @property
     def database(self) -> Path:
@@ -39,7 +48,7 @@ class Folder:
 
     @property
     def mount(self) -> Path:
-        return self.root / "mount"
+        return self._own("mount")
 
     @property
     def landing(self) -> Path:
@@ -75,7 +84,7 @@ class Folder:
 
     @property
     def ports(self) -> Path:
-        return self.root / "ports"
+        return self._own("ports")
 
     @property
     def air(self) -> Path:

@@ -20,18 +20,26 @@ from hil.observe.sighting import COLUMNS, KEY, sighting
 
 class LandingHop:
     """Batches that a manifest has published at the landing place. One that is not what its manifest
-    says, or whose manifest the gateway has not signed, holds no publication. key: of the gateway.
+    says, or whose manifest the gateway has not signed, holds no publication. key: of the gateway;
+    keys: of each by its name, if there are several.
     """
 
-    def __init__(self, folder: Path, key: Path, history: History) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        key: Path,
+        history: History,
+        keys: Mapping[str, Path] | None = None,
+    ) -> None:
         self._folder = folder
         self._key = key
+        self._keys = keys or {}
         self._history = history
         self._seen: dict[Path, str] = {}
         """The hash of each batch's data when it was seen first, by its manifest."""
         self.newest: dict[str, int] = {}
         """The last batch of each feed (`GATEWAY/EPOCH`)."""
-        self._keys: dict[tuple[str, int], list[list[Any]]] = {}  # of each batch of each feed
+        self._rows: dict[tuple[str, int], list[list[Any]]] = {}  # keys, by feed and batch
 
     def look(self) -> None:
         for manifest in sorted(set(self._folder.glob("*/*/*.json")) - self._seen.keys()):
@@ -39,9 +47,10 @@ class LandingHop:
             number = int(manifest.stem)
             data = manifest.with_suffix(".parquet").read_bytes()
             written = manifest.stat().st_mtime_ns // 1000
-            for row in _whole_rows(manifest, data, self._key.read_bytes()):
+            signed_by = self._keys.get(manifest.parts[-3], self._key)
+            for row in _whole_rows(manifest, data, signed_by.read_bytes()):
                 key = [row[name] for name in KEY]
-                self._keys.setdefault((origin, number), []).append(key)
+                self._rows.setdefault((origin, number), []).append(key)
                 self._history.add(
                     "batch",
                     "publication",
@@ -65,9 +74,9 @@ class LandingHop:
 
     def look_what_waits(self, taken: Mapping[str, int]) -> None:
         """Enter what the ingest has not taken yet. taken: the last batch that it has, by feed."""
-        for (origin, number), keys in self._keys.items():
+        for (origin, number), rows in self._rows.items():
             if number > taken.get(origin, 0):
-                for key in keys:
+                for key in rows:
                     self._history.add("batch", "waiting", **dict(zip(KEY, key, strict=True)))
 
 

@@ -20,19 +20,22 @@ LOCKED_TIMEOUT = 1.0  # s to wait for the gateway's writer
 
 class SpoolHop:
     """Rows of the table `spool` in the gateway's database, and how many were ever committed and
-    landed.
+    landed. stored: what all gateways share, if there are several.
     """
 
-    def __init__(self, database: Path, history: History) -> None:
+    def __init__(
+        self, database: Path, history: History, stored: dict[str, set[int]] | None = None
+    ) -> None:
         self._uri = f"{database.absolute().as_uri()}?mode=ro"
         self._history = history
         self._last = 0
         self._lives = 0
         """How often it was restored from a backup."""
         self._covered = False
+        self._buried = False
         self.committed = 0
         self.landed = 0
-        self.stored: dict[str, set[int]] = defaultdict(set)
+        self.stored = defaultdict[str, set[int]](set) if stored is None else stored
         """Sequences, modulo 2^16, of what was ever seen here, by device."""
 
     def waits(self) -> bool:
@@ -50,6 +53,23 @@ class SpoolHop:
         self.committed = self._last
         return self._last
 
+    def bury(self, database: Path) -> int:
+        """Its card is gone for good; only the rig can read it, here. Enter what had not landed, and
+        look no more. Returns how many those are.
+        """
+        self._uri = f"{database.absolute().as_uri()}?mode=ro"
+        self._look()
+        with self._opened() as opened:
+            rows = opened.execute(
+                "SELECT device, incarnation, sequence FROM spool WHERE id > (SELECT coalesce("
+                "max(last), 0) FROM batch WHERE landed NOT NULL)"
+            ).fetchall()
+        for key in rows:
+            self._history.add("spool", "died", **dict(zip(KEY, key, strict=True)))
+        self._buried = True
+        self.landed = self.committed
+        return len(rows)
+
     @contextmanager
     def covered(self) -> Iterator[None]:
         """Nobody looks meanwhile: without the gateway, SQLite shows what was written and never
@@ -63,7 +83,7 @@ class SpoolHop:
 
     def look(self) -> None:
         """A database that is not there yet or that recovers just now is looked at next time."""
-        if not self._covered:
+        if not (self._covered or self._buried):
             with suppress(sqlite3.OperationalError):
                 self._look()
 
@@ -90,17 +110,20 @@ class SpoolHop:
                 [waits] = _first(database, "SELECT count(*) FROM spool")
                 self.landed = self.committed - waits
 
-    def close(self) -> None:
+    def close(self) -> bool:
         """For the last time, when the gateway has ended: enter what is still in the spool, which
-        it owes to the landing place, and say that all was entered, unless it cannot be read.
+        it owes to the landing place. Returns whether all was entered, and it could be read.
         """
+        if self._buried:
+            return True
         with suppress(sqlite3.DatabaseError):
             self._look()
             with self._opened() as database:
                 waiting = database.execute("SELECT device, incarnation, sequence FROM spool")
                 for key in waiting:
                     self._history.add("spool", "waiting", **dict(zip(KEY, key, strict=True)))
-            self._history.add("spool", "complete")
+            return True
+        return False
 
     def _opened(self) -> closing[sqlite3.Connection]:
         return closing(sqlite3.connect(self._uri, uri=True, timeout=LOCKED_TIMEOUT))

@@ -1,34 +1,28 @@
 """The site of a run: the shipped programs, started by the command lines that a user types, in one
 folder.
 
-In: a folder, devices with their ports, a bench. Out: configuration, running gateway, uplink and
-ingest, and hands to kill them.
+In: a folder, devices with their ports, a bench. Out: running gateways, each with its uplink, and
+the ingest, and hands to kill them.
 """
 
 import asyncio
-import json
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from gateway.config import ConfigError
-from gateway.config import load as load_config
-from gateway.errors import OncewayError
 from hil.bench.bench import Bench
-from hil.bench.settings import merged, own_batch_count
 from hil.faults.ingest import SECOND
 from hil.faults.landing_place import LandingPlace
 from hil.faults.loop_disk import LoopDisk
 from hil.faults.preload import Machine
 from hil.observe.folder import Folder
-from hil.programs.air import MODEM
+from hil.programs.member_links import MemberLinks
 from hil.programs.process import Child, Children, EndedError
 from hil.programs.sd_notify import Readiness
 
-SERVICES = ("gateway", "uplink", "ingest", SECOND)
-"""The programs under test. One that ends by itself fails the run."""
-ENDS_WELL = ("gateway", "uplink")
-"""Those whose exit code is 0 when they are asked to end."""
+OF_GATEWAY = ("gateway", "uplink")
+"""The programs of each gateway. Their exit code is 0 when they are asked to end."""
+OF_CENTRE = ("ingest", SECOND)
 READY_WITHIN = 30.0  # s, on a machine that is busy starting Spark
 COMMAND_WITHIN = 60.0  # s
 SHORT_LIVED_JAVA = {"JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1"}
@@ -42,104 +36,113 @@ def onceway() -> str:
     return str(Path(sys.executable).with_name("onceway"))
 
 
-def site_name(bench: Bench) -> str:
-    """Of the gateway."""
-    return str(bench.config.get("gateway", {}).get("name", "site"))
+class Member:
+    """One gateway and its uplink. disk: under its data, if its power can be cut."""
 
+    def __init__(self, site: "Site", folder: Folder, disk: LoopDisk | None = None) -> None:
+        self.name = folder.gateway
+        self.folder = folder
+        self.disk = disk
+        self.hands = site.hands
+        keys = {name: folder.of(name).key for name in site.bench.gateways}
+        self.landing = LandingPlace(folder.landing, folder.mount, folder.key, keys)
+        self._site = site
+        self.dead = False
+        """For good."""
 
-def batch_count(bench: Bench) -> int | None:
-    """The most rows of a batch; None if that is no number, which the gateway will refuse."""
-    count = bench.config.get("uplink", {}).get("batch_count", own_batch_count(bench.readings))
-    return count if isinstance(count, int) else None
+    @property
+    def links(self) -> MemberLinks:
+        """Between the gateways."""
+        assert self._site.links is not None  # noqa: S101 - a bench of one has none of their faults
+        return self._site.links
 
+    @property
+    def running(self) -> Mapping[str, Child]:
+        """By what it is here: `gateway`, `uplink`, and the ingest."""
+        here = {program_of(kind, self.name): kind for kind in OF_GATEWAY}
+        return {here.get(name, name): child for name, child in self._site.running.items()}
 
-def write_config(folder: Folder, devices: list[str], bench: Bench, port: int | None = None) -> None:
-    """port: where commands come in. Raises OncewayError if the gateway would refuse it, as that of
-    a bench that was recorded by another version.
-    """
-    data, landing = str(folder.data), f"file://{folder.mount}"
-    sections = merged(bench.config, bench.readings, data, landing, bool(port))
-    lines = []
-    for name, settings in sections.items():
-        lines += [
-            f"[{name}]",
-            *(f"{key} = {json.dumps(value)}" for key, value in settings.items()),
-            "",
-        ]
-    if bench.air:
-        numbers = ", ".join(f'"{name}" = {number}' for name, number in bench.by_air.items())
-        lines += ["[[lora]]", f"port = {json.dumps(str(folder.port(MODEM)))}"]
-        lines += [f"spreading_factor = {bench.air.spreading_factor}"]
-        lines += [f"network = {bench.air.network}", f"boards = {{{numbers}}}", ""]
-    for device in [name for name in devices if name not in bench.by_air]:
-        lines += ["[[serial]]", f"port = {json.dumps(str(folder.port(device)))}", ""]
-    if port:
-        lines += ["[[listener]]", f'bind = "127.0.0.1:{port}"', "anonymous = true", ""]
-    folder.config.write_text("\n".join(lines))
-    try:
-        load_config(folder.config)
-    except ConfigError as error:
-        raise OncewayError(error.what, error.where, "Look at [config] of the bench") from error
+    def machine(self, kind: str) -> Machine:
+        """The one that misbehaves under a program, and that below what it writes."""
+        below = {
+            "gateway": self.folder.data,
+            "uplink": self.folder.landing,
+            "ingest": self.folder.table.parent,
+        }[kind]
+        return self._site.machine(program_of(kind, self.name), below)
 
+    async def store(self, *words: str) -> None:
+        """`onceway store …` for the gateway's store, as a user types it. Raises OncewayError."""
+        await self.command("store", *words)
 
-def make_folders(folder: Folder) -> None:
-    for made in (folder.data, folder.landing, folder.table.parent, folder.ports):
-        made.mkdir(parents=True, exist_ok=True)
+    async def command(self, *words: str) -> str:
+        """`onceway …` for this gateway, as a user types it. Returns what it says. Raises
+        OncewayError.
+        """
+        line = [onceway(), *words, "--config", str(self.folder.config)]
+        name = program_of("-".join(words[:2]), self.name)
+        return await self._site.children.run(name, line, COMMAND_WITHIN)
+
+    async def die(self) -> Path:
+        """Gateway and uplink are killed, and never start again. Returns where the rig keeps their
+        data, of which nobody else knows.
+        """
+        victims = [self.running[kind] for kind in OF_GATEWAY]
+        for child in victims:
+            child.check()  # what has died by itself is not killed by us
+            child.pause()
+        for child in victims:
+            await child.kill()
+        for kind in OF_GATEWAY:
+            del self._site.running[program_of(kind, self.name)]
+        self.dead = True
+        return self.folder.data.rename(self.folder.root / f"dead-{self.name}")
+
+    async def start_gateway(self) -> None:
+        await self._start("gateway")
+
+    async def start_uplink(self) -> None:
+        await self._start("uplink")
+
+    async def _start(self, kind: str) -> None:
+        line = [onceway(), kind, "run", "--config", str(self.folder.config)]
+        machine = self.machine(kind) if self._site.misbehaves(kind) else None
+        await self._site.start_service(program_of(kind, self.name), line, machine)
+
+    async def start_ingest(self, name: str = "ingest", checkpoint: Path | None = None) -> None:
+        await self._site.start_ingest(name, checkpoint)
 
 
 class Site:
-    """Gateway, uplink and ingest as processes. disk: under the gateway's data, if its power can be
-    cut. hands: held by who takes processes down and brings them up again, or works on the gateway's
-    disk, since there is one pair of them.
+    """Gateways, uplinks and ingest as processes. hands: held by who takes processes down and brings
+    them up again, or works on a gateway's disk, since there is one pair of them. members: the
+    gateways by name; the name of the only one is empty.
     """
 
     def __init__(
         self, folder: Folder, bench: Bench, children: Children, disk: LoopDisk | None = None
     ) -> None:
         self.folder = folder
-        self.disk = disk
+        self.bench = bench
+        self.children = children
         self.hands = asyncio.Lock()
-        self._bench = bench
-        self._children = children
         self.running: dict[str, Child] = {}
         self._readiness: dict[str, Readiness] = {}
         self._machines: dict[str, Machine] = {}
-        self.landing = LandingPlace(folder.landing, folder.mount, folder.key)
         self._trusted = False
+        self.links: MemberLinks | None = None
+        """Between the gateways, if there are several."""
+        self.members = {name: Member(self, folder.of(name), disk) for name in bench.gateways}
 
-    def machine(self, program: str) -> Machine:
-        """The one that misbehaves under a program, and that below what it writes."""
+    def machine(self, program: str, below: Path) -> Machine:
+        """Of a program: the same one each time."""
         if program not in self._machines:
-            below = {
-                "gateway": self.folder.data,
-                "uplink": self.folder.landing,
-                "ingest": self.folder.table.parent,
-            }[program]
             self._machines[program] = Machine(self.folder.root / "machines" / program, below)
         return self._machines[program]
 
-    def _env(self, program: str) -> Mapping[str, str]:
-        """Of a program, if a fault of the bench wants a machine under it."""
-        return (
-            self.machine(program).env
-            if any(kind.machine_of == program for kind in self._bench.fault)
-            else {}
-        )
-
-    async def store(self, *words: str) -> None:
-        """`onceway store …` for the gateway's store, as a user types it. Raises OncewayError."""
-        line = [onceway(), "store", *words, "--config", str(self.folder.config)]
-        await self._children.run(f"store-{words[0]}", line, COMMAND_WITHIN)
-
-    async def start_gateway(self) -> None:
-        await self._start_service(
-            "gateway", [onceway(), "gateway", "run", "--config", str(self.folder.config)]
-        )
-
-    async def start_uplink(self) -> None:
-        await self._start_service(
-            "uplink", [onceway(), "uplink", "run", "--config", str(self.folder.config)]
-        )
+    def misbehaves(self, kind: str) -> bool:
+        """Whether a fault of the bench wants a machine under this kind of program."""
+        return any(fault.machine_of == kind for fault in self.bench.fault)
 
     async def start_ingest(self, name: str = "ingest", checkpoint: Path | None = None) -> None:
         """By the very line that `onceway ingest command` prints for the user, as a stream.
@@ -149,26 +152,24 @@ class Site:
             await self._trust()
         place = ["--landing", str(self.folder.landing), "--table", str(self.folder.table)]
         place += ["--checkpoint", str(checkpoint or self.folder.checkpoint)]
-        pace = ["--every", "1s", "--rows", str(max(2, self._bench.readings // 3)), "--memory", "1g"]
-        line = await self._children.run(
+        pace = ["--every", "1s", "--rows", str(max(2, self.bench.readings // 3)), "--memory", "1g"]
+        line = await self.children.run(
             f"{name}-command", [onceway(), "ingest", "command", *place, *pace], COMMAND_WITHIN
         )
-        env = {**SHORT_LIVED_JAVA, **self._env(name)}
-        self.running[name] = await self._children.start(
+        machine = self.machine(name, self.folder.table.parent) if self.misbehaves(name) else None
+        env = {**SHORT_LIVED_JAVA, **(machine.env if machine else {})}
+        self.running[name] = await self.children.start(
             name, ["/bin/sh", "-c", f"exec env {line}"], env=env
         )
 
     async def _trust(self) -> None:
-        """Give the centre the gateway's key, by the commands that a user types once."""
-        config, table = str(self.folder.config), str(self.folder.table)
-        key = self.folder.root / "uplink.pub"
-        key.write_text(
-            await self._children.run(
-                "uplink-key", [onceway(), "uplink", "key", "--config", config], COMMAND_WITHIN
-            )
-        )
-        line = [onceway(), "ingest", "trust", "--table", table, str(key)]
-        await self._children.run("ingest-trust", line, COMMAND_WITHIN)
+        """Give the centre the gateways' keys, by the commands that a user types once."""
+        for member in self.members.values():
+            key = self.folder.root / f"{program_of('uplink', member.name)}.pub"
+            key.write_text(await member.command("uplink", "key"))
+            line = [onceway(), "ingest", "trust", "--table", str(self.folder.table), str(key)]
+            name = program_of("ingest-trust", member.name)
+            await self.children.run(name, line, COMMAND_WITHIN)
         self._trusted = True
 
     def check(self) -> None:
@@ -182,12 +183,23 @@ class Site:
         return [
             EndedError(name, code, self.running[name].log, "did not end well when it was asked to")
             for name, code in codes.items()
-            if name in ENDS_WELL and code
+            if name not in OF_CENTRE and code
         ]
 
-    async def _start_service(self, name: str, argv: list[str]) -> None:
+    async def start_service(self, name: str, argv: list[str], machine: Machine | None) -> None:
         self._readiness[name] = readiness = Readiness(name)
-        self.running[name] = child = await self._children.start(
-            name, argv, env={**readiness.env, **self._env(name)}
+        self.running[name] = child = await self.children.start(
+            name, argv, env={**readiness.env, **(machine.env if machine else {})}
         )
         await readiness.wait(child, READY_WITHIN)
+
+
+def program_of(kind: str, gateway: str) -> str:
+    """How a program is called in the history and in the logs."""
+    return f"{kind}-{gateway}" if gateway and kind not in OF_CENTRE else kind
+
+
+def services(bench: Bench) -> set[str]:
+    """The programs under test. One that ends by itself fails the run."""
+    of_gateways = {program_of(kind, name) for name in bench.gateways for kind in OF_GATEWAY}
+    return of_gateways | set(OF_CENTRE)

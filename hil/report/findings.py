@@ -103,6 +103,9 @@ class Findings:
     payload it has.
     """
 
+    gateways: dict[str, dict[str, int]] = field(default_factory=dict)
+    """Of each of several: publications in its store, landed, and gone with its card."""
+
     def percentile(self, share: int) -> float | None:
         """Of the delays, in seconds; None if there are none."""
         return self.delays[max(0, -(-len(self.delays) * share // 100) - 1)] if self.delays else None
@@ -259,6 +262,7 @@ class Findings:
             "growth_bytes": {name: self.growth(name) for name in self.usage},
             "written_per_reading": _rounded(self.written_per_reading),
             "coverage": self.coverage,
+            "gateways": self.gateways,
             "lines": self.lines,
             "replayed": [
                 {"line": line, "direction": direction, **asdict(one)}
@@ -294,6 +298,7 @@ def findings(events: list[Event]) -> Findings:
             _take(found, event, t)
         if event.event == "publication":
             arrivals[event.hop].append(t)
+    found.gateways = _gateways(events, found.bench)
     found.arrivals = {hop: sorted(arrivals[hop]) for hop in HOPS}
     found.delays = sorted(_delays(found.result))
     return found
@@ -333,6 +338,27 @@ def _take(found: Findings, event: Event, t: float) -> None:
             found.lines[data["line"]] = {"up": data["up"], "down": data["down"]}
             if "link" in data:  # not in a history of an earlier version
                 found.sent[data["line"]] = data["link"]
+
+
+def _gateways(events: list[Event], bench: dict[str, Any]) -> dict[str, dict[str, int]]:
+    """Nothing of a gateway that is alone."""
+    stored: dict[str, set[int]] = defaultdict(set)
+    landed: dict[str, set[int]] = defaultdict(set)
+    gone: dict[str, int] = {}
+    for event in events:
+        data = event.data
+        if event.event == "publication" and event.hop in ("spool", "batch"):
+            gateway = str(data["origin"]).partition("/")[0]
+            # a row may leave the store before anybody has looked
+            stored[gateway].add(data["position"])
+            if event.hop == "batch":
+                landed[gateway].add(data["position"])
+        elif event.event == "happened" and "died" in data:
+            gone[data["gateway"]] = data["died"]
+    return {
+        name: {"stored": len(stored[name]), "landed": len(landed[name]), "died": gone.get(name, 0)}
+        for name in (table["name"] for table in bench.get("gateway", ()))
+    }
 
 
 def _delays(result: Result) -> Iterable[float]:

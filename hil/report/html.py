@@ -71,6 +71,7 @@ def page(found: Findings) -> str:
         _section("Figures", _figures(found)),
         *charts(found),
         _section(f"Publications at each hop{_with_statuses(found)}", _hops(found)),
+        _section("Gateways", _gateways(found)),
         _section("Faults", _faults(found)),
         _section("Lines", _lines(found)),
         _section("Recorded links", _recordings(found)),
@@ -174,6 +175,12 @@ def _hops(found: Findings) -> str:
         if found.arrivals[hop]
     ]
     return _table(("hop", "publications", "times seen"), rows) if rows else ""
+
+
+def _gateways(found: Findings) -> str:
+    rows = [(name, *counts.values()) for name, counts in found.gateways.items()]
+    head = ("gateway", "publications in its store", "landed", "gone with its card")
+    return _table(head, rows) if rows else ""
 
 
 def _faults(found: Findings) -> str:

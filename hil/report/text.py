@@ -38,6 +38,9 @@ def tell(console: Console, found: Findings) -> None:
             style="dim",
             markup=False,
         )
+    for name, counts in found.gateways.items():
+        told = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
+        console.print(f"{name}: {told or 'nothing stored'}", soft_wrap=True, style="dim")
     for (line, direction), replayed in sorted(found.replayed.items()):
         console.print(
             recording(line, direction, replayed), soft_wrap=True, style="dim", markup=False
@@ -90,9 +93,11 @@ def _held(result: Result) -> str:
 def _besides(result: Result) -> str:
     """What the sentence leaves out, counted."""
     left, undelivered = result.count(Outcome.LEFT), result.count(Outcome.UNDELIVERED)
+    died = result.count(Outcome.DIED)
     told = {
         f"{undelivered} at QoS 0 not delivered": undelivered,
         f"{left} left behind in a board that was swapped": left,
+        f"{died} gone with the card of a dead gateway": died,
         f"{_twice(result)} there more than once, as may be": _twice(result),
     }
     return "".join(f"; {one}" for one, count in told.items() if count)

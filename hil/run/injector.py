@@ -70,7 +70,7 @@ class Injector:
         for lane in self.lanes.values():
             for fault in lane:
                 kind = self._kind(fault)
-                if not kind.impossible() and await kind.arm(fault, self._system):
+                if not kind.impossible() and await kind.arm(fault, self._system.at(fault)):
                     self._armed.add(fault.id)
 
     async def run(self, lane: str) -> None:
@@ -91,7 +91,7 @@ class Injector:
         kind = self._kind(fault)
         self.awaited += kind.bounded
         since = {"since": self._system.look()} if kind.looked else {}
-        evidence = await kind.inject(fault, self._system)
+        evidence = await kind.inject(fault, self._system.at(fault))
         self.awaited -= kind.bounded
         self.thirsty -= kind.needs_traffic
         if evidence is None:

@@ -5,18 +5,20 @@ display.
 """
 
 import traceback
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 
 from gateway.errors import OncewayError
 from hil.observe.history import History
 from hil.programs.process import EndedError
-from hil.programs.site import SERVICES
 from hil.run.display import Display
 
 
 class Notes:
-    def __init__(self, history: History, display: Display) -> None:
+    """services: the programs under test."""
+
+    def __init__(self, history: History, display: Display, services: Collection[str]) -> None:
+        self._services = services
         self._history = history
         self._display = display
 
@@ -30,7 +32,7 @@ class Notes:
                 self.note(error)
 
     def note(self, error: Exception) -> None:
-        if isinstance(error, EndedError) and error.name in SERVICES:
+        if isinstance(error, EndedError) and error.name in self._services:
             self._history.add(error.name, "ended", how=error.how, last_words=error.last_words)
         else:
             words = error.last_words if isinstance(error, EndedError) else []

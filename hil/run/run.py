@@ -28,8 +28,11 @@ from hil.observe.counters import wait_until
 from hil.observe.folder import Folder
 from hil.observe.history import History, read
 from hil.programs.air import AirOfRun
+from hil.programs.joining import Joining
+from hil.programs.ports import free_port
 from hil.programs.process import Children, children
-from hil.programs.site import Site, batch_count, make_folders, site_name, write_config
+from hil.programs.settings import batch_count, make_folders, write_config
+from hil.programs.site import Site, services
 from hil.run.display import Display
 from hil.run.injector import Injector
 from hil.run.notes import Notes
@@ -54,11 +57,17 @@ class Run:
         self._display = display
         self._history = History(folder.history)
         self._watch = Watch(bench, folder, self._history, display)
-        self._notes = Notes(self._history, display)
+        self._notes = Notes(self._history, display, services(bench))
         self._commander = Commander()
         self._clients: list[Client] = []
         self._subscribers: list[Subscriber] = []
         self._air: AirOfRun | None = None
+        self._ports = dict.fromkeys(bench.gateways, self._commander.port)
+        """Of the gateways' listeners."""
+        self._joining: Joining | None = None
+        if bench.gateway:
+            self._ports = {name: free_port() for name in bench.gateways}
+            self._joining = Joining(bench.gateways)
 
     async def go(self) -> Result:
         """Run the bench and judge its history. What happens to programs and rig is in it; a run
@@ -72,17 +81,19 @@ class Run:
             version=__version__,
             bench=self._bench.model_dump(),
             plan=self._plan.to_json(),
-            gateway=site_name(self._bench),
+            gateway=names if (names := self._bench.names_of_gateways)[1:] else names[0],
             batch_count=batch_count(self._bench),
         )
         self._note_clock()
         try:
-            write_config(
-                self._folder,
-                list(self._plan.readings),
-                self._bench,
-                self._commander.port if self._bench.listens else None,
-            )
+            for name, port in self._ports.items():
+                write_config(
+                    self._folder.of(name),
+                    list(self._plan.readings),
+                    self._bench,
+                    port if self._bench.listens else None,
+                    self._joining.links.seen_by(name) if self._joining else None,
+                )
             with self._notes.noting():
                 await self._carry_out()
             with self._display.stage("check"):
@@ -96,7 +107,8 @@ class Run:
 
     async def _carry_out(self) -> None:
         with self._disk() as disk:
-            make_folders(self._folder)
+            for name in self._bench.gateways:
+                make_folders(self._folder.of(name))
             async with children(self._folder.logs) as programs:
                 site = Site(self._folder, self._bench, programs, disk)
                 if self._bench.air:
@@ -107,7 +119,14 @@ class Run:
                     )
                 devices = [self._device(name, programs) for name in self._plan.readings]
                 self._clients = [
-                    Client(name, table, self._plan.seed, programs, self._history)
+                    Client(
+                        name,
+                        table,
+                        self._plan.seed,
+                        programs,
+                        self._history,
+                        self._bench.homes[name],
+                    )
                     for name, table in self._bench.clients.items()
                 ]
                 self._subscribers = [
@@ -179,8 +198,13 @@ class Run:
             for device in devices:
                 await device.connect()
                 await device.hold()
-            await site.start_gateway()
-            await site.start_uplink()
+            if self._joining:
+                await self._joining.start(site)
+            else:
+                [alone] = site.members.values()
+                await alone.start_gateway()
+            for member in site.members.values():
+                await member.start_uplink()
         self._watch.devices = devices
         async with asyncio.TaskGroup() as tasks:
             await self._under_faults(tasks, site, devices)
@@ -188,17 +212,20 @@ class Run:
     async def _under_faults(
         self, tasks: asyncio.TaskGroup, site: Site, devices: list[Device]
     ) -> None:
+        first = site.members[self._bench.gateways[0]]
         system = System(
             self._watch.counters,
             self._history,
             self._display,
-            site,
+            first,
             {device.name: device for device in devices},
-            self._watch.spool,
+            self._watch.spools[first.name],
             self._watch.landing,
             self._watch.progress,
             self._commander,
             {client.name: client for client in self._clients},
+            site.members,
+            self._watch.spools,
         )
         injector = Injector(self._plan, self._bench.kinds, system)
         injector.announce()
@@ -211,6 +238,7 @@ class Run:
             await asyncio.gather(*(one.until_subscribed() for one in self._subscribers))
         wires = [tasks.create_task(device.follow_wire()) for device in devices]
         wires += [tasks.create_task(self._air.follow())] if self._air else []
+        wires += [tasks.create_task(self._joining.links.follow())] if self._joining else []
         always = [
             tasks.create_task(watch)
             for watch in (
@@ -229,7 +257,7 @@ class Run:
                 await device.release()
         by_air = tasks.create_task(self._release_by_air(devices))
         for client in self._clients:
-            await client.start(self._commander.port)
+            await client.start(self._ports)
         clients = [tasks.create_task(client.follow()) for client in self._clients]
         with self._display.stage("readings under faults"):
             sampling = [tasks.create_task(self._sample(device, injector)) for device in devices]
@@ -253,6 +281,8 @@ class Run:
         await asyncio.gather(*(source.disconnect() for source in self._watch.sources))
         if self._air:
             await self._air.stop()
+        if self._joining:
+            await self._joining.links.stop()
         await asyncio.gather(*(subscriber.disconnect() for subscriber in self._subscribers))
         await asyncio.gather(*wires, *clients, *subscribing)
 

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import cast
 
 from hil.devices.client import Client
@@ -17,7 +17,7 @@ from hil.observe.history import History
 from hil.observe.ingest_progress import IngestProgress
 from hil.observe.landing import LandingHop
 from hil.observe.spool import SpoolHop
-from hil.programs.site import Site
+from hil.programs.site import Member
 from hil.run.display import Display
 
 Device = SimulatedDevice | RealBoard
@@ -26,16 +26,64 @@ Device = SimulatedDevice | RealBoard
 
 @dataclass(frozen=True, slots=True)
 class System:
+    """site, spool: the gateway that a fault strikes, its uplink and its store; members, spools:
+    those of all gateways by name.
+    """
+
     counters: Counters
     history: History
     display: Display
-    site: Site
+    site: Member
     devices: dict[str, Device]
     spool: SpoolHop
     landing: LandingHop
     progress: IngestProgress
     commander: Commander
     clients: dict[str, Client]
+    members: dict[str, Member]
+    spools: dict[str, SpoolHop]
+
+    def at(self, fault: Fault) -> "System":
+        """As the fault sees it that comes now: with the gateway that it strikes."""
+        name = fault.where
+        if not name and fault.target in self.devices:
+            name = fault.target
+        if name in self.publishers:
+            name = self.gateway_of(name)
+        if name not in self.members:
+            return self
+        return replace(self, site=self.members[name], spool=self.spools[name])
+
+    @property
+    def alive(self) -> dict[str, Member]:
+        """All gateways but those that are dead for good."""
+        return {name: one for name, one in self.members.items() if not one.dead}
+
+    def boards_at(self, gateway: str) -> list[SimulatedDevice]:
+        """A bench of several gateways has no other ones."""
+        return [
+            cast(SimulatedDevice, device)
+            for device in self.devices.values()
+            if device.gateway == gateway
+        ]
+
+    @property
+    def movers(self) -> list[Client]:
+        """The clients that can go from one gateway to the next."""
+        return [client for client in self.clients.values() if client.strict]
+
+    def next_gateway(self, gateway: str) -> str:
+        """Who comes after it, of those that are alive."""
+        names = list(self.members)
+        at = names.index(gateway) + 1
+        return next(name for name in names[at:] + names[:at] if name in self.alive)
+
+    def client(self, name: str) -> Client:
+        return self.clients[name]
+
+    def gateway_of(self, publisher: str) -> str:
+        """Where a board or a client is now."""
+        return self.publishers[publisher].gateway
 
     def device(self, fault: Fault) -> SimulatedDevice:
         """The device that a fault of a board or a line is for. A bench plans for a real one only
@@ -49,7 +97,8 @@ class System:
 
     def look(self) -> int:
         """See all that has been committed and landed by now. Returns when that is, in ns."""
-        self.spool.look()
+        for spool in self.spools.values():
+            spool.look()
         self.landing.look()
         return time.monotonic_ns()
 
@@ -57,7 +106,9 @@ class System:
         """Whether something has left a board or a client that is not in the gateway's store."""
         self.spool.look()
         return any(
-            source.sent - self.spool.stored[name] for name, source in self.publishers.items()
+            source.sent - self.spool.stored[name]
+            for name, source in self.publishers.items()
+            if source.gateway == self.site.name
         )
 
     def committing(self) -> bool:

@@ -6,6 +6,7 @@ for faults and display, and whether anything moves or is still on its way.
 
 import asyncio
 import time
+from collections import defaultdict
 from collections.abc import Callable
 
 from hil.bench.bench import Bench
@@ -20,7 +21,7 @@ from hil.observe.landing import LandingHop
 from hil.observe.resources import note_usage
 from hil.observe.spool import SpoolHop
 from hil.observe.table import TableHop
-from hil.programs.site import Site
+from hil.programs.site import OF_GATEWAY, Site, program_of
 from hil.run.display import Display
 from hil.run.system import Device
 
@@ -31,8 +32,7 @@ SHOWN = {
 LOOK_EVERY = 0.05  # s between looks at all hops
 TABLE_EVERY = 0.5  # s between looks at the table
 QUIET_EVERY = 30.0  # s without movement after which a person is told so, again and again
-USAGE_EVERY = 1.0  # s between looks at what these use:
-MEASURED = ("gateway", "uplink")
+USAGE_EVERY = 1.0  # s between looks at what gateways and uplinks use
 
 
 class Watch:
@@ -40,8 +40,13 @@ class Watch:
 
     def __init__(self, bench: Bench, folder: Folder, history: History, display: Display) -> None:
         self.counters = Counters()
-        self.spool = SpoolHop(folder.database, history)
-        self.landing = LandingHop(folder.landing, folder.key, history)
+        stored: dict[str, set[int]] = defaultdict(set)
+        self.spools = {
+            name: SpoolHop(folder.of(name).database, history, stored) for name in bench.gateways
+        }
+        """By gateway."""
+        keys = {name: folder.of(name).key for name in bench.gateways}
+        self.landing = LandingHop(folder.landing, folder.key, history, keys)
         self.progress = IngestProgress(folder.checkpoint, folder.table)
         self.devices: list[Device] = []
         self.clients: list[Client] = []
@@ -55,6 +60,7 @@ class Watch:
         self._moved_at = time.monotonic()
         self._moved: tuple[int, ...] = ()
         self._told = 0
+        self._measured = [program_of(kind, of) for of in bench.gateways for kind in OF_GATEWAY]
 
     async def follow(self, site: Site) -> None:
         """Look at all hops again and again, wake the faults, and see that nothing has died by
@@ -71,16 +77,18 @@ class Watch:
         for device in self.devices:
             self.counters.set(f"sampled {device.name}", device.look())
         self.counters.set("journalled", sum(source.journalled for source in self.sources))
-        self.spool.look()
-        self.counters.set("spooled", self.spool.committed)
-        self.counters.set("landed", self.spool.landed)
+        for spool in self.spools.values():
+            spool.look()
+        self.counters.set("spooled", sum(spool.committed for spool in self.spools.values()))
+        self.counters.set("landed", sum(spool.landed for spool in self.spools.values()))
         self.landing.look()
         self.counters.set("appends", self.progress.appends)
 
     async def follow_usage(self, site: Site) -> None:
         while True:
-            for name in MEASURED:
-                note_usage(self._history, name, site.running[name].pid)
+            for name in self._measured:
+                if name in site.running:  # a gateway may be dead for good
+                    note_usage(self._history, name, site.running[name].pid)
             await asyncio.sleep(USAGE_EVERY)
 
     async def follow_table(self) -> None:
@@ -140,7 +148,7 @@ class Watch:
             return False  # Spark has yet to come up
         on_the_way = (
             any(device.waiting for device in self.devices)
-            or self.spool.landed < self.spool.committed
+            or any(spool.landed < spool.committed for spool in self.spools.values())
             or any(subscriber.owed(self.clients, self.devices) for subscriber in self.subscribers)
         )
         taken = self.progress.taken() if self._bench.until == "table" else self.landing.newest
@@ -161,9 +169,11 @@ class Watch:
             subscriber.close()
         if all(told):
             self._history.add("board", "complete")
-        for program in ("gateway", "uplink"):
+        for program in self._measured:
             note_errors(self._history, program, self._folder.logs / f"{program}.log")
-        self.spool.close()
+        whole = [spool.close() for spool in self.spools.values()]
+        if all(whole):
+            self._history.add("spool", "complete")
         self.landing.look()
         self.landing.look_again()
         if self._bench.until == "table":

@@ -3,10 +3,11 @@
 In: two ports, two lines, orders as JSON Lines on standard input: `{"do": "strike"}` with the fields
 of a `Command` (strike.py), `{"do": "unplug", "fault", "seconds"}` (the gateway's port goes away for
 so long), `{"do": "reset", "fault"}` (an edge of DTR at the board), `{"do": "forge", "fault"}`
-(somebody else greets as the board: forger.py), `{"do": "swap", "fault", "board", "flash"}` (another
-board's port and image; the gateway's goes away for a moment). One that names a `publication` waits
-until so many publications have left the board. Out: JSON Lines on standard output that say what
-happened (hil/README.md). When the gateway opens its port the board's
+(somebody else greets as the board: forger.py), `{"do": "replug", "fault", "port", "seconds"}` (the
+gateway's port goes away, and after so long there is one at another place), `{"do": "swap", "fault",
+"board", "flash"}` (another board's port and image; the gateway's goes away for a moment). One that
+names a `publication` waits until so many publications have left the board. Out: JSON Lines on
+standard output that say what happened (hil/README.md). When the gateway opens its port the board's
 is opened again, so the board sees the DTR edge that resets an Uno.
 """
 
@@ -199,6 +200,10 @@ class Wire:
             case "unplug":
                 self._unplug(now + order.pop("seconds"))
                 emit({"event": "struck", "action": "unplug", **order})
+            case "replug":
+                self._unplug(now + order.pop("seconds"))
+                self._link = Path(order["port"])
+                emit({"event": "struck", "action": "replug", **order})
             case "forge":
                 self._forge(order, now)
             case "reset":

@@ -280,7 +280,8 @@ def test_the_kinds_of_faults_are_told_with_all_that_a_bench_may_say_of_them() ->
     done = runner.invoke(cli.app, ["faults", "--json"])
     assert done.exit_code == 0, done.output
     told = json.loads(done.output)
-    assert list(told) == ["line", "board", "gateway", "uplink", "landing", "ingest"]
+    parts = ["line", "board", "gateway", "client", "uplink", "landing", "ingest"]
+    assert list(told) == parts
     kinds = {name: one for part in told.values() for name, one in part.items()}
     assert kinds.keys() == KINDS.keys()
     for name, one in kinds.items():
@@ -299,7 +300,7 @@ def test_the_kinds_of_faults_are_told_with_all_that_a_bench_may_say_of_them() ->
     }
     assert {key["key"] for key in told["line"]["line-bursts"]["keys"]} == {"on", "gap", "length"}
     assert "between" not in {key["key"] for key in told["ingest"]["ingest-kill"]["keys"]}
-    assert "on" not in {key["key"] for key in told["uplink"]["uplink-kill"]["keys"]}
+    assert "on" not in {key["key"] for key in told["ingest"]["ingest-stop"]["keys"]}
 
 
 def test_a_person_reads_the_kinds_of_faults_by_what_they_harm() -> None:
@@ -311,4 +312,4 @@ def test_a_person_reads_the_kinds_of_faults_by_what_they_harm() -> None:
         "  gateway-pause: gateway paused. SIGSTOP, and SIGCONT after some seconds: a"
         " machine that hangs. Links and sessions time out meanwhile, or do not."
     )
-    assert "      seconds = 3.0 (s): For how long it stands still." in lines[at : at + 5]
+    assert "      seconds = 3.0 (s): For how long it stands still." in lines[at : at + 6]

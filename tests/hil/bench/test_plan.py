@@ -16,7 +16,7 @@ from hil.bench.bench import Bench, load, shipped
 from hil.bench.plan import plan, recorded
 from hil.observe.folder import Folder
 from hil.observe.history import History
-from hil.programs.site import write_config
+from hil.programs.settings import write_config
 from hil.run.shrink import part
 
 SEEDS = st.integers(0, 2**32)
@@ -566,6 +566,81 @@ def test_a_bench_has_its_own_settings_of_gateway_and_uplink(tmp_path: Path) -> N
         str(folder.port("uno-2")),
     ]
     assert made.spool.topics == ["sensors/#"]
+
+
+SITE = [{"name": "attic"}, {"name": "barn"}]
+STRICT = {"program": "strict"}
+
+
+def test_boards_and_clients_are_dealt_over_the_gateways_of_a_site() -> None:
+    bench = Bench.model_validate(
+        {"title": "t", "boards": 3, "gateway": SITE, "client": [{**STRICT, "count": 2}]}
+    )
+    assert bench.homes == {
+        "uno-1": "attic",
+        "uno-2": "barn",
+        "uno-3": "attic",
+        "client-1": "attic",
+        "client-2": "barn",
+    }
+    assert Bench.model_validate(bench.model_dump()) == bench  # as a recorded run has it
+
+
+def test_a_fault_of_a_gateway_strikes_where_somebody_is_or_the_one_that_is_named() -> None:
+    kinds = [{"kind": "gateway-kill", "count": 9}, {"kind": "gateway-dies", "on": ["barn"]}]
+    bench = Bench.model_validate({"title": "t", "gateway": SITE, "fault": kinds})
+    where = {
+        kind: {fault.where for fault in plan(bench).faults if fault.kind == kind}
+        for kind in ("gateway-kill", "gateway-dies")
+    }
+    assert where == {"gateway-kill": {"uno-1", "uno-2"}, "gateway-dies": {"barn"}}
+    assert plan(bench) == plan(bench)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"gateway": SITE[:1]}, "a site has two gateways at least"),
+        ({"gateway": [*SITE, SITE[0]]}, "have the same name"),
+        ({"gateway": [{"name": "At tic"}, SITE[1]]}, "should match pattern"),
+        ({"config": {"gateway": {"name": "x"}}}, "leave out gateway.name of \\[config\\]"),
+        ({"air": {}}, "leave out \\[air\\] or \\[\\[gateway\\]\\]"),
+        ({"subscriber": [{}]}, "leave out \\[\\[subscriber\\]\\]"),
+        ({"commands": {"count": 1}}, "leave out \\[commands\\]"),
+        ({"fault": [{"kind": "clock-jump"}]}, "clock-jump is for one gateway"),
+        ({"fault": [{"kind": "gateway-kill", "on": ["uno-1"]}]}, "there are attic, barn"),
+        ({"client": [{}], "fault": [{"kind": "client-moves"}]}, "strict"),
+        ({"fault": [{"kind": "crowd-moves"}]}, "strict"),
+        ({"fault": [{"kind": "gateway-dies", "count": 2}]}, "one gateway at least must be left"),
+        (
+            {"client": [STRICT], "fault": [{"kind": "client-moves", "on": ["uno-1"]}]},
+            "there are client-1",
+        ),
+        (
+            {"gateway": [], "fault": [{"kind": "partition"}]},
+            "partition needs a site of several gateways",
+        ),
+    ],
+)
+def test_what_a_site_of_several_gateways_cannot_have_is_refused(
+    wrong: dict[str, object], message: str
+) -> None:
+    with pytest.raises(ValidationError, match=message):
+        Bench.model_validate({"title": "t", "gateway": SITE, **wrong})
+
+
+def test_a_gateway_of_a_site_knows_the_others_by_the_addresses_that_it_is_told(
+    tmp_path: Path,
+) -> None:
+    bench = Bench.model_validate({"title": "t", "gateway": SITE})
+    members = {"attic": "127.0.0.1:7001", "barn": "127.0.0.1:7002"}
+    folder = Folder(tmp_path).of("barn")
+    write_config(folder, ["uno-1"], bench, None, members)
+    made = load_config(folder.config)
+    assert made.gateway.name == "barn"
+    assert made.site is not None
+    assert (made.site.members, made.site.bind) == (members, "127.0.0.1:7002")
+    assert made.serial[0].port == str(tmp_path / "ports-barn" / "uno-1")
 
 
 def test_a_firmware_that_is_not_there_is_told_before_anything_starts(tmp_path: Path) -> None:

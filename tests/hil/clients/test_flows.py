@@ -76,3 +76,15 @@ def test_answers_to_nothing_change_nothing(flows: Flows) -> None:
     assert flows.take(answer("PUBACK", sent.id)) == ([], [])
     assert flows.take(answer("PUBCOMP", sent.id)) == ([], [])  # before its PUBREC
     assert len(flows) == 1
+
+
+def test_a_message_is_released_from_its_pubrec_to_its_pubcomp(flows: Flows) -> None:
+    """Between them a client moves that was told to."""
+    begun = flows.begin(7, message())
+    assert flows.released(begun.id) is None
+    flows.take(answer("PUBREC", begun.id))
+    assert flows.released(begun.id) == 7
+    flows.connected(True)  # at the next broker
+    assert flows.released(begun.id) == 7
+    flows.take(answer("PUBCOMP", begun.id))
+    assert flows.released(begun.id) is None

@@ -78,7 +78,7 @@ async def test_what_is_acknowledged_is_stored_though_the_gateway_is_killed(
     client = Client(
         "client-1", ClientTable(messages=40, payload_bytes=300, per_s=100), 1, programs, history
     )
-    await client.start(port)
+    await client.start({"": port})
     following = asyncio.create_task(client.follow())
     await wait_until(lambda: client.journalled >= 10)
     await running.kill()
@@ -105,7 +105,7 @@ async def test_a_message_that_is_refused_is_told_and_sent_again_until_it_is_take
     client = Client(
         "client-1", ClientTable(messages=12, payload_bytes=500, per_s=1000), 1, programs, history
     )
-    await client.start(port)
+    await client.start({"": port})
     following = asyncio.create_task(client.follow())
     await wait_until(lambda: events(tmp_path, "again"))
     assert client.waiting == 1
@@ -121,7 +121,7 @@ async def test_what_is_not_acknowledged_waits(
     running = await gateway()
     history = History(tmp_path / "history.jsonl")
     client = Client("client-1", ClientTable(messages=10_000, per_s=1000), 1, programs, history)
-    await client.start(port)
+    await client.start({"": port})
     following = asyncio.create_task(client.follow())
     await wait_until(lambda: client.journalled >= 5)
     await running.kill()
@@ -142,7 +142,7 @@ async def test_the_longest_message_is_told_whole(
     client = Client(
         "client-1", ClientTable(messages=2, payload_bytes=100_000, per_s=1000), 1, programs, history
     )
-    await client.start(port)
+    await client.start({"": port})
     await asyncio.wait_for(client.follow(), 60)
     assert [bytes.fromhex(event.data["payload"]) for event in events(tmp_path, "publication")] == [
         row[3] for row in stored(tmp_path)
@@ -168,7 +168,7 @@ async def test_the_strict_client_uses_its_identifiers_over_and_over_and_resumes_
         }
     )
     client = Client("client-1", table, 1, programs, history)
-    await client.start(port)
+    await client.start({"": port})
     following = asyncio.create_task(client.follow())
     await wait_until(lambda: client.journalled >= 20)
     await running.kill()
@@ -195,7 +195,7 @@ async def test_a_subscriber_gets_what_it_is_owed_though_the_gateway_is_killed(
     await subscriber.start(port)
     listening = asyncio.create_task(subscriber.follow())
     await asyncio.wait_for(subscriber.until_subscribed(), 30)
-    await client.start(port)
+    await client.start({"": port})
     following = asyncio.create_task(client.follow())
     await wait_until(lambda: client.journalled >= 20)
     assert subscriber.owed([client]) >= 0

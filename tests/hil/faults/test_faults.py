@@ -599,6 +599,7 @@ async def test_what_cannot_happen_here_is_said_and_makes_the_verdict_unknown(
         site=site,
         look=lambda: 1,
     )
+    rig.at = lambda _: rig
     injector = Injector(plan, kinds, rig)
     injector.announce()
     await injector.run("gateway")
@@ -637,6 +638,7 @@ async def test_the_run_waits_for_what_ends_by_itself(
         site=SimpleNamespace(start_gateway=None),
         look=lambda: 1,
     )
+    rig.at = lambda _: rig
     injector = Injector(plan, [kind], rig)
     running = asyncio.create_task(injector.run("gateway"))
     await begun.wait()

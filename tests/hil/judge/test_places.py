@@ -22,7 +22,10 @@ def happened(fault: str, since: int, until: int) -> Event:
 
 def rows(hop: str, count: int) -> list[Event]:
     """The Nth at N seconds."""
-    return [Event(n * S, hop, "publication", {"position": n}) for n in range(1, count + 1)]
+    return [
+        Event(n * S, hop, "publication", {"origin": "site/1", "position": n})
+        for n in range(1, count + 1)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -88,7 +91,10 @@ def test_a_run_of_many_publications_is_given_its_share() -> None:
 def test_what_comes_at_once_behind_the_place_is_no_other_place(at_s: float, there: bool) -> None:
     """Clients that were kept waiting fill the store with hundreds between two looks."""
     t = int(at_s * S)
-    crowd = [Event(t, "spool", "publication", {"position": n}) for n in range(32, 600)]
+    crowd = [
+        Event(t, "spool", "publication", {"origin": "site/1", "position": n})
+        for n in range(32, 600)
+    ]
     struck = Event(t + 1, "gateway", "happened", {"fault": PAUSE, "kind": "paused", "since": t})
     told = doubts([*rows("spool", 31), *crowd, planned(PAUSE, "spooled", 30), struck])
     assert (told == []) is there

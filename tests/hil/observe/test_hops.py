@@ -98,19 +98,38 @@ def test_what_is_in_the_spool_at_the_end_waits_and_a_spool_that_cannot_be_read_s
     def told() -> list[str]:
         return [event.event for event in read(history.path)]
 
-    SpoolHop(tmp_path / "gateway.db", history).close()
+    assert not SpoolHop(tmp_path / "gateway.db", history).close()
     (tmp_path / "damaged.db").write_bytes(b"SQLite format 3\0" + bytes(84))
-    SpoolHop(tmp_path / "damaged.db", history).close()
+    assert not SpoolHop(tmp_path / "damaged.db", history).close()
     assert told() == []
     database = make_database(tmp_path / "gateway.db")
     put(database, 1)
     hop = SpoolHop(tmp_path / "gateway.db", history)
     database.execute("ALTER TABLE spool RENAME TO gone")
-    hop.close()
+    assert not hop.close()
     assert told() == []
     database.execute("ALTER TABLE gone RENAME TO spool")
-    hop.close()
-    assert told() == ["publication", "waiting", "complete"]
+    assert hop.close()
+    assert told() == ["publication", "waiting"]
+
+
+def test_a_store_that_is_gone_with_its_card_waits_for_nothing_and_says_what_had_not_landed(
+    tmp_path: Path, history: History
+) -> None:
+    database = make_database(tmp_path / "gateway.db")
+    for sequence in (1, 2, 3):
+        put(database, sequence)
+    put_batch(database, 1, last=1, landed=99)
+    hop = SpoolHop(tmp_path / "gateway.db", history)
+    hop.look()
+    database.close()
+    gone = (tmp_path / "gateway.db").rename(tmp_path / "dead.db")
+    assert hop.bury(gone) == 2
+    hop.look()
+    assert hop.close()
+    told = [(event.event, event.data["sequence"]) for event in read(history.path)]
+    assert told[-2:] == [("died", 2), ("died", 3)]
+    assert hop.landed == hop.committed == 3
 
 
 def test_spool_without_a_commit(tmp_path: Path, history: History) -> None:

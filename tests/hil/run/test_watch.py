@@ -49,10 +49,10 @@ def test_a_run_is_not_over_while_the_store_has_a_row_that_nobody_saw(tmp_path: P
     assert seen.empty()
 
     def look() -> None:
-        seen.spool.committed = 1
+        seen.spools[""].committed = 1
 
-    seen.spool.look = look  # type: ignore[method-assign]
+    seen.spools[""].look = look  # type: ignore[method-assign]
     assert not seen.empty()
-    seen.spool.landed = 1
+    seen.spools[""].landed = 1
     assert seen.empty()
     history.close()

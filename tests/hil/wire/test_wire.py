@@ -331,6 +331,25 @@ def test_an_unplugged_port_hangs_up_and_comes_back(rig: Callable[..., Rig]) -> N
     assert read(wire.gateway, 5) == b"again"
 
 
+def test_a_board_that_is_plugged_in_elsewhere_is_heard_there(
+    rig: Callable[..., Rig], tmp_path: Path
+) -> None:
+    wire, elsewhere = rig(), tmp_path / "elsewhere"
+    wire.open()
+    order(wire, do="replug", port=str(elsewhere), seconds=0.1)
+    assert wire.expect("struck")["action"] == "replug"
+    assert os.read(wire.gateway, 1) == b""
+    deadline = time.monotonic() + 10
+    while not elsewhere.exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    other = os.open(elsewhere, os.O_RDWR | os.O_NOCTTY)
+    assert wire.expect("open")
+    os.write(wire.board, b"again")
+    assert read(other, 5) == b"again"
+    os.close(other)
+
+
 def test_a_reset_is_an_edge_of_dtr(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     board, slave = os.openpty()
     opened: list[Path] = []

@@ -1,0 +1,65 @@
+"""When a gateway of a site did not hear another one, so that it had to answer in doubt.
+
+In: a history. Out: whether a session may have begun without what was under way. A gateway that
+hears of a client asks the others. If one is silent, it begins a session, or forgets the identifiers
+of the one that it has, rather than take what is new for what it knows (gateway/site/README.md). So
+may the next gateway to which that client comes, since two sessions of it are there then. A session
+that has no identifiers goes on, so what was on its way to another gateway comes twice. With one
+gateway nothing is in doubt.
+"""
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Sequence
+
+from hil.observe.history import Event, taking
+
+FOR_EVER = "gateway dies for good"
+"""The others ask it until the end, for it stays in their configuration."""
+SILENCING = (
+    "gateways cut off from each other",
+    "gateways restarted in turn",
+    "gateway slow to answer",
+    FOR_EVER,
+    "gateway paused",
+    "kill -9 of the gateway",
+    "slow fsync",
+    "disk full",
+)
+"""Kinds of faults, as they are called in a history."""
+SETTLES = 3_000_000_000
+"""ns after it: what was asked in it is answered by then, on a busy machine."""
+FAR = 1 << 63
+LAST = 2
+"""So many connections of a client count: the one at hand, and the one before."""
+
+
+class Silences:
+    def __init__(self, events: Sequence[Event] = ()) -> None:
+        self._spans: list[tuple[int, int]] = []
+        self._connections: dict[str, list[int]] = defaultdict(list)
+        several = False
+        for event in events:
+            with taking(event):
+                data = event.data
+                match event.hop, event.event:
+                    case "rig", "run":
+                        several = bool(data["bench"].get("gateway"))
+                    case "wire", "connack":
+                        self._connections[data["line"]].append(event.t)
+                    case "board", "connected":
+                        self._connections[data["device"]].append(event.t)
+                    case _, "happened" if data["kind"] in SILENCING and data.get("doubts", 1):
+                        end = FAR if data["kind"] == FOR_EVER else event.t + SETTLES
+                        self._spans.append((data.get("since", event.t), end))
+        if not several:
+            self._spans = []
+        for times in self._connections.values():
+            times.sort()
+
+    def excuse(self, who: str, t: int) -> bool:
+        """Whether what this board or client had under way may be unknown at this moment."""
+        times = self._connections.get(who, [])
+        at = bisect_right(times, t)
+        moments = [t, *times[max(0, at - LAST) : at]]
+        return any(begin <= one <= end for one in moments for begin, end in self._spans)

@@ -1,0 +1,66 @@
+"""The configuration of each gateway of a run, and the folders that it needs.
+
+In: a folder, the names of devices, a bench. Out: gateway.toml, as a user would write it.
+"""
+
+import json
+from collections.abc import Mapping
+
+from gateway.config import ConfigError
+from gateway.config import load as load_config
+from gateway.errors import OncewayError
+from hil.bench.bench import Bench
+from hil.bench.settings import merged, own_batch_count
+from hil.observe.folder import Folder
+from hil.programs.air import MODEM
+
+
+def batch_count(bench: Bench) -> int | None:
+    """The most rows of a batch; None if that is no number, which the gateway will refuse."""
+    count = bench.config.get("uplink", {}).get("batch_count", own_batch_count(bench.readings))
+    return count if isinstance(count, int) else None
+
+
+def write_config(
+    folder: Folder,
+    devices: list[str],
+    bench: Bench,
+    port: int | None = None,
+    members: Mapping[str, str] | None = None,
+) -> None:
+    """port: where commands come in. members: of the site, with their addresses as this gateway sees
+    them. Raises OncewayError if the gateway would refuse it, as that of a bench that was recorded
+    by another version.
+    """
+    data, landing = str(folder.data), f"file://{folder.mount}"
+    sections = merged(bench.config, bench.readings, data, landing, bool(port))
+    if members:
+        sections["gateway"]["name"] = folder.gateway
+        sections["site"] = {"bind": members[folder.gateway]}
+        sections["site.members"] = dict(members)
+    lines = []
+    for name, settings in sections.items():
+        lines += [
+            f"[{name}]",
+            *(f"{key} = {json.dumps(value)}" for key, value in settings.items()),
+            "",
+        ]
+    if bench.air:
+        numbers = ", ".join(f'"{name}" = {number}' for name, number in bench.by_air.items())
+        lines += ["[[lora]]", f"port = {json.dumps(str(folder.port(MODEM)))}"]
+        lines += [f"spreading_factor = {bench.air.spreading_factor}"]
+        lines += [f"network = {bench.air.network}", f"boards = {{{numbers}}}", ""]
+    for device in [name for name in devices if name not in bench.by_air]:
+        lines += ["[[serial]]", f"port = {json.dumps(str(folder.port(device)))}", ""]
+    if port:
+        lines += ["[[listener]]", f'bind = "127.0.0.1:{port}"', "anonymous = true", ""]
+    folder.config.write_text("\n".join(lines))
+    try:
+        load_config(folder.config)
+    except ConfigError as error:
+        raise OncewayError(error.what, error.where, "Look at [config] of the bench") from error
+
+
+def make_folders(folder: Folder) -> None:
+    for made in (folder.data, folder.landing, folder.table.parent, folder.ports):
+        made.mkdir(parents=True, exist_ok=True)
