@@ -9,7 +9,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gateway.service.site import Site, StoreParts
+from gateway.service.site_passing import Forwarding
 from gateway.site.net import Net
+from gateway.site.passing_messages import FIRST as PASSING
 from gateway.store.lives import word
 
 if TYPE_CHECKING:
@@ -44,7 +46,17 @@ class Membership:
             self._parts,
             asyncio.get_running_loop(),
         )
-        self._channels = [Channel(0, site.joined, site.left, site.received)]
+        self._forwarding = passing = Forwarding(
+            engine,
+            config.gateway.name,
+            config.site.members,
+            self._send,
+            asyncio.get_running_loop(),
+        )
+        self._channels = [
+            Channel(0, site.joined, site.left, site.received),
+            Channel(PASSING, passing.joined, passing.left, passing.received),
+        ]
         """In order of their first bytes."""
         generation = word(config.gateway.data) or ""
         self._net = Net(config, generation, self._joined, self._left, self._received)
@@ -71,6 +83,7 @@ class Membership:
 
     async def close(self) -> None:
         await self._net.close()
+        self._forwarding.close()
         self._site.close()
         self._parts.close()
 
@@ -91,4 +104,4 @@ class Membership:
         for row in others:
             row["silent"] = member.statistics.by_member.get(row["name"], 0)
             row["lease"] = member.contacts[row["name"]].lease > now
-        return [here | {"figures": self._site.figures()}, *others]
+        return [here | {"figures": self._site.figures() | self._forwarding.figures()}, *others]
