@@ -13,6 +13,7 @@ their gateway.
 from __future__ import annotations
 
 import asyncio
+import logging
 import secrets
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -20,11 +21,11 @@ from functools import partial
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
-from gateway.broker.moving import when_on_disk
 from gateway.broker.passage import Passage
 from gateway.broker.session import NEVER
 from gateway.broker.subscription import Subscription
 from gateway.config import INSIDE, MEMBER
+from gateway.mqtt.errors import quote
 from gateway.mqtt.packets import Connect
 from gateway.mqtt.properties import PropertyId
 from gateway.mqtt.topics import (
@@ -43,6 +44,8 @@ if TYPE_CHECKING:
     from gateway.broker.session import Session
     from gateway.mqtt.packets import Packet
     from gateway.service.engine import Engine
+
+log = logging.getLogger(__name__)
 
 WINDOW_S = 0.03
 """Filters that come, change or go within it are told in one frame."""
@@ -129,6 +132,7 @@ class Forwarding:
                 number = share_number(topic_filter)
                 taken = number and self._shares.setdefault(number, topic_filter) != topic_filter
                 if taken or len(self._wanted) >= MOST_WISHES:
+                    self._leave_out(topic_filter)
                     continue
             if qos == self._wanted.get(topic_filter):
                 continue
@@ -139,6 +143,13 @@ class Forwarding:
                 del self._wanted[topic_filter]
                 self._shares.pop(share_number(topic_filter), None)
         return wishes
+
+    def _leave_out(self, topic_filter: str) -> None:
+        if self._broker.log_throttle.allows("filters of the site"):
+            log.warning(
+                "%s: the other gateways of the site are not told of this filter: too many",
+                quote(topic_filter),
+            )
 
     # -- for people
 
@@ -236,8 +247,6 @@ class _Port:
         self._shares = shares
         self._near: _Near | None = None
         self._wishes: dict[str, int] = {}
-        self._stored = 0
-        """The commit that holds the session and the number of its queue."""
         self.session = self._ensure()
         self._wishes = {item.topic_filter: item.qos for item in self.session.subscriptions.values()}
         packet_bytes = self._broker.limits.packet_bytes
@@ -253,12 +262,12 @@ class _Port:
         mark = broker.marks.latest(f"{client}>")
         if session is None or mark is None:  # mark: another life of the store may number again
             mark = broker.marks.of(f"{client}>", secrets.randbelow(MOST_QUEUE - 1) + 1)
-            self._stored = broker.keep_mark(mark)
+            broker.keep_mark(mark)  # on disk before any message leaves
         if session is None:
             session = broker.new_session(client, NEVER, 0, INSIDE)
             session.left = broker.now
             broker.changes.sessions[session.id] = session
-        self.queue = mark.incarnation
+        self._queue = mark.incarnation
         if session.passage is None:
             session.passage = Passage()
             session.passage.shares = self._shares
@@ -267,15 +276,15 @@ class _Port:
         self.wish([Wish(*item) for item in self._wishes.items()])
         return session
 
-    def joined(self, wishes: Iterable[Wish]) -> None:
-        self._engine.begin()
+    @property
+    def queue(self) -> int:
         if self.session.ended:
             self._ensure()
-        told = list(wishes)
-        if self._stored > self._broker.committed:
-            when_on_disk(self._broker, self._stored, lambda: self.passing.joined(told))
-        else:
-            self.passing.joined(told)
+        return self._queue
+
+    def joined(self, wishes: Iterable[Wish]) -> None:
+        self._engine.begin()
+        self.passing.joined(wishes)
 
     def left(self) -> None:
         self.passing.left()
@@ -284,8 +293,9 @@ class _Port:
 
     def open(self, queue: int, packet_bytes: int) -> None:
         self._engine.begin()
-        if self.session.ended:
-            self._ensure()
+        if self.session.ended:  # and the member knows its queue by the old number
+            self._engine.call_later(0, self.passing.ended)
+            return
         passage = self.session.passage
         assert passage is not None  # noqa: S101 - `_ensure` has made it
         passage.mark = self._broker.marks.of(f"{self._client}<", queue)

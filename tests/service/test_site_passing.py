@@ -289,3 +289,19 @@ def test_bridges_and_pages_see_what_is_published_at_their_gateway(sites: Sites) 
     publisher(sites, "b").publish("t", "here", 1, wait=SOON_S)
     assert client.payloads == [b"there", b"here"]
     assert heard == [b"here"]
+
+
+@pytest.mark.parametrize("up", [True, False])
+def test_a_session_for_a_member_that_somebody_ends_begins_again(sites: Sites, up: bool) -> None:
+    client = reader(sites, "b", "t")
+    source = publisher(sites, "a")
+    source.publish("t", "before", 1, wait=SOON_S)
+    if not up:
+        sites.part("a", "b")
+    sites["a"].broker.end_session(sites["a"].broker.sessions["onceway-site:a:b"])
+    sites.pass_time(2)
+    if not up:
+        sites.join("a", "b")
+        sites.pass_time(SOON_S)
+    source.publish("t", "after", 1, wait=SOON_S)
+    assert client.payloads == [b"before", b"after"]
