@@ -10,6 +10,7 @@ Its floors; a file imports from those below it only, for types too (`make lint`)
     handshake.py       CONNECT and DISCONNECT
     requests.py        SUBSCRIBE and UNSUBSCRIBE
     exchanges.py       PUBLISH, PUBREC and PUBREL of a client, and their answers
+    passed_on.py       PUBLISH of another gateway of the site
     connection.py      one client: packets out, parts of packets in, and its end
 
     broker.py          everything together; what has come due; what a message caused (settle)
@@ -32,6 +33,7 @@ Its floors; a file imports from those below it only, for types too (`make lint`)
     changes.py         what the next commit will hold;  needed_rows.py which rows it may write over
     delivery.py        a run of messages in one queue; publish_run.py the run itself
     receiver.py        where a queue sends to
+    passage.py         another gateway of the site, as a session
     marks.py           which publications of boards were taken, by their full sequence
     spool.py, retained.py, will.py   what else becomes of messages
     elsewhere.py       the other gateways of the site, as the broker sees them

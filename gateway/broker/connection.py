@@ -17,7 +17,7 @@ from gateway.broker.refusals import say
 from gateway.broker.state import NEXT, State
 from gateway.mqtt.encode import encode_within
 from gateway.mqtt.errors import ProtocolError
-from gateway.mqtt.packets import Connack, Disconnect, Packet, Version
+from gateway.mqtt.packets import Connack, Disconnect, Packet, Side, Version
 from gateway.mqtt.properties import Properties, PropertyId
 from gateway.mqtt.reason import SERVER_DISCONNECT_CODES, ReasonCode
 from gateway.mqtt.stream import PacketStream
@@ -298,6 +298,8 @@ class Connection:
         broker.listeners[self.peer.listener] += 1
         self.session = session
         self.become(State.OPEN)
+        if session.passage is not None:
+            self.stream.sender = Side.SERVER
         self.stream.maximum = self.policy.packet_bytes or broker.limits.packet_bytes
         if self.version == Version.V5:
             self.receive_maximum = self.policy.receive_maximum

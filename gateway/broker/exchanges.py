@@ -11,11 +11,11 @@ connection is closed and nothing is acknowledged. More than our Receive Maximum 
 
 from __future__ import annotations
 
-from struct import pack
 from typing import TYPE_CHECKING
 
+from gateway.broker import passed_on
 from gateway.broker.fan_out import bound_of, publish, refuses
-from gateway.broker.message_ids import sequence_of
+from gateway.broker.message_ids import acknowledgements, sequence_of
 from gateway.broker.publish_run import PublishRun
 from gateway.broker.refusals import refused, words
 from gateway.broker.state import State
@@ -45,6 +45,9 @@ def receive(
     identity: Identity | None = None,
 ) -> None:
     """Take a run and answer it."""
+    if session.passage is not None:
+        passed_on.receive(connection, session.passage, run)
+        return
     broker, identifiers = connection.broker, run.ids
     qos, count = run.qos, run.count
     broker.statistics.received[qos] += count
@@ -174,6 +177,7 @@ def decoded(connection: Connection, session: Session, packet: Publish) -> None:
         topic = broker.router.known(named.wire, named.name)
     else:
         raise ProtocolError(f"PUBLISH: topic alias {alias} stands for no topic yet")
+    share = properties.pop(PropertyId.SUBSCRIPTION_IDENTIFIER, (0,))[0]
     expiry = properties.get(PropertyId.MESSAGE_EXPIRY_INTERVAL)
     run = PublishRun(
         topic,
@@ -185,6 +189,9 @@ def decoded(connection: Connection, session: Session, packet: Publish) -> None:
         expires=None if expiry is None else broker.now + expiry,
         publisher=session,
     )
+    if session.passage is not None:
+        passed_on.receive(connection, session.passage, run, share)
+        return
     account = session.account
     if account is not None and account.metered:
         connection.meter(account, 1, run.weight)
@@ -283,7 +290,10 @@ def release(connection: Connection, session: Session, identifiers: tuple[int, ..
     receive_flow = session.receive_flow
     unknown = receive_flow.release(identifiers)
     commit = receive_flow.commit
-    if (mark := receive_flow.mark) is not None:
+    if (passage := session.passage) is not None:
+        unknown = [at for at, item in enumerate(identifiers) if not passage.taken(item)]
+        commit = passage.mark.commit if passage.mark is not None else 0
+    elif (mark := receive_flow.mark) is not None:
         unknown = [
             position
             for position in unknown
@@ -337,14 +347,3 @@ def recorded(connection: Connection, session: Session, identifiers: tuple[int, .
             ReasonCode.PACKET_IDENTIFIER_NOT_FOUND if identifier in missing else ReasonCode.SUCCESS
         )
         connection.answer(Pubrel(identifier, reason), commit)
-
-
-def acknowledgements(kind: int, identifiers: tuple[int, ...] | list[int]) -> bytes:
-    """Successful acknowledgements, joined. kind: their first byte."""
-    count = len(identifiers)
-    if count == 1:
-        return pack(">BBH", kind, 2, identifiers[0])
-    packets = bytearray((kind, 2, 0, 0)) * count
-    joined = pack(f">{count}H", *identifiers)
-    packets[2::4], packets[3::4] = joined[0::2], joined[1::2]
-    return bytes(packets)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from gateway.broker.delivery import PAGE_LOW, LeftBehind
@@ -20,6 +21,7 @@ from gateway.broker.publish_run import OVERHEAD, RETAIN, PublishRun
 from gateway.broker.queue_limits import bounds, is_crowded, is_full, judged_at_once, make_room
 from gateway.broker.retained import Retained
 from gateway.broker.spool import ROW_OVERHEAD
+from gateway.config import INSIDE
 from gateway.logs import about
 from gateway.mqtt.errors import quote
 from gateway.mqtt.reason import ReasonCode
@@ -141,17 +143,52 @@ def publish(
     return commit
 
 
+def pass_on(core: Core, run: PublishRun, share: str | None, commit: int) -> None:
+    """Route a run that another gateway of the site passes on: to clients of this gateway, and to
+    nobody else. share: filter of the shared subscription that it is for, and then for no other; ""
+    for one that is not here any more. commit: holds that it was taken.
+    """
+    qos, topic = run.qos, core.router.routed(run.topic)
+    for route in topic.routes if share is None else ():
+        session = route.session
+        if session.user == INSIDE:
+            continue
+        if session.queueing.full == "refuse the publisher" and is_full(core, session, run, 1):
+            core.statistics.overflowed += run.count  # nobody is there any more to be refused
+            session.send_flow.overflowed += run.count
+            continue
+        flags = RETAIN if run.retain and route.retain_as_published else 0
+        flags |= min(qos, route.qos) << 1
+        _deliver(core, session, run, flags, route.identifiers, 0, run.count, commit)
+    if share and (found := core.router.share(share)) is not None:
+        messages = LeftBehind(run, qos, share, 0, run.count)
+        _overflow(core, found, _deal(core, found, messages, commit), commit)
+
+
+def _eligible(core: Core, run: PublishRun) -> Callable[[Session], bool]:
+    """Which members of a shared subscription may have a run."""
+    name = run.topic.name
+    passed = run.publisher is not None and run.publisher.passage is not None
+
+    def eligible(member: Session) -> bool:
+        return (
+            not member.ended
+            and not (passed and member.passage is not None)
+            and core.may_read(member, name)
+        )
+
+    return eligible
+
+
 def _deal(core: Core, share: Share, messages: LeftBehind, commit: int) -> LeftBehind:
     """Give messages to the members of a shared subscription that have room. Returns those for which
     nobody has. Each member is looked at a few times at most, however many messages there are.
     """
-    name = messages.run.topic.name
+    eligible = _eligible(core, messages.run)
     for connected in (True, False):
         if not messages.number:
             break
-        members = share.in_turn(
-            lambda member: not member.ended and core.may_read(member, name), connected=connected
-        )
+        members = share.in_turn(eligible, connected=connected)
         roomy = _with_room(core, members, messages) if messages.number > 1 else []
         if roomy and len(_with_room(core, roomy, messages)) == len(roomy):
             messages = _deal_evenly(core, share, roomy, messages, commit)
@@ -195,15 +232,10 @@ def _overflow(core: Core, share: Share, messages: LeftBehind, commit: int) -> No
     """Nobody has room for these: the queue of the one whose turn it is overflows."""
     if not messages.number:
         return
-    name = messages.run.topic.name
+    eligible = _eligible(core, messages.run)
     ring: deque[_Member] = deque()
     for connected in (True, False):
-        ring = ring or deque(
-            share.in_turn(
-                lambda member: not member.ended and core.may_read(member, name),
-                connected=connected,
-            )
-        )
+        ring = ring or deque(share.in_turn(eligible, connected=connected))
     while ring and messages.number:
         messages = _give(core, share, ring[0], messages, 1, commit)
         ring.rotate(-1)

@@ -141,6 +141,10 @@ class Marks:
         marks[incarnation] = mark
         return mark
 
+    def latest(self, device: str) -> Mark | None:
+        """The mark that was used last."""
+        return next(reversed(self._marks.get(device, {}).values()), None)
+
     def merge(self, row: MarkRow) -> Mark:
         """What another gateway knows of an incarnation is known here, too; returns its mark."""
         device, _, incarnation, highest, window, kept = row

@@ -38,6 +38,10 @@ class Publisher(Protocol):
     def account(self) -> "Account | None":
         """Whose it is; None for a board's."""
 
+    @property
+    def passage(self) -> object | None:
+        """Not None: another gateway of the site."""
+
 
 class PublishRun(Publishes["Topic"]):
     """A run of publications on its way through the broker."""

@@ -151,6 +151,8 @@ class Router:
         """Bytes that the topics which are known may take."""
         self._copies = copies
         """A session gets a message for each of its filters that match."""
+        self.watch: Callable[[str], None] | None = None
+        """Called with the filter of each subscription that comes, changes or goes."""
         self._root = _Node()
         self.topics: dict[bytes, RoutedTopic] = {}
         """Those that are known, by their bytes with the length in front. All are forgotten when
@@ -223,6 +225,8 @@ class Router:
             self.deep += deep_levels(inner)
         if not self._index.invalidate(inner):
             self.changed()
+        if self.watch is not None:
+            self.watch(topic_filter)
         return new
 
     def unsubscribe(self, session: Session, topic_filter: str) -> bool:
@@ -249,6 +253,8 @@ class Router:
         self.deep -= deep_levels(inner)
         if not self._index.invalidate(inner):
             self.changed()
+        if self.watch is not None:
+            self.watch(topic_filter)
         return True
 
     def has_room(self, topic_filter: str, most: int) -> bool:
@@ -267,10 +273,29 @@ class Router:
     def share(self, topic_filter: str) -> Share | None:
         """The members of a shared subscription."""
         name, inner = split_shared(topic_filter)
-        node: _Node | None = self._root
-        for level in inner.split("/"):
-            node = node.children.get(level) if node else None
+        node = self._find(inner)
         return node.shares.get(name) if node and name else None
+
+    def _find(self, topic_filter: str) -> _Node | None:
+        node: _Node | None = self._root
+        for level in topic_filter.split("/"):
+            node = node.children.get(level) if node else None
+        return node
+
+    def wanted(self, topic_filter: str, counts: Callable[[Session], bool]) -> int | None:
+        """The highest QoS granted for exactly this filter to a session that counts; None when none
+        has it.
+        """
+        share, inner = split_shared(topic_filter)
+        node = self._find(inner)
+        if node is None:
+            return None
+        if share is None:
+            found = ((session, route.qos) for session, route in node.members.items())
+            return max((qos for session, qos in found if counts(session)), default=None)
+        shared = node.shares.get(share)
+        members = shared.members.items() if shared else ()
+        return max((item.qos for session, item in members if counts(session)), default=None)
 
     def changed(self) -> None:
         """A subscription has changed: match every topic again when it is next used."""
@@ -305,7 +330,7 @@ class Router:
                     known = found.get(session)
                     if known is None:
                         found[session] = route
-                    elif self._copies:
+                    elif self._copies and session.passage is None:
                         copies.append(route)
                     else:
                         merged = known.subscriptions + route.subscriptions

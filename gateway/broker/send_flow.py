@@ -16,9 +16,10 @@
                                at most: no more leave before a commit tells how far it is. Those
                                get DUP, too, when the client was connected [MQTT-3.3.1-1]
 
-A QoS 2 PUBLISH leaves after the commit that holds it. Done is told to the disk with the next commit
-and nobody waits for it: after a power cut the receiver sees a repeated PUBREL at worst, or a
-repeated PUBLISH at QoS 1. A message's packet identifier follows from its number
+A QoS 2 PUBLISH leaves after the commit that holds it, and so does all that goes to another gateway
+of the site: its number stands for this message for ever (`passage.py`). Done is told to the disk
+with the next commit and nobody waits for it: after a power cut the receiver sees a repeated PUBREL
+at worst, or a repeated PUBLISH at QoS 1. A message's packet identifier follows from its number
 (`message_ids.py`), so it is the same after a power cut.
 """
 
@@ -63,6 +64,10 @@ class Owner(Kept, Protocol):
     @property
     def queueing(self) -> QueueSection: ...
 
+    @property
+    def passage(self) -> object | None:
+        """Not None: the receiver is another gateway of the site."""
+
 
 class _Ended:
     """The session of a flow that has nothing to do any more."""
@@ -70,6 +75,7 @@ class _Ended:
     id = 0
     connection = None
     durable = False
+    passage = None
 
 
 _ENDED = _Ended()
@@ -269,7 +275,7 @@ class SendFlow:
         self.ledger.statistics.sent[2 if qos_2 else 1] += count
         out.add(
             run.packets(shape, number, delivery.skip + offset, count),
-            delivery.commit if qos_2 else 0,
+            delivery.commit if qos_2 or self.session.passage is not None else 0,
         )
         return count
 
@@ -284,9 +290,28 @@ class SendFlow:
         flights = self.acknowledging.keys() | self.receiving.keys() | self.released.keys()
         passed = max(((last - identifier) % IDENTIFIERS + 1 for identifier in flights), default=0)
         self._free = number - passed + IDENTIFIERS
+        if self.session.passage is not None and (under_way := self._under_way()):
+            self._free = min(self._free, under_way[0] + IDENTIFIERS)
         if self.session.durable:
             self._free = min(self._free, self._within(number + count))
         return max(0, min(count, self._free - number))
+
+    def _under_way(self) -> list[int]:
+        """The numbers of the first and the last message in flight of each QoS, in order."""
+        return sorted(
+            number_of(identifier, delivery.first)
+            for flights in (self.acknowledging, self.receiving)
+            if flights
+            for identifier, delivery in (
+                next(iter(flights.items())),
+                next(reversed(flights.items())),
+            )
+        )
+
+    @property
+    def latest(self) -> int:
+        """The number of the latest message in flight, 0 for none."""
+        return max(self._under_way(), default=0)
 
     def _within(self, wanted: int) -> int:
         """Before which number messages may leave, so that a start after a power cut knows all that

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from gateway.broker.access import Acl, Policy
     from gateway.broker.accounts import Account
     from gateway.broker.ledger import Ledger
+    from gateway.broker.passage import Passage
     from gateway.broker.peer import Peer
     from gateway.broker.retained_feed import RetainedFeed
     from gateway.broker.store_rows import FlowRow, SessionRow, SubscriptionRow
@@ -103,6 +104,7 @@ class Session:
         "id",
         "incarnation",
         "left",
+        "passage",
         "queueing",
         "receive_flow",
         "send_flow",
@@ -133,6 +135,8 @@ class Session:
         """The broker has forgotten it."""
         self.incarnation = incarnation
         """Of the device behind it, 0 for others."""
+        self.passage: Passage | None = None
+        """Of a session that stands for another gateway of the site."""
         self.user = user
         """Whose it is, None for anonymous clients and devices."""
         self.account: Account | None = None

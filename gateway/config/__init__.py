@@ -19,6 +19,7 @@ from gateway.config.mistakes import explain
 from gateway.config.sections import (
     BRIDGE,
     INSIDE,
+    MEMBER,
     AccessSection,
     AclSection,
     BridgeSection,
@@ -45,6 +46,7 @@ from gateway.errors import OncewayError
 __all__ = [
     "BRIDGE",
     "INSIDE",
+    "MEMBER",
     "AccessSection",
     "AclSection",
     "BridgeSection",

@@ -563,6 +563,13 @@ class SiteSection(Section):
 
 
 _DEFAULT_QUEUE = QueueSection()
+_MEMBER_QUEUE = QueueSection(full="drop the oldest")
+"""For another gateway of the site: one that is away for long must not stop boards."""
+
+MEMBER = "onceway-site:"
+"""How the client identifiers of such gateways begin; after it comes the name of this one, a colon,
+and the name of the other one.
+"""
 
 BRIDGE = "onceway-bridge:"
 """How the client identifiers of bridges begin."""
@@ -671,9 +678,15 @@ class Config(Section):
                 return QueueSection(
                     full="drop the oldest", messages=bridge.max_messages, bytes=bridge.max_bytes
                 )
+        default = _MEMBER_QUEUE if client.startswith(MEMBER) else _DEFAULT_QUEUE
         return next(
-            (section for section in self.queue if fnmatchcase(client, section.clients)),
-            _DEFAULT_QUEUE,
+            (
+                section
+                for section in self.queue
+                if fnmatchcase(client, section.clients)
+                and (default is _DEFAULT_QUEUE or section.clients.startswith(MEMBER))
+            ),
+            default,
         )
 
     def quota_of(self, user: str) -> QuotaSection | None:

@@ -33,6 +33,7 @@ from gateway.service.clock import Clock
 from gateway.service.devices import Registry, Watch
 from gateway.service.engine import Engine
 from gateway.service.garbage import Garbage
+from gateway.service.inside import forget_members
 from gateway.service.listeners import Listeners
 from gateway.service.outside import Outside
 from gateway.service.users import Users
@@ -207,6 +208,7 @@ class Gateway:
 def _membership(config: Config, engine: Engine) -> "Membership | None":
     """The gateway's part in its site; None without one."""
     if config.site is None:
+        forget_members(engine.broker)
         return None
     from gateway.service.membership import Membership
 

@@ -8,11 +8,12 @@ the user that they are.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from gateway.broker.access import ByAcl, Caller, Policy, Refusal
+from gateway.broker.broker import Broker
 from gateway.broker.peer import Peer
-from gateway.config import INSIDE
+from gateway.config import INSIDE, MEMBER
 from gateway.links.carrier import Receiver
 from gateway.mqtt.encode import encode
 from gateway.mqtt.packets import (
@@ -43,6 +44,15 @@ class _Access(ByAcl):
 
     def holds(self, caller: Caller) -> bool:
         return True
+
+
+def forget_members(broker: Broker, wanted: Collection[str] = ()) -> None:
+    """End the sessions that stood for gateways of the site (`site_passing.py`). wanted: their
+    clients, as far as they still do.
+    """
+    for client, session in list(broker.sessions.items()):
+        if client.startswith(MEMBER) and session.user == INSIDE and client not in wanted:
+            broker.end_session(session)
 
 
 class Client:

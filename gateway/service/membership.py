@@ -14,9 +14,11 @@ from gateway.service.doubts import Doubts
 from gateway.service.session_rows import session_rows
 from gateway.service.site import Site, StoreParts
 from gateway.service.site_listing import Counts, Listing
+from gateway.service.site_passing import Forwarding
 from gateway.service.site_registry import SiteRegistry
 from gateway.site import listing as listings
 from gateway.site.net import Net
+from gateway.site.passing_messages import FIRST as passing_frames
 from gateway.site.sharing import FIRST as sharing_frames
 from gateway.store.lives import word
 
@@ -61,11 +63,19 @@ class Membership:
             self._counts,
             lambda: session_rows(broker, self),
         )
+        self._forwarding = passing = Forwarding(
+            engine,
+            config.gateway.name,
+            config.site.members,
+            self._send,
+            asyncio.get_running_loop(),
+        )
         self.registry = registry = SiteRegistry(config.gateway.data, self._send)
         sharing = registry.sharing
         self._channels = [
             Channel(0, site.joined, site.left, site.received),
             Channel(listings.FIRST, lambda _: None, listing.left, listing.received),
+            Channel(passing_frames, passing.joined, passing.left, passing.received),
             Channel(sharing_frames, sharing.joined, sharing.left, sharing.received),
         ]
         """In order of their first bytes."""
@@ -96,6 +106,7 @@ class Membership:
     async def close(self) -> None:
         await self.registry.close()
         await self._net.close()
+        self._forwarding.close()
         self._site.close()
         self._doubts.close()
         self._parts.close()
@@ -139,4 +150,4 @@ class Membership:
             row["silent"] = member.statistics.by_member.get(row["name"], 0)
             row["boards"] = self.registry.sharing.owed.get(row["name"])
             row["lease"] = member.contacts[row["name"]].lease > now
-        return [here | {"figures": self._site.figures()}, *others]
+        return [here | {"figures": self._site.figures() | self._forwarding.figures()}, *others]

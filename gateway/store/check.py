@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gateway.broker.marks import PLACES
+from gateway.config import MEMBER
 from gateway.store import wal
 from gateway.store.schema import SCHEMA_VERSION, StoreError, connect_to_read, existing, salvaged
 
@@ -66,7 +67,8 @@ RULES = (
     Rule(
         "mark",
         f"place NOT BETWEEN 0 AND {PLACES - 1} OR incarnation NOT BETWEEN 1 AND 4294967295"
-        " OR highest NOT BETWEEN 0 AND 4294967295 OR length(kept) % 2",
+        f" OR highest < 0 OR highest > 4294967295 AND device NOT LIKE '{MEMBER}%'"
+        " OR length(kept) % 2",
         "a mark of a board that cannot be",
     ),
     Rule(

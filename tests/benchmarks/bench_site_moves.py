@@ -1,5 +1,6 @@
 """What a site of two gateways costs: how long a client waits whose session is at the other one,
-alone, with a long queue, and when all clients change at once; and what those pay who stay.
+alone, with a long queue, and when all clients change at once; what those pay who stay; and how fast
+messages go to subscribers at the other one.
 
 Both gateways run on this machine, with mutual TLS between them over loopback.
 """
@@ -65,6 +66,11 @@ def status(folder: Path, name: str) -> list[control.Row]:
 
 def calls(folder: Path) -> int:
     return sum(status(folder, name)[0]["figures"]["calls"] for name in _NAMES)
+
+
+def filters(folder: Path) -> int:
+    """Of clients at the second one, as far as the first one knows."""
+    return int(status(folder, _NAMES[0])[0]["figures"]["filters"])
 
 
 def one_by_one(brokers: list[BrokerProcess], count: int) -> float:
@@ -178,6 +184,22 @@ def cost(
     return used / done.messages * 1e6, counted
 
 
+def forward(folder: Path, brokers: list[BrokerProcess], seconds: float) -> float:
+    """QoS 1 messages a second from a client of one gateway to a subscriber at the other one, whose
+    session is kept: on the disk of both.
+    """
+    topics = new_topics()
+    known = filters(folder)
+    reader = Subscriber(brokers[1].port, topics, 1, False)
+    writer = Publisher(brokers[0].port, topics, 1, True)
+    while filters(folder) == known:
+        time.sleep(0.05)
+    done = drive([writer], [reader], seconds, 1000, 20_000)
+    reader.leave()
+    writer.leave()
+    return done.rate
+
+
 def measure(
     folder: Path,
     moves: int = MOVES,
@@ -197,6 +219,7 @@ def measure(
         member: list[float] = []
         single: list[float] = []
         said = 0
+        forwarded = forward(folder / "cost", brokers, seconds)
         for turn in range(rounds):
             order = [(brokers[0], member), (alone, single)]
             for broker, times in order if turn % 2 else order[::-1]:
@@ -213,6 +236,7 @@ def measure(
         Figure(f"{clients:,} clients change at once: calls", asked, "", f"< {clients + 1}"),
         Figure(f"{clients:,} clients change at once: publish p99", came.p99 * 1000, "ms", "≤ 200"),
         Figure("CPU of a message in a site, beside that alone", price, "×", "≤ 1.01"),
+        Figure("QoS 1 from one gateway to the other, durable on both", forwarded, "/s", "≥ 10,000"),
         Figure("calls for the messages of clients that stay", said, "", "≤ 0"),
     ]
 

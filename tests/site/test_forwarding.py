@@ -1,0 +1,124 @@
+"""Two gateways of a site as processes: what is published at one reaches a subscriber at the other,
+while one of them is killed.
+"""
+
+import asyncio
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from gateway.mqtt.packets import (
+    Packet,
+    Puback,
+    Pubcomp,
+    Publish,
+    Pubrec,
+    Pubrel,
+    Suback,
+    Subscribe,
+    Subscription,
+)
+from gateway.store.check import check
+from tests.service.wire import Wire
+from tests.site.gateways import Gateways, gateways
+
+MESSAGES = 600
+
+
+class Reader:
+    """A client with a session that is kept, at QoS 2. got: payloads, each message once, as Method B
+    knows it.
+    """
+
+    def __init__(self, site: Gateways, name: str) -> None:
+        self._site, self._name = site, name
+        self.got: list[bytes] = []
+        self._held: set[int] = set()
+
+    async def read(self, wire: Wire) -> None:
+        """Until the connection ends."""
+        with suppress(AssertionError, OSError):
+            while True:
+                self._take(wire, await wire.take(Packet))
+
+    def _take(self, wire: Wire, packet: Packet) -> None:
+        if isinstance(packet, Pubrel):
+            self._held.discard(packet.packet_id)
+            wire.send(Pubcomp(packet.packet_id))
+        elif isinstance(packet, Publish):
+            if packet.packet_id not in self._held:
+                self._held.add(packet.packet_id)
+                self.got.append(packet.payload)
+            wire.send(Pubrec(packet.packet_id))
+
+    async def has(self, count: int) -> None:
+        async with asyncio.timeout(60):
+            while True:
+                if len(self.got) >= count:
+                    return
+                await asyncio.sleep(0.05)
+
+
+async def filters(site: Gateways, name: str, count: int) -> None:
+    async with asyncio.timeout(20):
+        while True:
+            if (await site.figures(name))["filters"] == count:
+                return
+            await asyncio.sleep(0.05)
+
+
+@pytest.mark.parametrize("victim", ["a", "b"])
+async def test_a_kill_in_the_middle_loses_nothing_and_doubles_nothing(
+    tmp_path: Path, victim: str
+) -> None:
+    async with gateways(tmp_path, "a", "b") as site:
+        reader = Reader(site, "b")
+        wire, _ = await site.connect("b", "reader")
+        wire.send(Subscribe(1, [Subscription("t", 2)]))
+        await wire.take(Suback)
+        reading = asyncio.create_task(reader.read(wire))
+        await filters(site, "a", 1)
+        source, _ = await site.connect("a", "source")
+        for number in range(MESSAGES):
+            source.send(Publish("t", b"%d" % number, 2, number + 1))
+        for number in range(MESSAGES):
+            assert await source.pick(Pubrec) == Pubrec(number + 1)
+        await reader.has(MESSAGES // 20)
+        await site.kill(victim)
+        await site.start(victim)
+        if victim == "b":
+            await reading
+            wire, present = await site.connect("b", "reader", within=10)
+            assert present
+            reading = asyncio.create_task(reader.read(wire))
+        await reader.has(MESSAGES)
+        await asyncio.sleep(0.3)  # for what should not come
+        assert reader.got == [b"%d" % number for number in range(MESSAGES)]
+        assert (await site.figures("a"))["forward_waiting"] == 0
+        reading.cancel()
+        for name in site.names:
+            await site.kill(name)
+            assert check(site.data(name)) == []
+
+
+async def test_a_member_that_is_away_gets_what_it_missed(tmp_path: Path) -> None:
+    async with gateways(tmp_path, "a", "b") as site:
+        wire, _ = await site.connect("b", "reader")
+        wire.send(Subscribe(1, [Subscription("t", 1)]))
+        await wire.take(Suback)
+        await filters(site, "a", 1)
+        await site.kill("b")
+        source, _ = await site.connect("a", "source")
+        for number in range(100):
+            source.send(Publish("t", b"%d" % number, 1, number + 1))
+            assert await source.take(Puback) == Puback(number + 1)
+        await site.kill("a")
+        await site.start("b")
+        await site.start("a")
+        wire, present = await site.connect("b", "reader", within=10)
+        assert present
+        for number in range(100):
+            packet = await wire.take(Publish)
+            assert packet.payload == b"%d" % number
+            wire.send(Puback(packet.packet_id))
