@@ -9,7 +9,6 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gateway.broker import session_figures
 from gateway.service.doubts import Doubts
 from gateway.service.session_rows import session_rows
 from gateway.service.site import Site, StoreParts
@@ -135,8 +134,11 @@ class Membership:
         return {"members": members, "removed": self._net.gone()}
 
     def _counts(self) -> Counts:
-        figures, place = session_figures.take(self._broker), self._site.figures()
-        return Counts(figures.sessions, figures.connected, place["given"], place["in_doubt"])
+        """Of clients: the sessions by which members pass messages on are not counted."""
+        sessions = [item for item in self._broker.sessions.values() if item.passage is None]
+        connected = sum(item.connection is not None for item in sessions)
+        place = self._site.figures()
+        return Counts(len(sessions), connected, place["given"], place["in_doubt"])
 
     def rows(self) -> list[dict[str, Any]]:
         """Of all members, this one first (`net.py`), with what this one has counted: `figures`. Of

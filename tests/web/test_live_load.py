@@ -63,7 +63,7 @@ async def test_who_takes_nothing_of_a_stream_is_let_go(
     while len(boards.rows) < BOARDS:
         live._tell()
     clients = Clients(a_source(tmp_path), nobody)
-    deeds = Deeds(nothing, nothing, lambda *_: {}, lambda *_: lambda: None, nothing, nothing)
+    deeds = Deeds(nothing, nothing, lambda *_: {}, lambda *_: lambda: None, nothing, nothing, None)
     page = PageServer("127.0.0.1", 0, None, live, clients, LogLines(), Everybody(), deeds)
     await page.start()
     with socket.socket() as deaf:
