@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from gateway.broker import moving
 from gateway.broker.elsewhere import key_of, name_of
 from gateway.broker.store_rows import Giving, Taking
+from gateway.config import INSIDE
 from gateway.logs import about, printable
 from gateway.mqtt.reason import ReasonCode
 from gateway.site.holder import NOBODY, Done, Held
@@ -114,10 +115,11 @@ class SessionHolder:
         self._forget_idle()
 
     def _mistrust_all(self) -> None:
-        """The store was restored: its clients may have been elsewhere since."""
+        """The store was restored: its clients may have been elsewhere since, but for its own."""
         for session in self._broker.sessions.values():
-            self._place(own_key(session)).doubtful = True
-            self._save(own_key(session))
+            if session.user != INSIDE:
+                self._place(own_key(session)).doubtful = True
+                self._save(own_key(session))
         moving.moves(self._broker).trusted = True
         self._broker.promise()
 

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from gateway.config import Config, QueueSection
+from gateway.broker.elsewhere import name_of
+from gateway.config import MEMBER, Config, QueueSection
 from gateway.mqtt.packets import (
     Connack,
     Connect,
@@ -245,7 +246,12 @@ def test_a_restored_member_forgets_its_numbers_and_loses_nothing(sites: Sites) -
     backup.backup(sites["a"].database)
     with sites["a"].database as database:
         database.execute("DELETE FROM mark")  # as the start of a restored store does
+        database.execute("INSERT INTO meta VALUES ('mistrusted', '1')")
     sites.members["a"].power_cut()
+    here = sites.members["a"].site
+    doubted = {key for key in here.holder.unsettled() if name_of(key).startswith(MEMBER)}
+    assert here.holder.in_doubt
+    assert not doubted
     sites.join("a", "b")
     sites.join("a", "c")
     publisher(sites, "a").publish("t", "after", 1, wait=1)
