@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 
 from gateway.broker import passed_on
 from gateway.broker.fan_out import bound_of, publish, refuses
-from gateway.broker.message_ids import acknowledgements, sequence_of
+from gateway.broker.message_ids import sequence_of
 from gateway.broker.publish_run import PublishRun
 from gateway.broker.refusals import refused, words
 from gateway.broker.state import State
-from gateway.mqtt.encode import encode
+from gateway.mqtt.encode import acknowledgements, encode
 from gateway.mqtt.errors import ProtocolError, quote
 from gateway.mqtt.packets import Puback, Pubcomp, Publish, Pubrec, Pubrel, Version
 from gateway.mqtt.properties import Properties, PropertyId, encode_properties

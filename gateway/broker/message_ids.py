@@ -84,14 +84,3 @@ def unpack_set(data: bytes) -> tuple[int, ...]:
         for bit in range(8)
         if byte >> bit & 1
     )
-
-
-def acknowledgements(kind: int, identifiers: tuple[int, ...] | list[int]) -> bytes:
-    """Successful acknowledgements, joined. kind: their first byte."""
-    count = len(identifiers)
-    if count == 1:
-        return pack(">BBH", kind, 2, identifiers[0])
-    packets = bytearray((kind, 2, 0, 0)) * count
-    joined = pack(f">{count}H", *identifiers)
-    packets[2::4], packets[3::4] = joined[0::2], joined[1::2]
-    return bytes(packets)

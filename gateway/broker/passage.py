@@ -14,19 +14,21 @@ from typing import TYPE_CHECKING
 from gateway.broker.message_ids import IDENTIFIERS, packet_id
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from gateway.broker.marks import Mark
 
 
 class Passage:
     __slots__ = ("latest", "mark", "shares")
 
-    def __init__(self) -> None:
+    def __init__(self, shares: Mapping[int, str]) -> None:
         self.mark: Mark | None = None
         """Of the queue over there that is connected; None before that is known."""
         self.latest = 0
         """The number of the latest message that was under way when what came last was sent. All
         that is under way are within 65,535 of it, so it tells the number behind an identifier."""
-        self.shares: dict[int, str] = {}
+        self.shares = shares
         """Shared subscriptions here, by the Subscription Identifier that stands for each."""
 
     def number(self, identifier: int) -> int:

@@ -11,11 +11,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gateway.broker.fan_out import bound_of, pass_on
-from gateway.broker.message_ids import acknowledgements
 from gateway.broker.queue_limits import is_crowded
 from gateway.broker.refusals import refused, say, words
 from gateway.broker.state import State
-from gateway.mqtt.encode import encode
+from gateway.mqtt.encode import acknowledgements, encode
 from gateway.mqtt.errors import quote
 from gateway.mqtt.packets import Puback, Pubrec
 from gateway.mqtt.reason import ReasonCode
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
     from gateway.broker.publish_run import PublishRun
 
 _ANSWER = {1: 0x40, 2: 0x50}
+"""PUBACK and PUBREC, by QoS."""
 
 
 def receive(connection: Connection, passage: Passage, run: PublishRun, share: int = 0) -> None:

@@ -269,8 +269,7 @@ class _Port:
             broker.changes.sessions[session.id] = session
         self._queue = mark.incarnation
         if session.passage is None:
-            session.passage = Passage()
-            session.passage.shares = self._shares
+            session.passage = Passage(self._shares)
             broker.router.changed()
         self.session = session
         self.wish([Wish(*item) for item in self._wishes.items()])
