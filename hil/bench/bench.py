@@ -36,6 +36,7 @@ from hil.bench.tables import (
 )
 from hil.boards.images import read_firmware
 from hil.faults import AnyKind, Kind
+from hil.faults.base import OF_ONE_GATEWAY
 from hil.faults.line import LineTrace
 from hil.traces import recording
 
@@ -43,8 +44,6 @@ T = TypeVar("T")
 LEAST_READINGS = 4  # of a board
 LEAST_USED = 60  # publications, as many as a board's journal has slots
 SWAPPED = "board-swapped"
-OF_ONE_GATEWAY = ("gateway", "uplink", "landing")
-"""Parts of which each gateway of a site has its own."""
 CROWD = "crowd-moves"
 DIES = "gateway-dies"
 EACH_STEP = "gateway-kill-at-each-step"
@@ -239,12 +238,14 @@ class Bench(BaseModel):
         if sum(kind.count for kind in self.fault if kind.kind == DIES) >= len(names):
             raise ValueError(f"{DIES}: one gateway at least must be left")
         for kind in self.fault:
-            movers = {n: t for n, t in self.clients.items() if not kind.on or n in kind.on}
-            fit = movers and all(t.program == "strict" and t.qos == 2 for t in movers.values())
-            if (kind.part == "client" or kind.kind == CROWD) and not fit:
+            if kind.part != "client" and kind.kind != CROWD:
+                continue
+            movers = [t for name, t in self.clients.items() if not kind.on or name in kind.on]
+            if not movers or any((t.program, t.qos) != ("strict", 2) for t in movers):
+                named = "" if kind.of_all else "; name those that move by `on`"
                 raise ValueError(
-                    f'{kind.kind} needs a [[client]] with program = "strict" and qos = 2; name'
-                    " those that move by `on`"
+                    f'{kind.kind} needs a [[client]] with program = "strict" and qos = 2, and no'
+                    f" other one{named}"
                 )
 
     def _possible_by_air(self) -> None:

@@ -137,6 +137,7 @@ class RollingRestart(OfSite):
     """
 
     text: ClassVar[str] = "gateways restarted in turn"
+    of_all: ClassVar[bool] = True
     bounded: ClassVar[bool] = True
     kind: Literal["rolling-restart"]
 
@@ -184,6 +185,7 @@ class CrowdMoves(OfSite):
     """All clients that keep to the standard go to the next gateway at once."""
 
     text: ClassVar[str] = "clients change gateway at once"
+    of_all: ClassVar[bool] = True
     lane: ClassVar[str] = "crowd"
     bounded: ClassVar[bool] = True
     kind: Literal["crowd-moves"]
