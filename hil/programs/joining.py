@@ -24,7 +24,7 @@ class Joining:
 
     async def start(self, site: Site) -> None:
         """Returns when they are all in contact. The boards are provisioned at the first one, and
-        the others have the same registry. Raises OncewayError.
+        the others begin with its registry. Raises OncewayError.
         """
         await self.links.start(site.children)
         site.links = self.links
@@ -46,6 +46,9 @@ class Joining:
 
 
 def _copy_registry(source: Folder, target: Folder) -> None:
+    """A site shares its registry by itself, and the rig does not wait for that: each gateway knows
+    all boards from their first HELLO on.
+    """
     with (
         closing(sqlite3.connect(source.registry)) as first,
         closing(sqlite3.connect(target.registry)) as other,
