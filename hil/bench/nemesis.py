@@ -33,7 +33,8 @@ _table: TypeAdapter[Kind] = TypeAdapter(AnyKind)
 
 class Nemesis(BaseModel):
     """rate: faults per reading. kinds: of which they are drawn; "all" leaves out sweeps, which
-    count steps from silence, and what needs root or a subscriber. between: shares of the run.
+    count steps from silence, what needs root or a subscriber, and what is for boards by radio or
+    for several gateways. between: shares of the run.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)

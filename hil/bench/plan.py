@@ -13,8 +13,9 @@ from typing import Any
 from pydantic import ValidationError
 
 from gateway.errors import OncewayError
-from hil.bench.bench import OF_ONE_GATEWAY, Bench
+from hil.bench.bench import Bench
 from hil.faults import Fault
+from hil.faults.base import OF_ONE_GATEWAY
 from hil.observe.history import COMMAND, read
 
 

@@ -9,9 +9,9 @@ output, as of `hil.clients.publisher`: `publication` before a message goes out f
 `resent` before it goes out once more in the same flow, after a reconnect; `again` before it goes
 out in another flow, because it was refused or the gateway has lost it; `forgotten` when the gateway
 has lost it: the session that outlives the connection, or what it had answered by PUBREC; with
-several brokers `connected`, where it is now, and whether its session was there; `acknowledged` when
-the gateway has it (not at QoS 0); `unasked` when it answers what nobody has sent on this
-connection.
+several brokers `moving` before it leaves one behind a PUBREC, and `connected`, where it is now, and
+whether its session was there; `acknowledged` when the gateway has it (not at QoS 0); `unasked` when
+it answers what nobody has sent on this connection.
 """
 
 import random

@@ -10,7 +10,8 @@ from pathlib import Path
 from intelhex import IntelHex
 
 from gateway.errors import OncewayError
-from hil.bench.bench import AirTable, Bench
+from hil.bench.bench import Bench
+from hil.bench.tables import AirTable
 from hil.boards.simulator import BUILD, Air, SimulatedBoard
 from hil.devices.simulated import SimulatedDevice
 from hil.formats.keys import key_on_board

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
-from hil.bench.bench import ClientTable
+from hil.bench.tables import ClientTable
 from hil.clients.telling import INCARNATION, topic_of
 from hil.observe.history import History
 from hil.programs.process import Child, Children

@@ -10,7 +10,8 @@ import time
 from typing import Any
 
 from hil.air.tap import AirTap
-from hil.bench.bench import AirTable, Bench
+from hil.bench.bench import Bench
+from hil.bench.tables import AirTable
 from hil.devices.commander import Commander
 from hil.devices.real_board import SAMPLING_OFF, RealBoard
 from hil.formats.keys import key_on_board

@@ -8,7 +8,7 @@ import json
 import sys
 from collections.abc import Iterable
 
-from hil.bench.bench import SubscriberTable
+from hil.bench.tables import SubscriberTable
 from hil.devices.client import Client
 from hil.devices.wired_device import WiredDevice
 from hil.formats.topics import matches

@@ -16,6 +16,9 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from hil.faults.fault import Evidence, Fault
 from hil.faults.under_test import SystemUnderTest
 
+OF_ONE_GATEWAY = ("gateway", "uplink", "landing")
+"""Parts of which each gateway of a site has its own."""
+
 
 @dataclass(frozen=True, slots=True)
 class Unit:
@@ -69,6 +72,8 @@ class Kind(BaseModel, ABC):
 
     gateways: ClassVar[Literal["any", "one", "several"]] = "any"
     """Whether it is for a run with one gateway alone, or for a site of several."""
+    of_all: ClassVar[bool] = False
+    """Of a kind for several gateways: whether it strikes all of them, or all clients."""
 
     no_place: ClassVar[str] = ""
     """Of a kind whose places nobody chooses: when it comes instead."""
@@ -113,7 +118,7 @@ class Kind(BaseModel, ABC):
     @classmethod
     def useless(cls) -> set[str]:
         """Keys that have no meaning for this kind."""
-        keys = (("between", bool(cls.no_place)), ("count", cls.whole_run))
+        keys = (("between", bool(cls.no_place)), ("count", cls.whole_run), ("on", cls.of_all))
         return {key for key, useless in keys if useless}
 
     @model_validator(mode="after")
@@ -121,7 +126,8 @@ class Kind(BaseModel, ABC):
         for key in sorted(self.useless() & self.model_fields_set):
             # what stands in the record of a run has all keys; [nemesis] gives each kind a place
             if not self.drawn and getattr(self, key) != type(self).model_fields[key].default:
-                raise ValueError(f"it {self.no_place}, so `{key}` has no meaning; leave it out")
+                why = self.no_place or "strikes all"
+                raise ValueError(f"it {why}, so `{key}` has no meaning; leave it out")
         return self
 
     @model_validator(mode="after")

@@ -13,9 +13,9 @@ import typer
 
 from gateway.options import JsonOption
 from hil.faults import KINDS, Kind
-from hil.faults.base import Unit
+from hil.faults.base import OF_ONE_GATEWAY, Unit
 
-HAVE_ON = ("board", "line", "client", "gateway", "uplink", "landing")
+HAVE_ON = ("board", "line", "client", *OF_ONE_GATEWAY)
 """Parts of which a bench may name some."""
 OURS = {"kind", "table", "drawn"}
 """Keys that a bench fills by itself, or that name the kind."""

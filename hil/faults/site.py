@@ -7,6 +7,7 @@ the gateways said of each other.
 
 import asyncio
 import random
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
@@ -15,28 +16,32 @@ from pydantic import Field
 
 from hil.faults.base import Kind, Seconds, Unit
 from hil.faults.fault import Evidence, Fault
-from hil.faults.under_test import SystemUnderTest
+from hil.faults.under_test import LinksUnderTest, SystemUnderTest
 from hil.observe.counters import wait_until
-from hil.observe.membership import marked, sure_of
+from hil.observe.membership import marked, out_of_contact, sure_of
 
 THERE_WITHIN = 60.0  # s in which the next gateway must have taken who comes
-CONTACT_WITHIN = 60.0  # s in which gateways must have found each other again
 DOWN_S = 1.0  # from a death to the cable at another gateway
-LOOK_EVERY = 0.1  # s
 CLIENT = "client-"
 """How the names of clients begin."""
 SESSION = {True: "its session is there", False: "its session is not there"}
 
 
-class BoardReplugged(Kind):
+class OfSite(Kind):
+    """A fault for a site of several gateways."""
+
+    part: ClassVar[str] = "gateway"
+    looked: ClassVar[bool] = True
+    gateways: ClassVar[Literal["any", "one", "several"]] = "several"
+
+
+class BoardReplugged(OfSite):
     """A board's cable is pulled at its gateway, and plugged in at the next one."""
 
     text: ClassVar[str] = "board replugged at another gateway"
     part: ClassVar[str] = "board"
     lane: ClassVar[str] = "cable"
-    looked: ClassVar[bool] = True
     bounded: ClassVar[bool] = True
-    gateways: ClassVar[Literal["any", "one", "several"]] = "several"
     kind: Literal["board-replugged"]
     seconds: Seconds = Field(default=0.3, gt=0, le=60)
     """For how long it is at none."""
@@ -55,80 +60,85 @@ class BoardReplugged(Kind):
         return Evidence(f"at {gateway}; {SESSION[present]}", {"since": since, **where})
 
 
-class Partition(Kind):
+class BetweenGateways(OfSite):
+    """From one place to another, counted in publications committed at all gateways, something is
+    wrong with what passes between one gateway and the others.
+    """
+
+    lane: ClassVar[str] = "between gateways"
+    lasts: Annotated[float, Unit("share of the run")] = Field(default=0.4, gt=0, le=0.9)
+    """How long."""
+
+    def detail(self, rng: random.Random, at: int, total: int) -> dict[str, Any]:
+        return {"until": min(at + round(total * self.lasts), total)}
+
+    @abstractmethod
+    async def begin(self, links: LinksUnderTest, name: str) -> None:
+        """name: of the gateway."""
+
+    @abstractmethod
+    def met(self, name: str, passed: Mapping[str, int], doubts: int, alone: bool) -> str | None:
+        """What has come of it; None if nothing has. passed: bytes on the links meanwhile. doubts:
+        answers that were given in doubt. alone: whether the gateway said at the end that it heard
+        nobody.
+        """
+
+    async def inject(self, fault: Fault, system: SystemUnderTest) -> Evidence | None:
+        name, links, folders = system.site.name, system.site.links, data_of(system)
+        since = system.look()
+        before = await doubts_at(folders)
+        await self.begin(links, name)
+        await system.counters.reach("spooled", fault.detail["until"])
+        alone = not await asyncio.to_thread(sure_of, folders[name])
+        passed = await links.order("mend", name)
+        doubts = await doubts_at(folders) - before
+        text = self.met(name, passed, doubts, alone)
+        if await out_of_contact(folders) or not text:
+            return None
+        told = f"{text}; {doubts} answers were given in doubt"
+        return Evidence(told, {"since": since, "gateway": name, "doubts": doubts})
+
+
+class Partition(BetweenGateways):
     """From one place to another, counted in publications committed at all gateways, no byte passes
     between one gateway and the others. Somebody must have come to a gateway meanwhile that did not
     hear of whom it asked.
     """
 
     text: ClassVar[str] = "gateways cut off from each other"
-    part: ClassVar[str] = "gateway"
-    lane: ClassVar[str] = "between gateways"
-    looked: ClassVar[bool] = True
-    gateways: ClassVar[Literal["any", "one", "several"]] = "several"
     kind: Literal["partition"]
-    lasts: Annotated[float, Unit("share of the run")] = Field(default=0.4, gt=0, le=0.9)
-    """How long."""
 
-    def detail(self, rng: random.Random, at: int, total: int) -> dict[str, Any]:
-        return {"until": min(at + round(total * self.lasts), total)}
-
-    async def inject(self, fault: Fault, system: SystemUnderTest) -> Evidence | None:
-        name, links, folders = system.site.name, system.site.links, data_of(system)
-        since = system.look()
-        before = await figures(folders)
+    async def begin(self, links: LinksUnderTest, name: str) -> None:
         await links.order("cut", name)
-        await system.counters.reach("spooled", fault.detail["until"])
-        alone = not await asyncio.to_thread(sure_of, folders[name])
-        doubts = await figures(folders) - before
-        mended = await links.order("mend", name)
-        if not await contact(folders) or not (alone and doubts and mended.get("held")):
-            return None
-        text = f"{name} heard nobody; {doubts} answers were given in doubt"
-        return Evidence(text, {"since": since, "gateway": name, "doubts": doubts})
+
+    def met(self, name: str, passed: Mapping[str, int], doubts: int, alone: bool) -> str | None:
+        return f"{name} heard nobody" if alone and doubts and passed.get("held") else None
 
 
-class MemberSlow(Kind):
+class MemberSlow(BetweenGateways):
     """From one place to another, all that passes between one gateway and the others is late."""
 
     text: ClassVar[str] = "gateway slow to answer"
-    part: ClassVar[str] = "gateway"
-    lane: ClassVar[str] = "between gateways"
-    looked: ClassVar[bool] = True
-    gateways: ClassVar[Literal["any", "one", "several"]] = "several"
     kind: Literal["member-slow"]
-    lasts: Annotated[float, Unit("share of the run")] = Field(default=0.4, gt=0, le=0.9)
-    """How long."""
     seconds: Seconds = Field(default=0.15, gt=0, le=10)
     """How late, each way."""
 
-    def detail(self, rng: random.Random, at: int, total: int) -> dict[str, Any]:
-        return {"until": min(at + round(total * self.lasts), total)}
-
-    async def inject(self, fault: Fault, system: SystemUnderTest) -> Evidence | None:
-        name, links, folders = system.site.name, system.site.links, data_of(system)
-        since = system.look()
-        before = await figures(folders)
+    async def begin(self, links: LinksUnderTest, name: str) -> None:
         await links.order("slow", name, seconds=self.seconds)
-        await system.counters.reach("spooled", fault.detail["until"])
-        passed = (await links.order("mend", name)).get("passed")
-        doubts = await figures(folders) - before
-        if not passed or not await contact(folders):
-            return None
-        text = f"{passed} bytes came {self.seconds:g} s late; {doubts} answers were given in doubt"
-        return Evidence(text, {"since": since, "gateway": name, "doubts": doubts})
+
+    def met(self, name: str, passed: Mapping[str, int], doubts: int, alone: bool) -> str | None:
+        count = passed.get("passed")
+        return f"{count} bytes came {self.seconds:g} s late" if count else None
 
 
-class RollingRestart(Kind):
+class RollingRestart(OfSite):
     """Each gateway and its uplink end when they are asked to, and start again, one gateway after
     the other, as for a new version.
     """
 
     text: ClassVar[str] = "gateways restarted in turn"
-    part: ClassVar[str] = "gateway"
-    looked: ClassVar[bool] = True
+    of_all: ClassVar[bool] = True
     bounded: ClassVar[bool] = True
-    gateways: ClassVar[Literal["any", "one", "several"]] = "several"
     kind: Literal["rolling-restart"]
 
     async def inject(self, fault: Fault, system: SystemUnderTest) -> Evidence | None:
@@ -139,22 +149,19 @@ class RollingRestart(Kind):
                 codes = [await member.running[kind].stop() for kind in ("uplink", "gateway")]
                 await member.start_gateway()
                 await member.start_uplink()
-                if any(codes) or not await contact(folders):
+                if any(codes) or await out_of_contact(folders):
                     return None
         return Evidence(f"{', '.join(folders)}: each ended well and came back", {"since": since})
 
 
-class GatewayDies(Kind):
+class GatewayDies(OfSite):
     """A gateway and its uplink are gone, and their card with them. Its boards are plugged in at the
     next one; its clients find that one by themselves. What was acknowledged and had not landed is
     lost, and nothing else may be.
     """
 
     text: ClassVar[str] = "gateway dies for good"
-    part: ClassVar[str] = "gateway"
-    looked: ClassVar[bool] = True
     bounded: ClassVar[bool] = True
-    gateways: ClassVar[Literal["any", "one", "several"]] = "several"
     kind: Literal["gateway-dies"]
 
     async def inject(self, fault: Fault, system: SystemUnderTest) -> Evidence | None:
@@ -174,15 +181,13 @@ class GatewayDies(Kind):
         return Evidence(text, data) if died else None
 
 
-class CrowdMoves(Kind):
+class CrowdMoves(OfSite):
     """All clients that keep to the standard go to the next gateway at once."""
 
     text: ClassVar[str] = "clients change gateway at once"
-    part: ClassVar[str] = "gateway"
+    of_all: ClassVar[bool] = True
     lane: ClassVar[str] = "crowd"
-    looked: ClassVar[bool] = True
     bounded: ClassVar[bool] = True
-    gateways: ClassVar[Literal["any", "one", "several"]] = "several"
     kind: Literal["crowd-moves"]
 
     async def inject(self, fault: Fault, system: SystemUnderTest) -> Evidence | None:
@@ -200,14 +205,14 @@ class CrowdMoves(Kind):
         return Evidence(text, {"since": since, "moved": moved}) if moved > 1 else None
 
 
-class ClientMoves(Kind):
+class ClientMoves(OfSite):
     """A client that keeps to the standard loses its gateway behind a PUBREC, and sends the PUBREL
     to the next one.
     """
 
     text: ClassVar[str] = "client moves between PUBREC and PUBREL"
     part: ClassVar[str] = "client"
-    gateways: ClassVar[Literal["any", "one", "several"]] = "several"
+    looked: ClassVar[bool] = False
     kind: Literal["client-moves"]
 
     def faults(self, seed: int, readings: dict[str, int]) -> Iterator[Fault]:
@@ -234,21 +239,6 @@ def data_of(system: SystemUnderTest) -> dict[str, Path]:
     return {name: one.folder.data for name, one in system.alive.items()}
 
 
-async def figures(folders: Mapping[str, Path]) -> int:
-    """How many answers all gateways have given in doubt."""
+async def doubts_at(folders: Mapping[str, Path]) -> int:
+    """How many answers these gateways have given in doubt."""
     return sum([await asyncio.to_thread(marked, folder) for folder in folders.values()])
-
-
-async def contact(folders: Mapping[str, Path]) -> bool:
-    """Wait until all gateways have promises of each other. Returns whether it came so far."""
-
-    def all_there() -> bool:
-        return all(folders.keys() <= sure_of(at) | {name} for name, at in folders.items())
-
-    try:
-        async with asyncio.timeout(CONTACT_WITHIN):
-            while not await asyncio.to_thread(all_there):  # noqa: ASYNC110 - another process
-                await asyncio.sleep(LOOK_EVERY)
-    except TimeoutError:
-        return False
-    return True

@@ -3,11 +3,17 @@
 In: its data folder. Out: rows of `onceway site status`, over the socket that the command asks.
 """
 
+import asyncio
+import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from gateway.errors import OncewayError
 from gateway.service.control import NotRunning, ask
+
+CONTACT_WITHIN = 60.0  # s, on a busy machine
+LOOK_EVERY = 0.1  # s
 
 
 def rows(data: Path) -> list[dict[str, Any]]:
@@ -27,3 +33,19 @@ def marked(data: Path) -> int:
     """How often it has answered somebody while a member was silent that may have known better."""
     here = rows(data)[:1]
     return sum(int(row["figures"]["marked"]) for row in here)
+
+
+async def out_of_contact(folders: Mapping[str, Path]) -> list[str]:
+    """Wait until all gateways have promises of each other. folders: their data, by name. Returns
+    those that do not have them after CONTACT_WITHIN.
+    """
+
+    def alone() -> list[str]:
+        return [name for name, at in folders.items() if folders.keys() - sure_of(at) - {name}]
+
+    deadline = time.monotonic() + CONTACT_WITHIN
+    names = await asyncio.to_thread(alone)
+    while names and time.monotonic() < deadline:
+        await asyncio.sleep(LOOK_EVERY)
+        names = await asyncio.to_thread(alone)
+    return names

@@ -15,7 +15,7 @@ from gateway.errors import OncewayError
 from gateway.regions import EU868
 from gateway.store.uptime import uptime
 from hil.air.tap import AirTap
-from hil.bench.bench import AirTable
+from hil.bench.tables import AirTable
 from hil.observe.folder import Folder
 from hil.observe.history import History
 from hil.programs.process import Child, Children

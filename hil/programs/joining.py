@@ -4,20 +4,16 @@ In: their names; the first one has the site's authority. Out: addresses for thei
 and gateways that run and are in contact.
 """
 
-import asyncio
 import sqlite3
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 
 from gateway.errors import OncewayError
 from hil.observe.folder import Folder
-from hil.observe.membership import sure_of
+from hil.observe.membership import CONTACT_WITHIN, out_of_contact
 from hil.programs.member_links import MemberLinks
 from hil.programs.ports import free_port
-from hil.programs.site import Member, Site
-
-CONTACT_WITHIN = 60.0  # s, on a busy machine
-LOOK_EVERY = 0.1  # s
+from hil.programs.site import Site
 
 
 class Joining:
@@ -28,7 +24,7 @@ class Joining:
 
     async def start(self, site: Site) -> None:
         """Returns when they are all in contact. The boards are provisioned at the first one, and
-        the others have the same registry.
+        the others begin with its registry. Raises OncewayError.
         """
         await self.links.start(site.children)
         site.links = self.links
@@ -41,29 +37,20 @@ class Joining:
             await first.command("site", "invite", member.name, "--output", file)
             await member.command("site", "join", file)
             await member.start_gateway()
-        await in_contact(site.members.values())
+        folders = {name: member.folder.data for name, member in site.members.items()}
+        if alone := await out_of_contact(folders):
+            raise OncewayError(
+                f"{alone[0]} is not in contact with the others after {CONTACT_WITHIN:.0f} s",
+                str(site.members[alone[0]].folder.config),
+            )
 
 
 def _copy_registry(source: Folder, target: Folder) -> None:
+    """A site shares its registry by itself, and the rig does not wait for that: each gateway knows
+    all boards from their first HELLO on.
+    """
     with (
         closing(sqlite3.connect(source.registry)) as first,
         closing(sqlite3.connect(target.registry)) as other,
     ):
         first.backup(other)
-
-
-async def in_contact(members: Collection[Member], within: float = CONTACT_WITHIN) -> None:
-    """Wait until each of them has promises of all others. Raises OncewayError."""
-    for member in members:
-        others = {one.name for one in members} - {member.name}
-        try:
-            async with asyncio.timeout(within):
-                while not others <= await asyncio.to_thread(  # noqa: ASYNC110 - another process
-                    sure_of, member.folder.data
-                ):
-                    await asyncio.sleep(LOOK_EVERY)
-        except TimeoutError:
-            raise OncewayError(
-                f"{member.name} is not in contact with the other gateways after {within:.0f} s",
-                str(member.folder.config),
-            ) from None

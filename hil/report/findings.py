@@ -82,7 +82,7 @@ class Findings:
     seconds: float = 0.0
     bench: dict[str, Any] = field(default_factory=dict)
     limits: dict[str, float] = field(default_factory=dict)
-    """Of the bench, by name (`hil.bench.bench.Limits`)."""
+    """Of the bench, by name (`hil.bench.tables.Limits`)."""
     faults: dict[str, PlannedFault] = field(default_factory=dict)
     usage: dict[str, list[Usage]] = field(default_factory=lambda: defaultdict(list))
     links: dict[str, list[tuple[float, bool]]] = field(default_factory=lambda: defaultdict(list))

@@ -45,9 +45,7 @@ class System:
 
     def at(self, fault: Fault) -> "System":
         """As the fault sees it that comes now: with the gateway that it strikes."""
-        name = fault.where
-        if not name and fault.target in self.devices:
-            name = fault.target
+        name = fault.where or fault.target
         if name in self.publishers:
             name = self.gateway_of(name)
         if name not in self.members:

@@ -611,6 +611,8 @@ def test_a_fault_of_a_gateway_strikes_where_somebody_is_or_the_one_that_is_named
         ({"fault": [{"kind": "gateway-kill", "on": ["uno-1"]}]}, "there are attic, barn"),
         ({"client": [{}], "fault": [{"kind": "client-moves"}]}, "strict"),
         ({"fault": [{"kind": "crowd-moves"}]}, "strict"),
+        ({"client": [STRICT, {}], "fault": [{"kind": "crowd-moves"}]}, "and no other one \\["),
+        ({"fault": [{"kind": "rolling-restart", "on": ["barn"]}]}, "`on` has no meaning"),
         ({"fault": [{"kind": "gateway-dies", "count": 2}]}, "one gateway at least must be left"),
         (
             {"client": [STRICT], "fault": [{"kind": "client-moves", "on": ["uno-1"]}]},

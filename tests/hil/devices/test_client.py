@@ -12,15 +12,15 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from hil.bench.bench import ClientTable, SubscriberTable
+from hil.bench.tables import ClientTable, SubscriberTable
 from hil.clients.payloads import text_of
 from hil.clients.publisher import UnderWay
 from hil.devices.client import Client
-from hil.devices.commander import free_port
 from hil.devices.subscriber import Subscriber
 from hil.judge.sessions import wrong
 from hil.observe.counters import wait_until
 from hil.observe.history import Event, History, read
+from hil.programs.ports import free_port
 from hil.programs.process import Child, Children, children
 from hil.programs.sd_notify import Readiness
 from hil.programs.site import onceway

@@ -5,7 +5,7 @@ from typing import Any, cast
 
 import pytest
 
-from hil.bench.bench import AirTable
+from hil.bench.tables import AirTable
 from hil.programs.air import MODEM, AirOfRun
 
 LORA_1, LORA_2 = "lora-1", "lora-2"
