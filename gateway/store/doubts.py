@@ -20,7 +20,9 @@ _MOST_BYTES = 8_000_000
 
 
 class Doubt(NamedTuple):
-    """at: µs since 1970, None while the clock was not known. silent: members."""
+    """at: µs since 1970, None while the clock was not known. silent: members; empty where a store
+    had been restored, or where two members claimed to have the newest session.
+    """
 
     client: str
     at: int | None

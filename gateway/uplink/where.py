@@ -28,6 +28,7 @@ app = typer.Typer()
 
 _DOUBTS = 8
 """So many are shown."""
+_NOBODY_SILENT = "a store had been restored, or two gateways claimed to have the newest session"
 
 
 class NotFound(OncewayError):
@@ -222,7 +223,7 @@ def _unknown(spool: Spool, device: str, sequence: int) -> str:
 def _doubt(item: Doubt) -> str:
     when = "at an unknown time" if item.at is None else f"at {_moment(item.at)}"
     names = ", ".join(map(printable, item.silent))
-    why = f"{names} did not answer" if names else "the store had been restored"
+    why = f"{names} did not answer" if names else _NOBODY_SILENT
     return (
         f"was answered in doubt {when}: {why}. What it had published before may have come again"
         " here; the table keeps one"
