@@ -6,10 +6,12 @@ on it: a power cut costs the last ones of a list that the log has, too.
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
+
+from gateway.logs import printable
 
 FILE = "in-doubt.json"
 MOST = 1024
@@ -27,6 +29,13 @@ class Doubt(NamedTuple):
     client: str
     at: int | None
     silent: list[str]
+
+
+def reason(silent: Sequence[str]) -> str:
+    """Why somebody was answered in doubt, in words."""
+    if not silent:
+        return "a store had been restored, or two gateways claimed to have the newest session"
+    return f"{', '.join(map(printable, silent))} did not answer"
 
 
 def read(folder: Path) -> list[Doubt]:
