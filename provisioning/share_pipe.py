@@ -14,7 +14,8 @@ from gateway.site.board_entry import Entry
 
 
 def main() -> None:
-    # sqlite_utils would import these where they are installed, and use nothing of them: a second
+    # sqlite_utils would import these where they are installed, and use nothing of them: that costs
+    # a second
     for package in ("numpy", "pandas"):
         sys.modules.setdefault(package, cast(ModuleType, None))
     from provisioning.registry import Registry

@@ -45,7 +45,7 @@ def share(
         row = rows.get(name)
         if stands.get(name) != _digest(row):
             try:
-                entries[name] = _changed_here(name, entries.get(name), row)
+                entries[name] = _changed_here(entries.get(name) or _unheard(name), row)
             except ValidationError:
                 left_out.append(name)
     sent = list(incoming)
@@ -80,21 +80,15 @@ def _revoke_renamed(entries: dict[str, Entry], told: Iterable[Entry]) -> None:
             entries[name] = entry.but(revoked=max(entry.revoked, 0))
 
 
-def _changed_here(name: str, known: Entry | None, row: Row | None) -> Entry:
+def _unheard(name: str) -> Entry:
+    """Of a board that nobody has told of."""
+    return Entry(name=name, lifted=0, revoked=-1, version=0, at="-", changed="-", board=None)
+
+
+def _changed_here(known: Entry, row: Row | None) -> Entry:
     """What a command has made of a row."""
     board = _board(row) if row else None
     revoked = row is not None and row["status"] == "revoked"
-    if known is None:
-        changed = row["changed"] if row else ""
-        return Entry(
-            name=name,
-            lifted=0,
-            revoked=0 if revoked else -1,
-            version=1,
-            at=changed,
-            changed=changed,
-            board=board,
-        )
     changes: dict[str, Any] = {}
     changed = row["changed"] if row else known.changed
     if revoked and not known.is_revoked:

@@ -28,6 +28,7 @@ from gateway.logs import about, printable
 from gateway.mqtt.reason import ReasonCode
 from gateway.service.site_sessions import SessionHolder, own_key
 from gateway.site.member import Member
+from gateway.store.doubts import reason
 from gateway.store.move_out import StoredParts
 from gateway.store.schema import FILE, connect_to_read
 
@@ -243,7 +244,7 @@ class Site:
             "%s: answered in doubt, %s: what it publishes again may stand in the spool twice; the"
             " table keeps one if it has an identity",
             printable(name_of(key)),
-            f"{', '.join(map(printable, silent))} did not answer" if silent else "it was restored",
+            reason(silent),
             extra=about(**connection.about, reason="doubt"),
         )
 

@@ -23,6 +23,7 @@ MOST_BYTES = 2_000
 """Of an entry as JSON."""
 _HIGHEST = 1 << 40
 """Of its numbers: nobody counts so far."""
+_NUMBERS = "network", "device"
 
 
 def _radio(text: str) -> str:
@@ -33,7 +34,6 @@ def _radio(text: str) -> str:
     return text
 
 
-_NUMBERS = "network", "device"
 _Text = Annotated[str, Field(pattern=r"^[ -~]{1,64}$")]
 _Key = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
 _Count = Annotated[int, Field(ge=0, lt=_HIGHEST)]

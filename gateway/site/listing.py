@@ -12,7 +12,6 @@ from struct import error as StructError
 from typing import NamedTuple
 
 from gateway.site.errors import SiteError
-from gateway.site.framing import FRAME_BYTES
 
 FIRST = 0x20
 """The lowest first byte of these frames."""
@@ -46,8 +45,6 @@ def encode(message: Want | Told) -> bytes:
 
 def decode(frame: bytes) -> Want | Told:
     """SiteError for anything else."""
-    if len(frame) > FRAME_BYTES:
-        raise SiteError(f"a frame of {len(frame)} bytes; at most {FRAME_BYTES} are allowed")
     try:
         kind, number, what = _HEAD.unpack_from(frame)
         rest = frame[_HEAD.size :]

@@ -75,11 +75,6 @@ class Sharing:
         self._links: dict[str, Link] = {}
 
     @property
-    def boards(self) -> int:
-        """Of which the site knows, with those that are revoked or gone."""
-        return len(self._known or ())
-
-    @property
     def owed(self) -> dict[str, int]:
         """By member with a link: entries that it may lack; those of a frame that it has not
         confirmed count as one.

@@ -6,10 +6,12 @@ on it: a power cut costs the last ones of a list that the log has, too.
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
+
+from gateway.logs import printable
 
 FILE = "in-doubt.json"
 MOST = 1024
@@ -20,11 +22,20 @@ _MOST_BYTES = 8_000_000
 
 
 class Doubt(NamedTuple):
-    """at: µs since 1970, None while the clock was not known. silent: members."""
+    """at: µs since 1970, None while the clock was not known. silent: members; empty where a store
+    had been restored, or where two members claimed to have the newest session.
+    """
 
     client: str
     at: int | None
     silent: list[str]
+
+
+def reason(silent: Sequence[str]) -> str:
+    """Why somebody was answered in doubt, in words."""
+    if not silent:
+        return "a store had been restored, or two gateways claimed to have the newest session"
+    return f"{', '.join(map(printable, silent))} did not answer"
 
 
 def read(folder: Path) -> list[Doubt]:

@@ -104,7 +104,8 @@ class _Work:
             if cut is None and not self._cutter.due(flush=True):
                 break
             cut = cut or self._cutter.cut()
-            fresh = self._landing.read(Manifest(self._spool.origin(), cut.number, 0, 0, "").name)
+            name = Manifest(self._spool.origin(), cut.number, 0, 0, "").name
+            was_there = self._landing.read(name) is not None
             try:
                 land(cut, self._spool, self._cutter, self._landing, self._signer, self._read_back)
             except NumberLost as error:
@@ -117,7 +118,7 @@ class _Work:
                 continue
             renumbered = False
             left -= cut.rows
-            if fresh is None:
+            if not was_there:
                 readings, batches = readings + cut.rows, batches + 1
             self._newest.tell(self._landing, more_comes=self._cutter.due(flush=True))
         return Rescued(origin.gateway, origin.epoch, readings, batches, total - readings)

@@ -15,7 +15,6 @@ import typer
 from gateway.config import Config, load
 from gateway.errors import OncewayError
 from gateway.extras import how_to_get
-from gateway.logs import printable
 from gateway.options import ConfigOption, DataOption, JsonOption, config_file, nothing_named
 from gateway.store import doubts
 from gateway.store.doubts import Doubt
@@ -221,11 +220,9 @@ def _unknown(spool: Spool, device: str, sequence: int) -> str:
 
 def _doubt(item: Doubt) -> str:
     when = "at an unknown time" if item.at is None else f"at {_moment(item.at)}"
-    names = ", ".join(map(printable, item.silent))
-    why = f"{names} did not answer" if names else "the store had been restored"
     return (
-        f"was answered in doubt {when}: {why}. What it had published before may have come again"
-        " here; the table keeps one"
+        f"was answered in doubt {when}: {doubts.reason(item.silent)}. What it had published before"
+        " may have come again here; the table keeps one"
     )
 
 

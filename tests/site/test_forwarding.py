@@ -20,6 +20,7 @@ from gateway.mqtt.packets import (
     Subscription,
 )
 from gateway.store.check import check
+from tests.links.board import until
 from tests.service.wire import Wire
 from tests.site.gateways import Gateways, gateways
 
@@ -31,8 +32,7 @@ class Reader:
     knows it.
     """
 
-    def __init__(self, site: Gateways, name: str) -> None:
-        self._site, self._name = site, name
+    def __init__(self) -> None:
         self.got: list[bytes] = []
         self._held: set[int] = set()
 
@@ -53,11 +53,7 @@ class Reader:
             wire.send(Pubrec(packet.packet_id))
 
     async def has(self, count: int) -> None:
-        async with asyncio.timeout(60):
-            while True:
-                if len(self.got) >= count:
-                    return
-                await asyncio.sleep(0.05)
+        await until(lambda: len(self.got) >= count, patience=60)
 
 
 async def filters(site: Gateways, name: str, count: int) -> None:
@@ -73,7 +69,7 @@ async def test_a_kill_in_the_middle_loses_nothing_and_doubles_nothing(
     tmp_path: Path, victim: str
 ) -> None:
     async with gateways(tmp_path, "a", "b") as site:
-        reader = Reader(site, "b")
+        reader = Reader()
         wire, _ = await site.connect("b", "reader")
         wire.send(Subscribe(1, [Subscription("t", 2)]))
         await wire.take(Suback)

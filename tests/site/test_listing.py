@@ -144,7 +144,11 @@ async def test_a_page_that_is_none_is_not_shown(data: bytes) -> None:
 async def test_one_that_wants_too_much_at_a_time_gets_the_newest_answers() -> None:
     pair = Pair(row("c"))
     answered: list[int] = []
-    pair.a.received = lambda _, frame: answered.append(decode(frame).number)  # type: ignore[method-assign]
+
+    def hears(_: str, frame: bytes) -> None:
+        answered.append(decode(frame).number)
+
+    pair.a.received = hears  # type: ignore[method-assign]
     for number in range(MOST_WANTED + 3):
         pair.b.received("a", encode(Want(number, What.PAGE)))
     await until(lambda: len(answered) == MOST_WANTED)

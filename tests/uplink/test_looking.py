@@ -92,9 +92,15 @@ def test_where_says_when_a_device_was_answered_in_doubt(data, onceway, config):
     doubts.write(data.path, [Doubt("other", 1, ["barn"]), Doubt("sensor-1", NOW, ["barn", "mill"])])
     text = onceway("where", "sensor-1", "1", "--config", config).stdout
     assert "sensor-1 was answered in doubt at 2026-11-25 12:00:00 UTC: barn, mill did not" in text
+    doubts.write(data.path, [*doubts.read(data.path), Doubt("sensor-1", None, [])])
+    text = onceway("where", "sensor-1", "1", "--config", config).stdout
+    assert "answered in doubt at an unknown time: a store had been restored, or two" in text
     assert "in doubt" not in onceway("where", "other", "1", "--config", config).stdout
     told = json.loads(onceway("where", "sensor-1", "2", "--config", config, "--json").stdout)
-    assert told["doubts"] == [{"client": "sensor-1", "at": NOW, "silent": ["barn", "mill"]}]
+    assert told["doubts"] == [
+        {"client": "sensor-1", "at": NOW, "silent": ["barn", "mill"]},
+        {"client": "sensor-1", "at": None, "silent": []},
+    ]
     assert of_the_page(load(config), "sensor-1", 2)["doubts"] == told["doubts"]
 
 

@@ -237,9 +237,7 @@ def test_a_directory_that_is_not_one(onceway, dead, tmp_path):
     (root / "gateway.db").write_bytes(b"not a database" * 1000)
     with pytest.raises(StoreError, match="damaged") as error:
         bring(root, tmp_path / "landing")
-    assert error.value.hint == f"See: onceway store check --data {root}" or str(root) in str(
-        error.value.hint
-    )
+    assert str(root) in str(error.value.hint)
 
 
 def test_a_log_that_lost_commits_is_not_taken_for_whole(dead, tmp_path):

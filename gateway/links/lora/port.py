@@ -87,7 +87,7 @@ class Limit:
 class LoraListener:
     """key, name: of a board by its number; None for one that is not let in. utc: seconds since
     1970, 0 while unknown. machine: this start of the machine. record: the file with the airtime.
-    overhear: takes each frame that is heard, if anybody listens. others: in a site.
+    overhear: takes each frame that is heard, if anybody listens. others: None without a site.
     """
 
     def __init__(

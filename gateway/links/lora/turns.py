@@ -184,7 +184,8 @@ class TurnLink:
     airtime: seconds that a frame takes, by its bytes. incarnation: draws a number for a board
     that has none. nonce: draws eight random bytes. cipher: of a session with this key.
     longest: bytes of a frame that the radio takes. patience: copies of a TURN of no known session,
-    after which it tells the board; where other gateways hear it, too, the one that had it last.
+    after which it tells the board. others: gateways that hear the same boards; the one that had a
+    board last has that patience, and the others have more.
     """
 
     def __init__(

@@ -217,5 +217,5 @@ function path(sequence, { places, known_from, doubts, error }) {
       h("p", { class: "small quiet" }, "Whether it is in the table, the centre knows: ", h("code", {}, `onceway where ${name} ${sequence} --table TABLE`)),
     ];
   }), ...doubts.map(({ at, silent }) => h("p", { class: "small warn" }, `${name} was answered in doubt ${at === null ? "at an unknown time" : `on ${moment(at)}`}: `
-    + `${silent.length ? `${silent.join(", ")} did not answer` : "the store had been restored"}. What it had published before may have come again here; the table keeps one.`))];
+    + `${silent.length ? `${silent.join(", ")} did not answer` : "a store had been restored, or two gateways claimed to have the newest session"}. What it had published before may have come again here; the table keeps one.`))];
 }

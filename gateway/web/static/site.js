@@ -87,8 +87,8 @@ function moves(figures) {
       fact("Sessions that came", count(figures.moved_in)), fact("Sessions that left", count(figures.moved_out)),
       fact("Packet identifiers released elsewhere", count(figures.released)),
       fact("Answered in doubt", figures.marked ? h("span", { class: "warn" }, plural(figures.marked, "time")) : "never")),
-    figures.marked ? h("p", { class: "small quiet" }, "In doubt: a member was silent, so the client was told to begin again. What it publishes again may stand "
-      + "in the spool twice; the table keeps one of it if it has an identity. The log names each client.") : null);
+    figures.marked ? h("p", { class: "small quiet" }, "In doubt: another member may have known better, so the client may have been told to begin again. What it publishes "
+      + "again may stand in the spool twice; the table keeps one of it if it has an identity. The log names each client.") : null);
 }
 
 function removed(names) {
