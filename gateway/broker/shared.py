@@ -4,7 +4,7 @@ Rules: members take turns; one that is connected goes before one that is not; wh
 connected, a session that outlives its connection keeps the message; a member's granted QoS holds
 for what it gets [MQTT-4.8.2-3]; a member that may not read the topic has no turn, nor has one whose
 queue is full while another has room. Another gateway of the site, with the members that it has, has
-a turn while no member here can have it.
+a turn while no member here is connected.
 """
 
 from __future__ import annotations
