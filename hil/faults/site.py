@@ -155,29 +155,35 @@ class RollingRestart(OfSite):
 
 
 class GatewayDies(OfSite):
-    """A gateway and its uplink are gone, and their card with them. Its boards are plugged in at the
-    next one; its clients find that one by themselves. What was acknowledged and had not landed is
-    lost, and nothing else may be.
+    """A gateway and its uplink are gone for good. Its boards are plugged in at the next one; its
+    clients find that one by themselves. If the card is gone, too, what was acknowledged and had
+    not landed is lost, and nothing else may be. Else a person lands it, and nothing is lost.
     """
 
     text: ClassVar[str] = "gateway dies for good"
     bounded: ClassVar[bool] = True
     kind: Literal["gateway-dies"]
+    card: Literal["gone", "readable"] = "gone"
+    """Of a readable one, the rig lands what is left by `onceway spool land`."""
 
     async def inject(self, fault: Fault, system: SystemUnderTest) -> Evidence | None:
         site = system.site
+        readable = self.card == "readable"
         async with site.hands:
             since = system.look()
-            left = await site.die()
-            died = system.spool.bury(left / site.folder.database.name)
+            left = await site.die(card_too=not readable)
+            died = system.spool.bury(left / site.folder.database.name, landed=readable)
+            if readable:
+                await site.land(left)
             gateway = system.next_gateway(site.name)
             try:
                 for device in system.boards_at(site.name):
                     await device.replug(fault.id, gateway, DOWN_S, THERE_WITHIN)
             except TimeoutError:
                 return None
-        text = f"{site.name} is gone with {died} publications that had not landed"
-        data = {"since": since, "gateway": site.name, "died": died}
+        what = "its card's {} publications were landed" if readable else "{} had not landed"
+        text = f"{site.name} is gone; " + what.format(died)
+        data = {"since": since, "gateway": site.name, "died": 0 if readable else died}
         return Evidence(text, data) if died else None
 
 

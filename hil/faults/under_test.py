@@ -91,9 +91,15 @@ class SiteUnderTest(Protocol):
         ...
 
     async def start_gateway(self) -> None: ...
-    async def die(self) -> Path:
-        """Gateway and uplink are killed, and never start again. Returns where the rig keeps their
-        data, of which nobody else knows.
+    async def die(self, *, card_too: bool) -> Path:
+        """Gateway and uplink are killed, and never start again. card_too: nobody but the rig knows
+        where its data are. Returns where that is.
+        """
+        ...
+
+    async def land(self, data: Path) -> None:
+        """`onceway spool land …` for a dead gateway's data, as a user types it. Raises
+        OncewayError.
         """
         ...
 

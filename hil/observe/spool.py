@@ -53,9 +53,9 @@ class SpoolHop:
         self.committed = self._last
         return self._last
 
-    def bury(self, database: Path) -> int:
-        """Its card is gone for good; only the rig can read it, here. Enter what had not landed, and
-        look no more. Returns how many those are.
+    def bury(self, database: Path, *, landed: bool) -> int:
+        """Its gateway is gone for good; the rig reads its card here. Enter what had not landed as
+        died, unless it is landed from the card, and look no more. Returns how many those are.
         """
         self._uri = f"{database.absolute().as_uri()}?mode=ro"
         self._look()
@@ -64,7 +64,7 @@ class SpoolHop:
                 "SELECT device, incarnation, sequence FROM spool WHERE id > (SELECT coalesce("
                 "max(last), 0) FROM batch WHERE landed NOT NULL)"
             ).fetchall()
-        for key in rows:
+        for key in () if landed else rows:
             self._history.add("spool", "died", **dict(zip(KEY, key, strict=True)))
         self._buried = True
         self.landed = self.committed

@@ -83,9 +83,9 @@ class Member:
         name = program_of("-".join(words[:2]), self.name)
         return await self._site.children.run(name, line, COMMAND_WITHIN)
 
-    async def die(self) -> Path:
-        """Gateway and uplink are killed, and never start again. Returns where the rig keeps their
-        data, of which nobody else knows.
+    async def die(self, *, card_too: bool) -> Path:
+        """Gateway and uplink are killed, and never start again. card_too: nobody but the rig knows
+        where its data are. Returns where that is.
         """
         victims = [self.running[kind] for kind in OF_GATEWAY]
         for child in victims:
@@ -96,7 +96,15 @@ class Member:
         for kind in OF_GATEWAY:
             del self._site.running[program_of(kind, self.name)]
         self.dead = True
+        if not card_too:
+            return self.folder.data
         return self.folder.data.rename(self.folder.root / f"dead-{self.name}")
+
+    async def land(self, data: Path) -> None:
+        """`onceway spool land …` for a dead gateway's data, as a user types it. Raises
+        OncewayError.
+        """
+        await self.command("spool", "land", str(data))
 
     async def start_gateway(self) -> None:
         await self._start("gateway")
