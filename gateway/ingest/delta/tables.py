@@ -38,13 +38,15 @@ generated and identity columns (Delta protocol, "Default Columns" and others).
 @dataclass(frozen=True, slots=True)
 class Layout:
     """What a table looks like. columns: (name, type, comment); properties: Delta table properties;
-    clustering: columns by which `compact` brings rows together that are asked for together.
+    clustering: columns by which `compact` brings rows together that are asked for together; key:
+    columns that the table has had in every version of Onceway.
     """
 
     comment: str
     columns: tuple[tuple[str, str, str], ...]
     properties: tuple[tuple[str, str], ...] = ()
     clustering: tuple[str, ...] = ()
+    key: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +78,7 @@ class Table:
         """Make the table if there is none, and add the columns that one of an older version lacks.
 
         Two jobs that do so at once get in each other's way: the loser looks again. Raises
-        OncewayError when a column has another type.
+        OncewayError, and writes nothing, when it is a table of others.
         """
         for remaining in reversed(range(CREATE_TRIES)):
             try:
@@ -101,15 +103,29 @@ class Table:
                     ) from error
                 time.sleep(0.5)
 
-    def _complete(self) -> None:
+    def refuse_others(self) -> dict[str, str]:
+        """The types of the table's columns. Raises OncewayError for a table that the ingest has not
+        made: a column has another type, or a part of the key is not there.
+        """
         there = {field.name.lower(): field.dataType.simpleString() for field in self._schema()}
-        for column, kind, _ in self._layout.columns:
-            if there.get(column, kind) != kind:
-                raise OncewayError(
-                    f"column {column} is a {there[column]}, not a {kind}",
-                    self.name,
-                    "Give the ingest a table of its own.",
-                )
+        other = [
+            f"column {column} is a {there[column]}, not a {kind}"
+            for column, kind, _ in self._layout.columns
+            if there.get(column, kind) != kind
+        ]
+        other += [
+            f"it has no column {column}" for column in self._layout.key if column not in there
+        ]
+        if other:
+            raise OncewayError(
+                f"this is not a table of the ingest: {other[0]}",
+                self.name,
+                "Give the ingest a table of its own",
+            )
+        return there
+
+    def _complete(self) -> None:
+        there = self.refuse_others()
         lacking = [
             f'{column} {kind} COMMENT "{comment}"'
             for column, kind, comment in self._layout.columns
