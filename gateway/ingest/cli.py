@@ -442,9 +442,9 @@ def report_command(
     """How far each gateway's batches have come, what waits, what is in quarantine, what came twice,
     and which sequences are missing.
 
-    Exit code 5: somebody should look. A gateway is held, gone from the landing place or behind by
-    more than --max-lag, a batch is in quarantine, a key has two payloads, or more sequences are
-    missing than --max-missing.
+    Exit code 5: somebody should look. Nothing has ever landed, a gateway is held, gone from the
+    landing place or behind by more than --max-lag, a batch is in quarantine, a key has two
+    payloads, or more sequences are missing than --max-missing.
 
     Example: onceway ingest report --landing /srv/landing --table /srv/lake/publications
     """
