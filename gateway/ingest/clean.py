@@ -29,15 +29,20 @@ class Cleaned:
 def clean(landing: Landing, table: str, older_than: float) -> list[Cleaned]:
     """Delete the batches that the table has and that landed longer ago than `older_than` seconds.
 
-    Raises OncewayError when there is no such table or landing place, OSError when it cannot be
-    reached.
+    Raises OncewayError when there is no such table or landing place, or when the table has nothing;
+    OSError when it cannot be reached.
     """
     if not landing.any_feed():
         return []
+    feeds = taken(table)
+    if not feeds:
+        raise OncewayError(
+            "the table has no batch of this landing place", table, "Is it the right table?"
+        )
     landing.tidy_markers()
     before = time.time() - older_than
     found = []
-    for feed, number in sorted(taken(table).items()):
+    for feed, number in sorted(feeds.items()):
         until = landing.old_until(feed, number, before)
         if until:
             say(landing, feed, until)

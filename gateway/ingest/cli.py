@@ -260,7 +260,7 @@ def summarise(
     writer: Writer = "auto",
 ) -> None:
     """Bring the tables about devices up to date: which there are (…_devices), and what came of each
-    of them day by day (…_quality). May run beside the ingest.
+    of them day by day (…_quality). May run beside the ingest, but not where the table is on S3.
 
     Example: onceway ingest summarise --table /srv/lake/publications
     """
@@ -288,7 +288,7 @@ def expire(
     writer: Writer = "auto",
 ) -> None:
     """Delete old publications and their readings. Their keys are kept, so that no old batch brings
-    them back.
+    them back. May run beside the ingest, but not where the table is on S3.
 
     Example: onceway ingest expire --table /srv/lake/publications --older-than 400d
     """
@@ -442,9 +442,9 @@ def report_command(
     """How far each gateway's batches have come, what waits, what is in quarantine, what came twice,
     and which sequences are missing.
 
-    Exit code 5: somebody should look. A gateway is held, gone from the landing place or behind by
-    more than --max-lag, a batch is in quarantine, a key has two payloads, or more sequences are
-    missing than --max-missing.
+    Exit code 5: somebody should look. Nothing has ever landed, a gateway is held, gone from the
+    landing place or behind by more than --max-lag, a batch is in quarantine, a key has two
+    payloads, or more sequences are missing than --max-missing.
 
     Example: onceway ingest report --landing /srv/landing --table /srv/lake/publications
     """

@@ -62,17 +62,19 @@ def test_a_pass_without_news_says_what_was_taken_so_far() -> None:
     assert so_far(feeds) == "12 batches of 2 gateways were taken so far"
 
 
-@pytest.mark.parametrize("made", [True, False])
+@pytest.mark.parametrize("made", [".", "site/0a1b2c3d/000000000001.parquet", None])
 def test_a_landing_place_without_a_batch_is_said_before_spark_starts(
-    tmp_path: Path, made: bool
+    tmp_path: Path, made: str | None
 ) -> None:
-    """By its URL too, which the command line does not look at."""
+    """By its URL too, which the command line does not look at. A batch is there when its manifest
+    is.
+    """
     pytest.importorskip("pyspark")
     from gateway.ingest.jobs import stream
 
     landing = tmp_path / "landing"
     if made:
-        landing.mkdir()
+        (landing / made).mkdir(parents=True)
     where = ["--landing", f"file://{landing}", "--table", "/t", "--checkpoint", "/c"]
     with pytest.raises(OncewayError) as raised:
         stream.run(stream.parse_arguments([*where, "--available-now"]))

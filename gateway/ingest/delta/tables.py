@@ -8,7 +8,7 @@ import json
 import os
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, cast
@@ -26,6 +26,9 @@ from gateway.ingest.delta.lease import lease
 
 CREATE_TRIES = 5
 
+SPARK_CATALOG = "spark_catalog"
+"""Spark's own catalog, in which Delta's own classes find a table by its name."""
+
 SIGNED = "onceway.signatures"
 """A property of the table that a table has which is not older than signed batches."""
 
@@ -38,13 +41,15 @@ generated and identity columns (Delta protocol, "Default Columns" and others).
 @dataclass(frozen=True, slots=True)
 class Layout:
     """What a table looks like. columns: (name, type, comment); properties: Delta table properties;
-    clustering: columns by which `compact` brings rows together that are asked for together.
+    clustering: columns by which `compact` brings rows together that are asked for together; key:
+    columns that the table has had in every version of Onceway.
     """
 
     comment: str
     columns: tuple[tuple[str, str, str], ...]
     properties: tuple[tuple[str, str], ...] = ()
     clustering: tuple[str, ...] = ()
+    key: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,21 +81,12 @@ class Table:
         """Make the table if there is none, and add the columns that one of an older version lacks.
 
         Two jobs that do so at once get in each other's way: the loser looks again. Raises
-        OncewayError when a column has another type.
+        OncewayError, and writes nothing, when it is a table of others.
         """
         for remaining in reversed(range(CREATE_TRIES)):
             try:
-                builder = DeltaTable.createIfNotExists(self._spark).comment(self._layout.comment)
-                builder = (
-                    builder.location(self.name) if self._is_path else builder.tableName(self.name)
-                )
-                for column, kind, comment in self._layout.columns:
-                    builder = builder.addColumn(column, kind, comment=comment)
-                for key, value in self._layout.properties:
-                    builder = builder.property(key, value)
-                if self._layout.clustering and not self.exists():
-                    builder = builder.clusterBy(*self._layout.clustering)
-                builder.execute()
+                if not self.exists():
+                    self._make()
                 self._complete()
                 self.settle()
                 return
@@ -101,25 +97,47 @@ class Table:
                     ) from error
                 time.sleep(0.5)
 
-    def _complete(self) -> None:
+    def _make(self) -> None:
+        """By a statement: Delta's builder knows no names of three parts."""
+        layout = self._layout
+        properties = ", ".join(f'"{key}" = "{value}"' for key, value in layout.properties)
+        self._spark.sql(
+            f"CREATE TABLE IF NOT EXISTS {self.sql} ({_columns(layout.columns)}) USING delta"
+            f' COMMENT "{layout.comment}"'
+            + (f" TBLPROPERTIES ({properties})" if properties else "")
+            + (f" CLUSTER BY ({', '.join(layout.clustering)})" if layout.clustering else "")
+        )
+
+    def refuse_others(self) -> dict[str, str]:
+        """The types of the table's columns. Raises OncewayError for a table that the ingest has not
+        made: a column has another type, or a part of the key is not there.
+        """
         there = {field.name.lower(): field.dataType.simpleString() for field in self._schema()}
-        for column, kind, _ in self._layout.columns:
-            if there.get(column, kind) != kind:
-                raise OncewayError(
-                    f"column {column} is a {there[column]}, not a {kind}",
-                    self.name,
-                    "Give the ingest a table of its own.",
-                )
-        lacking = [
-            f'{column} {kind} COMMENT "{comment}"'
-            for column, kind, comment in self._layout.columns
-            if column not in there
+        other = [
+            f"column {column} is a {there[column]}, not a {kind}"
+            for column, kind, _ in self._layout.columns
+            if there.get(column, kind) != kind
         ]
+        other += [
+            f"it has no column {column}" for column in self._layout.key if column not in there
+        ]
+        if other:
+            raise OncewayError(
+                f"this is not a table of the ingest: {other[0]}",
+                self.name,
+                "Give the ingest a table of its own",
+            )
+        return there
+
+    def _complete(self) -> None:
+        there = self.refuse_others()
+        lacking = [one for one in self._layout.columns if one[0] not in there]
         if lacking:
-            self._spark.sql(f"ALTER TABLE {self.sql} ADD COLUMNS ({', '.join(lacking)})")
+            self._spark.sql(f"ALTER TABLE {self.sql} ADD COLUMNS ({_columns(lacking)})")
 
     def _schema(self) -> StructType:
-        return StructType.fromJson(json.loads(self._newest()[1].schemaString()))
+        text = self._newest()[1].schemaString()  # None: it is no Delta table
+        return StructType.fromJson(json.loads(text)) if text else StructType()
 
     def exists(self) -> bool:
         return bool(
@@ -142,11 +160,7 @@ class Table:
     def _newest(self) -> tuple[Any, Any]:
         """Delta's log of the table and its metadata now."""
         session, jvm = self._spark._jsparkSession, cast(Any, self._spark._jvm)
-        name = (
-            self.name
-            if self._is_path
-            else session.sessionState().sqlParser().parseTableIdentifier(self.name)
-        )
+        name = self.name if self._is_path else self._identifier()
         log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(session, name)
         return log, log.update(False, jvm.scala.Option.empty(), jvm.scala.Option.empty()).metadata()
 
@@ -164,12 +178,17 @@ class Table:
         if self._is_path:
             path = jvm.org.apache.hadoop.fs.Path(self.name)
             return str(path.getFileSystem(session.newHadoopConf()).makeQualified(path))
-        identifier = session.sqlParser().parseTableIdentifier(self.name)
+        identifier = self._identifier()
         if not session.catalog().tableExists(identifier):
             return None
         return str(
             jvm.org.apache.hadoop.fs.Path(session.catalog().getTableMetadata(identifier).location())
         )
+
+    def _identifier(self) -> Any:
+        """As Spark's own catalog calls it, which does not know its own name in names."""
+        parser = self._spark._jsparkSession.sessionState().sqlParser()
+        return parser.parseTableIdentifier(self.name.removeprefix(f"{SPARK_CATALOG}."))
 
     def delta(self) -> DeltaTable:
         return (
@@ -215,6 +234,11 @@ class Table:
     def _changes(self, after: int, until: int, *kinds: str) -> DataFrame:
         changes = self.read(readChangeFeed="true", startingVersion=after + 1, endingVersion=until)
         return changes.where(changes["_change_type"].isin(*kinds))
+
+
+def _columns(columns: Iterable[tuple[str, str, str]]) -> str:
+    """In a statement."""
+    return ", ".join(f'`{name}` {kind} COMMENT "{comment}"' for name, kind, comment in columns)
 
 
 def refuse_unfit(spark: SparkSession, metadata: Any, name: str) -> None:

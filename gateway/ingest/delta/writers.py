@@ -13,16 +13,13 @@ from gateway.ingest.delta.commits import CommitLog
 from gateway.ingest.delta.history import HistoryLog
 from gateway.ingest.delta.public import PublicTable, PublicWriter
 from gateway.ingest.delta.storage import open_folder
-from gateway.ingest.delta.tables import Place, Table, is_named
+from gateway.ingest.delta.tables import SPARK_CATALOG, Place, Table, is_named
 from gateway.ingest.delta.transaction import DeltaWriter, Writer, has_own_classes
 
 WriterName = Literal["auto", "fast", "public"]
 """fast: by Delta's own classes, and files that tasks write. public: by Delta's public API. auto:
 fast where Delta's own classes are to be had and no other catalog keeps the table.
 """
-
-SPARK_CATALOG = "spark_catalog"
-"""Spark's own catalog, in which Delta's own classes find a table by its name."""
 
 log = logging.getLogger("onceway.ingest")
 

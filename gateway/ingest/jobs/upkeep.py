@@ -68,7 +68,9 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Raises OncewayError when there is no table, or when `release` leaves damaged batches."""
+    """Raises OncewayError when there is no such table, when it is none of the ingest, or when
+    `release` leaves damaged batches.
+    """
     spark = open_session(is_named(options.table))
     kind = table_kind(spark, options.table, options.writer)
     publications = kind(spark, options.table, PUBLICATIONS)
@@ -82,6 +84,7 @@ def run(options: argparse.Namespace) -> None:
         mend(publications, *others)
         if not publications.exists():
             raise OncewayError("there is no such table", publications.name)
+        publications.refuse_others()
         if options.command == "release":
             url = absolute_folder(options.landing)
             sink = open_sink(spark, url, publications.name, options.writer)

@@ -166,17 +166,23 @@ class Landing:
         return found
 
     def any_feed(self) -> bool:
-        """Whether a gateway has landed anything here. Raises OncewayError when there is no such
-        place.
+        """Whether a gateway has landed a batch here, be it one that was deleted on purpose since.
+        Raises OncewayError when there is no such place.
         """
         try:
-            return any(self.feeds(gateway) for gateway in self.gateways())
+            return any(map(self._has_landed, self.gateways()))
         except FileNotFoundError:
             raise OncewayError(
                 "there is no such landing place",
                 self.url,
                 "Is it mounted? The uplink makes it when it lands its first batch",
             ) from None
+
+    def _has_landed(self, gateway: str) -> bool:
+        feeds = self.feeds(gateway)
+        return any(self.has(feed, 1) or self.after(feed, 1) is not None for feed in feeds) or bool(
+            self.cleaned_epochs(gateway)
+        )
 
     def feeds(self, gateway: str) -> list[str]:
         """The feeds of a gateway, sorted. Folders that are not named as an epoch are left alone."""

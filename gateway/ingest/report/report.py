@@ -69,11 +69,13 @@ class Report:
         return sum(one.missing for one in self.devices)
 
     def ill(self, max_lag_s: float, max_missing: int | None = None) -> bool:
-        """Whether somebody should look: a feed is held, lags, or is not at the landing place any
-        more, a batch is in quarantine, a key has two payloads, or too much is missing.
+        """Whether somebody should look: nothing has ever landed, a feed is held, lags, or is not at
+        the landing place any more, a batch is in quarantine, a key has two payloads, or too much is
+        missing.
         """
         return (
-            bool(self.conflicts)
+            not self.feeds
+            or bool(self.conflicts)
             or (max_missing is not None and self.missing > max_missing)
             or any(
                 one.held or one.quarantine or one.landed is None or (one.lag_s or 0.0) > max_lag_s
@@ -170,7 +172,8 @@ def text(report: Report) -> str:
         if report.conflicts
         else []
     )
-    return "\n".join([*table, *held, *conflicts, *missing, *spark])
+    none = [] if report.feeds else ["no gateway has landed a batch at this landing place"]
+    return "\n".join([*table, *none, *held, *conflicts, *missing, *spark])
 
 
 def _feed(landing: Landing, source: Feeds, report: FeedReport) -> FeedReport:

@@ -75,6 +75,7 @@ PUBLICATIONS = Layout(
         (SIGNED, "demanded"),
     ),
     ("device", "received"),
+    ("device", "incarnation", "sequence"),
 )
 
 TRIES = 20

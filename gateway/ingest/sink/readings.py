@@ -72,6 +72,7 @@ READINGS = Layout(
         ("delta.dataSkippingStatsColumns", "device,sequence,received,time"),
     ),
     ("device", "received"),
+    ("device", "incarnation", "sequence", "position"),
 )
 
 DECODING = 2

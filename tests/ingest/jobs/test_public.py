@@ -11,10 +11,12 @@ from gateway.ingest.delta.public import PublicTable
 from gateway.ingest.delta.tables import Table
 from gateway.ingest.delta.transaction import DeltaWriter, has_own_classes
 from gateway.ingest.delta.writers import WriterName, table_kind
+from gateway.ingest.jobs.assembly import open_sink
 from gateway.ingest.jobs.summarise import summarise
+from gateway.ingest.sink.microbatch import DamagedBatch
 from gateway.ingest.sink.publications import PUBLICATIONS
-from tests.ingest.batches import land, row
-from tests.ingest.lake import Job
+from tests.ingest.batches import EPOCH, land, row
+from tests.ingest.lake import Job, Lake
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -85,6 +87,45 @@ def test_a_table_with_a_constraint_a_lost_checkpoint_and_a_double(
     with pytest.raises(Exception, match="later"):
         job.take()
     assert job.keys() == [("dev", 7, number) for number in (1, 2, 3, 4)]
+
+
+@pytest.mark.parametrize("writer", ["fast", "public"])
+def test_a_table_may_be_called_by_catalog_schema_and_table(
+    spark: "SparkSession", tmp_path: Path, writer: WriterName
+) -> None:
+    """Spark's own catalog stands for any; the tables beside it are called so, too."""
+    spark.sql("create schema if not exists lake")
+    name = f"spark_catalog.lake.{writer}"
+    landing = str(tmp_path / "landing")
+    sink = open_sink(spark, landing, name, writer)
+    lake = Lake(spark, tmp_path, writer)
+    lake.publications = Path(sink.locations["publications"].removeprefix("file:"))
+    sink(lake.micro_batch([row("dev", 1), row("dev", 2)]), 0)
+    sink.quarantine.add([DamagedBatch("site", EPOCH, 3, "cut off")])
+    again = open_sink(spark, landing, name, writer)
+    again(lake.micro_batch([row("dev", 2), row("dev", 3)]), 0)
+    assert sorted(one["sequence"] for one in spark.table(name).collect()) == [1, 2, 3]
+    assert spark.table(f"{name}_readings").count() == 3
+    assert again.quarantine.open() == [(f"site/{EPOCH}", 3)]
+
+
+def test_partitions_mapped_columns_and_defaults_are_spark_s_affair(
+    spark: "SparkSession", tmp_path: Path
+) -> None:
+    job = Job(spark, tmp_path, "public")
+    spark.sql(
+        f"create table delta.`{job.publications}` (device string, incarnation bigint, sequence"
+        " bigint, country string default 'north') using delta partitioned by (device)"
+        " tblproperties ('delta.columnMapping.mode' = 'name', 'delta.enableChangeDataFeed' ="
+        " 'true', 'delta.feature.allowColumnDefaults' = 'supported')"
+    )
+    land(job.landing, "site", 1, [row("dev", 1), row("dev", 2)])
+    job.take()
+    land(job.landing, "site", 2, [row("dev", 2), row("twin", 3)])
+    job.take()
+    assert job.keys() == [("dev", 7, 1), ("dev", 7, 2), ("twin", 7, 3)]
+    assert {one["country"] for one in job.table().collect()} == {"north"}
+    assert job.table("_readings").count() == 3
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,9 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 from typer.testing import CliRunner
 
 from gateway.errors import OncewayError
@@ -244,6 +246,18 @@ def test_a_report_of_no_table_says_so(tmp_path: Path) -> None:
     )
     assert isinstance(error, OncewayError)
     assert str(tmp_path / "none") in str(error)
+
+
+@pytest.mark.parametrize("command", ["report", "clean"])
+def test_without_spark_a_table_of_others_is_told_as_that(tmp_path: Path, command: str) -> None:
+    table, landing = tmp_path / "table", tmp_path / "landing"
+    write_deltalake(table, pa.table({"device": ["a"], "value": [1.0]}))
+    land(landing, "site", 1, readable(1))
+    options = ["--landing", str(landing), "--table", str(table)]
+    error = CliRunner().invoke(app, [command, *options]).exception
+    assert isinstance(error, OncewayError)
+    assert str(table) in str(error)
+    assert re.search(r"Is it (the right table|a table of the ingest)\?", str(error))
 
 
 def test_a_report_of_a_landing_place_that_is_gone_or_empty_does_not_say_landed(job: Job) -> None:

@@ -262,6 +262,23 @@ def test_folders_and_links_where_files_should_be_hold_no_other_gateway(tmp_path:
     }
 
 
+@pytest.mark.parametrize(
+    ("file", "landed"),
+    [
+        (f"site/{EPOCH}/000000000001.parquet", False),
+        (f"site/{EPOCH}/000000000301.json", True),
+        ("site/cleaned.json", True),
+        ("site/notes.txt", False),
+    ],
+)
+def test_a_gateway_has_landed_something_when_a_manifest_is_or_was_there(
+    tmp_path: Path, file: str, landed: bool
+) -> None:
+    (tmp_path / file).parent.mkdir(parents=True)
+    (tmp_path / file).write_bytes(cleaned_json("site", {EPOCH: 300}))
+    assert Landing(str(tmp_path)).any_feed() is landed
+
+
 def test_an_empty_landing_place(tmp_path: Path) -> None:
     assert feeds(tmp_path).advance({}, ALL) == {}
 

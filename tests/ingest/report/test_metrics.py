@@ -64,6 +64,7 @@ def test_each_feed_has_what_the_report_says_of_it() -> None:
     ("report", "ill"),
     [
         (Report([GOOD]), False),
+        (Report([]), True),
         (Report([HELD]), True),
         (Report([GONE]), True),
         (Report([GOOD], conflicts=1), True),

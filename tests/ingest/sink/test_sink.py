@@ -20,6 +20,7 @@ from gateway.ingest.delta.public import PublicTable, PublicWriter
 from gateway.ingest.delta.storage import LocalFolder
 from gateway.ingest.delta.tables import Layout, Table
 from gateway.ingest.delta.transaction import DeltaWriter
+from gateway.ingest.delta.writers import WriterName
 from gateway.ingest.sink import readings as sink_readings
 from gateway.ingest.sink.microbatch import MicroBatch
 from gateway.ingest.sink.publications import PUBLICATIONS
@@ -408,6 +409,23 @@ def test_a_column_of_another_type_is_refused(spark: "SparkSession", tmp_path: Pa
     Table(spark, str(tmp_path / "other"), Layout("", (("sequence", "string", ""),))).create()
     with pytest.raises(OncewayError, match="column sequence is a string, not a bigint"):
         Table(spark, str(tmp_path / "other"), PUBLICATIONS).create()
+
+
+@pytest.mark.parametrize("writer", ["fast", "public"])
+def test_a_table_of_others_is_refused_and_stays_as_it_is(
+    spark: "SparkSession", tmp_path: Path, writer: WriterName
+) -> None:
+    """Its columns may be called like some of ours."""
+    lake = Lake(spark, tmp_path, writer)
+    layout = Layout("", (("device", "string", ""), ("sequence", "bigint", "")))
+    Table(spark, str(lake.publications), layout).create()
+    beside = set(lake.publications.parent.iterdir())
+    with pytest.raises(OncewayError, match="no column incarnation") as raised:
+        lake.open()
+    assert "Give the ingest a table of its own" in str(raised.value)
+    assert lake.versions() == 1
+    made = set(lake.publications.parent.iterdir()) - beside
+    assert {path.name for path in made} <= {".publications.lease"}
 
 
 def test_what_users_do_to_the_table(lake: Lake) -> None:
