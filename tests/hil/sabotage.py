@@ -74,7 +74,12 @@ def copy_tree(tree: Path) -> None:
         shutil.copytree(
             ROOT / package, tree / package, ignore=shutil.ignore_patterns("__pycache__")
         )
-    shutil.copytree(ROOT / "build" / "firmware", tree / "build" / "firmware")
+    # other tests may be building the sketches, of which a bench needs none
+    shutil.copytree(
+        ROOT / "build" / "firmware",
+        tree / "build" / "firmware",
+        ignore=shutil.ignore_patterns("arduino"),
+    )
 
 
 def fit(sabotage: Sabotage, tree: Path, *options: str) -> None:
