@@ -1,6 +1,6 @@
-"""`make test`: all tests but those for the soak, in four groups. Three of them compute, so two of
-these run at a time: three would wait for each other until they run out of time. The fourth waits
-for boards that are being flashed, beside them.
+"""`make test`: all tests but those for the soak, in groups. Most compute, so two groups run at a
+time: three would wait for each other until they run out of time. Boards that are being flashed
+mostly wait, so their group runs beside the others.
 
 In: options of pytest; with any, one pytest runs as usual. Out: what the tests say, one group after
 the other, and an exit code that is not 0 if one failed.
@@ -11,10 +11,14 @@ import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from itertools import pairwise
 from pathlib import Path
 from typing import IO
 
-SPARK, RIG, BOARDS = "tests/ingest", "tests/hil", "tests/provisioning"
+HERE = Path(__file__).parent
+SPARK, RIG, BOARDS = "ingest", "hil", "provisioning"
+PARTS = 4
+"""Of all other tests: short ones, so that neither core is idle for long at the end."""
 
 
 def pytest(*options: str, said: IO[bytes] | None = None) -> int:
@@ -22,23 +26,35 @@ def pytest(*options: str, said: IO[bytes] | None = None) -> int:
     return subprocess.run(command, stdout=said, stderr=said, check=False).returncode
 
 
+def parts() -> list[list[str]]:
+    """Every other folder and file of tests, in `PARTS` lists of neighbours."""
+    tests = {path for path in HERE.iterdir() if path.is_dir() or path.match("test_*.py")}
+    others = sorted(path.name for path in tests if any(path.rglob("test_*.py")) or path.is_file())
+    others = [name for name in others if name not in (SPARK, RIG, BOARDS)]
+    ends = [len(others) * part // PARTS for part in range(PARTS + 1)]
+    return [others[start:end] for start, end in pairwise(ends)]
+
+
 def main() -> int:
     if options := sys.argv[1:]:
         return pytest(*options)
+    first, *later = parts()
     with ExitStack() as stack:
         pool = stack.enter_context(ThreadPoolExecutor(2))
         waits = stack.enter_context(ThreadPoolExecutor(1))
-        first = pool.submit(pytest, *(f"--ignore={folder}" for folder in (SPARK, RIG, BOARDS)))
-        aside = []
-        for folder, runs in ((SPARK, pool), (RIG, pool), (BOARDS, waits)):
+        # The longest comes first. The rig's boards wait until those that are flashed are done.
+        groups = [(waits, [BOARDS]), *((pool, one) for one in ([SPARK], first, [RIG], *later))]
+        begun = []
+        for runs, names in groups:
             said = stack.enter_context(tempfile.TemporaryFile())
-            cache = ("-o", f"cache_dir=build/pytest/{Path(folder).name}")
-            aside.append((folder, said, runs.submit(pytest, folder, *cache, said=said)))
-        failed = first.result()
-        for folder, said, group in aside:
+            cache = ("-o", f"cache_dir=build/pytest/{names[0]}")
+            paths = [f"tests/{name}" for name in names]
+            begun.append((paths, said, runs.submit(pytest, *paths, *cache, said=said)))
+        failed = 0
+        for paths, said, group in begun:
             failed |= group.result()
             said.seek(0)
-            print(f"{folder}:", said.read().decode(errors="replace"), flush=True)
+            print(f"{' '.join(paths)}:", said.read().decode(errors="replace"), flush=True)
     return failed
 
 

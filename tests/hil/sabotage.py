@@ -71,10 +71,14 @@ def _parse(path: Path) -> Sabotage:
 def copy_tree(tree: Path) -> None:
     """A copy of what a run needs, with the firmware as it is built."""
     for package in PACKAGES:
-        shutil.copytree(
-            ROOT / package, tree / package, ignore=shutil.ignore_patterns("__pycache__")
-        )
-    shutil.copytree(ROOT / "build" / "firmware", tree / "build" / "firmware")
+        # with what Python has compiled, but for what it is about to rename
+        shutil.copytree(ROOT / package, tree / package, ignore=shutil.ignore_patterns("*.pyc.*"))
+    # other tests may be building the sketches, of which a bench needs none
+    shutil.copytree(
+        ROOT / "build" / "firmware",
+        tree / "build" / "firmware",
+        ignore=shutil.ignore_patterns("arduino"),
+    )
 
 
 def fit(sabotage: Sabotage, tree: Path, *options: str) -> None:

@@ -35,7 +35,7 @@ def test_each_fits_the_tree_as_it_is() -> None:
 @pytest.mark.timeout(900)
 def test_the_copy_itself_holds(tmp_path: Path) -> None:
     copy_tree(tmp_path / "tree")
-    judged = judge(tmp_path / "tree", "gateway-kills", 1, tmp_path / "run", 40)
+    judged = judge(tmp_path / "tree", "gateway-kills", 1, tmp_path / "run", 20)
     assert judged.verdict == "holds", judged.said
 
 
