@@ -1,7 +1,8 @@
 """What the ether says of the run. In: a history. Out: a sentence for each time that a radio broke
 the law of the air, and for each board that greeted again under a foreign radio though nobody had
-started; and a doubt if the air was to lose frames or to carry foreign ones, and did not, or if no two
-gateways heard a board together. The ether measures each radio's airtime by itself (hil/air/law.py).
+started; and a doubt if the air was to lose frames or to carry foreign ones, and did not, or if no
+two gateways heard a board together. The ether measures each radio's airtime by itself
+(hil/air/law.py).
 """
 
 from collections import Counter

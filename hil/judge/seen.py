@@ -355,7 +355,7 @@ class Seen:
         )
         if key.device not in self.clients:  # as far as the gateway has asked for it
             on_line = key.device, key.sequence & 0xFFFF
-            sent = self.published[on_line]
+            sent = self.published.get(on_line, [])
             fresh, resumed = self.fresh[key.device], self.resumed[key.device]
             if key.device in self.by_air:
                 # its board has proved its key: a mark drops what comes again to a gateway that

@@ -120,15 +120,7 @@ class AirOfRun:
         """Enter what the ether says in the history, until it ends."""
         async for line in self._ether.lines():
             data = json.loads(line)
-            event = data.pop("event")
-            if event == "frame":
-                self.enter(data)
-            elif event == "replayed":
-                self._replayed(data)
-            else:
-                if event == "radio" and data["line"] in self._taps and len(self._gateways) > 1:
-                    data["shared"] = self._shared[data["line"]]
-                self._history.add("air", event, **data)
+            self.take(data.pop("event"), data)
         await self._ether.process.wait()
         self._ether.check()
 
@@ -136,6 +128,18 @@ class AirOfRun:
         for program in reversed(self._beside):
             await program.stop()
         await self._ether.stop()
+
+    def take(self, event: str, said: dict[str, Any]) -> None:
+        """Enter what the ether says."""
+        match event:
+            case "frame":
+                self.enter(said)
+            case "replayed":
+                self._replayed(said)
+            case "radio" if said["line"] in self._taps and len(self._gateways) > 1:
+                self._history.add("air", event, **said, shared=self._shared[said["line"]])
+            case _:
+                self._history.add("air", event, **said)
 
     def enter(self, said: dict[str, Any]) -> None:
         """A frame that is over, of a board or of a gateway."""
