@@ -92,6 +92,12 @@ class Ether:
         radio = self.radios[name] = Radio(name, place)
         return radio
 
+    def carry(self, name: str, place: Place) -> None:
+        """The radio is there from now on. Raises ValueError: there is none of this name."""
+        if name not in self.radios:
+            raise ValueError(f"no radio called {name}")
+        self.radios[name].place = place
+
     def listen(self, radio: Radio, channel: Channel | None, now: float) -> None:
         """Listen there from now on; None: sleep. Raises ValueError: it sends."""
         if radio.sending is not None:

@@ -67,3 +67,8 @@ def received(power: float, place: tuple[float, float], other: tuple[float, float
     """Return the dBm that arrive at `other` (metres) of what is sent with this power."""
     distance = max(hypot(place[0] - other[0], place[1] - other[1]), 1.0)
     return power - _FIRST_METRE - _DECADE * log10(distance)
+
+
+def reach(power: float, factor: int) -> float:
+    """Return the metres within which a frame of this power and spreading factor is heard."""
+    return float(10 ** ((power - _FIRST_METRE - NOISE - LOWEST_SNR[factor]) / _DECADE))

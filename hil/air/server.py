@@ -22,6 +22,9 @@ One line each way, words parted by spaces:
     air → radio   sent                            the last symbol has left
                   heard RSSI SNR HEX
                   error WORDS                     the line made no sense; the connection ends
+    rig → air     carry NAME X Y                  this radio is at that place from now on; who says
+                                                  so is none itself
+    air → rig     carried
 """
 
 import argparse
@@ -69,7 +72,11 @@ class Air:
         try:
             while line := await reader.readline():
                 words = line.decode("ascii").split()
-                if radio is None:
+                if radio is None and words[:1] == ["carry"]:
+                    _, name, x, y = words
+                    self.ether.carry(name, (float(x), float(y)))
+                    writer.write(b"carried\n")
+                elif radio is None:
                     radio = self._join(words, writer)
                 else:
                     self._obey(radio, words)

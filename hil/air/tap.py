@@ -1,16 +1,17 @@
-"""What one board and the gateway say to each other over the air, read along at the ether by the
+"""What one board and the gateways say to each other over the air, read along at the ether by the
 rig's own readers (hil/formats).
 
 In: the whole frames that each of them has sent, in order, and the board's key. Out: as events their
-greetings, offers and packets of MQTT; a frame that fits no session, an answer to what the board has
-never sent, two contents under one nonce, a PUBREL for what the gateway has not recorded. No I/O.
+greetings, offers and packets of MQTT; a frame that fits no session of its sender, an answer to what
+the board has never sent, two contents under one nonce, a PUBREL for what no gateway has recorded.
+No I/O.
 
 All frames are seen here, also those that nobody hears: what does not fit was made wrong. What a
-TURN says is told once, when the gateway's radio has heard it, or answers it: a foreign radio may
-have carried it there. Then it was said when the board sent it.
+TURN says is told once, when the radio of the gateway with its session has heard it, or answers it:
+a foreign radio may have carried it there. Then it was said when the board sent it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,10 +34,11 @@ class _Turn:
 
 @dataclass(slots=True)
 class _Session:
-    """last: the counter of the board's newest TURN. met: whether the board has heard the offer.
-    answers: frames, by counter.
+    """gateway: whose offer it was. last: the counter of the board's newest TURN. met: whether the
+    board has heard the offer. answers: frames, by counter.
     """
 
+    gateway: str
     key: bytes
     offer: tuple[int, int]
     incarnation: int
@@ -48,39 +50,48 @@ class _Session:
 
 
 class AirTap:
-    """key: of the board, in its flash, asked for at its first frame. enter: takes when something
-    was said, what, and its keys.
+    """name, key: of the board; the key in its flash is asked for at its first frame. enter: takes
+    when something was said, what, and its keys.
     """
 
     def __init__(
-        self, key: Callable[[], bytes], enter: Callable[[int, str, dict[str, Any]], None]
+        self,
+        name: str,
+        key: Callable[[], bytes],
+        enter: Callable[[int, str, dict[str, Any]], None],
     ) -> None:
+        self._name = name
         self._find_key = key
         self._key = b""
         self._enter = enter
         self._now = 0
         self._hellos: list[tuple[bytes, Hello]] = []
-        # the newest first: the board, or the gateway, may be in another one still
+        # the newest first: the board, or a gateway, may be in another one still
         self._sessions: list[_Session] = []
         self.recorded: set[int] = set()
-        """Identifiers of which the gateway has said that it has the publication."""
+        """Identifiers of which a gateway has said that it has the publication."""
 
-    def feed(self, direction: str, frame: bytes, heard: bool, now: int) -> None:
-        """heard: by the other end, without the help of a foreign radio. now: when it was over."""
+    def feed(self, sender: str, frame: bytes, heard: Collection[str], now: int) -> None:
+        """sender: the board, or a gateway. heard: by whom of them, without the help of a foreign
+        radio. now: when it was over.
+        """
         self._now = now
         self._key = self._key or self._find_key()
-        take = self._from_board if direction == "up" else self._from_gateway
         try:
-            fits = take(frame, heard)
+            if sender == self._name:
+                fits = self._from_board(frame, heard)
+            else:
+                fits = self._from_gateway(sender, frame, self._name in heard)
         except FrameError:
             fits = False
         if not fits:
+            direction = "up" if sender == self._name else "down"
             self._say("strange", {"direction": direction, "frame": frame.hex()})
 
     def _say(self, event: str, data: dict[str, Any]) -> None:
         self._enter(self._now, event, data)
 
-    def _from_board(self, frame: bytes, heard: bool) -> bool:
+    def _from_board(self, frame: bytes, heard: Collection[str]) -> bool:
         match turns.head(frame).type:
             case Type.GREETING:
                 return self._greeted(frame)
@@ -88,11 +99,11 @@ class AirTap:
                 return self._turned(frame, heard)
         return False
 
-    def _from_gateway(self, frame: bytes, heard: bool) -> bool:
+    def _from_gateway(self, gateway: str, frame: bytes, heard: bool) -> bool:
         if turns.head(frame).type is Type.ANSWER:
-            return self._answered(frame, heard)
+            return self._answered(gateway, frame, heard)
         if turns.is_welcome(frame):
-            return self._offered(frame, heard)
+            return self._offered(gateway, frame, heard)
         return turns.is_who(frame)
 
     def _greeted(self, frame: bytes) -> bool:
@@ -103,18 +114,20 @@ class AirTap:
         self._say("hello", {name: getattr(hello, name) for name in names})
         return turns.is_hello(frame, self._key)
 
-    def _offered(self, frame: bytes, heard: bool) -> bool:
+    def _offered(self, gateway: str, frame: bytes, heard: bool) -> bool:
         welcome = turns.read_welcome(frame)
         for hello_frame, hello in self._hellos:
             if turns.welcomes(frame, hello_frame, self._key):
                 offer = hello.nonce, welcome.nonce
-                session = next((one for one in self._sessions if one.offer == offer), None)
+                known = (s for s in self._sessions if (s.gateway, s.offer) == (gateway, offer))
+                session = next(known, None)
                 if session is None:
                     key = turns.session_key(self._key, frame, hello_frame)
                     connection = Connection(welcome.incarnation, self._say)
-                    session = _Session(key, offer, welcome.incarnation, connection)
+                    session = _Session(gateway, key, offer, welcome.incarnation, connection)
                     self._sessions.insert(0, session)
-                    self._say("offer", {"board": hello.nonce, "gateway": welcome.nonce})
+                    nonces = {"board": hello.nonce, "gateway": welcome.nonce}
+                    self._say("offer", {**nonces, "at": gateway})
                 if heard and hello_frame == self._hellos[0][0]:  # one for an older HELLO is none
                     self._meet(session)
                 return True
@@ -123,9 +136,9 @@ class AirTap:
 
     def _meet(self, session: _Session) -> None:
         session.met = True
-        self._say("welcome", {"incarnation": session.incarnation})
+        self._say("welcome", {"incarnation": session.incarnation, "at": session.gateway})
 
-    def _turned(self, frame: bytes, heard: bool) -> bool:
+    def _turned(self, frame: bytes, heard: Collection[str]) -> bool:
         for session in self._sessions:
             counter = _counter(turns.head(frame).low, session.last + 1)
             content = turns.opened(frame, session.key, counter)
@@ -140,7 +153,7 @@ class AirTap:
                 session.last = max(session.last, counter)
             elif known.frame != frame:
                 self._say("reused", {"direction": "up", "counter": counter})
-            if heard:
+            if session.gateway in heard:
                 self._tell(session, known, self._now)
             return True
         return False
@@ -168,8 +181,8 @@ class AirTap:
             session.connection.take("up", packet)
         self._now = now
 
-    def _answered(self, frame: bytes, heard: bool) -> bool:
-        for session in self._sessions:
+    def _answered(self, gateway: str, frame: bytes, heard: bool) -> bool:
+        for session in [one for one in self._sessions if one.gateway == gateway]:
             counter = _counter(turns.head(frame).low, max(session.last, 0))
             content = turns.opened(frame, session.key, counter)
             if content is None:

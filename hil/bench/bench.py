@@ -223,15 +223,23 @@ class Bench(BaseModel):
                 "each [[gateway]] has its own name; leave out gateway.name of [config]"
             )
         beyond = {
-            "[air]": self.air,
             "[[board]]": self.board,
             "[commands]": self.commands,
             "[[subscriber]]": self.subscriber,
         }
         if present := [name for name, table in beyond.items() if table]:
             raise ValueError(
-                f"the rig has several gateways for simulated boards on lines and for [[client]]"
-                f" alone; leave out {present[0]} or [[gateway]]"
+                f"the rig has several gateways for simulated boards and for [[client]] alone; leave"
+                f" out {present[0]} or [[gateway]]"
+            )
+        keys = ("modem", "trace", "foreign", "sent_before")
+        if told := [key for key in keys if self.air and getattr(self.air, key)]:
+            raise ValueError(
+                f"[air]: {told[0]} is for the air of one gateway; leave it out, or [[gateway]]"
+            )
+        if self.air and DIES in [kind.kind for kind in self.fault]:
+            raise ValueError(
+                f"what died with a card is known of boards on lines; leave out {DIES}, or [air]"
             )
         if alone := [kind.kind for kind in self.fault if kind.gateways == "one"]:
             raise ValueError(f"{alone[0]} is for one gateway; leave it out, or [[gateway]]")

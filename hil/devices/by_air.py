@@ -1,20 +1,26 @@
 """One simulated board with a radio: an Uno with an SX1276, in the ether of the run.
 
 In: a name, a number in its network, a folder, a bench. Out: what its ledger says in the history,
-as of any simulated board. It has no wire; what it says is seen in the ether (hil/programs/air.py).
+as of any simulated board; hands to carry it from one gateway to the next. It has no wire; what it
+says is seen in the ether (hil/programs/air.py).
 """
 
+import asyncio
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 from intelhex import IntelHex
 
 from gateway.errors import OncewayError
+from hil.air.ether import Place
+from hil.air.places import Places
 from hil.bench.bench import Bench
 from hil.bench.tables import AirTable
 from hil.boards.simulator import BUILD, Air, SimulatedBoard
 from hil.devices.simulated import SimulatedDevice
 from hil.formats.keys import key_on_board
+from hil.observe.counters import wait_until
 from hil.observe.folder import Folder
 from hil.observe.history import History
 from hil.programs.process import Children
@@ -25,11 +31,12 @@ from provisioning.registry import Registry
 
 HEX = BUILD / "uno" / "sensor-lora.hex"
 KIND = "uno"
-NEAREST_M, APART_M = 100.0, 50.0
 
 
 class DeviceByAir(SimulatedDevice):
-    """number: its own in the network of the run."""
+    """number: its own in the network of the run. It begins where its gateway and the next one hear
+    it.
+    """
 
     def __init__(
         self,
@@ -43,7 +50,10 @@ class DeviceByAir(SimulatedDevice):
     ) -> None:
         self._identity = Identity.create(name)
         self._plan = RadioPlan(air.network, number, factor=air.spreading_factor)
-        self._air = Air(folder.air, name, (NEAREST_M + APART_M * number, 0.0))
+        self._number = number
+        self._places = Places(bench.gateways, air.spreading_factor)
+        self._air = Air(folder.air, name, self._places.between(bench.homes[name], number))
+        self._offered_by = bench.homes[name]
         super().__init__(name, folder, bench, children, history)
 
     def _simulator(self, place: Path, adc_from: int) -> SimulatedBoard:
@@ -67,7 +77,8 @@ class DeviceByAir(SimulatedDevice):
 
     async def provision(self) -> None:
         """Tell the gateway's registry its key."""
-        with closing(Registry(self._folder.registry)) as registry:
+        first = self._folder.of(self._bench.gateways[0])
+        with closing(Registry(first.registry)) as registry:
             registry.finish(registry.begin(self._identity, KIND, str(self._folder.air)), None)
 
     async def connect(self) -> None:
@@ -82,6 +93,40 @@ class DeviceByAir(SimulatedDevice):
 
     async def follow_wire(self) -> None:
         """There is none."""
+
+    def heard(self, event: str, data: dict[str, Any]) -> None:
+        """The ether has said something of it and a gateway."""
+        super().heard(event, data)
+        if event == "welcome":
+            self._offered_by = data["at"]
+        elif event == "connack" and not data["reason"]:
+            self.gateway = self._offered_by
+
+    async def met(self) -> None:
+        """Returns when a gateway has it."""
+        await wait_until(lambda: self.sessions)
+
+    async def roam(self, gateway: str, within: float) -> bool:
+        """Carry it to where this gateway alone hears it; and when it has a connection there, to
+        where the next one hears it, too. Returns whether its MQTT session was there. Raises
+        TimeoutError.
+        """
+        sessions = len(self.sessions)
+        await self._carry(self._places.beside(gateway, self._number))
+        try:
+            async with asyncio.timeout(within):
+                await wait_until(lambda: len(self.sessions) > sessions and self.gateway == gateway)
+        finally:
+            await self._carry(self._places.between(gateway, self._number))
+        return self.sessions[-1]
+
+    async def _carry(self, place: Place) -> None:
+        reader, writer = await asyncio.open_unix_connection(self._folder.air)
+        writer.write(f"carry {self.name} {place[0]} {place[1]}\n".encode())
+        said = await reader.readline()
+        writer.close()
+        if said != b"carried\n":
+            raise OncewayError("the ether does not carry a board", said.decode())
 
     def key(self) -> bytes:
         """As it stands in its flash."""

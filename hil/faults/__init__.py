@@ -47,6 +47,7 @@ from hil.faults.machine import ClockJump, DiskFull, DiskSlow, LandingRefuses, La
 from hil.faults.refusal import PublicationRefused
 from hil.faults.site import (
     BoardReplugged,
+    BoardRoams,
     ClientMoves,
     CrowdMoves,
     GatewayDies,
@@ -109,6 +110,7 @@ OfUplink = (
 OfIngest = IngestKill | IngestStop | IngestTwice | CheckpointLost
 OfSite = (
     BoardReplugged
+    | BoardRoams
     | ClientMoves
     | CrowdMoves
     | GatewayDies

@@ -21,6 +21,8 @@ from hil.observe.counters import wait_until
 from hil.observe.membership import marked, out_of_contact, sure_of
 
 THERE_WITHIN = 60.0  # s in which the next gateway must have taken who comes
+HEARD_WITHIN = 180.0
+"""The same for a board by radio, which must first find out that nobody hears it any more."""
 DOWN_S = 1.0  # from a death to the cable at another gateway
 CLIENT = "client-"
 """How the names of clients begin."""
@@ -56,6 +58,34 @@ class BoardReplugged(OfSite):
                 present = await device.replug(fault.id, gateway, self.seconds, THERE_WITHIN)
             except TimeoutError:
                 return None
+        where = {"gateway": gateway, "session_present": present}
+        return Evidence(f"at {gateway}; {SESSION[present]}", {"since": since, **where})
+
+
+class BoardRoams(OfSite):
+    """A board by radio, which its gateway and the next one hear, is carried to where only the next
+    one hears it; and when that one has it, on to where two hear it again.
+    """
+
+    text: ClassVar[str] = "board by radio carried to another gateway"
+    part: ClassVar[str] = "board"
+    lane: ClassVar[str] = "way"
+    air: ClassVar[Literal["only"]] = "only"
+    bounded: ClassVar[bool] = True
+    needs_traffic: ClassVar[bool] = True
+    kind: Literal["board-roams"]
+
+    async def inject(self, fault: Fault, system: SystemUnderTest) -> Evidence | None:
+        board = system.roamer(fault.target)
+        try:
+            async with asyncio.timeout(HEARD_WITHIN):
+                await board.met()
+            async with system.site.hands:
+                since = system.look()
+                gateway = system.next_gateway(system.gateway_of(fault.target))
+                present = await board.roam(gateway, HEARD_WITHIN)
+        except TimeoutError:
+            return None
         where = {"gateway": gateway, "session_present": present}
         return Evidence(f"at {gateway}; {SESSION[present]}", {"since": since, **where})
 

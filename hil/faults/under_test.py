@@ -194,6 +194,21 @@ class DeviceUnderTest(Protocol):
         ...
 
 
+class RoamerUnderTest(Protocol):
+    """A board by radio."""
+
+    async def met(self) -> None:
+        """Returns when a gateway has it."""
+        ...
+
+    async def roam(self, gateway: str, within: float) -> bool:
+        """Carry it to where this gateway alone hears it; and when it has a connection there, to
+        where the next one hears it, too. Returns whether its MQTT session was there. Raises
+        TimeoutError.
+        """
+        ...
+
+
 class Publisher(Protocol):
     """A board, or a client over TCP."""
 
@@ -300,6 +315,7 @@ class SystemUnderTest(Protocol):
         ...
 
     def client(self, name: str) -> ClientUnderTest: ...
+    def roamer(self, name: str) -> RoamerUnderTest: ...
 
     def device(self, fault: Fault) -> DeviceUnderTest:
         """The device that a fault of a board or a line is for."""

@@ -1,7 +1,8 @@
 """What the ether says of the run. In: a history. Out: a sentence for each time that a radio broke
 the law of the air, and for each board that greeted again under a foreign radio though nobody had
-started; and a doubt if the air was to lose frames or to carry foreign ones, and did not. The ether
-measures each radio's airtime by itself (hil/air/law.py).
+started; and a doubt if the air was to lose frames or to carry foreign ones, and did not, or if no
+two gateways heard a board together. The ether measures each radio's airtime by itself
+(hil/air/law.py).
 """
 
 from collections import Counter
@@ -31,7 +32,7 @@ def wrong(events: Sequence[Event]) -> list[str]:
 
 def doubts(events: Sequence[Event]) -> list[str]:
     air = _air(events)
-    lost, foreign, hour, deaf = 0, 0, 0.0, []
+    lost, foreign, hour, deaf, told = 0, 0, 0.0, [], []
     for event in events:
         with taking(event):
             if (event.hop, event.event) == ("air", "radio"):
@@ -40,9 +41,10 @@ def doubts(events: Sequence[Event]) -> list[str]:
                     foreign, hour = heard, event.data.get("hour", 0.0)
                 elif line != FOREIGN and not heard:
                     deaf.append(line)
+                if event.data.get("shared") == 0:
+                    told.append(f"no frame of {line} was heard by two gateways")
             elif (event.hop, event.event) == ("air", "replayed"):
                 lost += event.data["lost"]  # of boards and gateway: boards hear each other, too
-    told = []
     if (trace := air.get("trace")) and not lost:
         told.append(f"the air was to lose frames as in {trace}, and lost none")
     if air.get("foreign") and foreign < air["foreign_frames"]:

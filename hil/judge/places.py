@@ -25,7 +25,11 @@ LATE_S = 2.0
 hundreds into the store between two looks.
 """
 OF_SITE = ("gateway", "landing", "uplink", "ingest")
-HANDS = ("board swapped", "board replugged at another gateway")
+HANDS = (
+    "board swapped",
+    "board replugged at another gateway",
+    "board by radio carried to another gateway",
+)
 """The faults of a board that keep the faults of the site waiting, or wait for them."""
 
 

@@ -353,17 +353,17 @@ class Seen:
         again = self.again[key] + sum(
             qos == 1 or self.silences.excuse(key.device, t) for t in self.resent[key]
         )
-        if key.device in self.by_air:
-            # its board has proved its key: a mark drops what comes again in any case
-            return 1 + self.restores
         if key.device not in self.clients:  # as far as the gateway has asked for it
             on_line = key.device, key.sequence & 0xFFFF
-            sent = self.published[on_line]
-            resumed = self.resumed[key.device]
+            sent = self.published.get(on_line, [])
+            fresh, resumed = self.fresh[key.device], self.resumed[key.device]
+            if key.device in self.by_air:
+                # its board has proved its key: a mark drops what comes again to a gateway that
+                # knows what the others have
+                fresh, resumed, again = [], fresh + resumed, 0
             in_doubt = [at for at in resumed if self.silences.excuse(key.device, at)]
             lost = sum(
-                any(t < at for t in sent) and any(t > at for t in sent)
-                for at in self.fresh[key.device] + in_doubt
+                any(t < at for t in sent) and any(t > at for t in sent) for at in fresh + in_doubt
             )
             again = min(again, self.refused[on_line]) + lost
         return 1 + again + self.restores

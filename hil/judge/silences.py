@@ -45,7 +45,7 @@ class Silences:
                 match event.hop, event.event:
                     case "rig", "run":
                         several = bool(data["bench"].get("gateway"))
-                    case "wire", "connack":
+                    case "wire" | "air", "connack":
                         self._connections[data["line"]].append(event.t)
                     case "board", "connected":
                         self._connections[data["device"]].append(event.t)
@@ -59,7 +59,16 @@ class Silences:
 
     def excuse(self, who: str, t: int) -> bool:
         """Whether what this board or client had under way may be unknown at this moment."""
+        moments = [t, *self._last(who, t)]
+        return any(begin <= one <= end for one in moments for begin, end in self._spans)
+
+    def since(self, who: str, t: int) -> bool:
+        """Whether a gateway was silent at some time since the last connections of this board."""
+        first = min(self._last(who, t), default=0)
+        return any(begin <= t and first <= end for begin, end in self._spans)
+
+    def _last(self, who: str, t: int) -> list[int]:
+        """When its last connections began."""
         times = self._connections.get(who, [])
         at = bisect_right(times, t)
-        moments = [t, *times[max(0, at - LAST) : at]]
-        return any(begin <= one <= end for one in moments for begin, end in self._spans)
+        return times[max(0, at - LAST) : at]

@@ -4,13 +4,14 @@ is wrong with them.
 The rig computes the key of a session from the greetings by itself (hil/air/tap.py), so it sees what
 both ends agree on and is wrong nevertheless: a frame under a key that does not follow from the
 greetings, a nonce that has served before. And it sees what each board has sent, whole: who answers
-another frame has taken a forged one.
+another frame has taken a forged one. Of several gateways that hear a greeting only one answers it.
 """
 
 from collections import Counter
 from collections.abc import Sequence
 
 from hil.judge.links import ENDS
+from hil.judge.silences import Silences
 from hil.observe.history import Event, taking
 
 WRONG = {
@@ -25,6 +26,8 @@ def wrong(events: Sequence[Event]) -> list[str]:
     """A sentence for each board and kind of thing."""
     found: Counter[tuple[str, str, str]] = Counter()
     nonces: dict[tuple[str, int], tuple[object, ...]] = {}
+    answered: dict[tuple[str, int], str] = {}
+    silences = Silences(events)
     told: dict[str, None] = {}
     for event in events:
         if event.hop != "air":
@@ -35,11 +38,14 @@ def wrong(events: Sequence[Event]) -> list[str]:
                 found[line, event.event, ENDS.get(data.get("direction", ""), "")] += 1
             elif event.event == "hello":
                 names = ("boot", "attempt", "incarnation", "next_sequence")
-                greeting = line, *(data[name] for name in names)
-                if nonces.setdefault(("board", data["nonce"]), greeting) != greeting:
+                says = line, *(data[name] for name in names)
+                if nonces.setdefault(("board", data["nonce"]), says) != says:
                     told[f"{line} greeted twice with the nonce {data['nonce']:016x}"] = None
             elif event.event == "offer":
-                offer = line, data["board"]
+                greeting, at = (line, data["board"]), data.get("at", "")
+                offer = *greeting, at
+                if answered.setdefault(greeting, at) != at and not silences.since(line, event.t):
+                    told[f"two gateways answered one greeting of {line}"] = None
                 if nonces.setdefault(("gateway", data["gateway"]), offer) != offer:
                     nonce = f"{data['gateway']:016x}"
                     told[f"the gateway offered {line} a session with the old nonce {nonce}"] = None

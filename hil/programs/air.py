@@ -1,54 +1,56 @@
-"""The ether of a run, and the gateway's modem in it, as processes.
+"""The ether of a run, and the modem of each gateway in it, as processes.
 
-In: a folder, the air of a bench, the boards in it by their numbers. Out: what the boards and the
-gateway say to each other, as events of hop `air`; at the end what each radio has counted, and how
-the law was broken.
+In: a folder, a bench with boards by radio. Out: what the boards and the gateways say to each other,
+as events of hop `air`; at the end what each radio has counted, and how the law was broken.
 """
 
 import asyncio
 import json
 import sys
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 from gateway.errors import OncewayError
 from gateway.regions import EU868
 from gateway.store.uptime import uptime
+from hil.air.places import Places
 from hil.air.tap import AirTap
+from hil.bench.bench import Bench
 from hil.bench.tables import AirTable
 from hil.observe.folder import Folder
 from hil.observe.history import History
 from hil.programs.process import Child, Children
+from hil.programs.site import program_of
 
 HOUR = 3600.0
 MODEM = "gateway"
-"""Its name in the ether."""
+"""Its name at the gateway's port, and in the ether if there is one gateway."""
 NOBODY = "nobody"
 """To whom a frame is that bears no number of a board."""
 READY_WITHIN = 60.0  # s, on a busy machine
 
 
 class AirOfRun:
-    """boards: names by number."""
+    """air: the table of the bench."""
 
     def __init__(
-        self,
-        air: AirTable,
-        boards: Mapping[int, str],
-        seed: int,
-        folder: Folder,
-        children: Children,
-        history: History,
+        self, bench: Bench, air: AirTable, folder: Folder, children: Children, history: History
     ) -> None:
         self._air = air
-        self._boards = boards
-        self._seed = seed
+        self._boards = {number: name for name, number in bench.by_air.items()}
+        self._gateways = {program_of(MODEM, name): name for name in bench.gateways}
+        """By their modems' names in the ether."""
+        self._places = Places(bench.gateways, air.spreading_factor)
+        self._seed = bench.seed
         self._folder = folder
         self._children = children
         self._history = history
-        self._foreign: Child | None = None
-        self._modem: Child | None = None
-        self._taps: dict[str | None, AirTap] = {}
+        self._beside: list[Child] = []
+        """Modems and the foreign radio, which end before the ether."""
+        self._taps: dict[str, AirTap] = {}
+        self._shared: Counter[str] = Counter()
+        """Frames of a board that more than one gateway has heard."""
 
     def listen(
         self, name: str, key: Callable[[], bytes], heard: Callable[[str, dict[str, Any]], None]
@@ -61,7 +63,7 @@ class AirOfRun:
             self._history.add("air", event, t, line=name, **data)
             heard(event, data)
 
-        self._taps[name] = AirTap(key, enter)
+        self._taps[name] = AirTap(name, key, enter)
         return self._taps[name]
 
     async def start(self) -> None:
@@ -81,14 +83,17 @@ class AirOfRun:
             options += ["--sent", MODEM, str(self._air.sent_before), str(age)]
             self._note_sent(age)
         self._ether = await self._program("air", "hil.air.server", options)
-        port = self._folder.port(MODEM)
-        options = ["--air", str(self._folder.air), "--port", str(port), "--name", MODEM]
-        self._modem = await self._program("modem", "hil.air.kiss_modem", options)
+        for modem, gateway in self._gateways.items():
+            x, y = self._places.gateway(gateway)
+            options = ["--air", str(self._folder.air), "--name", modem, "--at", str(x), str(y)]
+            options += ["--port", str(self._folder.of(gateway).port(MODEM))]
+            program = program_of("modem", gateway)
+            self._beside.append(await self._program(program, "hil.air.kiss_modem", options))
         if self._air.foreign:
             channel = map(str, (EU868.frequency, 125_000, self._air.spreading_factor))
             options = ["--air", str(self._folder.air), "--channel", *channel]
             options += ["--do", self._air.foreign, "--seed", str(self._seed)]
-            self._foreign = await self._program("foreign", "hil.air.foreign", options)
+            self._beside.append(await self._program("foreign", "hil.air.foreign", options))
 
     def _note_sent(self, age: float) -> None:
         """Write the gateway's record of airtime (gateway/links/lora/ledger_file.py)."""
@@ -115,32 +120,37 @@ class AirOfRun:
         """Enter what the ether says in the history, until it ends."""
         async for line in self._ether.lines():
             data = json.loads(line)
-            event = data.pop("event")
-            if event == "frame":
-                self.enter(data)
-            elif event == "replayed":
-                self._replayed(data)
-            else:
-                self._history.add("air", event, **data)
+            self.take(data.pop("event"), data)
         await self._ether.process.wait()
         self._ether.check()
 
     async def stop(self) -> None:
-        if self._foreign:
-            await self._foreign.stop()
-        if self._modem:
-            await self._modem.stop()
+        for program in reversed(self._beside):
+            await program.stop()
         await self._ether.stop()
 
+    def take(self, event: str, said: dict[str, Any]) -> None:
+        """Enter what the ether says."""
+        match event:
+            case "frame":
+                self.enter(said)
+            case "replayed":
+                self._replayed(said)
+            case "radio" if said["line"] in self._taps and len(self._gateways) > 1:
+                self._history.add("air", event, **said, shared=self._shared[said["line"]])
+            case _:
+                self._history.add("air", event, **said)
+
     def enter(self, said: dict[str, Any]) -> None:
-        """A frame that is over, of a board or of the gateway."""
-        frame, sender, to = bytes.fromhex(said["frame"]), said["from"], said["to"]
+        """A frame that is over, of a board or of a gateway."""
+        frame = bytes.fromhex(said["frame"])
+        sender, *heard = (self._gateways.get(one, one) for one in (said["from"], *said["to"]))
         of_board = self._boards.get(int.from_bytes(frame[1:2]), NOBODY)
-        line, direction, other = sender, "up", MODEM
-        if sender == MODEM:
-            line, direction, other = of_board, "down", of_board
+        down = said["from"] in self._gateways
+        line, direction = (of_board, "down") if down else (sender, "up")
+        self._shared[line] += not down and len(self._gateways.keys() & said["to"]) > 1
         if frame[0] == self._air.network and line == of_board != NOBODY:
-            self._taps[line].feed(direction, frame, other in to, said["t"])
+            self._taps[line].feed(sender, frame, heard, said["t"])
         else:
             told = {"direction": direction, "frame": said["frame"]}
             self._history.add("air", "strange", said["t"], line=line, **told)

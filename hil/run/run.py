@@ -112,10 +112,8 @@ class Run:
             async with children(self._folder.logs) as programs:
                 site = Site(self._folder, self._bench, programs, disk)
                 if self._bench.air:
-                    names = {number: name for name, number in self._bench.by_air.items()}
-                    seed = self._bench.seed
                     self._air = AirOfRun(
-                        self._bench.air, names, seed, self._folder, programs, self._history
+                        self._bench, self._bench.air, self._folder, programs, self._history
                     )
                 devices = [self._device(name, programs) for name in self._plan.readings]
                 self._clients = [

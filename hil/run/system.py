@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import cast
 
+from hil.devices.by_air import DeviceByAir
 from hil.devices.client import Client
 from hil.devices.commander import Commander
 from hil.devices.real_board import RealBoard
@@ -78,6 +79,10 @@ class System:
 
     def client(self, name: str) -> Client:
         return self.clients[name]
+
+    def roamer(self, name: str) -> DeviceByAir:
+        """A board by radio."""
+        return cast(DeviceByAir, self.devices[name])
 
     def gateway_of(self, publisher: str) -> str:
         """Where a board or a client is now."""

@@ -1,4 +1,6 @@
-"""The ether as a process: what a radio that loses its power leaves in it."""
+"""The ether as a process: what a radio that loses its power leaves in it, and one that is carried
+elsewhere.
+"""
 
 import asyncio
 from pathlib import Path
@@ -7,6 +9,29 @@ from tests.hil.air.radio_site import RadioSite
 
 WAY = "869525000 125000 9"
 WITHIN = 20
+
+
+async def test_a_radio_is_carried_to_where_it_is_heard(tmp_path: Path) -> None:
+    site = RadioSite(tmp_path)
+    await site.begin()
+    socket = str(tmp_path / "air.socket")
+    heard, ear = await asyncio.open_unix_connection(socket)
+    told, mouth = await asyncio.open_unix_connection(socket)
+    answer, carrier = await asyncio.open_unix_connection(socket)
+    ear.write(f"radio ear 0 0\nlisten {WAY}\n".encode())
+    await ear.drain()
+    async with asyncio.timeout(WITHIN):
+        mouth.write(f"radio mouth 90000 0\nsend {WAY} 1 8 14 {b'too far'.hex()}\n".encode())
+        assert await told.readline() == b"sent\n"
+        carrier.write(b"carry mouth 90 0\n")
+        assert await answer.readline() == b"carried\n"
+        mouth.write(f"send {WAY} 1 8 14 {b'near'.hex()}\n".encode())
+        assert (await heard.readline()).split()[3] == b"near".hex().encode()
+        carrier.write(b"carry nobody 0 0\n")
+        assert await answer.readline() == b"error no radio called nobody\n"
+    for writer in (ear, mouth, carrier):
+        writer.close()
+    await site.end()
 
 
 async def test_a_frame_that_is_cut_off_is_heard_by_nobody(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from hil.formats import packets
 from hil.formats.packets import Connack, Connect, Kind, Packet, Property, Publish, write
 
 KEY = bytes(range(16))
+BOARD, ATTIC, BARN = "lora-1", "attic", "barn"
 DONE = "done"
 CONNECT = Connect("lora-1", clean_start=False)
 ALIAS = ((Property.TOPIC_ALIAS, 1),)
@@ -37,7 +38,9 @@ class Talk:
         self.times: dict[str, int] = {}
         """When each event was said last."""
         self.frames = 0
-        self.tap = AirTap(lambda: KEY, self.enter)
+        self.tap = AirTap(BOARD, lambda: KEY, self.enter)
+        self.gateway = ATTIC
+        """The one that hears and answers."""
         self.counter = -1
         self.said = Said(())
         self.key = b""
@@ -49,7 +52,8 @@ class Talk:
     def feed(self, direction: str, frame: bytes, heard: bool) -> None:
         """A frame that is over one unit of time after the one before."""
         self.frames += 1
-        self.tap.feed(direction, frame, heard, self.frames)
+        sender, other = (BOARD, self.gateway) if direction == "up" else (self.gateway, BOARD)
+        self.tap.feed(sender, frame, [other] * heard, self.frames)
 
     def greet(
         self, boot: int, nonce: bytes = b"gateways", entropy: int = 1, heard: bool = True
@@ -127,8 +131,9 @@ def test_a_greeting_tells_what_stands_in_it() -> None:
     (hello,) = talk.told("hello")
     nonce = hello.pop("nonce")
     assert hello == {"boot": 3, "attempt": 0, "incarnation": 5, "next_sequence": 9}
-    assert talk.told("offer") == [{"board": nonce, "gateway": int.from_bytes(b"gateways")}]
-    assert talk.told("welcome") == [{"incarnation": 5}]
+    gateway = int.from_bytes(b"gateways")
+    assert talk.told("offer") == [{"board": nonce, "gateway": gateway, "at": ATTIC}]
+    assert talk.told("welcome") == [{"incarnation": 5, "at": ATTIC}]
     assert not talk.wrong
 
 
@@ -138,7 +143,7 @@ def test_who_begins_a_session_has_heard_the_offer_if_only_from_a_foreign_radio()
     assert not talk.told("welcome")
     talk.turn(CONNECT)
     talk.turn(reading(9))
-    assert talk.told("welcome") == [{"incarnation": 5}]
+    assert talk.told("welcome") == [{"incarnation": 5, "at": ATTIC}]
 
 
 def test_a_turn_is_told_when_the_gateway_has_heard_it_or_answers_it(talk: Talk) -> None:
@@ -203,8 +208,48 @@ def test_an_offer_that_the_board_has_not_waited_for_is_no_meeting() -> None:
     talk.feed("down", offer, True)
     assert not talk.told("welcome")
     talk.turn(CONNECT)
-    assert talk.told("welcome") == [{"incarnation": 5}]
+    assert talk.told("welcome") == [{"incarnation": 5, "at": ATTIC}]
     assert not talk.wrong
+
+
+def test_what_one_gateway_has_recorded_may_be_released_at_the_next_one(talk: Talk) -> None:
+    talk.turn(reading(9))
+    talk.answered(answer(Kind.PUBREC, 9))
+    talk.gateway = BARN
+    talk.greet(3, b"another1", entropy=2)
+    talk.turn(CONNECT)
+    talk.answered(Connack(True, 0))
+    talk.turn(answer(Kind.PUBREL, 9), reading(10))
+    talk.answered(answer(Kind.PUBCOMP, 9), answer(Kind.PUBREC, 10))
+    assert [data["at"] for data in talk.told("offer")] == [ATTIC, BARN]
+    assert not talk.wrong
+
+
+def test_a_turn_that_only_another_gateway_has_heard_is_not_told(talk: Talk) -> None:
+    talk.gateway = BARN
+    frame = talk.turn(reading(9))
+    assert not talk.told("publish")
+    talk.gateway = ATTIC
+    talk.feed("up", frame, True)
+    assert len(talk.told("publish")) == 1
+
+
+def test_a_gateway_that_answers_in_the_session_of_another_one_fits_none_of_its_own(
+    talk: Talk,
+) -> None:
+    """As one to which somebody has copied the key of the session."""
+    talk.turn(reading(9))
+    talk.gateway = BARN
+    talk.answered(answer(Kind.PUBREC, 9))
+    assert [data["direction"] for data in talk.told("strange")] == ["down"]
+    assert not talk.told("offer")[1:]
+
+
+def test_the_same_offer_of_two_gateways_is_told_of_each(talk: Talk) -> None:
+    talk.gateway = BARN
+    talk.greet(3)
+    assert [data["at"] for data in talk.told("offer")] == [ATTIC, BARN]
+    assert len({data["gateway"] for data in talk.told("offer")}) == 1
 
 
 def test_a_nonce_that_serves_for_two_contents(talk: Talk) -> None:

@@ -586,6 +586,20 @@ def test_boards_and_clients_are_dealt_over_the_gateways_of_a_site() -> None:
     assert Bench.model_validate(bench.model_dump()) == bench  # as a recorded run has it
 
 
+def test_boards_by_radio_are_dealt_over_the_gateways_and_only_they_roam() -> None:
+    kinds = [{"kind": "board-roams", "count": 2}, {"kind": "board-replugged"}]
+    told = {"title": "t", "boards": 1, "air": {}, "gateway": SITE, "fault": kinds}
+    bench = Bench.model_validate(told)
+    assert bench.homes == {"uno-1": "attic", "lora-1": "barn", "lora-2": "attic"}
+    assert sorted((fault.target, fault.kind) for fault in plan(bench).faults) == [
+        ("lora-1", "board-roams"),
+        ("lora-1", "board-roams"),
+        ("lora-2", "board-roams"),
+        ("lora-2", "board-roams"),
+        ("uno-1", "board-replugged"),
+    ]
+
+
 def test_a_fault_of_a_gateway_strikes_where_somebody_is_or_the_one_that_is_named() -> None:
     kinds = [{"kind": "gateway-kill", "count": 9}, {"kind": "gateway-dies", "on": ["barn"]}]
     bench = Bench.model_validate({"title": "t", "gateway": SITE, "fault": kinds})
@@ -604,7 +618,27 @@ def test_a_fault_of_a_gateway_strikes_where_somebody_is_or_the_one_that_is_named
         ({"gateway": [*SITE, SITE[0]]}, "have the same name"),
         ({"gateway": [{"name": "At tic"}, SITE[1]]}, "should match pattern"),
         ({"config": {"gateway": {"name": "x"}}}, "leave out gateway.name of \\[config\\]"),
-        ({"air": {}}, "leave out \\[air\\] or \\[\\[gateway\\]\\]"),
+        ({"air": {"trace": "bursts"}}, "trace is for the air of one gateway"),
+        ({"air": {"foreign": "forge"}}, "foreign is for the air of one gateway"),
+        ({"air": {"sent_before": 9}}, "sent_before is for the air of one gateway"),
+        (
+            {"air": {"modem": "/dev/m"}, "board": [REAL]},
+            "leave out \\[\\[board\\]\\] or \\[\\[gateway\\]\\]",
+        ),
+        ({"air": {}, "fault": [{"kind": "gateway-dies"}]}, "what died with a card"),
+        ({"fault": [{"kind": "board-roams"}]}, "there is no table \\[air\\]"),
+        (
+            {"air": {}, "fault": [{"kind": "board-roams", "on": ["uno-1"]}]},
+            "board-roams is for boards by radio, and uno-1 is none",
+        ),
+        (
+            {"air": {}, "fault": [{"kind": "board-replugged", "on": ["lora-1"]}]},
+            "board-replugged is for boards on lines, and lora-1 is none",
+        ),
+        (
+            {"gateway": [], "air": {}, "fault": [{"kind": "board-roams"}]},
+            "board-roams needs a site of several gateways",
+        ),
         ({"subscriber": [{}]}, "leave out \\[\\[subscriber\\]\\]"),
         ({"commands": {"count": 1}}, "leave out \\[commands\\]"),
         ({"fault": [{"kind": "clock-jump"}]}, "clock-jump is for one gateway"),
@@ -643,6 +677,19 @@ def test_a_gateway_of_a_site_knows_the_others_by_the_addresses_that_it_is_told(
     assert made.site is not None
     assert (made.site.members, made.site.bind) == (members, "127.0.0.1:7002")
     assert made.serial[0].port == str(tmp_path / "ports-barn" / "uno-1")
+
+
+def test_each_gateway_of_a_site_has_a_modem_of_its_own_and_knows_all_boards(
+    tmp_path: Path,
+) -> None:
+    bench = Bench.model_validate({"title": "t", "boards": 1, "air": {}, "gateway": SITE})
+    members = {"attic": "127.0.0.1:7001", "barn": "127.0.0.1:7002"}
+    for name in members:
+        folder = Folder(tmp_path).of(name)
+        write_config(folder, bench.devices, bench, None, members)
+        [radio] = load_config(folder.config).lora
+        assert radio.port == str(tmp_path / f"ports-{name}" / "gateway")
+        assert radio.boards == {"lora-1": 1, "lora-2": 2}
 
 
 def test_a_firmware_that_is_not_there_is_told_before_anything_starts(tmp_path: Path) -> None:

@@ -1,11 +1,15 @@
 """Boards by radio: what the ether tells takes the place of what a wire tells."""
 
+import pytest
+
 from hil.judge.checker import Verdict, check
 from hil.judge.links import RESTORED
 from hil.judge.publication import Key
 from hil.judge.seen import Seen
+from hil.judge.silences import Silences
 from hil.observe.history import Event
-from tests.hil.judge.runs import run_of
+from tests.hil.judge.runs import S, run_of
+from tests.hil.judge.test_silences import happened, run
 
 
 def by_air(*more: Event) -> list[Event]:
@@ -34,6 +38,14 @@ def test_an_ether_that_has_not_told_its_counts_leaves_a_doubt() -> None:
     result = check(by_air())
     assert result.verdict is Verdict.UNKNOWN
     assert "uno-2" in result.reasons[0]
+
+
+def test_gateways_that_never_heard_a_board_together_show_nothing_of_who_answers() -> None:
+    def counted(shared: int) -> Event:
+        return Event(9, "air", "radio", {**COUNTED.data, "shared": shared})
+
+    assert check(by_air(counted(1))).verdict is Verdict.HOLDS
+    assert check(by_air(counted(0))).reasons == ["no frame of uno-2 was heard by two gateways"]
 
 
 def test_who_breaks_the_law_of_the_air_fails() -> None:
@@ -73,6 +85,23 @@ def test_a_second_row_of_a_board_by_radio_has_no_excuse() -> None:
     seen.claim = "batch"
     assert seen.allowed(Key("uno-2", 5, 7), 2) == 1
     assert seen.allowed(Key("uno-1", 5, 7), 2) == 1
+
+
+@pytest.mark.parametrize("present", [True, False])
+def test_a_second_row_is_excused_if_a_gateway_was_silent_when_its_board_came(present: bool) -> None:
+    told = {"line": "uno-2", "session_present": present, "reason": 0, "clean": False}
+    came = Event(5 * S, "air", "connack", {**told, "incarnation": 5})
+    sent = [
+        Event(t * S, "air", "publish", {"line": "uno-2", "direction": "up", "id": number})
+        for t, number in ((4, 7), (6, 7), (6, 8))
+    ]
+    for events, allowed in (([came], 1), ([run(), happened(), came], 2)):
+        seen = Seen(silences=Silences(events))
+        seen.claim = "batch"
+        for event in [COUNTED, *sent, came]:
+            seen.take(event)
+        assert seen.allowed(Key("uno-2", 5, 7), 2) == allowed
+        assert seen.allowed(Key("uno-2", 5, 8), 2) == 1, "it was not sent before"
 
 
 def test_each_restore_of_the_store_may_land_a_publication_once_more() -> None:

@@ -7,7 +7,11 @@ import pytest
 from hil.judge.checker import Verdict, check
 from hil.judge.turns import wrong
 from hil.observe.history import Event
+from tests.hil.judge.runs import S
 from tests.hil.judge.test_air import COUNTED, by_air
+from tests.hil.judge.test_silences import happened, run
+
+CONNACK = {"line": "lora-1", "session_present": True, "reason": 0, "clean": False, "incarnation": 5}
 
 
 def on_air(event: str, line: str = "lora-1", **data: Any) -> Event:
@@ -19,8 +23,9 @@ def hello(nonce: int, attempt: int = 0, line: str = "lora-1") -> Event:
     return on_air("hello", line, **numbers, nonce=nonce)
 
 
-def offer(board: int, gateway: int, line: str = "lora-1") -> Event:
-    return on_air("offer", line, board=board, gateway=gateway)
+def offer(board: int, gateway: int, line: str = "lora-1", at: str = "", t: int = 9) -> Event:
+    data = {"line": line, "board": board, "gateway": gateway, "at": at}
+    return Event(t, "air", "offer", data)
 
 
 def test_fresh_nonces_are_right() -> None:
@@ -36,6 +41,24 @@ def test_a_nonce_that_stands_still_begins_no_fresh_session(line: str) -> None:
     assert wrong([offer(1, 11), offer(2, 11, line)]) == [
         f"the gateway offered {line} a session with the old nonce 000000000000000b"
     ]
+
+
+TWO_ANSWERED = ["two gateways answered one greeting of lora-1"]
+
+
+def test_one_greeting_is_answered_by_one_gateway_alone() -> None:
+    assert wrong([offer(1, 11, at="attic"), offer(2, 12, at="barn")]) == []
+    assert wrong([offer(1, 11, at="attic"), offer(1, 12, at="barn")]) == TWO_ANSWERED
+    old = "the gateway offered lora-1 a session with the old nonce 000000000000000b"
+    assert wrong([offer(1, 11, at="attic"), offer(1, 11, at="barn")]) == [*TWO_ANSWERED, old]
+
+
+def test_two_may_answer_if_one_was_silent_since_the_boards_last_connections() -> None:
+    cut = happened(since=4, until=6)
+    met = [Event(t * S, "air", "connack", CONNACK) for t in (1, 20, 21)]
+    both = [offer(1, 11, at="attic", t=22 * S), offer(1, 12, at="barn", t=22 * S)]
+    assert wrong([run(), cut, *met[:2], *both]) == []
+    assert wrong([run(), cut, *met, *both]) == TWO_ANSWERED
 
 
 def test_a_sentence_for_each_kind_of_thing() -> None:

@@ -1,0 +1,63 @@
+"""Faults of a site of several gateways."""
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from hil.faults import Fault
+from hil.faults.site import BoardRoams
+
+ROAMS = Fault("lora-1/board-roams-1", "board-roams", "lora-1 way", "t", "sampled lora-1", 3)
+ATTIC, BARN = "attic", "barn"
+NEXT = {ATTIC: BARN, BARN: ATTIC}
+
+
+class Roamer:
+    """A board that nobody has until `taken`; then it is at the gateway that is named."""
+
+    def __init__(self, arrives: bool) -> None:
+        self.gateway = ATTIC  # where it was dealt to
+        self.arrives = arrives
+        self.taken = asyncio.Event()
+        self.roamed: list[str] = []
+
+    async def met(self) -> None:
+        await self.taken.wait()
+
+    async def roam(self, gateway: str, within: float) -> bool:
+        self.roamed.append(gateway)
+        if not self.arrives:
+            raise TimeoutError
+        return True
+
+
+def system_of(board: Roamer, hands: asyncio.Lock) -> Any:
+    return SimpleNamespace(
+        roamer=lambda name: board,
+        site=SimpleNamespace(hands=hands),
+        look=lambda: 7,
+        gateway_of=lambda name: board.gateway,
+        next_gateway=NEXT.__getitem__,
+    )
+
+
+@pytest.mark.parametrize("arrives", [True, False])
+async def test_a_board_roams_from_the_gateway_that_has_it_to_the_next(arrives: bool) -> None:
+    board, hands = Roamer(arrives), asyncio.Lock()
+    kind = BoardRoams(kind="board-roams")
+    roaming = asyncio.create_task(kind.inject(ROAMS, cast(Any, system_of(board, hands))))
+    async with hands:
+        board.gateway = BARN
+        board.taken.set()
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert not board.roamed, "somebody else works on the site"
+    evidence = await roaming
+    assert board.roamed == [ATTIC]
+    if arrives:
+        assert evidence is not None
+        assert evidence.data == {"since": 7, "gateway": ATTIC, "session_present": True}
+    else:
+        assert evidence is None
