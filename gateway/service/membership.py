@@ -16,9 +16,9 @@ from gateway.service.site_listing import Counts, Listing
 from gateway.service.site_passing import Forwarding
 from gateway.service.site_registry import SiteRegistry
 from gateway.site import listing as listings
+from gateway.site.board_sharing import FIRST as sharing_frames
 from gateway.site.net import Net
 from gateway.site.passing_messages import FIRST as passing_frames
-from gateway.site.sharing import FIRST as sharing_frames
 from gateway.store.lives import word
 
 if TYPE_CHECKING:
