@@ -225,7 +225,11 @@ def test_a_message_without_retain_costs_no_byte(sites: Sites) -> None:
 def test_nothing_is_told_before_it_is_on_disk(sites: Sites) -> None:
     source = publisher(sites, "a")
     sites["a"].slow_disk = True
+    source.publish("spool/x", "the commit before", 1, wait=0.1)
     source.publish("t", "m", 1, wait=0.5, retain=True)
+    assert held(sites, "b") == {}
+    sites["a"]._writer.work(commits=True)
+    sites.pass_time(0.1)
     assert held(sites, "b") == {}
     sites["a"].slow_disk = False
     sites.pass_time(SOON_S)
