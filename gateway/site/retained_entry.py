@@ -53,14 +53,18 @@ class Entry(NamedTuple):
     @property
     def mark(self) -> int:
         """All of it but `left`, which goes on."""
-        said = encode(self._replace(left=0))
+        said = _encoded(self, 0)
         return self.version << 64 | int.from_bytes(blake2b(said, digest_size=8).digest())
 
 
 def encode(entry: Entry) -> bytes:
+    return _encoded(entry, entry.left)
+
+
+def _encoded(entry: Entry, left: int) -> bytes:
     topic, client = entry.name.encode(), entry.client.encode()
     sizes = len(topic), len(client), len(entry.properties), len(entry.payload)
-    head = _HEAD.pack(entry.version, entry.left, entry.qos, *sizes)
+    head = _HEAD.pack(entry.version, left, entry.qos, *sizes)
     return b"".join((head, topic, client, entry.properties, entry.payload))
 
 

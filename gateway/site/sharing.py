@@ -20,8 +20,8 @@ from gateway.site.errors import SiteError
 
 FRAME = 256_000
 """Bytes of items in a frame; an item that is larger goes alone."""
-MOST_ITEMS = 1_000
-"""In a frame."""
+MOST_ITEMS = 100
+"""In a frame: a few ms of work for a Pi."""
 _DIGEST, _ITEMS, _GOT = range(3)
 """Kinds of frames: what is added to the first byte of the channel."""
 _64_BITS = (1 << 64) - 1
@@ -64,8 +64,10 @@ class Sharing(ABC, Generic[Held]):
         self._first = first
         self._digest = [0] * groups
         self._packed = Struct(f">{groups}Q")
-        self._known: dict[str, int] | None = None
-        """Marks by name. None until it was said what is held here."""
+        self._known: list[dict[str, int]] = [{} for _ in range(groups)]
+        """Of each group marks by name."""
+        self._ready = False
+        """It was said what is held here."""
         self._links: dict[str, Link[Held]] = {}
 
     @abstractmethod
@@ -98,7 +100,7 @@ class Sharing(ABC, Generic[Held]):
 
     def joined(self, member: str) -> None:
         self._links[member] = Link(member)
-        if self._known is not None:
+        if self._ready:
             self._tell_digest(member)
 
     def left(self, member: str) -> None:
@@ -125,14 +127,20 @@ class Sharing(ABC, Generic[Held]):
         """What is held here of these names, None for nothing; the first time, all that is held.
         done: whose items were entered. Returns the names of which something is new.
         """
-        first = self._known is None
-        known = self._known = {} if self._known is None else self._known
-        news = [name for name, mark in marks.items() if mark != known.get(name)]
-        for name in news:
-            before, now = known.pop(name, 0), marks[name]
-            self._digest[self._group(name)] ^= (before ^ (now or 0)) & _64_BITS
-            if now is not None:
-                known[name] = now
+        first, self._ready = not self._ready, True
+        news: dict[str, int | None] = {}
+        for name, mark in marks.items():
+            group = self._group(name)
+            known = self._known[group]
+            before = known.get(name)
+            if mark == before:
+                continue
+            news[name] = mark
+            self._digest[group] ^= ((before or 0) ^ (mark or 0)) & _64_BITS
+            if mark is None:
+                del known[name]
+            else:
+                known[name] = mark
         had: dict[str, dict[str, int]] = {}
         for link in done:
             if self._links.get(link.member) is link:
@@ -145,10 +153,12 @@ class Sharing(ABC, Generic[Held]):
                 continue
             theirs = had.get(member, {})
             link.owed |= {
-                name: None for name in news if name in known and theirs.get(name) != known[name]
+                name: None
+                for name, mark in news.items()
+                if mark is not None and theirs.get(name) != mark
             }
             self._flush(link)
-        return news
+        return list(news)
 
     def _got(self, link: Link[Held]) -> None:
         link.entering = None
@@ -158,20 +168,16 @@ class Sharing(ABC, Generic[Held]):
         self._send(member, bytes((self._first + _DIGEST,)) + self._packed.pack(*self._digest))
 
     def _compare(self, link: Link[Held]) -> None:
-        if self._known is None or not link.digest:
+        if not self._ready or not link.digest:
             return
-        differing = {
-            group
-            for group, (ours, theirs) in enumerate(zip(self._digest, link.digest, strict=True))
-            if ours != theirs
-        }
+        for known, ours, theirs in zip(self._known, self._digest, link.digest, strict=True):
+            if ours != theirs:
+                link.owed |= dict.fromkeys(known)
         link.digest = ()
-        if differing:
-            link.owed |= {name: None for name in self._known if self._group(name) in differing}
         self._flush(link)
 
     def _flush(self, link: Link[Held]) -> None:
-        if link.unconfirmed or self._known is None:
+        if link.unconfirmed or not self._ready:
             return
         items: list[bytes] = []
         room = FRAME
