@@ -1,5 +1,5 @@
 """Two gateways of a site as processes: what is published at one reaches a subscriber at the other,
-while one of them is killed.
+now or later, while one of them is killed.
 """
 
 import asyncio
@@ -20,6 +20,7 @@ from gateway.mqtt.packets import (
     Subscription,
 )
 from gateway.store.check import check
+from gateway.store.views import retained
 from tests.links.board import until
 from tests.service.wire import Wire
 from tests.site.gateways import Gateways, gateways
@@ -118,3 +119,32 @@ async def test_a_member_that_is_away_gets_what_it_missed(tmp_path: Path) -> None
             packet = await wire.take(Publish)
             assert packet.payload == b"%d" % number
             wire.send(Puback(packet.packet_id))
+
+
+async def holds(site: Gateways, name: str, *topics: str) -> None:
+    """Until these are the retained messages on the disk of a gateway."""
+    await until(
+        lambda: [item.topic for item in retained(site.data(name), None)] == [*topics], patience=20
+    )
+
+
+async def test_retained_messages_and_deletions_reach_a_member_that_was_killed(
+    tmp_path: Path,
+) -> None:
+    async with gateways(tmp_path, "a", "b") as site:
+        source, _ = await site.connect("a", "source")
+        for number, topic in enumerate(("t/1", "t/2"), 1):
+            source.send(Publish(topic, b"m", 1, number, retain=True))
+            await source.take(Puback)
+        await holds(site, "b", "t/1", "t/2")
+        await site.kill("b")
+        source.send(Publish("t/1", b"", 1, 3, retain=True))
+        source.send(Publish("t/3", b"m", 1, 4, retain=True))
+        assert [(await source.take(Puback)).packet_id for _ in range(2)] == [3, 4]
+        await site.start("b")
+        await holds(site, "b", "t/2", "t/3")
+        await holds(site, "a", "t/2", "t/3")
+        wire, _ = await site.connect("b", "reader", within=10)
+        wire.send(Subscribe(1, [Subscription("t/#", 0)]))
+        await wire.take(Suback)
+        assert [(await wire.take(Publish)).topic for _ in range(2)] == ["t/2", "t/3"]
