@@ -21,6 +21,7 @@ Its floors; a file imports from those below it only, for types too (`make lint`)
     queue_pages.py     pages of long queues that come back from the store
     fan_out.py         a publication's ways: sessions, shared subscriptions, spool, retained
     queue_limits.py    what happens when a queue is full
+    retained_changes.py  which retained message holds, also among the gateways of a site
 
     core.py            what all connections share
     effects.py         what a message causes beside itself, noted until it is done

@@ -24,6 +24,7 @@ from gateway.broker.publish_run import PublishRun
 from gateway.broker.queue_limits import let_the_longest_pay
 from gateway.broker.refusals import say
 from gateway.broker.restart import take_over
+from gateway.broker.retained_changes import expire
 from gateway.broker.session import Attached, Session
 from gateway.broker.state import State
 from gateway.broker.store_rows import Commit, Recovered
@@ -405,6 +406,4 @@ class Broker(Core):
         self.system.advance()
         self.settle()
         self.accounts.sweep(now)
-        for topic in self.retained.expired(now):
-            self.retained.remove(topic)
-            self.changes.retained[topic] = None
+        expire(self)

@@ -44,6 +44,7 @@ class Core(Ledger):
             copies=config.delivery.overlapping == "each",
         )
         self.retained = RetainedMessages()
+        self.retained.shared = config.site is not None
         self.marks = Marks(state.marks)
         self.spool = Spool(config.spool_bytes, state.next_spool, state.boot, state.spool)
         self.spool.limit_to(config.spool_bytes, config.spool.devices_share)

@@ -20,6 +20,7 @@ from gateway.broker.delivery import PAGE_LOW, LeftBehind
 from gateway.broker.publish_run import OVERHEAD, RETAIN, PublishRun
 from gateway.broker.queue_limits import bounds, is_crowded, is_full, judged_at_once, make_room
 from gateway.broker.retained import Retained
+from gateway.broker.retained_changes import clear, keep, next_version
 from gateway.broker.spool import ROW_OVERHEAD
 from gateway.config import INSIDE
 from gateway.logs import about
@@ -392,14 +393,11 @@ def _retain(core: Core, run: PublishRun, client: str) -> int:
     """
     name = run.topic.name
     if run.size:
-        message = Retained(
-            name, client, run.qos, run.payload(run.count - 1), run.properties, run.expires
+        payload, version = run.payload(run.count - 1), next_version(core, name)
+        keep(
+            core,
+            Retained(name, client, run.qos, payload, run.properties, run.expires, version),
         )
-        core.retained.put(message)
-        core.changes.retained[name] = message
-        core.changes.bytes += run.weight + ROW_OVERHEAD
-    elif core.retained.remove(name):
-        core.changes.retained[name] = None
-    else:
+    elif not clear(core, name):
         return 0
     return core.promise()

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, cast
 from gateway.broker.delivery import Collect
 from gateway.broker.queue_pages import StoredDelivery, delivery_of
 from gateway.broker.retained import Retained
+from gateway.broker.retained_changes import BEFORE
 from gateway.broker.retained_feed import RetainedFeed
 from gateway.broker.session import Session
 from gateway.broker.store_rows import RETAINED_TO_COME
@@ -50,17 +51,7 @@ def take_over(core: Core, state: Recovered) -> None:
             session.feed.add(topic_filter, core.retained)
             session.feed.noted.add(topic_filter)
     _restore_flows(core, state, by_id, connected)
-    for topic, publisher, qos, properties, expires, payload in state.retained:
-        core.retained.put(
-            Retained(
-                topic,
-                publisher,
-                qos,
-                payload,
-                properties,
-                None if expires is None else expires / 1000,
-            )
-        )
+    _restore_retained(core, state)
     for client, due_ms, delay, topic, qos, retain, properties, lifetime, payload in state.wills:
         stored = StoredWill(topic, payload, qos, bool(retain), properties, delay, lifetime)
         core.will_bytes += stored.size
@@ -69,6 +60,19 @@ def take_over(core: Core, state: Recovered) -> None:
         core.wills[client] = core.changes.wills[client] = stored.at(
             latest if due_ms is None else min(latest, due_ms / 1000)
         )
+
+
+def _restore_retained(core: Core, state: Recovered) -> None:
+    deletions = []
+    for topic, publisher, qos, properties, expires_ms, payload, version in state.retained:
+        expires = None if expires_ms is None else expires_ms / 1000
+        kept = Retained(topic, publisher, qos, payload, properties, expires, version or BEFORE)
+        if payload:
+            core.retained.put(kept)
+        else:
+            deletions.append(kept)
+    for deletion in sorted(deletions, key=lambda item: item.expires or 0):
+        core.retained.bury(deletion)
 
 
 def _restore_flows(

@@ -3,16 +3,25 @@
 Rules: a retained PUBLISH replaces what its topic had [MQTT-3.3.1-5]; an empty payload removes it
 [MQTT-3.3.1-6]; a new subscription gets those that match its filter with RETAIN set; an expired one
 is gone.
+
+In a site of several gateways they are shared (`gateway/service/site_retained.py`): then each has a
+version, and a message that was removed leaves a deletion behind, a `Retained` without payload, so
+that nobody brings it back who has not heard of that.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from gateway.broker.store_rows import RetainedRow
+
+_DELETION = 200
+"""Bytes that a deletion takes beside its topic."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +34,10 @@ class Retained:
     properties: bytes = b""
     """Encoded, without length."""
     expires: float | None = None
-    """On the broker's time axis, or None."""
+    """On the broker's time axis, or None; of a deletion, when it may be forgotten."""
+    version: int = 0
+    """Of all that the gateways of a site have for a topic the highest one holds
+    (`retained_changes.py`). 0: not shared."""
 
     @property
     def size(self) -> int:
@@ -34,7 +46,8 @@ class Retained:
 
     def row(self) -> RetainedRow:
         expires = None if self.expires is None else int(self.expires * 1000)
-        return self.topic, self.client, self.qos, self.properties, expires, self.payload
+        head = self.topic, self.client, self.qos, self.properties
+        return *head, expires, self.payload, self.version
 
 
 class RetainedMessages:
@@ -43,7 +56,14 @@ class RetainedMessages:
     """
 
     def __init__(self) -> None:
+        self.shared = False
+        """With other gateways of a site."""
+        self.watch: Callable[[str], None] | None = None
+        """Called with each topic of which something changes."""
         self._all: dict[str, Retained] = {}
+        self.deletions: OrderedDict[str, Retained] = OrderedDict()
+        """The oldest first, about."""
+        self.deletion_bytes = 0
         self._topics: list[str] = []
         """All topics, sorted."""
         self._expiring: set[str] = set()
@@ -58,6 +78,15 @@ class RetainedMessages:
     def get(self, topic: str) -> Retained | None:
         return self._all.get(topic)
 
+    def latest(self, topic: str) -> Retained | None:
+        """The message of a topic, or its deletion."""
+        return self._all.get(topic) or self.deletions.get(topic)
+
+    def everything(self) -> Iterator[Retained]:
+        """Messages and deletions."""
+        yield from self._all.values()
+        yield from self.deletions.values()
+
     def fits(self, topic: str, size: int, most: int, most_bytes: int) -> bool:
         """Whether a message of this size may be kept for a topic. most, most_bytes: of all."""
         known = self._all.get(topic)
@@ -67,6 +96,8 @@ class RetainedMessages:
 
     def put(self, message: Retained) -> None:
         topic = message.topic
+        if self.deletions:
+            self.forget(topic)
         known = self._all.get(topic)
         if known is None:
             if self._topics and topic < self._topics[-1]:
@@ -79,6 +110,8 @@ class RetainedMessages:
             self._expiring.add(topic)
         elif self._expiring:
             self._expiring.discard(topic)
+        if self.watch is not None:
+            self.watch(topic)
 
     def remove(self, topic: str) -> bool:
         """True when there was one."""
@@ -88,7 +121,26 @@ class RetainedMessages:
         self.size -= known.size
         del self._topics[bisect_left(self._topics, topic)]
         self._expiring.discard(topic)
+        if self.watch is not None:
+            self.watch(topic)
         return True
+
+    def bury(self, deletion: Retained) -> None:
+        """The topic has no message any more, and that is remembered."""
+        topic = deletion.topic
+        self.remove(topic)
+        self.forget(topic)
+        self.deletions[topic] = deletion
+        self.deletion_bytes += len(topic) + _DELETION
+        if self.watch is not None:
+            self.watch(topic)
+
+    def forget(self, topic: str) -> None:
+        """A deletion, if there is one."""
+        if self.deletions.pop(topic, None) is not None:
+            self.deletion_bytes -= len(topic) + _DELETION
+            if self.watch is not None:
+                self.watch(topic)
 
     def after(self, prefix: str, last: str | None, most: int) -> list[str]:
         """At most so many topics that begin with a prefix, in order, behind the topic `last`."""
@@ -101,9 +153,14 @@ class RetainedMessages:
         return found
 
     def expired(self, now: float) -> list[str]:
-        """Topics whose message has expired."""
-        return [
+        """Topics whose message has expired, or whose deletion may be forgotten."""
+        expired = [
             topic
             for topic in self._expiring
             if (expires := self._all[topic].expires) is not None and expires <= now
         ]
+        for topic, deletion in self.deletions.items():
+            if deletion.expires is None or deletion.expires > now:
+                break
+            expired.append(topic)
+        return expired

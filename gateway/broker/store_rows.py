@@ -31,8 +31,10 @@ QueueRow = tuple[int, int, int, int, int, int, bytes, str, int]
 properties for this receiver, filter of the shared subscription that it comes from, bytes of one
 publication for the bounds (`PublishRun.weight`).
 """
-RetainedRow = tuple[str, str, int, bytes, int | None, bytes]
-"""topic, client that published it, QoS, properties, expires (axis ms), payload."""
+RetainedRow = tuple[str, str, int, bytes, int | None, bytes, int | None]
+"""topic, client that published it, QoS, properties, expires (axis ms), payload (empty for a
+deletion that is remembered), version (0 or None: it was not shared with a site's other gateways).
+"""
 WillRow = tuple[str, int | None, int, str, int, int, bytes, int | None, bytes]
 """client, due (axis ms; None while connected), delay in s, topic, QoS, retain, properties, message
 expiry in s, payload.

@@ -259,7 +259,7 @@ class LimitsSection(Section):
     retained: Count = 100_000
     """Retained messages."""
     retained_bytes: Count = 64 * MEGABYTE
-    """Their size."""
+    """Their size. In a site, a sixteenth more for those that were deleted."""
     connect_timeout_s: Annotated[int, Field(ge=1, le=3600)] = 10
     """How long a new connection may take to say CONNECT."""
     keep_alive_s: Annotated[int, Field(ge=0, le=65535)] = 0

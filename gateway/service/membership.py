@@ -15,10 +15,12 @@ from gateway.service.site import Site, StoreParts
 from gateway.service.site_listing import Counts, Listing
 from gateway.service.site_passing import Forwarding
 from gateway.service.site_registry import SiteRegistry
+from gateway.service.site_retained import SiteRetained
 from gateway.site import listing as listings
+from gateway.site.board_sharing import FIRST as sharing_frames
 from gateway.site.net import Net
 from gateway.site.passing_messages import FIRST as passing_frames
-from gateway.site.sharing import FIRST as sharing_frames
+from gateway.site.retained_sharing import FIRST as retained_frames
 from gateway.store.lives import word
 
 if TYPE_CHECKING:
@@ -71,11 +73,14 @@ class Membership:
         )
         self.registry = registry = SiteRegistry(config.gateway.data, self._send)
         sharing = registry.sharing
+        self._retained = SiteRetained(engine, self._send, asyncio.get_running_loop())
+        retained = self._retained.sharing
         self._channels = [
             Channel(0, site.joined, site.left, site.received),
             Channel(listings.FIRST, lambda _: None, listing.left, listing.received),
             Channel(passing_frames, passing.joined, passing.left, passing.received),
             Channel(sharing_frames, sharing.joined, sharing.left, sharing.received),
+            Channel(retained_frames, retained.joined, retained.left, self._retained.received),
         ]
         """In order of their first bytes."""
         generation = word(config.gateway.data) or ""
@@ -106,6 +111,7 @@ class Membership:
         await self.registry.close()
         await self._net.close()
         self._forwarding.close()
+        self._retained.close()
         self._site.close()
         self._doubts.close()
         self._parts.close()
@@ -144,12 +150,15 @@ class Membership:
         """Of all members, this one first (`net.py`), with what this one has counted: `figures`. Of
         each other how often it was `silent`, and whether it has given a `lease`: while one has not,
         each client that comes is asked for. `boards`: changes of the device registry that it may
-        not have yet.
+        not have yet; `retained`: of retained messages.
         """
         here, *others = self._net.status()
         member, now = self._site.member, asyncio.get_running_loop().time()
         for row in others:
             row["silent"] = member.statistics.by_member.get(row["name"], 0)
             row["boards"] = self.registry.sharing.owed.get(row["name"])
+            row["retained"] = self._retained.sharing.owed.get(row["name"])
             row["lease"] = member.contacts[row["name"]].lease > now
-        return [here | {"figures": self._site.figures() | self._forwarding.figures()}, *others]
+        parts = self._site, self._forwarding, self._retained
+        figures = {name: count for part in parts for name, count in part.figures().items()}
+        return [here | {"figures": figures}, *others]

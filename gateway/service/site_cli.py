@@ -266,6 +266,8 @@ def _state(row: dict[str, Any], running: bool) -> str:
         parts.append(f"its clock differs by {row['clock_s']:.0f} s")
     if row["boards"]:
         parts.append("changes of the device registry are on their way to it")
+    if row["retained"]:
+        parts.append("retained messages are on their way to it")
     return ", ".join(
         [*parts, f"protocol {row['protocol']}", f"generation {row['generation']}", until]
     )

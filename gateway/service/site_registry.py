@@ -18,7 +18,8 @@ from gateway.errors import OncewayError
 from gateway.logs import printable
 from gateway.service.devices import FILE
 from gateway.site.board_entry import Entry
-from gateway.site.sharing import MOST, Link, Sharing
+from gateway.site.board_sharing import MOST, BoardSharing
+from gateway.site.sharing import Link
 
 log = logging.getLogger(__name__)
 
@@ -34,8 +35,8 @@ class SiteRegistry:
 
     def __init__(self, folder: Path, send: Callable[[str, bytes], None]) -> None:
         self._path = folder / FILE
-        self.sharing = Sharing(send, self._enter)
-        self._incoming: dict[str, tuple[Link, Sequence[Entry]]] = {}
+        self.sharing = BoardSharing(send, self._enter)
+        self._incoming: dict[str, tuple[Link[Entry], Sequence[Entry]]] = {}
         """By member: the last frame of entries."""
         self._due = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -55,7 +56,7 @@ class SiteRegistry:
         """The file has changed."""
         self._due.set()
 
-    def _enter(self, link: Link, entries: Sequence[Entry]) -> None:
+    def _enter(self, link: Link[Entry], entries: Sequence[Entry]) -> None:
         self._incoming[link.member] = link, entries
         self._due.set()
 

@@ -21,6 +21,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 MOST_BYTES = 2_000
 """Of an entry as JSON."""
+GROUPS = 256
 _HIGHEST = 1 << 40
 """Of its numbers: nobody counts so far."""
 _NUMBERS = "network", "device"
@@ -85,10 +86,10 @@ class Entry(_Strict):
         """64 bits that tell it from every other one."""
         return int.from_bytes(hashlib.sha256(self.text.encode()).digest()[:8], "big")
 
-    @property
-    def place(self) -> int:
-        """0…255: of its name in a digest."""
-        return hashlib.sha256(self.name.encode()).digest()[0]
+
+def group_of(name: str) -> int:
+    """Of a name in a digest: below GROUPS."""
+    return hashlib.sha256(name.encode()).digest()[0]
 
 
 def merged(one: Entry, other: Entry) -> Entry:

@@ -35,7 +35,7 @@ _COLUMNS = {
     "flow": 5,
     "message": 7,
     "queue": 9,
-    "retained": 6,
+    "retained": 7,
     "will": 9,
     "mark": 6,
 }

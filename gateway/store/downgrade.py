@@ -41,7 +41,10 @@ _TO_4 = (
     " DELETE FROM meta WHERE key = 'mistrusted';"
 )
 
+_TO_5 = "DELETE FROM retained WHERE length(payload) = 0; ALTER TABLE retained DROP COLUMN version;"
+
 _STEPS = {
+    6: _TO_5,
     5: _TO_4,
     4: "DROP TABLE mark;",
     3: _TO_2,
@@ -50,6 +53,8 @@ _STEPS = {
 """By the version that they start from."""
 
 _LEFT_OUT = {
+    6: "which of two gateways' retained messages is newer, and which were removed: another gateway"
+    " of the site may bring those back",
     5: "sessions that have left for another gateway of the site and have not arrived there, and"
     " what the others are still to be told: wait until `onceway site status` shows none of either",
     4: "what has come of each board: a reading that comes again may stand in the spool twice; the"

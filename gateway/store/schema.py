@@ -16,7 +16,7 @@ from gateway.store import wal
 from gateway.store.rewrite import rewrite_log
 
 FILE = "gateway.db"
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 BUSY_TIMEOUT_S = 30.0
 PAGE_BYTES = 1024
 """Of a new store. A reading changes some tens of bytes on two pages, and each page that changes is
@@ -90,6 +90,9 @@ CREATE TABLE given_part (
 """
 """Sessions that move between the gateways of a site (`gateway/store/move_out.py`, `move_in.py`)."""
 
+_VERSIONS = "ALTER TABLE retained ADD COLUMN version INTEGER;"
+"""Retained messages that the gateways of a site share."""
+
 _MARK_WHAT_WAS_KEPT = """
 INSERT INTO mark SELECT client, 0, incarnation, 0, 0, received
     FROM session JOIN flow ON flow.session = session.id
@@ -119,6 +122,7 @@ _UPGRADES = {
     2: _KEEP_SPOOL_LAST + _SPOOL_LAST,
     3: _MARKS + _MARK_WHAT_WAS_KEPT,
     4: _MOVES,
+    5: _VERSIONS,
 }
 """By the version that they start from. An older store keeps its AUTOINCREMENT and its page size: to
 be rid of them it would have to be written again.
@@ -252,7 +256,7 @@ def prepare(database: sqlite3.Connection, gateway: str) -> None:
         raise StoreError(text, hint="Upgrade Onceway")
     if version == 0:
         database.executescript(
-            f"BEGIN IMMEDIATE; {_TABLES} {_MARKS} {_MOVES} {_SPOOL_LAST}"
+            f"BEGIN IMMEDIATE; {_TABLES} {_MARKS} {_MOVES} {_VERSIONS} {_SPOOL_LAST}"
             f" PRAGMA user_version={SCHEMA_VERSION}; COMMIT"
         )
     elif version < SCHEMA_VERSION:

@@ -113,7 +113,8 @@ def retained(folder: Path, utc: int | None) -> list[RetainedView]:
     with _opened(folder) as database:
         now = axis(database, utc, uptime())
         rows = database.execute(
-            "SELECT topic, client, qos, length(payload), expires FROM retained ORDER BY topic"
+            "SELECT topic, client, qos, length(payload), expires FROM retained"
+            " WHERE length(payload) > 0 ORDER BY topic"  # without: a deletion is remembered
         )
         return [
             RetainedView(

@@ -31,6 +31,7 @@ from gateway.config import (
     LimitsSection,
     QueueSection,
     QuotaSection,
+    SiteSection,
     SpoolSection,
 )
 from gateway.mqtt.encode import encode
@@ -418,6 +419,7 @@ class World:
         quota: list[QuotaSection] | None = None,
         devices_share: float = 0.0,
         overlapping: Literal["once", "each"] = "once",
+        site: SiteSection | None = None,
         **limits: int,
     ) -> None:
         self.database = sqlite3.connect(":memory:", isolation_level=None)
@@ -431,6 +433,7 @@ class World:
             delivery=DeliverySection(overlapping=overlapping),
             queue=queue or [],
             acl=acl or [],
+            site=site,
         )
         self.policy = Policy(Anonymous(), receive_maximum)
         self.slow_disk = False

@@ -8,6 +8,7 @@ from typing import cast
 import pytest
 
 from gateway.broker.peer import DeviceIdentity
+from gateway.config import SiteSection
 from gateway.mqtt.encode import encode
 from gateway.mqtt.packets import (
     Connack,
@@ -22,7 +23,9 @@ from gateway.mqtt.packets import (
 from gateway.mqtt.reason import ReasonCode
 from gateway.service.site import Site
 from gateway.service.site_passing import Forwarding
-from gateway.site.passing_messages import FIRST
+from gateway.service.site_retained import SiteRetained
+from gateway.site.passing_messages import FIRST as PASSING
+from gateway.site.retained_sharing import FIRST as RETAINED
 from gateway.store.move_out import StoredParts
 from tests.broker.harness import FOREVER, Client, World
 
@@ -35,7 +38,8 @@ class Member:
     def __init__(self, sites: "Sites", name: str, **limits: int) -> None:
         self.sites = sites
         self.name = name
-        self.world = World(**limits)
+        addresses = {other: f"{other}:1" for other in ("gateway", *sites.names)}
+        self.world = World(site=SiteSection(members=addresses), **limits)
         self.start()
 
     def start(self) -> None:
@@ -57,16 +61,23 @@ class Member:
             cast(asyncio.AbstractEventLoop, world.loop),
         )
 
+        self.retained = SiteRetained(
+            world.engine, self._send, cast(asyncio.AbstractEventLoop, world.loop)
+        )
+
     def joined(self, member: str) -> None:
         self.site.joined(member)
         self.passing.joined(member)
+        self.retained.sharing.joined(member)
 
     def left(self, member: str) -> None:
         self.site.left(member)
         self.passing.left(member)
+        self.retained.sharing.left(member)
 
     def received(self, member: str, frame: bytes) -> None:
-        (self.site if frame[0] < FIRST else self.passing).received(member, frame)
+        parts = {RETAINED: self.retained, PASSING: self.passing, 0: self.site}
+        next(part for first, part in parts.items() if frame[0] >= first).received(member, frame)
 
     def _send(self, member: str, frame: bytes) -> None:
         self.sites.frames.append((self.name, member, frame))
@@ -106,6 +117,8 @@ class Sites:
     def part(self, *pair: str) -> None:
         if frozenset(pair) in self.links:
             self.links.remove(frozenset(pair))
+            on_the_way = [item for item in self.frames if {*item[:2]} != {*pair}]
+            self.frames = deque(on_the_way)
             for name, other in (pair, pair[::-1]):
                 self.members[name].left(other)
 

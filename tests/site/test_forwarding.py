@@ -1,5 +1,5 @@
 """Two gateways of a site as processes: what is published at one reaches a subscriber at the other,
-while one of them is killed.
+now or later, while one of them is killed.
 """
 
 import asyncio
@@ -20,6 +20,7 @@ from gateway.mqtt.packets import (
     Subscription,
 )
 from gateway.store.check import check
+from gateway.store.views import retained
 from tests.links.board import until
 from tests.service.wire import Wire
 from tests.site.gateways import Gateways, gateways
@@ -56,10 +57,11 @@ class Reader:
         await until(lambda: len(self.got) >= count, patience=60)
 
 
-async def filters(site: Gateways, name: str, count: int) -> None:
+async def figure(site: Gateways, name: str, figure: str, count: int) -> None:
+    """Until it is so."""
     async with asyncio.timeout(20):
         while True:
-            if (await site.figures(name))["filters"] == count:
+            if (await site.figures(name))[figure] == count:
                 return
             await asyncio.sleep(0.05)
 
@@ -74,7 +76,7 @@ async def test_a_kill_in_the_middle_loses_nothing_and_doubles_nothing(
         wire.send(Subscribe(1, [Subscription("t", 2)]))
         await wire.take(Suback)
         reading = asyncio.create_task(reader.read(wire))
-        await filters(site, "a", 1)
+        await figure(site, "a", "filters", 1)
         source, _ = await site.connect("a", "source")
         for number in range(MESSAGES):
             source.send(Publish("t", b"%d" % number, 2, number + 1))
@@ -89,9 +91,9 @@ async def test_a_kill_in_the_middle_loses_nothing_and_doubles_nothing(
             assert present
             reading = asyncio.create_task(reader.read(wire))
         await reader.has(MESSAGES)
+        await figure(site, "a", "forward_waiting", 0)
         await asyncio.sleep(0.3)  # for what should not come
         assert reader.got == [b"%d" % number for number in range(MESSAGES)]
-        assert (await site.figures("a"))["forward_waiting"] == 0
         reading.cancel()
         for name in site.names:
             await site.kill(name)
@@ -103,7 +105,7 @@ async def test_a_member_that_is_away_gets_what_it_missed(tmp_path: Path) -> None
         wire, _ = await site.connect("b", "reader")
         wire.send(Subscribe(1, [Subscription("t", 1)]))
         await wire.take(Suback)
-        await filters(site, "a", 1)
+        await figure(site, "a", "filters", 1)
         await site.kill("b")
         source, _ = await site.connect("a", "source")
         for number in range(100):
@@ -118,3 +120,32 @@ async def test_a_member_that_is_away_gets_what_it_missed(tmp_path: Path) -> None
             packet = await wire.take(Publish)
             assert packet.payload == b"%d" % number
             wire.send(Puback(packet.packet_id))
+
+
+async def holds(site: Gateways, name: str, *topics: str) -> None:
+    """Until these are the retained messages on the disk of a gateway."""
+    await until(
+        lambda: [item.topic for item in retained(site.data(name), None)] == [*topics], patience=20
+    )
+
+
+async def test_retained_messages_and_deletions_reach_a_member_that_was_killed(
+    tmp_path: Path,
+) -> None:
+    async with gateways(tmp_path, "a", "b") as site:
+        source, _ = await site.connect("a", "source")
+        for number, topic in enumerate(("t/1", "t/2"), 1):
+            source.send(Publish(topic, b"m", 1, number, retain=True))
+            await source.take(Puback)
+        await holds(site, "b", "t/1", "t/2")
+        await site.kill("b")
+        source.send(Publish("t/1", b"", 1, 3, retain=True))
+        source.send(Publish("t/3", b"m", 1, 4, retain=True))
+        assert [(await source.take(Puback)).packet_id for _ in range(2)] == [3, 4]
+        await site.start("b")
+        await holds(site, "b", "t/2", "t/3")
+        await holds(site, "a", "t/2", "t/3")
+        wire, _ = await site.connect("b", "reader", within=10)
+        wire.send(Subscribe(1, [Subscription("t/#", 0)]))
+        await wire.take(Suback)
+        assert [(await wire.take(Publish)).topic for _ in range(2)] == ["t/2", "t/3"]

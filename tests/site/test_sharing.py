@@ -6,8 +6,9 @@ from collections import deque
 import pytest
 
 from gateway.site.board_entry import Board, Entry, merged
+from gateway.site.board_sharing import FIRST, MOST, BoardSharing
 from gateway.site.errors import SiteError
-from gateway.site.sharing import FIRST, FRAME, MOST, Link, Sharing
+from gateway.site.sharing import FRAME, Link
 
 
 def board(key: int = 0) -> Board:
@@ -40,11 +41,11 @@ class One:
     def __init__(self, name: str, net: "Net") -> None:
         self.name = name
         self.registry: dict[str, Entry] = {}
-        self.waiting: dict[str, tuple[Link, list[Entry]]] = {}
-        self.sharing = Sharing(lambda to, frame: net.send(name, to, frame), self.enter)
+        self.waiting: dict[str, tuple[Link[Entry], list[Entry]]] = {}
+        self.sharing = BoardSharing(lambda to, frame: net.send(name, to, frame), self.enter)
         self.told: list[str] = []
 
-    def enter(self, link: Link, entries) -> None:
+    def enter(self, link: Link[Entry], entries) -> None:
         self.waiting[link.member] = link, list(entries)
 
     def put(self, *entries: Entry) -> None:

@@ -4,6 +4,11 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
+_TO_5 = """
+DELETE FROM retained WHERE payload = x'';
+ALTER TABLE retained DROP COLUMN version;
+PRAGMA user_version=5;
+"""
 _TO_4 = (
     "DROP TABLE place; DROP TABLE given; DROP TABLE given_part;"
     " DELETE FROM meta WHERE key = 'mistrusted';"
@@ -28,4 +33,4 @@ _TO_1 = "ALTER TABLE session DROP COLUMN user; PRAGMA user_version=1;"
 def downgrade(path: Path, version: int) -> None:
     """Make the database at `path` one of an older version, with all that it holds."""
     with closing(sqlite3.connect(path)) as database:
-        database.executescript("".join((_TO_4, _TO_3, _TO_2, _TO_1)[: 5 - version]))
+        database.executescript("".join((_TO_5, _TO_4, _TO_3, _TO_2, _TO_1)[: 6 - version]))

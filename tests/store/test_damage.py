@@ -38,7 +38,7 @@ def commit(number: int) -> Commit:
     made.messages = [(n, f"t/{n}", 0, 2, b"", None, random.Random(n).randbytes(120)) for n in ids]
     made.queue = [(session, 2 * n, 2, n, 0, 4, b"", "", 60) for n in ids for session in (1, 2)]
     made.spool = [(n, "device", 1, n, "client", f"t/{n}", bytes(60), 1, n, None) for n in ids]
-    made.retained = [(f"t/{n}", "client", 1, b"", None, b"x" * 50) for n in ids]
+    made.retained = [(f"t/{n}", "client", 1, b"", None, b"x" * 50, 0) for n in ids]
     return made
 
 

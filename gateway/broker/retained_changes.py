@@ -1,0 +1,95 @@
+"""What changes of the retained messages: in memory, and in the next commit.
+
+In: publications with RETAIN, the time, and what another gateway of the site holds. Out: the
+messages, and rows.
+
+Rules of a site, the same at all its gateways:
+
+- Of a topic the message or deletion with the highest version holds. A version is the time of
+  publication (µs UTC) by the clock of the gateway where it was published, and higher than that of
+  what it replaces there, whatever the clocks say. So it is one more than that while the time is not
+  known. Of equal versions the same one holds everywhere (`gateway/site/retained_entry.py`).
+- What a store holds from before its gateway was in a site is older than all else: version 1.
+- A deletion is remembered for DELETION_S, or until there are too many.
+- A message that has expired leaves nothing: it expires everywhere.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gateway.broker.retained import Retained
+from gateway.broker.spool import ROW_OVERHEAD
+
+if TYPE_CHECKING:
+    from gateway.broker.core import Core
+
+BEFORE = 1
+"""The version of what was published before the gateway was in a site."""
+MOST_VERSION = (1 << 62) - 1
+DELETION_S = 30 * 86_400.0
+DELETIONS_SHARE = 16
+"""Deletions take a part of `limits.retained_bytes`."""
+
+
+def next_version(core: Core, topic: str) -> int:
+    """Of what is published here now."""
+    if not core.retained.shared:
+        return 0
+    known = core.retained.latest(topic)
+    replaced = BEFORE if known is None else max(BEFORE, known.version)
+    return min(MOST_VERSION, max(core.utc or 0, replaced + 1))
+
+
+def keep(core: Core, message: Retained) -> None:
+    core.retained.put(message)
+    core.changes.retained[message.topic] = message
+    core.changes.bytes += message.size + ROW_OVERHEAD
+
+
+def clear(core: Core, topic: str) -> bool:
+    """Somebody has removed the message of a topic. False: nothing changes."""
+    if core.retained.shared:  # another gateway may have one that is not known here yet
+        version, until = next_version(core, topic), core.now + DELETION_S
+        bury(core, Retained(topic, "", 0, b"", expires=until, version=version))
+    elif not core.retained.remove(topic):
+        return False
+    else:
+        core.changes.retained[topic] = None
+    return True
+
+
+def bury(core: Core, deletion: Retained) -> None:
+    retained = core.retained
+    retained.bury(deletion)
+    core.changes.retained[deletion.topic] = deletion
+    core.changes.bytes += deletion.size + ROW_OVERHEAD
+    while retained.deletion_bytes > core.limits.retained_bytes // DELETIONS_SHARE:
+        _drop(core, next(iter(retained.deletions)))
+
+
+def take(core: Core, message: Retained) -> bool:
+    """Another gateway has something newer. False: there is no room for it; then what it replaces
+    goes all the same.
+    """
+    limits = core.limits
+    if not message.payload:
+        bury(core, message)
+    elif core.retained.fits(message.topic, message.size, limits.retained, limits.retained_bytes):
+        keep(core, message)
+    else:
+        if core.retained.latest(message.topic) is not None:
+            _drop(core, message.topic)
+        return False
+    return True
+
+
+def expire(core: Core) -> None:
+    for topic in core.retained.expired(core.now):
+        _drop(core, topic)
+
+
+def _drop(core: Core, topic: str) -> None:
+    core.retained.remove(topic)
+    core.retained.forget(topic)
+    core.changes.retained[topic] = None

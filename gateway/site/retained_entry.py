@@ -1,0 +1,104 @@
+"""A retained message, or its deletion, as members tell one another.
+
+In: what is held of a topic. Out: bytes (`encode`), and back (`decode`), which raises SiteError for
+all that is not a row of whole entries. Numbers have the high byte first.
+
+Of two entries of a topic the one with the higher mark holds, the same at whatever member: the one
+with the higher version, and of equal versions one of them by what it says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from hashlib import blake2b
+from struct import Struct
+from struct import error as StructError
+from typing import NamedTuple
+
+from gateway.mqtt.errors import MqttError
+from gateway.mqtt.properties import (
+    CLIENT_PUBLISH_PROPERTIES,
+    PropertyId,
+    check_response_topic,
+    decode_properties,
+)
+from gateway.mqtt.topics import topic_name_problem
+from gateway.mqtt.wire import Reader, encode_varint
+from gateway.site.errors import SiteError
+
+MOST_VERSION = (1 << 62) - 1
+NEVER = 0xFFFF_FFFF
+"""In place of seconds."""
+_HEAD = Struct(">QIBHHII")
+_PROPERTIES = CLIENT_PUBLISH_PROPERTIES - {
+    PropertyId.TOPIC_ALIAS,
+    PropertyId.MESSAGE_EXPIRY_INTERVAL,
+}
+
+
+class Entry(NamedTuple):
+    name: str
+    """The topic."""
+    version: int
+    left: int
+    """Seconds until it expires, or until the deletion may be forgotten; NEVER."""
+    qos: int = 0
+    client: str = ""
+    """Who has published it."""
+    properties: bytes = b""
+    """As in PUBLISH, without their length."""
+    payload: bytes = b""
+    """Empty for a deletion."""
+
+    @property
+    def mark(self) -> int:
+        """All of it but `left`, which goes on."""
+        said = _encoded(self, 0)
+        return self.version << 64 | int.from_bytes(blake2b(said, digest_size=8).digest())
+
+
+def encode(entry: Entry) -> bytes:
+    return _encoded(entry, entry.left)
+
+
+def _encoded(entry: Entry, left: int) -> bytes:
+    topic, client = entry.name.encode(), entry.client.encode()
+    sizes = len(topic), len(client), len(entry.properties), len(entry.payload)
+    head = _HEAD.pack(entry.version, left, entry.qos, *sizes)
+    return b"".join((head, topic, client, entry.properties, entry.payload))
+
+
+def decode(body: bytes, most: int) -> Iterator[Entry]:
+    """At most so many."""
+    at = 0
+    try:
+        while at < len(body):
+            if (most := most - 1) < 0:
+                raise SiteError("too many retained messages in a frame")
+            version, left, qos, *sizes = _HEAD.unpack_from(body, at)
+            at += _HEAD.size
+            fields = []
+            for size in sizes:
+                fields.append(body[at : at + size])
+                at += size
+            if at > len(body):
+                raise SiteError("a retained message that is cut off")
+            topic, client, properties, payload = fields
+            yield _checked(
+                Entry(topic.decode(), version, left, qos, client.decode(), properties, payload)
+            )
+    except (StructError, UnicodeDecodeError, MqttError) as error:
+        raise SiteError(f"a retained message that cannot be read ({error})") from error
+
+
+def _checked(entry: Entry) -> Entry:
+    if problem := topic_name_problem(entry.name):
+        raise SiteError(f"a topic that {problem}")
+    if not 0 < entry.version <= MOST_VERSION or entry.qos > 2 or not entry.left:
+        raise SiteError("a retained message that cannot be")
+    if not entry.payload and entry.left == NEVER:
+        raise SiteError("a deletion that is never forgotten")
+    if entry.properties:
+        block = encode_varint(len(entry.properties)) + entry.properties
+        check_response_topic(decode_properties(Reader(block, "retained"), _PROPERTIES), "retained")
+    return entry
