@@ -1,16 +1,16 @@
 """A board of the run: the sensor's program as a Uno has it, built for this machine, in a library of
 its own for each board (board.c).
 
-In: bytes of its line, the time, and when its power fails. Out: bytes for its line; the logs that the
-rig's ledger is read from (`truth.py`).
+In: bytes of its line, the time, and when its power fails. Out: bytes for its line; the logs that
+the rig's ledger is read from (`truth.py`).
 """
 
 import ctypes
 import shutil
 import subprocess
-import tempfile
 from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from hil.boards.ledger import Ledger
 from provisioning.identity import Identity
@@ -70,18 +70,16 @@ class Library:
 @cache
 def libraries() -> tuple[Library, ...]:
     """Undefined behaviour ends the process with a message."""
-    folder = Path(tempfile.mkdtemp(prefix="onceway-boards-"))
     checks = ("-Wall", "-Wextra", "-Werror", "-fsanitize=undefined", "-fno-sanitize-recover=all")
     options = ("-std=gnu11", "-O1", "-g", "-shared", "-fPIC", "-fshort-enums", *checks)
     sizes = (f"-DSENSOR_INTERVAL_MS={INTERVAL_MS}", "-DOW_LOG_SIZE=256")
-    names = [folder / f"board-{number}.so" for number in range(MOST)]
-    command = ["gcc", *options, *sizes, f"-I{FIRMWARE / 'src'}", "-o", names[0], *SOURCES]
-    subprocess.run(command, check=True)
-    for name in names[1:]:
-        shutil.copy(names[0], name)
-    found = tuple(map(Library, names))
-    shutil.rmtree(folder)
-    return found
+    with TemporaryDirectory() as folder:
+        names = [Path(folder) / f"board-{number}.so" for number in range(MOST)]
+        command = ["gcc", *options, *sizes, f"-I{FIRMWARE / 'src'}", "-o", names[0], *SOURCES]
+        subprocess.run(command, check=True)
+        for name in names[1:]:
+            shutil.copy(names[0], name)
+        return tuple(map(Library, names))
 
 
 class Board:
@@ -101,7 +99,8 @@ class Board:
         self._off_until = 0
         self._off_ms = 0
         self.cuts = 0
-        """How often its power was cut."""
+        self.torn = 0
+        """How often its power was cut, and of these in the middle of a write."""
         self._library.reset()
 
     @property
@@ -118,6 +117,7 @@ class Board:
         if self._off_until:
             outside.now, self._off_until = self._off_until, 0
         if not self._library.run(ctypes.byref(outside), until):
+            self.torn += outside.cut_at == 0
             self._cut()
         sent, outside.tx_end = ctypes.string_at(outside.tx, outside.tx_end), 0
         return sent

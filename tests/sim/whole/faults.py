@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from tests.sim.whole.board import Board
 from tests.sim.whole.gateway import Gateway
 from tests.sim.whole.world import World
 
@@ -115,6 +114,7 @@ class Faults:
 
     def __init__(self, world: World, plan: Plan) -> None:
         self._world = world
+        self._told = 0
         self._off_s: dict[str, float] = {}
         """How long a gateway that dies stays dead."""
         for gateway in world.gateways.values():
@@ -131,21 +131,20 @@ class Faults:
             strike()
 
     def _tell(self, kind: str, **data: Any) -> None:
-        world = self._world
-        world.reached[kind] += 1
-        name = f"{kind} {world.reached[kind]}"
-        world.truth.add("gateway", "happened", fault=name, kind=kind, **data)
+        self._told += 1
+        name = f"fault-{self._told}"
+        self._world.truth.add("gateway", "happened", fault=name, kind=kind, **data)
 
     def noise(self, board: str, rate: float) -> None:
-        self._tell("noise on a line")
+        self._world.reached["noise on a line"] += 1
         self._world.lines[board].noise(rate, f"{rate} {self._world.time.now}")
 
     def cut_line(self, board: str, seconds: float) -> None:
-        self._tell("line cut")
+        self._world.reached["line cut"] += 1
         self._world.lines[board].cut(seconds)
 
     def hold_line(self, board: str, seconds: float) -> None:
-        self._tell("line held")
+        self._world.reached["line held"] += 1
         self._world.lines[board].hold(seconds)
 
     def cut_board(self, board: str, off_ms: int) -> None:
@@ -164,8 +163,9 @@ class Faults:
         self._off_s[gateway] = off_s
         self._world.gateways[gateway].die_at(commits, how, machine=machine)
 
-    def _died(self, gateway: Gateway) -> None:
+    def _died(self, gateway: Gateway, how: str) -> None:
         self._tell("kill -9 of the gateway")
+        self._world.reached["gateway died" + how] += 1
         self._world.time.after(self._off_s[gateway.name], gateway.start)
 
     def slow_disk(self, gateway: str, seconds: float) -> None:
@@ -179,6 +179,7 @@ class Faults:
         """What the store holds lands before, as in the rig (`GatewayRestored`)."""
         self._off_s[gateway] = off_s
         self._world.gateways[gateway].die()
+        self._world.reached["store restored"] += 1
         self._tell("gateway's store restored from a backup", restored=self._world.time.ns)
         self._world.restore(gateway, self._copies[gateway])
 

@@ -12,7 +12,6 @@ import sqlite3
 from collections import deque
 from collections.abc import Callable
 from copy import copy
-from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any, cast
@@ -106,9 +105,7 @@ class _Writer:
 class Gateway:
     """registry: what all gateways of the run know of its boards. store: a database, serialised."""
 
-    def __init__(
-        self, time: Time, name: str, registry: Registry, store: bytes, seed: str
-    ) -> None:
+    def __init__(self, time: Time, name: str, registry: Registry, store: bytes, seed: str) -> None:
         self.time = time
         self.name = name
         self.random = Random(seed)
@@ -126,7 +123,7 @@ class Gateway:
         """Commits to go until then."""
         self._dies_how: str | None = None
         self._dies_with_it = False
-        self.died: Callable[[Gateway], object] = lambda _: None
+        self.died: Callable[[Gateway, str], object] = lambda gateway, how: None
         self.loop = Loop(time)
         self.loop.dead = True
 
@@ -186,13 +183,13 @@ class Gateway:
         self.database.deserialize(store)
         prepare(self.database, self.name)
 
-    def die(self, *, machine: bool = False) -> None:
+    def die(self, how: str = "", *, machine: bool = False) -> None:
         """machine: its power is cut, so that nobody knows how long it was off."""
         if self.alive:
             self.loop.dead = True
             self._machine += machine
             self._dies_how = None
-            self.died(self)
+            self.died(self, how)
 
     def die_at(self, commits: int, how: str, *, machine: bool = False) -> None:
         """It dies at the commit that is so many away: `before` it is there, or `behind` it, when
@@ -236,5 +233,5 @@ class Gateway:
             apply(self.database, commit)
             self.committed(self)
         if dies:
-            self.die(machine=self._dies_with_it)
+            self.die(f" {self._dies_how} a commit", machine=self._dies_with_it)
         return not dies

@@ -12,7 +12,7 @@ from functools import cache, partial
 from hashlib import sha256
 from pathlib import Path
 from random import Random
-from tempfile import mkdtemp
+from tempfile import TemporaryDirectory
 from typing import Any
 from unittest.mock import patch
 
@@ -44,11 +44,12 @@ KEYS = {name: sha256(name.encode()).digest()[:16] for name in NAMES}
 
 @cache
 def _registry() -> Registry:
-    folder = Path(mkdtemp(prefix="onceway-registry-"))
-    provisioned = Provisioned(folder / "registry.db")
-    for name, key in KEYS.items():
-        provisioned.finish(provisioned.begin(Identity(name, key), "uno", "port"), "ab" * 32)
-    return Registry(folder)
+    """It is read once; what boards tell stands in each gateway's own copy."""
+    with TemporaryDirectory() as folder:
+        provisioned = Provisioned(Path(folder) / "registry.db")
+        for name, key in KEYS.items():
+            provisioned.finish(provisioned.begin(Identity(name, key), "uno", "port"), "ab" * 32)
+        return Registry(Path(folder))
 
 
 @cache
@@ -143,6 +144,9 @@ class World:
             self.lines[name].tap.close()
             self.truth.read_board(board)
         result = check(self.truth.close(list(self.boards), list(self.gateways), stalled))
+        for board in self.boards.values():
+            self.reached["board died"] += board.cuts
+            self.reached["board died in a write"] += board.torn
         self.reached["publications"] += len(result.publications)
         return result
 
@@ -152,7 +156,9 @@ class World:
 
     def _tapped(self, name: str, data: dict[str, Any]) -> None:
         event = data.pop("event")
-        self.reached[event] += 1
+        if event == "connack":
+            present = data["session_present"]
+            self.reached["sessions gone on with" if present else "sessions begun"] += 1
         self.truth.add("wire", event, line=name, **data)
         for waiting in self._steps:
             if waiting[:2] == [name, event]:
