@@ -29,6 +29,7 @@ from tests.sim.whole.board import MOST, Board
 from tests.sim.whole.clock import Time
 from tests.sim.whole.gateway import Gateway
 from tests.sim.whole.line import Line
+from tests.sim.whole.members import Network
 from tests.sim.whole.truth import Truth
 
 STEP_MS = 10
@@ -80,23 +81,31 @@ class World:
         """The last row that was seen in each spool."""
         self._origins = {name: f"{name}/e" for name in gateways}
         self._steps: list[list[Any]] = []
+        self.mending: Callable[[], object] = lambda: None
+        """Called when the faults are over."""
         for number, name in enumerate(NAMES[:boards]):
             self.boards[name] = board = Board(number, name, KEYS[name], seed * MOST + number + 1)
             tell = partial(self._tapped, name)
             self.lines[name] = line = Line(self.time, KEYS[name], tell, f"{seed} {name}")
             line.lay("down", board)
+        self.network = Network(self.time, self.gateways, f"{seed} network")
         with self._patched():
             for gateway in self.gateways.values():
                 gateway.committed = self._committed
+                if len(gateways) > 1:
+                    gateway.started = self.network.started
                 gateway.start()
             for name in self.boards:
                 self.plug(name, gateways[0])
 
     def plug(self, board: str, gateway: str) -> None:
-        if (before := self.plugged.get(board)) is not None:
-            before.unplug(board)
+        self.unplug(board)
         self.plugged[board] = self.gateways[gateway]
         self.plugged[board].plug(board, self.lines[board])
+
+    def unplug(self, board: str) -> None:
+        if (before := self.plugged.pop(board, None)) is not None:
+            before.unplug(board)
 
     def run(self, seconds: float) -> None:
         with self._patched():
@@ -125,11 +134,15 @@ class World:
         patience ended.
         """
         self._steps.clear()
+        self.mending()
         for gateway in self.gateways.values():
             gateway.disk_s = 0.004
             gateway.start()
-        for line in self.lines.values():
+        for board, line in self.lines.items():
             line.mend()
+            if board not in self.plugged:
+                self.plug(board, next(iter(self.gateways)))
+        self.network.mend()
         end = self.time.now + _PATIENCE_S
         while self.time.now < end:
             self.run(LOOK_MS / 1000)
