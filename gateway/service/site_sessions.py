@@ -189,11 +189,13 @@ class SessionHolder:
 
     def on_disk(self, done: Done) -> None:
         broker = self._broker
-        if broker.changes.empty and broker.committed == broker.changes.number - 1:
+        # while nothing is open, all there is to wait for is the commit under way
+        number = broker.changes.number - 1 if broker.changes.empty else broker.promise()
+        if broker.committed >= number:
             done()
             return
         self._begin()
-        moving.when_on_disk(broker, broker.promise(), done)
+        moving.when_on_disk(broker, number, done)
 
     def give(self, client: str, to: str, done: Callable[[Sequence[bytes] | None], None]) -> None:
         self._begin()

@@ -1,26 +1,25 @@
-"""How far a soak has come, on disk: `build/soak/link-DEVICE.json`. In: finished schedules. Out:
-where the next run goes on.
+"""How far a soak has come, on disk: `build/soak/NAME.json`. In: finished schedules. Out: where the
+next run goes on.
 
-A run counts only for the code that it ran: when a source of the link or of its tests changes, the
-soak starts again.
+A run counts only for the code that it ran: when one of its sources changes, the soak starts again.
 """
 
 import hashlib
 import json
 import os
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "build" / "soak"
-_SOURCES = ("gateway/links/*.py", "firmware/src/*.[ch]", "tests/links/*.[chp]*")
 
 
-def fingerprint() -> str:
-    """Of everything that a schedule's outcome depends on."""
+def fingerprint(sources: Iterable[str]) -> str:
+    """Of everything that a schedule's outcome depends on. sources: patterns, from the root on."""
     digest = hashlib.sha256()
-    for path in sorted(path for pattern in _SOURCES for path in ROOT.glob(pattern)):
+    for path in sorted(path for pattern in sources for path in ROOT.glob(pattern)):
         digest.update(path.name.encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()
 
@@ -38,16 +37,16 @@ class Progress:
     reached: Counter[str] = field(default_factory=Counter)
 
     @classmethod
-    def load(cls, device: str) -> "Progress":
+    def load(cls, name: str, sources: Iterable[str]) -> "Progress":
         """Where the last run of the same sources has stopped, or the beginning."""
-        path, sources = FOLDER / f"link-{device}.json", fingerprint()
+        path, digest = FOLDER / f"{name}.json", fingerprint(sources)
         try:
             saved = json.loads(path.read_text())
         except FileNotFoundError:
-            return cls(path, sources)
-        if saved["sources"] != sources:
-            return cls(path, sources)
-        return cls(path, sources, saved["done"], saved["seconds"], Counter(saved["reached"]))
+            return cls(path, digest)
+        if saved["sources"] != digest:
+            return cls(path, digest)
+        return cls(path, digest, saved["done"], saved["seconds"], Counter(saved["reached"]))
 
     def save(self) -> None:
         """Write it, whole or not at all."""

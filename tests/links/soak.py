@@ -27,6 +27,7 @@ from tests.links.world import KEY, Collision, MakeDevice, PythonDevice, World
 STEPS = 25
 BLOCK = 500
 _DURATIONS = (0.0005, 0.003, 0.02, 0.1, 0.7, 3.0)
+_SOURCES = ("gateway/links/*.py", "firmware/src/*.[ch]", "tests/links/*.[chp]*")
 _NOISE = (0.0, 0.0, 0.001, 0.01, 0.05)
 
 REACHED = (
@@ -173,7 +174,7 @@ def main() -> int:
         number, reached, failure = _run(arguments.replay, make_device)
         print(f"schedule {number}: {failure or dict(reached)}")
         return 1 if failure else 0
-    progress = Progress.load(arguments.device)
+    progress = Progress.load(f"link-{arguments.device}", _SOURCES)
     if failure := _soak(progress, arguments.schedules, arguments.minutes, make_device):
         print(
             f"{failure}\nAgain: python -m tests.links.soak --device {arguments.device} --replay N",

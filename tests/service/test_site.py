@@ -250,6 +250,19 @@ def test_a_stale_session_swallows_no_publish(sites: Sites) -> None:
     assert len(holders) == 1, "when they meet, one place is left"
 
 
+def test_an_answer_waits_for_the_commit_under_way_and_for_no_other(sites: Sites) -> None:
+    sites.connect("a").break_line()
+    other = sites.connect("a", "other")
+    sites.pass_time(1)
+    sites["a"].slow_disk = True
+    sites.say(other, Publish("spool/x", b"m", 2, 1))
+    client = sites.connect("b", wait=0.1)
+    assert not client.received, "what the answer says is not on disk yet"
+    sites["a"].slow_disk = False
+    sites.pass_time(0.1)
+    assert client.take(Connack).session_present, "nothing else comes to disk at the holder"
+
+
 def test_clean_start_ends_the_session_of_another_member(sites: Sites) -> None:
     sites.connect("a").break_line()
     sites.settle()

@@ -1,0 +1,153 @@
+"""A board of the run: the sensor's program as a Uno has it, built for this machine, in a library of
+its own for each board (board.c).
+
+In: bytes of its line, the time, and when its power fails. Out: bytes for its line; the logs that
+the rig's ledger is read from (`truth.py`).
+"""
+
+import ctypes
+import shutil
+import subprocess
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from hil.boards.ledger import Ledger
+from provisioning.identity import Identity
+
+FIRMWARE = Path(__file__).parents[3] / "firmware"
+SOURCES = (
+    Path(__file__).with_suffix(".c"),  # first, see there
+    *sorted((FIRMWARE / "src").glob("*.c")),
+    *(FIRMWARE / "examples" / "sensor" / f"{name}.c" for name in ("sensor", "reading", "command")),
+)
+MOST = 3
+"""Boards in one run."""
+INTERVAL_MS = 250
+"""Between two samples."""
+_LINE, _LOG = 8192, 1 << 18
+
+
+class Outside(ctypes.Structure):
+    """What outlives the power, and what comes in and goes out: `struct outside` of board.c."""
+
+    _fields_ = (
+        ("eeprom", ctypes.c_uint8 * 1024),
+        ("identity", ctypes.c_uint8 * 128),
+        ("now", ctypes.c_uint32),
+        ("random", ctypes.c_uint32),
+        ("cut_at", ctypes.c_uint32),
+        ("tear", ctypes.c_uint32),
+        ("busy_until", ctypes.c_uint32),
+        ("rx_at", ctypes.c_uint32),
+        ("rx_end", ctypes.c_uint32),
+        ("tx_end", ctypes.c_uint32),
+        ("writes_end", ctypes.c_uint32),
+        ("conversions_end", ctypes.c_uint32),
+        ("rx", ctypes.c_uint8 * _LINE),
+        ("tx", ctypes.c_uint8 * _LINE),
+        ("writes", ctypes.c_uint8 * _LOG),
+        ("conversions", ctypes.c_uint8 * _LOG),
+    )
+
+
+class Library:
+    """One copy of the program; `reset` makes its variables as they are after a power-on."""
+
+    def __init__(self, path: Path) -> None:
+        program = ctypes.CDLL(str(path))
+        self.run = program.board_run
+        self.run.restype = ctypes.c_bool
+        self.outside = Outside()
+        program.board_size.restype = ctypes.c_size_t
+        self._begin = ctypes.addressof(ctypes.c_uint8.in_dll(program, "board_first"))
+        self._fresh = ctypes.string_at(self._begin, program.board_size())
+
+    def reset(self) -> None:
+        ctypes.memmove(self._begin, self._fresh, len(self._fresh))
+
+
+@cache
+def libraries() -> tuple[Library, ...]:
+    """Undefined behaviour ends the process with a message."""
+    checks = ("-Wall", "-Wextra", "-Werror", "-fsanitize=undefined", "-fno-sanitize-recover=all")
+    options = ("-std=gnu11", "-O1", "-g", "-shared", "-fPIC", "-fshort-enums", *checks)
+    sizes = (f"-DSENSOR_INTERVAL_MS={INTERVAL_MS}", "-DOW_LOG_SIZE=256")
+    with TemporaryDirectory() as folder:
+        names = [Path(folder) / f"board-{number}.so" for number in range(MOST)]
+        command = ["gcc", *options, *sizes, f"-I{FIRMWARE / 'src'}", "-o", names[0], *SOURCES]
+        subprocess.run(command, check=True)
+        for name in names[1:]:
+            shutil.copy(names[0], name)
+        return tuple(map(Library, names))
+
+
+class Board:
+    """name: of the device. seed: of what it draws; not 0. present: whether it has power."""
+
+    def __init__(self, number: int, name: str, key: bytes, seed: int) -> None:
+        self.name = name
+        self.key = key
+        self._library = libraries()[number]
+        self.outside = self._library.outside
+        ctypes.memset(ctypes.addressof(self.outside), 0, Outside.rx.offset)
+        ctypes.memset(self.outside.eeprom, 0xFF, 1024)
+        ctypes.memset(self.outside.identity, 0xFF, 128)
+        page = Identity(name, key).to_bytes()
+        ctypes.memmove(self.outside.identity, page, len(page))
+        self.outside.random = seed
+        self._off_until = 0
+        self._off_ms = 0
+        self.cuts = 0
+        self.torn = 0
+        """How often its power was cut, and of these in the middle of a write."""
+        self._library.reset()
+
+    @property
+    def at_rest(self) -> bool:
+        """It has power, has published something, and the gateway has taken over all of it."""
+        ledger = Ledger.from_image(bytes(self.outside.eeprom))
+        return self.there and bool(ledger.publications) and not ledger.waiting()
+
+    def run(self, until: int) -> bytes:
+        """Go on until then, in ms; returns what it has sent."""
+        outside = self.outside
+        if self._off_until >= until:
+            return b""
+        if self._off_until:
+            outside.now, self._off_until = self._off_until, 0
+        if not self._library.run(ctypes.byref(outside), until):
+            self.torn += outside.cut_at == 0
+            self._cut()
+        sent, outside.tx_end = ctypes.string_at(outside.tx, outside.tx_end), 0
+        return sent
+
+    @property
+    def there(self) -> bool:
+        """It has power."""
+        return not self._off_until
+
+    def receive(self, data: bytes) -> None:
+        """Bytes have come on its line. What finds the port's memory full is lost."""
+        outside = self.outside
+        left = outside.rx_end - outside.rx_at
+        ctypes.memmove(outside.rx, ctypes.addressof(outside.rx) + outside.rx_at, left)
+        data = data[: _LINE - left]
+        ctypes.memmove(ctypes.addressof(outside.rx) + left, data, len(data))
+        outside.rx_at, outside.rx_end = 0, left + len(data)
+
+    def cut_at(self, writes: int, tear: int, off_ms: int) -> None:
+        """Its power will fail in the middle of so many writes to the EEPROM from now on."""
+        self.outside.cut_at, self.outside.tear, self._off_ms = writes, tear, off_ms
+
+    def cut(self, off_ms: int) -> None:
+        """Its power fails now."""
+        self._off_ms = off_ms
+        if not self._off_until:
+            self._cut()
+
+    def _cut(self) -> None:
+        self.cuts += 1
+        self._off_until = self.outside.now + max(1, self._off_ms)
+        self.outside.cut_at = self.outside.busy_until = self.outside.rx_at = self.outside.rx_end = 0
+        self._library.reset()

@@ -1,0 +1,246 @@
+"""What may happen to a run, and when.
+
+In: a seed. Out: a `Plan`: a few faults, each with its moment. A moment is a time, or the first or a
+later step behind it: something that the rig's tap reads on a board's line (`hello`, `welcome`,
+`connack`, `publish`, `pubrel`, `pubcomp`), a write to a board's EEPROM, a commit of a gateway. So
+faults fall between any two steps of an exchange. A plan is plain data: it can be printed, and run
+again without some of its faults.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from random import Random
+from typing import Any
+
+from hil.judge.links import RESTORED
+from tests.sim.whole.gateway import Gateway
+from tests.sim.whole.world import World
+
+GATEWAYS = ("a", "b", "c")
+KILLED, CUT_OFF = "kill -9 of the gateway", "gateways cut off from each other"
+"""As the judge knows them (`hil/judge/silences.py`)."""
+STEPS = ("hello", "welcome", "connack", "publish", "pubrel", "pubcomp")
+_LASTS = (0.02, 0.15, 0.7, 3.0)
+"""Seconds."""
+_TEARS = range(4)
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """at: seconds since the run began. step: on the line of `board`, the `count`th of which behind
+    `at` it strikes; none: at once. do: a method of `Faults`, which gets `what`.
+    """
+
+    at: float
+    do: str
+    what: tuple[Any, ...]
+    board: str = ""
+    step: str = ""
+    count: int = 0
+
+    def __str__(self) -> str:
+        where = f" at {self.step} {self.count} of {self.board}" if self.step else ""
+        return f"{self.at:.2f} s{where}: {self.do} {', '.join(map(str, self.what))}"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """seed: of all that is not planned. seconds: how long faults may strike."""
+
+    seed: int
+    gateways: tuple[str, ...]
+    boards: tuple[str, ...]
+    seconds: float
+    faults: tuple[Fault, ...]
+
+    def __str__(self) -> str:
+        head = f"seed {self.seed}: gateways {', '.join(self.gateways)}; {len(self.boards)} boards"
+        return "\n".join([head, *(f"  {fault}" for fault in self.faults)])
+
+
+def draw(seed: int) -> Plan:
+    """The same plan for the same seed."""
+    random = Random(seed)
+    gateways = GATEWAYS[: random.choice((1, 1, 2, 3))]
+    boards = tuple(f"board-{number + 1}" for number in range(random.choice((1, 1, 2))))
+    seconds = random.choice((2.0, 3.0, 4.0))
+    possible = [kind for kind in _DRAWN if len(gateways) > 1 or kind not in _OF_A_SITE]
+    kinds = random.sample(possible, random.randint(1, len(possible)))
+    if len(gateways) > 1:
+        kinds += ["move"] * len(kinds)
+    faults = []
+    for _ in range(random.randint(1, 6)):
+        do = random.choice(kinds)
+        board, gateway = random.choice(boards), random.choice(gateways)
+        step, count = "", 0
+        if random.random() < 0.6:
+            step, count = random.choice(STEPS), random.randint(1, 3)
+        at = round(random.uniform(0.0, seconds), 2)
+        faults.append(Fault(at, do, _DRAWN[do](random, board, gateway), board, step, count))
+    return Plan(seed, gateways, boards, seconds, tuple(sorted(faults, key=lambda one: one.at)))
+
+
+def _off_ms(random: Random) -> int:
+    return round(1000 * random.choice(_LASTS))
+
+
+_DRAWN: dict[str, Callable[[Random, str, str], tuple[Any, ...]]] = {
+    "noise": lambda random, board, gateway: (board, random.choice((0.001, 0.01, 0.05))),
+    "cut_line": lambda random, board, gateway: (board, random.choice(_LASTS)),
+    "hold_line": lambda random, board, gateway: (board, random.choice(_LASTS)),
+    "cut_board": lambda random, board, gateway: (board, _off_ms(random)),
+    "cut_board_in_write": lambda random, board, gateway: (
+        board,
+        random.randint(1, 40),
+        random.choice(_TEARS),
+        _off_ms(random),
+    ),
+    "kill": lambda random, board, gateway: (
+        gateway,
+        random.choice(_LASTS),
+        random.random() < 0.5,
+    ),
+    "kill_at_commit": lambda random, board, gateway: (
+        gateway,
+        random.choice((1, 1, 2, 3, 5)),
+        random.choice(("before", "behind")),
+        random.choice(_LASTS),
+        random.random() < 0.5,
+    ),
+    "slow_disk": lambda random, board, gateway: (gateway, random.choice((0.0, 0.05, 0.4))),
+    "copy": lambda random, board, gateway: (gateway,),
+    "restore": lambda random, board, gateway: (gateway, random.choice(_LASTS)),
+    "move": lambda random, board, gateway: (board, gateway, random.choice(_LASTS)),
+    "part": lambda random, board, gateway: (gateway, random.choice(_LASTS)),
+}
+"""What each kind of fault is told."""
+_OF_A_SITE = ("move", "part")
+
+
+class Faults:
+    """Carries out a plan."""
+
+    def __init__(self, world: World, plan: Plan) -> None:
+        self._world = world
+        self._told = 0
+        self._off_s: dict[str, float] = {}
+        """How long a gateway that dies stays dead."""
+        self._spans: dict[tuple[str, str], int] = {}
+        """What began and is not over, by kind and gateway, in ns."""
+        for gateway in world.gateways.values():
+            gateway.died = self._died
+        world.mending = self._mending
+        self._copies = {name: one.database.serialize() for name, one in world.gateways.items()}
+        for fault in plan.faults:
+            world.time.at(fault.at, partial(self._arm, fault))
+
+    def _arm(self, fault: Fault) -> None:
+        strike = partial(getattr(self, fault.do), *fault.what)
+        if fault.step:
+            self._world.on_step(fault.board, fault.step, fault.count, strike)
+        else:
+            strike()
+
+    def _begin(self, kind: str, gateway: str) -> None:
+        self._spans.setdefault((kind, gateway), self._world.time.ns)
+
+    def _end(self, kind: str, gateway: str) -> None:
+        """The judge hears of it when it is over, as it does of the rig's faults."""
+        if (since := self._spans.pop((kind, gateway), None)) is not None:
+            self._tell(kind, since=since)
+
+    def _mending(self) -> None:
+        for kind, gateway in list(self._spans):
+            if kind != KILLED:
+                self._end(kind, gateway)
+
+    def _tell(self, kind: str, **data: Any) -> None:
+        self._told += 1
+        name = f"fault-{self._told}"
+        self._world.truth.add("gateway", "happened", fault=name, kind=kind, **data)
+
+    # -- lines and boards
+
+    def noise(self, board: str, rate: float) -> None:
+        self._world.reached["noise on a line"] += 1
+        self._world.lines[board].noise(rate, f"{rate} {self._world.time.now}")
+
+    def cut_line(self, board: str, seconds: float) -> None:
+        self._world.reached["line cut"] += 1
+        self._world.lines[board].cut(seconds)
+
+    def hold_line(self, board: str, seconds: float) -> None:
+        self._world.reached["line held"] += 1
+        self._world.lines[board].hold(seconds)
+
+    def cut_board(self, board: str, off_ms: int) -> None:
+        self._world.boards[board].cut(off_ms)
+
+    def cut_board_in_write(self, board: str, writes: int, tear: int, off_ms: int) -> None:
+        self._world.boards[board].cut_at(writes, tear, off_ms)
+
+    def move(self, board: str, gateway: str, off_s: float) -> None:
+        self._world.reached["board moved"] += 1
+        self._world.unplug(board)
+        self._world.time.after(off_s, partial(self._world.plug, board, gateway))
+
+    # -- gateways
+
+    def kill(self, gateway: str, off_s: float, machine: bool) -> None:
+        self._off_s[gateway] = off_s
+        self._world.gateways[gateway].die(machine=machine)
+
+    def kill_at_commit(
+        self, gateway: str, commits: int, how: str, off_s: float, machine: bool
+    ) -> None:
+        self._off_s[gateway] = off_s
+        self._world.gateways[gateway].die_at(commits, how, machine=machine)
+
+    def _died(self, gateway: Gateway, how: str) -> None:
+        self._world.reached["gateway died" + how] += 1
+        self._world.network.died(gateway.name)
+        self._begin(KILLED, gateway.name)
+        self._world.time.after(self._off_s[gateway.name], partial(self._start, gateway))
+
+    def _start(self, gateway: Gateway) -> None:
+        gateway.start()
+        self._end(KILLED, gateway.name)
+
+    def slow_disk(self, gateway: str, seconds: float) -> None:
+        self._begin("slow fsync", gateway)
+        self._world.gateways[gateway].disk_s = seconds
+
+    def part(self, gateway: str, seconds: float) -> None:
+        """Nothing passes between it and the others."""
+        self._world.reached["gateways cut off"] += 1
+        self._begin(CUT_OFF, gateway)
+        for other in sorted(self._world.gateways.keys() - {gateway}):
+            self._world.network.cut(gateway, other)
+
+        def mend() -> None:
+            self._world.network.mend()
+            self._end(CUT_OFF, gateway)
+
+        self._world.time.after(seconds, mend)
+
+    # -- copies of stores
+
+    def copy(self, gateway: str) -> None:
+        self._copies[gateway] = self._world.gateways[gateway].database.serialize()
+
+    def restore(self, gateway: str, off_s: float) -> None:
+        """What the store holds lands before, as in the rig (`GatewayRestored`)."""
+        self._off_s[gateway] = off_s
+        self._world.gateways[gateway].die()
+        self._world.reached["store restored"] += 1
+        self._tell(RESTORED, restored=self._world.time.ns)
+        self._world.restore(gateway, self._copies[gateway])
+
+
+def run(plan: Plan) -> World:
+    """Let it happen. The world's `judge` lets the system come to rest, and says how it went."""
+    world = World(plan.seed, plan.gateways, len(plan.boards))
+    Faults(world, plan)
+    world.run(plan.seconds)
+    return world

@@ -1,0 +1,237 @@
+"""A gateway of the run: the real broker, engine and serial ports, and the real store in memory.
+
+In: bytes at its ports, frames of other members; when it dies. Out: the same, and rows of its spool.
+Its disk takes some milliseconds for a commit and does one at a time. A commit is there as a whole
+or not at all (SQLite's promise, which tests/durability and tests/service/test_power_cut.py hold
+against a real file system), so a gateway that dies does so before a commit or behind one, and its
+store is what was committed.
+"""
+
+import asyncio
+import sqlite3
+from collections import deque
+from collections.abc import Callable
+from copy import copy
+from pathlib import Path
+from random import Random
+from typing import Any, cast
+from unittest.mock import patch
+
+from gateway.broker.access import Policy
+from gateway.broker.broker import Broker
+from gateway.broker.delivery import Load, Order
+from gateway.broker.store_rows import Commit
+from gateway.config import Config, GatewaySection, SerialSection
+from gateway.links.greeter import Greeter
+from gateway.links.serial_port import SerialPort
+from gateway.service.boards import Boards
+from gateway.service.clock import Clock
+from gateway.service.devices import DeviceAccess, Registry
+from gateway.service.engine import Engine
+from gateway.store import lives
+from gateway.store.apply import apply
+from gateway.store.queue_reads import collect, load
+from gateway.store.recovery import recover
+from gateway.store.schema import prepare
+from gateway.store.times import CommitTimes
+from gateway.store.uptime import Uptime
+from tests.broker.harness import Disk, Passwords
+from tests.sim.whole.clock import Loop, Time
+from tests.sim.whole.line import Line, Port
+
+UTC = 1_700_000_000
+"""Seconds since 1970 when the run begins."""
+_NOWHERE = Path("/nonexistent")
+_BAUD = 115200
+
+
+class _Clock(Clock):
+    """The time of day, which is known."""
+
+    def __init__(self, time: Time) -> None:
+        super().__init__(trust=True)
+        self._time = time
+
+    def utc(self) -> int:
+        return UTC * 1_000_000 + self._time.ns // 1000
+
+
+class _Writer:
+    """A `Writer` without a thread."""
+
+    def __init__(self, gateway: "Gateway", done: Callable[[int], None]) -> None:
+        self.times = CommitTimes()
+        self.space = Disk()
+        self.stalled_s = 0.0
+        self._gateway = gateway
+        self._loop = gateway.loop
+        self._done = done
+        self._work: deque[Commit | Callable[[], None]] = deque()
+        self._busy = False
+
+    def submit(self, commit: Commit) -> None:
+        self._add(commit)
+
+    def carry_out(self, order: Order, answer: Callable[[Order, Any], None]) -> None:
+        read = load if isinstance(order, Load) else collect
+        self._add(lambda: answer(order, read(self._gateway.database, order)))  # type: ignore[operator]
+
+    def look_for_landed(self) -> None: ...
+
+    def look_for_space(self) -> None: ...
+
+    def _add(self, work: Commit | Callable[[], None]) -> None:
+        self._work.append(work)
+        if not self._busy:
+            self._begin()
+
+    def _begin(self) -> None:
+        self._busy = True
+        takes = self._gateway.commit_s() if isinstance(self._work[0], Commit) else 0.0
+        self._loop.call_later(takes, self._do)
+
+    def _do(self) -> None:
+        work = self._work.popleft()
+        if isinstance(work, Commit):
+            if self._gateway.write(work):
+                self._done(work.number)
+        else:
+            work()
+        self._busy = False
+        if self._work and not self._loop.dead:
+            self._begin()
+
+
+class Gateway:
+    """registry: what all gateways of the run know of its boards. store: a database, serialised."""
+
+    def __init__(self, time: Time, name: str, registry: Registry, store: bytes, seed: str) -> None:
+        self.time = time
+        self.name = name
+        self.random = Random(seed)
+        self.disk_s = 0.004
+        """How long a commit takes at most."""
+        self.load(store)
+        self.committed: Callable[[Gateway], object] = lambda _: None
+        self.started: Callable[[Gateway], object] = lambda _: None
+        self.lines: dict[str, Line] = {}
+        """Plugged in here, by the name of the board."""
+        self._registry = registry
+        self._machine = 0
+        """How often its machine has lost its power."""
+        self._dies_in = 0
+        """Commits to go until then."""
+        self._dies_how: str | None = None
+        self._dies_with_it = False
+        self.died: Callable[[Gateway, str], object] = lambda gateway, how: None
+        self.loop = Loop(time)
+        self.loop.dead = True
+
+    @property
+    def alive(self) -> bool:
+        return not self.loop.dead
+
+    def start(self) -> None:
+        """With what its store holds."""
+        if self.alive:
+            return
+        self.loop = loop = Loop(self.time)
+        config = Config(gateway=GatewaySection(name=self.name))
+        clock = _Clock(self.time)
+        restored = lives.another_life(self.database, _NOWHERE) is not None
+        state = recover(
+            self.database,
+            clock.utc(),
+            config.limits.inflight,
+            Uptime(f"{self._machine}", self.time.now),
+            forget=restored,
+        )
+        self.broker = broker = Broker(config, state)
+        clock.start(broker.now, loop.time())
+        self.engine = Engine(
+            broker,
+            clock,
+            _NOWHERE,
+            loop=cast(asyncio.AbstractEventLoop, loop),
+            writer=lambda folder, done, failed, landed: _Writer(self, done),  # type: ignore[arg-type, return-value]
+            asker=Passwords(),
+        )
+        broker.overtime = lambda: False  # how busy the machine is shall change nothing
+        registry = copy(self._registry)
+        registry.boards = Boards(_NOWHERE)
+        access = DeviceAccess(registry, stranger=False)
+        policy = Policy(access, SerialSection(port="x").receive_maximum)
+        greeter = Greeter(
+            broker.spool.boot,
+            utc=lambda: clock.utc() / 1_000_000,
+            admit=access.greets,
+            key=access.key,
+            incarnation=lambda: self.random.randint(1, 0xFFFF_FFFF),
+        )
+        self._new_port: Callable[[str], SerialPort] = lambda path: SerialPort(
+            path, _BAUD, "serial", self.engine.accept(policy), greeter
+        )
+        self._ports: dict[str, SerialPort] = {}
+        self._opened = 0
+        self.started(self)
+        for name in self.lines:
+            self._open(name)
+
+    def load(self, store: bytes) -> None:
+        """Another database takes the place of its store. It does not live."""
+        self.database = sqlite3.connect(":memory:", isolation_level=None)
+        self.database.deserialize(store)
+        prepare(self.database, self.name)
+
+    def die(self, how: str = "", *, machine: bool = False) -> None:
+        """machine: its power is cut, so that nobody knows how long it was off."""
+        if self.alive:
+            self.loop.dead = True
+            self._machine += machine
+            self._dies_how = None
+            self.died(self, how)
+
+    def die_at(self, commits: int, how: str, *, machine: bool = False) -> None:
+        """It dies at the commit that is so many away: `before` it is there, or `behind` it, when
+        nobody has been told.
+        """
+        self._dies_in, self._dies_how, self._dies_with_it = commits, how, machine
+
+    # -- ports
+
+    def plug(self, name: str, line: Line) -> None:
+        self.lines[name] = line
+        if self.alive:
+            self._open(name)
+
+    def unplug(self, name: str) -> None:
+        del self.lines[name]
+        if self.alive:
+            self._ports[name].close("the serial port is gone")
+
+    def _open(self, name: str) -> None:
+        self._opened += 1
+        tty = Port(self.loop, self._opened, self.lines[name])
+        with (
+            patch("asyncio.get_running_loop", lambda: self.loop),
+            patch("gateway.links.serial_port.Tty", lambda path, baud: tty),
+        ):
+            if name not in self._ports:
+                self._ports[name] = self._new_port(name)
+            self._ports[name].open()
+
+    # -- disk
+
+    def commit_s(self) -> float:
+        return self.random.random() * self.disk_s
+
+    def write(self, commit: Commit) -> bool:
+        """Returns whether it lives."""
+        self._dies_in -= self._dies_in > 0
+        dies = self._dies_in == 0 and self._dies_how is not None
+        if not (dies and self._dies_how == "before"):
+            apply(self.database, commit)
+            self.committed(self)
+        if dies:
+            self.die(f" {self._dies_how} a commit", machine=self._dies_with_it)
+        return not dies

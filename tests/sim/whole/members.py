@@ -1,0 +1,151 @@
+"""The gateways of one site, and what lies between them.
+
+In: frames from member to member, and what is to happen to their connections. Out: the same frames,
+in order, after some milliseconds. A connection breaks when one of its ends dies, and the other one
+notices a moment later. One that is cut carries nothing; what it was given comes when it is mended,
+unless it was given up by then. Each member has the real parts of a gateway in a site
+(`service/membership.py`) but for its certificates and its sockets (tests/site has those).
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from functools import partial
+from itertools import combinations
+from random import Random
+from typing import cast
+
+from gateway.service.site import Site
+from gateway.service.site_passing import Forwarding
+from gateway.site.passing_messages import FIRST
+from gateway.store.move_out import StoredParts
+from tests.sim.whole.clock import Time
+from tests.sim.whole.gateway import Gateway
+
+_DELAYS = (0.0005, 0.002, 0.01)
+_NOTICED_S = 0.01
+_AGAIN_S = 0.2
+"""Seconds until a connection is tried again."""
+_GIVEN_UP_S = 2.0
+
+
+class Member:
+    """A gateway's part in its site, for one life of it."""
+
+    def __init__(
+        self, gateway: Gateway, names: Iterable[str], send: Callable[[str, bytes], None]
+    ) -> None:
+        loop = cast(asyncio.AbstractEventLoop, gateway.loop)
+        broker, database = gateway.broker, gateway.database
+
+        def parts(key: str) -> StoredParts:
+            return StoredParts(database, key, lambda: int(broker.now * 1000))
+
+        self.site = Site(gateway.engine, gateway.name, names, send, parts, loop)
+        self._passing = Forwarding(gateway.engine, gateway.name, names, send, loop)
+
+    def joined(self, member: str) -> None:
+        self.site.joined(member)
+        self._passing.joined(member)
+
+    def left(self, member: str) -> None:
+        self.site.left(member)
+        self._passing.left(member)
+
+    def received(self, member: str, frame: bytes) -> None:
+        (self.site if frame[0] < FIRST else self._passing).received(member, frame)
+
+
+class _Link:
+    """Between two members. number: of its connection, 0 while there is none."""
+
+    def __init__(self, ends: tuple[str, str]) -> None:
+        self.ends = ends
+        self.number = 0
+        self.cut = False
+        self.held: list[Callable[[], object]] = []
+        self.clear = dict.fromkeys(ends, 0.0)
+        """When the last frame to each end arrives."""
+
+
+class Network:
+    def __init__(self, time: Time, gateways: dict[str, Gateway], seed: str) -> None:
+        self._time = time
+        self._gateways = gateways
+        self._random = Random(seed)
+        self._numbers = 0
+        self.members: dict[str, Member] = {}
+        """Of the gateways that live."""
+        self._links = {frozenset(ends): _Link(ends) for ends in combinations(gateways, 2)}
+        for link in self._links.values():
+            self._connect(link)
+
+    def started(self, gateway: Gateway) -> None:
+        send = partial(self._send, gateway.name)
+        self.members[gateway.name] = Member(gateway, self._gateways, send)
+
+    def died(self, name: str) -> None:
+        self.members.pop(name, None)
+        for link in self._links.values():
+            if name in link.ends:
+                self._break(link)
+
+    def cut(self, one: str, other: str) -> None:
+        link = self._links[frozenset((one, other))]
+        link.cut = True
+        number = link.number
+
+        def give_up() -> None:
+            if link.cut and link.number == number:
+                self._break(link)
+
+        self._time.after(self._random.random() * _GIVEN_UP_S, give_up)
+
+    def mend(self) -> None:
+        for link in self._links.values():
+            link.cut = False
+            held, link.held = link.held, []
+            for arrive in held:
+                arrive()
+
+    def _connect(self, link: _Link) -> None:
+        """If nothing is in between, and both live."""
+        if not link.number:
+            if not link.cut and all(name in self.members for name in link.ends):
+                self._numbers += 1
+                link.number = self._numbers
+                for name, other in (link.ends, link.ends[::-1]):
+                    link.clear[name] = self._time.now + self._random.choice(_DELAYS)
+                    call = partial(self._tell, link, link.number, name, "joined", other)
+                    self._time.at(link.clear[name], call)
+            else:
+                self._time.after(_AGAIN_S, partial(self._connect, link))
+
+    def _break(self, link: _Link) -> None:
+        if link.number:
+            link.number = 0
+            link.held.clear()
+            for name, other in (link.ends, link.ends[::-1]):
+                call = partial(self._tell, link, 0, name, "left", other)
+                self._time.after(self._random.random() * _NOTICED_S, call)
+            self._time.after(_AGAIN_S, partial(self._connect, link))
+
+    def _tell(self, link: _Link, number: int, name: str, what: str, other: str) -> None:
+        if link.number == number and name in self.members:
+            getattr(self.members[name], what)(other)
+
+    def _send(self, sender: str, receiver: str, frame: bytes) -> None:
+        link = self._links[frozenset((sender, receiver))]
+        if link.number:
+            self._carry(link, link.number, sender, receiver, frame)
+
+    def _carry(self, link: _Link, number: int, sender: str, receiver: str, frame: bytes) -> None:
+        at = max(link.clear[receiver], self._time.now + self._random.choice(_DELAYS))
+        link.clear[receiver] = at
+        self._time.at(at, partial(self._arrive, link, number, sender, receiver, frame))
+
+    def _arrive(self, link: _Link, number: int, sender: str, receiver: str, frame: bytes) -> None:
+        if link.number == number:
+            if link.cut:
+                link.held.append(partial(self._carry, link, number, sender, receiver, frame))
+            else:
+                self.members[receiver].received(sender, frame)

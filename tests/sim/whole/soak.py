@@ -1,0 +1,134 @@
+"""The whole system, seed by seed: `python -m tests.sim.whole.soak --seeds 100000`.
+
+A run that was stopped goes on where it was; `--minutes` stops it by itself. `--replay SEED` runs
+one seed alone. A seed that fails is shrunk to the fewest faults with which it still does. At the
+end stands a table of what was reached, so that a soak in which no gateway ever died, say, does not
+look like a proof. Exit 1 when a seed fails, or something was never reached; 2 when it is not at its
+end yet.
+"""
+
+import argparse
+import multiprocessing
+import sys
+import time
+from collections import Counter
+from hashlib import sha256
+
+from hil.judge.checker import Verdict
+from tests.links.progress import Progress
+from tests.sim.whole.board import libraries
+from tests.sim.whole.faults import Plan, draw, run
+from tests.sim.whole.shrink import shrunk
+
+BLOCK = 500
+SOURCES = (
+    "gateway/**/*.py",
+    "firmware/src/*.[ch]",
+    "firmware/examples/sensor/*.[ch]",
+    "hil/**/*.py",
+    "tests/sim/whole/*.[cp]*",
+)
+REACHED = (
+    "board died",
+    "board died in a write",
+    "commits",
+    "gateway died",
+    "gateway died before a commit",
+    "gateway died behind a commit",
+    "line cut",
+    "line held",
+    "noise on a line",
+    "publications",
+    "sessions gone on with",
+    "sessions begun",
+    "store restored",
+)
+
+
+def judge(plan: Plan) -> tuple[Counter[str], str, str]:
+    """What was reached; what is wrong, nothing if all holds; a fingerprint of all that happened."""
+    try:
+        world = run(plan)
+        result = world.judge()
+    except Exception as error:
+        return Counter(), f"{type(error).__name__}: {error}", ""
+    seen = sha256("".join(event.to_line() for event in world.truth.events).encode()).hexdigest()
+    if result.verdict is Verdict.HOLDS:
+        return world.reached, "", seen
+    return world.reached, f"{result.summary()}: {'; '.join(result.reasons)}", seen
+
+
+def story(plan: Plan, wrong: str) -> str:
+    """Of a plan that fails, and of the smallest one within it that does."""
+    smaller = shrunk(plan, lambda plan: judge(plan)[1])
+    text = f"{plan}\n  {wrong}"
+    if smaller is not plan:
+        text += f"\nshrunk to {len(smaller.faults)} faults:\n{smaller}\n  {judge(smaller)[1]}"
+    return f"{text}\nAgain: python -m tests.sim.whole.soak --replay {plan.seed}"
+
+
+def _judged(seed: int) -> tuple[int, Counter[str], str, float]:
+    begin = time.process_time()
+    reached, wrong, _ = judge(draw(seed))
+    return seed, reached, wrong, time.process_time() - begin
+
+
+def _soak(progress: Progress, seeds: int, minutes: float) -> str:
+    """Run the seeds that are missing on all cores; return the story of the first that fails."""
+    end = time.monotonic() + 60 * minutes
+    libraries()  # once for all workers
+    with multiprocessing.Pool() as pool:
+        while progress.done < seeds and time.monotonic() < end:
+            block = range(progress.done, min(progress.done + BLOCK, seeds))
+            reached: Counter[str] = Counter()
+            for seed, found, wrong, seconds in pool.imap_unordered(_judged, block, chunksize=10):
+                if wrong:
+                    return story(draw(seed), wrong)
+                reached += found
+                progress.seconds += seconds
+            progress.reached += reached
+            progress.done = block.stop
+            progress.save()
+    return ""
+
+
+def _first(seeds: int) -> int:
+    for seed in range(seeds):
+        _, wrong, _ = judge(draw(seed))
+        if wrong:
+            print(f"seed {seed}: {wrong}")
+            return 1
+    return 0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seeds", type=int, default=100_000)
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="stop then")
+    parser.add_argument("--first", action="store_true", help="only say which seed fails first")
+    parser.add_argument("--replay", type=int, metavar="SEED", help="only this one")
+    arguments = parser.parse_args()
+    if arguments.replay is not None:
+        plan = draw(arguments.replay)
+        reached, wrong, seen = judge(plan)
+        print(story(plan, wrong) if wrong else f"{plan}\n  holds: {dict(reached)}", seen, sep="\n")
+        return bool(wrong)
+    if arguments.first:
+        return _first(arguments.seeds)
+    progress = Progress.load("whole", SOURCES)
+    if text := _soak(progress, arguments.seeds, arguments.minutes):
+        print(text, file=sys.stderr)
+        return 1
+    pace = progress.done / max(progress.seconds, 1e-9) * 60
+    done = f"{progress.done:,} of {arguments.seeds:,} seeds, none failed"
+    print(f"{done}; {pace:,.0f} in a minute of one core")
+    for name in sorted(progress.reached):
+        print(f"  {name:36} {progress.reached[name]:12,}")
+    if missing := [name for name in REACHED if not progress.reached[name]]:
+        print("never reached: " + ", ".join(missing), file=sys.stderr)
+        return 1
+    return 2 if progress.done < arguments.seeds else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

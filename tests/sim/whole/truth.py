@@ -1,0 +1,69 @@
+"""What happened in a run, as the rig's history has it, so that the rig's own judge can read it.
+
+In: what taps, stores and boards' logs say. Out: events. Of a board the rig's own `LedgerWatch`
+tells what it has published: it reads what its EEPROM held, and what lay at its ADC.
+"""
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import SimpleNamespace
+from typing import Any, cast
+
+from hil.devices.ledger_watch import LedgerWatch
+from hil.devices.simulated import interval_record
+from hil.observe.history import Event, History
+from tests.sim.whole.board import INTERVAL_MS, Board
+from tests.sim.whole.clock import Time
+
+UTC = 1_700_000_000
+"""Seconds since 1970 when the run begins."""
+UNTIL = "batch"
+"""The hop that is judged: what is in a gateway's spool lands as it is."""
+
+
+class Truth:
+    """events: so far."""
+
+    def __init__(self, time: Time) -> None:
+        self.events: list[Event] = []
+        self._time = time
+
+    def add(self, hop: str, event: str, t: int | None = None, **data: Any) -> None:
+        self.events.append(Event(self._time.ns if t is None else t, hop, event, data))
+
+    def read_board(self, board: Board) -> None:
+        outside = board.outside
+        logs = {
+            "eeprom_log": bytes(outside.writes)[: outside.writes_end],
+            "adc_log": bytes(outside.conversions)[: outside.conversions_end],
+            "eeprom_image": bytes(outside.eeprom),
+        }
+        with TemporaryDirectory() as folder:
+            files = SimpleNamespace(**{name: Path(folder) / name for name in logs})
+            for name, log in logs.items():
+                (Path(folder) / name).write_bytes(log)
+            history = cast(History, self)
+            watch = LedgerWatch(board.name, files, history, interval_record(INTERVAL_MS))  # type: ignore[arg-type]
+            watch.look()
+            watch.close()
+        self.add("wire", "count", line=board.name, final=True)
+
+    def close(self, boards: list[str], gateways: list[str], stalled: bool) -> list[Event]:
+        """What the rig says of itself, and what has landed."""
+        several = [{"name": name} for name in gateways] if len(gateways) > 1 else []
+        bench = {"title": "whole", "until": UNTIL, "gateway": several}
+        plan = {"seed": 0, "readings": dict.fromkeys(boards, 1)}
+        run = {"version": "1", "bench": bench, "plan": plan, "gateway": gateways}
+        self.add("rig", "run", 0, **run)
+        self.add("rig", "clock", 0, utc=UTC * 1_000_000_000)
+        self.add("rig", "armed", 0, held=[])
+        for event in [
+            one for one in self.events if (one.hop, one.event) == ("spool", "publication")
+        ]:
+            self.add("batch", "publication", **event.data)
+        if stalled:
+            self.add("rig", "stalled")
+        for hop in ("board", "spool", "batch"):
+            self.add(hop, "complete")
+        self.add("rig", "end")
+        return self.events

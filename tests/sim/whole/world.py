@@ -1,0 +1,195 @@
+"""The whole system in one process: boards, lines and gateways on virtual time, and the rig's judge.
+
+In: a seed, and what is to happen when. Out: what the judge says (`hil.judge.checker`), and a
+fingerprint of all that was seen, by which a replay is known.
+"""
+
+import sqlite3
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache, partial
+from hashlib import sha256
+from pathlib import Path
+from random import Random
+from tempfile import TemporaryDirectory
+from typing import Any
+from unittest.mock import patch
+
+from gateway.links.keys import NONCE_SIZE
+from gateway.service.devices import Registry
+from gateway.store import lives
+from gateway.store.schema import prepare
+from hil.judge.checker import Result, check
+from hil.observe.sighting import sighting
+from hil.observe.spool import QUERY
+from provisioning.identity import Identity
+from provisioning.registry import Registry as Provisioned
+from tests.sim.whole.board import MOST, Board
+from tests.sim.whole.clock import Time
+from tests.sim.whole.gateway import Gateway
+from tests.sim.whole.line import Line
+from tests.sim.whole.members import Network
+from tests.sim.whole.truth import Truth
+
+STEP_MS = 10
+"""What a board sends within so many milliseconds leaves it at their end."""
+LOOK_MS = 70
+_PATIENCE_S = 120.0
+"""After all faults, everything must be at rest within this."""
+_AFTER_S = 1e-6
+"""What strikes at a step strikes so much later, so that the judge sees which came first."""
+NAMES = tuple(f"board-{number + 1}" for number in range(MOST))
+KEYS = {name: sha256(name.encode()).digest()[:16] for name in NAMES}
+
+
+@cache
+def _registry() -> Registry:
+    """It is read once; what boards tell stands in each gateway's own copy."""
+    with TemporaryDirectory() as folder:
+        provisioned = Provisioned(Path(folder) / "registry.db")
+        for name, key in KEYS.items():
+            provisioned.finish(provisioned.begin(Identity(name, key), "uno", "port"), "ab" * 32)
+        return Registry(Path(folder))
+
+
+@cache
+def _empty_store() -> bytes:
+    database = sqlite3.connect(":memory:", isolation_level=None)
+    prepare(database, "new")
+    database.execute("UPDATE meta SET value = 'e' WHERE key = 'epoch'")
+    return database.serialize()
+
+
+class World:
+    """gateways: names. boards: how many, at most MOST; each is plugged in at the first gateway."""
+
+    def __init__(self, seed: int, gateways: Sequence[str], boards: int) -> None:
+        self.time = Time()
+        self.truth = Truth(self.time)
+        self.reached: Counter[str] = Counter()
+        self._nonces = Random(f"{seed} nonces")
+        self.gateways = {
+            name: Gateway(self.time, name, _registry(), _empty_store(), f"{seed} {name}")
+            for name in gateways
+        }
+        self.boards: dict[str, Board] = {}
+        self.lines: dict[str, Line] = {}
+        self.plugged: dict[str, Gateway] = {}
+        """Where each board is."""
+        self._spooled = dict.fromkeys(gateways, 0)
+        """The last row that was seen in each spool."""
+        self._origins = {name: f"{name}/e" for name in gateways}
+        self._steps: list[list[Any]] = []
+        self.mending: Callable[[], object] = lambda: None
+        """Called when the faults are over."""
+        for number, name in enumerate(NAMES[:boards]):
+            self.boards[name] = board = Board(number, name, KEYS[name], seed * MOST + number + 1)
+            tell = partial(self._tapped, name)
+            self.lines[name] = line = Line(self.time, KEYS[name], tell, f"{seed} {name}")
+            line.lay("down", board)
+        self.network = Network(self.time, self.gateways, f"{seed} network")
+        with self._patched():
+            for gateway in self.gateways.values():
+                gateway.committed = self._committed
+                if len(gateways) > 1:
+                    gateway.started = self.network.started
+                gateway.start()
+            for name in self.boards:
+                self.plug(name, gateways[0])
+
+    def plug(self, board: str, gateway: str) -> None:
+        self.unplug(board)
+        self.plugged[board] = self.gateways[gateway]
+        self.plugged[board].plug(board, self.lines[board])
+
+    def unplug(self, board: str) -> None:
+        if (before := self.plugged.pop(board, None)) is not None:
+            before.unplug(board)
+
+    def run(self, seconds: float) -> None:
+        with self._patched():
+            end = self.time.now + seconds
+            while self.time.now < end:
+                self._step()
+
+    def _step(self) -> None:
+        until = round(self.time.now * 1000) + STEP_MS
+        sent = [(name, board.run(until)) for name, board in self.boards.items()]
+        self.time.run(until / 1000)
+        for name, data in sent:
+            if data:
+                self.lines[name].send("up", data)
+
+    def restore(self, gateway: str, copy: bytes) -> None:
+        """The store of a gateway that is dead is another one."""
+        self.gateways[gateway].load(copy)
+        database = self.gateways[gateway].database
+        lives.mark(database, "it was restored")
+        [(self._spooled[gateway],)] = database.execute("SELECT id FROM spool_last")
+        self._origins[gateway] += " restored"
+
+    def settle(self) -> bool:
+        """Mend all, and go on until no board has anything left to bring. False: one still had when
+        patience ended.
+        """
+        self._steps.clear()
+        self.mending()
+        for gateway in self.gateways.values():
+            gateway.disk_s = 0.004
+            gateway.start()
+        for board, line in self.lines.items():
+            line.mend()
+            if board not in self.plugged:
+                self.plug(board, next(iter(self.gateways)))
+        self.network.mend()
+        end = self.time.now + _PATIENCE_S
+        while self.time.now < end:
+            self.run(LOOK_MS / 1000)
+            if all(board.at_rest for board in self.boards.values()):
+                return True
+        return False
+
+    def judge(self) -> Result:
+        """What the rig's judge says, when all has settled."""
+        stalled = not self.settle()
+        for name, board in self.boards.items():
+            self.lines[name].tap.close()
+            self.truth.read_board(board)
+        result = check(self.truth.close(list(self.boards), list(self.gateways), stalled))
+        for board in self.boards.values():
+            self.reached["board died"] += board.cuts
+            self.reached["board died in a write"] += board.torn
+        self.reached["publications"] += len(result.publications)
+        return result
+
+    def on_step(self, board: str, step: str, count: int, call: Callable[[], object]) -> None:
+        """Call at the `count`th such step on the line of a board from now on, when it is over."""
+        self._steps.append([board, step, count, call])
+
+    def _tapped(self, name: str, data: dict[str, Any]) -> None:
+        event = data.pop("event")
+        if event == "connack":
+            present = data["session_present"]
+            self.reached["sessions gone on with" if present else "sessions begun"] += 1
+        self.truth.add("wire", event, line=name, **data)
+        for waiting in self._steps:
+            if waiting[:2] == [name, event]:
+                waiting[2] -= 1
+                if not waiting[2]:
+                    self.time.after(_AFTER_S, waiting[3])
+
+    def _committed(self, gateway: Gateway) -> None:
+        self.reached["commits"] += 1
+        rows = gateway.database.execute(QUERY, (self._spooled[gateway.name],))
+        for values in rows:
+            row = dict(zip((name for name, *_ in rows.description), values, strict=True))
+            self._spooled[gateway.name] = row["spool_id"]
+            self.truth.add("spool", "publication", **sighting(row, self._origins[gateway.name]))
+
+    @contextmanager
+    def _patched(self) -> Iterator[None]:
+        """What the gateway draws by chance comes from the seed."""
+        draw = partial(self._nonces.randbytes, NONCE_SIZE)
+        with patch("gateway.links.greeter.draw_nonce", draw):
+            yield
