@@ -204,7 +204,8 @@ class Readings:
         again from all of it.
         """
         if self.covers is None:
-            return rows if self._both_were_empty(based_on) else None
+            empty = self._both_were_empty(until if based_on is None else based_on)
+            return (rows or Addition()) if empty else None
         before = [
             commit
             for commit in self._commits.after(self.covers)
@@ -221,14 +222,12 @@ class Readings:
             fresh = _without(fresh, self._publications.removed(self.covers, until))
         return Addition(rows=exploded(self._decode(fresh)))
 
-    def _both_were_empty(self, based_on: int | None) -> bool:
-        """Whether neither table held anything before version `based_on` of `publications`: then
-        there is nothing to make again.
+    def _both_were_empty(self, until: int) -> bool:
+        """Whether neither table held anything up to version `until` of `publications`: then there
+        is nothing to make again.
         """
-        if self._version > 0 or based_on is None:
-            return False
-        return not any(
-            commit.changes_data for commit in self._commits.after(-1) if commit.version <= based_on
+        return self._version <= 0 and not any(
+            commit.changes_data for commit in self._commits.after(-1) if commit.version <= until
         )
 
     def _decode(self, publications: DataFrame) -> DataFrame:

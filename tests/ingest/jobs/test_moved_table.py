@@ -175,6 +175,14 @@ def test_batches_that_the_table_has_are_cleaned_and_nobody_waits_for_them(job: J
     assert job.keys() == keys(1, 2, 3, 4)
 
 
+def test_nothing_is_cleaned_by_a_table_that_has_nothing_of_it(job: Job) -> None:
+    put(job, 1)
+    job.open()
+    command = ["clean", "--landing", str(job.landing), "--table", str(job.publications)]
+    error = CliRunner().invoke(app, command).exception
+    assert "the table has no batch of this landing place" in str(error)
+
+
 def test_a_new_table_on_a_cleaned_landing_place_begins_behind_what_was_cleaned(
     job: Job,
 ) -> None:
@@ -307,6 +315,26 @@ def test_rows_that_come_and_go_while_nobody_follows_leave_no_readings(
     job.sql("update publications set topic = 'x' where sequence = 3")
     job.open().catch_up()
     assert [key[2] for key in job.readings("dev")] == [1, 3]
+
+
+@pytest.mark.parametrize("writer", WRITERS)
+def test_a_clone_goes_on_by_itself_and_leaves_the_table_alone(job: Job, writer: WriterName) -> None:
+    """A shallow one, whose files are those of the other table."""
+    job.writer = writer
+    put(job, 1, 2)
+    job.take()
+    table, clone = job.publications, job.publications.with_name("clone")
+    job.sql(f"create table delta.`{clone}` shallow clone publications")
+    put(job, 3)
+    job.publications = clone
+    job.allow_unsigned()
+    for number in (4, 5):
+        job.take()
+        put(job, number)
+    assert job.keys() == keys(1, 2, 3, 4)
+    assert job.table("_readings").count() == 4
+    job.publications = table
+    assert job.keys() == keys(1, 2)
 
 
 def test_the_table_under_the_ingest_is_deleted(job: Job) -> None:

@@ -503,6 +503,19 @@ def test_a_second_wording_of_one_reading_is_a_double_and_no_conflict(
     assert lake.keys("w") == keys("w", 1, 2, 3)
 
 
+def test_a_new_table_has_no_readings_to_make_again(
+    spark: "SparkSession", tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """When what has landed first is damaged, or not trusted yet."""
+    caplog.set_level(logging.INFO, logger="onceway.ingest")
+    new = Lake(spark, tmp_path)
+    sink = new.open()
+    sink(new.micro_batch(rows("a", 1)).limit(0), 0)
+    sink(new.micro_batch(rows("a", 1)), 1)
+    assert "again" not in caplog.text
+    assert new.readings("a") == readings("a", 1)
+
+
 def test_readings_that_are_lost_are_made_again(lake: Lake) -> None:
     lake.open()(lake.micro_batch(rows("k", 1, 2)), 0)
     shutil.rmtree(f"{lake.publications}_readings")
