@@ -2,6 +2,7 @@
 would give.
 """
 
+import functools
 import logging
 import os
 import sys
@@ -17,17 +18,23 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
     pytest.importorskip("pyspark")
+    from py4j.java_gateway import JavaPackage, JVMView
+
     from gateway.ingest import command
     from gateway.ingest.jobs.session import open_session
 
     logging.getLogger("py4j").setLevel(logging.ERROR)
+    for names in (JVMView, JavaPackage):  # else Java looks through 300 jars for each, each time
+        names.__getattr__ = functools.cache(names.__getattr__)
     # A test is over before the second compiler, or code made for a query, pays off. Without that
     # compiler Java has room for 48 MB of compiled code, and would compile and forget without end.
     java = (
         "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
+        " -XX:MetaspaceSize=400m"
         f" -Dlog4j2.configurationFile={(command.HERE / 'log4j2.properties').as_uri()}"
     )
     settings = {
+        "spark.databricks.delta.snapshotPartitions": "1",
         "spark.sql.adaptive.enabled": "false",
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",
         "spark.sql.codegen.wholeStage": "false",

@@ -21,6 +21,9 @@ HERE = Path(__file__).parent
 START_S = 120
 """Seconds that a Java program may take to start, on a busy machine."""
 
+SHORT_LIVED_JAVA = {"JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1"}
+"""No Java here lives long enough to gain from the second compiler."""
+
 Key = tuple[str, int, int]
 
 
@@ -71,8 +74,10 @@ class Site:
             master=master,
             memory="1g",
             conf=list(conf),
+            downloaded=True,
         ).submitted()
-        environment = {**os.environ, **line.environment, "PYTHONPATH": str(HERE.parents[1])}
+        environment = {**os.environ, **SHORT_LIVED_JAVA, **line.environment}
+        environment["PYTHONPATH"] = str(HERE.parents[1])
         log = (self.folder / f"{checkpoint}.log").open("ab")
         return subprocess.Popen(
             line.arguments,
@@ -121,11 +126,13 @@ def cluster(folder: Path, workers: int = 2) -> Iterator[str]:
     spark_class = Path(find_spec("pyspark").origin).parent / "bin" / "spark-class"  # type: ignore[union-attr, arg-type]
     base = [str(spark_class), "org.apache.spark.deploy"]
     here = ["--host", "127.0.0.1", "--webui-port", "0"]
+    env = {**os.environ, **SHORT_LIVED_JAVA, "SPARK_DAEMON_JAVA_OPTS": "-XX:+UseSerialGC"}
     with ExitStack() as stack:
         stack.enter_context(
             running(
                 [base[0], f"{base[1]}.master.Master", *here, "--port", str(port)],
                 folder / "master.log",
+                env,
             )
         )
         wait_until(lambda: listens(port), "Spark's master", START_S)
@@ -141,7 +148,7 @@ def cluster(folder: Path, workers: int = 2) -> Iterator[str]:
                 url,
             ]
             stack.enter_context(
-                running([base[0], f"{base[1]}.worker.Worker", *worker], folder / f"{name}.log")
+                running([base[0], f"{base[1]}.worker.Worker", *worker], folder / f"{name}.log", env)
             )
         wait_until(
             lambda: (folder / "master.log").read_text().count("Registering worker") == workers,

@@ -37,9 +37,12 @@ def listens(port: int) -> bool:
 
 
 @contextmanager
-def running(command: list[str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
+def running(
+    command: list[str], log: Path, env: dict[str, str] | None = None
+) -> Iterator[subprocess.Popen[bytes]]:
+    """env: instead of this process's."""
     with log.open("wb") as output:
-        process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
+        process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=env)
     try:
         yield process
     finally:

@@ -18,8 +18,11 @@ CONF = [
     "spark.driver.host=127.0.0.1",
     "spark.driver.bindAddress=127.0.0.1",
     "spark.executor.memory=512m",
-    "spark.executor.extraJavaOptions=-XX:TieredStopAtLevel=1",
+    "spark.executor.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.sql.adaptive.enabled=false",
+    "spark.sql.codegen.factoryMode=NO_CODEGEN",
     "spark.sql.codegen.wholeStage=false",
+    "spark.sql.shuffle.partitions=1",
     "spark.scheduler.minRegisteredResourcesRatio=1",  # no task before both workers are there
 ]
 LARGE = 21_000

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.ingest.processes import START_S, Site
+from tests.ingest.processes import SHORT_LIVED_JAVA, START_S, Site
 from tests.systemd.unit import SYSTEMD, service
 from tests.uplink.servers import wait_until
 
@@ -52,7 +52,7 @@ def test_a_stopped_ingest_saves_what_it_has_seen(
                 *("--checkpoint", tmp_path / "checkpoint", "--every", "1s", "--memory", "1g"),
                 *("--master", "local[1]", "--conf", "spark.sql.codegen.wholeStage=false"),
             ],
-            env={**os.environ, "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1"},
+            env={**os.environ, **SHORT_LIVED_JAVA},
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
