@@ -21,7 +21,7 @@ from hil.observe.counters import wait_until
 from hil.observe.membership import marked, out_of_contact, sure_of
 
 THERE_WITHIN = 60.0  # s in which the next gateway must have taken who comes
-HEARD_WITHIN = 180.0
+HEARD_WITHIN = 120.0
 """The same for a board by radio, which must first find out that nobody hears it any more."""
 DOWN_S = 1.0  # from a death to the cable at another gateway
 CLIENT = "client-"

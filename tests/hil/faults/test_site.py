@@ -48,6 +48,8 @@ async def test_a_board_roams_from_the_gateway_that_has_it_to_the_next(arrives: b
     board, hands = Roamer(arrives), asyncio.Lock()
     kind = BoardRoams(kind="board-roams")
     roaming = asyncio.create_task(kind.inject(ROAMS, cast(Any, system_of(board, hands))))
+    await asyncio.sleep(0)
+    assert not board.roamed, "it has no gateway yet"
     async with hands:
         board.gateway = BARN
         board.taken.set()

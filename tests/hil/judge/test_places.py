@@ -2,12 +2,15 @@
 
 import pytest
 
+from hil.faults.board import BoardSwapped
+from hil.faults.site import BoardReplugged, BoardRoams
 from hil.judge.coverage import doubts
-from hil.judge.places import LATE
+from hil.judge.places import HANDS, LATE
 from hil.observe.history import Event
 
 S = 1_000_000_000
 PAUSE, KILL = "gateway/gateway-pause-1", "gateway/gateway-kill-1"
+ROAMS = "lora-1/board-roams-1"
 
 
 def planned(fault: str, counter: str, at: int) -> Event:
@@ -15,8 +18,8 @@ def planned(fault: str, counter: str, at: int) -> Event:
     return Event(0, "rig", "planned", data)
 
 
-def happened(fault: str, since: int, until: int) -> Event:
-    data = {"fault": fault, "kind": "paused", "since": since * S}
+def happened(fault: str, since: int, until: int, kind: str = "paused") -> Event:
+    data = {"fault": fault, "kind": kind, "since": since * S}
     return Event(until * S, fault.partition("/")[0], "happened", data)
 
 
@@ -69,6 +72,13 @@ def test_only_a_fault_that_was_under_way_at_the_place_excuses_that_it_came_late(
     late = [planned(PAUSE, "spooled", 30), happened(PAUSE, 62, 70)]
     before = [planned(KILL, "spooled", 5), happened(KILL, 5, over)]
     assert (doubts([*rows("spool", 100), *late, *before]) == []) is there
+
+
+def test_a_board_that_is_carried_waits_for_the_faults_of_the_site() -> None:
+    at = [planned(PAUSE, "spooled", 5), planned(ROAMS, "spooled", 30)]
+    carried = happened(ROAMS, 62, 70, BoardRoams.text)
+    assert doubts([*rows("spool", 100), *at, happened(PAUSE, 5, 60), carried]) == []
+    assert {BoardReplugged.text, BoardSwapped.text, BoardRoams.text} == set(HANDS)
 
 
 def test_a_board_that_was_struck_keeps_no_fault_of_the_site_waiting() -> None:
