@@ -1,0 +1,197 @@
+"""Random schedules of gateways with brokers and disks: publishers and subscribers at all of them,
+links that come and go at any frame, power cuts, slow and full disks.
+
+Judged at the end: each reader has each acknowledged message once and none twice, those of one
+gateway in their order; and all gateways retain the same.
+"""
+
+import random
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from gateway.mqtt.packets import (
+    Connack,
+    Connect,
+    Packet,
+    Puback,
+    Publish,
+    Pubrec,
+    Pubrel,
+    Subscribe,
+    Subscription,
+    Version,
+)
+from tests.broker.harness import FOREVER, Client
+from tests.service.test_site import Sites
+
+NAMES = "a", "b", "c"
+STEPS = 150
+TOPICS = "t/1", "t/2", "t/3"
+
+
+def connect(sites: Sites, name: str, client_id: str) -> Client:
+    """A client that stays at its gateway, so the others are not asked."""
+    world = sites[name]
+    client = world.open(answers=True, policy=replace(world.policy, stays=True))
+    sites.say(client, Connect(client_id, Version.V5, False, properties=FOREVER), wait=0)
+    client.take(Connack)
+    return client
+
+
+class Reader:
+    """got: payloads, each message once as Method B knows it. At QoS 1 what has come before a power
+    cut of this client's gateway may come again: its disk may not have had it.
+    """
+
+    def __init__(self, sites: Sites, name: str) -> None:
+        self._sites = sites
+        self._name = name
+        self._held: set[int] = set()
+        self._before: set[str] = set()
+        self.got: list[str] = []
+        self.begin()
+        wanted = Subscription("t/#", 2, retain_handling=2)
+        sites.say(self._client, Subscribe(1, [wanted]), wait=0)
+
+    def begin(self) -> None:
+        """Its gateway begins."""
+        self._before |= set(self.got)
+        self._client = connect(self._sites, self._name, "reader")
+
+    def look(self) -> None:
+        for packet in self._client.take_all(Packet):
+            if isinstance(packet, Pubrel):
+                self._held.discard(packet.packet_id)
+            elif isinstance(packet, Publish):
+                payload = packet.payload.decode()
+                again = packet.qos == 1 and payload in self._before
+                if packet.packet_id not in self._held and not again:
+                    self.got.append(payload)
+                if packet.qos == 2:
+                    self._held.add(packet.packet_id)
+
+
+class Source:
+    """said: payloads in order. acknowledged: those of them that are, and so are on a disk."""
+
+    def __init__(self, sites: Sites, name: str) -> None:
+        self._sites = sites
+        self._name = name
+        self._ids: dict[int, str] = {}
+        self.said: list[str] = []
+        self.acknowledged: set[str] = set()
+        self.begin()
+
+    def begin(self) -> None:
+        """What it has published before may be lost, and it does not publish it again."""
+        self._ids.clear()
+        self._client = connect(self._sites, self._name, "")
+
+    def publish(self, rng: random.Random) -> None:
+        payload = f"{self._name}{len(self.said)}"
+        self.said.append(payload)
+        self._client._next_id += 1
+        self._ids[self._client._next_id] = payload
+        topic, qos, retain = rng.choice(TOPICS), rng.choice((1, 2)), rng.random() < 0.3
+        number = self._client._next_id
+        packet = Publish(topic, payload.encode(), qos, number, retain=retain)
+        self._sites.say(self._client, packet, wait=0)
+
+    def look(self) -> None:
+        for packet in self._client.take_all(Packet):
+            if isinstance(packet, Puback | Pubrec) and packet.reason < 0x80:
+                self.acknowledged.add(self._ids[packet.packet_id])
+
+
+class Schedule:
+    def __init__(self, seed: int) -> None:
+        self.rng = random.Random(seed)
+        self.sites = Sites(*NAMES)
+        self.readers = {name: Reader(self.sites, name) for name in NAMES}
+        self.sites.pass_time(0.1)  # the filters are known
+        self.sources = {name: Source(self.sites, name) for name in NAMES}
+
+    def look(self) -> None:
+        for name in NAMES:
+            for client in (self.readers[name], self.sources[name]):
+                client.look()
+
+    def cut(self, name: str) -> None:
+        self.look()
+        world = self.sites[name]
+        world.slow_disk, world.disk.short = False, False
+        self.sites.members[name].power_cut()
+        for client in (self.readers[name], self.sources[name]):
+            client.begin()
+
+    def _pair(self) -> list[str]:
+        return self.rng.sample(NAMES, 2)
+
+    def step(self) -> None:
+        rng, sites = self.rng, self.sites
+        name, pair = rng.choice(NAMES), self._pair()
+        world = sites[name]
+        actions: list[tuple[int, Callable[[], object]]] = [
+            (12, lambda: self.sources[name].publish(rng)),
+            (3, lambda: sites.part(*pair)),
+            (4, lambda: sites.join(*pair) if frozenset(pair) not in sites.links else None),
+            (1, lambda: self.cut(name)),
+            (1, lambda: setattr(world, "slow_disk", True)),
+            (2, lambda: setattr(world, "slow_disk", False)),
+            (1, lambda: world.disk_full(rng.random() < 0.3)),
+            (6, lambda: [sites.step() for _ in range(rng.randrange(6))]),
+            (1, lambda: sites.pass_time(rng.random())),
+        ]
+        weights, calls = zip(*actions, strict=True)
+        rng.choices(calls, weights)[0]()
+
+    def end(self) -> None:
+        sites = self.sites
+        for name in NAMES:
+            sites[name].slow_disk = False
+            sites[name].disk_full(False)
+        for pair in (("a", "b"), ("a", "c"), ("b", "c")):
+            if frozenset(pair) not in sites.links:
+                sites.join(*pair)
+        sites.pass_time(5)
+        self.look()
+
+    def judge(self) -> None:
+        for name in NAMES:
+            for source in self.sources.values():
+                got = [item for item in self.readers[name].got if item in source.said]
+                order = [item for item in source.said if item in got]
+                assert got == order, f"at {name}: once, and in order"
+                missing = source.acknowledged - set(got)
+                assert not missing, f"the reader at {name} lacks {sorted(missing)}"
+        retained = [set(self.sites[name].broker.retained.everything()) for name in NAMES]
+        found = [{(item.topic, item.payload, item.version) for item in held} for held in retained]
+        assert found[0] == found[1] == found[2]
+
+
+def run(seed: int) -> Schedule:
+    schedule = Schedule(seed)
+    for source in schedule.sources.values():
+        source.publish(schedule.rng)
+    for _ in range(STEPS):
+        schedule.step()
+    schedule.end()
+    schedule.judge()
+    return schedule
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_each_message_comes_once_to_all_whatever_happens(seed: int) -> None:
+    schedule = run(seed)
+    assert any(source.acknowledged for source in schedule.sources.values())
+
+
+@pytest.mark.soak
+def test_each_message_comes_once_in_thousands_of_schedules() -> None:
+    for seed in range(12, 3000):
+        try:
+            run(seed)
+        except AssertionError as error:
+            raise AssertionError(f"seed {seed}") from error
