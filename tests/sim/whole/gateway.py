@@ -191,9 +191,9 @@ class Gateway:
             self._dies_how = None
             self.died(self, how)
 
-    def die_at(self, commits: int, how: str, *, machine: bool = False) -> None:
+    def die_at(self, commits: int, how: str | None, *, machine: bool = False) -> None:
         """It dies at the commit that is so many away: `before` it is there, or `behind` it, when
-        nobody has been told.
+        nobody has been told. None: it does not.
         """
         self._dies_in, self._dies_how, self._dies_with_it = commits, how, machine
 

@@ -4,6 +4,7 @@ In: a seed, and what is to happen when. Out: what the judge says (`hil.judge.che
 fingerprint of all that was seen, by which a replay is known.
 """
 
+import logging
 import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -61,12 +62,24 @@ def _empty_store() -> bytes:
     return database.serialize()
 
 
+class _Errors(logging.Handler):
+    """What a gateway logs as an error, as the history has it."""
+
+    def __init__(self, truth: Truth) -> None:
+        super().__init__(logging.ERROR)
+        self._truth = truth
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._truth.add("gateway", "erred", error=record.getMessage())
+
+
 class World:
     """gateways: names. boards: how many, at most MOST; each is plugged in at the first gateway."""
 
     def __init__(self, seed: int, gateways: Sequence[str], boards: int) -> None:
         self.time = Time()
         self.truth = Truth(self.time)
+        self._errors = _Errors(self.truth)
         self.reached: Counter[str] = Counter()
         self._nonces = Random(f"{seed} nonces")
         self.gateways = {
@@ -137,7 +150,6 @@ class World:
         self.mending()
         for gateway in self.gateways.values():
             gateway.disk_s = 0.004
-            gateway.start()
         for board, line in self.lines.items():
             line.mend()
             if board not in self.plugged:
@@ -189,7 +201,12 @@ class World:
 
     @contextmanager
     def _patched(self) -> Iterator[None]:
-        """What the gateway draws by chance comes from the seed."""
+        """What the gateway draws by chance comes from the seed; the judge hears of its errors."""
         draw = partial(self._nonces.randbytes, NONCE_SIZE)
-        with patch("gateway.links.greeter.draw_nonce", draw):
-            yield
+        log = logging.getLogger("gateway")
+        log.addHandler(self._errors)
+        try:
+            with patch("gateway.links.greeter.draw_nonce", draw):
+                yield
+        finally:
+            log.removeHandler(self._errors)
