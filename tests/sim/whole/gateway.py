@@ -35,7 +35,7 @@ from gateway.store.recovery import recover
 from gateway.store.schema import prepare
 from gateway.store.times import CommitTimes
 from gateway.store.uptime import Uptime
-from tests.broker.harness import Disk, Passwords
+from tests.broker.harness import Anonymous, Disk, Passwords
 from tests.sim.whole.clock import Loop, Time
 from tests.sim.whole.line import Line, Port
 
@@ -43,6 +43,7 @@ UTC = 1_700_000_000
 """Seconds since 1970 when the run begins."""
 _NOWHERE = Path("/nonexistent")
 _BAUD = 115200
+_RECEIVE_MAXIMUM = 20
 
 
 class _Clock(Clock):
@@ -171,6 +172,7 @@ class Gateway:
         self._new_port: Callable[[str], SerialPort] = lambda path: SerialPort(
             path, _BAUD, "serial", self.engine.accept(policy), greeter
         )
+        self.accept = self.engine.accept(Policy(Anonymous(), _RECEIVE_MAXIMUM))
         self._ports: dict[str, SerialPort] = {}
         self._opened = 0
         self.started(self)

@@ -32,6 +32,7 @@ REACHED = (
     "board died",
     "board died in a write",
     "board moved",
+    "client moved",
     "commits",
     "gateway died",
     "gateway died before a commit",

@@ -27,6 +27,7 @@ from hil.observe.spool import QUERY
 from provisioning.identity import Identity
 from provisioning.registry import Registry as Provisioned
 from tests.sim.whole.board import MOST, Board
+from tests.sim.whole.client import Client
 from tests.sim.whole.clock import Time
 from tests.sim.whole.gateway import Gateway
 from tests.sim.whole.line import Line
@@ -41,6 +42,7 @@ _PATIENCE_S = 120.0
 _AFTER_S = 1e-6
 """What strikes at a step strikes so much later, so that the judge sees which came first."""
 NAMES = tuple(f"board-{number + 1}" for number in range(MOST))
+CLIENTS = ("client-1", "client-2")
 KEYS = {name: sha256(name.encode()).digest()[:16] for name in NAMES}
 
 
@@ -74,9 +76,11 @@ class _Errors(logging.Handler):
 
 
 class World:
-    """gateways: names. boards: how many, at most MOST; each is plugged in at the first gateway."""
+    """gateways: names. boards: how many, at most MOST; clients: at most as many as CLIENTS. All
+    begin at the first gateway.
+    """
 
-    def __init__(self, seed: int, gateways: Sequence[str], boards: int) -> None:
+    def __init__(self, seed: int, gateways: Sequence[str], boards: int, clients: int) -> None:
         self.time = Time()
         self.truth = Truth(self.time)
         self._errors = _Errors(self.truth)
@@ -110,6 +114,12 @@ class World:
                 gateway.start()
             for name in self.boards:
                 self.plug(name, gateways[0])
+            self.clients = {
+                name: Client(
+                    self.time, self.truth, name, self.gateways[gateways[0]], f"{seed} {name}"
+                )
+                for name in CLIENTS[:clients]
+            }
 
     def plug(self, board: str, gateway: str) -> None:
         self.unplug(board)
@@ -154,11 +164,13 @@ class World:
             line.mend()
             if board not in self.plugged:
                 self.plug(board, next(iter(self.gateways)))
+        for client in self.clients.values():
+            client.mend(next(iter(self.gateways.values())))
         self.network.mend()
         end = self.time.now + _PATIENCE_S
         while self.time.now < end:
             self.run(LOOK_MS / 1000)
-            if all(board.at_rest for board in self.boards.values()):
+            if all(one.at_rest for one in (*self.boards.values(), *self.clients.values())):
                 return True
         return False
 
@@ -168,7 +180,14 @@ class World:
         for name, board in self.boards.items():
             self.lines[name].tap.close()
             self.truth.read_board(board)
-        result = check(self.truth.close(list(self.boards), list(self.gateways), stalled))
+        result = check(
+            self.truth.close(
+                list(self.boards),
+                {name: client.sent for name, client in self.clients.items()},
+                list(self.gateways),
+                stalled,
+            )
+        )
         for board in self.boards.values():
             self.reached["board died"] += board.cuts
             self.reached["board died in a write"] += board.torn
