@@ -15,7 +15,7 @@ from typing import Any
 
 from hil.judge.links import RESTORED
 from tests.sim.whole.gateway import Gateway
-from tests.sim.whole.world import World
+from tests.sim.whole.world import CLIENTS, World
 
 GATEWAYS = ("a", "b", "c")
 KILLED, CUT_OFF = "kill -9 of the gateway", "gateways cut off from each other"
@@ -51,11 +51,13 @@ class Plan:
     seed: int
     gateways: tuple[str, ...]
     boards: tuple[str, ...]
+    clients: tuple[str, ...]
     seconds: float
     faults: tuple[Fault, ...]
 
     def __str__(self) -> str:
         head = f"seed {self.seed}: gateways {', '.join(self.gateways)}; {len(self.boards)} boards"
+        head += f", {len(self.clients)} clients"
         return "\n".join([head, *(f"  {fault}" for fault in self.faults)])
 
 
@@ -64,21 +66,28 @@ def draw(seed: int) -> Plan:
     random = Random(seed)
     gateways = GATEWAYS[: random.choice((1, 1, 2, 3))]
     boards = tuple(f"board-{number + 1}" for number in range(random.choice((1, 1, 2))))
+    clients = CLIENTS[: random.choice((0, 0, 1, 2))]
     seconds = random.choice((2.0, 3.0, 4.0))
-    possible = [kind for kind in _DRAWN if len(gateways) > 1 or kind not in _OF_A_SITE]
+    barred = {
+        *(_OF_A_SITE if len(gateways) == 1 else ()),
+        *(_OF_COPIES if clients else _OF_CLIENTS),
+    }
+    possible = [kind for kind in _DRAWN if kind not in barred]
     kinds = random.sample(possible, random.randint(1, len(possible)))
     if len(gateways) > 1:
-        kinds += ["move"] * len(kinds)
+        kinds += ["move", *(["move_client"] if clients else [])] * len(kinds)
     faults = []
     for _ in range(random.randint(1, 6)):
         do = random.choice(kinds)
         board, gateway = random.choice(boards), random.choice(gateways)
+        who = random.choice(clients) if do in _OF_CLIENTS else board
         step, count = "", 0
         if random.random() < 0.6:
             step, count = random.choice(STEPS), random.randint(1, 3)
         at = round(random.uniform(0.0, seconds), 2)
-        faults.append(Fault(at, do, _DRAWN[do](random, board, gateway), board, step, count))
-    return Plan(seed, gateways, boards, seconds, tuple(sorted(faults, key=lambda one: one.at)))
+        faults.append(Fault(at, do, _DRAWN[do](random, who, gateway), board, step, count))
+    faults.sort(key=lambda one: one.at)
+    return Plan(seed, gateways, boards, clients, seconds, tuple(faults))
 
 
 def _off_ms(random: Random) -> int:
@@ -112,10 +121,14 @@ _DRAWN: dict[str, Callable[[Random, str, str], tuple[Any, ...]]] = {
     "copy": lambda random, board, gateway: (gateway,),
     "restore": lambda random, board, gateway: (gateway, random.choice(_LASTS)),
     "move": lambda random, board, gateway: (board, gateway, random.choice(_LASTS)),
+    "move_client": lambda random, client, gateway: (client, gateway, random.choice(_LASTS)),
     "part": lambda random, board, gateway: (gateway, random.choice(_LASTS)),
 }
 """What each kind of fault is told."""
 _OF_A_SITE = ("move", "part")
+_OF_CLIENTS = ("move_client",)
+_OF_COPIES = ("copy", "restore")
+"""A restored store has forgotten flows of clients, as it must; the judge knows of boards only."""
 
 
 class Faults:
@@ -151,9 +164,14 @@ class Faults:
             self._tell(kind, since=since)
 
     def _mending(self) -> None:
-        for kind, gateway in list(self._spans):
-            if kind != KILLED:
-                self._end(kind, gateway)
+        """What is under way is over, and what waits for its moment never comes."""
+        for gateway in self._world.gateways.values():
+            gateway.die_at(0, None)
+            gateway.start()
+        for board in self._world.boards.values():
+            board.cut_at(0, 0, 0)
+        for kind, name in list(self._spans):
+            self._end(kind, name)
 
     def _tell(self, kind: str, **data: Any) -> None:
         self._told += 1
@@ -185,6 +203,14 @@ class Faults:
         self._world.unplug(board)
         self._world.time.after(off_s, partial(self._world.plug, board, gateway))
 
+    def move_client(self, client: str, gateway: str, off_s: float) -> None:
+        """Perhaps to where it is: then its connection is lost."""
+        world = self._world
+        world.reached["client moved"] += 1
+        world.clients[client].move(None)
+        to = partial(world.clients[client].move, world.gateways[gateway])
+        world.time.after(off_s, to)
+
     # -- gateways
 
     def kill(self, gateway: str, off_s: float, machine: bool) -> None:
@@ -200,6 +226,8 @@ class Faults:
     def _died(self, gateway: Gateway, how: str) -> None:
         self._world.reached["gateway died" + how] += 1
         self._world.network.died(gateway.name)
+        for client in self._world.clients.values():
+            client.gateway_died(gateway)
         self._begin(KILLED, gateway.name)
         self._world.time.after(self._off_s[gateway.name], partial(self._start, gateway))
 
@@ -240,7 +268,7 @@ class Faults:
 
 def run(plan: Plan) -> World:
     """Let it happen. The world's `judge` lets the system come to rest, and says how it went."""
-    world = World(plan.seed, plan.gateways, len(plan.boards))
+    world = World(plan.seed, plan.gateways, len(plan.boards), len(plan.clients))
     Faults(world, plan)
     world.run(plan.seconds)
     return world

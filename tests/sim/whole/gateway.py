@@ -35,7 +35,7 @@ from gateway.store.recovery import recover
 from gateway.store.schema import prepare
 from gateway.store.times import CommitTimes
 from gateway.store.uptime import Uptime
-from tests.broker.harness import Disk, Passwords
+from tests.broker.harness import Anonymous, Disk, Passwords
 from tests.sim.whole.clock import Loop, Time
 from tests.sim.whole.line import Line, Port
 
@@ -43,6 +43,7 @@ UTC = 1_700_000_000
 """Seconds since 1970 when the run begins."""
 _NOWHERE = Path("/nonexistent")
 _BAUD = 115200
+_RECEIVE_MAXIMUM = 20
 
 
 class _Clock(Clock):
@@ -171,6 +172,7 @@ class Gateway:
         self._new_port: Callable[[str], SerialPort] = lambda path: SerialPort(
             path, _BAUD, "serial", self.engine.accept(policy), greeter
         )
+        self.accept = self.engine.accept(Policy(Anonymous(), _RECEIVE_MAXIMUM))
         self._ports: dict[str, SerialPort] = {}
         self._opened = 0
         self.started(self)
@@ -191,9 +193,9 @@ class Gateway:
             self._dies_how = None
             self.died(self, how)
 
-    def die_at(self, commits: int, how: str, *, machine: bool = False) -> None:
+    def die_at(self, commits: int, how: str | None, *, machine: bool = False) -> None:
         """It dies at the commit that is so many away: `before` it is there, or `behind` it, when
-        nobody has been told.
+        nobody has been told. None: it does not.
         """
         self._dies_in, self._dies_how, self._dies_with_it = commits, how, machine
 

@@ -31,10 +31,13 @@ SOURCES = (
 REACHED = (
     "board died",
     "board died in a write",
+    "board moved",
+    "client moved",
     "commits",
     "gateway died",
     "gateway died before a commit",
     "gateway died behind a commit",
+    "gateways cut off",
     "line cut",
     "line held",
     "noise on a line",

@@ -48,10 +48,15 @@ class Truth:
             watch.close()
         self.add("wire", "count", line=board.name, final=True)
 
-    def close(self, boards: list[str], gateways: list[str], stalled: bool) -> list[Event]:
-        """What the rig says of itself, and what has landed."""
+    def close(
+        self, boards: list[str], clients: dict[str, int], gateways: list[str], stalled: bool
+    ) -> list[Event]:
+        """What the rig says of itself, and what has landed. clients: how many messages each has
+        published.
+        """
         several = [{"name": name} for name in gateways] if len(gateways) > 1 else []
-        bench = {"title": "whole", "until": UNTIL, "gateway": several}
+        bench: dict[str, Any] = {"title": "whole", "until": UNTIL, "gateway": several}
+        bench["client"] = [{"messages": messages} for messages in clients.values()]
         plan = {"seed": 0, "readings": dict.fromkeys(boards, 1)}
         run = {"version": "1", "bench": bench, "plan": plan, "gateway": gateways}
         self.add("rig", "run", 0, **run)

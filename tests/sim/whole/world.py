@@ -4,6 +4,7 @@ In: a seed, and what is to happen when. Out: what the judge says (`hil.judge.che
 fingerprint of all that was seen, by which a replay is known.
 """
 
+import logging
 import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -26,6 +27,7 @@ from hil.observe.spool import QUERY
 from provisioning.identity import Identity
 from provisioning.registry import Registry as Provisioned
 from tests.sim.whole.board import MOST, Board
+from tests.sim.whole.client import Client
 from tests.sim.whole.clock import Time
 from tests.sim.whole.gateway import Gateway
 from tests.sim.whole.line import Line
@@ -40,6 +42,7 @@ _PATIENCE_S = 120.0
 _AFTER_S = 1e-6
 """What strikes at a step strikes so much later, so that the judge sees which came first."""
 NAMES = tuple(f"board-{number + 1}" for number in range(MOST))
+CLIENTS = ("client-1", "client-2")
 KEYS = {name: sha256(name.encode()).digest()[:16] for name in NAMES}
 
 
@@ -61,12 +64,26 @@ def _empty_store() -> bytes:
     return database.serialize()
 
 
-class World:
-    """gateways: names. boards: how many, at most MOST; each is plugged in at the first gateway."""
+class _Errors(logging.Handler):
+    """What a gateway logs as an error, as the history has it."""
 
-    def __init__(self, seed: int, gateways: Sequence[str], boards: int) -> None:
+    def __init__(self, truth: Truth) -> None:
+        super().__init__(logging.ERROR)
+        self._truth = truth
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._truth.add("gateway", "erred", error=record.getMessage())
+
+
+class World:
+    """gateways: names. boards: how many, at most MOST; clients: at most as many as CLIENTS. All
+    begin at the first gateway.
+    """
+
+    def __init__(self, seed: int, gateways: Sequence[str], boards: int, clients: int) -> None:
         self.time = Time()
         self.truth = Truth(self.time)
+        self._errors = _Errors(self.truth)
         self.reached: Counter[str] = Counter()
         self._nonces = Random(f"{seed} nonces")
         self.gateways = {
@@ -97,6 +114,12 @@ class World:
                 gateway.start()
             for name in self.boards:
                 self.plug(name, gateways[0])
+            self.clients = {
+                name: Client(
+                    self.time, self.truth, name, self.gateways[gateways[0]], f"{seed} {name}"
+                )
+                for name in CLIENTS[:clients]
+            }
 
     def plug(self, board: str, gateway: str) -> None:
         self.unplug(board)
@@ -137,16 +160,17 @@ class World:
         self.mending()
         for gateway in self.gateways.values():
             gateway.disk_s = 0.004
-            gateway.start()
         for board, line in self.lines.items():
             line.mend()
             if board not in self.plugged:
                 self.plug(board, next(iter(self.gateways)))
+        for client in self.clients.values():
+            client.mend(next(iter(self.gateways.values())))
         self.network.mend()
         end = self.time.now + _PATIENCE_S
         while self.time.now < end:
             self.run(LOOK_MS / 1000)
-            if all(board.at_rest for board in self.boards.values()):
+            if all(one.at_rest for one in (*self.boards.values(), *self.clients.values())):
                 return True
         return False
 
@@ -156,7 +180,14 @@ class World:
         for name, board in self.boards.items():
             self.lines[name].tap.close()
             self.truth.read_board(board)
-        result = check(self.truth.close(list(self.boards), list(self.gateways), stalled))
+        result = check(
+            self.truth.close(
+                list(self.boards),
+                {name: client.sent for name, client in self.clients.items()},
+                list(self.gateways),
+                stalled,
+            )
+        )
         for board in self.boards.values():
             self.reached["board died"] += board.cuts
             self.reached["board died in a write"] += board.torn
@@ -189,7 +220,12 @@ class World:
 
     @contextmanager
     def _patched(self) -> Iterator[None]:
-        """What the gateway draws by chance comes from the seed."""
+        """What the gateway draws by chance comes from the seed; the judge hears of its errors."""
         draw = partial(self._nonces.randbytes, NONCE_SIZE)
-        with patch("gateway.links.greeter.draw_nonce", draw):
-            yield
+        log = logging.getLogger("gateway")
+        log.addHandler(self._errors)
+        try:
+            with patch("gateway.links.greeter.draw_nonce", draw):
+                yield
+        finally:
+            log.removeHandler(self._errors)

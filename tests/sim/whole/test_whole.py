@@ -1,0 +1,77 @@
+"""The whole system on virtual time (README.md); what it notices when a promise is broken."""
+
+import re
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+
+from gateway.broker.receive_flow import ReceiveFlow
+from gateway.service.engine import Engine
+from tests.sim.whole import sabotages
+from tests.sim.whole.faults import Plan, draw
+from tests.sim.whole.shrink import shrunk
+from tests.sim.whole.soak import REACHED, judge, story
+
+SEEDS = 200
+
+
+def first_that_fails() -> Plan:
+    return next(plan for plan in map(draw, range(SEEDS)) if judge(plan)[1])
+
+
+def test_no_seed_loses_doubles_or_alters_anything() -> None:
+    reached: Counter[str] = Counter()
+    for seed in range(SEEDS):
+        found, wrong, _ = judge(draw(seed))
+        assert not wrong, story(draw(seed), wrong)
+        reached += found
+    assert [what for what in REACHED if not reached[what]] == []
+
+
+def test_a_seed_goes_the_same_way_each_time() -> None:
+    first, other, again = (judge(draw(seed))[2] for seed in (11, 12, 11))
+    assert first == again
+    assert first != other
+
+
+_COMMIT = Engine._commit
+
+
+def _tell_before_it_is_written(self: Engine, wanted: bool, sweep: bool = False) -> None:
+    writing = self._writing
+    _COMMIT(self, wanted, sweep)
+    if self._writing != writing:
+        self._on_disk(self._writing)
+        self._write()
+
+
+BROKEN: dict[str, tuple[Any, str, Callable[..., Any]]] = {
+    "nothing is acknowledged before it is on disk": (
+        Engine,
+        "_commit",
+        _tell_before_it_is_written,
+    ),
+    "what comes again goes nowhere": (ReceiveFlow, "has_come", lambda *_: False),
+}
+
+
+@pytest.mark.parametrize("promise", BROKEN)
+def test_a_promise_that_the_gateway_breaks_is_noticed(promise: str) -> None:
+    where, name, broken = BROKEN[promise]
+    with patch.object(where, name, broken):
+        plan = first_that_fails()
+        smallest = shrunk(plan, lambda plan: judge(plan)[1])
+        assert judge(smallest)[1], "it goes the same way each time"
+        for fault in smallest.faults:
+            fewer = tuple(one for one in smallest.faults if one is not fault)
+            assert not judge(replace(smallest, faults=fewer))[1], "each of its faults is needed"
+    assert not judge(smallest)[1], "it is the broken promise that fails"
+
+
+def test_a_promise_that_the_firmware_breaks_is_noticed() -> None:
+    said = sabotages.noticed("sent-is-done", 20)
+    assert re.search(r"[1-9]\d* lost", said), said or "no seed noticed it"
