@@ -51,6 +51,10 @@ class Everybody:
 async def nothing(*arguments: object) -> None: ...
 
 
+async def no_log(*arguments: object) -> list[dict[str, Any]]:
+    return []
+
+
 async def nobody(client: str) -> bool:
     return False
 
@@ -63,7 +67,8 @@ async def test_who_takes_nothing_of_a_stream_is_let_go(
     while len(boards.rows) < BOARDS:
         live._tell()
     clients = Clients(a_source(tmp_path), nobody)
-    deeds = Deeds(nothing, nothing, lambda *_: {}, lambda *_: lambda: None, nothing, nothing, None)
+    watch = lambda *_: lambda: None  # noqa: E731
+    deeds = Deeds(nothing, no_log, nothing, lambda *_: {}, watch, nothing, nothing, None)
     page = PageServer("127.0.0.1", 0, None, live, clients, LogLines(), Everybody(), deeds)
     await page.start()
     with socket.socket() as deaf:
