@@ -58,7 +58,7 @@ def doctor(
         raise nothing_named("Name one with --config FILE")
     loaded = load(file)
     credentials.take(file)
-    found = list(examine(loaded))
+    found = [*settings.credentials(file.parent), *examine(loaded)]
     shown = [item for item in found if item.state != State.OK or not quiet]
     if as_json:
         typer.echo(json.dumps([asdict(item) for item in shown]))

@@ -20,6 +20,7 @@ from gateway.errors import OncewayError
 from gateway.links.tls import Tls
 from gateway.service.listeners import certificates
 from gateway.service.users import Users
+from gateway.uplink.credentials import FILE
 
 _SOON = timedelta(days=30)
 
@@ -122,6 +123,21 @@ def files(data: Path) -> Iterator[Finding]:
         yield unseen(part, f"{data} is for {owner}, not for you", "Run the command with sudo")
     else:
         yield ok(part, f"{data} belongs to {owner}")
+
+
+def credentials(folder: Path) -> Iterator[Finding]:
+    """Those of the landing place are not for the gateway. folder: of the configuration."""
+    file = folder / FILE
+    try:
+        mode = file.stat().st_mode
+    except OSError:
+        return
+    if mode & (stat.S_IRGRP | stat.S_IROTH):
+        yield wrong(
+            "credentials",
+            f"others than root may read {file}",
+            f"`sudo chmod 600 {file}`, and think of new ones",
+        )
 
 
 def _name(uid: int) -> str:

@@ -1,6 +1,8 @@
 """Credentials of the landing place come from a file that the gateway cannot read."""
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,11 +13,12 @@ from gateway.uplink import credentials
 SECRET = "wJalrXUtnFEMI"
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "environ", {})
 
 
+@pytest.mark.usefixtures("environment")
 def test_systemds_are_taken_before_those_beside_the_configuration(tmp_path: Path) -> None:
     handed = tmp_path / "handed"
     handed.mkdir()
@@ -29,6 +32,7 @@ def test_systemds_are_taken_before_those_beside_the_configuration(tmp_path: Path
     assert "AWS_ACCESS_KEY_ID" not in os.environ
 
 
+@pytest.mark.usefixtures("environment")
 def test_the_environment_has_the_last_word(tmp_path: Path) -> None:
     os.environ["AWS_ACCESS_KEY_ID"] = "typed"
     (tmp_path / "uplink.env").write_text("AWS_ACCESS_KEY_ID=kept\n")
@@ -36,6 +40,7 @@ def test_the_environment_has_the_last_word(tmp_path: Path) -> None:
     assert os.environ["AWS_ACCESS_KEY_ID"] == "typed"
 
 
+@pytest.mark.usefixtures("environment")
 def test_where_there_are_none_nothing_is_wrong(tmp_path: Path) -> None:
     before = dict(os.environ)
     credentials.take(tmp_path / "gateway.toml")
@@ -48,3 +53,22 @@ def test_a_line_that_says_nothing_is_named_without_its_secret(tmp_path: Path) ->
     with pytest.raises(OncewayError, match="line 2 is not NAME=VALUE") as refused:
         credentials.take(tmp_path / "gateway.toml")
     assert SECRET not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "command", [("uplink", "run", "--once"), ("backup", "--to-landing"), ("doctor",)]
+)
+def test_what_speaks_to_the_landing_place_reads_them(
+    tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    config = tmp_path / "gateway.toml"
+    config.write_text(f'gateway.data = "{tmp_path}"\nuplink.landing = "s3://bucket/landing"\n')
+    (tmp_path / "uplink.env").write_text("nonsense\n")
+    done = subprocess.run(
+        [Path(sys.executable).with_name("onceway"), *command, "--config", config],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode != 0
+    assert f"{tmp_path}/uplink.env: line 1 is not NAME=VALUE" in done.stderr
