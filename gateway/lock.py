@@ -11,6 +11,7 @@ import os
 import struct
 from pathlib import Path
 
+from gateway.accounts import share
 from gateway.errors import OncewayError
 
 _FLOCK = struct.Struct("hhqqi4x")
@@ -46,6 +47,7 @@ class ProcessLock:
                 str(path),
                 "Stop it first, or use another data directory.",
             ) from None
+        share(path)
         # what root takes for a moment, the service has to be able to take later
         if not os.geteuid():
             owner = path.parent.stat()

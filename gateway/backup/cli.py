@@ -19,6 +19,7 @@ from gateway.lock import ProcessLock
 from gateway.options import CONFIG_FILE, ConfigOption, config_file, nothing_named
 from gateway.passphrase import ask_passphrase
 from gateway.sync import sync
+from gateway.uplink import credentials
 from gateway.uplink.landing import open_landing
 
 backup_app = typer.Typer()
@@ -82,6 +83,7 @@ def _to_landing(settings: Config, found: Path, keep: int) -> None:
     data = settings.gateway.data
     if settings.uplink is None:
         raise OncewayError("no landing place is configured", str(found), "See [uplink]")
+    credentials.take(found)
     try:
         with tempfile.TemporaryDirectory(dir=data, prefix=".backup-") as folder:
             file = Path(folder) / "whole"

@@ -27,9 +27,10 @@ from gateway.config import Config
 from gateway.errors import OncewayError
 from gateway.site.folder import KEPT
 from gateway.store import backup as store_backup
-from gateway.uplink.signing import FILE as SIGNING_KEY
+from gateway.uplink import signing
 
 STORE, REGISTRY, CONFIG = "gateway.db", "registry.db", "gateway.toml"
+SIGNING_KEY = signing.FILE
 _MANIFEST = "manifest.json"
 _FORMAT = 1
 _MOST_MANIFEST = 1_000_000

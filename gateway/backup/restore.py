@@ -11,7 +11,8 @@ import sqlite3
 from contextlib import closing, suppress
 from pathlib import Path
 
-from gateway.backup.contents import CONFIG, REGISTRY, STORE, Entry, Manifest
+from gateway.accounts import give_to_uplink
+from gateway.backup.contents import CONFIG, REGISTRY, SIGNING_KEY, STORE, Entry, Manifest
 from gateway.errors import OncewayError
 from gateway.store import backup as store_backup
 from gateway.store.schema import make_folder
@@ -35,6 +36,8 @@ def put_back(folder: Path, manifest: Manifest, data: Path, config: Path) -> list
         else:
             target = config if entry.name == CONFIG else Path(entry.path)
             _place(folder / entry.name, target, entry, keep=True)
+            if entry.name == SIGNING_KEY:
+                give_to_uplink(target, data)
     return notes
 
 

@@ -12,6 +12,7 @@ from gateway.doctor import bridges, disk, machine, ports, services, settings, si
 from gateway.doctor.finding import Finding, State, wrong
 from gateway.errors import OncewayError
 from gateway.options import ConfigOption, JsonOption, config_file, nothing_named
+from gateway.uplink import credentials
 
 app = typer.Typer()
 
@@ -55,7 +56,9 @@ def doctor(
     file = config_file(config)
     if file is None:
         raise nothing_named("Name one with --config FILE")
-    found = list(examine(load(file)))
+    loaded = load(file)
+    credentials.take(file)
+    found = [*settings.credentials(file.parent), *examine(loaded)]
     shown = [item for item in found if item.state != State.OK or not quiet]
     if as_json:
         typer.echo(json.dumps([asdict(item) for item in shown]))

@@ -13,12 +13,14 @@ from pathlib import Path
 
 from cryptography.x509 import load_pem_x509_certificates
 
+from gateway.accounts import uplink_owner
 from gateway.config import Config, advice
 from gateway.doctor.finding import Finding, ok, unseen, warning, wrong
 from gateway.errors import OncewayError
 from gateway.links.tls import Tls
 from gateway.service.listeners import certificates
 from gateway.service.users import Users
+from gateway.uplink.credentials import FILE
 
 _SOON = timedelta(days=30)
 
@@ -95,11 +97,12 @@ _RENEW = "Put a new one in its place, then `sudo systemctl reload onceway-gatewa
 
 
 def files(data: Path) -> Iterator[Finding]:
-    """The data directory belongs to the service, all of it, and to nobody else."""
+    """The data directory belongs to the services, all of it, and to nobody else."""
     part = "files"
     try:
         folder = data.stat()
-        others = [path for path in sorted(data.iterdir()) if path.stat().st_uid != folder.st_uid]
+        ours = {folder.st_uid, uplink_owner(data)[0]}
+        others = [path for path in sorted(data.iterdir()) if path.stat().st_uid not in ours]
     except PermissionError:
         yield unseen(part, f"this account may not look into {data}", "Run the command with sudo")
         return
@@ -109,7 +112,8 @@ def files(data: Path) -> Iterator[Finding]:
         yield wrong(
             part,
             f"in {data} these do not belong to {owner}, whose folder it is: {names}",
-            f"Somebody ran the gateway as another user: `sudo chown -R {owner}: {data}`",
+            "Somebody ran the gateway as another user:"
+            f" `sudo chown -R {owner}: {' '.join(map(str, others))}`",
         )
     elif folder.st_mode & stat.S_IRWXO:
         yield warning(
@@ -119,6 +123,21 @@ def files(data: Path) -> Iterator[Finding]:
         yield unseen(part, f"{data} is for {owner}, not for you", "Run the command with sudo")
     else:
         yield ok(part, f"{data} belongs to {owner}")
+
+
+def credentials(folder: Path) -> Iterator[Finding]:
+    """Those of the landing place are not for the gateway. folder: of the configuration."""
+    file = folder / FILE
+    try:
+        mode = file.stat().st_mode
+    except OSError:
+        return
+    if mode & (stat.S_IRGRP | stat.S_IROTH):
+        yield wrong(
+            "credentials",
+            f"others than root may read {file}",
+            f"`sudo chmod 600 {file}`, and think of new ones",
+        )
 
 
 def _name(uid: int) -> str:

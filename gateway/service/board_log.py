@@ -80,6 +80,13 @@ async def read(engine: Engine, device: str, wait_s: int) -> AsyncIterator[dict[s
                 return
 
 
+async def whole(engine: Engine, user: str, device: str) -> list[dict[str, Any]]:
+    """The same rows at once, for a user who may command boards on lines. Raises OncewayError."""
+    if not engine.broker.acl.may_write(user, "", f"commands/{device}"):
+        raise OncewayError(f"the access rules do not let you publish to commands/{device}")
+    return [row async for row in read(engine, device, PATIENCE_S) if row]
+
+
 @contextmanager
 def _listening(engine: Engine, device: str) -> Iterator[asyncio.Queue[str]]:
     """What comes on the board's topic, after an empty text when it is listened to."""

@@ -132,6 +132,7 @@ class Outside:
         self._open.append(home)
 
     async def _start_page(self, section: PageSection, mirror: Mirror) -> None:
+        from gateway.service import board_log
         from gateway.service.page_commands import command
         from gateway.service.page_flash import PageFlash
         from gateway.service.page_logins import PageLogins
@@ -161,6 +162,7 @@ class Outside:
             PageLogins(self._passwords, section.operators),
             Deeds(
                 partial(command, self._engine),
+                partial(board_log.whole, self._engine),
                 PageRegistry(self._config.gateway.data, self._registry, self._source.ports).change,
                 self._where,
                 self._watch,

@@ -11,6 +11,7 @@ from contextlib import closing, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
+from gateway.accounts import share
 from gateway.store import lives
 from gateway.store.schema import (
     FILE,
@@ -69,6 +70,7 @@ def restore(folder: Path, source: Path) -> Path | None:
         owner = folder.stat()
         os.chown(new, owner.st_uid, owner.st_gid)  # root may do this for the service
         new.chmod(0o640)
+        share(new)
         sync(new)
         there = path.exists()
         if there:

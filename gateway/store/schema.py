@@ -8,8 +8,10 @@ axis unless said otherwise; what the columns hold stands beside the row types in
 
 import secrets
 import sqlite3
+from contextlib import suppress
 from pathlib import Path
 
+from gateway.accounts import share
 from gateway.broker.spool import ROW_OVERHEAD
 from gateway.errors import OncewayError
 from gateway.store import wal
@@ -221,6 +223,7 @@ def open_store(folder: Path, gateway: str) -> sqlite3.Connection:
                     f"See: onceway store salvage --data {folder}",
                 )
             rewrite_log(path)
+        _share(path)
         prepare(database, gateway)
     except OSError as error:
         raise StoreError(
@@ -231,6 +234,15 @@ def open_store(folder: Path, gateway: str) -> sqlite3.Connection:
     except sqlite3.DatabaseError as error:
         raise unusable(folder, error) from error
     return database
+
+
+def _share(path: Path) -> None:
+    """Let the uplink write, too, where it has an account of its own. SQLite gives the log and its
+    index, whoever makes them, the mode of the database.
+    """
+    for end in ("", "-wal", "-shm"):
+        with suppress(FileNotFoundError):
+            share(path.with_name(path.name + end))
 
 
 def unusable(folder: Path, error: Exception) -> StoreError:

@@ -21,6 +21,7 @@ from gateway.errors import OncewayError
 from gateway.lock import ProcessLock
 from gateway.notify import notify
 from gateway.options import ConfigOption, DataOption, JsonOption, config_file, nothing_named
+from gateway.uplink import credentials
 from gateway.uplink.landing import open_landing, without_password
 from gateway.uplink.spool import NoSpool, Spool
 from gateway.uplink.status import look
@@ -77,6 +78,7 @@ def _job(config: Path | None, data: Path | None, landing: str | None, name: str 
     if config is None:
         raise nothing_named("Name one with --config FILE, or use --data DIR with --landing URL")
     loaded = load_config(config)
+    credentials.take(config)
     settings = landing_settings(loaded.uplink, landing)
     if settings is None:
         raise OncewayError(

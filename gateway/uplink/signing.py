@@ -21,12 +21,13 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
+from gateway.accounts import give_to_uplink
 from gateway.errors import OncewayError
 from gateway.sync import sync
 from gateway.uplink.manifest import Manifest, Signature, key_id
 
 FILE = "uplink.key"
-"""In the data directory: the private key, PKCS #8 in PEM, readable by the service's account."""
+"""In the data directory: the private key, PKCS #8 in PEM, readable by the uplink's account."""
 
 
 class Signer:
@@ -77,7 +78,7 @@ def _damaged(path: Path) -> OncewayError:
 
 def _make(path: Path) -> None:
     """Whole and on the disk, or not at all. Of two who do so at once one makes it. It belongs to
-    whom the folder belongs to, so the service can read what root has made.
+    the uplink, which can read what root has made.
     """
     made = Ed25519PrivateKey.generate().private_bytes(
         Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()
@@ -86,9 +87,7 @@ def _make(path: Path) -> None:
     descriptor = os.open(hidden, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         with os.fdopen(descriptor, "wb") as file:
-            if os.geteuid() == 0:
-                folder = path.parent.stat()
-                os.fchown(file.fileno(), folder.st_uid, folder.st_gid)
+            give_to_uplink(file.fileno(), path.parent)
             file.write(made)
             file.flush()
             os.fsync(file.fileno())

@@ -14,6 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from gateway.config import load
 from gateway.errors import OncewayError
 from gateway.options import ConfigOption, JsonOption, config_file
+from gateway.uplink import credentials
 from gateway.uplink.cli import LandingOption, landing_settings
 from gateway.uplink.landing import open_landing, without_password
 
@@ -45,6 +46,7 @@ def land(
 
     file = config_file(config)
     settings = landing_settings(load(file).uplink if file else None, landing)
+    credentials.take(file)
     if settings is None:
         raise OncewayError(
             "no landing place is named",

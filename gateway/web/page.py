@@ -15,6 +15,7 @@ server-sent events.
     GET  /api/site                   the members of the site (`gateway/service/membership.py`)
     GET  /api/log?after=&wanted=&level=    the last log lines: operators only
     POST /api/command                JSON {"device", "command"}: operators only
+    POST /api/board-log              JSON {"device"}: asks a board for its log; operators only
     POST /api/registry               JSON {"device", "change"}: admit or revoke; operators only
     GET  /api/ports                  ports and kinds of boards: operators only
     POST /api/flash                  JSON {"deed", "device", "kind", "port", "empty"}: add, update
@@ -41,6 +42,7 @@ from urllib.parse import urlsplit
 
 from aiohttp import hdrs, web
 
+from gateway.errors import OncewayError
 from gateway.links.endpoint import Endpoint
 from gateway.links.tls import Tls
 from gateway.mqtt.errors import quote
@@ -95,6 +97,8 @@ class Logins(Protocol):
 
 Command = Callable[[str, str, str], Awaitable[str | None]]
 """User, board, command → why it was not sent, or None."""
+BoardLog = Callable[[str, str], Awaitable[list[dict[str, Any]]]]
+"""User, board → what the board has logged (`gateway/service/board_log.py`). Raises OncewayError."""
 Change = Callable[[str, str, str], Awaitable[str | None]]
 """User, board, `admit` or `revoke` → why the device registry is as it was, or None."""
 Where = Callable[[str, int], dict[str, Any]]
@@ -128,6 +132,7 @@ class Deeds:
     """What the gateway does for users of the page."""
 
     command: Command
+    board_log: BoardLog
     change: Change
     where: Where
     watch: Watching
@@ -159,6 +164,7 @@ class PageServer:
         self._logins = logins
         self._deeds = deeds
         self._searching = asyncio.Lock()
+        self._asking = asyncio.Lock()
         self._files = {f"/{name}": file for name, file in _static().items()}
         self._files["/"] = self._files["/index.html"]
         self._server: web.Server | None = None
@@ -221,6 +227,8 @@ class PageServer:
                 return response
             case "POST", "/api/command":
                 return await self._send(request)
+            case "POST", "/api/board-log":
+                return await self._ask_board(request)
             case "POST", "/api/registry":
                 return await self._register(request)
             case "GET", "/api/ports":
@@ -306,6 +314,20 @@ class PageServer:
         if device not in self._live.boards.rows:
             raise _Refused(404, "There is no such board.")
         return _done(await self._deeds.command(session.user, device, text))
+
+    async def _ask_board(self, request: web.BaseRequest) -> web.Response:
+        session = self._commanding(request)
+        (device,) = _strings(await _body(request), "device")
+        if device not in self._live.boards.rows:
+            raise _Refused(404, "There is no such board.")
+        if self._asking.locked():
+            raise _Refused(503, "Somebody else asks a board for its log. Try again in a moment.")
+        with self._streaming(request):
+            async with self._asking:
+                try:
+                    return web.json_response(await self._deeds.board_log(session.user, device))
+                except OncewayError as error:
+                    raise _Refused(409, f"{error}.") from error
 
     async def _register(self, request: web.BaseRequest) -> web.Response:
         session = self._commanding(request)

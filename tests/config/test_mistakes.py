@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gateway.broker.access import Acl
-from gateway.config import INSIDE, Config, ConfigError, advice, load
+from gateway.config import INSIDE, Config, ConfigError, advice, load, split_bind
 
 
 def _load(folder: Path, text: str) -> Config:
@@ -132,3 +132,11 @@ def test_a_program_is_told_as_json(tmp_path: Path) -> None:
     found = json.loads((done := told("0.0.0.0:99999")).stderr)
     assert (done.returncode, found["where"]) == (2, str(file))
     assert "a port is a number up to 65535" in found["error"]
+
+
+def test_what_the_package_ships_lets_nobody_in_from_outside() -> None:
+    shipped = load(Path(__file__).parents[2] / "systemd/gateway.toml")
+    assert advice(shipped) == []
+    assert [split_bind(item.bind or "")[0] for item in shipped.listener] == ["127.0.0.1"]
+    assert not any(item.open for item in shipped.serial)
+    assert (shipped.page, shipped.web, shipped.acl) == (None, None, [])

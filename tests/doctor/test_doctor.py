@@ -17,6 +17,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from gateway import accounts
 from gateway.config import Config, parse
 from gateway.doctor import bridges, disk, machine, ports, settings
 from gateway.doctor.finding import Finding, State
@@ -194,6 +195,28 @@ def test_a_key_that_everybody_may_read(tmp_path: Path) -> None:
     config = certificate(tmp_path, 200)
     (tmp_path / "key.pem").chmod(0o644)
     assert [item.state for item in settings.tls(config)] == [State.OK, State.WRONG]
+
+
+def test_credentials_that_the_gateway_may_read(tmp_path: Path) -> None:
+    assert list(settings.credentials(tmp_path)) == []
+    file = tmp_path / "uplink.env"
+    file.write_text("AWS_SECRET_ACCESS_KEY=secret\n")
+    file.chmod(0o640)
+    (found,) = settings.credentials(tmp_path)
+    assert (found.state, "chmod 600" in (found.todo or "")) == (State.WRONG, True)
+    file.chmod(0o600)
+    assert list(settings.credentials(tmp_path)) == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_files_of_the_uplink_are_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(accounts, "UPLINK", "games")
+    tmp_path.chmod(0o770)
+    (tmp_path / "uplink.key").touch()
+    os.chown(tmp_path / "uplink.key", *accounts.uplink_owner(tmp_path))
+    assert [item.state for item in settings.files(tmp_path)] == [State.OK]
+    tmp_path.chmod(0o750)  # all of it belongs to one account
+    assert [item.state for item in settings.files(tmp_path)] == [State.WRONG]
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")

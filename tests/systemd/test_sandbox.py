@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from tests.service.process import START_S
-from tests.systemd.unit import SYSTEMD, service
+from tests.systemd.unit import SYSTEMD, listed, service
 
 CONFIG = """
 [gateway]
@@ -99,16 +99,19 @@ def _calls(folder: Path) -> set[str]:
 
 
 def _allowed(program: str) -> set[str]:
-    settings = service(SYSTEMD / f"onceway-{program}.service")
+    unit = SYSTEMD / f"onceway-{program}.service"
+    settings = service(unit)
     taken = {
         name
         for setting, group in REFUSED_BY.items()
         if settings.get(setting) == "yes"
         for name in _members(group)
     }
-    return {
-        name for item in settings["SystemCallFilter"].split() for name in _members(item)
-    } - taken
+    allowed: set[str] = set()
+    for line in listed(unit, "SystemCallFilter"):
+        names = {name for item in line.lstrip("~").split() for name in _members(item)}
+        allowed = allowed - names if line.startswith("~") else allowed | names
+    return allowed - taken
 
 
 def _members(item: str) -> set[str]:

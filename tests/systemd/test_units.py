@@ -3,12 +3,17 @@
 import re
 import subprocess
 import sys
+from ipaddress import collapse_addresses, ip_network
 from pathlib import Path
 
 import pytest
 
-from tests.systemd.unit import BACKUP, SYSTEMD, UNITS, service
+from gateway.accounts import UPLINK
+from gateway.uplink.credentials import FILE
+from tests.systemd.unit import BACKUP, SYSTEMD, UNITS, listed, service
 
+MOST_EXPOSED = 16
+"""Tenths of what `systemd-analyze security` gives."""
 _BACK_OFF = ("RestartSteps", "RestartMaxDelaySec")
 """Debian 13 has them (systemd 257); an older systemd says that it ignores them."""
 
@@ -72,12 +77,60 @@ def test_the_backup_s_command_takes_its_options_and_its_timer_says_when() -> Non
     subprocess.run(["systemd-analyze", "calendar", when], check=True, capture_output=True)
 
 
-@pytest.mark.parametrize("unit", [*UNITS, BACKUP], ids=lambda unit: unit.stem)
-def test_a_service_runs_with_least_privilege(unit: Path) -> None:
+@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.stem)
+def test_little_of_the_machine_is_open_to_a_service_that_was_taken_over(unit: Path) -> None:
+    rated = subprocess.run(
+        ["systemd-analyze", "security", "--offline=true", f"--threshold={MOST_EXPOSED}", unit],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert rated.returncode == 0, rated.stdout.splitlines()[-1]
     settings = service(unit)
-    assert settings["User"] == "onceway"
     assert settings["CapabilityBoundingSet"] == ""
     assert (settings["NoNewPrivileges"], settings["ProtectSystem"]) == ("yes", "strict")
+
+
+def test_the_gateway_cannot_read_the_credentials_of_the_uplink() -> None:
+    gateway, uplink, backup = (service(unit) for unit in (*UNITS, BACKUP))
+    assert (gateway["User"], uplink["User"]) == ("onceway", "onceway-uplink")
+    assert gateway["Group"] == uplink["Group"], "they share what waits"
+    assert (gateway["StateDirectory"], gateway["StateDirectoryMode"]) == ("onceway", "0770")
+    for settings in (uplink, backup):
+        assert settings["LoadCredential"] == f"{FILE}:/etc/onceway/{FILE}"
+        assert settings["SetCredential"].startswith(f"{FILE}:"), "there may be no such file"
+    assert not any("uplink.env" in line for line in gateway.values())
+
+
+def test_the_gateway_reaches_every_machine_and_no_group_of_them() -> None:
+    (gateway, _) = UNITS
+    assert listed(gateway, "IPAddressDeny") == ["any"]
+    words = " ".join(listed(gateway, "IPAddressAllow")).split()
+    for version, several in ((4, "224.0.0.0/3"), (6, "ff00::/8")):
+        nets = [net for net in map(ip_network, words) if net.version == version]
+        one = ip_network("0.0.0.0/0" if version == 4 else "::/0")
+        (most,) = collapse_addresses([*nets, ip_network(several)])
+        assert most == one
+        assert not any(net.overlaps(ip_network(several)) for net in nets)
+
+
+def test_the_accounts_are_those_of_the_services() -> None:
+    accounts = (SYSTEMD / "onceway.sysusers").read_text()
+    made = re.findall(r"^u (\S+)", accounts, re.MULTILINE)
+    assert made == [service(unit)["User"] for unit in UNITS]
+    assert made[1] == UPLINK
+    assert "m onceway dialout\n" in accounts, "it opens serial ports"
+
+
+def test_a_backup_reads_the_files_of_all_accounts_and_does_nothing_else_of_root() -> None:
+    settings = service(BACKUP)
+    assert settings["CapabilityBoundingSet"] == "CAP_DAC_OVERRIDE CAP_CHOWN"
+    assert (settings["NoNewPrivileges"], settings["ProtectSystem"]) == ("yes", "strict")
+
+
+@pytest.mark.parametrize("unit", [*UNITS, BACKUP], ids=lambda unit: unit.stem)
+def test_its_lines_in_the_journal_have_its_name(unit: Path) -> None:
+    assert service(unit)["SyslogIdentifier"] == unit.stem
 
 
 def test_a_reload_with_a_wrong_file_fails_before_the_gateway_hears_of_it(tmp_path: Path) -> None:

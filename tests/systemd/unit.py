@@ -15,3 +15,9 @@ def service(unit: Path) -> configparser.SectionProxy:
     parser.optionxform = str  # type: ignore[assignment, method-assign]
     parser.read(unit)
     return parser["Service"]
+
+
+def listed(unit: Path, key: str) -> list[str]:
+    """Each value of a setting that may stand there several times."""
+    lines = unit.read_text().splitlines()
+    return [line.partition("=")[2] for line in lines if line.startswith(f"{key}=")]

@@ -4,6 +4,8 @@ import asyncio
 import json
 import socket
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -51,8 +53,24 @@ class Everybody:
 async def nothing(*arguments: object) -> None: ...
 
 
+async def no_log(*arguments: object) -> list[dict[str, Any]]:
+    return []
+
+
 async def nobody(client: str) -> bool:
     return False
+
+
+@asynccontextmanager
+async def served(folder: Path, live: Live) -> AsyncIterator[tuple[str, int]]:
+    """A page without a gateway behind it; its address."""
+    clients = Clients(a_source(folder), nobody)
+    watch = lambda *_: lambda: None  # noqa: E731
+    deeds = Deeds(nothing, no_log, nothing, lambda *_: {}, watch, nothing, nothing, None)
+    page = PageServer("127.0.0.1", 0, None, live, clients, LogLines(), Everybody(), deeds)
+    await page.start()
+    yield page.addresses[0]
+    await page.close()
 
 
 async def test_who_takes_nothing_of_a_stream_is_let_go(
@@ -62,19 +80,15 @@ async def test_who_takes_nothing_of_a_stream_is_let_go(
     live, _, boards, _ = many(tmp_path)
     while len(boards.rows) < BOARDS:
         live._tell()
-    clients = Clients(a_source(tmp_path), nobody)
-    deeds = Deeds(nothing, nothing, lambda *_: {}, lambda *_: lambda: None, nothing, nothing, None)
-    page = PageServer("127.0.0.1", 0, None, live, clients, LogLines(), Everybody(), deeds)
-    await page.start()
-    with socket.socket() as deaf:
-        deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        deaf.setblocking(False)
-        loop = asyncio.get_running_loop()
-        await loop.sock_connect(deaf, page.addresses[0])
-        await loop.sock_sendall(deaf, b"GET /api/events HTTP/1.1\r\nHost: x\r\n\r\n")
-        await until(lambda: live._subscribers)
-        await until(lambda: not live._subscribers)
-    await page.close()
+    async with served(tmp_path, live) as address:
+        with socket.socket() as deaf:
+            deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            deaf.setblocking(False)
+            loop = asyncio.get_running_loop()
+            await loop.sock_connect(deaf, address)
+            await loop.sock_sendall(deaf, b"GET /api/events HTTP/1.1\r\nHost: x\r\n\r\n")
+            await until(lambda: live._subscribers)
+            await until(lambda: not live._subscribers)
 
 
 async def test_ten_thousand_boards_and_fifty_updates_a_second(tmp_path: Path) -> None:

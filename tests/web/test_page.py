@@ -153,8 +153,10 @@ async def test_who_may_look_may_not_command_and_an_operator_may(tmp_path: Path) 
             await client.login(USER)
             status, found = await client.post("/api/command", body)
             assert (status, "may only look" in str(found["error"])) == (403, True)
+            assert (await client.post("/api/board-log", {"device": "roof-1"}))[0] == 403
         async with browser(shown.url) as client, events(await operator(client)) as news:
             await anext(news)
+            assert (await client.post("/api/board-log", {"device": "roof-2"}))[0] == 404
             status, found = await client.post("/api/command", body)
             assert (status, "never asked" in str(found["error"])) == (409, True)
             await sensor.subscribe("commands/roof-1")

@@ -135,6 +135,8 @@ async def test_every_view_is_readable(tmp_path: Path, chromium: Browser, every: 
         plot = shown.get_by_role("img", name=re.compile("adc0: 24 readings in .* 1 gap"))
         await expect(plot).to_be_visible()
         await expect(shown.get_by_text("3, the last one by brown-out")).to_be_visible()
+        start = shown.get_by_role("row", name=re.compile("^3 .* brown-out"))
+        await expect(start).to_be_visible()
         await shown.get_by_label("Its number").fill("1")
         await shown.get_by_role("button", name="Find it").click()
         await expect(shown.get_by_text("has landed", exact=True)).to_be_visible()
@@ -244,6 +246,32 @@ async def test_a_board_obeys_an_operator_and_no_other(tmp_path: Path, chromium: 
             await shown.get_by_role("button", name="Restart it").click()
             await expect(shown.get_by_text("It restarts")).to_be_visible()
             await until(lambda: b"reboot" in sensor.board.received)
+
+
+async def test_a_board_is_asked_for_its_log(tmp_path: Path, chromium: Browser) -> None:
+    async with page(tmp_path, ["roof-1"]) as there:
+        (sensor,) = there.sensors
+        await sensor.measure(1.0)
+        async with window(chromium, there.url + "/#/board/roof-1", allowed="409") as shown:
+            await log_in(shown, USER)
+            read = shown.get_by_role("button", name="Read its log")
+            await expect(read).to_be_disabled()
+            await shown.get_by_role("button", name="Log out").click()
+            await log_in(shown, OPERATOR)
+            await read.click()
+            await expect(shown.get_by_text("never asked for commands")).to_be_visible()
+            await sensor.subscribe("commands/roof-1")
+            asked = len(sensor.board.received)
+            await read.click()
+            await until(lambda: b"log" in sensor.board.received[asked:])
+            for line in ("1767225600 start, cause 0", "+90 <b>odd</b>", "12"):
+                await sensor.publish("logs/roof-1", line.encode())
+            await expect(shown.get_by_text("12 earlier lines had to make room.")).to_be_visible()
+            row = shown.get_by_role("row", name=re.compile("1 Jan 2026.* start, cause 0"))
+            await expect(row).to_be_visible()
+            row = shown.get_by_role("row", name="90 s after a start <b>odd</b>")
+            await expect(row).to_be_visible()
+            await look(shown, "board-log", every=False)
 
 
 async def test_a_pending_board_is_let_in_and_revoked_by_an_operator(

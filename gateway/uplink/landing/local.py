@@ -76,10 +76,21 @@ class LocalLanding(Landing):
     def _hide(self, name: str, data: bytes) -> Path:
         """Write and sync under a hidden name beside the final one."""
         folder = (self._root / name).parent / INCOMING
-        folder.mkdir(parents=True, exist_ok=True)
+        _make(folder)
         hidden = folder / f"{Path(name).name}-{self._token}"
         with hidden.open("wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
         return hidden
+
+
+def _make(folder: Path) -> None:
+    """With those above it. Root makes them for the owner of the place."""
+    if folder.is_dir():
+        return
+    _make(folder.parent)
+    folder.mkdir(exist_ok=True)
+    if os.geteuid() == 0:
+        owner = folder.parent.stat()
+        os.chown(folder, owner.st_uid, owner.st_gid)

@@ -29,8 +29,11 @@ export function draw(main, board) {
   if (!row) return;
   fill(part("membership"), membership(main, row));
   fill(part("facts"), facts(row));
-  part("by-radio").hidden = !row.radio;
-  if (found) fill(part("plots"), plots(found.series));
+  for (const hint of main.querySelectorAll(".by-radio")) hint.hidden = !row.radio;
+  if (found) {
+    fill(part("plots"), plots(found.series));
+    fill(part("starts"), starts(found.series));
+  }
 }
 
 /** Ask for what the list does not have, not too often. */
@@ -60,7 +63,8 @@ function frame() {
     h("div", { class: "known" },
       h("section", { "aria-labelledby": "h-values" }, h("h2", { id: "h-values" }, "Last readings"), h("div", { class: "plots" }, h("p", { class: "quiet" }, "…"))),
       h("section", { "aria-labelledby": "h-board" }, h("h2", { id: "h-board" }, "The board"), h("dl", { class: "facts" })),
-      commands(), search()));
+      h("section", { "aria-labelledby": "h-starts" }, h("h2", { id: "h-starts" }, "Its starts"), h("div", { class: "starts" }, h("p", { class: "quiet" }, "…"))),
+      commands(), log(), search()));
 }
 
 const CHANGES = {
@@ -142,6 +146,46 @@ function facts(row) {
     fact("Refused for good", told.aside ? plural(told.aside, "reading") : null),
     fact("Firmware", row.firmware && [h("code", {}, row.firmware), row.outdated ? h("span", { class: "warn" }, " not the newest") : null]),
   ];
+}
+
+/** As it has told them since the gateway runs, the newest first. */
+function starts(series) {
+  const points = (name) => series.find((one) => one.status && one.name === name)?.points ?? [];
+  const causes = new Map(points("cause"));
+  const first = new Map();
+  for (const [time, number] of points("boot")) if (!first.has(number)) first.set(number, time);
+  if (first.size === 0) return [h("p", { class: "quiet" }, "It has told of none.")];
+  const lines = [...first].slice(-20).reverse();
+  return [h("div", { class: "scroll" }, h("table", {},
+    h("thead", {}, h("tr", {}, ["Start", "Told of", "Why"].map((one) => h("th", { scope: "col" }, one)))),
+    h("tbody", {}, lines.map(([number, time]) => h("tr", {},
+      h("td", { class: "number" }, count(number)), h("td", {}, moment(time)), h("td", {}, CAUSES[causes.get(time)] ?? "unknown"))))))];
+}
+
+/** What it keeps in its memory, and tells when it is asked. */
+function log() {
+  const answer = h("div", { class: "answer", "aria-live": "polite" });
+  const read = async () => {
+    fill(answer, h("p", { class: "quiet" }, "…"));
+    try {
+      fill(answer, said(await ask("api/board-log", { device: name })));
+    } catch (error) {
+      fill(answer, h("p", { class: "told bad" }, error.message));
+    }
+  };
+  return h("section", { "aria-labelledby": "h-log" }, h("h2", { id: "h-log" }, "Its log"),
+    h("p", { class: "by-radio", hidden: true }, "A board on a radio is slow to answer. This waits for it: ", h("code", {}, `sudo onceway device log ${name}`)),
+    h("button", { type: "button", disabled: !state.me.operator, onclick: read }, "Read its log"), answer);
+}
+
+function said(rows) {
+  const lost = rows.find((row) => row.lost)?.lost;
+  const lines = rows.filter((row) => row.text !== undefined);
+  return [lost && h("p", { class: "small quiet" }, `${plural(lost, "earlier line")} had to make room.`),
+    lines.length === 0 ? h("p", { class: "quiet" }, "It has logged nothing.") : h("div", { class: "scroll" }, h("table", {},
+      h("thead", {}, h("tr", {}, ["Time", "What"].map((one) => h("th", { scope: "col" }, one)))),
+      h("tbody", {}, lines.map((row) => h("tr", {},
+        h("td", { class: "small" }, row.utc === null ? `${span(row.uptime)} after a start` : moment(row.utc * 1e6)), h("td", {}, row.text))))))];
 }
 
 function commands() {

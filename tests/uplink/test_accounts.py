@@ -1,0 +1,139 @@
+"""Gateway and uplink under an account each, as the Debian package runs them: they share what waits,
+and the gateway cannot read what is the uplink's.
+"""
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from gateway import accounts
+from gateway.uplink import signing
+from tests.service.process import START_S
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+
+GATEWAY, UPLINK, GROUP = 4711, 4712, 4713
+CONFIG = """
+[gateway]
+name = "site-1"
+data = "{folder}/data"
+trust_clock = true
+
+[[listener]]
+bind = "127.0.0.1:0"
+anonymous = true
+
+[uplink]
+landing = "file://{folder}/landing"
+batch_age_s = 1
+"""
+
+
+@pytest.fixture
+def site() -> Iterator[Path]:
+    """A folder with what the package makes. Not one of pytest's: each run of it closes those."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        folder.chmod(0o711)
+        for part, user, mode in (("data", GATEWAY, 0o770), ("landing", UPLINK, 0o750)):
+            (folder / part).mkdir()
+            (folder / part).chmod(mode)
+            os.chown(folder / part, user, GROUP)
+        (folder / "gateway.toml").write_text(CONFIG.format(folder=folder))
+        yield folder
+
+
+def start(site: Path, user: int, *words: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "gateway", *words, "--config", str(site / "gateway.toml")],
+        stderr=subprocess.PIPE,
+        text=True,
+        user=user,
+        group=GROUP,
+        extra_groups=[],
+        umask=0o027,
+    )
+
+
+@contextmanager
+def running(site: Path, user: int, *words: str, until: str):
+    """Yields the line that says `until`."""
+    with start(site, user, *words) as process:
+        try:
+            assert process.stderr is not None
+            said = ""
+            while until not in said.rpartition("\n")[2]:
+                line = process.stderr.readline()
+                assert line, said
+                said = f"{said}\n{line.rstrip()}"
+            yield said.rpartition("\n")[2]
+        finally:
+            process.terminate()
+            process.communicate(timeout=START_S)
+
+
+def publish(said: str) -> None:
+    port = said.strip().rpartition(":")[2]
+    subprocess.run(
+        ["mosquitto_pub", "-p", port, "-t", "a", "-m", "1", "-q", "2"], check=True, timeout=START_S
+    )
+
+
+def land(site: Path) -> None:
+    with start(site, UPLINK, "uplink", "run", "--once") as uplink:
+        _, said = uplink.communicate(timeout=START_S)
+    assert uplink.returncode == 0, said
+
+
+def landed(site: Path) -> int:
+    return len(list((site / "landing").rglob("*.parquet")))
+
+
+def test_each_goes_on_with_what_the_other_has_made(site: Path) -> None:
+    with running(site, GATEWAY, "gateway", "run", until="listening on") as said:
+        publish(said)
+        land(site)
+        publish(said)
+        land(site)
+    assert landed(site) == 2
+    waiting = "next batch: 3"
+    with running(site, UPLINK, "uplink", "run", until=waiting):  # the log is the uplink's now
+        assert (site / "data/gateway.db-wal").stat().st_uid == UPLINK
+        with running(site, GATEWAY, "gateway", "run", until="listening on") as said:
+            publish(said)
+    land(site)
+    assert landed(site) == 3
+
+
+def test_the_gateway_cannot_read_the_key_that_signs(site: Path) -> None:
+    with running(site, GATEWAY, "gateway", "run", until="listening on"):
+        land(site)
+    found = (site / "data/uplink.key").stat()
+    assert (found.st_uid, found.st_mode & 0o777) == (UPLINK, 0o600)
+
+
+def test_what_root_makes_for_the_uplink_is_the_uplinks(
+    site: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(accounts, "UPLINK", "games")
+    signing.load_or_make(site / "data")
+    owner = accounts.uplink_owner(site / "data")
+    found = (site / "data/uplink.key").stat()
+    assert owner == (found.st_uid, found.st_gid)
+    assert owner[0] not in (0, GATEWAY)
+
+
+def test_a_directory_of_one_account_stays_closed_to_the_group(site: Path) -> None:
+    (site / "data").chmod(0o750)
+    with running(site, GATEWAY, "gateway", "run", until="listening on"):
+        assert not (site / "data/gateway.db").stat().st_mode & 0o020
+        with start(site, UPLINK, "uplink", "run", "--once") as uplink:
+            _, said = uplink.communicate(timeout=START_S)
+    assert uplink.returncode != 0
+    assert said.startswith("error: ")
