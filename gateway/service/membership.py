@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from gateway.service.doubts import Doubts
 from gateway.service.session_rows import session_rows
 from gateway.service.site import Site, StoreParts
+from gateway.service.site_copies import SiteCopies
 from gateway.service.site_listing import Counts, Listing
 from gateway.service.site_passing import Forwarding
 from gateway.service.site_registry import SiteRegistry
 from gateway.site import listing as listings
+from gateway.site.copy_messages import FIRST as copy_frames
 from gateway.site.net import Net
 from gateway.site.passing_messages import FIRST as passing_frames
 from gateway.site.sharing import FIRST as sharing_frames
@@ -39,9 +41,9 @@ class Channel(NamedTuple):
 
 
 class Membership:
-    """Open from `start` to `close`."""
+    """Open from `start` to `close`. restored: this is another life of the store."""
 
-    def __init__(self, config: Config, engine: Engine) -> None:
+    def __init__(self, config: Config, engine: Engine, restored: bool = False) -> None:
         assert config.site is not None  # noqa: S101 - said above
         self._broker = broker = engine.broker
         self._parts = StoreParts(config.gateway.data, lambda: broker.now)
@@ -69,6 +71,14 @@ class Membership:
             self._send,
             asyncio.get_running_loop(),
         )
+        self._copies = copies = SiteCopies(
+            engine,
+            config.site,
+            config.gateway.data,
+            self._send,
+            asyncio.get_running_loop(),
+            restored=restored,
+        )
         self.registry = registry = SiteRegistry(config.gateway.data, self._send)
         sharing = registry.sharing
         self._channels = [
@@ -76,6 +86,7 @@ class Membership:
             Channel(listings.FIRST, lambda _: None, listing.left, listing.received),
             Channel(passing_frames, passing.joined, passing.left, passing.received),
             Channel(sharing_frames, sharing.joined, sharing.left, sharing.received),
+            Channel(copy_frames, copies.joined, copies.left, copies.received),
         ]
         """In order of their first bytes."""
         generation = word(config.gateway.data) or ""
@@ -106,6 +117,7 @@ class Membership:
         await self.registry.close()
         await self._net.close()
         self._forwarding.close()
+        await asyncio.to_thread(self._copies.close)
         self._site.close()
         self._doubts.close()
         self._parts.close()
@@ -152,4 +164,5 @@ class Membership:
             row["silent"] = member.statistics.by_member.get(row["name"], 0)
             row["boards"] = self.registry.sharing.owed.get(row["name"])
             row["lease"] = member.contacts[row["name"]].lease > now
-        return [here | {"figures": self._site.figures() | self._forwarding.figures()}, *others]
+        figures = self._site.figures() | self._forwarding.figures()
+        return [here | {"figures": figures, "copies": self._copies.figures()}, *others]
