@@ -414,8 +414,10 @@ class Schedule:
         dead = self.random.choice(sites.names)
         left = [name for name in sites.names if name != dead]
         for name in left:
-            self.free(name)
             sites.part(dead, name)
+            if self.random.random() < 0.5:
+                self.cut(name)  # what its disk had not taken is gone
+            self.free(name)
         sites.members[dead].disk.stuck = True
         if frozenset(left) not in sites.links:
             sites.join(*left)
