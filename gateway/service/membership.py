@@ -156,7 +156,8 @@ class Membership:
         """Of all members, this one first (`net.py`), with what this one has counted: `figures`. Of
         each other how often it was `silent`, and whether it has given a `lease`: while one has not,
         each client that comes is asked for. `boards`: changes of the device registry that it may
-        not have yet.
+        not have yet. `copies`: of this one, how its spool and those of others are copied
+        (`site_copies.py`).
         """
         here, *others = self._net.status()
         member, now = self._site.member, asyncio.get_running_loop().time()
