@@ -12,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from gateway.store.apply import put
 from gateway.store.schema import connect, connect_to_read
 
 log = logging.getLogger(__name__)
@@ -98,10 +99,7 @@ class Copies:
             for number, first in drops.items():
                 self._drop(number, first)
             self._db.executemany("INSERT OR REPLACE INTO line VALUES (?, ?, ?, ?)", lines)
-            self._db.executemany(
-                "INSERT OR REPLACE INTO copy VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                ((number << _BITS | row[0], *row[1:]) for number, row in rows),
-            )
+            put(self._db, "copy", [(number << _BITS | row[0], *row[1:]) for number, row in rows])
             self._db.execute("COMMIT")
         except BaseException:
             if self._db.in_transaction:
