@@ -41,9 +41,7 @@ _NAMES = ("a", "b")
 
 
 @contextmanager
-def pair(
-    folder: Path, more: str = "", spooled: str = "sensors/#"
-) -> Iterator[list[BrokerProcess]]:
+def pair(folder: Path, more: str = "", spooled: str = "sensors/#") -> Iterator[list[BrokerProcess]]:
     """Two gateways that have a link. more: keys of [site]. spooled: topics that go up."""
     site = Site(folder / "certificates", *_NAMES)
     members = "\n".join(f'{name} = "{at}"' for name, at in site.addresses.items())
