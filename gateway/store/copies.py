@@ -5,15 +5,16 @@ the gateway's own store, so a backup, a salvage or an older version knows nothin
 it costs no reading: each line's gateway has its own spool, and sends it again.
 """
 
+import json
 import logging
 import sqlite3
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
 from gateway.store.apply import put
-from gateway.store.schema import connect, connect_to_read
+from gateway.store.schema import connect
 
 log = logging.getLogger(__name__)
 
@@ -34,6 +35,7 @@ CREATE TABLE copy (
 PRAGMA user_version={_VERSION};
 """
 _MASK = (1 << _BITS) - 1
+_PAGE_ROWS, _PAGE_BYTES = 1024, 1 << 20
 
 LineRow = tuple[int, str, int, str]
 """number, member, last row that came, what the member told of it (JSON)."""
@@ -113,26 +115,20 @@ class Copies:
         )
 
     def page(self, number: int, first: int, count: int, most: int) -> list[tuple[Any, ...]]:
-        return page(self._db, number, first, count, most)
-
-
-def page(
-    database: sqlite3.Connection, number: int, first: int, count: int, most: int
-) -> list[tuple[Any, ...]]:
-    """Rows of a line from this id on: so many at most, and of payloads so many bytes, but one at
-    least.
-    """
-    rows: list[tuple[Any, ...]] = []
-    found = database.execute(
-        "SELECT * FROM copy WHERE key >= ? AND key < ? ORDER BY key LIMIT ?",
-        ((number << _BITS) + first, (number + 1) << _BITS, count),
-    )
-    for row in found:
-        most -= len(row[6])
-        if rows and most < 0:
-            break
-        rows.append((row[0] & _MASK, *row[1:]))
-    return rows
+        """Rows of a line from this id on: so many at most, and of payloads so many bytes, but one
+        at least.
+        """
+        rows: list[tuple[Any, ...]] = []
+        found = self._db.execute(
+            "SELECT * FROM copy WHERE key >= ? AND key < ? ORDER BY key LIMIT ?",
+            ((number << _BITS) + first, (number + 1) << _BITS, count),
+        )
+        for row in found:
+            most -= len(row[6])
+            if rows and most < 0:
+                break
+            rows.append((row[0] & _MASK, *row[1:]))
+        return rows
 
 
 def adopted(line: dict[str, Any], rows: Iterable[Sequence[Any]]) -> list[tuple[Any, ...]]:
@@ -158,7 +154,27 @@ def adopted(line: dict[str, Any], rows: Iterable[Sequence[Any]]) -> list[tuple[A
     return found
 
 
-def kept_in(folder: Path) -> sqlite3.Connection | None:
-    """The shelf in a folder, to look at; None when there is none."""
-    path = folder / FILE
-    return connect_to_read(path) if path.is_file() else None
+def bring_all(folder: Path, database: sqlite3.Connection) -> int:
+    """Put all that the shelf in a folder has behind the rows of a store's spool; nobody else uses
+    either. Returns how many rows.
+    """
+    if not (folder / FILE).is_file():
+        return 0
+    brought = 0
+    with closing(Copies(folder)) as shelf, database:
+        database.execute("BEGIN IMMEDIATE")
+        (last,) = database.execute("SELECT id FROM spool_last").fetchone()
+        for number, _, _, told in sorted(shelf.lines()):
+            first = 0
+            while rows := shelf.page(number, first, _PAGE_ROWS, _PAGE_BYTES):
+                first = rows[-1][0] + 1
+                put(
+                    database,
+                    "spool",
+                    [
+                        (last + brought + index, *row[1:])
+                        for index, row in enumerate(adopted(json.loads(told), rows), 1)
+                    ],
+                )
+                brought += len(rows)
+    return brought

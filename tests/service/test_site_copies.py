@@ -331,6 +331,37 @@ def test_a_session_moves_when_what_it_has_received_is_safe(pair: Sites) -> None:
     assert (kept(pair, "b"), pair["b"].rows("SELECT * FROM spool")) == ([b"1"], [])
 
 
+def test_a_long_backlog_goes_from_the_disk_with_the_keys_that_it_has_here(pair: Sites) -> None:
+    """More than memory has for it, and more rows than one page."""
+    clients, table = [publisher(pair, "a", f"p-{number}") for number in range(3)], Table()
+    pair.part("a", "b")
+    for begin in range(1, 3001, 500):
+        packets = [
+            Publish(
+                "spool/x",
+                b"%d" % number + bytes(2000),
+                1,
+                number,
+                properties={PropertyId.USER_PROPERTY: [("incarnation", "7"), ("seq", f"{number}")]}
+                if number % 3
+                else None,
+            )
+            for number in range(begin, begin + 500)
+        ]
+        pair.say(clients[begin // 1000], *packets, wait=0)
+    table.land(pair, "a", 100)
+    assert [client.received for client in clients] == [[], [], []]
+    pair.join("a", "b")
+    pair.pass_time(1)
+    assert [len(client.take_all(Puback)) for client in clients] == [1000, 1000, 1000]
+    assert len(kept(pair, "b")) == 2900
+    pair.part("a", "b")
+    pair.pass_time(SILENT_S + 10)
+    table.land_all(pair, "b")
+    table.land_all(pair, "a")
+    assert (len(table.rows), table.landings) == (3000, 3000 + 2900)
+
+
 class Schedule:
     """Members, publishers, links, disks and uplinks, as a seed wants it. acknowledged: payloads."""
 
