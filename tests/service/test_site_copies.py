@@ -279,12 +279,14 @@ def test_a_restored_store_takes_nobodys_key(pair: Sites) -> None:
     pair["a"].database = backup
     member.restored = True
     member.power_cut()
-    pair.join("a", "b")
     client = publisher(pair, "a")
-    pair.say(client, Publish("spool/x", b"after", 1, 1), wait=3)
-    assert client.take(Puback) == Puback(1)
+    pair.say(client, Publish("spool/x", b"after", 1, 1), Publish("spool/x", b"more", 1, 2))
+    pair.join("a", "b")
+    pair.pass_time(3)
+    assert client.take_all(Puback) == [Puback(1), Puback(2)]
+    assert kept(pair, "b") == [b"before", b"after", b"more"]
     table.land_all(pair, "a", "b")
-    assert table.payloads == [b"after", b"before", b"lost"]
+    assert table.payloads == [b"after", b"before", b"lost", b"more"]
 
 
 def test_a_disk_that_has_lost_rows_loses_no_reading(pair: Sites) -> None:
