@@ -356,14 +356,6 @@ class Engine:
         self._submitted = broker.now
         self._writer.submit(commit)
 
-    def spool_is_safe(self, row: int) -> None:
-        """The spool is on another disk, too, up to this row, or has landed."""
-        self.begin()
-        clients = self.broker.spool_is_safe(row)
-        self._write()
-        if self._gathering is None:
-            self._gather(clients)
-
     def _from_writer(self, number: int) -> None:
         self._loop.call_soon_threadsafe(self._written, number)
 
@@ -374,6 +366,14 @@ class Engine:
         self._write()
         self._order()
         self._gather(clients)
+
+    def spool_is_safe(self, row: int) -> None:
+        """The spool is on another disk, too, up to this row, or has landed."""
+        self.begin()
+        clients = self.broker.spool_is_safe(row)
+        self._write()
+        if self._gathering is None:
+            self._gather(clients)
 
     def sweep(self) -> None:
         """Bring to disk what nobody waits for, and delete what is no longer needed there."""
