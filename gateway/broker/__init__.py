@@ -37,6 +37,7 @@ Its floors; a file imports from those below it only, for types too (`make lint`)
     passage.py         another gateway of the site, as a session
     marks.py           which publications of boards were taken, by their full sequence
     spool.py, retained.py, will.py   what else becomes of messages
+    doubled.py         what of the spool is on two disks, where acknowledgements wait for that
     elsewhere.py       the other gateways of the site, as the broker sees them
     topic_tree.py, topic.py, subscription.py, access.py, peer.py, store_rows.py,
     message_ids.py, state.py, statistics.py, log_throttle.py

@@ -72,6 +72,8 @@ class Broker(Core):
         self._axis_noted = state.now
         self._waiting: dict[int, list[Attached]] = {}
         """Connections that wait for a commit, by its number."""
+        self._waiting_twice: dict[int, list[Attached]] = {}
+        """Those that wait until it is on two disks."""
         self._next_session = state.next_session
         take_over(self, state)
         self.settle()
@@ -311,13 +313,14 @@ class Broker(Core):
 
     # -- commits
 
-    def hold(self, connection: Attached, number: int) -> None:
-        """A connection holds packets that wait for commit `number`."""
-        self._waiting.setdefault(number, []).append(connection)
+    def hold(self, connection: Attached, number: int, twice: bool = False) -> None:
+        """A connection holds packets that wait for commit `number`. twice: on two disks."""
+        waiting = self._waiting_twice if twice else self._waiting
+        waiting.setdefault(number, []).append(connection)
 
     def is_waited_for(self, number: int) -> bool:
         """Whether packets wait for commit `number`."""
-        return number in self._waiting
+        return number in self._waiting or number in self._waiting_twice
 
     @property
     def idle_work(self) -> bool:
@@ -339,6 +342,8 @@ class Broker(Core):
             self._axis_noted = self.now
             commit.axis = int(self.now * 1000), self.utc
         commit.finished, commit.dead = self.needed_rows.sweep(sweep)
+        if self.doubled is not None:
+            self.doubled.sealed(commit.number, commit.spool)
         return commit
 
     def on_disk(self, number: int) -> int:
@@ -350,10 +355,31 @@ class Broker(Core):
         waiting = self._waiting.pop(number, ())
         for connection in waiting:
             connection.on_disk(number)
+        clients = len(waiting)
+        if self.doubled is not None:
+            self.doubled.on_disk(number)
+            clients += self._let_go_doubled()
         calls, self.after_commit = self.after_commit, []
         for call in calls:
             call()
-        return len(waiting)
+        return clients
+
+    def spool_is_safe(self, row: int) -> int:
+        """The spool is on another disk, too, up to this row, or has landed: let go what waited for
+        that. Returns how many connections that did.
+        """
+        if self.doubled is None:
+            return 0
+        self.doubled.safe(row)
+        return self._let_go_doubled()
+
+    def _let_go_doubled(self) -> int:
+        waiting, clients = self._waiting_twice, 0
+        while waiting and not self.must_wait(number := next(iter(waiting))):
+            for connection in waiting.pop(number):
+                connection.on_disk(self.committed)
+                clients += 1
+        return clients
 
     def take_read(self, order: Order, rows: Any) -> None:
         """What an order asked for has been read."""

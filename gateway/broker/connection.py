@@ -48,14 +48,17 @@ _NAMELESS = 8
 
 
 class _Held:
-    """Packets that wait for commit `number`. acknowledgements: PUBACKs among them."""
+    """Packets that wait for commit `number`. acknowledgements: PUBACKs among them. twice: they wait
+    until it is on two disks.
+    """
 
-    __slots__ = ("acknowledgements", "number", "packets")
+    __slots__ = ("acknowledgements", "number", "packets", "twice")
 
-    def __init__(self, number: int, packets: bytes, acknowledgements: int) -> None:
+    def __init__(self, number: int, packets: bytes, acknowledgements: int, twice: bool) -> None:
         self.number = number
         self.packets = [packets]
         self.acknowledgements = acknowledgements
+        self.twice = twice
 
 
 class Connection:
@@ -174,9 +177,12 @@ class Connection:
 
     # -- bytes out
 
-    def send(self, packets: bytes, commit: int = 0, acknowledgements: int = 0) -> None:
+    def send(
+        self, packets: bytes, commit: int = 0, acknowledgements: int = 0, twice: bool = False
+    ) -> None:
         """Queue packets, to leave after commit `commit` and after everything queued before them;
-        none once the end has come.
+        none once the end has come. twice: not before that commit is on two disks, where that is
+        asked for (`doubled.py`).
         """
         if self.state is State.CLOSED:
             return
@@ -184,8 +190,15 @@ class Connection:
         self.size += len(packets)
         if self.size > broker.limits.outgoing_bytes:
             self.full = True
-        if commit > broker.committed and (not held or held[-1].number < commit):
-            held.append(_Held(commit, packets, acknowledgements))
+        if twice and broker.must_wait(commit):
+            if held and held[-1].twice and held[-1].number >= commit:
+                held[-1].packets.append(packets)
+                held[-1].acknowledgements += acknowledgements
+            else:
+                held.append(_Held(commit, packets, acknowledgements, True))
+                broker.hold(self, commit, True)
+        elif commit > broker.committed and (not held or held[-1].number < commit):
+            held.append(_Held(commit, packets, acknowledgements, False))
             broker.hold(self, commit)
         elif held:
             last = held[-1]
@@ -212,6 +225,8 @@ class Connection:
         """Let go what waited for this commit."""
         waiting, session = self.held, self.session
         while waiting and waiting[0].number <= number:
+            if waiting[0].twice and self.broker.must_wait(waiting[0].number):
+                break
             held = waiting.popleft()
             self._let_go(*held.packets)
             if session is not None:

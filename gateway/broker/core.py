@@ -21,6 +21,7 @@ from gateway.broker.router import Router
 from gateway.broker.spool import Spool
 
 if TYPE_CHECKING:
+    from gateway.broker.doubled import Doubled
     from gateway.broker.elsewhere import Elsewhere
     from gateway.broker.session import Attached, Session
     from gateway.broker.store_rows import Recovered
@@ -70,6 +71,8 @@ class Core(Ledger):
         next one. Whoever drives the broker says so."""
         self.elsewhere: Elsewhere | None = None
         """The other gateways of the site; None without a site."""
+        self.doubled: Doubled | None = None
+        """What of the spool is on two disks; None where one is enough."""
         self.moved = state.moved
         """What the store knew of moves between them at the start."""
         self.disk_full = False
@@ -95,6 +98,10 @@ class Core(Ledger):
     def lacks_room(self, size: int) -> bool:
         """Whether the disk has no room for so many bytes more."""
         return self.disk_full or self.changes.bytes + size > self.disk_room
+
+    def must_wait(self, commit: int) -> bool:
+        """Whether a commit is not on two disks yet, where that matters."""
+        return self.doubled is not None and self.doubled.commit < commit
 
     @property
     def monotonic(self) -> int:

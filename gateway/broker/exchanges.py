@@ -27,6 +27,7 @@ from gateway.mqtt.reason import ReasonCode
 from gateway.mqtt.wire import encode_string
 
 if TYPE_CHECKING:
+    from gateway.broker.broker import Broker
     from gateway.broker.connection import Connection
     from gateway.broker.session import Session
     from gateway.broker.spool import Identity
@@ -75,7 +76,7 @@ def receive(
         else:
             broker.statistics.repeated += 1
             receive_flow.repeat(identifiers[0])
-            connection.send(acknowledgements(_PUBREC, identifiers), receive_flow.commit)
+            connection.send(acknowledgements(_PUBREC, identifiers), receive_flow.commit, twice=True)
         return
     room = connection.receive_maximum - receive_flow.outstanding
     if room <= 0:
@@ -96,7 +97,9 @@ def receive(
     if qos == 1:
         receive_flow.unacknowledged += count
         commit = publish(broker, run, session.client, identity)
-        connection.send(acknowledgements(_PUBACK, identifiers), commit, count)
+        connection.send(
+            acknowledgements(_PUBACK, identifiers), commit, count, twice=_spooled(broker, run)
+        )
     else:
         if device is not None:
             receive_flow.outdate(identifiers[0])
@@ -108,7 +111,12 @@ def receive(
         elif session.durable:
             commit = receive_flow.commit = broker.keep_flow(session)
         commit = publish(broker, run, session.client, identity, commit)
-        connection.send(acknowledgements(_PUBREC, identifiers), commit)
+        connection.send(acknowledgements(_PUBREC, identifiers), commit, twice=_spooled(broker, run))
+
+
+def _spooled(broker: Broker, run: PublishRun) -> bool:
+    """Whether its acknowledgement may have to wait for a second disk."""
+    return broker.doubled is not None and broker.router.routed(run.topic).spooled
 
 
 def _refuses(connection: Connection, session: Session, run: PublishRun) -> ReasonCode | None:

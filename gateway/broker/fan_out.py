@@ -50,7 +50,9 @@ def refuses(core: Core, run: PublishRun, durable: bool = False) -> ReasonCode | 
     topic = core.router.routed(run.topic)
     if topic.refused:
         return topic.refused
-    if topic.spooled and not core.spool.fits(run, _account(core, run)):
+    if topic.spooled and (
+        not core.spool.fits(run, _account(core, run)) or (run.qos and _lacks_a_second_disk(core))
+    ):
         return ReasonCode.QUOTA_EXCEEDED
     full = core.disk_full or core.changes.bytes + run.count * run.weight > core.disk_room
     if full and (
@@ -72,6 +74,10 @@ def refuses(core: Core, run: PublishRun, durable: bool = False) -> ReasonCode | 
     return None
 
 
+def _lacks_a_second_disk(core: Core) -> bool:
+    return core.doubled is not None and core.doubled.refusing
+
+
 def _account(core: Core, run: PublishRun) -> Account | None:
     """Whose a publication is; None for a board's."""
     if run.publisher is None:  # a will whose session has ended
@@ -87,6 +93,8 @@ def bound_of(core: Core, run: PublishRun) -> str:
         return "it stands for shared subscriptions" if shared else "limits.topic_levels"
     if topic.spooled and not core.spool.fits(run, _account(core, run)):
         return "the spool is full: spool.max_bytes, or quota.spool_share"
+    if topic.spooled and run.qos and _lacks_a_second_disk(core):
+        return "no other member of the site takes copies (site.copies)"
     if core.lacks_room(run.count * run.weight):
         return "the disk is full"
     if is_crowded(core, run):

@@ -115,15 +115,8 @@ class Spool:
         """
         topic, boot = run.topic.name, self.boot
         device, incarnation, sequence = identity or (None, None, None)
-        first = self.next
-        self.next = first + run.count
-        size = _size(run)
-        self.size += size
-        if not self._parts or first // PART != self._parts[-1].last // PART:
-            self._parts.append(_Part(first, 0))
-        part = self._parts[-1]
-        part.last = self.next - 1
-        part.size += size
+        first, size = self.next, _size(run)
+        part = self._grow(first, run.count, size)
         if account is not None and account.spool_share < 1:
             part.charge(account, size)
         return [
@@ -141,6 +134,24 @@ class Spool:
             )
             for index, payload in enumerate(run.payloads())
         ]
+
+    def adopt(self, rows: Iterable[SpoolRow]) -> list[SpoolRow]:
+        """Rows that another gateway has acknowledged, with ids of this spool."""
+        adopted = [(self.next + index, *row[1:]) for index, row in enumerate(rows)]
+        for row in adopted:
+            self._grow(row[0], 1, len(row[6]) + len(row[5].encode()) + ROW_OVERHEAD)
+        return adopted
+
+    def _grow(self, first: int, count: int, size: int) -> _Part:
+        """So many rows more; returns the part that they are in."""
+        self.next = first + count
+        self.size += size
+        if not self._parts or first // PART != self._parts[-1].last // PART:
+            self._parts.append(_Part(first, 0))
+        part = self._parts[-1]
+        part.last = self.next - 1
+        part.size += size
+        return part
 
     @property
     def count(self) -> int:

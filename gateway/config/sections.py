@@ -552,6 +552,14 @@ class SiteSection(Section):
     """Where its key and certificates are, for its own account only, which has to be able to write
     there; default: `site` in the data directory.
     """
+    copies: Literal[1, 2] = 1
+    """With 2, what is published here for the spool at QoS 1 or 2 is acknowledged when it is on the
+    disks of two members. While no other member takes copies, it is refused (0x97).
+    """
+    copies_bytes: Count = 1000 * MEGABYTE
+    """Bytes of other members' spools that this gateway keeps for them, whatever its own copies."""
+    copies_silent_s: Annotated[float, Field(ge=1, strict=False)] = 600.0
+    """When a member is silent for so long, what this gateway keeps for it is landed from here."""
 
     @model_validator(mode="after")
     def _different(self) -> "SiteSection":
@@ -561,6 +569,9 @@ class SiteSection(Section):
                 raise ValueError(f"two members have the address {address!r}")
         return self
 
+
+COPY_BYTES = (1 << 20) - 4096
+"""The most that a message and its client's name may take where members have copies."""
 
 _DEFAULT_QUEUE = QueueSection()
 _MEMBER_QUEUE = QueueSection(full="drop the oldest")
@@ -721,6 +732,23 @@ class Config(Section):
         if self.site is not None and self.gateway.name not in self.site.members:
             raise ValueError(
                 f"site.members lacks this gateway itself: {self.gateway.name!r} (gateway.name)"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _copies_fit(self) -> "Config":
+        """A row travels in one frame."""
+        if self.site is None or self.site.copies == 1:
+            return self
+        if len(self.site.members) == 1:
+            raise ValueError("site.copies = 2 needs another member in site.members")
+        taken = [self.limits.packet_bytes, *(item.packet_bytes for item in self.listener)]
+        longest = max(size for size in taken if size is not None)
+        names = self.limits.client_id_bytes + 1024
+        if longest + names > COPY_BYTES:
+            raise ValueError(
+                f"with site.copies = 2, packet_bytes may be {COPY_BYTES - names} at most"
+                f" (limits, listener), and not {longest}"
             )
         return self
 

@@ -367,6 +367,14 @@ class Engine:
         self._order()
         self._gather(clients)
 
+    def spool_is_safe(self, row: int) -> None:
+        """The spool is on another disk, too, up to this row, or has landed."""
+        self.begin()
+        clients = self.broker.spool_is_safe(row)
+        self._write()
+        if self._gathering is None:
+            self._gather(clients)
+
     def sweep(self) -> None:
         """Bring to disk what nobody waits for, and delete what is no longer needed there."""
         self._commit(self.broker.idle_work, sweep=self.broker.idle_work)

@@ -146,7 +146,7 @@ class Gateway:
                 utc,
                 config.gateway.data,
             )
-            membership = _membership(config, engine)
+            membership = _membership(config, engine, restored is not None)
             bridges = Bridges(engine, config.bridge)
             outside = Outside(
                 config,
@@ -205,14 +205,14 @@ class Gateway:
                     await outside.close()
 
 
-def _membership(config: Config, engine: Engine) -> "Membership | None":
+def _membership(config: Config, engine: Engine, restored: bool) -> "Membership | None":
     """The gateway's part in its site; None without one."""
     if config.site is None:
         forget_members(engine.broker)
         return None
     from gateway.service.membership import Membership
 
-    return Membership(config, engine)
+    return Membership(config, engine, restored)
 
 
 def _open_broker(config: Config, utc: int | None) -> tuple[Broker, str | None]:

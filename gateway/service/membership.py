@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from gateway.service.doubts import Doubts
 from gateway.service.session_rows import session_rows
 from gateway.service.site import Site, StoreParts
+from gateway.service.site_copies import SiteCopies
 from gateway.service.site_listing import Counts, Listing
 from gateway.service.site_passing import Forwarding
 from gateway.service.site_registry import SiteRegistry
 from gateway.service.site_retained import SiteRetained
 from gateway.site import listing as listings
 from gateway.site.board_sharing import FIRST as sharing_frames
+from gateway.site.copy_messages import FIRST as copy_frames
 from gateway.site.net import Net
 from gateway.site.passing_messages import FIRST as passing_frames
 from gateway.site.retained_sharing import FIRST as retained_frames
@@ -41,9 +43,9 @@ class Channel(NamedTuple):
 
 
 class Membership:
-    """Open from `start` to `close`."""
+    """Open from `start` to `close`. restored: this is another life of the store."""
 
-    def __init__(self, config: Config, engine: Engine) -> None:
+    def __init__(self, config: Config, engine: Engine, restored: bool = False) -> None:
         assert config.site is not None  # noqa: S101 - said above
         self._broker = broker = engine.broker
         self._parts = StoreParts(config.gateway.data, lambda: broker.now)
@@ -71,6 +73,14 @@ class Membership:
             self._send,
             asyncio.get_running_loop(),
         )
+        self._copies = copies = SiteCopies(
+            engine,
+            config.site,
+            config.gateway.data,
+            self._send,
+            asyncio.get_running_loop(),
+            restored=restored,
+        )
         self.registry = registry = SiteRegistry(config.gateway.data, self._send)
         sharing = registry.sharing
         self._retained = SiteRetained(engine, self._send, asyncio.get_running_loop())
@@ -81,6 +91,7 @@ class Membership:
             Channel(passing_frames, passing.joined, passing.left, passing.received),
             Channel(sharing_frames, sharing.joined, sharing.left, sharing.received),
             Channel(retained_frames, retained.joined, retained.left, self._retained.received),
+            Channel(copy_frames, copies.joined, copies.left, copies.received),
         ]
         """In order of their first bytes."""
         generation = word(config.gateway.data) or ""
@@ -112,6 +123,7 @@ class Membership:
         await self._net.close()
         self._forwarding.close()
         self._retained.close()
+        await asyncio.to_thread(self._copies.close)
         self._site.close()
         self._doubts.close()
         self._parts.close()
@@ -150,7 +162,8 @@ class Membership:
         """Of all members, this one first (`net.py`), with what this one has counted: `figures`. Of
         each other how often it was `silent`, and whether it has given a `lease`: while one has not,
         each client that comes is asked for. `boards`: changes of the device registry that it may
-        not have yet; `retained`: of retained messages.
+        not have yet; `retained`: of retained messages. `copies`: of this one, how its spool and
+        those of others are copied (`site_copies.py`).
         """
         here, *others = self._net.status()
         member, now = self._site.member, asyncio.get_running_loop().time()
@@ -161,4 +174,4 @@ class Membership:
             row["lease"] = member.contacts[row["name"]].lease > now
         parts = self._site, self._forwarding, self._retained
         figures = {name: count for part in parts for name, count in part.figures().items()}
-        return [here | {"figures": figures}, *others]
+        return [here | {"figures": figures, "copies": self._copies.figures()}, *others]

@@ -25,6 +25,7 @@ from gateway.site.joining import join as join_site
 from gateway.site.link import SILENT
 from gateway.site.removed import Removed
 from gateway.store.schema import make_folder
+from gateway.web.health import copies_problems
 
 app = typer.Typer(
     help="The gateways of one site: init, invite, join, status, remove.", no_args_is_help=True
@@ -183,6 +184,8 @@ def status(config: ConfigOption = None, as_json: JsonOption = False) -> None:
             typer.echo(f"{printable(row['name'])}  {row['address']}  {_state(row, running)}")
         if running:
             typer.echo(_figures(members[0]["figures"]))
+            for line in _copies(members[0]["copies"]):
+                typer.echo(line)
     if not running or not all(row["connected"] for row in members):
         raise typer.Exit(1)
 
@@ -194,6 +197,20 @@ def _figures(found: dict[str, int]) -> str:
         f" {found['in_doubt']}; messages that wait for other members {found['forward_waiting']},"
         f" dropped {found['forward_dropped']}"
     )
+
+
+def _copies(found: dict[str, Any]) -> list[str]:
+    """Nothing where nobody has copies."""
+    lines = []
+    if "copies_at" in found:
+        where = found["copies_at"] or "no member"
+        lines.append(f"copies of this spool at {where}, {found['copies_behind']} rows behind")
+    if found["copies_kept_bytes"] or found["copies_landed"]:
+        lines.append(
+            f"kept here for others: {found['copies_kept_bytes']:,} bytes; readings of silent"
+            f" members landed from here: {found['copies_landed']:,}"
+        )
+    return lines + copies_problems(found)
 
 
 def _settings(config: Path | None) -> Config:

@@ -204,11 +204,13 @@ class SessionHolder:
             if given.order is not None:
                 self.when_moved(client, lambda: self.give(client, to, done))
             elif given.member == to:
-                done(self._parts(client))
+                self._hand_over(client, to, done)
             else:
                 given.member = to
                 moving.moves(broker).readdressed.append((to, client))
-                moving.when_on_disk(broker, broker.promise(), lambda: done(self._parts(client)))
+                moving.when_on_disk(
+                    broker, broker.promise(), lambda: self._hand_over(client, to, done)
+                )
             return
         session = self.session(client)
         if session is not None and session.connection is not None:
@@ -241,8 +243,22 @@ class SessionHolder:
                 order.member,
                 extra=about(client=name_of(key)),
             )
-            done(self._parts(key))
+            self._hand_over(key, order.member, done)
         self._moved(key)
+
+    def _hand_over(self, key: str, to: str, done: Callable[[Sequence[bytes] | None], None]) -> None:
+        """Its parts are for the member, now that they are on disk. Where acknowledgements wait for
+        a second disk, so does this: over there, identifiers that it has received are answered.
+        """
+
+        def hand_over() -> None:
+            given = self._given_of(key)
+            done(self._parts(key) if given is not None and given.member == to else None)
+
+        if self._broker.doubled is None:
+            done(self._parts(key))
+        else:
+            self._broker.doubled.call(self._broker.committed, hand_over)
 
     def take(
         self,

@@ -38,6 +38,7 @@ _COLUMNS = {
     "retained": 7,
     "will": 9,
     "mark": 6,
+    "copy": 10,
 }
 
 
@@ -48,7 +49,8 @@ def _insert(table: str, rows: int) -> str:
     return f"INSERT OR REPLACE INTO {table} VALUES {','.join([row] * rows)}"  # noqa: S608 - names from this file
 
 
-def _put(database: sqlite3.Connection, table: str, rows: Sequence[tuple[Any, ...]]) -> None:
+def put(database: sqlite3.Connection, table: str, rows: Sequence[tuple[Any, ...]]) -> None:
+    """Insert or replace rows of a table."""
     at = 0
     while left := len(rows) - at:
         chunk = max((size for size in _CHUNKS if size <= left), default=left)
@@ -102,15 +104,15 @@ def apply(database: sqlite3.Connection, commit: Commit) -> float:
             )
         if commit.left:
             database.executemany("DELETE FROM queue WHERE session = ? AND first <= ?", commit.left)
-        _put(database, "session", commit.sessions)
-        _put(database, "subscription", commit.subscriptions)
-        _put(database, "message", commit.messages)
-        _put(database, "queue", commit.queue)
-        _put(database, "flow", commit.flows)
-        _put(database, "spool", commit.spool)
-        _put(database, "retained", commit.retained)
-        _put(database, "will", commit.wills)
-        _put(database, "mark", commit.marks)
+        put(database, "session", commit.sessions)
+        put(database, "subscription", commit.subscriptions)
+        put(database, "message", commit.messages)
+        put(database, "queue", commit.queue)
+        put(database, "flow", commit.flows)
+        put(database, "spool", commit.spool)
+        put(database, "retained", commit.retained)
+        put(database, "will", commit.wills)
+        put(database, "mark", commit.marks)
         _delete(
             database,
             "DELETE FROM subscription WHERE (session, filter) IN (SELECT value ->> 0, value ->> 1"

@@ -18,7 +18,7 @@ from gateway.sync import sync
 from gateway.uplink.batch import encode
 from gateway.uplink.keys import pack
 from gateway.uplink.manifest import Row, file_stem, sha256
-from gateway.uplink.spool import Cut, Spool, is_anonymous, with_numbers
+from gateway.uplink.spool import Cut, Spool, with_numbers
 
 log = logging.getLogger(__name__)
 
@@ -103,13 +103,14 @@ class Cutter:
             None,
         )
         spool_bytes = sum(len(row[4].encode()) + len(row[5]) + ROW_OVERHEAD for row in rows)
-        keys, anonymous = pack(row[:3] for row in rows), sum(map(is_anonymous, rows))
-        self._spool.record(cut, spool_bytes, keys, anonymous)
+        nameless = self._spool.nameless()
+        anonymous = sum(row[0] == nameless for row in rows)
+        self._spool.record(cut, spool_bytes, pack(row[:3] for row in rows), anonymous)
         self._waiting_since = None
         return cut
 
     def _numbered(self, rows: list[Row]) -> list[Row]:
-        return with_numbers(rows, self._spool.counted_before)
+        return with_numbers(rows, self._spool)
 
     def _path(self, number: int) -> Path:
         return self._folder / f"{file_stem(number)}.parquet"

@@ -9,6 +9,9 @@ what stands at the landing place already is recognised by its bytes. Where other
 number, the gateway has gone on meanwhile, or somebody cut its rows otherwise. Then the rows are
 compared with those that have landed, and the rest goes under a new epoch (`epoch.py`). The owner
 mark is not touched: a gateway that has the name by now keeps it.
+
+What the card holds of other gateways of its site (`gateway/store/copies.py`) lands at last, in an
+epoch of its own. Perhaps it has landed from there, too: the table knows it by its keys.
 """
 
 import hashlib
@@ -24,6 +27,8 @@ from pathlib import Path
 from gateway.config import UplinkSection
 from gateway.errors import OncewayError
 from gateway.lock import Locked, ProcessLock, holder
+from gateway.store.copies import FILE as SHELF
+from gateway.store.copies import bring_all
 from gateway.store.schema import (
     FILE,
     StoreError,
@@ -50,13 +55,16 @@ _USUAL = "var/lib/onceway"
 
 @dataclass(frozen=True, slots=True)
 class Rescued:
-    """readings, batches: landed now. there: readings that had landed before."""
+    """readings, batches: landed now. there: readings that had landed before. copies: how many of
+    all these are of other gateways.
+    """
 
     gateway: str
     epoch: str
     readings: int
     batches: int
     there: int
+    copies: int = 0
 
 
 def rescue(
@@ -82,6 +90,7 @@ class _Work:
         progress: Callable[[int, int], None],
     ) -> None:
         self._spool = spool
+        self._folder = copy
         self._landing = landing
         self._read_back = settings.read_back
         self._progress = progress
@@ -94,7 +103,8 @@ class _Work:
         origin = self._spool.origin()
         self._must_be_the_place(origin)
         total = left = self._waiting()
-        readings = batches = 0
+        readings = batches = copies = 0
+        copies_brought = False
         renumbered = False
         while True:
             self._progress(total - left, total)
@@ -102,7 +112,11 @@ class _Work:
             if cut is None and self._spool.new_name():
                 epoch.begin_under_new_name(self._spool, _next_epoch(self._spool.origin()))
             if cut is None and not self._cutter.due(flush=True):
-                break
+                if copies_brought:
+                    break
+                copies_brought, copies = True, self._bring_copies(origin)
+                total, left = total + copies, copies
+                continue
             cut = cut or self._cutter.cut()
             name = Manifest(self._spool.origin(), cut.number, 0, 0, "").name
             was_there = self._landing.read(name) is not None
@@ -121,7 +135,17 @@ class _Work:
             if not was_there:
                 readings, batches = readings + cut.rows, batches + 1
             self._newest.tell(self._landing, more_comes=self._cutter.due(flush=True))
-        return Rescued(origin.gateway, origin.epoch, readings, batches, total - readings)
+        there = total - readings
+        return Rescued(origin.gateway, origin.epoch, readings, batches, there, copies)
+
+    def _bring_copies(self, origin: Origin) -> int:
+        """Its own rows have landed; those of others follow under numbers of their own."""
+        with closing(connect(self._folder / FILE)) as database:
+            copies = bring_all(self._folder, database)
+        if copies:
+            self._spool.renumber(_next_epoch(origin, "copies"), {})
+            self._cutter.tidy()
+        return copies
 
     def _waiting(self) -> int:
         cut = self._spool.unlanded()
@@ -138,9 +162,9 @@ class _Work:
             )
 
 
-def _next_epoch(origin: Origin) -> str:
+def _next_epoch(origin: Origin, what: str = "") -> str:
     """The same one, whoever does it."""
-    return hashlib.sha256(f"onceway spool land {origin.folder}".encode()).hexdigest()[:8]
+    return hashlib.sha256(f"onceway spool land {origin.folder}{what}".encode()).hexdigest()[:8]
 
 
 @contextmanager
@@ -153,7 +177,7 @@ def _copy(directory: Path) -> Iterator[Path]:
         _lock(directory, stack)
         copy = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="onceway-spool-")))
         try:
-            for name in (FILE, f"{FILE}-wal", KEY):
+            for name in (FILE, f"{FILE}-wal", KEY, SHELF, f"{SHELF}-wal"):
                 if (directory / name).exists():
                     shutil.copyfile(directory / name, copy / name)
             if (directory / "batches").is_dir():

@@ -9,7 +9,7 @@ sqlite3.OperationalError when the database is busy or the disk is full; then not
 import json
 import sqlite3
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
@@ -19,10 +19,10 @@ from typing import Self
 
 from gateway.errors import OncewayError
 from gateway.store.schema import FILE, ROW_SIZE, connect, connect_to_read, refuse_half_salvaged
-from gateway.uplink.manifest import Origin, Row
+from gateway.uplink.manifest import Row
+from gateway.uplink.numbers import COUNTED, IDENTITIES, NAME, START_GATEWAY, Numbers
 
 KEEP = 50_000  # batches that are remembered after they have landed
-START_GATEWAY = "Start `onceway gateway run` with this data directory first."
 EVER = (1 << 63) - 1  # above every spool id
 
 OUTAGE = "uplink.outage"  # in `meta`: JSON with since (µs UTC) and error, while there is one
@@ -32,9 +32,6 @@ _BATCHES, _READINGS, _BYTES, _FAILURES = (
     "uplink.bytes",
     "uplink.failures",
 )
-_IDENTITIES = "uplink.identities"
-_COUNTED = "uplink.counted"
-_NAME = "uplink.gateway"
 
 _SELECT = """
     SELECT coalesce(device, :anonymous),
@@ -90,7 +87,7 @@ class NoSpool(OncewayError):
     """The gateway has not been started yet in this data directory."""
 
 
-class Spool:
+class Spool(Numbers):
     """A connection to the gateway's database. Use it from one thread. Raises NoSpool, or
     OncewayError when it cannot be opened.
 
@@ -104,7 +101,7 @@ class Spool:
         try:
             if not path.is_file():
                 raise NoSpool("there is no gateway database", str(path), START_GATEWAY)
-            self._db = connect_to_read(path) if to_read else connect(path)
+            super().__init__(connect_to_read(path) if to_read else connect(path))
             if to_read:
                 self._db.execute("BEGIN")
             self._inode = path.stat().st_ino
@@ -167,24 +164,10 @@ class Spool:
 
     # What is kept under a name
 
-    def get(self, key: str) -> str | None:
-        """A value of the table `meta`."""
-        row = self._db.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
-        return None if row is None else str(row[0])
-
     def put(self, values: dict[str, str | None]) -> None:
         """Set values of the table `meta`, all or none; None removes one."""
         with self._transaction() as db:
             _put(db, values)
-
-    def origin(self) -> Origin:
-        """Under which name and epoch batches are numbered now."""
-        gateway, epoch = self.get(_NAME) or self.get("gateway"), self.get("epoch")
-        if not gateway or not epoch:
-            raise OncewayError(
-                "the database does not say which gateway it belongs to", hint=START_GATEWAY
-            )
-        return Origin(gateway, epoch)
 
     def new_name(self) -> str | None:
         """The gateway's name, if its numbering still has an older one."""
@@ -226,11 +209,11 @@ class Spool:
         oldest = self._db.execute("SELECT min(id) FROM spool WHERE id > ?", (after,)).fetchone()[0]
         if oldest is None:
             return []
-        identities = self._identities()
+        identities = self.identities()
         epoch = next(epoch for first, epoch in reversed(identities) if first <= oldest)
         before = min([before, *(first for first, _ in identities if first > oldest)])
         key = {
-            "anonymous": f"@{self.origin().gateway}",
+            "anonymous": self.nameless(),
             "incarnation": int(epoch, 16),
             "after": after,
             "before": before,
@@ -244,29 +227,6 @@ class Spool:
                 break
             rows.append(row)
         return rows
-
-    def counted_before(self, spool_id: int) -> int:
-        """How many numbers rows without identity have got before this one, the first of a batch.
-
-        They count on from batch to batch. A batch that is cut again begins where it did before, so
-        its rows keep their numbers.
-        """
-        kept = self.get(_COUNTED)
-        if kept is None:  # an older version gave them their spool ids
-            return spool_id - 1
-        counted = json.loads(kept)
-        return int(counted["before" if spool_id <= counted["first"] else "after"])
-
-    def _identities(self) -> list[tuple[int, str]]:
-        """(first spool id, epoch that stands in the key of rows without identity from there on),
-        ascending.
-        """
-        kept = self.get(_IDENTITIES)
-        return (
-            [(0, self.origin().epoch)]
-            if kept is None
-            else [(int(first), str(epoch)) for first, epoch in json.loads(kept)]
-        )
 
     def oldest(self) -> int:
         """The smallest spool id that is present, or the one that would come next."""
@@ -297,7 +257,7 @@ class Spool:
 
     def find(self, device: str, sequence: int) -> list[tuple[int, int]]:
         """(incarnation, spool id) of the rows of the spool with this key. Reads the whole spool."""
-        if device == f"@{self.origin().gateway}":
+        if device == self.nameless():
             return self._find_anonymous(sequence)
         return self._db.execute(
             "SELECT incarnation, id FROM spool WHERE device = ? AND sequence = ?",
@@ -386,9 +346,9 @@ class Spool:
                 "INSERT INTO batch_content (number, spool_bytes, keys) VALUES (?, ?, ?)",
                 (cut.number, spool_bytes, keys),
             )
-            _put(db, {_COUNTED: json.dumps(counted)})
+            _put(db, {COUNTED: json.dumps(counted)})
             if cut.number == 1:
-                _put(db, {_NAME: self.origin().gateway})
+                _put(db, {NAME: self.origin().gateway})
 
     def landed(self, cut: Cut) -> None:
         """Mark a batch as landed and take its rows out of the spool, in one transaction."""
@@ -427,7 +387,7 @@ class Spool:
         without identity get the new epoch in their key from there on, because another life of this
         store used their spool ids under the old one. meta: set in the same transaction.
         """
-        identities = self._identities()
+        identities = self.identities()
         if new_key:
             identities = [
                 *(entry for entry in identities if entry[0] < landed_before),
@@ -440,22 +400,18 @@ class Spool:
             db.execute("DELETE FROM spool WHERE id < ?", (landed_before,))
             db.execute("DELETE FROM batch")
             db.execute("DELETE FROM batch_content")
-            _put(db, {_NAME: None, **meta, "epoch": epoch, _IDENTITIES: json.dumps(identities)})
+            _put(db, {NAME: None, **meta, "epoch": epoch, IDENTITIES: json.dumps(identities)})
 
 
-def with_numbers(rows: list[Row], counted_before: Callable[[int], int]) -> list[Row]:
+def with_numbers(rows: list[Row], spool: Numbers) -> list[Row]:
     """The rows of one batch, in order; those without identity have a number of their own counter
     in place of the spool id, which counts the others too.
     """
-    if not any(is_anonymous(row) for row in rows):
+    nameless = spool.nameless()
+    if not any(row[0] == nameless for row in rows):
         return rows
-    numbers = count(counted_before(rows[0][-1]) + 1)
-    return [(*row[:2], next(numbers), *row[3:]) if is_anonymous(row) else row for row in rows]
-
-
-def is_anonymous(row: Row) -> bool:
-    """Whether it is of a client without identity. No device's name begins so."""
-    return row[0].startswith("@")
+    numbers = count(spool.counted_before(rows[0][-1]) + 1)
+    return [(*row[:2], next(numbers), *row[3:]) if row[0] == nameless else row for row in rows]
 
 
 def _add(db: sqlite3.Connection, values: dict[str, int]) -> None:

@@ -78,6 +78,7 @@ def land(
         return
     typer.echo(
         f"{done.gateway}, epoch {done.epoch}: {done.readings:,} readings landed now in"
-        f" {done.batches:,} batches, {done.there:,} were there already. {place} has all that this"
-        " store held for it"
+        f" {done.batches:,} batches, {done.there:,} were there already."
+        f"{f' {done.copies:,} of them are copies for other gateways.' if done.copies else ''}"
+        f" {place} has all that this store held for it"
     )

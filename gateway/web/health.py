@@ -90,11 +90,29 @@ def _radios(source: Source) -> list[Problem]:
 
 def _site(source: Source) -> list[Problem]:
     """A client that comes back waits a second for a member that is silent."""
+    rows = source.site()
     return [
-        Problem("site", f"{row['name']}: {row['problem'] or 'there is no link to it'}")
-        for row in source.site()
-        if not row["connected"]
+        *(
+            Problem("site", f"{row['name']}: {row['problem'] or 'there is no link to it'}")
+            for row in rows
+            if not row["connected"]
+        ),
+        *(Problem("site", text) for text in copies_problems(rows[0]["copies"] if rows else {})),
     ]
+
+
+def copies_problems(copies: dict[str, Any]) -> list[str]:
+    """copies: of this gateway (`gateway/service/site_copies.py`)."""
+    found = []
+    if copies.get("copies_refusing"):
+        found.append("no other member takes copies: readings are refused (site.copies)")
+    elif copies.get("copies_behind"):
+        waiting = f"{copies['copies_behind']} rows of the spool wait for a second disk"
+        if copies["copies_at"] is None:
+            found.append(f"{waiting}, and so do their acknowledgements (site.copies)")
+    if copies.get("copies_full"):
+        found.append("there is no room for copies of other members (site.copies_bytes, the disk)")
+    return found
 
 
 def _boards(source: Source) -> list[Problem]:

@@ -96,6 +96,13 @@ _SITE_GAUGES = {
     "retained_waiting": "Retained messages that another member, to which there is a link, may lack",
     "in_doubt": "Sessions here that may not be the newest of their clients",
 }
+_COPIES_GAUGES = {
+    "copies_kept_bytes": "Bytes that are kept here of other members' spools",
+    "copies_full": "1 while other members' copies wait for room here (site.copies_bytes, the disk)",
+    "copies_behind": "Rows of the spool that are neither on a second disk nor landed",
+    "copies_refusing": "1 while messages are refused because no other member takes copies",
+}
+"""The last two only with `copies = 2`."""
 _RADIO_FIGURES: tuple[tuple[str, str, Callable[[RadioStatus], float]], ...] = (
     ("radio_open", "1 while a radio's modem answers", lambda radio: radio.is_open),
     ("radio_boards", "Boards in session by radio", lambda radio: len(radio.connected)),
@@ -332,6 +339,15 @@ def _site(source: Source) -> Iterator[Metric]:
         yield _counter(f"site_{figure}", text, figures[figure])
     for figure, text in _SITE_GAUGES.items():
         yield _gauge(f"site_{figure}", text, figures[figure])
+    copies = rows[0]["copies"]
+    yield _counter(
+        "site_copies_landed",
+        "Readings of silent members that were brought into this spool",
+        copies["copies_landed"],
+    )
+    for figure, text in _COPIES_GAUGES.items():
+        if figure in copies:
+            yield _gauge(f"site_{figure}", text, copies[figure])
 
 
 def _links(source: Source) -> Iterator[Metric]:

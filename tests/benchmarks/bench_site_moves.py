@@ -1,6 +1,7 @@
 """What a site of two gateways costs: how long a client waits whose session is at the other one,
-alone, with a long queue, and when all clients change at once; what those pay who stay; and how fast
-messages go to subscribers at the other one.
+alone, with a long queue, and when all clients change at once; what those pay who stay; how fast
+messages go to subscribers at the other one; and what it costs that acknowledgements wait for the
+disk of the other one, too (`copies = 2`).
 
 Both gateways run on this machine, with mutual TLS between them over loopback.
 """
@@ -20,9 +21,11 @@ from tests.benchmarks.load import (
     Publisher,
     Subscriber,
     connect_packet,
+    devices,
     drive,
     new_topics,
     publish_packet,
+    throughput,
 )
 from tests.benchmarks.report import Figure, main
 from tests.site.members import Site
@@ -38,8 +41,8 @@ _NAMES = ("a", "b")
 
 
 @contextmanager
-def pair(folder: Path) -> Iterator[list[BrokerProcess]]:
-    """Two gateways that have a link."""
+def pair(folder: Path, more: str = "", spooled: str = "sensors/#") -> Iterator[list[BrokerProcess]]:
+    """Two gateways that have a link. more: keys of [site]. spooled: topics that go up."""
     site = Site(folder / "certificates", *_NAMES)
     members = "\n".join(f'{name} = "{at}"' for name, at in site.addresses.items())
     with ExitStack() as stack:
@@ -48,7 +51,8 @@ def pair(folder: Path) -> Iterator[list[BrokerProcess]]:
                 onceway(
                     folder / name,
                     f'[site]\nfolder = "{site.of(name)}"\nbind = "{site.addresses[name]}"\n'
-                    f"[site.members]\n{members}\n",
+                    f"{more}[site.members]\n{members}\n",
+                    spooled=spooled,
                     name=name,
                 )
             )
@@ -200,6 +204,30 @@ def forward(folder: Path, brokers: list[BrokerProcess], seconds: float) -> float
     return done.rate
 
 
+def acknowledged(broker: BrokerProcess, seconds: float) -> tuple[float, float, float]:
+    """Of readings at QoS 1: the median time in seconds from one to its PUBACK, with nothing else
+    going on; how many a second 100 devices bring, each with one in flight; and how many one client
+    with 1,000 in flight.
+    """
+    (topic,) = new_topics()
+    peer, times = Peer(broker.port), []
+    ends = time.perf_counter() + seconds
+    while time.perf_counter() < ends:
+        began = time.perf_counter()
+        peer.socket.sendall(publish_packet(1, topic=topic))
+        peer.expect(0x40)
+        times.append(time.perf_counter() - began)
+    peer.leave()
+    with devices(broker.port, 1, 100) as publish:
+        publish(seconds / 5)
+        many = publish(seconds).rate
+    return (
+        statistics.median(times),
+        many,
+        throughput(broker.port, 1, True, seconds, window=1000).rate,
+    )
+
+
 def measure(
     folder: Path,
     moves: int = MOVES,
@@ -226,6 +254,18 @@ def measure(
                 used, counted = cost(broker, seconds, lambda: calls(folder / "cost"))
                 times.append(used)
                 said += counted
+    once: list[tuple[float, float, float]] = []
+    twice: list[tuple[float, float, float]] = []
+    with (
+        pair(folder / "once", spooled="#") as one,
+        pair(folder / "twice", "copies = 2\n", "#") as two,
+    ):
+        for turn in range(rounds):
+            pairs = [(one[0], once), (two[0], twice)]
+            for broker, found in pairs if turn % 2 else pairs[::-1]:
+                found.append(acknowledged(broker, seconds))
+    alone_s, alone_many, alone_one = map(statistics.median, zip(*once, strict=True))
+    both_s, both_many, both_one = map(statistics.median, zip(*twice, strict=True))
     price = statistics.median(member) / statistics.median(single)
     return [
         Figure("move of an empty session, median", median * 1000, "ms", "≤ 60"),
@@ -238,6 +278,12 @@ def measure(
         Figure("CPU of a message in a site, beside that alone", price, "×", "≤ 1.01"),
         Figure("QoS 1 from one gateway to the other, durable on both", forwarded, "/s", "≥ 10,000"),
         Figure("calls for the messages of clients that stay", said, "", "≤ 0"),
+        Figure("PUBACK of a reading, one disk, median", alone_s * 1000, "ms"),
+        Figure("PUBACK of a reading, two disks, median", both_s * 1000, "ms"),
+        Figure("QoS 1 of 100 devices, one disk", alone_many, "/s"),
+        Figure("QoS 1 of 100 devices, two disks beside one", both_many / alone_many, "×"),
+        Figure("QoS 1, 1,000 in flight, one disk", alone_one, "/s"),
+        Figure("QoS 1, 1,000 in flight, two disks beside one", both_one / alone_one, "×"),
     ]
 
 

@@ -3,7 +3,11 @@
 import asyncio
 import logging
 from collections import deque
-from typing import cast
+from collections.abc import Callable
+from concurrent.futures import Executor
+from functools import partial
+from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
@@ -22,8 +26,10 @@ from gateway.mqtt.packets import (
 )
 from gateway.mqtt.reason import ReasonCode
 from gateway.service.site import Site
+from gateway.service.site_copies import SiteCopies
 from gateway.service.site_passing import Forwarding
 from gateway.service.site_retained import SiteRetained
+from gateway.site.copy_messages import FIRST as COPIES
 from gateway.site.passing_messages import FIRST as PASSING
 from gateway.site.retained_sharing import FIRST as RETAINED
 from gateway.store.move_out import StoredParts
@@ -33,13 +39,20 @@ MOMENT = 0.01
 
 
 class Member:
-    """A gateway, and its end of the links to the others."""
+    """A gateway, and its end of the links to the others. copies: as in [site]; None leaves all that
+    has to do with them out.
+    """
 
-    def __init__(self, sites: "Sites", name: str, **limits: int) -> None:
+    def __init__(self, sites: "Sites", name: str, copies: Path | None, **limits: int) -> None:
         self.sites = sites
         self.name = name
         addresses = {other: f"{other}:1" for other in ("gateway", *sites.names)}
         self.world = World(site=SiteSection(members=addresses), **limits)
+        self.world.database.execute("UPDATE meta SET value = ? WHERE key = 'gateway'", (name,))
+        self.folder = copies and copies / name
+        self.section = SiteSection(members={name: "h:1"}, copies=2)
+        self.disk = Disk()
+        self.restored = False
         self.start()
 
     def start(self) -> None:
@@ -64,20 +77,37 @@ class Member:
         self.retained = SiteRetained(
             world.engine, self._send, cast(asyncio.AbstractEventLoop, world.loop)
         )
+        self.copies = None
+        if self.folder is not None:
+            self.folder.mkdir(exist_ok=True, parents=True)
+            self.copies = SiteCopies(
+                world.engine,
+                self.section,
+                self.folder,
+                self._send,
+                cast(asyncio.AbstractEventLoop, world.loop),
+                restored=self.restored,
+                executor=self.disk,
+                opened=lambda: world.database,
+            )
 
     def joined(self, member: str) -> None:
-        self.site.joined(member)
-        self.passing.joined(member)
-        self.retained.sharing.joined(member)
+        for part in filter(None, (self.site, self.passing, self.retained.sharing, self.copies)):
+            part.joined(member)
 
     def left(self, member: str) -> None:
-        self.site.left(member)
-        self.passing.left(member)
-        self.retained.sharing.left(member)
+        for part in filter(None, (self.site, self.passing, self.retained.sharing, self.copies)):
+            part.left(member)
 
     def received(self, member: str, frame: bytes) -> None:
-        parts = {RETAINED: self.retained, PASSING: self.passing, 0: self.site}
-        next(part for first, part in parts.items() if frame[0] >= first).received(member, frame)
+        parts = {
+            COPIES: self.copies,
+            RETAINED: self.retained,
+            PASSING: self.passing,
+            0: self.site,
+        }
+        part = next(part for first, part in parts.items() if part and frame[0] >= first)
+        part.received(member, frame)
 
     def _send(self, member: str, frame: bytes) -> None:
         self.sites.frames.append((self.name, member, frame))
@@ -86,19 +116,38 @@ class Member:
         for other in self.sites.names:
             if other != self.name:
                 self.sites.part(self.name, other)
+        self.disk.waiting.clear()
+        if self.copies is not None and self.copies._shelf is not None:
+            self.copies._shelf.close()
         self.world.power_cut()
         self.start()
+
+
+class Disk(Executor):
+    """Works at once, or when it is asked to: `stuck`."""
+
+    def __init__(self) -> None:
+        self.stuck = False
+        self.waiting: deque[Callable[[], object]] = deque()
+
+    def submit(self, call: Callable[..., Any], /, *args: Any, **more: Any) -> Any:
+        self.waiting.append(partial(call, *args))
+        self.work()
+
+    def work(self) -> None:
+        while self.waiting and not self.stuck:
+            self.waiting.popleft()()
 
 
 class Sites:
     """The members, what is on its way between them, and the time."""
 
-    def __init__(self, *names: str, **limits: int) -> None:
+    def __init__(self, *names: str, copies: Path | None = None, **limits: int) -> None:
         self.now = 1000.0
         self.names = names
         self.frames: deque[tuple[str, str, bytes]] = deque()
         self.links: set[frozenset[str]] = set()
-        self.members = {name: Member(self, name, **limits) for name in names}
+        self.members = {name: Member(self, name, copies, **limits) for name in names}
         for name in names:
             for other in names:
                 if name < other:

@@ -28,10 +28,12 @@ SOON_S = 60
 
 class Gateways:
     """They run from `start` until the block ends. names: their names; the first one has the site's
-    authority. text: more of each one's configuration.
+    authority. text, site: more of each one's configuration, and of its [site].
     """
 
-    def __init__(self, folder: Path, *names: str, web: bool = False, text: str = "") -> None:
+    def __init__(
+        self, folder: Path, *names: str, web: bool = False, text: str = "", site: str = ""
+    ) -> None:
         self.site = Site(folder, *names)
         self.names = names
         self.running: dict[str, GatewayProcess] = {}
@@ -42,7 +44,8 @@ class Gateways:
             self.config(name).write_text(
                 f'[gateway]\nname = "{name}"\ndata = "{self.data(name)}"\n'
                 '[[listener]]\nbind = "127.0.0.1:0"\nanonymous = true\n'
-                f'[site]\nbind = "{self.site.addresses[name]}"\n[site.members]\n{members}\n{more}'
+                f'[site]\nbind = "{self.site.addresses[name]}"\n{site}\n'
+                f"[site.members]\n{members}\n{more}"
             )
 
     def data(self, name: str) -> Path:
@@ -123,10 +126,10 @@ class Gateways:
 
 @asynccontextmanager
 async def gateways(
-    folder: Path, *names: str, web: bool = False, text: str = ""
+    folder: Path, *names: str, web: bool = False, text: str = "", site: str = ""
 ) -> AsyncIterator[Gateways]:
     """All of them, in contact. web: with /metrics and /healthz."""
-    found = Gateways(folder, *names, web=web, text=text)
+    found = Gateways(folder, *names, web=web, text=text, site=site)
     async with AsyncExitStack() as stack:
         for name in names:
             stack.push_async_callback(_end, found, name)

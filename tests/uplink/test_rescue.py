@@ -17,6 +17,7 @@ from aiomqtt import ProtocolVersion
 from gateway.config import UplinkSection
 from gateway.errors import OncewayError
 from gateway.lock import Locked, ProcessLock
+from gateway.store.copies import Copies
 from gateway.store.schema import StoreError
 from gateway.uplink import owner
 from gateway.uplink.landing import Unreachable, open_landing
@@ -255,3 +256,26 @@ def test_a_log_that_lost_commits_is_not_taken_for_whole(dead, tmp_path):
         bring(card, tmp_path / "landing")
     assert error.value.hint == f"See: onceway store salvage --data {card}"
     assert not (tmp_path / "landing").exists()
+
+
+def test_copies_for_other_gateways_land_too_under_their_own_keys(dead, landed, tmp_path):
+    told = {"name": "barn", "epochs": [[0, 5], [12, 6]], "boot": 3, "clock": 1_000}
+    rows = [
+        (10, "board", 7, 1, "board", "t", b"1", 3, 9, 99),
+        (11, None, None, 40, "client", "t", b"2", 3, 9, None),
+        (12, None, None, 41, "client", "t", b"3", 2, 9, None),
+    ]
+    with closing(Copies(dead.path)) as shelf:
+        shelf.write([(1, "barn", 12, json.dumps(told))], [(1, row) for row in rows], {}, [])
+    landing = tmp_path / "landing"
+    before = digests(dead.path)
+    done = bring(dead.path, landing)
+    assert (done.readings, done.batches, done.there, done.copies) == (53, 2, 0, 3)
+    found = all_rows(landing, landed)
+    assert sorted(keys(found)) == sorted(
+        [*EVERYTHING, ("board", 7, 1), ("@barn", 5, 40), ("@barn", 6, 41)]
+    )
+    times = {row[5]: (row[6], row[7]) for row in found if row[0] in {"board", "@barn"}}
+    assert times == {b"1": (99, 3), b"2": (1_009, 3), b"3": (None, 0)}
+    assert digests(dead.path) == before
+    assert bring(dead.path, landing) == Rescued("site-1", "00c0ffee", 0, 0, 53, 3)

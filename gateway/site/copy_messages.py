@@ -1,0 +1,198 @@
+"""What members say to one another about copies: one frame, one message.
+
+In: messages. Out: bytes (`encode`), and back (`decode`), which raises SiteError for all that is not
+exactly one message. Numbers are big-endian.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from enum import IntEnum
+from struct import Struct
+from struct import error as StructError
+from typing import Annotated, NamedTuple
+
+from pydantic import BaseModel, Field
+
+from gateway.site.errors import SiteError
+from gateway.site.framing import FRAME_BYTES
+from gateway.site.strict import parse
+
+FIRST = 0xA0
+"""The first byte of such frames is this one or a higher one."""
+PIECE_BYTES = 256 * 1024
+"""A frame ends when it has more: one long row may make it longer."""
+MOST_ID = 1 << 40
+"""Every spool id is below it."""
+MOST_ROWS = 4096
+_MOST_IDENTITIES = 256
+_MOST_TOLD = 64 * 1024
+_MOST = 1 << 62
+
+Row = tuple[int, str | None, int | None, int, str, str, bytes, int, int, int | None]
+"""A row of the spool: id, device, incarnation, sequence, client, topic, payload, boot, monotonic,
+received. One without identity has no device and no incarnation; its sequence is its number among
+such rows.
+"""
+
+
+class Told(BaseModel, strict=True, frozen=True, extra="ignore"):
+    """Of the sender's spool. line: which spool that is; another life of a store has another one."""
+
+    line: Annotated[str, Field(pattern="^[0-9a-f]{16}$")]
+    keep: bool
+    """The receiver is to keep copies, and to say what it has."""
+    first: Annotated[int, Field(ge=0, lt=MOST_ID)]
+    """Rows below it have landed."""
+    name: Annotated[str, Field(min_length=1, max_length=300)]
+    """In the key of rows without identity."""
+    epochs: Annotated[
+        tuple[tuple[Annotated[int, Field(ge=0, lt=MOST_ID)], int], ...],
+        Field(min_length=1, max_length=_MOST_IDENTITIES),
+    ]
+    """(first id, epoch in the key of such rows from there on), ascending."""
+    boot: Annotated[int, Field(ge=0, lt=_MOST)]
+    clock: Annotated[int, Field(ge=0, lt=_MOST)] | None
+    """µs UTC when this boot began, once it is known: for rows of it without a time."""
+
+
+class Rows(NamedTuple):
+    line: str
+    rows: Sequence[Row]
+
+
+class Held(NamedTuple):
+    """All rows up to `last` that came are on the sender's disk."""
+
+    line: str
+    last: int
+
+
+Message = Told | Rows | Held
+
+
+class _Tag(IntEnum):
+    """The first byte of a frame."""
+
+    TOLD = FIRST
+    ROWS = FIRST + 1
+    HELD = FIRST + 2
+
+
+_HELD = Struct(">B8sQ")
+_ROWS = Struct(">B8s")
+_ROW = Struct(">QBqqqqqHHHI")
+"""id, flags, incarnation, sequence, boot, monotonic, received; bytes of device, client, topic and
+payload.
+"""
+_IDENTITY, _RECEIVED = 1, 2
+
+
+def row_bytes(row: Row) -> int:
+    """So many bytes of a frame."""
+    texts = _text_bytes(row[1] or "") + _text_bytes(row[4]) + _text_bytes(row[5])
+    return _ROW.size + texts + len(row[6])
+
+
+def _text_bytes(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode())
+
+
+def portions(rows: Sequence[Row]) -> Iterator[Sequence[Row]]:
+    """Split rows so that each portion fits into a frame, if each row does."""
+    begin = size = 0
+    for index, row in enumerate(rows):
+        needed = row_bytes(row)
+        if index > begin and (size + needed > PIECE_BYTES or index - begin == MOST_ROWS):
+            yield rows[begin:index]
+            begin, size = index, 0
+        size += needed
+    if begin < len(rows):
+        yield rows[begin:]
+
+
+def encode(message: Message) -> bytes:
+    """The frame of a message that keeps the bounds."""
+    match message:
+        case Told():
+            return bytes((_Tag.TOLD,)) + message.model_dump_json().encode()
+        case Held(line, last):
+            return _HELD.pack(_Tag.HELD, bytes.fromhex(line), last)
+        case Rows(line, rows):
+            out = bytearray(_ROWS.pack(_Tag.ROWS, bytes.fromhex(line)))
+            for row in rows:
+                _put(out, row)
+            return bytes(out)
+
+
+def _put(out: bytearray, row: Row) -> None:
+    number, device, incarnation, sequence, client, topic, payload, boot, monotonic, received = row
+    texts = [(device or "").encode(), client.encode(), topic.encode()]
+    out += _ROW.pack(
+        number,
+        (device is not None) * _IDENTITY | (received is not None) * _RECEIVED,
+        incarnation or 0,
+        sequence,
+        boot,
+        monotonic,
+        received or 0,
+        *map(len, texts),
+        len(payload),
+    )
+    for text in texts:
+        out += text
+    out += payload
+
+
+def decode(frame: bytes) -> Message:
+    """The one message of a frame. SiteError for anything else."""
+    try:
+        match frame[0]:
+            case _Tag.TOLD:
+                return parse(Told, frame[1:], _MOST_TOLD)
+            case _Tag.HELD:
+                _, line, last = _HELD.unpack(frame)
+                return Held(line.hex(), last)
+            case _Tag.ROWS:
+                _, line = _ROWS.unpack_from(frame)
+                return Rows(line.hex(), _rows(frame))
+    except (StructError, UnicodeDecodeError, IndexError) as error:
+        raise SiteError(f"a frame that cannot be read ({error})") from error
+    raise SiteError(f"a frame of unknown kind {frame[0]}")
+
+
+def _rows(frame: bytes) -> list[Row]:
+    if len(frame) > FRAME_BYTES:
+        raise SiteError("copies that are too long")
+    rows: list[Row] = []
+    at, before = _ROWS.size, -1
+    while at < len(frame):
+        number, flags, incarnation, sequence, boot, monotonic, received, *sizes = _ROW.unpack_from(
+            frame, at
+        )
+        at += _ROW.size
+        if not before < number < MOST_ID or flags > 3 or at + sum(sizes) > len(frame):
+            raise SiteError("a copy that cannot be")
+        parts = []
+        for size in sizes:
+            parts.append(frame[at : at + size])
+            at += size
+        device, client, topic = (part.decode() for part in parts[:3])
+        rows.append(
+            (
+                number,
+                device if flags & _IDENTITY else None,
+                incarnation if flags & _IDENTITY else None,
+                sequence,
+                client,
+                topic,
+                parts[3],
+                boot,
+                monotonic,
+                received if flags & _RECEIVED else None,
+            )
+        )
+        before = number
+        if len(rows) > MOST_ROWS:
+            raise SiteError(f"more than {MOST_ROWS} copies at once")
+    return rows

@@ -1,0 +1,180 @@
+"""The shelf: `DATA/copies.db`, copies of other gateways' spools (`gateway/site/keeping.py`).
+
+In: rows of other spools by their line, a small number. Out: the same, a page at a time. Apart from
+the gateway's own store, so a backup, a salvage or an older version knows nothing of it, and losing
+it costs no reading: each line's gateway has its own spool, and sends it again.
+"""
+
+import json
+import logging
+import sqlite3
+from collections.abc import Iterable, Sequence
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Any
+
+from gateway.store.apply import put
+from gateway.store.schema import connect
+
+log = logging.getLogger(__name__)
+
+FILE = "copies.db"
+_VERSION = 1
+_BITS = 40
+"""A row's key is its line's number and, in so many low bits, its id there: the rows of a line are
+together, and a row of a thousand bytes touches one page.
+"""
+_TABLES = f"""
+CREATE TABLE line (
+    number INTEGER PRIMARY KEY, member TEXT NOT NULL, last INTEGER NOT NULL, told TEXT NOT NULL)
+    STRICT;
+CREATE TABLE copy (
+    key INTEGER PRIMARY KEY, device TEXT, incarnation INTEGER, sequence INTEGER NOT NULL,
+    client TEXT NOT NULL, topic TEXT NOT NULL, payload BLOB NOT NULL,
+    boot INTEGER NOT NULL, monotonic INTEGER NOT NULL, received INTEGER) STRICT;
+PRAGMA user_version={_VERSION};
+"""
+_MASK = (1 << _BITS) - 1
+_PAGE_ROWS, _PAGE_BYTES = 1024, 1 << 20
+
+LineRow = tuple[int, str, int, str]
+"""number, member, last row that came, what the member told of it (JSON)."""
+
+
+class Copies:
+    """Opens the file, or makes it. Used by one thread at a time. One that cannot be read is put
+    aside. Raises sqlite3.Error, OSError.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        path = folder / FILE
+        try:
+            self._db = self._open(path)
+        except sqlite3.DatabaseError as error:
+            if isinstance(error, sqlite3.OperationalError):
+                raise
+            log.error(
+                "%s: copies for other members cannot be read (%s), and are put aside; the members"
+                " send them again",
+                path,
+                error,
+            )
+            for suffix in ("", "-wal", "-shm"):
+                with suppress(FileNotFoundError):
+                    (folder / f"{FILE}{suffix}").replace(folder / f"{FILE}.damaged{suffix}")
+            self._db = self._open(path)
+
+    def _open(self, path: Path) -> sqlite3.Connection:
+        database = connect(path)
+        if database.execute("PRAGMA user_version").fetchone()[0] != _VERSION:
+            database.executescript(f"BEGIN IMMEDIATE; {_TABLES} COMMIT")
+        return database
+
+    def close(self) -> None:
+        self._db.close()
+
+    def lines(self) -> list[LineRow]:
+        return self._db.execute("SELECT number, member, last, told FROM line").fetchall()
+
+    def sizes(self, part: int) -> list[tuple[int, int, int]]:
+        """(line, highest id, bytes) of what is there, joined by so many ids."""
+        found = self._db.execute(
+            "SELECT max(key), sum(length(payload) + length(topic) + length(client) + 64) FROM copy"
+            " GROUP BY key / ? ORDER BY 1",
+            (part,),
+        )
+        return [(key >> _BITS, key & _MASK, size) for key, size in found]
+
+    def write(
+        self,
+        lines: Sequence[LineRow],
+        rows: Iterable[tuple[int, Sequence[Any]]],
+        drops: dict[int, int],
+        forgotten: Sequence[int],
+    ) -> None:
+        """One transaction. rows: with their line. drops: by line, below which id all go."""
+        self._db.execute("BEGIN IMMEDIATE")
+        try:
+            for number in forgotten:
+                self._drop(number, 1 << _BITS)
+                self._db.execute("DELETE FROM line WHERE number = ?", (number,))
+            for number, first in drops.items():
+                self._drop(number, first)
+            self._db.executemany("INSERT OR REPLACE INTO line VALUES (?, ?, ?, ?)", lines)
+            put(self._db, "copy", [(number << _BITS | row[0], *row[1:]) for number, row in rows])
+            self._db.execute("COMMIT")
+        except BaseException:
+            if self._db.in_transaction:
+                self._db.execute("ROLLBACK")
+            raise
+
+    def _drop(self, number: int, first: int) -> None:
+        self._db.execute(
+            "DELETE FROM copy WHERE key >= ? AND key < ?",
+            (number << _BITS, (number << _BITS) + first),
+        )
+
+    def page(self, number: int, first: int, count: int, most: int) -> list[tuple[Any, ...]]:
+        """Rows of a line from this id on: so many at most, and of payloads so many bytes, but one
+        at least.
+        """
+        rows: list[tuple[Any, ...]] = []
+        found = self._db.execute(
+            "SELECT * FROM copy WHERE key >= ? AND key < ? ORDER BY key LIMIT ?",
+            ((number << _BITS) + first, (number + 1) << _BITS, count),
+        )
+        for row in found:
+            most -= len(row[6])
+            if rows and most < 0:
+                break
+            rows.append((row[0] & _MASK, *row[1:]))
+        return rows
+
+
+def adopted(line: dict[str, Any], rows: Iterable[Sequence[Any]]) -> list[tuple[Any, ...]]:
+    """Rows of a line as rows of this gateway's spool, but for their ids: under the keys that their
+    own gateway would have landed them under. line: what its member told of it.
+
+    A row without a time gets it if its boot is known to have begun at one; else it is of boot 0,
+    which no gateway has, so that nobody here gives it another time.
+    """
+    found = []
+    for number, device, incarnation, sequence, *rest, boot, monotonic, received in rows:
+        if device is None:
+            device = f"@{line['name']}"
+            incarnation = next(
+                epoch for first, epoch in reversed(line["epochs"]) if first <= number
+            )
+        if received is None:
+            if boot == line["boot"] and line["clock"] is not None:
+                received = line["clock"] + monotonic
+            else:
+                boot = 0
+        found.append((number, device, incarnation, sequence, *rest, boot, monotonic, received))
+    return found
+
+
+def bring_all(folder: Path, database: sqlite3.Connection) -> int:
+    """Put all that the shelf in a folder has behind the rows of a store's spool; nobody else uses
+    either. Returns how many rows.
+    """
+    if not (folder / FILE).is_file():
+        return 0
+    brought = 0
+    with closing(Copies(folder)) as shelf, database:
+        database.execute("BEGIN IMMEDIATE")
+        (last,) = database.execute("SELECT id FROM spool_last").fetchone()
+        for number, _, _, told in sorted(shelf.lines()):
+            first = 0
+            while rows := shelf.page(number, first, _PAGE_ROWS, _PAGE_BYTES):
+                first = rows[-1][0] + 1
+                put(
+                    database,
+                    "spool",
+                    [
+                        (last + brought + index, *row[1:])
+                        for index, row in enumerate(adopted(json.loads(told), rows), 1)
+                    ],
+                )
+                brought += len(rows)
+    return brought

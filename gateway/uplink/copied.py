@@ -1,0 +1,99 @@
+"""The spool as other members of the site are to know it: its rows, with the keys under which they
+land, and how far it has landed.
+
+In: the gateway's database. Out: rows, and what is told of them (`gateway/site/copy_messages.py`).
+The line says which spool it is. It is drawn anew where ids may be given a second time, or rows may
+be lost: at the first start with copies, in a restored store, and when another member has rows that
+this disk has not. From there on rows without identity have another epoch in their key, so none has
+the key of a row that is lost here.
+"""
+
+import json
+import secrets
+import sqlite3
+from typing import Any
+
+from gateway.uplink.numbers import IDENTITIES, Numbers
+
+_LINE = "copies.line"
+
+
+def line(database: sqlite3.Connection) -> str | None:
+    """None before the first one is drawn."""
+    return Numbers(database).get(_LINE)
+
+
+def draw_line(database: sqlite3.Connection, first: int) -> None:
+    """Rows from this id on are of another line. Raises sqlite3.Error; then nothing has changed."""
+    with database:
+        database.execute("BEGIN IMMEDIATE")
+        known = [item for item in Numbers(database).identities() if item[0] < first]
+        epochs = [*known, (first, secrets.token_hex(4))]
+        database.executemany(
+            "INSERT OR REPLACE INTO meta VALUES (?, ?)",
+            [(_LINE, secrets.token_hex(8)), (IDENTITIES, json.dumps(epochs))],
+        )
+
+
+def landed(database: sqlite3.Connection, after: int) -> dict[str, Any]:
+    """How far it has landed, and its keys; in one look. after: the last row that there was."""
+    database.execute("BEGIN")
+    try:
+        numbers = Numbers(database)
+        (first,) = database.execute("SELECT min(id) FROM spool").fetchone()
+        epochs = numbers.identities()
+        first = first or after + 1
+        while len(epochs) > 1 and epochs[1][0] <= first:
+            del epochs[0]  # all rows of it have landed
+        return {
+            "line": numbers.get(_LINE),
+            "first": first,
+            "name": numbers.origin().gateway,
+            "epochs": tuple((begin, int(epoch, 16)) for begin, epoch in epochs),
+        }
+    finally:
+        database.execute("ROLLBACK")
+
+
+def numbered(database: sqlite3.Connection, last: int) -> int:
+    """The number of the last row without identity up to this id."""
+    database.execute("BEGIN")
+    try:
+        (first,) = database.execute("SELECT min(id) FROM spool").fetchone()
+        before = Numbers(database).counted_before(first or last + 1)
+        (count,) = database.execute(
+            "SELECT count(*) FROM spool WHERE device IS NULL AND id <= ?", (last,)
+        ).fetchone()
+        return before + int(count)
+    finally:
+        database.execute("ROLLBACK")
+
+
+def rows(
+    database: sqlite3.Connection, after: int, before: int, count: int, most: int
+) -> tuple[list[tuple[Any, ...]], bool]:
+    """Rows between two ids as they are, so many at most, of so many bytes, one at least; and
+    whether these are all.
+    """
+    found: list[tuple[Any, ...]] = []
+    for row in database.execute(
+        "SELECT id, device, incarnation, sequence, client, topic, payload, boot, monotonic,"
+        " received FROM spool WHERE id > ? AND id < ? ORDER BY id LIMIT ?",
+        (after, before, count),
+    ):
+        most -= len(row[5]) + len(row[6])
+        if found and most < 0:
+            return found, False
+        found.append(row)
+    return found, len(found) < count
+
+
+def with_numbers(found: list[tuple[Any, ...]], number: int) -> list[tuple[Any, ...]]:
+    """The rows without identity with their numbers. number: of the last one before them."""
+    numbered_rows = []
+    for row in found:
+        if row[1] is None:
+            number += 1
+            row = (*row[:3], number, *row[4:])
+        numbered_rows.append(row)
+    return numbered_rows
