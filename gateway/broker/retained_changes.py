@@ -11,7 +11,8 @@ Rules of a site, the same at all its gateways:
   known. Of equal versions the same one holds everywhere (`gateway/site/retained_entry.py`).
 - What a store holds from before its gateway was in a site is older than all else: version 1.
 - A deletion is remembered for DELETION_S, or until there are too many.
-- A message that has expired leaves nothing: it expires everywhere.
+- A message that has expired is deleted at each gateway by itself, with the same version: one more
+  than its own.
 """
 
 from __future__ import annotations
@@ -50,13 +51,17 @@ def keep(core: Core, message: Retained) -> None:
 def clear(core: Core, topic: str) -> bool:
     """Somebody has removed the message of a topic. False: nothing changes."""
     if core.retained.shared:  # another gateway may have one that is not known here yet
-        version, until = next_version(core, topic), core.now + DELETION_S
-        bury(core, Retained(topic, "", 0, b"", expires=until, version=version))
+        _delete(core, topic, next_version(core, topic))
     elif not core.retained.remove(topic):
         return False
     else:
         core.changes.retained[topic] = None
     return True
+
+
+def _delete(core: Core, topic: str, version: int) -> None:
+    until = core.now + DELETION_S
+    bury(core, Retained(topic, "", 0, b"", expires=until, version=version))
 
 
 def bury(core: Core, deletion: Retained) -> None:
@@ -86,7 +91,11 @@ def take(core: Core, message: Retained) -> bool:
 
 def expire(core: Core) -> None:
     for topic in core.retained.expired(core.now):
-        _drop(core, topic)
+        message = core.retained.get(topic)
+        if message is not None and message.version and core.retained.shared:
+            _delete(core, topic, min(MOST_VERSION, message.version + 1))
+        else:
+            _drop(core, topic)
 
 
 def _drop(core: Core, topic: str) -> None:

@@ -118,6 +118,19 @@ def test_the_expiry_goes_along_and_nobody_brings_an_expired_message_back(sites: 
         assert held(sites, name) == {}
 
 
+def test_an_expired_message_leaves_no_room_for_an_older_one(sites: Sites) -> None:
+    retain(sites, "a", "t", "old")
+    apart(sites, "b")
+    retain(sites, "a", "t", "new", properties={PropertyId.MESSAGE_EXPIRY_INTERVAL: 5})
+    sites.pass_time(10)
+    assert held(sites, "b") == {"t": b"old"}
+    together(sites)
+    for name in sites.names:
+        assert held(sites, name) == {}
+    before = [set(sites[name].broker.retained.deletions) for name in sites.names]
+    assert before == [{"t"}] * 3
+
+
 def test_after_a_partition_the_later_one_by_the_clock_holds_at_all(sites: Sites) -> None:
     know_the_time(sites, *sites.names)
     apart(sites, "a")
