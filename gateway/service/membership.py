@@ -117,7 +117,7 @@ class Membership:
         await self.registry.close()
         await self._net.close()
         self._forwarding.close()
-        await asyncio.to_thread(self._copies.close)
+        await self._copies.close()
         self._site.close()
         self._doubts.close()
         self._parts.close()
