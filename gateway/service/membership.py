@@ -123,7 +123,7 @@ class Membership:
         await self._net.close()
         self._forwarding.close()
         self._retained.close()
-        await asyncio.to_thread(self._copies.close)
+        await self._copies.close()
         self._site.close()
         self._doubts.close()
         self._parts.close()

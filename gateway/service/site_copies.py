@@ -89,9 +89,10 @@ class _Worker:
         if not self._closed:
             self._loop.call_later(RETRY_S, partial(self.run, work, done))
 
-    def close(self) -> None:
+    async def close(self) -> None:
+        """Nothing is done any more; what has begun comes to its end."""
         self._closed = True
-        self._executor.shutdown()
+        await asyncio.to_thread(self._executor.shutdown)
 
 
 class SiteCopies:
@@ -139,12 +140,12 @@ class SiteCopies:
         self._timer = loop.call_later(TICK_S, self._tick)
         self._closed = False
 
-    def close(self) -> None:
+    async def close(self) -> None:
         self._closed = True
         self._timer.cancel()
         if self._own is not None:
-            self._own.close()
-        self._shelf_worker.close()
+            await self._own.close()
+        await self._shelf_worker.close()
         if self._shelf is not None:
             self._shelf.close()
 
@@ -288,17 +289,20 @@ class _Own:
         self._read_to = -1, 0
         """The last row that was read, and the number of the last one without identity by then."""
         self._looking = False
+        self._clock: int | None = None
+        """As it was when it became known: it is corrected each second, and told once."""
         self._doubled = broker.doubled = Doubled(self._committed, last if broker.spool.size else 0)
         told = self._told(copied.landed(database, last))
         self.copying = Copying(self, send, told, last, loop.time())
 
-    def close(self) -> None:
-        self._worker.close()
+    async def close(self) -> None:
+        await self._worker.close()
         self._database.close()
 
     def _told(self, found: dict[str, Any]) -> Told:
-        broker = self._broker
-        return Told(keep=False, boot=broker.spool.boot, clock=broker.utc_start, **found)
+        if self._clock is None:
+            self._clock = self._broker.utc_start
+        return Told(keep=False, boot=self._broker.spool.boot, clock=self._clock, **found)
 
     def look(self) -> None:
         """Each second."""

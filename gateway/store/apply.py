@@ -38,7 +38,7 @@ _COLUMNS = {
     "retained": 7,
     "will": 9,
     "mark": 6,
-    "copy": 10,
+    "copy": 10,  # of another database (copies.py)
 }
 
 
