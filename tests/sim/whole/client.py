@@ -122,8 +122,8 @@ class Client:
         self._answers = Due()
         self._accepted = False
         self._clean = True
-        self.silent = False
-        """It publishes nothing new."""
+        self._silent = False
+        """It publishes nothing new behind its first message."""
         self._connect()
         self._publish_more()
 
@@ -144,8 +144,8 @@ class Client:
             connection.leave()
 
     def mend(self, at: Gateway) -> None:
-        """It publishes nothing new, and sees through what is under way."""
-        self.silent = True
+        """It sees through what is under way."""
+        self._silent = True
         if self._at is None:
             self._at = at
 
@@ -219,7 +219,7 @@ class Client:
             if self._again:
                 self._tell("again", self._again[0])
                 self._publish(self._again.popleft())
-            elif not self.silent:
+            elif not (self._silent and self._payloads):
                 sequence = len(self._payloads) + 1
                 payload = text_of(self.name, sequence, _BYTES, self._random)
                 self._payloads.append(payload)
