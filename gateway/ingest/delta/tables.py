@@ -113,7 +113,8 @@ class Table:
         made: a column has another type, or a part of the key is not there.
         """
         there = {field.name.lower(): field.dataType.simpleString() for field in self._schema()}
-        other = [
+        other = [] if there else ["it is no Delta table, and its folder is not empty"]
+        other += [
             f"column {column} is a {there[column]}, not a {kind}"
             for column, kind, _ in self._layout.columns
             if there.get(column, kind) != kind
