@@ -8,10 +8,12 @@ from dataclasses import replace
 import pytest
 
 from gateway.broker.announce import announce
-from gateway.broker.retained_changes import DELETION_S
+from gateway.broker.retained import Retained
+from gateway.broker.retained_changes import DELETION_S, take
 from gateway.mqtt.packets import Connack, Connect, Publish, Subscription, Version, Will
 from gateway.mqtt.properties import PropertyId
 from gateway.service.inside import Inside
+from gateway.site.retained_entry import MOST_VERSION
 from gateway.site.retained_sharing import FIRST
 from tests.broker.harness import Client
 from tests.service.test_site import Sites
@@ -151,6 +153,18 @@ def test_what_replaces_something_holds_however_wrong_the_clock_is(sites: Sites) 
     retain(sites, "b", "t", "b, without a clock, has heard of it")
     for name in sites.names:
         assert held(sites, name) == {"t": b"b, without a clock, has heard of it"}
+
+
+def test_a_version_at_its_end_costs_no_link_and_all_agree(sites: Sites) -> None:
+    """A member that is mad has said the highest one."""
+    mad = Retained("t", "c", 0, b"mad", version=MOST_VERSION)
+    sites["c"].broker.changes.urgent = take(sites["c"].broker, mad)
+    sites.pass_time(1)
+    retain(sites, "c", "u", "so that there is a commit")
+    assert held(sites, "a")["t"] == b"mad"
+    retain(sites, "a", "t", "not mad")
+    restart(sites, "a")
+    assert held(sites, "a") == held(sites, "b") == held(sites, "c")
 
 
 def test_a_member_that_has_restarted_goes_on_where_it_was(sites: Sites) -> None:
