@@ -97,7 +97,10 @@ def _site(source: Source) -> list[Problem]:
             for row in rows
             if not row["connected"]
         ),
-        *(Problem("site", text) for text in copies_problems(rows[0]["copies"] if rows else {})),
+        *(
+            Problem("site", text)
+            for text in copies_problems(rows[0].get("copies", {}) if rows else {})
+        ),
     ]
 
 
