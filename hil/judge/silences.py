@@ -63,9 +63,9 @@ class Silences:
         return any(begin <= one <= end for one in moments for begin, end in self._spans)
 
     def since(self, who: str, t: int) -> bool:
-        """Whether a gateway was silent at some time since the last connections of this board."""
-        first = min(self._last(who, t), default=0)
-        return any(begin <= t and first <= end for begin, end in self._spans)
+        """Whether a gateway was silent at some time since the last connection of this board."""
+        last = max(self._last(who, t), default=0)
+        return any(begin <= t and last <= end for begin, end in self._spans)
 
     def _last(self, who: str, t: int) -> list[int]:
         """When its last connections began."""
