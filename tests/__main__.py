@@ -1,15 +1,15 @@
 """`make test`: all tests but those for the soak, in groups. Most compute, so two groups run at a
-time: three would wait for each other until they run out of time. Boards that are being flashed
-mostly wait, so their group runs beside the others.
+time: three would wait for each other until they run out of time. Boards that are flashed or under
+test mostly wait, so their groups run beside the others, one after the other.
 
-In: options of pytest; with any, one pytest runs as usual. Out: what the tests say, one group after
-the other, and an exit code that is not 0 if one failed.
+In: options of pytest; with any, one pytest runs as usual. Out: what each group says
+when it has ended, and an exit code that is not 0 if one failed.
 """
 
 import subprocess
 import sys
 import tempfile
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import ExitStack
 from itertools import pairwise
 from pathlib import Path
@@ -18,7 +18,7 @@ from typing import IO
 HERE = Path(__file__).parent
 SPARK, RIG, BOARDS = "ingest", "hil", "provisioning"
 PARTS = 4
-"""Of all other tests: short ones, so that neither core is idle for long at the end."""
+"""Of all other tests: short ones, so that no core is idle for long at the end."""
 
 
 def pytest(*options: str, said: IO[bytes] | None = None) -> int:
@@ -38,20 +38,20 @@ def parts() -> list[list[str]]:
 def main() -> int:
     if options := sys.argv[1:]:
         return pytest(*options)
-    first, *later = parts()
     with ExitStack() as stack:
         pool = stack.enter_context(ThreadPoolExecutor(2))
         waits = stack.enter_context(ThreadPoolExecutor(1))
-        # The longest comes first. The rig's boards wait until those that are flashed are done.
-        groups = [(waits, [BOARDS]), *((pool, one) for one in ([SPARK], first, [RIG], *later))]
-        begun = []
+        groups = [(pool, names) for names in ([SPARK], *parts())]  # the longest comes first
+        groups += [(waits, [BOARDS]), (waits, [RIG])]
+        begun = {}
         for runs, names in groups:
             said = stack.enter_context(tempfile.TemporaryFile())
             cache = ("-o", f"cache_dir=build/pytest/{names[0]}")
             paths = [f"tests/{name}" for name in names]
-            begun.append((paths, said, runs.submit(pytest, *paths, *cache, said=said)))
+            begun[runs.submit(pytest, *paths, *cache, said=said)] = paths, said
         failed = 0
-        for paths, said, group in begun:
+        for group in as_completed(begun):
+            paths, said = begun[group]
             failed |= group.result()
             said.seek(0)
             print(f"{' '.join(paths)}:", said.read().decode(errors="replace"), flush=True)
