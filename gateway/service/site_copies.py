@@ -286,7 +286,7 @@ class _Own:
             copied.draw_line(database, self._first)
         self._number = copied.numbered(database, last)
         """Of the last row without identity."""
-        self._read_to = -1, 0
+        self._known = -1, 0
         """The last row that was read, and the number of the last one without identity by then."""
         self._looking = False
         self._clock: int | None = None
@@ -325,22 +325,15 @@ class _Own:
     # -- a `Spool`
 
     def read(self, after: int, before: int, done: Callable[[Sequence[Row], bool], None]) -> None:
-        known, number = self._read_to
-        database = self._database
+        known, database = self._known, self._database
 
-        def work() -> tuple[list[Any], bool, int]:
-            counted = number if known == after else copied.numbered(database, after)
-            found, whole = copied.rows(database, after, before, _PAGE_ROWS, PIECE_BYTES)
-            nameless = sum(row[1] is None for row in found)
-            return copied.with_numbers(found, counted), whole, counted + nameless
-
-        def read(found: tuple[list[Any], bool, int]) -> None:
-            rows, whole, counted = found
-            if rows:
-                self._read_to = rows[-1][0], counted
+        def read(found: tuple[list[Any], bool, tuple[int, int]]) -> None:
+            rows, whole, self._known = found
             done(rows, whole)
 
-        self._worker.run(work, read)
+        self._worker.run(
+            lambda: copied.rows(database, after, before, _PAGE_ROWS, PIECE_BYTES, known), read
+        )
 
     def safe(self, row: int) -> None:
         self._engine.spool_is_safe(row)

@@ -59,22 +59,51 @@ def numbered(database: sqlite3.Connection, last: int) -> int:
     """The number of the last row without identity up to this id."""
     database.execute("BEGIN")
     try:
-        (first,) = database.execute("SELECT min(id) FROM spool").fetchone()
-        before = Numbers(database).counted_before(first or last + 1)
-        (count,) = database.execute(
-            "SELECT count(*) FROM spool WHERE device IS NULL AND id <= ?", (last,)
-        ).fetchone()
-        return before + int(count)
+        return _numbered(database, last)
     finally:
         database.execute("ROLLBACK")
 
 
+def _numbered(database: sqlite3.Connection, last: int) -> int:
+    (first,) = database.execute("SELECT min(id) FROM spool").fetchone()
+    before = Numbers(database).counted_before(first or last + 1)
+    (count,) = database.execute(
+        "SELECT count(*) FROM spool WHERE device IS NULL AND id <= ?", (last,)
+    ).fetchone()
+    return before + int(count)
+
+
 def rows(
+    database: sqlite3.Connection,
+    after: int,
+    before: int,
+    count: int,
+    most: int,
+    known: tuple[int, int],
+) -> tuple[list[tuple[Any, ...]], bool, tuple[int, int]]:
+    """Rows between two ids with their numbers, so many at most, of so many bytes, one at least;
+    whether these are all; and what is known for the next call. known: a row, and the number of the
+    last one without identity up to it.
+
+    The uplink takes rows out of the spool meanwhile: so all of it is seen in one transaction.
+    """
+    database.execute("BEGIN")
+    try:
+        found, whole = _between(database, after, before, count, most)
+        if not found:
+            return found, whole, known
+        row, number = known
+        if found[0][0] != row + 1:
+            number = _numbered(database, found[0][0] - 1)
+        nameless = sum(row[1] is None for row in found)
+        return with_numbers(found, number), whole, (found[-1][0], number + nameless)
+    finally:
+        database.execute("ROLLBACK")
+
+
+def _between(
     database: sqlite3.Connection, after: int, before: int, count: int, most: int
 ) -> tuple[list[tuple[Any, ...]], bool]:
-    """Rows between two ids as they are, so many at most, of so many bytes, one at least; and
-    whether these are all.
-    """
     found: list[tuple[Any, ...]] = []
     for row in database.execute(
         "SELECT id, device, incarnation, sequence, client, topic, payload, boot, monotonic,"

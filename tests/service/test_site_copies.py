@@ -12,6 +12,7 @@ from gateway.mqtt.properties import PropertyId
 from gateway.mqtt.reason import ReasonCode
 from gateway.site.copying import WAIT_S
 from gateway.store.copies import FILE
+from gateway.uplink import copied
 from gateway.uplink.manifest import Row
 from gateway.uplink.numbers import Numbers
 from gateway.uplink.spool import Cut, Spool, with_numbers
@@ -362,6 +363,39 @@ def test_a_long_backlog_goes_from_the_disk_with_the_keys_that_it_has_here(pair: 
     table.land_all(pair, "b")
     table.land_all(pair, "a")
     assert (len(table.rows), table.landings) == (3000, 3000 + 2900)
+
+
+def test_what_lands_while_a_backlog_is_sent_changes_no_key(
+    pair: Sites, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The uplink takes rows out of the spool between two pages."""
+    clients, table = [publisher(pair, "a", f"p-{number}") for number in range(3)], Table()
+    pair.part("a", "b")
+    for begin in range(1, 3001, 500):
+        packets = [
+            Publish("spool/x", b"%d" % number + bytes(2000), 1, number)
+            for number in range(begin, begin + 500)
+        ]
+        pair.say(clients[begin // 1000], *packets, wait=0)
+    pages, read = 0, copied.rows
+
+    def land_before_the_third_page(*args: Any) -> Any:
+        nonlocal pages
+        pages += 1
+        if pages == 3:
+            table.land(pair, "a", 600)
+        return read(*args)
+
+    monkeypatch.setattr(copied, "rows", land_before_the_third_page)
+    pair.join("a", "b")
+    pair.pass_time(1)
+    assert pages > 3
+    assert [len(client.take_all(Puback)) for client in clients] == [1000, 1000, 1000]
+    pair.part("a", "b")
+    pair.pass_time(SILENT_S + 10)
+    table.land_all(pair, "b")
+    table.land_all(pair, "a")
+    assert len(table.rows) == 3000
 
 
 class Schedule:
