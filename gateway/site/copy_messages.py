@@ -10,9 +10,9 @@ from collections.abc import Iterator, Sequence
 from enum import IntEnum
 from struct import Struct
 from struct import error as StructError
-from typing import Annotated, NamedTuple
+from typing import Annotated, NamedTuple, Self
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, model_validator
 
 from gateway.site.errors import SiteError
 from gateway.site.framing import FRAME_BYTES
@@ -28,6 +28,8 @@ MOST_ROWS = 4096
 _MOST_IDENTITIES = 256
 _MOST_TOLD = 64 * 1024
 _MOST = 1 << 62
+_MOST_TIME = 1 << 56
+"""µs: 2,000 years."""
 
 Row = tuple[int, str | None, int | None, int, str, str, bytes, int, int, int | None]
 """A row of the spool: id, device, incarnation, sequence, client, topic, payload, boot, monotonic,
@@ -47,13 +49,24 @@ class Told(BaseModel, strict=True, frozen=True, extra="ignore"):
     name: Annotated[str, Field(min_length=1, max_length=300)]
     """In the key of rows without identity."""
     epochs: Annotated[
-        tuple[tuple[Annotated[int, Field(ge=0, lt=MOST_ID)], int], ...],
+        tuple[
+            tuple[Annotated[int, Field(ge=0, lt=MOST_ID)], Annotated[int, Field(ge=0, lt=_MOST)]],
+            ...,
+        ],
         Field(min_length=1, max_length=_MOST_IDENTITIES),
     ]
-    """(first id, epoch in the key of such rows from there on), ascending."""
+    """(first id, epoch in the key of such rows from there on), ascending; for each row that has not
+    landed there is one.
+    """
     boot: Annotated[int, Field(ge=0, lt=_MOST)]
-    clock: Annotated[int, Field(ge=0, lt=_MOST)] | None
+    clock: Annotated[int, Field(ge=0, lt=_MOST_TIME)] | None
     """µs UTC when this boot began, once it is known: for rows of it without a time."""
+
+    @model_validator(mode="after")
+    def _each_row_has_an_epoch(self) -> Self:
+        if self.epochs[0][0] > self.first:
+            raise ValueError("rows without an epoch")
+        return self
 
 
 class Rows(NamedTuple):
@@ -171,7 +184,13 @@ def _rows(frame: bytes) -> list[Row]:
             frame, at
         )
         at += _ROW.size
-        if not before < number < MOST_ID or flags > 3 or at + sum(sizes) > len(frame):
+        if (
+            not before < number < MOST_ID
+            or flags > _IDENTITY | _RECEIVED
+            or at + sum(sizes) > len(frame)
+            or not all(0 <= one < _MOST for one in (incarnation, sequence, boot))
+            or not all(0 <= one < _MOST_TIME for one in (monotonic, received))
+        ):
             raise SiteError("a copy that cannot be")
         parts = []
         for size in sizes:

@@ -1,7 +1,9 @@
 """`[site] copies = 2`: what is acknowledged is on the disks of two gateways, or has landed."""
 
+import json
 import random
 import sqlite3
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,9 @@ import pytest
 from gateway.mqtt.packets import Packet, Puback, Publish, Pubrec, Pubrel
 from gateway.mqtt.properties import PropertyId
 from gateway.mqtt.reason import ReasonCode
+from gateway.site.copy_messages import Rows, Told, encode
 from gateway.site.copying import WAIT_S
+from gateway.site.errors import SiteError
 from gateway.store.copies import FILE
 from gateway.uplink import copied
 from gateway.uplink.manifest import Row
@@ -396,6 +400,34 @@ def test_what_lands_while_a_backlog_is_sent_changes_no_key(
     table.land_all(pair, "b")
     table.land_all(pair, "a")
     assert len(table.rows) == 3000
+
+
+@pytest.mark.parametrize(
+    ("epochs", "clock", "monotonic"),
+    [(((0, 1 << 64),), None, 1), (((9, 7),), None, 1), (((0, 7),), 1 << 61, (1 << 63) - 1)],
+    ids=["an epoch that is no number of SQLite", "a row of no epoch", "a time that is none"],
+)
+def test_what_a_mad_member_says_stops_nobodys_rows(
+    pair: Sites, epochs: tuple[tuple[int, int], ...], clock: int | None, monotonic: int
+) -> None:
+    """Its copies could not be landed, or would stop the store."""
+    line = "f" * 16
+    told = Told(line=line, keep=True, first=1, name="a", epochs=((0, 7),), boot=1, clock=None)
+    nameless = (1, None, None, 1, "c", "spool/x", b"mad", 1, monotonic, None)
+    said = encode(told)
+    for name, value in ("epochs", epochs), ("clock", clock):
+        before = json.dumps(told.model_dump()[name], separators=(",", ":"))
+        said = said.replace(f'"{name}":{before}'.encode(), f'"{name}":{json.dumps(value)}'.encode())
+    with suppress(SiteError):
+        pair.members["b"].received("a", said)
+        pair.members["b"].received("a", encode(Rows(line, [nameless])))
+    pair.part("a", "b")
+    pair.pass_time(SILENT_S + 5)
+    pair.join("a", "b")
+    client = publisher(pair, "b")
+    pair.say(client, Publish("spool/x", b"1", 1, 1))
+    assert client.take(Puback) == Puback(1)
+    assert figures(pair, "b")["copies_kept_bytes"] == 0
 
 
 class Schedule:
