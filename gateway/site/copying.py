@@ -10,9 +10,8 @@ disk has it, or it has landed.
     HELD                → safe up to there
     it goes             → the next one is chosen, by name. It gets all that has not landed and that
                           it lacks
-    HELD, of more than
-    this disk has       → this disk has lost rows that it had. A new line: the member lands all of
-                          the old one at once
+    HELD, of more than  → this disk has lost rows that it had. A new line: the member lands all of
+    it can have           the old one at once
 
 While the spool is not safe for more than WAIT_S, new publications are refused, and another member
 is tried if there is one. What was taken before goes on waiting.
@@ -79,6 +78,10 @@ class Copying:
         """Who has the copies, or is to have them."""
         self._asked = False
         """It has not said yet what it has."""
+        self._before = last
+        """The last row that a member may have from before."""
+        self._given: dict[str, int] = {}
+        """By member: the last row that it was sent since then."""
         self._sent = 0
         """Up to which row the holder has all that has not landed, or it is on the way."""
         self._flying: deque[tuple[int, int]] = deque()
@@ -95,6 +98,7 @@ class Copying:
         """Since when the spool is not safe and nothing has become so; None: all of it is."""
         self.refusing = False
         self._renewing = False
+        self._renewed_once = False
 
     @property
     def behind(self) -> int:
@@ -141,15 +145,17 @@ class Copying:
         line, last = message
         if line != self._told.line or self._renewing:
             return  # of another life, or of before
-        if last > self.last:
+        if last > max(self._before, self._given.get(member, 0)):
+            if self._renewed_once or not self._asked:
+                raise SiteError("it confirms copies that it was not sent")
             self._renewing = True
             self._spool.begin_line(self._renewed)
-        elif self._asked:
+        elif self._asked or last > self._sent:  # it has them from an earlier time
             self._asked = False
+            self._flying.clear()
+            self._flying_bytes = 0
             self._sent = max(last, self._told.first - 1)
             self._became_safe(self._sent, now)
-        elif last > self._sent:
-            raise SiteError("it confirms copies that it was not sent")
         else:
             while self._flying and self._flying[0][0] <= last:
                 self._flying_bytes -= self._flying.popleft()[1]
@@ -157,7 +163,9 @@ class Copying:
         self._pump(now)
 
     def _renewed(self, told: Told) -> None:
-        self._renewing = False
+        self._renewing, self._renewed_once = False, True
+        self._before = 0
+        self._given.clear()
         self._told = told
         self._choose(self.holder)
         self._tell(self._up - {self.holder or ""})
@@ -231,6 +239,7 @@ class Copying:
             self._flying.append((part[-1][0], size))
             self._flying_bytes += size
             self._sent = part[-1][0]
+            self._given[self.holder] = max(self._sent, self._given.get(self.holder, 0))
 
     def _read(self, now: float) -> None:
         """It is behind what memory has."""

@@ -308,6 +308,25 @@ def test_a_disk_that_has_lost_rows_loses_no_reading(pair: Sites) -> None:
     assert table.payloads == [b"1", b"2", b"3", b"4"]
 
 
+def test_a_disk_that_has_lost_rows_and_has_others_by_then_loses_no_reading(pair: Sites) -> None:
+    """The other member is heard when the new rows have the ids of the lost ones."""
+    client, table = publisher(pair, "a"), Table()
+    for number in range(1, 4):
+        pair.say(client, Publish("spool/x", b"%d" % number, 1, number), wait=0)
+    pair["a"].database.execute("DELETE FROM spool WHERE id > 1")
+    pair["a"].database.execute("UPDATE meta SET value = 1 WHERE key = 'spool.last'")
+    pair.members["a"].power_cut()
+    client = publisher(pair, "a")
+    pair.say(client, *(Publish("spool/x", b"%d" % number, 1, number) for number in range(4, 8)))
+    assert client.received == []
+    pair.join("a", "b")
+    pair.pass_time(3)
+    assert len(client.take_all(Puback)) == 4
+    assert kept(pair, "b") == [b"1", b"4", b"5", b"6", b"7"]
+    table.land_all(pair, "a", "b")
+    assert table.payloads == [b"%d" % number for number in range(1, 8)]
+
+
 def test_a_member_without_room_confirms_nothing(pair: Sites) -> None:
     client = publisher(pair, "a")
     pair["b"].disk_full(True)

@@ -1,0 +1,112 @@
+"""The spool on a second disk, without I/O: what members confirm, and one that is mad."""
+
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from gateway.site.copy_messages import Held, Message, Row, Rows, Told, decode
+from gateway.site.copying import WAIT_S, Copying
+from gateway.site.errors import SiteError
+
+LINE, NEXT_LINE = "0" * 16, "1" * 16
+
+
+def told(line: str = LINE) -> Told:
+    return Told(line=line, keep=False, first=1, name="a", epochs=((0, 7),), boot=1, clock=None)
+
+
+def row(number: int) -> Row:
+    return (number, "d", 7, number, "client", "t", b"m", 1, number, None)
+
+
+class Owner:
+    """A spool with some rows, as `Copying` knows it."""
+
+    def __init__(self, rows: int = 0) -> None:
+        self.rows = [row(number) for number in range(1, rows + 1)]
+        self.safe_to = 0
+        self.lines = 0
+        self.slow = False
+        """Nothing is read."""
+        self.said: list[tuple[str, Message]] = []
+        self.copying = Copying(
+            self, lambda to, frame: self.said.append((to, decode(frame))), told(), rows, 0.0
+        )
+
+    def commit(self, *numbers: int) -> None:
+        new = [row(number) for number in numbers]
+        self.rows += new
+        self.copying.committed(new, 0.0)
+
+    def hear(self, member: str, last: int, line: str = LINE) -> None:
+        self.copying.received(member, Held(line, last), 0.0)
+
+    def sent_to(self, member: str) -> list[int]:
+        return [
+            found[0]
+            for to, message in self.said
+            if to == member and isinstance(message, Rows)
+            for found in message.rows
+        ]
+
+    def read(self, after: int, before: int, done: Callable[[Sequence[Row], bool], None]) -> None:
+        if not self.slow:
+            done([found for found in self.rows if after < found[0] < before], True)
+
+    def safe(self, row: int) -> None:
+        self.safe_to = row
+
+    def refuse(self, refuses: bool) -> None:
+        pass
+
+    def begin_line(self, done: Callable[[Told], None]) -> None:
+        self.lines += 1
+        done(told(NEXT_LINE))
+
+
+def test_a_member_that_confirms_what_it_was_not_sent_loses_its_link() -> None:
+    owner = Owner()
+    owner.copying.joined("b", 0.0)
+    owner.hear("b", 0)
+    owner.commit(1)
+    with pytest.raises(SiteError):
+        owner.hear("b", 2)
+    assert (owner.safe_to, owner.lines) == (0, 0)
+
+
+def test_a_spool_begins_anew_once_for_what_members_say() -> None:
+    """One that is mad has always more."""
+    owner = Owner(rows=3)
+    owner.copying.joined("b", 0.0)
+    owner.hear("b", 1000)
+    with pytest.raises(SiteError):
+        owner.hear("b", 1000, NEXT_LINE)
+    assert owner.lines == 1
+
+
+def test_rows_that_come_before_a_member_is_heard_are_not_those_that_it_has() -> None:
+    """This disk has lost the rows 4 to 6, and has others under their ids by then."""
+    owner = Owner(rows=3)
+    owner.commit(4, 5, 6, 7)
+    owner.copying.joined("b", 0.0)
+    owner.hear("b", 6)
+    assert (owner.safe_to, owner.lines) == (0, 1)
+    owner.hear("b", 0, NEXT_LINE)
+    assert owner.sent_to("b") == [1, 2, 3, 4, 5, 6, 7]
+
+
+def test_what_a_slow_member_confirms_after_it_was_left_counts_when_it_is_chosen_again() -> None:
+    owner = Owner()
+    owner.copying.joined("b", 0.0)
+    owner.copying.joined("c", 0.0)
+    owner.hear("b", 0)
+    owner.commit(1)
+    owner.commit(2)
+    owner.copying.advance(WAIT_S + 1)
+    assert owner.copying.holder == "c"
+    owner.copying.advance(2 * WAIT_S + 2)
+    assert owner.copying.holder == "b"
+    owner.slow = True
+    owner.hear("b", 1)
+    owner.hear("b", 2)
+    assert owner.safe_to == 2
