@@ -27,7 +27,7 @@ from gateway.site.copy_messages import PIECE_BYTES, Held, Row, Told, decode
 from gateway.site.copying import WAIT_S, Copying
 from gateway.site.keeping import PART, Keeping, Line, Order
 from gateway.store.copies import FILE as SHELF
-from gateway.store.copies import Copies, adopted
+from gateway.store.copies import Copies, adopted, is_damaged, put_aside
 from gateway.store.schema import FILE, connect
 from gateway.uplink import copied
 
@@ -192,6 +192,18 @@ class SiteCopies:
     def _kept(self) -> list[Line]:
         if not (self._data / SHELF).exists():
             return []
+        try:
+            return self._read_shelf()
+        except sqlite3.DatabaseError as error:
+            if not is_damaged(error):
+                raise
+            if self._shelf is not None:
+                self._shelf.close()
+                self._shelf = None
+            put_aside(self._data, error)
+            return []
+
+    def _read_shelf(self) -> list[Line]:
         shelf = self._open_shelf()
         lines = {
             number: Line(number, member, Told.model_validate_json(told), last)

@@ -8,7 +8,7 @@ it costs no reading: each line's gateway has its own spool, and sends it again.
 import json
 import logging
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
@@ -42,33 +42,12 @@ LineRow = tuple[int, str, int, str]
 
 
 class Copies:
-    """Opens the file, or makes it. Used by one thread at a time. One that cannot be read is put
-    aside. Raises sqlite3.Error, OSError.
-    """
+    """Opens the file, or makes it. Used by one thread at a time. Raises sqlite3.Error, OSError."""
 
     def __init__(self, folder: Path) -> None:
-        path = folder / FILE
-        try:
-            self._db = self._open(path)
-        except sqlite3.DatabaseError as error:
-            if isinstance(error, sqlite3.OperationalError):
-                raise
-            log.error(
-                "%s: copies for other members cannot be read (%s), and are put aside; the members"
-                " send them again",
-                path,
-                error,
-            )
-            for suffix in ("", "-wal", "-shm"):
-                with suppress(FileNotFoundError):
-                    (folder / f"{FILE}{suffix}").replace(folder / f"{FILE}.damaged{suffix}")
-            self._db = self._open(path)
-
-    def _open(self, path: Path) -> sqlite3.Connection:
-        database = connect(path)
-        if database.execute("PRAGMA user_version").fetchone()[0] != _VERSION:
-            database.executescript(f"BEGIN IMMEDIATE; {_TABLES} COMMIT")
-        return database
+        self._db = connect(folder / FILE)
+        if self._db.execute("PRAGMA user_version").fetchone()[0] != _VERSION:
+            self._db.executescript(f"BEGIN IMMEDIATE; {_TABLES} COMMIT")
 
     def close(self) -> None:
         self._db.close()
@@ -154,27 +133,58 @@ def adopted(line: dict[str, Any], rows: Iterable[Sequence[Any]]) -> list[tuple[A
     return found
 
 
+def is_damaged(error: sqlite3.Error) -> bool:
+    """Whether it says that the file is no sound database; another try may do better otherwise."""
+    return isinstance(error, sqlite3.DatabaseError) and not isinstance(
+        error, sqlite3.OperationalError
+    )
+
+
+def put_aside(folder: Path, error: sqlite3.Error) -> None:
+    """The file cannot be read, and a new one takes its place. Nobody has it open."""
+    log.error(
+        "%s: copies for other members cannot be read (%s), and are put aside; the members send them"
+        " again",
+        folder / FILE,
+        error,
+    )
+    for suffix in ("", "-wal", "-shm"):
+        with suppress(FileNotFoundError):
+            (folder / f"{FILE}{suffix}").replace(folder / f"{FILE}.damaged{suffix}")
+
+
 def bring_all(folder: Path, database: sqlite3.Connection) -> int:
-    """Put all that the shelf in a folder has behind the rows of a store's spool; nobody else uses
-    either. Returns how many rows.
+    """Put all that the shelf in a folder has, as far as it can be read, behind the rows of a
+    store's spool; nobody else uses either. Returns how many rows.
     """
     if not (folder / FILE).is_file():
         return 0
     brought = 0
-    with closing(Copies(folder)) as shelf, database:
+    with database:
         database.execute("BEGIN IMMEDIATE")
         (last,) = database.execute("SELECT id FROM spool_last").fetchone()
-        for number, _, _, told in sorted(shelf.lines()):
-            first = 0
-            while rows := shelf.page(number, first, _PAGE_ROWS, _PAGE_BYTES):
-                first = rows[-1][0] + 1
-                put(
-                    database,
-                    "spool",
-                    [
-                        (last + brought + index, *row[1:])
-                        for index, row in enumerate(adopted(json.loads(told), rows), 1)
-                    ],
-                )
-                brought += len(rows)
+        for rows in _readable(folder):
+            put(
+                database,
+                "spool",
+                [(last + brought + index, *row[1:]) for index, row in enumerate(rows, 1)],
+            )
+            brought += len(rows)
     return brought
+
+
+def _readable(folder: Path) -> Iterator[list[tuple[Any, ...]]]:
+    """Rows of all lines, as `adopted` gives them."""
+    try:
+        with closing(Copies(folder)) as shelf:
+            for number, _, _, told in sorted(shelf.lines()):
+                first = 0
+                while rows := shelf.page(number, first, _PAGE_ROWS, _PAGE_BYTES):
+                    first = rows[-1][0] + 1
+                    yield adopted(json.loads(told), rows)
+    except sqlite3.DatabaseError as error:
+        if not is_damaged(error):
+            raise
+        log.error(
+            "%s: the rest of the copies for other members cannot be read (%s)", folder / FILE, error
+        )

@@ -251,6 +251,30 @@ def test_copies_and_what_was_made_of_them_outlive_a_power_cut(pair: Sites) -> No
     assert table.payloads == [b"1", b"2", b"3"]
 
 
+@pytest.mark.parametrize("where", ["head", "inside"])
+def test_a_shelf_that_cannot_be_read_is_put_aside_and_its_copies_come_again(
+    pair: Sites, where: str
+) -> None:
+    client = publisher(pair, "a")
+    for number in range(1, 101):
+        pair.say(client, Publish("spool/x", bytes(500), 1, number), wait=0)
+    assert len(client.take_all(Puback)) == 100
+    member = pair.members["b"]
+    assert member.folder is not None
+    assert member.copies is not None
+    member.copies._shelf.close()
+    shelf = member.folder / FILE
+    data = bytearray(shelf.read_bytes())
+    begin = 0 if where == "head" else 3 * 4096
+    data[begin : begin + 40_000] = bytes(40_000)
+    shelf.write_bytes(data)
+    member.power_cut()
+    pair.join("a", "b")
+    pair.pass_time(2)
+    assert len(kept(pair, "b")) == 100
+    assert shelf.with_name(f"{FILE}.damaged").exists()
+
+
 def test_a_repeated_publish_is_not_answered_after_a_power_cut_before_it_is_safe(
     pair: Sites,
 ) -> None:

@@ -279,3 +279,21 @@ def test_copies_for_other_gateways_land_too_under_their_own_keys(dead, landed, t
     assert times == {b"1": (99, 3), b"2": (1_009, 3), b"3": (None, 0)}
     assert digests(dead.path) == before
     assert bring(dead.path, landing) == Rescued("site-1", "00c0ffee", 0, 0, 53, 3)
+
+
+def test_copies_that_cannot_be_read_do_not_keep_the_rest_from_landing(dead, landed, tmp_path):
+    told = {"name": "barn", "epochs": [[0, 5]], "boot": 3, "clock": 1_000}
+    rows = [(n, None, None, n, "client", "t", bytes(500), 3, 9, None) for n in range(1, 3001)]
+    with closing(Copies(dead.path)) as shelf:
+        shelf.write([(1, "barn", 3000, json.dumps(told))], [(1, row) for row in rows], {}, [])
+    file = dead.path / "copies.db"
+    data = bytearray(file.read_bytes())
+    middle = len(data) // 8 * 7
+    data[middle : middle + 9000] = bytes(9000)
+    file.write_bytes(data)
+    landing = tmp_path / "landing"
+    done = bring(dead.path, landing)
+    assert 1000 < done.copies < 3000
+    found = keys(all_rows(landing, landed))
+    assert [key for key in found if key[0] != "@barn"] == EVERYTHING
+    assert len(found) == 50 + done.copies
