@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import sqlite3
+from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import suppress
@@ -55,39 +56,49 @@ class _Worker:
         self._what = what
         self._loop = loop
         self._executor = executor or ThreadPoolExecutor(1, what)
+        self._pieces: deque[tuple[Callable[[], Any], Callable[[Any], None]]] = deque()
+        """The first one is being worked."""
         self._complained = False
         self._closed = False
 
     def run(self, work: Callable[[], T], done: Callable[[T], None]) -> None:
         """done: called on the event loop."""
-        if not self._closed:
-            self._executor.submit(self._work, work, done)
+        self._pieces.append((work, done))
+        if len(self._pieces) == 1:
+            self._begin()
 
-    def _work(self, work: Callable[[], T], done: Callable[[T], None]) -> None:
+    def _begin(self) -> None:
+        if not self._closed:
+            self._executor.submit(self._work, self._pieces[0][0])
+
+    def _work(self, work: Callable[[], Any]) -> None:
         try:
             found = work()
-        except (sqlite3.Error, OSError) as error:
-            self._call(self._failed, error, work, done)
+        except Exception as error:  # an internal one, too, is to be heard of
+            self._call(self._failed, error)
         else:
-            self._call(self._worked, done, found)
+            self._call(self._worked, found)
 
-    def _call(self, call: Callable[..., None], *args: Any) -> None:
+    def _call(self, call: Callable[[Any], None], said: Any) -> None:
         with suppress(RuntimeError):  # the loop is gone
-            self._loop.call_soon_threadsafe(call, *args)
+            self._loop.call_soon_threadsafe(call, said)
 
-    def _worked(self, done: Callable[[T], None], found: T) -> None:
+    def _worked(self, found: Any) -> None:
         if self._complained:
             self._complained = False
             log.warning("%s: it works again", self._what)
+        _, done = self._pieces.popleft()
+        if self._pieces:
+            self._begin()
         if not self._closed:
             done(found)
 
-    def _failed(self, error: Exception, work: Callable[[], T], done: Callable[[T], None]) -> None:
+    def _failed(self, error: Exception) -> None:
         if not self._complained:
             self._complained = True
             log.error("%s: %s; trying again until it works", self._what, error)
         if not self._closed:
-            self._loop.call_later(RETRY_S, partial(self.run, work, done))
+            self._loop.call_later(RETRY_S, self._begin)
 
     async def close(self) -> None:
         """Nothing is done any more; what has begun comes to its end."""

@@ -15,7 +15,7 @@ from gateway.mqtt.reason import ReasonCode
 from gateway.site.copy_messages import Rows, Told, encode
 from gateway.site.copying import WAIT_S
 from gateway.site.errors import SiteError
-from gateway.store.copies import FILE
+from gateway.store.copies import FILE, Copies
 from gateway.uplink import copied
 from gateway.uplink.manifest import Row
 from gateway.uplink.numbers import Numbers
@@ -273,6 +273,31 @@ def test_a_shelf_that_cannot_be_read_is_put_aside_and_its_copies_come_again(
     pair.pass_time(2)
     assert len(kept(pair, "b")) == 100
     assert shelf.with_name(f"{FILE}.damaged").exists()
+
+
+def test_what_a_shelf_did_not_take_is_not_landed_before_it_does(
+    pair: Sites, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It writes and reads in the order in which it was asked to, also after failures."""
+    client, table, write = publisher(pair, "a"), Table(), Copies.write
+    fails = True
+
+    def fail(*args: Any) -> None:
+        if fails:
+            raise sqlite3.OperationalError("disk I/O error")
+        write(*args)
+
+    monkeypatch.setattr(Copies, "write", fail)
+    pair.say(client, *(Publish("spool/x", b"%d" % number, 1, number) for number in range(1, 4)))
+    pair.part("a", "b")
+    pair.pass_time(SILENT_S + 5)
+    fails = False
+    pair.pass_time(3)
+    table.land_all(pair, "b")
+    pair.join("a", "b")
+    pair.pass_time(3)
+    assert len(client.take_all(Puback)) == 3
+    assert sorted([*kept(pair, "b"), *table.payloads]) == [b"1", b"2", b"3"]
 
 
 def test_a_repeated_publish_is_not_answered_after_a_power_cut_before_it_is_safe(
