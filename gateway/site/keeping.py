@@ -7,7 +7,8 @@ own; what it has, confirmed; and lines that are to be landed here, because
 - their member has another line now: its store was restored, replaced, or has lost rows.
 
 What comes is written in the order in which it came, all that is there at once. What has no room
-waits in memory; there is no more of it than a member may have on the way.
+waits in memory; there is no more of it than a member may have on the way. It goes when the link
+ends or the member chooses another one.
 """
 
 from __future__ import annotations
@@ -137,6 +138,7 @@ class Keeping:
     def left(self, member: str, now: float) -> None:
         self._since[member] = now
         self._telling.discard(member)
+        self._forget_waiting(member)
 
     def received(self, member: str, message: Message) -> None:
         """Raises SiteError."""
@@ -171,6 +173,18 @@ class Keeping:
         self._drop(line, first)
         if told.keep:
             self._asking.add(line.number)
+        else:
+            self._forget_waiting(member)
+
+    def _forget_waiting(self, member: str) -> None:
+        """What has no room and was not confirmed: the member will send it again, or to another."""
+        waiting, self._waiting = self._waiting, deque()
+        for item in waiting:
+            number, _, size = item
+            if self._lines[number].member == member:
+                self._owed[member] -= size
+            else:
+                self._waiting.append(item)
 
     def _drop(self, line: Line, first: int) -> None:
         line.drop(first)

@@ -160,6 +160,27 @@ def test_a_member_that_sends_more_than_it_may_loses_its_link() -> None:
     assert sum(len(item[6]) for order in kept.shelf.orders for _, item in order.rows) <= MOST_OWED
 
 
+@pytest.mark.parametrize("why", ["its link has ended", "it has chosen another one"])
+def test_what_waits_for_room_goes_when_its_member_will_send_it_again(why: str) -> None:
+    """Else an honest member loses its link: it sends what was not confirmed each time."""
+    kept = Kept()
+    kept.room = False
+    size = FRAME_BYTES - 1000
+    for _ in range(3 * MOST_OWED // FRAME_BYTES):
+        if why == "its link has ended":
+            kept.keeping.left("a", 0.0)
+            kept.keeping.joined("a", 0.0)
+        else:
+            kept.say(told(keep=False))
+        kept.say(told())
+        kept.shelf.work()
+        kept.say(Rows(LINE, [row(1, bytes(size))]))
+    kept.room = True
+    kept.keeping.advance()
+    kept.shelf.work()
+    assert kept.said[-1] == ("a", Held(LINE, 1))
+
+
 def test_a_member_that_begins_anew_all_the_time_loses_its_link() -> None:
     kept = Kept()
     for number in range(MOST_LINES):
