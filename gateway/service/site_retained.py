@@ -117,8 +117,9 @@ class SiteRetained:
         self.sharing.changed(self._marks(entry.name for entry in entries), [link])
 
     def _try_again(self, link: Link[Entry]) -> None:
-        self._engine.begin()
-        self._enter(link)
+        if self.sharing.is_there(link):
+            self._engine.begin()
+            self._enter(link)
 
     def _take(self, entry: Entry) -> None:
         broker, topic = self._broker, entry.name

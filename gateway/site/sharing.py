@@ -106,6 +106,10 @@ class Sharing(ABC, Generic[Held]):
     def left(self, member: str) -> None:
         self._links.pop(member, None)
 
+    def is_there(self, link: Link[Held]) -> bool:
+        """False: it has ended, and nobody waits for what it has brought."""
+        return self._links.get(link.member) is link
+
     def received(self, member: str, frame: bytes) -> None:
         """SiteError: this is no frame of ours, and the link has to end."""
         link, kind, body = self._links[member], frame[0] - self._first, frame[1:]
@@ -143,7 +147,7 @@ class Sharing(ABC, Generic[Held]):
                 known[name] = mark
         had: dict[str, dict[str, int]] = {}
         for link in done:
-            if self._links.get(link.member) is link:
+            if self.is_there(link):
                 had[link.member] = {item.name: item.mark for item in link.entering or ()}
                 self._got(link)
         for member, link in self._links.items():

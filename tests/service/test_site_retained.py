@@ -301,6 +301,22 @@ def test_a_full_disk_makes_the_others_wait(sites: Sites) -> None:
     assert sites.members["a"].retained.figures()["retained_waiting"] == 0
 
 
+def test_what_waits_for_the_disk_is_forgotten_with_its_link(sites: Sites) -> None:
+    """The member says it again: else memory would fill with each link that ends."""
+    sites["b"].disk_full(True)
+    retain(sites, "a", "t", "m")
+    sites.pass_time(1)
+    timers = len(sites["b"].loop._later)
+    for _ in range(10):
+        sites.part("a", "b")
+        sites.join("a", "b")
+        sites.pass_time(1)
+    assert len(sites["b"].loop._later) < timers + 5
+    sites["b"].disk_full(False)
+    sites.pass_time(3)
+    assert held(sites, "b") == {"t": b"m"}
+
+
 def test_deletions_have_a_bound_and_an_end() -> None:
     sites = Sites("a", "b", retained_bytes=16 * 1000)
     for number in range(20):
