@@ -377,7 +377,7 @@ class Broker(Core):
         waiting, clients = self._waiting_twice, 0
         while waiting and not self.must_wait(number := next(iter(waiting))):
             for connection in waiting.pop(number):
-                connection.on_disk(self.committed)
+                connection.on_two_disks()
                 clients += 1
         return clients
 

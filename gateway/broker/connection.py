@@ -2,14 +2,15 @@
 
 In: packets to send, parts of packets to keep, and `lost(reason)`. Out: `take()`, the bytes to write
 now; `closing`, when they are the last. Packets that must wait for a commit are held back, and
-everything behind them too, so order is kept: there is one order of packets per connection. What
-bytes of the client mean is found out in `dispatch.py`.
+everything behind them too, so order is kept: there is one order of packets per connection. Only
+acknowledgements that wait for a second disk have an order of their own, since that may take hours.
+What bytes of the client mean is found out in `dispatch.py`.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from gateway.broker.message_ids import IDENTIFIERS
 from gateway.broker.publish_run import PUBLISH, QOS_BITS, PublishRun
@@ -48,17 +49,25 @@ _NAMELESS = 8
 
 
 class _Held:
-    """Packets that wait for commit `number`. acknowledgements: PUBACKs among them. twice: they wait
-    until it is on two disks.
-    """
+    """Packets that wait for commit `number`. acknowledgements: PUBACKs among them."""
 
-    __slots__ = ("acknowledgements", "number", "packets", "twice")
+    __slots__ = ("acknowledgements", "number", "packets")
 
-    def __init__(self, number: int, packets: bytes, acknowledgements: int, twice: bool) -> None:
+    def __init__(self, number: int, packets: bytes, acknowledgements: int) -> None:
         self.number = number
         self.packets = [packets]
         self.acknowledgements = acknowledgements
-        self.twice = twice
+
+
+class _Copied(NamedTuple):
+    """Acknowledgements of publications that wait until a commit is on two disks (twice), or for
+    those before them.
+    """
+
+    commit: int
+    packets: bytes
+    acknowledgements: int
+    twice: bool
 
 
 class Connection:
@@ -70,6 +79,7 @@ class Connection:
         "broker",
         "client",
         "closing",
+        "copied",
         "dirty",
         "full",
         "greeted",
@@ -162,8 +172,10 @@ class Connection:
         """Packets that may be written."""
         self.held: deque[_Held] = deque()
         """Packets that wait for a commit, and those behind them."""
+        self.copied: deque[_Copied] = deque()
+        """Acknowledgements that wait for a second disk, and those behind them."""
         self.size = 0
-        """Bytes of both."""
+        """Bytes of the first two."""
         self.dirty = False
         """It stands in `Broker.dirty`."""
         self.full = False
@@ -177,12 +189,9 @@ class Connection:
 
     # -- bytes out
 
-    def send(
-        self, packets: bytes, commit: int = 0, acknowledgements: int = 0, twice: bool = False
-    ) -> None:
+    def send(self, packets: bytes, commit: int = 0, acknowledgements: int = 0) -> None:
         """Queue packets, to leave after commit `commit` and after everything queued before them;
-        none once the end has come. twice: not before that commit is on two disks, where that is
-        asked for (`doubled.py`).
+        none once the end has come.
         """
         if self.state is State.CLOSED:
             return
@@ -190,15 +199,8 @@ class Connection:
         self.size += len(packets)
         if self.size > broker.limits.outgoing_bytes:
             self.full = True
-        if twice and broker.must_wait(commit):
-            if held and held[-1].twice and held[-1].number >= commit:
-                held[-1].packets.append(packets)
-                held[-1].acknowledgements += acknowledgements
-            else:
-                held.append(_Held(commit, packets, acknowledgements, True))
-                broker.hold(self, commit, True)
-        elif commit > broker.committed and (not held or held[-1].number < commit):
-            held.append(_Held(commit, packets, acknowledgements, False))
+        if commit > broker.committed and (not held or held[-1].number < commit):
+            held.append(_Held(commit, packets, acknowledgements))
             broker.hold(self, commit)
         elif held:
             last = held[-1]
@@ -208,6 +210,28 @@ class Connection:
             self._let_go(packets)
             if acknowledgements:
                 self.session.receive_flow.unacknowledged -= acknowledgements  # type: ignore[union-attr]
+
+    def acknowledge(
+        self, packets: bytes, commit: int = 0, acknowledgements: int = 0, twice: bool = False
+    ) -> None:
+        """As `send`, for PUBACK and PUBREC: they keep the order of the publications [MQTT-4.6.0-2].
+        twice: not before the commit is on two disks, where that is asked for (`doubled.py`); other
+        packets do not wait for that.
+        """
+        twice = twice and self.broker.must_wait(commit)
+        if not twice and not self.copied:
+            self.send(packets, commit, acknowledgements)
+        elif self.state is not State.CLOSED:
+            self.copied.append(_Copied(commit, packets, acknowledgements, twice))
+            if twice:
+                self.broker.hold(self, commit, twice=True)
+
+    def on_two_disks(self) -> None:
+        """Let go what has waited for the second disk."""
+        waiting = self.copied
+        while waiting and not (waiting[0].twice and self.broker.must_wait(waiting[0].commit)):
+            copied = waiting.popleft()
+            self.send(copied.packets, copied.commit, copied.acknowledgements)
 
     def _let_go(self, *packets: bytes) -> None:
         """These leave with the next turn."""
@@ -225,8 +249,6 @@ class Connection:
         """Let go what waited for this commit."""
         waiting, session = self.held, self.session
         while waiting and waiting[0].number <= number:
-            if waiting[0].twice and self.broker.must_wait(waiting[0].number):
-                break
             held = waiting.popleft()
             self._let_go(*held.packets)
             if session is not None:
@@ -419,6 +441,7 @@ class Connection:
         self.become(State.CLOSED)
         self.closing = reason
         self.held.clear()
+        self.copied.clear()
         self.keep(0)
         self.interrupted = False
         self.aliases.clear()

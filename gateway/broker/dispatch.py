@@ -186,13 +186,12 @@ def _other(connection: Connection, session: Session, packet: Packet) -> None:
 
 
 def _pong(connection: Connection) -> None:
-    """PINGRESP comes in its turn, but does not wait for a disk that fails, nor for a second one:
-    who waits for an acknowledgement would believe that we are gone. CONNACK is first in any case
-    [MQTT-3.2.0-1].
+    """PINGRESP comes in its turn, but does not wait for a disk that fails: who waits for an
+    acknowledgement would believe that we are gone. CONNACK is first in any case [MQTT-3.2.0-1].
     """
     broker = connection.broker
     if (
-        (broker.disk_full or broker.must_wait(broker.committed))
+        broker.disk_full
         and connection.held
         and connection.greeted is not None
         and connection.greeted <= broker.committed

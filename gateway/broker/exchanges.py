@@ -76,7 +76,9 @@ def receive(
         else:
             broker.statistics.repeated += 1
             receive_flow.repeat(identifiers[0])
-            connection.send(acknowledgements(_PUBREC, identifiers), receive_flow.commit, twice=True)
+            connection.acknowledge(
+                acknowledgements(_PUBREC, identifiers), receive_flow.commit, twice=True
+            )
         return
     room = connection.receive_maximum - receive_flow.outstanding
     if room <= 0:
@@ -92,12 +94,12 @@ def receive(
             device.name, run.topic.name, payload, reason, broker.monotonic, broker.utc
         )
     if reason:
-        _refuse(connection, run, identifiers, reason)
+        _refuse(connection, session, run, identifiers, reason)
         return
     if qos == 1:
         receive_flow.unacknowledged += count
         commit = publish(broker, run, session.client, identity)
-        connection.send(
+        connection.acknowledge(
             acknowledgements(_PUBACK, identifiers), commit, count, twice=_spooled(broker, run)
         )
     else:
@@ -111,7 +113,9 @@ def receive(
         elif session.durable:
             commit = receive_flow.commit = broker.keep_flow(session)
         commit = publish(broker, run, session.client, identity, commit)
-        connection.send(acknowledgements(_PUBREC, identifiers), commit, twice=_spooled(broker, run))
+        connection.acknowledge(
+            acknowledgements(_PUBREC, identifiers), commit, twice=_spooled(broker, run)
+        )
 
 
 def _spooled(broker: Broker, run: PublishRun) -> bool:
@@ -269,16 +273,24 @@ def _is_number(text: str, digits: int) -> bool:
 
 
 def _refuse(
-    connection: Connection, run: PublishRun, identifiers: tuple[int, ...], reason: ReasonCode
+    connection: Connection,
+    session: Session,
+    run: PublishRun,
+    identifiers: tuple[int, ...],
+    reason: ReasonCode,
 ) -> None:
     text = _about(connection, run, reason)
     refused(connection.broker, connection, "publish", reason, text, len(identifiers))
     if connection.version < Version.V5:
         connection.disconnect(reason, f"PUBLISH refused, {text}")
         return
-    make = Puback if run.qos == 1 else Pubrec
-    connection.send(
-        b"".join(encode(make(identifier, reason), connection.version) for identifier in identifiers)
+    make, count = Puback if run.qos == 1 else Pubrec, len(identifiers)
+    session.receive_flow.unacknowledged += count
+    connection.acknowledge(
+        b"".join(
+            encode(make(identifier, reason), connection.version) for identifier in identifiers
+        ),
+        acknowledgements=count,
     )
 
 

@@ -88,6 +88,9 @@ class Attached(Receiver, Protocol):
     def on_disk(self, number: int) -> None:
         """Commit `number` is on disk: let go what waited for it."""
 
+    def on_two_disks(self) -> None:
+        """More of the spool is on two disks: let go what waited for that."""
+
     def disconnect(self, reason: ReasonCode, text: str) -> None:
         """End it from our side."""
 

@@ -7,6 +7,7 @@ import pytest
 from gateway.broker.doubled import Doubled
 from gateway.broker.store_rows import SpoolRow
 from gateway.mqtt.packets import (
+    Disconnect,
     Pingreq,
     Pingresp,
     Puback,
@@ -65,7 +66,7 @@ def test_an_acknowledgement_waits_for_the_second_disk(copied: Copied) -> None:
 
 
 @pytest.mark.mqtt("MQTT-4.6.0-2")
-def test_answers_keep_their_order_and_others_wait_for_one_disk(copied: Copied) -> None:
+def test_acknowledgements_keep_their_order_and_others_wait_for_one_disk(copied: Copied) -> None:
     client, other = copied.world.accepted("c"), copied.world.accepted("d")
     client.send(Subscribe(7, [Subscription("x", 0)]))
     assert answers(client) == [Suback(7, [0])]
@@ -74,9 +75,41 @@ def test_answers_keep_their_order_and_others_wait_for_one_disk(copied: Copied) -
     client.send(Subscribe(8, [Subscription("y", 0)]))
     other.publish("elsewhere", "3", 1)
     assert answers(other) == [Puback(1)], "it is no part of the spool"
-    assert answers(client) == []
+    assert answers(client) == [Suback(8, [0])]
     copied.safe(1)
-    assert answers(client) == [Puback(1), Puback(2), Suback(8, [0])]
+    assert answers(client) == [Puback(1), Puback(2)]
+
+
+def test_who_waits_for_the_second_disk_gets_messages_all_the_same(copied: Copied) -> None:
+    """A board gets commands while its readings wait."""
+    client, other = copied.world.accepted("c"), copied.world.accepted("d")
+    client.send(Subscribe(7, [Subscription("commands/c", 1)]))
+    answers(client)
+    client.publish("spool/x", "1", 1)
+    other.publish("commands/c", "go", 1)
+    (message,) = answers(client)
+    assert isinstance(message, Publish)
+    assert message.payload == b"go"
+
+
+def test_refusals_that_wait_count_as_in_flight(copied: Copied) -> None:
+    """So a client cannot fill memory with them."""
+    client = copied.world.accepted()
+    client.publish("spool/x", "1", 1)
+    copied.doubled.refusing = True
+    for number in range(2, 1030):
+        client.send(Publish("spool/x", b"m", 1, number))
+    (goodbye,) = answers(client)
+    assert isinstance(goodbye, Disconnect)
+    assert goodbye.reason == ReasonCode.RECEIVE_MAXIMUM_EXCEEDED
+
+
+def test_refusals_that_have_left_are_in_flight_no_more(copied: Copied) -> None:
+    client = copied.world.accepted()
+    copied.doubled.refusing = True
+    for number in range(1, 3000):
+        client.send(Publish("spool/x", b"m", 1, number))
+    assert len(answers(client)) == 2999
 
 
 def test_it_does_not_suffice_that_the_other_disk_has_it(copied: Copied) -> None:
