@@ -130,8 +130,8 @@ class SiteCopies:
         self._shelf_worker = _Worker(f"the shelf ({SHELF})", loop, executor)
         self._shelf: Copies | None = None
         self._landing = False
-        self._told: set[int] = set()
-        """Lines that the log has told of."""
+        self._logged: set[int] = set()
+        """Lines of which the log has told that they are landed here."""
         self.landed = 0
         """Readings of other members that were brought into this gateway's spool."""
         self._keeping = Keeping(
@@ -274,8 +274,8 @@ class SiteCopies:
 
     def _adopted(self, line: Line, last: int, count: int) -> None:
         self._landing = False
-        if count and line.number not in self._told:
-            self._told.add(line.number)
+        if count and line.number not in self._logged:
+            self._logged.add(line.number)
             log.warning(
                 "%s: what it has acknowledged is landed from here, as far as it has not landed",
                 printable(line.member),
