@@ -105,15 +105,10 @@ class Copying:
         """Rows that are on this disk alone."""
         return max(0, self.last - self._safe)
 
-    def _say(self, member: str, message: Message) -> int:
-        frame = encode(message)
-        self._send(member, frame)
-        return len(frame)
-
     def _tell(self, members: Iterable[str]) -> None:
         for member in members:
             keep = member == self.holder
-            self._say(member, self._told.model_copy(update={"keep": keep}))
+            self._send(member, encode(self._told.model_copy(update={"keep": keep})))
 
     # -- members
 
@@ -235,10 +230,13 @@ class Copying:
     def _put(self, rows: Sequence[Row]) -> None:
         assert self.holder is not None  # noqa: S101 - the callers have looked
         for part in portions(rows):
-            size = self._say(self.holder, Rows(self._told.line, part))
-            self._flying.append((part[-1][0], size))
-            self._flying_bytes += size
             self._sent = part[-1][0]
+            frame = encode(Rows(self._told.line, part))
+            if len(frame) > FRAME_BYTES:
+                continue  # a row of before `copies`; since then none is so large
+            self._send(self.holder, frame)
+            self._flying.append((self._sent, len(frame)))
+            self._flying_bytes += len(frame)
             self._given[self.holder] = max(self._sent, self._given.get(self.holder, 0))
 
     def _read(self, now: float) -> None:

@@ -7,6 +7,7 @@ import pytest
 from gateway.site.copy_messages import Held, Message, Row, Rows, Told, decode
 from gateway.site.copying import WAIT_S, Copying
 from gateway.site.errors import SiteError
+from gateway.site.framing import FRAME_BYTES
 
 LINE, NEXT_LINE = "0" * 16, "1" * 16
 
@@ -15,8 +16,8 @@ def told(line: str = LINE) -> Told:
     return Told(line=line, keep=False, first=1, name="a", epochs=((0, 7),), boot=1, clock=None)
 
 
-def row(number: int) -> Row:
-    return (number, "d", 7, number, "client", "t", b"m", 1, number, None)
+def row(number: int, payload: bytes = b"m") -> Row:
+    return (number, "d", 7, number, "client", "t", payload, 1, number, None)
 
 
 class Owner:
@@ -29,9 +30,11 @@ class Owner:
         self.slow = False
         """Nothing is read."""
         self.said: list[tuple[str, Message]] = []
-        self.copying = Copying(
-            self, lambda to, frame: self.said.append((to, decode(frame))), told(), rows, 0.0
-        )
+        self.copying = Copying(self, self.send, told(), rows, 0.0)
+
+    def send(self, to: str, frame: bytes) -> None:
+        assert len(frame) <= FRAME_BYTES
+        self.said.append((to, decode(frame)))
 
     def commit(self, *numbers: int) -> None:
         new = [row(number) for number in numbers]
@@ -110,3 +113,14 @@ def test_what_a_slow_member_confirms_after_it_was_left_counts_when_it_is_chosen_
     owner.hear("b", 1)
     owner.hear("b", 2)
     assert owner.safe_to == 2
+
+
+def test_a_row_from_before_that_no_frame_holds_stops_nobody() -> None:
+    """Publications were allowed to be larger then."""
+    owner = Owner(rows=3)
+    owner.rows[1] = row(2, bytes(FRAME_BYTES))
+    owner.copying.joined("b", 0.0)
+    owner.hear("b", 0)
+    assert owner.sent_to("b") == [1, 3]
+    owner.hear("b", 3)
+    assert owner.safe_to == 3
