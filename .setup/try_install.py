@@ -27,6 +27,8 @@ NAMES = {12: "bookworm", 13: "trixie"}
 INCLUDE = "systemd,systemd-sysv,dbus,udev"
 NEXT = "9.9.9"
 MOST_MB = 150
+MOST_EXPOSED = 1.6
+"""By `systemd-analyze security`, of which each release has its own."""
 PATIENCE_S = 300
 CONFIG = """
 [gateway]
@@ -211,6 +213,10 @@ def _try_release(release: int, path: Path) -> None:
         if size > MOST_MB:
             raise Wrong(f"more than {MOST_MB} MB")
         _active(userland)
+        exposed = {name: _exposure(userland, f"onceway-{name}") for name in ("gateway", "uplink")}
+        print(f"Debian {release}: exposure of the services {exposed}", flush=True)
+        if max(exposed.values()) > MOST_EXPOSED:
+            raise Wrong(f"a service is exposed by more than {MOST_EXPOSED}")
         start = time.monotonic()
         userland.run("onceway", "--help")
         say("onceway --help", start)
@@ -263,6 +269,14 @@ def _try_release(release: int, path: Path) -> None:
         _there(path, "var/lib/onceway/gateway.db", "srv/onceway/landing")
         _expect(said, "/var/lib/onceway stays: it holds readings")
         say("removed and purged; readings stay", start)
+
+
+def _exposure(userland: Userland, service: str) -> float:
+    said = userland.run("systemd-analyze", "security", "--no-pager", service)
+    found = re.search(r"exposure level for \S+: ([\d.]+)", said)
+    if found is None:
+        raise Wrong(f"systemd-analyze does not rate {service}: {said[-200:]}")
+    return float(found[1])
 
 
 def _follow(userland: Userland, line: str, package: Path) -> None:

@@ -17,8 +17,8 @@ UPLINK = "onceway-uplink"
 
 
 def share(file: Path) -> None:
-    """Let the group of a shared directory read and write a file in it. Not by who may not: then it
-    is another account's, which has done so.
+    """Let the group of a shared directory read and write a file in it. A file of another account
+    stays as it is: that account has done the same.
     """
     if _is_shared(file.parent):
         with suppress(PermissionError):

@@ -28,8 +28,10 @@ class ProcessLock:
     """Held from creation until `close`. Raises Locked, naming the holder."""
 
     def __init__(self, path: Path) -> None:
+        # root takes it in folders of others, who might put a link to a file of root's there
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
         try:
-            self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+            self._file = os.open(path, flags, 0o640)
         except OSError as error:
             hint = "Is that the data directory, and may this account write there?"
             raise OncewayError(

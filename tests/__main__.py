@@ -2,8 +2,8 @@
 time: three would wait for each other until they run out of time. Boards that are flashed or under
 test mostly wait, so their groups run beside the others, one after the other.
 
-In: options of pytest; with any, one pytest runs as usual. Out: what each group says
-when it has ended, and an exit code that is not 0 if one failed.
+In: options of pytest; with any, one pytest runs as usual. Out: what each group says when it has
+ended, and an exit code that is not 0 if one failed.
 """
 
 import subprocess

@@ -7,6 +7,7 @@ import os
 import pwd
 import stat
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -21,7 +22,10 @@ from gateway.links.tls import Tls
 from gateway.service.listeners import certificates
 from gateway.service.users import Users
 from gateway.uplink.credentials import FILE
+from gateway.uplink.signing import FILE as KEY
 
+_OF_UPLINK = {"batches", KEY}
+"""What the uplink alone may read, in the data directory."""
 _SOON = timedelta(days=30)
 
 
@@ -101,42 +105,54 @@ def files(data: Path) -> Iterator[Finding]:
     part = "files"
     try:
         folder = data.stat()
-        ours = {folder.st_uid, uplink_owner(data)[0]}
-        others = [path for path in sorted(data.iterdir()) if path.stat().st_uid not in ours]
+        foreign = _foreign(data)
     except PermissionError:
         yield unseen(part, f"this account may not look into {data}", "Run the command with sudo")
         return
-    owner = _name(folder.st_uid)
-    if others:
-        names = ", ".join(path.name for path in others)
+    for uid, paths in foreign.items():
+        names = ", ".join(path.name for path in paths)
         yield wrong(
             part,
-            f"in {data} these do not belong to {owner}, whose folder it is: {names}",
-            "Somebody ran the gateway as another user:"
-            f" `sudo chown -R {owner}: {' '.join(map(str, others))}`",
+            f"in {data} these do not belong to {_name(uid)}: {names}",
+            "Somebody ran the gateway or the uplink as another user:"
+            f" `sudo chown -R {_name(uid)}: {' '.join(map(str, paths))}`",
         )
-    elif folder.st_mode & stat.S_IRWXO:
+    if folder.st_mode & stat.S_IRWXO:
         yield warning(
             part, f"everybody on this machine may look into {data}", f"`sudo chmod o-rwx {data}`"
         )
     elif os.geteuid() and not os.access(data, os.W_OK):
-        yield unseen(part, f"{data} is for {owner}, not for you", "Run the command with sudo")
-    else:
-        yield ok(part, f"{data} belongs to {owner}")
+        yield unseen(
+            part, f"{data} is for {_name(folder.st_uid)}, not for you", "Run the command with sudo"
+        )
+    elif not foreign:
+        yield ok(part, f"{data} belongs to {_name(folder.st_uid)}")
+
+
+def _foreign(data: Path) -> dict[int, list[Path]]:
+    """By the user whose they should be."""
+    gateway, uplink = data.stat().st_uid, uplink_owner(data)[0]
+    found: dict[int, list[Path]] = {}
+    for path in sorted(data.iterdir()):
+        of_uplink = path.name in _OF_UPLINK
+        with suppress(FileNotFoundError):  # some come and go
+            if path.stat().st_uid not in ({uplink} if of_uplink else {gateway, uplink}):
+                found.setdefault(uplink if of_uplink else gateway, []).append(path)
+    return found
 
 
 def credentials(folder: Path) -> Iterator[Finding]:
     """Those of the landing place are not for the gateway. folder: of the configuration."""
     file = folder / FILE
     try:
-        mode = file.stat().st_mode
+        found = file.stat()
     except OSError:
         return
-    if mode & (stat.S_IRGRP | stat.S_IROTH):
+    if found.st_mode & (stat.S_IRGRP | stat.S_IROTH) or found.st_uid not in (0, os.geteuid()):
         yield wrong(
             "credentials",
             f"others than root may read {file}",
-            f"`sudo chmod 600 {file}`, and think of new ones",
+            f"`sudo chown root: {file} && sudo chmod 600 {file}`, and think of new ones",
         )
 
 

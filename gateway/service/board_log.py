@@ -36,6 +36,10 @@ ALIVE_S = 5.0
 """So often a row without anything says that the waiting goes on."""
 MOST_LINES = 10_000
 """No board has room for more."""
+LONGEST = 256
+"""Bytes of a line that are looked at: a board's have 40 characters behind the time."""
+WHOLE_S = 60
+"""For the whole log of a board on a line."""
 
 _LINE = re.compile(r"(\+?)(\d{1,10}) (.*)", re.DOTALL)
 _END = re.compile(r"\d{1,5}")
@@ -81,10 +85,19 @@ async def read(engine: Engine, device: str, wait_s: int) -> AsyncIterator[dict[s
 
 
 async def whole(engine: Engine, user: str, device: str) -> list[dict[str, Any]]:
-    """The same rows at once, for a user who may command boards on lines. Raises OncewayError."""
-    if not engine.broker.acl.may_write(user, "", f"commands/{device}"):
+    """The same rows at once, of a board on a line, for a user. Raises OncewayError: also for what
+    the access rules do not let this user do.
+    """
+    acl = engine.broker.acl
+    if not acl.may_write(user, "", f"commands/{device}"):
         raise OncewayError(f"the access rules do not let you publish to commands/{device}")
-    return [row async for row in read(engine, device, PATIENCE_S) if row]
+    if not acl.may_read(user, "", f"logs/{device}"):
+        raise OncewayError(f"the access rules do not let you read logs/{device}")
+    try:
+        async with asyncio.timeout(WHOLE_S):
+            return [row async for row in read(engine, device, PATIENCE_S) if row]
+    except TimeoutError:
+        raise OncewayError(f"the log has not ended within {WHOLE_S} s", device) from None
 
 
 @contextmanager
@@ -99,7 +112,7 @@ def _listening(engine: Engine, device: str) -> Iterator[asyncio.Queue[str]]:
             case Suback(reasons=[reason]) if reason < _FAILURE:
                 heard.put_nowait("")
             case Publish() if heard.qsize() < MOST_LINES:
-                heard.put_nowait(packet.payload.decode(errors="replace"))
+                heard.put_nowait(packet.payload[:LONGEST].decode(errors="replace"))
 
     client = Client(engine, "log", INSIDE, came)
     try:

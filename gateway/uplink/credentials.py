@@ -25,14 +25,14 @@ def take(config: Path | None) -> None:
         return
     file = Path(folder, FILE)
     try:
-        text = file.read_text()
+        text = os.fsdecode(file.read_bytes())
     except OSError:  # there is none, or it is for root
         return
     for number, line in enumerate(text.splitlines(), 1):
         if not line.strip() or line.lstrip().startswith("#"):
             continue
         name, found, value = line.strip().partition("=")
-        if not found or not name.isidentifier():
+        if not found or not name.isidentifier() or "\0" in value:
             raise OncewayError(f"line {number} is not NAME=VALUE", str(file))
         os.environ.setdefault(name, _unquoted(value))
 

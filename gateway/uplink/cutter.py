@@ -11,6 +11,7 @@ import os
 import time
 from pathlib import Path
 
+from gateway.accounts import give_to_uplink
 from gateway.broker.spool import ROW_OVERHEAD
 from gateway.config import UplinkSection
 from gateway.errors import OncewayError
@@ -36,6 +37,7 @@ class Cutter:
         self._folder = data / "batches"
         try:
             self._folder.mkdir(mode=0o750, exist_ok=True)
+            give_to_uplink(self._folder, data)
         except OSError as error:
             raise OncewayError(
                 f"cannot make the folder of batches ({error.strerror})", str(self._folder)
@@ -117,6 +119,7 @@ class Cutter:
 
     def _write(self, number: int, data: bytes) -> None:
         with self._path(number).open("wb") as file:
+            give_to_uplink(file.fileno(), self._folder.parent)
             file.write(data)
             file.flush()
             os.fsync(file.fileno())

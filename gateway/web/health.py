@@ -109,10 +109,9 @@ def copies_problems(copies: dict[str, Any]) -> list[str]:
     found = []
     if copies.get("copies_refusing"):
         found.append("no other member takes copies: readings are refused (site.copies)")
-    elif copies.get("copies_behind"):
-        waiting = f"{copies['copies_behind']} rows of the spool wait for a second disk"
-        if copies["copies_at"] is None:
-            found.append(f"{waiting}, and so do their acknowledgements (site.copies)")
+    elif copies.get("copies_behind") and copies["copies_at"] is None:
+        behind = copies["copies_behind"]
+        found.append(f"not acknowledged, for want of a second disk: {behind:,} (site.copies)")
     if copies.get("copies_full"):
         found.append("there is no room for copies of other members (site.copies_bytes, the disk)")
     return found

@@ -327,7 +327,9 @@ class PageServer:
                 try:
                     return web.json_response(await self._deeds.board_log(session.user, device))
                 except OncewayError as error:
-                    raise _Refused(409, f"{error}.") from error
+                    text = str(error)
+                    end = "" if text.endswith("?") else "."
+                    raise _Refused(409, f"{text}{end}") from error
 
     async def _register(self, request: web.BaseRequest) -> web.Response:
         session = self._commanding(request)

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import pty
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -209,6 +210,14 @@ def test_credentials_that_the_gateway_may_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_credentials_that_belong_to_the_gateway(tmp_path: Path) -> None:
+    (tmp_path / "uplink.env").touch(0o600)
+    shutil.chown(tmp_path / "uplink.env", "games")
+    (found,) = settings.credentials(tmp_path)
+    assert (found.state, "chown root:" in (found.todo or "")) == (State.WRONG, True)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
 def test_files_of_the_uplink_are_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(accounts, "UPLINK", "games")
     tmp_path.chmod(0o770)
@@ -217,6 +226,21 @@ def test_files_of_the_uplink_are_its_own(tmp_path: Path, monkeypatch: pytest.Mon
     assert [item.state for item in settings.files(tmp_path)] == [State.OK]
     tmp_path.chmod(0o750)  # all of it belongs to one account
     assert [item.state for item in settings.files(tmp_path)] == [State.WRONG]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_what_the_uplink_alone_may_read_goes_back_to_the_uplink(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(accounts, "UPLINK", "games")
+    tmp_path.chmod(0o770)
+    (tmp_path / "uplink.key").touch()
+    (tmp_path / "batches").mkdir()
+    (tmp_path / "gateway.db").touch()
+    shutil.chown(tmp_path / "gateway.db", "mail")
+    found = {item.what.rpartition(": ")[2]: item.todo or "" for item in settings.files(tmp_path)}
+    assert "chown -R games:" in found["batches, uplink.key"]
+    assert "chown -R root:" in found["gateway.db"]
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")

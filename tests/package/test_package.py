@@ -2,6 +2,8 @@
 `make try-install`.
 """
 
+import os
+import pwd
 import re
 import subprocess
 import sys
@@ -89,3 +91,27 @@ def test_its_services_are_those_of_the_units() -> None:
     assert all(name in first and name in last for name in running)
     assert "onceway-backup.timer" not in first, "it needs a passphrase first"
     assert "onceway-backup.timer" in last
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_an_upgrade_gives_the_uplink_what_is_its_own_and_follows_no_link(tmp_path: Path) -> None:
+    data, landing, system = (tmp_path / name for name in ("data", "landing", "system"))
+    for folder in (data, data / "batches", landing):
+        folder.mkdir(parents=True)
+    shared = [data / "gateway.db", data / "uplink.lock"]
+    for file in (*shared, data / "uplink.key", data / "batches/1.parquet", system):
+        file.touch(0o640)
+    for link in (data / "batches/link", landing / "link", data / "gateway.db-link"):
+        link.symlink_to(system)
+    os.link(system, data / "other.lock")
+    for path in (data / "uplink.key", *data.glob("batches/**"), data / "batches/link", landing):
+        os.chown(path, pwd.getpwnam("games").pw_uid, -1, follow_symlinks=False)
+    script = (ROOT / ".setup/debian/postinst").read_text()
+    steps = script[script.index("find /var/lib") : script.index("if [ ! -e /etc")]
+    steps = re.sub("-user onceway", "-user games", steps).replace("onceway-uplink", "mail")
+    steps = steps.replace("/var/lib/onceway", str(data)).replace("/srv/onceway", str(landing))
+    subprocess.run(["dash", "-e", "-c", steps], check=True)
+    assert (system.owner(), system.stat().st_mode & 0o777) == ("root", 0o640)
+    assert [file.stat().st_mode & 0o777 for file in shared] == [0o660, 0o660]
+    given = [data / "uplink.key", data / "batches", landing]
+    assert [path.owner() for path in given] == ["mail"] * 3

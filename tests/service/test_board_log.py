@@ -5,14 +5,19 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import aiomqtt
 import pytest
 from typer.testing import CliRunner
 
+from gateway.broker.access import Acl
 from gateway.config import Config
 from gateway.errors import OncewayError
 from gateway.mqtt.packets import Connect, Suback, Subscribe, Subscription
+from gateway.service import board_log
+from gateway.service.engine import Engine
 from provisioning.listing_cli import app
 from tests.service.process import gateway
 from tests.service.wire import wire
@@ -99,6 +104,32 @@ async def test_a_command_that_the_board_has_not_taken_is_said(tmp_path: Path) ->
         await silent.take(Suback)
         with pytest.raises(OncewayError, match=r"has not taken the command within 1 s.*logs/roof"):
             await log(tmp_path, "--wait", "1")
+
+
+async def test_of_a_line_that_no_board_can_have_logged_only_the_start_is_kept(
+    tmp_path: Path,
+) -> None:
+    async with gateway(tmp_path) as running, board(running.port, ("3 " + "x" * 100_000, "0")):
+        line, _ = json.loads(await log(tmp_path, "--json"))
+    assert line["text"] == "x" * (board_log.LONGEST - len("3 "))
+
+
+async def test_a_log_without_an_end_does_not_keep_others_waiting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """On the page one board is asked at a time."""
+
+    async def endless(*_: object) -> AsyncIterator[dict[str, Any]]:
+        while True:
+            await asyncio.sleep(0.01)
+            yield {"text": "again"}
+
+    monkeypatch.setattr(board_log, "read", endless)
+    monkeypatch.setattr(board_log, "WHOLE_S", 0.1)
+    broker = SimpleNamespace(acl=Acl([]))
+    async with asyncio.timeout(5):
+        with pytest.raises(OncewayError, match="has not ended within"):
+            await board_log.whole(cast(Engine, SimpleNamespace(broker=broker)), "otto", NAME)
 
 
 def test_where_there_are_access_rules_the_gateway_may_read_logs() -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from gateway.errors import OncewayError
 from gateway.lock import Locked, ProcessLock, holder
 
 HOLD = """
@@ -30,6 +31,15 @@ def test_the_second_is_refused_and_told_who_is_first(tmp_path: Path) -> None:
     ):
         ProcessLock(path)
     ProcessLock(path).close()
+
+
+def test_a_link_in_the_place_of_the_lock_changes_no_other_file(tmp_path: Path) -> None:
+    other = tmp_path / "shadow"
+    other.write_text("root")
+    (tmp_path / "uplink.lock").symlink_to(other)
+    with pytest.raises(OncewayError, match="cannot take the lock"):
+        ProcessLock(tmp_path / "uplink.lock")
+    assert other.read_text() == "root"
 
 
 def test_a_holder_is_named_until_it_dies(tmp_path: Path) -> None:

@@ -128,6 +128,13 @@ def test_a_backup_reads_the_files_of_all_accounts_and_does_nothing_else_of_root(
     assert (settings["NoNewPrivileges"], settings["ProtectSystem"]) == ("yes", "strict")
 
 
+def test_a_backup_knows_the_servers_that_the_uplink_knows() -> None:
+    """Root's own home is closed to it."""
+    accounts = (SYSTEMD / "onceway.sysusers").read_text()
+    (home,) = re.findall(rf'^u {UPLINK} \S+ ".*" (\S+)', accounts, re.MULTILINE)
+    assert listed(BACKUP, "Environment") == [f"HOME={home}"]
+
+
 @pytest.mark.parametrize("unit", [*UNITS, BACKUP], ids=lambda unit: unit.stem)
 def test_its_lines_in_the_journal_have_its_name(unit: Path) -> None:
     assert service(unit)["SyslogIdentifier"] == unit.stem

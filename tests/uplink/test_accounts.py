@@ -13,7 +13,10 @@ from pathlib import Path
 import pytest
 
 from gateway import accounts
+from gateway.config import UplinkSection
 from gateway.uplink import signing
+from gateway.uplink.cutter import Cutter
+from gateway.uplink.spool import Spool
 from tests.service.process import START_S
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
@@ -127,6 +130,19 @@ def test_what_root_makes_for_the_uplink_is_the_uplinks(
     found = (site / "data/uplink.key").stat()
     assert owner == (found.st_uid, found.st_gid)
     assert owner[0] not in (0, GATEWAY)
+
+
+def test_the_uplink_goes_on_with_a_batch_that_root_has_cut(
+    site: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(accounts, "UPLINK", "games")
+    with running(site, GATEWAY, "gateway", "run", until="listening on") as said:
+        publish(said)
+    with Spool(site / "data") as spool:
+        Cutter(spool, site / "data", UplinkSection(landing="file:///unused")).cut()
+    owner, _ = accounts.uplink_owner(site / "data")
+    made = [site / "data/batches", *(site / "data/batches").iterdir()]
+    assert [path.stat().st_uid for path in made] == [owner, owner]
 
 
 def test_a_directory_of_one_account_stays_closed_to_the_group(site: Path) -> None:

@@ -48,6 +48,17 @@ def test_where_there_are_none_nothing_is_wrong(tmp_path: Path) -> None:
     assert os.environ == before
 
 
+@pytest.mark.usefixtures("environment")
+def test_a_secret_is_any_bytes_but_a_zero(tmp_path: Path) -> None:
+    file = tmp_path / "uplink.env"
+    file.write_bytes(b"AWS_SECRET_ACCESS_KEY=\xff\xe9\n")
+    credentials.take(tmp_path / "gateway.toml")
+    assert os.fsencode(os.environ["AWS_SECRET_ACCESS_KEY"]) == b"\xff\xe9"
+    file.write_bytes(b"AWS_SESSION_TOKEN=a\0b\n")
+    with pytest.raises(OncewayError, match="line 1 is not NAME=VALUE"):
+        credentials.take(tmp_path / "gateway.toml")
+
+
 def test_a_line_that_says_nothing_is_named_without_its_secret(tmp_path: Path) -> None:
     (tmp_path / "uplink.env").write_text(f"# key\n{SECRET}\n")
     with pytest.raises(OncewayError, match="line 2 is not NAME=VALUE") as refused:

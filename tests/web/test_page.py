@@ -315,6 +315,26 @@ async def sessions(client: Browser, wanted: str) -> list[dict[str, Any]]:
     return shown
 
 
+@pytest.mark.parametrize(
+    ("rules", "why"),
+    [
+        ('read = ["logs/#"]', "publish to commands/roof-1"),
+        ('write = ["commands/#"]', "read logs/roof-1"),
+        ('write = ["commands/#"]\nread = ["logs/#"]', "never asked for commands"),
+    ],
+)
+async def test_an_operator_reads_the_log_of_a_board_that_the_access_rules_let_him_read(
+    tmp_path: Path, rules: str, why: str
+) -> None:
+    rules = f'[[acl]]\nusers = ["{OPERATOR}"]\n{rules}\n[[acl]]\nclients = ["roof-1"]\n'
+    rules += 'write = ["sensors/#"]\n'
+    async with page(tmp_path, ["roof-1"], rules) as shown, browser(shown.url) as client:
+        await shown.sensors[0].measure(1.0)
+        await client.login(OPERATOR)
+        status, found = await client.post("/api/board-log", {"device": "roof-1"})
+    assert (status, why in str(found["error"])) == (409, True)
+
+
 async def test_an_operator_publishes_what_the_access_rules_let_him(tmp_path: Path) -> None:
     rules = f'[[acl]]\nusers = ["{OPERATOR}"]\nwrite = ["notes/#"]\nread = ["#"]\n'
     async with page(tmp_path, [], rules) as shown, browser(shown.url) as client:

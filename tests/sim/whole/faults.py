@@ -18,12 +18,15 @@ from tests.sim.whole.gateway import Gateway
 from tests.sim.whole.world import CLIENTS, World
 
 GATEWAYS = ("a", "b", "c")
-KILLED, CUT_OFF = "kill -9 of the gateway", "gateways cut off from each other"
+KILLED, SLOW = "kill -9 of the gateway", "slow fsync"
+CUT_OFF = "gateways cut off from each other"
 """As the judge knows them (`hil/judge/silences.py`)."""
 STEPS = ("hello", "welcome", "connack", "publish", "pubrel", "pubcomp")
 _LASTS = (0.02, 0.15, 0.7, 3.0)
 """Seconds."""
 _TEARS = range(4)
+_QUICK_S = 0.1
+"""A disk that is no slower excuses nothing: a gateway waits for another one for a second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,7 +239,12 @@ class Faults:
         self._end(KILLED, gateway.name)
 
     def slow_disk(self, gateway: str, seconds: float) -> None:
-        self._begin("slow fsync", gateway)
+        """For the rest of the faults, or until it is quick again."""
+        if seconds > _QUICK_S:
+            self._world.reached["disk slow"] += 1
+            self._begin(SLOW, gateway)
+        else:
+            self._end(SLOW, gateway)
         self._world.gateways[gateway].disk_s = seconds
 
     def part(self, gateway: str, seconds: float) -> None:

@@ -34,6 +34,7 @@ REACHED = (
     "board moved",
     "client moved",
     "commits",
+    "disk slow",
     "gateway died",
     "gateway died before a commit",
     "gateway died behind a commit",
