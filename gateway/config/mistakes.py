@@ -36,6 +36,13 @@ def _what_to_write(problem: Any) -> str | None:
         return f"write [[{name[0]}]], in double brackets: there may be several"
     if kind in ("model_type", "dict_type") and isinstance(value, list):
         return f"write [{name[0]}], in single brackets: there is one"
+    if kind in ("model_type", "dict_type"):
+        section = ".".join(part for part in problem["loc"] if isinstance(part, str))
+        return f"write the section [{section}], in a line of its own"
+    if kind == "list_type":
+        return "write a list, in square brackets"
+    if kind == "string_type":
+        return "write a text in quotes"
     if kind == "int_type" and isinstance(value, str):
         number = _size(value)
         return f"write a number without quotes{f': {number:_}' if number else ''}"
