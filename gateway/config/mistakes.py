@@ -24,7 +24,10 @@ def explain(problem: Any) -> str:
         return f"{key}{_shown(problem['loc'], problem['input'])}: input should be a path, in quotes"
     reason = _what_to_write(problem) or problem["msg"].removeprefix("Value error, ")
     reason = reason[:1].lower() + reason[1:]
-    if problem["type"] in ("list_type", "model_type", "dict_type"):
+    if key and (
+        isinstance(problem["input"], dict)
+        or problem["type"] in ("list_type", "model_type", "dict_type")
+    ):
         return f"{key}: {reason}"  # a whole table says nothing in a sentence
     return f"{key}{_shown(problem['loc'], problem['input'])}: {reason}" if key else reason
 

@@ -36,6 +36,10 @@ def _load(folder: Path, text: str) -> Config:
             "[[listener]]\nbind = ':1883'\ntls = true",
             "listener[1].tls: write the section [listener.tls], in a line of its own",
         ),
+        (
+            "[site.members]\na = '10.0.0.1:1'\nb = '10.0.0.1:1'",
+            "site: two members have the address '10.0.0.1:1'",
+        ),
         ("[gateway]\nname = 5", "gateway.name = 5: write a text in quotes"),
         ("[[acl]]\nusers = 'x'", "acl[1].users: write a list, in square brackets"),
         ("[spool]\nmax_bytes = 'much'", "spool.max_bytes = 'much': write a number without quotes"),
