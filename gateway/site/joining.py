@@ -129,7 +129,7 @@ def _ask(invitation: Invitation, authority: x509.Certificate, request: bytes) ->
 
 _LOOK = (
     "Does the gateway run there, started after `onceway site init`, and may this Pi reach that"
-    " port? Then the same command again: the invitation holds still"
+    " port? Then the same command again: the invitation is still good"
 )
 
 

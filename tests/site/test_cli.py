@@ -194,7 +194,7 @@ async def test_what_can_be_wrong_with_a_join(
     assert "the invitation is for 'barn', and this gateway is 'attic'" in done.error
     done = await barn.site("join", file)
     assert "attic cannot be reached (Connection refused)" in done.error
-    assert "the invitation holds still" in done.error
+    assert "the invitation is still good" in done.error
     other = Pi(_made(tmp_path / "other"), "attic", members)
     assert (await other.site("init")).code == 0
     async with running(other.config):  # somebody has taken the address
