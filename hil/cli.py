@@ -78,7 +78,7 @@ def demo(
     readings: Annotated[
         int | None,
         typer.Option(
-            help="Readings to take, of all boards together.",
+            help="Readings of all boards together, at least: they go on until each fault has come.",
             min=1,
             show_default="400, or 80 with --lora",
         ),

@@ -24,7 +24,10 @@ def explain(problem: Any) -> str:
         return f"{key}{_shown(problem['loc'], problem['input'])}: input should be a path, in quotes"
     reason = _what_to_write(problem) or problem["msg"].removeprefix("Value error, ")
     reason = reason[:1].lower() + reason[1:]
-    if problem["type"] in ("list_type", "model_type", "dict_type"):
+    if key and (
+        isinstance(problem["input"], dict)
+        or problem["type"] in ("list_type", "model_type", "dict_type")
+    ):
         return f"{key}: {reason}"  # a whole table says nothing in a sentence
     return f"{key}{_shown(problem['loc'], problem['input'])}: {reason}" if key else reason
 
@@ -36,6 +39,13 @@ def _what_to_write(problem: Any) -> str | None:
         return f"write [[{name[0]}]], in double brackets: there may be several"
     if kind in ("model_type", "dict_type") and isinstance(value, list):
         return f"write [{name[0]}], in single brackets: there is one"
+    if kind in ("model_type", "dict_type"):
+        section = ".".join(part for part in problem["loc"] if isinstance(part, str))
+        return f"write the section [{section}], in a line of its own"
+    if kind == "list_type":
+        return "write a list, in square brackets"
+    if kind == "string_type":
+        return "write a text in quotes"
     if kind == "int_type" and isinstance(value, str):
         number = _size(value)
         return f"write a number without quotes{f': {number:_}' if number else ''}"

@@ -63,7 +63,9 @@ def invite(
         Path | None,
         typer.Option("--output", "-o", help="The file to make.", show_default="NAME.invitation"),
     ] = None,
-    hours: Annotated[int, typer.Option(min=1, max=720, help="How long the invitation holds.")] = 24,
+    hours: Annotated[
+        int, typer.Option(min=1, max=720, help="How long the invitation is good.")
+    ] = 24,
     config: ConfigOption = None,
 ) -> None:
     """Write a file that lets one other gateway join, once. On the first gateway of the site, which
@@ -82,7 +84,7 @@ def invite(
     )
     _write(file, made.model_dump_json(indent=1).encode() + b"\n")
     typer.echo(
-        f"{file}: holds once, until {made.expires:%Y-%m-%d %H:%M} UTC. Bring it to"
+        f"{file}: good for one gateway, until {made.expires:%Y-%m-%d %H:%M} UTC. Bring it to"
         f" {printable(name)}, where nobody else can read it, and there:"
         f" sudo onceway site join {file.name}"
     )
@@ -204,7 +206,7 @@ def _copies(found: dict[str, Any]) -> list[str]:
     lines = []
     if "copies_at" in found:
         where = found["copies_at"] or "no member"
-        lines.append(f"copies of this spool at {where}, {found['copies_behind']} rows behind")
+        lines.append(f"copies of this spool: at {where}, rows behind: {found['copies_behind']:,}")
     if found["copies_kept_bytes"] or found["copies_landed"]:
         lines.append(
             f"kept here for others: {found['copies_kept_bytes']:,} bytes; readings of silent"

@@ -56,7 +56,8 @@ def join(folder: Path, invitation: Invitation, name: str) -> dict[str, str]:
         answer = _ask(invitation, authority, prove(invitation, request(name, key)))
         if answer.certificate is None:
             said = printable(answer.refused or "")
-            raise OncewayError(f"{invitation.inviter} refuses: {said}", invitation.address, _AGAIN)
+            hint = _MEMBER if (folder / files.MEMBER).exists() else _AGAIN
+            raise OncewayError(f"{invitation.inviter} refuses: {said}", invitation.address, hint)
         made = Membership(_checked(answer.certificate, authority, name, key), authority, key)
         files.replace(folder / files.MEMBER, made.to_pem())
         files.remove(path)
@@ -64,6 +65,10 @@ def join(folder: Path, invitation: Invitation, name: str) -> dict[str, str]:
 
 
 _AGAIN = "A new one: `onceway site invite NAME` on the first gateway"
+_MEMBER = (
+    "This gateway has joined that site already, and stays as it is: `onceway site status`. It needs"
+    " a new invitation only if it was removed"
+)
 
 
 def _authority(invitation: Invitation) -> x509.Certificate:
@@ -124,7 +129,7 @@ def _ask(invitation: Invitation, authority: x509.Certificate, request: bytes) ->
 
 _LOOK = (
     "Does the gateway run there, started after `onceway site init`, and may this Pi reach that"
-    " port? Then the same command again: the invitation holds still"
+    " port? Then the same command again: the invitation is still good"
 )
 
 

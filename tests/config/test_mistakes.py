@@ -31,6 +31,17 @@ def _load(folder: Path, text: str) -> Config:
             "[spool]\nmax_bytes = '1GB'",
             "spool.max_bytes = '1GB': write a number without quotes: 1_000_000_000",
         ),
+        ("gateway = 3", "gateway: write the section [gateway], in a line of its own"),
+        (
+            "[[listener]]\nbind = ':1883'\ntls = true",
+            "listener[1].tls: write the section [listener.tls], in a line of its own",
+        ),
+        (
+            "[site.members]\na = '10.0.0.1:1'\nb = '10.0.0.1:1'",
+            "site: two members have the address '10.0.0.1:1'",
+        ),
+        ("[gateway]\nname = 5", "gateway.name = 5: write a text in quotes"),
+        ("[[acl]]\nusers = 'x'", "acl[1].users: write a list, in square brackets"),
         ("[spool]\nmax_bytes = 'much'", "spool.max_bytes = 'much': write a number without quotes"),
         (
             "[[serial]]\nport = '/dev/x'\nopen = 'yes'",

@@ -138,9 +138,12 @@ async def test_an_invitation_that_is_used_twice_is_refused(
     file = await invited(attic, tmp_path)
     async with running(attic.config):
         assert (await barn.site("join", file)).code == 0
+        again = await barn.site("join", file)
+        assert (again.code, "has joined that site already" in again.error) == (1, True)
         thief = Pi(_made(tmp_path / "elsewhere"), "barn", None)
         done = await thief.site("join", file)
         assert (done.code, "attic refuses: the invitation was used at" in done.error) == (1, True)
+        assert "already" not in done.error
         assert not (thief.folder / files.MEMBER).exists()
     assert (await attic.site("invite", "barn", "-o", file)).error.count("there is a file already")
 
@@ -191,7 +194,7 @@ async def test_what_can_be_wrong_with_a_join(
     assert "the invitation is for 'barn', and this gateway is 'attic'" in done.error
     done = await barn.site("join", file)
     assert "attic cannot be reached (Connection refused)" in done.error
-    assert "the invitation holds still" in done.error
+    assert "the invitation is still good" in done.error
     other = Pi(_made(tmp_path / "other"), "attic", members)
     assert (await other.site("init")).code == 0
     async with running(other.config):  # somebody has taken the address
