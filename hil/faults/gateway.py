@@ -32,8 +32,9 @@ class ProgramKill(WindowKind):
 
     async def inject(self, fault: Fault, system: SystemUnderTest) -> Evidence | None:
         assert self.machine_of  # noqa: S101
-        machine, start = system.site.machine(self.machine_of), self.start(system)
         async with system.site.hands:
+            system = system.at(fault)  # its board may have gone elsewhere while this waited
+            machine, start = system.site.machine(self.machine_of), self.start(system)
             child = system.site.running[self.machine_of]
             since = system.look()
             text = await self.halt(fault, machine, child, system.unstored, system.committing)

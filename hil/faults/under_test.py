@@ -294,6 +294,10 @@ class SystemUnderTest(Protocol):
         """For the person who watches."""
         ...
 
+    def at(self, fault: Fault) -> "SystemUnderTest":
+        """With the gateway that the fault strikes now."""
+        ...
+
     def gateway_of(self, publisher: str) -> str:
         """Where a board or a client is now."""
         ...

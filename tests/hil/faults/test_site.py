@@ -7,6 +7,7 @@ from typing import Any, cast
 import pytest
 
 from hil.faults import Fault
+from hil.faults.gateway import UplinkKill
 from hil.faults.site import BoardRoams
 
 ROAMS = Fault("lora-1/board-roams-1", "board-roams", "lora-1 way", "t", "sampled lora-1", 3)
@@ -63,3 +64,36 @@ async def test_a_board_roams_from_the_gateway_that_has_it_to_the_next(arrives: b
         assert evidence.data == {"since": 7, "gateway": ATTIC, "session_present": True}
     else:
         assert evidence is None
+
+
+async def test_a_kill_strikes_where_its_board_is_when_its_turn_comes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    board, hands, armed = Roamer(arrives=True), asyncio.Lock(), list[str]()
+
+    async def halt(kind: UplinkKill, fault: Fault, machine: str, *more: object) -> None:
+        armed.append(machine)
+
+    monkeypatch.setattr(UplinkKill, "halt", halt)
+
+    def system_at(name: str) -> Any:
+        site = SimpleNamespace(
+            hands=hands, machine=lambda _: name, running={"uplink": None}, start_uplink=None
+        )
+        return SimpleNamespace(
+            site=site,
+            look=lambda: 7,
+            at=lambda fault: system_at(board.gateway),
+            unstored=None,
+            committing=None,
+        )
+
+    fault = Fault("uplink/uplink-kill-1", "uplink-kill", "uplink", "t", "spooled", 3)
+    async with hands:
+        killing = asyncio.create_task(
+            UplinkKill(kind="uplink-kill").inject(fault, cast(Any, system_at(ATTIC)))
+        )
+        await asyncio.sleep(0)
+        board.gateway = BARN
+    assert await killing is None
+    assert armed == [BARN]
