@@ -45,6 +45,8 @@ class Seen:
         self._snapshots = snapshots
         self.ranges = SeenRanges()
         self.covers = -1
+        self.unsaved = False
+        """Ranges of rows are in no snapshot: the next start would read those rows again."""
 
     def load(self) -> None:
         """Start from the newest snapshot, or without one from the table itself."""
@@ -57,6 +59,7 @@ class Seen:
 
     def save(self) -> None:
         snapshot.save(self._snapshots, snapshot.Snapshot(self.ranges, self.covers, self._table_id))
+        self.unsaved = False
 
     def catch_up(self) -> None:
         """Fold in what others committed since."""
@@ -66,6 +69,7 @@ class Seen:
                 self._rebuild()
             elif any(commit.changes_data for commit in commits):
                 collect_ranges(self._table.inserted(self.covers, commits[-1].version), self.ranges)
+                self.unsaved = True
         except (HistoryGone, PySparkException, Py4JJavaError) as error:
             if isinstance(error, Py4JJavaError) and not is_file_gone(error):
                 raise
@@ -84,6 +88,7 @@ class Seen:
         `covers` is for `catch_up`.
         """
         self.ranges.add(added.as_ranges())
+        self.unsaved = True
         if version == self.covers + 1:
             self.covers = version
 
@@ -96,6 +101,7 @@ class Seen:
         if not self._ever_written():
             return
         collect_ranges(self._table.read(versionAsOf=self.covers), self.ranges)
+        self.unsaved = True
         log.info(
             "read the keys of %d devices from version %d in %.1f s",
             self.ranges.devices,

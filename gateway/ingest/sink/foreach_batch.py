@@ -121,7 +121,7 @@ class Sink:
     def save(self) -> None:
         """Save what spares the next start some work."""
         self.counters.save(self._files)
-        if self._appends:
+        if self._seen.unsaved:
             self._save_seen()
 
     def catch_up(self) -> None:

@@ -16,6 +16,7 @@ from py4j.protocol import Py4JError
 from pyspark.sql import functions as F
 
 from gateway.errors import OncewayError
+from gateway.ingest.dedup import snapshot
 from gateway.ingest.delta.public import PublicTable, PublicWriter
 from gateway.ingest.delta.storage import LocalFolder
 from gateway.ingest.delta.tables import Layout, Table
@@ -134,6 +135,20 @@ def test_a_new_start_knows_what_is_in_with_or_without_a_snapshot(lake: Lake) -> 
     lake.lose_snapshots()
     lake.open()(lake.micro_batch(rows("c", 3, 4, 5)), 3)
     assert lake.keys("c") == keys("c", 1, 2, 3, 4, 5)
+
+
+def test_a_start_leaves_a_snapshot_of_what_it_had_to_read(lake: Lake) -> None:
+    def snapshots() -> list[Path]:
+        return list(Path(lake.publications, snapshot.FOLDER).glob("seen-*"))
+
+    lake.open()(lake.micro_batch(rows("s", 1, 2)), 0)  # and it is killed
+    lake.lose_snapshots()
+    lake.open().save()
+    assert snapshots(), "nothing came, and the next start would read the table again"
+    sink = lake.open()
+    lake.lose_snapshots()
+    sink.save()
+    assert not snapshots(), "it has read no row"
 
 
 def crash_after(monkeypatch: pytest.MonkeyPatch, owner: type, name: str, times: int = 1) -> None:
