@@ -164,7 +164,7 @@ class Keeping:
         line = self._line(member)
         if line is None or line.told.line != told.line:
             if sum(line.member == member for line in self._lines.values()) >= MOST_LINES:
-                raise SiteError("its spool begins anew too often")
+                raise SiteError("its spool begins again too often")
             number = max(self._lines, default=0) + 1
             line = self._lines[number] = Line(number, member, told, 0)
             self._current[member] = number

@@ -247,6 +247,6 @@ def _keep_numbering(
         "INSERT OR REPLACE INTO meta VALUES ('spool.last', ?)",
         (str(last + (0 if known else _FAR)),),
     )
-    # rows that are lost here may be at another gateway of the site: its spool begins anew for it
+    # rows that are lost here may be at another gateway of the site: its spool begins again for it
     target.execute("DELETE FROM meta WHERE key = 'copies.line'")
     return known
