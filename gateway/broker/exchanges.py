@@ -284,7 +284,9 @@ def _refuse(
     if connection.version < Version.V5:
         connection.disconnect(reason, f"PUBLISH refused, {text}")
         return
-    make, count = Puback if run.qos == 1 else Pubrec, len(identifiers)
+    make = Puback if run.qos == 1 else Pubrec
+    # behind others that wait for a second disk they need a bound
+    count = len(identifiers) if connection.copied else 0
     session.receive_flow.unacknowledged += count
     connection.acknowledge(
         b"".join(
