@@ -7,6 +7,7 @@ import secrets
 import signal
 import socket
 import sys
+from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -14,15 +15,21 @@ from pathlib import Path
 _LISTENING = re.compile(r"listening on 127\.0\.0\.1:(\d+)")
 START_S = 120
 
+_given = deque[int](maxlen=1000)
+
 
 def free_port(host: str = "127.0.0.1") -> int:
-    """A port that nobody listens on, and none of those that the system gives to connections: who
-    tries again and again to reach an end that is down may be given its port, and so meet himself.
+    """A port that nobody listens on, none of the last that were given here, and none of those that
+    the system gives to connections: who tries again and again to reach an end that is down may be
+    given its port, and so meet himself.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     while True:
         port = 20_000 + secrets.randbelow(12_000)
+        if port in _given:
+            continue
         with suppress(OSError), socket.create_server((host, port), family=family):
+            _given.append(port)
             return port
 
 
