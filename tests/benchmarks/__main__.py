@@ -1,5 +1,5 @@
-"""`python -m tests.benchmarks [NAME ...]`: run the benchmarks, or those named (`throughput` is
-bench_throughput.py), one after the other.
+"""`python -m tests.benchmarks [NAME ...]`: run the benchmarks, or those named (`site-moves` is
+bench_site_moves.py), one after the other.
 
 Each is a process of its own, so that none inherits the memory of another, and prints its table. A
 goal that is missed is said in the table and in build/bench.json; it fails nothing. Exit code 1: a
@@ -19,7 +19,8 @@ _ALONE = ("ingest",)
 
 
 def names() -> list[str]:
-    return sorted(path.stem.removeprefix("bench_") for path in FOLDER.glob("bench_*.py"))
+    stems = (path.stem.removeprefix("bench_") for path in FOLDER.glob("bench_*.py"))
+    return sorted(stem.replace("_", "-") for stem in stems)
 
 
 def changed() -> int:
@@ -40,7 +41,8 @@ def main(wanted: list[str]) -> int:
         print(f"\n{name}", flush=True)
         before = changed()
         environment = os.environ | {"PYTHONPATH": str(FOLDER.parents[1])}
-        subprocess.run([sys.executable, FOLDER / f"bench_{name}.py"], env=environment, check=False)
+        script = FOLDER / f"bench_{name.replace('-', '_')}.py"
+        subprocess.run([sys.executable, script], env=environment, check=False)
         if changed() == before:
             empty.append(name)
     if empty:

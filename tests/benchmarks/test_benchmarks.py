@@ -98,3 +98,4 @@ def test_a_name_that_is_no_benchmark_is_refused() -> None:
     )
     assert done.returncode == 2
     assert "throughput" in done.stderr
+    assert "site-moves" in done.stderr
