@@ -1,4 +1,4 @@
-"""Sabotages: `python -m tests.sim.whole.sabotages [NAME …]`.
+"""Sabotages: `python -m tests.sim.whole.sabotages NAME …`.
 
 In: names of the rig's patches (`tests/hil/sabotages`), each of which breaks a promise of gateway or
 firmware. Out: the first seed that notices it, on a copy of the tree that is patched. Exit 1 when
@@ -41,7 +41,7 @@ def noticed(name: str, seeds: int = SEEDS) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="NAME")
+    parser.add_argument("names", nargs="+", metavar="NAME")
     missed = 0
     for name in parser.parse_args().names:
         found = noticed(name)
