@@ -15,6 +15,16 @@ _, _most = resource.getrlimit(resource.RLIMIT_NOFILE)
 resource.setrlimit(resource.RLIMIT_NOFILE, (_most, _most))
 
 
+_SOAK_S = 3600
+"""Seconds that a test of `make soak` may take, unless it says so itself."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.get_closest_marker("soak") and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(_SOAK_S))
+
+
 @pytest.fixture(params=[5, pytest.param(1, marks=pytest.mark.soak)])
 def step(request: pytest.FixtureRequest) -> int:
     """Of a sweep over places: `make test` tries each fifth one, `make soak` each."""
