@@ -18,7 +18,14 @@ from types import TracebackType
 from typing import Self
 
 from gateway.errors import OncewayError
-from gateway.store.schema import FILE, ROW_SIZE, connect, connect_to_read, refuse_half_salvaged
+from gateway.store.schema import (
+    FILE,
+    ROW_SIZE,
+    connect,
+    connect_to_read,
+    leave_log,
+    refuse_half_salvaged,
+)
 from gateway.uplink.manifest import Row
 from gateway.uplink.numbers import COUNTED, IDENTITIES, NAME, START_GATEWAY, Numbers
 
@@ -119,6 +126,7 @@ class Spool(Numbers):
 
     def close(self) -> None:
         self._db.close()
+        leave_log(self._path)
 
     def __enter__(self) -> Self:
         return self
