@@ -189,6 +189,7 @@ def test_each_message_comes_once_to_all_whatever_happens(seed: int) -> None:
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(3600)
 def test_each_message_comes_once_in_thousands_of_schedules() -> None:
     for seed in range(12, 3000):
         try:

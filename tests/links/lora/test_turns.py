@@ -49,6 +49,7 @@ from tests.links.lora.world import (
 
 DOWN_KIND = 0x40
 """Of the third byte of a frame for a board."""
+A_SOAK = pytest.mark.soak, pytest.mark.timeout(1800)
 FRAMES = ("loss", "doubles", "delays", "damage", "replays", "all")
 
 
@@ -185,7 +186,7 @@ class Forging(World):
             self.forged += 1
 
 
-@pytest.mark.parametrize("count", [10_000, pytest.param(1_000_000, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("count", [10_000, pytest.param(1_000_000, marks=A_SOAK)])
 def test_forged_frames_change_nothing(count: int) -> None:
     world = Forging(9)
     while world.forged < count:
