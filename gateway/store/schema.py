@@ -249,7 +249,16 @@ def leave_log(path: Path) -> None:
     """After the database was closed: SQLite has deleted log and index with the last connection,
     and an uplink with an account of its own cannot make them.
     """
-    leave(path.with_name(path.name + "-wal"), path.with_name(path.name + "-shm"))
+    leave(*_log(path))
+
+
+def has_log(path: Path) -> bool:
+    """Whether the log and its index are there."""
+    return all(file.exists() for file in _log(path))
+
+
+def _log(path: Path) -> tuple[Path, Path]:
+    return path.with_name(path.name + "-wal"), path.with_name(path.name + "-shm")
 
 
 def unusable(folder: Path, error: Exception) -> StoreError:

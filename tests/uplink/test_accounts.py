@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -96,6 +97,14 @@ def land(site: Path) -> None:
     assert uplink.returncode == 0, said
 
 
+def until_landed(site: Path) -> None:
+    """Until a batch has landed."""
+    end = time.monotonic() + START_S
+    while not landed(site):
+        assert time.monotonic() < end
+        time.sleep(0.1)
+
+
 def landed(site: Path) -> int:
     return len(list((site / "landing").rglob("*.parquet")))
 
@@ -119,6 +128,20 @@ def test_each_goes_on_with_what_the_other_has_made(site: Path) -> None:
         publish(said)
     land(site)
     assert landed(site) == 4
+
+
+def test_without_a_log_the_uplink_waits_for_the_gateway(site: Path) -> None:
+    """As when somebody has looked at the store as root, while both were stopped."""
+    with running(site, GATEWAY, "gateway", "run", until="listening on") as said:
+        publish(said)
+    for name in ("gateway.db-wal", "gateway.db-shm"):
+        (site / "data" / name).unlink()
+    with (
+        running(site, UPLINK, "uplink", "run", until="Waiting for that") as said,
+        running(site, GATEWAY, "gateway", "run", until="listening on"),
+    ):
+        assert "has no log, which this account may not make" in said
+        until_landed(site)
 
 
 TAKE_OVER = """
