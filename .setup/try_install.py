@@ -235,6 +235,8 @@ def _try_release(release: int, path: Path) -> None:
         for line in [line for block in first for line in block]:
             _follow(userland, line, package)
         _home_assistant(userland)
+        _apart(userland)
+        userland.run("chmod", "00770", "/var/lib/onceway")  # as it was in earlier versions
 
     with userland.booted():
         _board(userland)
@@ -248,6 +250,7 @@ def _try_release(release: int, path: Path) -> None:
         _active(userland)
         _more_readings(userland, 2)
         _there(path, "var/lib/onceway/before-upgrade.db")
+        _apart(userland)
         say("upgraded, readings go on", start)
 
         start = time.monotonic()
@@ -406,6 +409,17 @@ def _home_assistant(userland: Userland) -> None:
     _active(userland)
     all_addresses = "cat /proc/net/tcp* | grep 00000000:075B"  # port 1883
     userland.wait("a listener for other machines", "sh", "-c", all_addresses)
+
+
+def _apart(userland: Userland) -> None:
+    """The uplink can neither replace nor delete what is the gateway's, and goes on without it."""
+    for act in ("rm -f {}", "mv {} {}.old", "touch {}.new", "cat {}"):
+        words = act.replace("{}", "/var/lib/onceway/registry.db")
+        userland.run("sh", "-c", f"! runuser -u onceway-uplink -- {words} 2>/dev/null")
+    userland.run("systemctl", "stop", "onceway-gateway")
+    userland.run("systemctl", "restart", "onceway-uplink")
+    userland.run("systemctl", "start", "onceway-gateway")
+    _active(userland)
 
 
 def _active(userland: Userland) -> None:

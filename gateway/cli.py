@@ -124,6 +124,11 @@ def _words() -> list[str]:
     return typed.split()[1:]
 
 
+def _forbidden(error: PermissionError) -> OncewayError:
+    """Of a file that is not for this account."""
+    return OncewayError("this account may not open it", error.filename, "Run the command with sudo")
+
+
 def main() -> None:
     """Run the command line; an OncewayError becomes one line on standard error, with --json a JSON
     object, and its exit code.
@@ -134,7 +139,8 @@ def main() -> None:
     try:
         with _told_what_is_missing(wanted):
             _build(wanted)()
-    except OncewayError as error:
+    except (OncewayError, PermissionError) as failed:
+        error = failed if isinstance(failed, OncewayError) else _forbidden(failed)
         fields = {"error": error.what, "where": error.where, "hint": error.hint}
         print(json.dumps(fields) if "--json" in sys.argv else f"error: {error}", file=sys.stderr)
         sys.exit(error.exit_code)

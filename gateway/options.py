@@ -18,12 +18,20 @@ CONFIG_FILE = "/etc/onceway/gateway.toml"
 
 ConfigOption = Annotated[
     Path | None,
-    typer.Option("--config", help="The gateway's TOML file.", show_default=CONFIG_FILE),
+    typer.Option(
+        "--config",
+        help="The gateway's TOML file.",
+        show_default=CONFIG_FILE,
+        readable=False,  # `load` says who may read it
+    ),
 ]
 DataOption = Annotated[
     Path | None,
     typer.Option(
-        "--data", help="The gateway's data directory.", show_default="as in the configuration"
+        "--data",
+        help="The gateway's data directory.",
+        show_default="as in the configuration",
+        readable=False,  # each command says who may read it
     ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]

@@ -111,10 +111,11 @@ class Registry:
             self._database = sqlite_utils.Database(connection)
             migrate(connection, str(path))
         except OSError as error:
+            denied = isinstance(error, PermissionError)
             raise OncewayError(
                 f"cannot open the device registry ({error.strerror})",
                 str(path),
-                "Name another one with --registry",
+                "Run the command with sudo" if denied else "Name another one with --registry",
             ) from error
         except sqlite3.OperationalError as error:
             raise OncewayError(

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from importlib.metadata import entry_points
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -51,6 +52,44 @@ def test_a_command_of_the_gateway_loads_no_part_of_the_centre(tmp_path: Path) ->
     found = _imported("device", "list", "--registry", str(tmp_path / "registry.db"), "--help")
     assert "sqlite_utils" in found
     assert not found & {"pandas.core", "numpy._core", "pyarrow", "pyspark"}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+@pytest.mark.parametrize(
+    "words",
+    [
+        "gateway check-config --config {0}/gateway.toml",
+        "store check --data {0}/data",
+        "store backup --to {0}/copy --data {0}/data",
+        "retained list --data {0}/data",
+        "uplink status --data {0}/data",
+        "user list --config {0}/open.toml",
+        "device list --registry {0}/data/registry.db",
+        "device admit roof-1 --registry {0}/data/registry.db",
+    ],
+)
+def test_who_may_not_open_the_files_is_told_to_use_sudo(words: str) -> None:
+    with TemporaryDirectory() as name:  # one of pytest's is closed to others
+        folder = Path(name)
+        folder.chmod(0o711)
+        (folder / "data").mkdir(mode=0o700)
+        (folder / "gateway.toml").touch(0o600)
+        (folder / "open.toml").write_text(
+            f'gateway.data = "{folder}/data"\n[[listener]]\nbind = "127.0.0.1:0"\n'
+        )
+        done = subprocess.run(
+            [ONCEWAY, *words.format(folder).split()],
+            capture_output=True,
+            text=True,
+            check=False,
+            user=65534,
+            group=65534,
+            extra_groups=[],
+        )
+    assert done.returncode != 0
+    assert done.stderr.startswith(f"error: {folder}")
+    assert done.stderr.count("\n") == 1
+    assert any(word in done.stderr for word in ("sudo", "as root")), done.stderr
 
 
 @pytest.mark.parametrize(

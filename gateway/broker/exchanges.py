@@ -64,7 +64,10 @@ def receive(
         reason = _refuses(connection, session, run)
         if reason == ReasonCode.QUOTA_EXCEEDED and _taken(connection, session, run):
             _in_parts(connection, session, run)
-        elif reason:
+            return
+        if connection.peer.device is not None:
+            _tell_met(connection, connection.peer.device.name, run, reason)
+        if reason:
             refused(broker, connection, "publish", reason, _about(connection, run, reason), count)
         else:
             publish(broker, run, session.client, identity)
@@ -89,10 +92,7 @@ def receive(
         _in_parts(connection, session, run)
         return
     if (device := connection.peer.device) is not None:
-        payload = b"".join(run.payloads())
-        connection.policy.access.met(
-            device.name, run.topic.name, payload, reason, broker.monotonic, broker.utc
-        )
+        _tell_met(connection, device.name, run, reason)
     if reason:
         _refuse(connection, session, run, identifiers, reason)
         return
@@ -116,6 +116,15 @@ def receive(
         connection.acknowledge(
             acknowledgements(_PUBREC, identifiers), commit, twice=_spooled(broker, run)
         )
+
+
+def _tell_met(
+    connection: Connection, device: str, run: PublishRun, reason: ReasonCode | None
+) -> None:
+    """Whoever looks after boards hears what each has said, and why it is refused, if it is."""
+    broker, met = connection.broker, connection.policy.access.met
+    for payload in run.payloads():
+        met(device, run.topic.name, payload, reason, broker.monotonic, broker.utc)
 
 
 def _spooled(broker: Broker, run: PublishRun) -> bool:

@@ -49,6 +49,8 @@ def _what_to_write(problem: Any) -> str | None:
     if kind == "int_type" and isinstance(value, str):
         number = _size(value)
         return f"write a number without quotes{f': {number:_}' if number else ''}"
+    if kind in ("literal_error", "enum") and str(value).lower() in ("tls", "ssl", "mqtts"):
+        return "for TLS write a section [listener.tls] with certificate and key"
     if kind == "bool_type" and isinstance(value, str | int):
         return "write true or false, without quotes"
     return None

@@ -5,6 +5,7 @@ In: a configuration. Out: findings.
 
 import os
 import pwd
+import re
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -14,7 +15,7 @@ from pathlib import Path
 
 from cryptography.x509 import load_pem_x509_certificates
 
-from gateway.accounts import uplink_owner
+from gateway.accounts import is_shared, uplink_owner
 from gateway.config import Config, advice
 from gateway.doctor.finding import Finding, ok, unseen, warning, wrong
 from gateway.errors import OncewayError
@@ -25,7 +26,8 @@ from gateway.uplink.credentials import FILE
 from gateway.uplink.signing import FILE as KEY
 
 _OF_UPLINK = {"batches", KEY}
-"""What the uplink alone may read, in the data directory."""
+"""What the uplink has in the data directory. The key it alone may read."""
+_OF_EITHER = re.compile(r"batches|gateway\.db-(wal|shm)|.*\.lock")
 _SOON = timedelta(days=30)
 
 
@@ -117,7 +119,14 @@ def files(data: Path) -> Iterator[Finding]:
             "Somebody ran the gateway or the uplink as another user:"
             f" `sudo chown -R {_name(uid)}: {' '.join(map(str, paths))}`",
         )
-    if folder.st_mode & stat.S_IRWXO:
+    if folder.st_mode & stat.S_IWGRP:
+        mode = "2750" if is_shared(data) else "750"
+        yield wrong(
+            part,
+            f"others than {_name(folder.st_uid)} may replace or delete what is in {data}",
+            f"`sudo chmod {mode} {data}`",
+        )
+    elif folder.st_mode & stat.S_IRWXO:
         yield warning(
             part, f"everybody on this machine may look into {data}", f"`sudo chmod o-rwx {data}`"
         )
@@ -134,10 +143,11 @@ def _foreign(data: Path) -> dict[int, list[Path]]:
     gateway, uplink = data.stat().st_uid, uplink_owner(data)[0]
     found: dict[int, list[Path]] = {}
     for path in sorted(data.iterdir()):
-        of_uplink = path.name in _OF_UPLINK
+        owner = uplink if path.name in _OF_UPLINK else gateway
+        owners = {gateway, uplink} if _OF_EITHER.fullmatch(path.name) else {owner}
         with suppress(FileNotFoundError):  # some come and go
-            if path.stat().st_uid not in ({uplink} if of_uplink else {gateway, uplink}):
-                found.setdefault(uplink if of_uplink else gateway, []).append(path)
+            if path.stat().st_uid not in owners:
+                found.setdefault(owner, []).append(path)
     return found
 
 

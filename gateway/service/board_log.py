@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from gateway.config import INSIDE
 from gateway.errors import OncewayError
 from gateway.mqtt.packets import Connack, Packet, Publish, Suback, Subscribe, Subscription
+from gateway.service.boards import UNKNOWN_COMMAND
 from gateway.service.inside import Client
 from gateway.service.page_commands import send
 
@@ -41,6 +42,7 @@ LONGEST = 256
 WHOLE_S = 60
 """For the whole log of a board on a line."""
 
+_BUILD = "Its firmware has to be built with OW_LOG_SIZE, as the sensor on a line is"
 _LINE = re.compile(r"(\+?)(\d{1,10}) (.*)", re.DOTALL)
 _END = re.compile(r"\d{1,5}")
 _FAILURE = 0x80
@@ -82,6 +84,8 @@ async def read(engine: Engine, device: str, wait_s: int) -> AsyncIterator[dict[s
             elif _END.fullmatch(text):
                 yield {"lost": int(text)}
                 return
+            elif text == UNKNOWN_COMMAND + "log":
+                raise OncewayError("the board keeps no log", device, _BUILD)
 
 
 async def whole(engine: Engine, user: str, device: str) -> list[dict[str, Any]]:

@@ -2,10 +2,12 @@
 
 In: each publication of a board, and the reason if it is refused. Out: what `gateway status`,
 /healthz, metrics and `onceway device list` show of it; and `DATA/boards.json`, so that it is known
-after a restart and without a gateway: `{"roof-1": {"life": 11.4, "worn": 0, …, "seen": UTC}}`.
+after a restart and without a gateway: `{"roof-1": {"life": 11.4, "worn": 0, …, "seen": UTC}}`; and
+a line in the log for each command that a board does not know.
 
 A board tells of itself on a topic that ends with `/status`, in SenML-CBOR (RFC 8428) under its own
-name; see firmware/README.md. What cannot be read is no status.
+name; see firmware/README.md. What cannot be read is no status. A command that it does not know it
+tells on `logs/NAME`, as `unknown command: TEXT`.
 """
 
 from __future__ import annotations
@@ -13,12 +15,16 @@ from __future__ import annotations
 import json
 import logging
 import os
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from gateway.broker.log_throttle import LogThrottle
 from gateway.broker.refusals import words
+from gateway.logs import about
+from gateway.mqtt.errors import quote
 from gateway.mqtt.reason import ReasonCode
 from gateway.service.said import Said
 
@@ -32,6 +38,9 @@ FIGURES = ("life", "worn", "aside", "denied", "boot", "bad", "again")
 _TOPIC_END = "/status"
 _MOST_BYTES = 256
 _BASE_NAME, _NAME, _VALUE = -2, 0, 2
+UNKNOWN_COMMAND = "unknown command: "
+"""How a board's answer to a command that it does not know begins; what follows may be cut short."""
+_KNOWN_COMMANDS = "`interval N s`, `identify` and `reboot`"
 
 KEYED = "keyed"
 Status = dict[str, float]
@@ -60,6 +69,7 @@ class Boards:
         self._statuses = read(folder)
         self._refusals: dict[str, Refusal] = {}
         self._new = False
+        self._throttle = LogThrottle(time.monotonic)
         self.said = Said()
         self.taken: Callable[[str, str, bytes, int | None], None] | None = None
         """Called with name, topic, payload and time (µs since 1970) of what a board publishes."""
@@ -76,6 +86,8 @@ class Boards:
         """A publication of a board. reason: why it is refused, or None. monotonic: µs, any origin;
         utc: µs since 1970.
         """
+        if topic == f"logs/{name}":
+            self._hear_log(name, payload)
         known = self._refusals.get(name)
         if reason is None:
             if known is not None and known.topic == topic:
@@ -137,6 +149,17 @@ class Boards:
             os.replace(new, self._file)
         except OSError as error:
             log.error("%s: cannot write what boards tell (%s)", self._file, error.strerror)
+
+    def _hear_log(self, name: str, payload: bytes) -> None:
+        text = payload[:_MOST_BYTES].decode(errors="replace")
+        if text.startswith(UNKNOWN_COMMAND) and self._throttle.allows(f"{name} {text}"):
+            log.warning(
+                "%s: the board does not know the command %s; Onceway's sensor knows %s",
+                name,
+                quote(text.removeprefix(UNKNOWN_COMMAND)),
+                _KNOWN_COMMANDS,
+                extra=about(client=name),
+            )
 
     def _take(self, name: str, payload: bytes, utc: int | None) -> None:
         if told := _figures(name, payload):

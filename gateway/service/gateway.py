@@ -16,6 +16,7 @@ from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING
 
+from gateway.accounts import leave_for_uplink
 from gateway.bridge.pairing import forget
 from gateway.broker.broker import Broker
 from gateway.config import Config
@@ -222,6 +223,7 @@ def _open_broker(config: Config, utc: int | None) -> tuple[Broker, str | None]:
     folder = config.gateway.data
     release(folder)  # on a full disk a start needs some of it
     try:
+        leave_for_uplink(folder)
         with closing(open_store(folder, config.gateway.name)) as database:
             restored = another_life(database, folder)
             if restored is not None:

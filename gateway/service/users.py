@@ -75,6 +75,12 @@ class Users:
             text = path.read_text(encoding="utf-8")
         except FileNotFoundError:
             return
+        except PermissionError as error:
+            raise UsersError(
+                "this account may not read the file of users",
+                str(path),
+                "Run the command with sudo",
+            ) from error
         except OSError as error:
             raise UsersError(
                 f"the file of users cannot be read ({error.strerror})", str(path)

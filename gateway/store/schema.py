@@ -11,7 +11,7 @@ import sqlite3
 from contextlib import suppress
 from pathlib import Path
 
-from gateway.accounts import share
+from gateway.accounts import leave, share
 from gateway.broker.spool import ROW_OVERHEAD
 from gateway.errors import OncewayError
 from gateway.store import wal
@@ -243,6 +243,22 @@ def _share(path: Path) -> None:
     for end in ("", "-wal", "-shm"):
         with suppress(FileNotFoundError):
             share(path.with_name(path.name + end))
+
+
+def leave_log(path: Path) -> None:
+    """After the database was closed: SQLite has deleted log and index with the last connection,
+    and an uplink with an account of its own cannot make them.
+    """
+    leave(*_log(path))
+
+
+def has_log(path: Path) -> bool:
+    """Whether the log and its index are there."""
+    return all(file.exists() for file in _log(path))
+
+
+def _log(path: Path) -> tuple[Path, Path]:
+    return path.with_name(path.name + "-wal"), path.with_name(path.name + "-shm")
 
 
 def unusable(folder: Path, error: Exception) -> StoreError:

@@ -24,7 +24,7 @@ from gateway.store.apply import apply
 from gateway.store.checkpoint import Checkpointer
 from gateway.store.lives import Generation
 from gateway.store.queue_reads import collect, load
-from gateway.store.schema import FILE, connect
+from gateway.store.schema import FILE, connect, leave_log
 from gateway.store.space import Space
 from gateway.store.times import CommitTimes
 from gateway.store.uptime import save_axis
@@ -49,7 +49,8 @@ class Writer:
         landed: Callable[[int, Oldest | None], None],
     ) -> None:
         self.times = CommitTimes()
-        self._database = connect(folder / FILE)
+        self._path = folder / FILE
+        self._database = connect(self._path)
         self._database.execute("PRAGMA wal_autocheckpoint=0")
         self.space = Space(folder, self._database)
         self._generation = Generation(folder, self._database)
@@ -62,7 +63,7 @@ class Writer:
         self._stopping = threading.Event()
         self._gave_up = False
         self._busy_since: float | None = None
-        self._checkpointer = Checkpointer(folder / FILE, self._orders.put)
+        self._checkpointer = Checkpointer(self._path, self._orders.put)
         self._thread = threading.Thread(target=self._run, name="store-writer")
         self._thread.start()
 
@@ -114,6 +115,7 @@ class Writer:
                 self._generation.change()
             self._database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         self._database.close()
+        leave_log(self._path)
 
     def _run(self) -> None:
         while (order := self._orders.get()) is not None:

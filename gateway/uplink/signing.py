@@ -58,7 +58,7 @@ def load_or_make(data: Path) -> Signer:
         raise OncewayError(
             f"the key that signs batches cannot be read or made ({error.strerror})",
             str(path),
-            "Run it as the service's account or as root.",
+            "`sudo onceway uplink key` makes it, where there is none.",
         ) from error
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:
         raise _damaged(path) from error

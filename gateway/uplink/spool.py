@@ -7,6 +7,7 @@ sqlite3.OperationalError when the database is busy or the disk is full; then not
 """
 
 import json
+import os
 import sqlite3
 import time
 from collections.abc import Iterator
@@ -18,7 +19,15 @@ from types import TracebackType
 from typing import Self
 
 from gateway.errors import OncewayError
-from gateway.store.schema import FILE, ROW_SIZE, connect, connect_to_read, refuse_half_salvaged
+from gateway.store.schema import (
+    FILE,
+    ROW_SIZE,
+    connect,
+    connect_to_read,
+    has_log,
+    leave_log,
+    refuse_half_salvaged,
+)
 from gateway.uplink.manifest import Row
 from gateway.uplink.numbers import COUNTED, IDENTITIES, NAME, START_GATEWAY, Numbers
 
@@ -113,12 +122,16 @@ class Spool(Numbers):
                 "Run it as the service's account or as root.",
             ) from error
         except sqlite3.Error as error:
+            if not (to_read or os.access(data, os.W_OK) or has_log(path)):
+                text = "the gateway's database has no log, which this account may not make"
+                raise NoSpool(text, str(path), START_GATEWAY) from error
             raise self._unusable(error) from error
         if not made:
             raise NoSpool("the database has no spool", str(path), START_GATEWAY)
 
     def close(self) -> None:
         self._db.close()
+        leave_log(self._path)
 
     def __enter__(self) -> Self:
         return self

@@ -37,6 +37,10 @@ def _load(folder: Path, text: str) -> Config:
             "listener[1].tls: write the section [listener.tls], in a line of its own",
         ),
         (
+            "[[listener]]\nbind = ':8883'\ntype = 'tls'",
+            "listener[1].type = 'tls': for TLS write a section [listener.tls]",
+        ),
+        (
             "[site.members]\na = '10.0.0.1:1'\nb = '10.0.0.1:1'",
             "site: two members have the address '10.0.0.1:1'",
         ),

@@ -220,7 +220,7 @@ def test_credentials_that_belong_to_the_gateway(tmp_path: Path) -> None:
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
 def test_files_of_the_uplink_are_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(accounts, "UPLINK", "games")
-    tmp_path.chmod(0o770)
+    tmp_path.chmod(0o2750)
     (tmp_path / "uplink.key").touch()
     os.chown(tmp_path / "uplink.key", *accounts.uplink_owner(tmp_path))
     assert [item.state for item in settings.files(tmp_path)] == [State.OK]
@@ -233,14 +233,32 @@ def test_what_the_uplink_alone_may_read_goes_back_to_the_uplink(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(accounts, "UPLINK", "games")
-    tmp_path.chmod(0o770)
+    tmp_path.chmod(0o2750)
     (tmp_path / "uplink.key").touch()
     (tmp_path / "batches").mkdir()
     (tmp_path / "gateway.db").touch()
-    shutil.chown(tmp_path / "gateway.db", "mail")
+    for name in ("batches", "gateway.db"):
+        shutil.chown(tmp_path / name, "mail")
     found = {item.what.rpartition(": ")[2]: item.todo or "" for item in settings.files(tmp_path)}
     assert "chown -R games:" in found["batches, uplink.key"]
     assert "chown -R root:" in found["gateway.db"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_the_uplink_has_nothing_in_the_place_of_the_gateways(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(accounts, "UPLINK", "games")
+    tmp_path.chmod(0o2750)
+    for name in ("registry.db", "gateway.db-wal", "uplink.lock"):
+        (tmp_path / name).touch()
+        shutil.chown(tmp_path / name, "games")
+    (found,) = settings.files(tmp_path)
+    assert found.what.endswith("do not belong to root: registry.db")
+    shutil.chown(tmp_path / "registry.db", "root")
+    tmp_path.chmod(0o2770)
+    (found,) = settings.files(tmp_path)
+    assert (found.state, "chmod 2750" in (found.todo or "")) == (State.WRONG, True)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")

@@ -303,6 +303,7 @@ async def test_commands_are_obeyed_once(
                 newest = board.newest
                 await until(lambda: board.newest >= newest + 10)
                 await client.publish(f"commands/{NAME}", b"nonsense", qos=2)
+                await site.gateway.logged("does not know the command 'nonsense'")
                 await client.publish(f"commands/{NAME}", b"interval 65535", qos=2)
                 await until(lambda: board.interval == SAMPLING_OFF)
             assert board.ledger.boots == boots + 1

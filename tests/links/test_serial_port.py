@@ -227,6 +227,11 @@ async def test_unplugged_the_connection_is_lost_and_plugged_in_again_it_comes_ba
     ]
     assert sum("no such serial port" in message for message in messages) <= 2
     assert sum("gone" in message for message in messages) == 1
+    # a port that is opened, again too, and a board that connects are a line each
+    assert caplog.messages.count(f"{path}: opened at 115200 baud") == 2
+    assert [text.partition(", next")[0] for text in caplog.messages if " greets" in text] == [
+        f"{path}: sensor-1 greets without a key, start {boot}" for boot in (1, 2)
+    ]
 
 
 async def test_a_missing_port_is_logged_once(

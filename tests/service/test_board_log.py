@@ -88,6 +88,12 @@ async def test_a_board_that_does_not_answer_or_is_not_there(tmp_path: Path) -> N
                 await log(tmp_path)
 
 
+async def test_a_board_that_keeps_no_log_says_so_at_once(tmp_path: Path) -> None:
+    async with gateway(tmp_path) as running, board(running.port, ("unknown command: log",)):
+        with pytest.raises(OncewayError, match=r"roof-1: the board keeps no log.*OW_LOG_SIZE"):
+            await log(tmp_path)
+
+
 async def test_a_board_that_answers_late_is_waited_for(tmp_path: Path) -> None:
     """The rows that say only that the waiting goes on are not shown."""
     async with gateway(tmp_path) as running, board(running.port, ("3 here", "0"), late=6):

@@ -87,6 +87,33 @@ def test_what_is_no_status_of_this_board_is_passed_over(tmp_path: Path, payload:
     assert boards.status("roof-1") is None
 
 
+def test_a_command_that_a_board_does_not_know_is_a_line(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    boards = Boards(tmp_path)
+    for payload in (b"unknown command: blnik", b"unknown command: \xff\n" + b"x" * 300):
+        met(boards, "logs/roof-1", None, 0, payload)
+        met(boards, "logs/roof-1", ReasonCode.NOT_AUTHORIZED, 0, payload)
+    first, second = caplog.messages
+    assert first == (
+        "roof-1: the board does not know the command 'blnik';"
+        " Onceway's sensor knows `interval N s`, `identify` and `reboot`"
+    )
+    assert "\n" not in second
+    assert len(second) < 200
+    assert caplog.records[0].__dict__["about"] == {"client": "roof-1"}
+
+
+def test_what_else_a_board_says_is_no_unknown_command(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    boards = Boards(tmp_path)
+    met(boards, "logs/roof-2", None, 0, b"unknown command: blnik")
+    met(boards, "sensors/roof-1/adc0", None, 0, b"unknown command: blnik")
+    met(boards, "logs/roof-1", None, 0, b"1767225600 unknown command: blnik")
+    assert not caplog.records
+
+
 def test_boards_without_end_take_memory_with_an_end(tmp_path: Path) -> None:
     boards = Boards(tmp_path)
     for number in range(MOST_BOARDS + 10):

@@ -95,7 +95,7 @@ def test_the_gateway_cannot_read_the_credentials_of_the_uplink() -> None:
     gateway, uplink, backup = (service(unit) for unit in (*UNITS, BACKUP))
     assert (gateway["User"], uplink["User"]) == ("onceway", "onceway-uplink")
     assert gateway["Group"] == uplink["Group"], "they share what waits"
-    assert (gateway["StateDirectory"], gateway["StateDirectoryMode"]) == ("onceway", "0770")
+    assert (gateway["StateDirectory"], gateway["StateDirectoryMode"]) == ("onceway", "2750")
     for settings in (uplink, backup):
         assert settings["LoadCredential"] == f"{FILE}:/etc/onceway/{FILE}"
         assert settings["SetCredential"].startswith(f"{FILE}:"), "there may be no such file"

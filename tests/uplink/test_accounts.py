@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -44,10 +45,12 @@ def site() -> Iterator[Path]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         folder.chmod(0o711)
-        for part, user, mode in (("data", GATEWAY, 0o770), ("landing", UPLINK, 0o750)):
+        for part, user, mode in (("data", GATEWAY, 0o2750), ("landing", UPLINK, 0o750)):
             (folder / part).mkdir()
-            (folder / part).chmod(mode)
             os.chown(folder / part, user, GROUP)
+            (folder / part).chmod(mode)
+        signing.load_or_make(folder / "data")  # by root, as the package does
+        os.chown(folder / "data/uplink.key", UPLINK, GROUP)
         (folder / "gateway.toml").write_text(CONFIG.format(folder=folder))
         yield folder
 
@@ -94,6 +97,14 @@ def land(site: Path) -> None:
     assert uplink.returncode == 0, said
 
 
+def until_landed(site: Path) -> None:
+    """Until a batch has landed."""
+    end = time.monotonic() + START_S
+    while not landed(site):
+        assert time.monotonic() < end
+        time.sleep(0.1)
+
+
 def landed(site: Path) -> int:
     return len(list((site / "landing").rglob("*.parquet")))
 
@@ -105,13 +116,57 @@ def test_each_goes_on_with_what_the_other_has_made(site: Path) -> None:
         publish(said)
         land(site)
     assert landed(site) == 2
-    waiting = "next batch: 3"
-    with running(site, UPLINK, "uplink", "run", until=waiting):  # the log is the uplink's now
-        assert (site / "data/gateway.db-wal").stat().st_uid == UPLINK
-        with running(site, GATEWAY, "gateway", "run", until="listening on") as said:
-            publish(said)
+    land(site)  # while no gateway runs
+    with (
+        running(site, UPLINK, "uplink", "run", until="next batch: 3"),
+        running(site, GATEWAY, "gateway", "run", until="listening on") as said,
+    ):
+        publish(said)
     land(site)
-    assert landed(site) == 3
+    assert (site / "data/gateway.db-wal").stat().st_size, "the last one could not delete it"
+    with running(site, GATEWAY, "gateway", "run", until="listening on") as said:
+        publish(said)
+    land(site)
+    assert landed(site) == 4
+
+
+def test_without_a_log_the_uplink_waits_for_the_gateway(site: Path) -> None:
+    """As when somebody has looked at the store as root, while both were stopped."""
+    with running(site, GATEWAY, "gateway", "run", until="listening on") as said:
+        publish(said)
+    for name in ("gateway.db-wal", "gateway.db-shm"):
+        (site / "data" / name).unlink()
+    with (
+        running(site, UPLINK, "uplink", "run", until="Waiting for that") as said,
+        running(site, GATEWAY, "gateway", "run", until="listening on"),
+    ):
+        assert "has no log, which this account may not make" in said
+        until_landed(site)
+
+
+TAKE_OVER = """
+import os, sys
+folder, *names = sys.argv[1:]
+os.chdir(folder)
+for name in names:
+    os.stat(name)
+    for act in (os.unlink, lambda name: os.rename(name, "x"), lambda name: os.link("users", "x")):
+        try:
+            act(name)
+        except PermissionError:
+            continue
+        sys.exit(name)
+"""
+
+
+def test_an_uplink_that_was_taken_over_replaces_nothing_of_the_gateway(site: Path) -> None:
+    (site / "data/users").touch(0o600)
+    os.chown(site / "data/users", GATEWAY, GROUP)
+    with running(site, GATEWAY, "gateway", "run", until="listening on"):
+        names = ["users", "control.sock", "boards.json", "gateway.db", "gateway.db-wal"]
+        (site / "data/boards.json").touch(0o600)
+        command = [sys.executable, "-c", TAKE_OVER, site / "data", *names]
+        subprocess.run(command, user=UPLINK, group=GROUP, extra_groups=[], check=True)
 
 
 def test_the_gateway_cannot_read_the_key_that_signs(site: Path) -> None:
@@ -125,6 +180,7 @@ def test_what_root_makes_for_the_uplink_is_the_uplinks(
     site: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(accounts, "UPLINK", "games")
+    (site / "data/uplink.key").unlink()
     signing.load_or_make(site / "data")
     owner = accounts.uplink_owner(site / "data")
     found = (site / "data/uplink.key").stat()
@@ -143,6 +199,18 @@ def test_the_uplink_goes_on_with_a_batch_that_root_has_cut(
     owner, _ = accounts.uplink_owner(site / "data")
     made = [site / "data/batches", *(site / "data/batches").iterdir()]
     assert [path.stat().st_uid for path in made] == [owner, owner]
+
+
+def test_root_gives_nothing_away_through_a_link(
+    site: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(accounts, "UPLINK", "games")
+    roots = site / "roots"
+    roots.mkdir()
+    (site / "data/batches").symlink_to(roots)
+    accounts.give_to_uplink(site / "data/batches", site / "data")
+    assert roots.stat().st_uid == 0
+    assert (site / "data/batches").lstat().st_uid == accounts.uplink_owner(site / "data")[0]
 
 
 def test_a_directory_of_one_account_stays_closed_to_the_group(site: Path) -> None:

@@ -1,7 +1,8 @@
 /*
  * Samples ADC channel 0 on a timer and publishes each reading at QoS 2 on `sensors/NAME/adc0`;
  * after each start, each day, and after each `interval` a status on `sensors/NAME/status`. Takes
- * commands at QoS 2 on `commands/NAME` (command.h) and obeys each once.
+ * commands at QoS 2 on `commands/NAME` (command.h) and obeys each once; one that it does not know it
+ * tells on `logs/NAME`.
  *
  * A reading goes into the journal first (reading.h); the journal is also the queue while the
  * gateway is away. When it is full, no sample is taken, and the next reading tells how many. The
@@ -46,6 +47,8 @@ static bool status_due = true;
 static uint32_t status_at; /* uptime of the last one */
 static uint16_t denied = READING_NOT_DENIED;
 static uint8_t missed; /* samples since the last reading that the journal took */
+static char unknown[OW_LOG_LINE] = "unknown command: "; /* and its first characters */
+static bool unknown_due; /* on `logs/NAME` */
 
 static uint8_t make_topic(const char *head, const char *tail)
 {
@@ -157,6 +160,27 @@ static void set_interval(const struct interval *one)
     ow_journal_application(stored, sizeof stored);
 }
 
+/* Whoever sent it looks at the gateway, not here: the gateway's log has it from `logs/NAME`. */
+static void keep_unknown(const struct ow_message *command)
+{
+    enum { HEAD = sizeof "unknown command: " - 1, ROOM = sizeof unknown - HEAD - 1 };
+    uint8_t length = command->size < ROOM ? (uint8_t)command->size : ROOM;
+    memcpy(unknown + HEAD, command->payload, length);
+    unknown[HEAD + length] = '\0';
+    unknown_due = true;
+    ow_log(&client, unknown);
+}
+
+static void tell_unknown(void)
+{
+    struct ow_message message = {.topic_length = make_topic("logs/", ""),
+        .topic = topic,
+        .payload = (const uint8_t *)unknown,
+        .size = (uint16_t)strlen(unknown)};
+    enum ow_result result = ow_mqtt_publish(&client, &message);
+    unknown_due = result == OW_BUSY || result == OW_OFFLINE;
+}
+
 /* What a command changes is done, or on its way into the EEPROM, before the client writes down that
  * it came: a power cut between the two makes it come again. */
 static void message_received(void *user, const struct ow_message *message)
@@ -189,7 +213,7 @@ static void message_received(void *user, const struct ow_message *message)
         reboot = true;
         break;
     default:
-        ow_log(&client, "unknown command");
+        keep_unknown(message);
         break;
     }
 }
@@ -301,6 +325,9 @@ void loop(void)
     ow_clock_poll(&timepiece, &client);
     sample();
     blink();
+    if (unknown_due) {
+        tell_unknown();
+    }
     if (reboot && ow_mqtt_settled(&client)) {
         ow_hal_reboot();
     }

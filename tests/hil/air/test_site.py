@@ -7,6 +7,7 @@ import tty
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import aiomqtt
 import pytest
 
 from gateway.service.control import ask
@@ -32,6 +33,7 @@ async def test_readings_of_boards_land_once_and_in_order(site: RadioSite) -> Non
     await gateway.logged("KISS modem, firmware 2, 869.525 MHz, SF7, 14 dBm. EN 300 220-2 band P")
     await site.start_board("roof-1")
     await site.start_board("roof-2", x=-300.0)
+    await gateway.logged("roof-2 greets, start ")
     for name in ("roof-1", "roof-2"):
         rows = await site.rows(name, 5, 60)
         assert numbers(rows) == list(range(1, len(rows) + 1))
@@ -111,13 +113,16 @@ async def test_power_cuts_of_gateway_and_board_lose_nothing(site: RadioSite) -> 
 
 async def test_a_real_firmware_on_a_simulated_board_is_heard_and_hears(site: RadioSite) -> None:
     """The program in its flash is the one for a real Uno; the chip on its bus is in the ether."""
-    await site.start_gateway()
+    gateway = await site.start_gateway()
     async with site.uno("roof-1") as board:
         before = len(await site.rows("roof-1", 4, 60))
         await board.power(False)
         await board.power(True)
         rows = await site.rows("roof-1", before + 4, 60)
         assert (await board.stats()).frames > before
+        async with aiomqtt.Client("127.0.0.1", gateway.port) as client:
+            await client.publish("commands/roof-1", b"blnik", qos=2)
+        await gateway.logged("roof-1: the board does not know the command 'blnik'")
     found = numbers(rows)
     assert sorted(set(found)) == list(range(1, max(found) + 1))
     assert len(set(rows)) == len(set(found))
