@@ -49,6 +49,15 @@ class S3Site(Site):
         """Put at the landing place what `land` has made."""
         self.files.put(f"{self.landing}/", f"{self.at_s3}/", recursive=True)
 
+    def delete(self, location: str) -> None:
+        """A table, and its folders too: SeaweedFS keeps them when they are empty, Amazon's S3 knows
+        none.
+        """
+        self.files.rm(location, recursive=True)
+        bucket, _, folder = location.removeprefix("s3a://").partition("/")
+        for name in (f"{folder}/_delta_log/", f"{folder}/_onceway/", f"{folder}/"):
+            self.files.call_s3("delete_object", Bucket=bucket, Key=name)
+
     @property
     def conf(self) -> list[str]:
         s3a = {

@@ -66,16 +66,22 @@ def wait_for(site: S3Site, job: subprocess.Popen[bytes], micro_batches: int) -> 
 
 
 def moved_under(
-    site: S3Site, writer: WriterName, job: subprocess.Popen[bytes], move: Callable[[], None]
+    site: S3Site,
+    writer: WriterName,
+    job: subprocess.Popen[bytes],
+    move: Callable[[], None],
+    why: str = "the table was deleted or put back from a copy",
 ) -> None:
-    """The job ends at the batch that comes after the move, and says why; the next start takes what
-    the table lacks.
+    """The job ends at the batch that comes after the move, and its last line says why; the next
+    start takes what the table lacks.
     """
     move()
     land(site, 8)
     assert job.wait(timeout=400) == 1, site.said()
-    assert "error: " in site.said()
-    print(site.said())
+    last = site.said().splitlines()[-1]
+    assert last.startswith(f"error: {site.on_s3}: ")
+    assert why in last
+    assert "Start the ingest again" in last
     assert site.start(writer=writer).wait(timeout=400) == 0, site.said()
 
 
@@ -86,7 +92,7 @@ def test_deleted(site: S3Site, writer: WriterName) -> None:
 
     def delete() -> None:
         for suffix in ("", "_readings"):
-            site.files.rm(f"{site.on_s3}{suffix}", recursive=True)
+            site.delete(f"{site.on_s3}{suffix}")
 
     moved_under(site, writer, job, delete)
     site.check(later(7, 8))
@@ -100,7 +106,7 @@ def test_put_back_from_a_copy(site: S3Site, writer: WriterName) -> None:
     wait_for(site, job, MICRO_BATCHES + 1)
 
     def put_back() -> None:
-        site.files.rm(site.on_s3, recursive=True)
+        site.delete(site.on_s3)
         site.files.put(f"{copy}/", f"{site.on_s3}/", recursive=True)
 
     moved_under(site, writer, job, put_back)
@@ -113,7 +119,7 @@ def test_set_back(site: S3Site, writer: WriterName) -> None:
     land(site, 7)
     wait_for(site, job, MICRO_BATCHES + 1)
     restore = f"RESTORE TABLE delta.`{site.on_s3}` TO VERSION AS OF {version}"
-    moved_under(site, writer, job, lambda: site.sql(restore))
+    moved_under(site, writer, job, lambda: site.sql(restore), "the table was set back")
     site.check(later(7, 8))
 
 

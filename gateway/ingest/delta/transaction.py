@@ -33,7 +33,15 @@ from pyspark.sql import DataFrame, SparkSession
 
 from gateway.errors import OncewayError
 from gateway.ingest.delta import durability, local_disk
-from gateway.ingest.delta.commits import ACTIONS, APPLICATION, CommitLog, HistoryGone, stored
+from gateway.ingest.delta.commits import (
+    ACTIONS,
+    APPLICATION,
+    NONCE,
+    CommitLog,
+    HistoryGone,
+    Progress,
+    stored,
+)
 from gateway.ingest.delta.tables import another_table, refuse_unfit
 
 CONFLICTS = (
@@ -111,7 +119,7 @@ class Writer(Protocol):
         progress: tuple[str, int] | None = None,
     ) -> int: ...
 
-    def progress(self, application: str) -> tuple[int, int | None]: ...
+    def progress(self, application: str) -> tuple[int, Progress | None]: ...
 
     def version(self) -> int: ...
 
@@ -172,7 +180,7 @@ class DeltaWriter:
         try:
             version = int(
                 transaction.commit(
-                    actions, self._write({**note, "nonce": nonce, ACTIONS: actions.size()})
+                    actions, self._write({**note, NONCE: nonce, ACTIONS: actions.size()})
                 )
             )
         except (PySparkException, Py4JError) as error:
@@ -196,7 +204,7 @@ class DeltaWriter:
             refuse_unfit(self._spark, metadata, self._location)
         self._table, self._looked_at = table, shape
 
-    def progress(self, application: str) -> tuple[int, int | None]:
+    def progress(self, application: str) -> tuple[int, Progress | None]:
         """The table's version, and what was stored as progress under this application id up to
         there; None when there is nothing, or it is another table since.
         """
@@ -206,7 +214,7 @@ class DeltaWriter:
             return version, stored(self._commits, application, version)
         except HistoryGone:  # computes the table's whole state
             found = transaction.snapshot().transactions().get(application)
-            return version, found.get() if found.isDefined() else None
+            return version, Progress.of(found.get(), None) if found.isDefined() else None
 
     def version(self) -> int:
         """The newest version."""
@@ -217,7 +225,7 @@ class DeltaWriter:
         word.
         """
         for commit in self._commits.after(based_on):
-            if commit.note.get("nonce") == nonce:
+            if commit.note.get(NONCE) == nonce:
                 return commit.version
         if isinstance(error, CONFLICTS):
             raise Conflict(str(error).splitlines()[0]) from error

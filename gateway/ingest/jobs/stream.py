@@ -15,6 +15,7 @@ import threading
 import time
 from typing import get_args
 
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -185,7 +186,9 @@ def refuse_emptied(landing: Landing, sink: Sink) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Returns when all is in or a stop was asked for."""
+    """Returns when all is in or a stop was asked for. Raises OncewayError for what the ingest
+    refuses, else what Spark raises.
+    """
     options.landing = absolute_folder(options.landing)
     refuse_nested(options)
     landed = Landing(options.landing).any_feed()
@@ -214,8 +217,10 @@ def run(options: argparse.Namespace) -> None:
                 query.stop()
         if not sink.micro_batches:
             log.info("nothing new: %s", so_far(sink.taken.feeds))
-    finally:
         finish(query, sink)
+    except StreamingQueryException as error:
+        raise sink.failure or error from error
+    finally:
         close_session(spark)
 
 
@@ -233,7 +238,9 @@ def so_far(feeds: Feeds) -> str:
 
 
 def finish(query: StreamingQuery, sink: Sink) -> None:
-    """Save what the next start and the report make use of."""
+    """Save what the next start and the report make use of. Not after a failure: the table may be
+    another one by then.
+    """
     note(sink.counters, query.recentProgress)
     sink.save()
 
