@@ -68,7 +68,7 @@ Writer = Annotated[
         )
     ),
 ]
-Rows = Annotated[int, typer.Option(metavar="N", help="Most rows of a micro-batch.")]
+Rows = Annotated[int, typer.Option(metavar="N", min=1, help="Most rows of a micro-batch.")]
 Master = Annotated[str, typer.Option(metavar="URL", help="Spark master, e.g. spark://host:7077.")]
 Memory = Annotated[str, typer.Option(metavar="SIZE", help="Memory of the driver.")]
 Conf = Annotated[
@@ -343,6 +343,8 @@ def clean(
             print(f"{feed}: batches up to {until} were deleted on purpose")
         elif table is None:
             raise OncewayError("say which table has the batches", hint="Use --table PATH")
+        elif until:
+            raise OncewayError("say of which feed that is the last batch", "--until", "Use --feed")
         else:
             for one in cleaning.clean(there, table, seconds(older_than)):
                 print(f"{one.feed}: {one.batches} batches deleted, up to {one.until}")
@@ -436,7 +438,7 @@ def report_command(
         str, typer.Option(metavar="TIME", help="How long a batch may wait for the ingest.")
     ] = "1h",
     max_missing: Annotated[
-        int | None, typer.Option(metavar="N", help="How many sequences may be missing.")
+        int | None, typer.Option(metavar="N", min=0, help="How many sequences may be missing.")
     ] = None,
 ) -> None:
     """How far each gateway's batches have come, what waits, what is in quarantine, what came twice,

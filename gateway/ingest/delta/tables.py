@@ -290,7 +290,7 @@ def mend(publications: Table, *others: Table) -> None:
     locations = [
         location for table in (publications, *others) if (location := table.location()) is not None
     ]
-    if locations:
+    if any(map(durability.has_commits, locations)):
         with lease(locations[0]):
             for location in locations:
                 durability.take_back_torn(location)

@@ -29,7 +29,7 @@ from gateway.ingest.jobs.checkpoint import make_fit, refuse_foreign
 from gateway.ingest.jobs.script import run_script
 from gateway.ingest.jobs.session import close_session, open_session
 from gateway.ingest.landing import keys, trust
-from gateway.ingest.landing.place import Landing
+from gateway.ingest.landing.place import NOTHING_LANDED, Landing
 from gateway.ingest.report.progress import note
 from gateway.ingest.sink.foreach_batch import Sink
 from gateway.ingest.sink.row_batch import RowBatch
@@ -49,8 +49,6 @@ WRITER_HELP = (
 TRUSTED_HELP = "file of the gateways' keys (default: beside the table, TABLE_trusted.json)"
 
 log = logging.getLogger("onceway.ingest")
-
-NOTHING_LANDED = "no gateway has landed a batch at this landing place"
 
 LOOK_S = 1
 """Seconds between two looks whether a stop was asked for, and how far Spark is."""
@@ -191,9 +189,10 @@ def run(options: argparse.Namespace) -> None:
     """
     options.landing = absolute_folder(options.landing)
     refuse_nested(options)
-    landed = Landing(options.landing).any_feed()
-    if not landed and options.available_now:
-        raise OncewayError(NOTHING_LANDED, options.landing, "Is it the right place, and mounted?")
+    landing = Landing(options.landing)
+    if options.available_now:
+        landing.refuse_empty()
+    landed = landing.any_feed()
     spark = open_session(is_named(options.table))
     query, sink = start(spark, options)
     if not landed:

@@ -68,9 +68,11 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Raises OncewayError when there is no such table, when it is none of the ingest, or when
-    `release` leaves damaged batches.
+    """Raises OncewayError when there is no such table, when it is none of the ingest, when nothing
+    has landed where `release` looks, or when that leaves damaged batches.
     """
+    if options.command == "release":
+        Landing(absolute_folder(options.landing)).refuse_empty()
     spark = open_session(is_named(options.table))
     kind = table_kind(spark, options.table, options.writer)
     publications = kind(spark, options.table, PUBLICATIONS)
@@ -83,7 +85,11 @@ def run(options: argparse.Namespace) -> None:
     try:
         mend(publications, *others)
         if not publications.exists():
-            raise OncewayError("there is no such table", publications.name)
+            raise OncewayError(
+                "there is no such table",
+                publications.name,
+                "Is it the right one? `onceway ingest run` makes it",
+            )
         publications.refuse_others()
         if options.command == "release":
             url = absolute_folder(options.landing)

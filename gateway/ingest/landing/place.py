@@ -49,6 +49,8 @@ NO_FILE = (errno.EISDIR, errno.ELOOP)
 S3_PAGE = 100
 """Names that one listing on S3 gives at most: a batch has two."""
 
+NOTHING_LANDED = "no gateway has landed a batch at this landing place"
+
 PAUSES = (1.0, 5.0, None)
 """Seconds before the next try on a new connection; None: there is none."""
 
@@ -177,6 +179,13 @@ class Landing:
                 self.url,
                 "Is it mounted? The uplink makes it when it lands its first batch",
             ) from None
+
+    def refuse_empty(self) -> None:
+        """Raises OncewayError when no gateway has ever landed a batch here, or there is no such
+        place.
+        """
+        if not self.any_feed():
+            raise OncewayError(NOTHING_LANDED, self.url, "Is it the right place, and mounted?")
 
     def _has_landed(self, gateway: str) -> bool:
         feeds = self.feeds(gateway)
