@@ -22,9 +22,8 @@ pytestmark = [
 ]
 
 FEED = f"site/{EPOCH}"
-MICRO_BATCHES = 3
-"""In which the batches of a `Site` come."""
-LATER = range(100, 112)
+NUMBER, MICRO_BATCHES = 6, 3
+"""How many batches a `Site` has, and in how many micro-batches they come."""
 
 
 @pytest.fixture(scope="module")
@@ -115,6 +114,7 @@ def test_put_back_from_a_copy(site: S3Site, writer: WriterName) -> None:
 
 def test_set_back(site: S3Site, writer: WriterName) -> None:
     job = runs(site, writer)
+    assert site.report()["feeds"][0]["taken"] == NUMBER  # while it runs
     version = site.delta().version()
     land(site, 7)
     wait_for(site, job, MICRO_BATCHES + 1)

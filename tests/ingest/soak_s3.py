@@ -73,6 +73,14 @@ def test_compacted_and_summarised(site: S3Site) -> None:
     assert told == [54, 8, 6]
 
 
+def test_a_repaired_batch_is_released(site: S3Site) -> None:
+    assert site.start().wait(timeout=400) == 0, site.said()
+    site.land(3, "dev", range(30, 42))
+    site.upload()
+    site.upkeep("release", "--landing", site.at_s3)
+    site.check(("dev", 7, sequence) for sequence in range(30, 42))
+
+
 def test_what_expired_stays_away(site: S3Site) -> None:
     """Its keys are in the bucket, too."""
     assert site.start().wait(timeout=400) == 0, site.said()
