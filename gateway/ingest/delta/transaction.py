@@ -133,6 +133,8 @@ class DeltaWriter:
         self._jvm = jvm
         self._table: str | None = None
         self._looked_at: object = None
+        self._mark: str | None = None
+        """Of the log, when it was looked at last (`CommitLog.mark`)."""
         self._session = spark._jsparkSession
         self._location = location
         self._commits = commits
@@ -165,6 +167,8 @@ class DeltaWriter:
                 "Was it deleted or taken from a backup?",
             )
         self._check(transaction.metadata())
+        if self._mark is not None and not self._commits.holds(self._mark):
+            raise another_table(self._location)
         if version > based_on:
             raise Conflict(f"the table is at version {version}, not {based_on}")
         transaction.readWholeTable()
@@ -185,6 +189,7 @@ class DeltaWriter:
             )
         except (PySparkException, Py4JError) as error:
             version = self._landed_all_the_same(nonce, based_on, error)
+        self._mark = f"{version} {nonce}"
         durability.settle(self._location, version)
         return version
 
@@ -210,6 +215,7 @@ class DeltaWriter:
         """
         transaction = self._delta_log().startTransaction(self._none, self._none)
         version: int = transaction.readVersion()
+        self._mark = self._commits.mark(version)
         try:
             return version, stored(self._commits, application, version)
         except HistoryGone:  # computes the table's whole state

@@ -143,6 +143,26 @@ def test_a_table_that_is_put_back_under_the_ingest_is_not_taken_for_itself(
     assert [key[2] for key in job.readings("dev")] == [1, 2, 3]
 
 
+@pytest.mark.parametrize("writer", WRITERS)
+def test_readings_that_are_put_back_under_the_ingest_are_not_taken_for_themselves(
+    job: Job, writer: WriterName
+) -> None:
+    job.writer = writer
+    readings = Path(f"{job.publications}_readings")
+    sink = job.open()
+    sink(job.micro_batch([row("dev", 1, payload=PAYLOAD)]), 0)
+    shutil.copytree(readings, readings.with_name("backup"))
+    sink(job.micro_batch([row("dev", 2, payload=PAYLOAD)]), 1)
+    shutil.rmtree(readings)
+    readings.with_name("backup").rename(readings)
+    forget_the_log(job)
+    job.spark.sql(f"alter table delta.`{readings}` set tblproperties ('a' = '1')")
+    with pytest.raises(OncewayError, match="put back from a copy"):
+        sink(job.micro_batch([row("dev", 3, payload=PAYLOAD)]), 2)
+    job.open().catch_up()
+    assert [key[2] for key in job.readings("dev")] == [1, 2, 3]
+
+
 def test_what_was_made_of_a_table_that_was_put_back_is_made_again(job: Job) -> None:
     backup = job.publications.with_name("backup")
     put(job, 1)
