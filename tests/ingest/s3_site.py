@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import s3fs
 from deltalake import DeltaTable
 
 from gateway.ingest import command
-from tests.ingest.processes import HERE, SHORT_LIVED_JAVA, Site, environment_of
+from tests.ingest.processes import HERE, SHORT_LIVED_JAVA, Key, Site, environment_of
 from tests.uplink.servers import S3Server
 
 
@@ -96,6 +97,17 @@ class S3Site(Site):
             timeout=400,
         )
         assert done.returncode == 0, done.stderr
+
+    def keys_by_spark(self) -> Counter[Key]:
+        """Of the publications, where deltalake does not find its way."""
+        found = self.folder / "found"
+        self.sql(
+            f"INSERT OVERWRITE LOCAL DIRECTORY '{found}' USING json"
+            f" SELECT device, incarnation, sequence FROM delta.`{self.on_s3}`"
+        )
+        lines = (line for part in found.glob("*.json") for line in part.read_text().splitlines())
+        rows = map(json.loads, lines)
+        return Counter((one["device"], one["incarnation"], one["sequence"]) for one in rows)
 
     def delta(self, suffix: str = "") -> DeltaTable:
         return DeltaTable(f"{self.on_s3}{suffix}")
