@@ -4,8 +4,6 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Literal
@@ -336,7 +334,7 @@ def clean(
     from gateway.ingest import clean as cleaning
     from gateway.ingest.landing import place
 
-    with _reaches(landing):
+    with place.reached(landing):
         there = place.Landing(landing)
         if feed is not None:
             cleaning.say(there, feed, until)
@@ -451,11 +449,11 @@ def report_command(
     Example: onceway ingest report --landing /srv/landing --table /srv/lake/publications
     """
     _check_time(max_lag, "--max-lag")
-    from gateway.ingest.landing import place as place
+    from gateway.ingest.landing import place
     from gateway.ingest.report import metrics as prometheus
     from gateway.ingest.report import report
 
-    with _reaches(landing):
+    with place.reached(landing):
         made = report.make(place.Landing(landing), table, trusted)
     if metrics is not None:
         prometheus.put(made, metrics)
@@ -463,14 +461,6 @@ def report_command(
         print(json.dumps(asdict(made), indent=2) if as_json else report.text(made))
     if made.ill(seconds(max_lag), max_missing):
         raise typer.Exit(SOMEBODY_SHOULD_LOOK)
-
-
-@contextmanager
-def _reaches(landing: str) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise OncewayError(f"the landing place cannot be reached: {error}", landing) from error
 
 
 def _check_time(text: str, option: str) -> None:

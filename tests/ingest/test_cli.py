@@ -210,3 +210,15 @@ def test_the_keys_of_a_catalog_table_need_a_place() -> None:
     found = CliRunner().invoke(app, ["trust", "--table", "lake.publications"])
     assert isinstance(found.exception, OncewayError)
     assert "--trusted" in str(found.exception)
+
+
+def test_a_landing_place_that_cannot_be_reached_is_called_that(tmp_path: Path) -> None:
+    pytest.importorskip("pyspark")
+    from gateway.ingest.jobs import stream
+
+    (tmp_path / "file").touch()
+    url = f"file://{tmp_path}/file/landing"
+    where = ["--landing", url, "--table", "/t", "--checkpoint", "/c"]
+    with pytest.raises(OncewayError, match="the landing place cannot be reached") as raised:
+        stream.run(stream.parse_arguments(where))
+    assert url in str(raised.value)

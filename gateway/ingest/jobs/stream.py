@@ -29,7 +29,7 @@ from gateway.ingest.jobs.checkpoint import make_fit, refuse_foreign
 from gateway.ingest.jobs.script import run_script
 from gateway.ingest.jobs.session import close_session, open_session
 from gateway.ingest.landing import keys, trust
-from gateway.ingest.landing.place import NOTHING_LANDED, Landing
+from gateway.ingest.landing.place import NOTHING_LANDED, Landing, reached
 from gateway.ingest.report.progress import note
 from gateway.ingest.sink.foreach_batch import Sink
 from gateway.ingest.sink.row_batch import RowBatch
@@ -189,10 +189,11 @@ def run(options: argparse.Namespace) -> None:
     """
     options.landing = absolute_folder(options.landing)
     refuse_nested(options)
-    landing = Landing(options.landing)
-    if options.available_now:
-        landing.refuse_empty()
-    landed = landing.any_feed()
+    with reached(options.landing):
+        landing = Landing(options.landing)
+        if options.available_now:
+            landing.refuse_empty()
+        landed = landing.any_feed()
     spark = open_session(is_named(options.table))
     query, sink = start(spark, options)
     if not landed:

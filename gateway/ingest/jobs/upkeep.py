@@ -24,7 +24,7 @@ from gateway.ingest.jobs.script import run_script
 from gateway.ingest.jobs.session import close_session, open_session
 from gateway.ingest.jobs.summarise import summarise
 from gateway.ingest.landing import keys
-from gateway.ingest.landing.place import Landing
+from gateway.ingest.landing.place import Landing, reached
 from gateway.ingest.landing.trust import Trust
 from gateway.ingest.sink.conflicts import CONFLICTS
 from gateway.ingest.sink.publications import PUBLICATIONS
@@ -72,7 +72,8 @@ def run(options: argparse.Namespace) -> None:
     has landed where `release` looks, or when that leaves damaged batches.
     """
     if options.command == "release":
-        Landing(absolute_folder(options.landing)).refuse_empty()
+        with reached(options.landing):
+            Landing(absolute_folder(options.landing)).refuse_empty()
     spark = open_session(is_named(options.table))
     kind = table_kind(spark, options.table, options.writer)
     publications = kind(spark, options.table, PUBLICATIONS)

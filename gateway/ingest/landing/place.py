@@ -13,8 +13,8 @@ import errno
 import json
 import re
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -86,6 +86,15 @@ class Announced:
     @property
     def gateway(self) -> str:
         return self.feed.partition("/")[0]
+
+
+@contextmanager
+def reached(url: str) -> Iterator[None]:
+    """Raises OncewayError in place of OSError: for a first look, where nobody tries again."""
+    try:
+        yield
+    except OSError as error:
+        raise OncewayError(f"the landing place cannot be reached: {error}", url) from error
 
 
 class Landing:
