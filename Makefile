@@ -81,7 +81,7 @@ soak: debian-soak firmware ## hours (as root): power cuts and kills under load (
 	@$(BIN)/onceway hil run hil/campaigns/cuts.toml --repeat 10 --dir build/cuts $(if $(TRACES),--trace $(TRACES))
 	@$(BIN)/onceway hil run hil/campaigns/steady.toml --keep --dir build/steady
 	@$(BIN)/python -m pytest -m soak
-	@$(BIN)/python -m pytest tests/ingest/soak_processes.py tests/ingest/soak_s3.py
+	@$(BIN)/python -m pytest tests/ingest/soak_processes.py tests/ingest/soak_s3.py tests/ingest/soak_moved.py
 
 bench: debian-bench firmware ## measure, beside Debian's mosquitto where there is a peer; prints tables, writes build/bench.json (ARGS="throughput fan")
 	@$(BIN)/python -m tests.benchmarks $(ARGS)

@@ -4,6 +4,7 @@ In: a table's path or URL. Out: the rows of a statement, or of a key. Credential
 come from the environment, as delta-rs reads them.
 """
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -14,6 +15,9 @@ from deltalake import DeltaTable, QueryBuilder, __version__
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from gateway.errors import OncewayError
+
+REASON_LIMIT = 400
+"""Characters of a message of delta-rs that are shown."""
 
 
 def location(table: str) -> str:
@@ -31,13 +35,21 @@ def query(table: str, sql: str) -> list[dict[str, Any]] | None:
     except TableNotFoundError:
         return None
     except (DeltaError, OSError) as error:
-        reason, hint = str(error).splitlines()[0], None
+        reason, hint = _reason(error), None
         if "nsupported" in reason and "features" in reason:
             hint = f"deltalake {__version__} does not know all that the table uses: ask with Spark"
+        elif "s3a%3A" in str(error):
+            hint = "deltalake does not find the files of a shallow clone on S3: ask with Spark"
         elif "No field named" in reason:
             hint = "Is it a table of the ingest?"
         raise OncewayError(f"cannot read the table: {reason}", table, hint) from error
     return rows
+
+
+def _reason(error: Exception) -> str:
+    """What delta-rs says on several lines, with arrows and in colours, on one."""
+    lines = re.sub(r"\x1b\[[0-9]*m", "", str(error)).splitlines()
+    return ": ".join(line.strip(" ↳") for line in lines if line.strip())[:REASON_LIMIT]
 
 
 @dataclass(frozen=True, slots=True)

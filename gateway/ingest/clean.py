@@ -29,11 +29,10 @@ class Cleaned:
 def clean(landing: Landing, table: str, older_than: float) -> list[Cleaned]:
     """Delete the batches that the table has and that landed longer ago than `older_than` seconds.
 
-    Raises OncewayError when there is no such table or landing place, or when the table has nothing;
+    Raises OncewayError when there is no such table or landing place, or one of them has nothing;
     OSError when it cannot be reached.
     """
-    if not landing.any_feed():
-        return []
+    landing.refuse_empty()
     feeds = taken(table)
     if not feeds:
         raise OncewayError(

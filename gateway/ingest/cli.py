@@ -4,8 +4,6 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Literal
@@ -68,7 +66,7 @@ Writer = Annotated[
         )
     ),
 ]
-Rows = Annotated[int, typer.Option(metavar="N", help="Most rows of a micro-batch.")]
+Rows = Annotated[int, typer.Option(metavar="N", min=1, help="Most rows of a micro-batch.")]
 Master = Annotated[str, typer.Option(metavar="URL", help="Spark master, e.g. spark://host:7077.")]
 Memory = Annotated[str, typer.Option(metavar="SIZE", help="Memory of the driver.")]
 Conf = Annotated[
@@ -336,13 +334,15 @@ def clean(
     from gateway.ingest import clean as cleaning
     from gateway.ingest.landing import place
 
-    with _reaches(landing):
+    with place.reached(landing):
         there = place.Landing(landing)
         if feed is not None:
             cleaning.say(there, feed, until)
             print(f"{feed}: batches up to {until} were deleted on purpose")
         elif table is None:
             raise OncewayError("say which table has the batches", hint="Use --table PATH")
+        elif until:
+            raise OncewayError("say of which feed that is the last batch", "--until", "Use --feed")
         else:
             for one in cleaning.clean(there, table, seconds(older_than)):
                 print(f"{one.feed}: {one.batches} batches deleted, up to {one.until}")
@@ -436,7 +436,7 @@ def report_command(
         str, typer.Option(metavar="TIME", help="How long a batch may wait for the ingest.")
     ] = "1h",
     max_missing: Annotated[
-        int | None, typer.Option(metavar="N", help="How many sequences may be missing.")
+        int | None, typer.Option(metavar="N", min=0, help="How many sequences may be missing.")
     ] = None,
 ) -> None:
     """How far each gateway's batches have come, what waits, what is in quarantine, what came twice,
@@ -449,11 +449,11 @@ def report_command(
     Example: onceway ingest report --landing /srv/landing --table /srv/lake/publications
     """
     _check_time(max_lag, "--max-lag")
-    from gateway.ingest.landing import place as place
+    from gateway.ingest.landing import place
     from gateway.ingest.report import metrics as prometheus
     from gateway.ingest.report import report
 
-    with _reaches(landing):
+    with place.reached(landing):
         made = report.make(place.Landing(landing), table, trusted)
     if metrics is not None:
         prometheus.put(made, metrics)
@@ -461,14 +461,6 @@ def report_command(
         print(json.dumps(asdict(made), indent=2) if as_json else report.text(made))
     if made.ill(seconds(max_lag), max_missing):
         raise typer.Exit(SOMEBODY_SHOULD_LOOK)
-
-
-@contextmanager
-def _reaches(landing: str) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise OncewayError(f"the landing place cannot be reached: {error}", landing) from error
 
 
 def _check_time(text: str, option: str) -> None:

@@ -91,10 +91,13 @@ def build(
     downloaded them: it spares a look for them, and thirty lines about it. An `s3a:` URL among the
     options brings what reaches tables there.
 
-    Raises OncewayError when Spark is not installed beside this Python.
+    Raises OncewayError when Spark is not installed beside this Python, or a setting is none.
     """
     if find_spec("pyspark") is None or not SUBMIT.exists():
         raise OncewayError("Spark is not installed", str(SUBMIT), how_to_get("centre"))
+    for setting in conf or []:
+        if not setting.partition("=")[1]:
+            raise OncewayError("a Spark setting is KEY=VALUE", f"--conf {setting}")
     settings = [part for setting in conf or [] for part in ("--conf", setting)]
     java = f"-XX:+UseParallelGC -Dlog4j2.configurationFile={(HERE / 'log4j2.properties').as_uri()}"
     spark = ["--master", master, "--driver-memory", memory]

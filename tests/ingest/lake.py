@@ -125,11 +125,8 @@ class Job(Lake):
     def run(self, **changes: Any) -> None:
         """One pass from a fresh start, as a new process would make it."""
         query, sink = stream.start(self.spark, self.options(**changes))
-        try:
-            query.awaitTermination()
-        finally:
-            query.stop()
-            stream.finish(query, sink)
+        query.awaitTermination()
+        stream.finish(query, sink)
 
     def take(self, **changes: Any) -> Sink:
         """One pass as `run` makes it, without Spark's stream and its checkpoint: it costs a part of

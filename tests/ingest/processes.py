@@ -30,6 +30,7 @@ Key = tuple[str, int, int]
 class Site:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.checkpoints = str(folder)
         self.landing, self.table = folder / "landing", folder / "publications"
         self._signer = load_or_make(folder)
         save(beside(str(self.table)), Keys({"site": [self._signer.public]}))
@@ -53,6 +54,7 @@ class Site:
         rows: int = 24,
         master: str = "local[1]",
         conf: Sequence[str] = (),
+        every: str = "",
     ) -> subprocess.Popen[bytes]:
         options = [
             "--landing",
@@ -60,12 +62,12 @@ class Site:
             "--table",
             table or str(self.table),
             "--checkpoint",
-            str(self.folder / checkpoint),
+            f"{self.checkpoints}/{checkpoint}",
             "--writer",
             writer,
             "--rows",
             str(rows),
-            "--available-now",
+            *(["--every", every] if every else ["--available-now"]),
         ]
         script = str(HERE / "die.py") if dying else "jobs/stream.py"
         line = command.build(
@@ -76,12 +78,10 @@ class Site:
             conf=list(conf),
             downloaded=True,
         ).submitted()
-        environment = {**os.environ, **SHORT_LIVED_JAVA, **line.environment}
-        environment["PYTHONPATH"] = str(HERE.parents[1])
         log = (self.folder / f"{checkpoint}.log").open("ab")
         return subprocess.Popen(
             line.arguments,
-            env=environment,
+            env=environment_of(line),
             stderr=log,
             stdout=log,
             start_new_session=True,
@@ -102,18 +102,32 @@ class Site:
         )
         return Counter((one["device"], one["incarnation"], one["sequence"]) for one in rows)
 
-    def check(self, more: Iterable[Key] = ()) -> None:
-        """Each publication and each reading once; those of the damaged batch that no other batch
-        holds are missing. more: keys that were landed besides.
+    def landed(self, more: Iterable[Key] = ()) -> Counter[Key]:
+        """Each key once; those of the damaged batch that no other batch holds are missing. more:
+        keys that were landed besides.
         """
         expected = {
             ("dev", 7, number * 10 + position)
             for number in (1, 2, 4, 5, 6)
             for position in range(12)
         }
-        assert self.keys() == Counter(dict.fromkeys(expected.union(more), 1))
+        return Counter(dict.fromkeys(expected.union(more), 1))
+
+    def check(self, more: Iterable[Key] = ()) -> None:
+        """Each publication and each reading is there once."""
+        assert self.keys() == self.landed(more)
         assert self.keys("_readings") == self.keys()
         assert len(self.delta("_quarantine").to_pyarrow_table()) == 1
+
+
+def environment_of(line: command.Command) -> dict[str, str]:
+    """For a command of this clone."""
+    return {
+        **os.environ,
+        **SHORT_LIVED_JAVA,
+        **line.environment,
+        "PYTHONPATH": str(HERE.parents[1]),
+    }
 
 
 @contextmanager

@@ -3,20 +3,14 @@
 runs it: it takes minutes.
 """
 
-import json
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-import s3fs
-from deltalake import DeltaTable
 
 from gateway.ingest.delta.writers import WriterName
-from tests.ingest.processes import Site
+from tests.ingest.s3_site import S3Site
 from tests.uplink.servers import S3Server, s3_server
 
 pytestmark = pytest.mark.timeout(900)
@@ -32,73 +26,6 @@ STEPS: list[tuple[WriterName, str, str, int]] = [
     ("public", "after", f"{INGEST}.delta.public:PublicTable.append", 1),
     ("public", "before", f"{INGEST}.delta.public:PublicWriter.append", 4),
 ]
-
-
-class S3Site(Site):
-    """Everything but Spark's checkpoint is in one bucket."""
-
-    def __init__(self, folder: Path, server: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
-        super().__init__(folder)
-        self.endpoint = f"http://127.0.0.1:{server.port}"
-        for name, value in {
-            "AWS_ACCESS_KEY_ID": server.KEY,
-            "AWS_SECRET_ACCESS_KEY": server.SECRET,
-            "AWS_ENDPOINT_URL": self.endpoint,
-            "AWS_REGION": "us-east-1",
-            "AWS_ALLOW_HTTP": "true",  # deltalake wants to be told
-            "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1",  # it lives for a minute
-        }.items():
-            monkeypatch.setenv(name, value)
-        root = f"{server.BUCKET}/{folder.name}"
-        self.files = s3fs.S3FileSystem(skip_instance_cache=True)
-        self.at_s3 = f"s3://{root}/landing"
-        self.on_s3 = f"s3a://{root}/publications"
-        self.files.put(f"{folder}/publications_trusted.json", f"{self.on_s3}_trusted.json")
-        self.upload()
-
-    def upload(self) -> None:
-        """Put at the landing place what `land` has made."""
-        self.files.put(f"{self.landing}/", f"{self.at_s3}/", recursive=True)
-
-    @property
-    def conf(self) -> list[str]:
-        s3a = {
-            "endpoint": self.endpoint,
-            "endpoint.region": "us-east-1",
-            "path.style.access": "true",
-        }
-        settings = [f"spark.hadoop.fs.s3a.{key}={value}" for key, value in s3a.items()]
-        return [*settings, "spark.sql.codegen.wholeStage=false"]
-
-    def start(self, *dying: str, **options: Any) -> subprocess.Popen[bytes]:
-        return super().start(
-            *dying, landing=self.at_s3, table=self.on_s3, conf=self.conf, **options
-        )
-
-    def upkeep(self, *words: str) -> None:
-        line = [Path(sys.executable).with_name("onceway"), "ingest", *words]
-        conf = [part for one in self.conf for part in ("--conf", one)]
-        done = subprocess.run(
-            [*line, "--table", self.on_s3, "--master", "local[1]", "--memory", "1g", *conf],
-            capture_output=True,
-            check=False,
-            timeout=400,
-        )
-        assert done.returncode == 0, done.stderr
-
-    def delta(self, suffix: str = "") -> DeltaTable:
-        return DeltaTable(f"{self.on_s3}{suffix}")
-
-    def report(self) -> dict[str, Any]:
-        """As `onceway ingest report` makes it, without Spark."""
-        line = [Path(sys.executable).with_name("onceway"), "ingest", "report", "--json"]
-        said = subprocess.run(
-            [*line, "--landing", self.at_s3, "--table", self.on_s3],
-            capture_output=True,
-            check=False,
-        )
-        assert said.returncode == 5, said.stderr  # for the damaged batch
-        return dict(json.loads(said.stdout))
 
 
 @pytest.fixture(scope="module")
@@ -144,6 +71,14 @@ def test_compacted_and_summarised(site: S3Site) -> None:
     days = site.delta("_quality").to_pyarrow_table().to_pylist()
     told = [sum(day[what] for day in days) for what in ("arrived", "missing", "duplicates")]
     assert told == [54, 8, 6]
+
+
+def test_a_repaired_batch_is_released(site: S3Site) -> None:
+    assert site.start().wait(timeout=400) == 0, site.said()
+    site.land(3, "dev", range(30, 42))
+    site.upload()
+    site.upkeep("release", "--landing", site.at_s3)
+    site.check(("dev", 7, sequence) for sequence in range(30, 42))
 
 
 def test_what_expired_stays_away(site: S3Site) -> None:

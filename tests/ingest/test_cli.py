@@ -41,6 +41,38 @@ def test_a_wrong_java_home_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize(
+    ("words", "what"),
+    [
+        (["--conf", "spark.ui.enabled"], "a Spark setting is KEY=VALUE"),
+        (["--every", "-5s"], "'-5s' is no time"),
+    ],
+)
+def test_what_spark_would_stumble_over_is_refused_before_it_starts(
+    tmp_path: Path, words: list[str], what: str
+) -> None:
+    assert what in str(_run(tmp_path, *words))
+
+
+def test_a_micro_batch_has_room_for_a_row(tmp_path: Path) -> None:
+    where = ["--landing", str(tmp_path), "--table", "/t", "--checkpoint", "/c"]
+    assert CliRunner().invoke(app, ["run", *where, "--rows", "0"]).exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "what"),
+    [
+        (["--table", "/t"], "no gateway has landed a batch"),
+        (["--table", "/t", "--until", "5"], "say of which feed"),
+        ([], "say which table"),
+    ],
+)
+def test_a_cleaning_of_nothing_is_said(tmp_path: Path, words: list[str], what: str) -> None:
+    error = CliRunner().invoke(app, ["clean", "--landing", str(tmp_path), *words]).exception
+    assert isinstance(error, OncewayError)
+    assert what in str(error)
+
+
+@pytest.mark.parametrize(
     ("text", "value"),
     [("30s", 30), ("5m", 300), ("1h", 3600), ("250ms", 0.25), ("1.5s", 1.5), ("90d", 7_776_000)],
 )
@@ -178,3 +210,15 @@ def test_the_keys_of_a_catalog_table_need_a_place() -> None:
     found = CliRunner().invoke(app, ["trust", "--table", "lake.publications"])
     assert isinstance(found.exception, OncewayError)
     assert "--trusted" in str(found.exception)
+
+
+def test_a_landing_place_that_cannot_be_reached_is_called_that(tmp_path: Path) -> None:
+    pytest.importorskip("pyspark")
+    from gateway.ingest.jobs import stream
+
+    (tmp_path / "file").touch()
+    url = f"file://{tmp_path}/file/landing"
+    where = ["--landing", url, "--table", "/t", "--checkpoint", "/c"]
+    with pytest.raises(OncewayError, match="the landing place cannot be reached") as raised:
+        stream.run(stream.parse_arguments(where))
+    assert url in str(raised.value)

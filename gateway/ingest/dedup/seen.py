@@ -15,9 +15,9 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from gateway.ingest.dedup import snapshot
 from gateway.ingest.dedup.finding import AT_ONCE, ranges_of
 from gateway.ingest.dedup.ranges import RANGES, Ranges, SeenRanges
-from gateway.ingest.delta.commits import REWRITING, CommitLog, HistoryGone
+from gateway.ingest.delta.commits import REWRITING, CommitLog, HistoryGone, mark_of
 from gateway.ingest.delta.storage import Folder
-from gateway.ingest.delta.tables import Table, first_line, is_file_gone
+from gateway.ingest.delta.tables import Table, another_table, first_line, is_file_gone
 from gateway.ingest.delta.transaction import Writer
 
 log = logging.getLogger("onceway.ingest")
@@ -45,24 +45,43 @@ class Seen:
         self._snapshots = snapshots
         self.ranges = SeenRanges()
         self.covers = -1
+        self._mark: str | None = None
+        """Of the log, up to `covers`."""
         self.unsaved = False
         """Ranges of rows are in no snapshot: the next start would read those rows again."""
 
     def load(self) -> None:
-        """Start from the newest snapshot, or without one from the table itself."""
-        found = snapshot.load(self._snapshots, self._table_id)
+        """Start from the newest snapshot, or without one from the table itself. One of a version
+        that this log never had is of a table that was put back from a copy since.
+        """
+        head = self._writer.version()
+        found = snapshot.load(
+            self._snapshots,
+            self._table_id,
+            lambda one: one.covers <= head and self._commits.holds(one.mark),
+        )
         if found is None:
             self._rebuild()
         else:
             self.ranges, self.covers = found.ranges, found.covers
         self.catch_up()
+        self._mark = self._commits.mark(self.covers)
 
     def save(self) -> None:
-        snapshot.save(self._snapshots, snapshot.Snapshot(self.ranges, self.covers, self._table_id))
+        found = snapshot.Snapshot(self.ranges, self.covers, self._table_id, self._mark or "")
+        snapshot.save(self._snapshots, found)
         self.unsaved = False
 
+    def refuse_another(self) -> None:
+        """Raises OncewayError when the table is no longer the one that was loaded: it was deleted,
+        or put back from a copy.
+        """
+        if self._mark is not None and not self._commits.holds(self._mark):
+            raise another_table(self._table.name)
+
     def catch_up(self) -> None:
-        """Fold in what others committed since."""
+        """Fold in what others committed since. Raises OncewayError as `refuse_another`."""
+        self.refuse_another()
         try:
             commits = list(self._commits.after(self.covers))
             if any(commit.operation in REWRITING for commit in commits):
@@ -82,6 +101,8 @@ class Seen:
             self._rebuild()
         else:
             self.covers = max([self.covers, *(commit.version for commit in commits)])
+            for commit in commits:
+                self._mark = mark_of(commit) or self._mark
 
     def landed(self, added: SeenRanges, version: int) -> None:
         """Our append of `added` is in the table, as version `version`. What else is in since
@@ -89,6 +110,7 @@ class Seen:
         """
         self.ranges.add(added.as_ranges())
         self.unsaved = True
+        self._mark = self._commits.mark(version)
         if version == self.covers + 1:
             self.covers = version
 

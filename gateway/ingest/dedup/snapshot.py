@@ -8,6 +8,7 @@ what it holds.
 """
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -29,15 +30,18 @@ log = logging.getLogger("onceway.ingest")
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """covers: table version; table: the table's id, as a folder may get another table."""
+    """covers: table version; table: the table's id, as a folder may get another table; mark: of the
+    table's log at that version (`CommitLog.mark`), as a folder may get an older copy of it.
+    """
 
     ranges: SeenRanges
     covers: int
     table: str
+    mark: str = ""
 
 
 def encode(snapshot: Snapshot) -> bytes:
-    labels = {"covers": str(snapshot.covers), "table": snapshot.table}
+    labels = {"covers": str(snapshot.covers), "table": snapshot.table, "mark": snapshot.mark}
     table = snapshot.ranges.as_ranges().table().replace_schema_metadata(labels)
     sink = pa.BufferOutputStream()
     pq.write_table(table, sink, compression="zstd")
@@ -53,14 +57,21 @@ def decode(data: bytes) -> Snapshot:
     ranges = SeenRanges()
     for some in table.to_batches(max_chunksize=AT_ONCE):
         ranges.add(Ranges.of(some))
-    return Snapshot(ranges, int(labels["covers"]), labels["table"])
+    covers = int(labels["covers"])
+    mark = labels.get("mark") or f"{covers} "  # that of an older version of Onceway has none
+    return Snapshot(ranges, covers, labels["table"], mark)
 
 
 def save(folder: Folder, snapshot: Snapshot) -> None:
-    """Best effort: a snapshot that fails must not stop the stream."""
+    """Best effort: a snapshot that fails must not stop the stream. Those of later versions are of a
+    table that was set back.
+    """
+    newest = f"seen-{snapshot.covers:020d}.parquet"
     try:
-        folder.write(f"seen-{snapshot.covers:020d}.parquet", encode(snapshot))
-        for old in _names(folder)[:-KEPT]:
+        folder.write(newest, encode(snapshot))
+        names = _names(folder)
+        older = [name for name in names if name < newest]
+        for old in [*older[: 1 - KEPT], *names[len(older) + 1 :]]:
             folder.delete(old)
     except (Py4JError, OSError) as error:
         log.warning(
@@ -70,8 +81,10 @@ def save(folder: Folder, snapshot: Snapshot) -> None:
         )
 
 
-def load(folder: Readable, table: str) -> Snapshot | None:
-    """The newest whole snapshot of this table."""
+def load(
+    folder: Readable, table: str, fits: Callable[[Snapshot], bool] = lambda _: True
+) -> Snapshot | None:
+    """The newest whole snapshot of this table that fits it."""
     for name in reversed(_names(folder)):
         try:
             found = decode(folder.read(name) or b"")
@@ -80,7 +93,7 @@ def load(folder: Readable, table: str) -> Snapshot | None:
                 "the snapshot %s/%s is not used: %s", folder, name, str(error).splitlines()[0]
             )
             continue
-        if found.table == table:
+        if found.table == table and fits(found):
             return found
     return None
 

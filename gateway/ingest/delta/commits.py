@@ -37,6 +37,12 @@ BASED_ON = "based_on"
 between.
 """
 
+NONCE = "nonce"
+"""The key in our note for a random number: no two commits have the same."""
+
+GONE = "-"
+"""In a mark: that version was not there any more when it was asked for."""
+
 ACTIONS = "actions"
 """The key in our note that says how many actions follow the commit info."""
 
@@ -64,6 +70,21 @@ _REPLACES = frozenset({"DELETE", "UPDATE", "MERGE"})
 
 class HistoryGone(OncewayError):
     """The log does not reach back to the version that was asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a table follows another one. covers: that one's version; mark: of its log there
+    (`CommitLog.mark`).
+    """
+
+    covers: int
+    mark: str
+
+    @classmethod
+    def of(cls, covers: int, mark: str | None) -> "Progress":
+        """mark: None where an older version of Onceway has not noted it."""
+        return cls(covers, mark or f"{covers} ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +123,29 @@ class CommitLog:
             (int(name) for name in names if len(name) == 20 and name.isdecimal()), default=None
         )
 
+    def mark(self, version: int) -> str:
+        """The newest commit of ours up to `version`, by its number and its nonce. A copy of the
+        table that went another way has another one there.
+        """
+        for number in range(version, max(-1, version - LOOK_BACK), -1):
+            commit = self.read(number)
+            if commit is None:
+                return f"{number} {GONE}" if number == version else f"{version} "
+            if mark := mark_of(commit):
+                return mark
+        return f"{version} "
+
+    def holds(self, mark: str) -> bool:
+        """Whether that commit is one of this log. If its file was cleaned away, nobody knows, and
+        it counts as one.
+        """
+        number, _, nonce = mark.partition(" ")
+        commit = self.read(int(number))
+        if commit is None:
+            head = self.head()
+            return nonce != GONE and head is not None and head >= int(number)
+        return nonce in ("", commit.note.get(NONCE))
+
     def after(self, version: int) -> Iterator[Commit]:
         """Every commit above `version`, oldest first. Raises HistoryGone when the log was cleaned
         beyond `version`.
@@ -118,7 +162,13 @@ class CommitLog:
             raise HistoryGone(f"version {number} is no longer in the log", str(self._folder))
 
 
-def stored(log: CommitLog, application: str, head: int) -> int | None:
+def mark_of(commit: Commit) -> str:
+    """ "" when it is not ours."""
+    nonce = commit.note.get(NONCE)
+    return f"{commit.version} {nonce}" if nonce else ""
+
+
+def stored(log: CommitLog, application: str, head: int) -> Progress | None:
     """What the commits up to `head` store under an application id. None when that is nothing, or
     when the table was replaced since: a table that was set back holds what it held then.
 
@@ -129,10 +179,11 @@ def stored(log: CommitLog, application: str, head: int) -> int | None:
         commit = log.read(version) if version >= 0 else None
         if commit is None:
             break
+        mark = commit.note.get("mark")
         if application in commit.progress:
-            return commit.progress[application]
+            return Progress.of(commit.progress[application], mark)
         if commit.note.get("of") == application:
-            return int(commit.note["publications"])
+            return Progress.of(int(commit.note["publications"]), mark)
         if commit.restored is not None:
             version, was_set_back = commit.restored, True
         elif version == 0 or commit.operation in REWRITING:

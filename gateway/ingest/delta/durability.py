@@ -75,6 +75,11 @@ def settle_newest(location: str) -> None:
         sync(newest.parents[2])
 
 
+def has_commits(location: str) -> bool:
+    """Whether there is a table that a power cut may have hit."""
+    return _newest(location) is not None
+
+
 def take_back_torn(location: str) -> None:
     """Before a table is read at a start: a newest commit that is not whole on the disk is taken out
     of the log; a whole one is settled.

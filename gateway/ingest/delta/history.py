@@ -8,6 +8,8 @@ id; the note says that too. Each question costs a Spark job.
 from collections.abc import Iterator
 from typing import Any
 
+from pyspark.errors import PySparkException
+
 from gateway.ingest.delta.commits import Commit, CommitLog, HistoryGone, our_note, restored_version
 from gateway.ingest.delta.tables import Table, another_table
 
@@ -70,9 +72,14 @@ class HistoryLog(CommitLog):
 
     def _load(self, count: int) -> int | None:
         """Ask for the newest commits; returns the version of the newest. Raises OncewayError when
-        one of them is another one than before.
+        one of them is another one than before, or there is no table any more.
         """
-        rows = self._table.delta().history(count).collect()
+        try:
+            rows = self._table.delta().history(count).collect()
+        except PySparkException as error:
+            if self._commits and not self._table.exists():
+                raise another_table(self._table.name) from error
+            raise
         if len(self._commits) > KEPT:
             self._commits.clear()
         for row in rows:

@@ -20,7 +20,14 @@ from pyspark.sql import DataFrame, SparkSession
 
 from gateway.errors import OncewayError
 from gateway.ingest.delta import durability
-from gateway.ingest.delta.commits import APPLICATION, BASED_ON, HistoryGone, stored
+from gateway.ingest.delta.commits import (
+    APPLICATION,
+    BASED_ON,
+    NONCE,
+    HistoryGone,
+    Progress,
+    stored,
+)
 from gateway.ingest.delta.history import HistoryLog
 from gateway.ingest.delta.tables import SIGNED, Place, Table
 from gateway.ingest.delta.transaction import CONFLICTS, SWAP, Addition, Conflict
@@ -75,16 +82,14 @@ class PublicWriter:
         if version > based_on:
             raise Conflict(f"the table is at version {version}, not {based_on}")
         nonce = secrets.token_hex(8)
-        told = json.dumps({APPLICATION: {**note, BASED_ON: based_on, "nonce": nonce}})
+        told = json.dumps({APPLICATION: {**note, BASED_ON: based_on, NONCE: nonce}})
         rows = self._nothing() if new.rows is None else new.rows
         failure: Exception | None = None
         try:
             self._table.append(rows, txnAppId=SWAP, txnVersion=str(based_on + 1), userMetadata=told)
         except (PySparkException, Py4JError) as error:
             failure = error
-        landed = [
-            one.version for one in self._log.after(based_on) if one.note.get("nonce") == nonce
-        ]
+        landed = [one.version for one in self._log.after(based_on) if one.note.get(NONCE) == nonce]
         if landed:
             durability.settle(self._place.location, landed[0])
             return landed[0]
@@ -94,7 +99,7 @@ class PublicWriter:
             raise Conflict(str(failure).splitlines()[0]) from failure
         raise failure
 
-    def progress(self, application: str) -> tuple[int, int | None]:
+    def progress(self, application: str) -> tuple[int, Progress | None]:
         """As `DeltaWriter.progress`, from the notes; what is no longer in the history is not known,
         and then the rows are made again.
         """

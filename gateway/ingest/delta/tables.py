@@ -21,7 +21,7 @@ from pyspark.sql.types import StructType
 
 from gateway.errors import OncewayError
 from gateway.ingest.delta import durability
-from gateway.ingest.delta.commits import APPLICATION
+from gateway.ingest.delta.commits import APPLICATION, Progress
 from gateway.ingest.delta.lease import lease
 
 CREATE_TRIES = 5
@@ -113,7 +113,14 @@ class Table:
         made: a column has another type, or a part of the key is not there.
         """
         there = {field.name.lower(): field.dataType.simpleString() for field in self._schema()}
-        other = [] if there else ["it is no Delta table, and its folder is not empty"]
+        if not there:
+            raise OncewayError(
+                "this is no Delta table, and its folder is not empty",
+                self.name,
+                "Give the ingest a folder of its own. If the table was deleted, delete what is left"
+                " of it, too",
+            )
+        other = []
         other += [
             f"column {column} is a {there[column]}, not a {kind}"
             for column, kind, _ in self._layout.columns
@@ -202,15 +209,17 @@ class Table:
         reader = self._spark.read.format("delta").options(**options)
         return reader.load(self.name) if self._is_path else reader.table(self.name)
 
-    def overwrite(self, rows: DataFrame, application: str, version: int) -> None:
-        """Put `rows` in place of all there is, and store `version` under `application` with
-        them.
+    def overwrite(
+        self, rows: DataFrame, application: str, progress: Progress, back: bool = False
+    ) -> None:
+        """Put `rows` in place of all there is, and store with them how far that goes. Without
+        `back`, Delta leaves it out, without a word, when the table has gone as far already.
         """
-        note = {"of": application, "publications": version}
+        note = {"of": application, "publications": progress.covers, "mark": progress.mark}
+        guard = {"txnAppId": application, "txnVersion": str(progress.covers)}
         self._write(
             rows.write.mode("overwrite"),
-            txnAppId=application,
-            txnVersion=str(version),
+            **({} if back else guard),
             userMetadata=json.dumps({APPLICATION: note}),
         )
 
@@ -281,7 +290,7 @@ def mend(publications: Table, *others: Table) -> None:
     locations = [
         location for table in (publications, *others) if (location := table.location()) is not None
     ]
-    if locations:
+    if any(map(durability.has_commits, locations)):
         with lease(locations[0]):
             for location in locations:
                 durability.take_back_torn(location)
@@ -290,7 +299,8 @@ def mend(publications: Table, *others: Table) -> None:
 def another_table(name: str) -> OncewayError:
     """What to raise when a table is no longer the one that was opened."""
     return OncewayError(
-        "another table stands in its place since the ingest started",
+        "the table was deleted or put back from a copy, or another one stands in its place, since"
+        " the ingest started",
         name,
         "Start the ingest again: it takes what that table lacks",
     )

@@ -33,7 +33,15 @@ from pyspark.sql import DataFrame, SparkSession
 
 from gateway.errors import OncewayError
 from gateway.ingest.delta import durability, local_disk
-from gateway.ingest.delta.commits import ACTIONS, APPLICATION, CommitLog, HistoryGone, stored
+from gateway.ingest.delta.commits import (
+    ACTIONS,
+    APPLICATION,
+    NONCE,
+    CommitLog,
+    HistoryGone,
+    Progress,
+    stored,
+)
 from gateway.ingest.delta.tables import another_table, refuse_unfit
 
 CONFLICTS = (
@@ -111,7 +119,7 @@ class Writer(Protocol):
         progress: tuple[str, int] | None = None,
     ) -> int: ...
 
-    def progress(self, application: str) -> tuple[int, int | None]: ...
+    def progress(self, application: str) -> tuple[int, Progress | None]: ...
 
     def version(self) -> int: ...
 
@@ -125,6 +133,8 @@ class DeltaWriter:
         self._jvm = jvm
         self._table: str | None = None
         self._looked_at: object = None
+        self._mark: str | None = None
+        """Of the log, when it was looked at last (`CommitLog.mark`)."""
         self._session = spark._jsparkSession
         self._location = location
         self._commits = commits
@@ -157,6 +167,8 @@ class DeltaWriter:
                 "Was it deleted or taken from a backup?",
             )
         self._check(transaction.metadata())
+        if self._mark is not None and not self._commits.holds(self._mark):
+            raise another_table(self._location)
         if version > based_on:
             raise Conflict(f"the table is at version {version}, not {based_on}")
         transaction.readWholeTable()
@@ -172,11 +184,12 @@ class DeltaWriter:
         try:
             version = int(
                 transaction.commit(
-                    actions, self._write({**note, "nonce": nonce, ACTIONS: actions.size()})
+                    actions, self._write({**note, NONCE: nonce, ACTIONS: actions.size()})
                 )
             )
         except (PySparkException, Py4JError) as error:
             version = self._landed_all_the_same(nonce, based_on, error)
+        self._mark = f"{version} {nonce}"
         durability.settle(self._location, version)
         return version
 
@@ -196,17 +209,18 @@ class DeltaWriter:
             refuse_unfit(self._spark, metadata, self._location)
         self._table, self._looked_at = table, shape
 
-    def progress(self, application: str) -> tuple[int, int | None]:
+    def progress(self, application: str) -> tuple[int, Progress | None]:
         """The table's version, and what was stored as progress under this application id up to
         there; None when there is nothing, or it is another table since.
         """
         transaction = self._delta_log().startTransaction(self._none, self._none)
         version: int = transaction.readVersion()
+        self._mark = self._commits.mark(version)
         try:
             return version, stored(self._commits, application, version)
         except HistoryGone:  # computes the table's whole state
             found = transaction.snapshot().transactions().get(application)
-            return version, found.get() if found.isDefined() else None
+            return version, Progress.of(found.get(), None) if found.isDefined() else None
 
     def version(self) -> int:
         """The newest version."""
@@ -217,7 +231,7 @@ class DeltaWriter:
         word.
         """
         for commit in self._commits.after(based_on):
-            if commit.note.get("nonce") == nonce:
+            if commit.note.get(NONCE) == nonce:
                 return commit.version
         if isinstance(error, CONFLICTS):
             raise Conflict(str(error).splitlines()[0]) from error

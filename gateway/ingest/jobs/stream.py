@@ -15,6 +15,7 @@ import threading
 import time
 from typing import get_args
 
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -28,7 +29,7 @@ from gateway.ingest.jobs.checkpoint import make_fit, refuse_foreign
 from gateway.ingest.jobs.script import run_script
 from gateway.ingest.jobs.session import close_session, open_session
 from gateway.ingest.landing import keys, trust
-from gateway.ingest.landing.place import Landing
+from gateway.ingest.landing.place import NOTHING_LANDED, Landing, reached
 from gateway.ingest.report.progress import note
 from gateway.ingest.sink.foreach_batch import Sink
 from gateway.ingest.sink.row_batch import RowBatch
@@ -48,8 +49,6 @@ WRITER_HELP = (
 TRUSTED_HELP = "file of the gateways' keys (default: beside the table, TABLE_trusted.json)"
 
 log = logging.getLogger("onceway.ingest")
-
-NOTHING_LANDED = "no gateway has landed a batch at this landing place"
 
 LOOK_S = 1
 """Seconds between two looks whether a stop was asked for, and how far Spark is."""
@@ -185,12 +184,16 @@ def refuse_emptied(landing: Landing, sink: Sink) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Returns when all is in or a stop was asked for."""
+    """Returns when all is in or a stop was asked for. Raises OncewayError for what the ingest
+    refuses, else what Spark raises.
+    """
     options.landing = absolute_folder(options.landing)
     refuse_nested(options)
-    landed = Landing(options.landing).any_feed()
-    if not landed and options.available_now:
-        raise OncewayError(NOTHING_LANDED, options.landing, "Is it the right place, and mounted?")
+    with reached(options.landing):
+        landing = Landing(options.landing)
+        if options.available_now:
+            landing.refuse_empty()
+        landed = landing.any_feed()
     spark = open_session(is_named(options.table))
     query, sink = start(spark, options)
     if not landed:
@@ -214,8 +217,10 @@ def run(options: argparse.Namespace) -> None:
                 query.stop()
         if not sink.micro_batches:
             log.info("nothing new: %s", so_far(sink.taken.feeds))
-    finally:
         finish(query, sink)
+    except StreamingQueryException as error:
+        raise sink.failure or error from error
+    finally:
         close_session(spark)
 
 
@@ -233,7 +238,9 @@ def so_far(feeds: Feeds) -> str:
 
 
 def finish(query: StreamingQuery, sink: Sink) -> None:
-    """Save what the next start and the report make use of."""
+    """Save what the next start and the report make use of. Not after a failure: the table may be
+    another one by then.
+    """
     note(sink.counters, query.recentProgress)
     sink.save()
 

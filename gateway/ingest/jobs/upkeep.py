@@ -24,7 +24,7 @@ from gateway.ingest.jobs.script import run_script
 from gateway.ingest.jobs.session import close_session, open_session
 from gateway.ingest.jobs.summarise import summarise
 from gateway.ingest.landing import keys
-from gateway.ingest.landing.place import Landing
+from gateway.ingest.landing.place import Landing, reached
 from gateway.ingest.landing.trust import Trust
 from gateway.ingest.sink.conflicts import CONFLICTS
 from gateway.ingest.sink.publications import PUBLICATIONS
@@ -68,9 +68,12 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Raises OncewayError when there is no such table, when it is none of the ingest, or when
-    `release` leaves damaged batches.
+    """Raises OncewayError when there is no such table, when it is none of the ingest, when nothing
+    has landed where `release` looks, or when that leaves damaged batches.
     """
+    if options.command == "release":
+        with reached(options.landing):
+            Landing(absolute_folder(options.landing)).refuse_empty()
     spark = open_session(is_named(options.table))
     kind = table_kind(spark, options.table, options.writer)
     publications = kind(spark, options.table, PUBLICATIONS)
@@ -83,7 +86,11 @@ def run(options: argparse.Namespace) -> None:
     try:
         mend(publications, *others)
         if not publications.exists():
-            raise OncewayError("there is no such table", publications.name)
+            raise OncewayError(
+                "there is no such table",
+                publications.name,
+                "Is it the right one? `onceway ingest run` makes it",
+            )
         publications.refuse_others()
         if options.command == "release":
             url = absolute_folder(options.landing)

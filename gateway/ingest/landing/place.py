@@ -13,8 +13,8 @@ import errno
 import json
 import re
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -48,6 +48,8 @@ NO_FILE = (errno.EISDIR, errno.ELOOP)
 
 S3_PAGE = 100
 """Names that one listing on S3 gives at most: a batch has two."""
+
+NOTHING_LANDED = "no gateway has landed a batch at this landing place"
 
 PAUSES = (1.0, 5.0, None)
 """Seconds before the next try on a new connection; None: there is none."""
@@ -84,6 +86,15 @@ class Announced:
     @property
     def gateway(self) -> str:
         return self.feed.partition("/")[0]
+
+
+@contextmanager
+def reached(url: str) -> Iterator[None]:
+    """Raises OncewayError in place of OSError: for a first look, where nobody tries again."""
+    try:
+        yield
+    except OSError as error:
+        raise OncewayError(f"the landing place cannot be reached: {error}", url) from error
 
 
 class Landing:
@@ -177,6 +188,13 @@ class Landing:
                 self.url,
                 "Is it mounted? The uplink makes it when it lands its first batch",
             ) from None
+
+    def refuse_empty(self) -> None:
+        """Raises OncewayError when no gateway has ever landed a batch here, or there is no such
+        place.
+        """
+        if not self.any_feed():
+            raise OncewayError(NOTHING_LANDED, self.url, "Is it the right place, and mounted?")
 
     def _has_landed(self, gateway: str) -> bool:
         feeds = self.feeds(gateway)

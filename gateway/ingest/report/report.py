@@ -16,7 +16,7 @@ from gateway.ingest.dedup import snapshot
 from gateway.ingest.dedup.gaps import DeviceGaps, gaps
 from gateway.ingest.landing import keys
 from gateway.ingest.landing.offsets import LOOK_UPS_AT_ONCE, Feeds
-from gateway.ingest.landing.place import Landing
+from gateway.ingest.landing.place import NOTHING_LANDED, Landing
 from gateway.ingest.landing.trust import Trust
 from gateway.ingest.report import counters, tables
 from gateway.ingest.report.counters import FeedTotal
@@ -172,7 +172,7 @@ def text(report: Report) -> str:
         if report.conflicts
         else []
     )
-    none = [] if report.feeds else ["no gateway has landed a batch at this landing place"]
+    none = [] if report.feeds else [NOTHING_LANDED]
     return "\n".join([*table, *none, *held, *conflicts, *missing, *spark])
 
 

@@ -10,6 +10,7 @@ import time
 
 from pyspark.sql import DataFrame
 
+from gateway.errors import OncewayError
 from gateway.ingest.dedup.seen import Seen
 from gateway.ingest.dedup.taken import Taken
 from gateway.ingest.delta.commits import APPENDED
@@ -34,7 +35,7 @@ class Sink:
     taken: how far each feed is in the table. counters: kept in `files`. signed: whether the table
     wants signed batches. batches: how rows reach the writer.
 
-    micro_batches: how many there were.
+    micro_batches: how many there were; failure: why the last one was refused.
     """
 
     def __init__(
@@ -58,6 +59,7 @@ class Sink:
         self.quarantine = quarantine
         self.counters = counters
         self.micro_batches = 0
+        self.failure: OncewayError | None = None
         self._files = files
         self.signed = signed
         self.batches = batches
@@ -65,8 +67,12 @@ class Sink:
         self._appends = 0
 
     def __call__(self, rows: DataFrame, batch: int) -> None:
-        """The next batches of their feeds."""
-        self._take(rows, batch, {APPENDED: batch}, moves_feeds=True)
+        """The next batches of their feeds. What it raises, Spark wraps: it stands in `failure`."""
+        try:
+            self._take(rows, batch, {APPENDED: batch}, moves_feeds=True)
+        except OncewayError as error:
+            self.failure = error
+            raise
 
     def take_repaired(self, rows: DataFrame, portion: int) -> None:
         """Batches behind which their feeds have long gone on."""
@@ -75,6 +81,7 @@ class Sink:
     def _take(self, rows: DataFrame, batch: int, note: dict[str, int], moves_feeds: bool) -> None:
         started = time.monotonic()
         self.micro_batches += 1
+        self._seen.refuse_another()  # before tasks write files where there is no table
         micro_batch = self.batches(rows, self.locations)
         with lease(self.locations["publications"]):
             self.quarantine.add(micro_batch.damaged)

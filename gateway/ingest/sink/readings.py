@@ -22,7 +22,7 @@ from pyspark.sql.types import (
 )
 
 from gateway.errors import OncewayError
-from gateway.ingest.delta.commits import REWRITING, CommitLog, HistoryGone
+from gateway.ingest.delta.commits import REWRITING, CommitLog, HistoryGone, Progress
 from gateway.ingest.delta.tables import Layout, Table, first_line, is_file_gone
 from gateway.ingest.delta.transaction import Addition, Conflict, Writer
 from gateway.ingest.payload import decoded
@@ -124,7 +124,9 @@ class Readings:
         self._publications = publications
         self._application = application_id(publications_id)
         self._commits = commits
-        self._version, self.covers = writer.progress(self._application)
+        self._back = False
+        """`publications` was put back from a copy: the readings are of a version that it lacks."""
+        self._look()
 
     def follow(self, until: int, rows: Addition | None = None, based_on: int | None = None) -> None:
         """Bring the table up to version `until` of `publications`.
@@ -140,12 +142,18 @@ class Readings:
                 return
             except Conflict as conflict:
                 log.warning("another writer of readings was first: %s", conflict)
-                self._version, self.covers = self._writer.progress(self._application)
+                self._look()
         raise OncewayError(
             f"other writers won {TRIES} times in a row",
             self._table.name,
             "Is the ingest started twice?",
         )
+
+    def _look(self) -> None:
+        """How far the table is by now."""
+        self._version, found = self._writer.progress(self._application)
+        self._back = found is not None and not self._commits.holds(found.mark)
+        self.covers = None if found is None or self._back else found.covers
 
     def _append(self, until: int, rows: Addition | None, based_on: int | None) -> None:
         try:
@@ -155,7 +163,11 @@ class Readings:
                 self._version = self._writer.append(
                     new,
                     self._version,
-                    {"of": self._application, "publications": until},
+                    {
+                        "of": self._application,
+                        "publications": until,
+                        "mark": self._commits.mark(until),
+                    },
                     (self._application, until),
                 )
         except (HistoryGone, PySparkException, Py4JJavaError) as error:
@@ -166,11 +178,12 @@ class Readings:
         if new is None:
             log.info("making %s again, from all publications", self._table.name)
             everything = exploded(self._decode(self._publications.read(versionAsOf=until)))
-            self._table.overwrite(everything, self._application, until)
+            progress = Progress(until, self._commits.mark(until))
+            self._table.overwrite(everything, self._application, progress, self._back)
             self._table.settle()
-            # Delta leaves it out, without a word, when the table stored `until` before it was set
-            # back: then the next version brings it
-            self._version, self.covers = self._writer.progress(self._application)
+            # Delta leaves it out when the table stored `until` before it was set back: then the
+            # next version brings it
+            self._look()
             return
         self.covers = until
 
@@ -192,10 +205,10 @@ class Readings:
         merge = self._table.delta().alias("reading").merge(gone.alias("gone"), SAME_PUBLICATION)
         merge.whenMatchedDelete().execute()
         self._table.settle()
-        version, covers = self._writer.progress(self._application)
-        if covers != self.covers:
-            raise Conflict(f"readings go up to version {covers}, not {self.covers}")
-        self._version = version
+        before = self.covers
+        self._look()
+        if self.covers != before:
+            raise Conflict(f"readings go up to version {self.covers}, not {before}")
 
     def _rows_since(
         self, until: int, rows: Addition | None, based_on: int | None

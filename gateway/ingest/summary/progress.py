@@ -12,6 +12,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
+from gateway.ingest.delta.commits import Progress
 from gateway.ingest.delta.lease import lease
 from gateway.ingest.delta.tables import Table, first_line, is_file_gone
 from gateway.ingest.delta.writers import open_writer
@@ -39,26 +40,29 @@ class Follower:
         """make: of the changes and of the rows that the table has, those that it is to have. Raises
         what Spark raises.
         """
-        version, covers = self._writer.progress(self._application)
+        version, found = self._writer.progress(self._application)
+        # else `publications` was put back from a copy
+        fits = found is None or self._log.holds(found.mark)
+        covers = found.covers if found is not None and fits else None
         if covers is not None and covers >= until:
             return
         before = self.table.read(versionAsOf=version)  # another job may go on meanwhile
         try:
             changes = since(self._publications, self._log, covers, until)
-            self._write(make(changes, before), until)
+            self._write(make(changes, before), until, not fits)
         except (PySparkException, Py4JJavaError) as error:
             if covers is None or (isinstance(error, Py4JJavaError) and not is_file_gone(error)):
                 raise
             log.warning("cannot read what changed in publications: %s", first_line(error))
             changes = since(self._publications, self._log, covers, until, whole=True)
-            self._write(make(changes, before), until)
+            self._write(make(changes, before), until, not fits)
 
-    def _write(self, rows: DataFrame, until: int) -> None:
-        rows = rows.persist()
+    def _write(self, rows: DataFrame, until: int, back: bool) -> None:
+        rows, progress = rows.persist(), Progress(until, self._log.mark(until))
         try:
             count = rows.count()  # the lease is for the commit, not for the work before it
             with lease(self._place.location):
-                self.table.overwrite(rows, self._application, until)
+                self.table.overwrite(rows, self._application, progress, back)
                 self.table.settle()
         finally:
             rows.unpersist()

@@ -43,6 +43,20 @@ def test_a_snapshot_that_is_cut_off_or_of_another_table_is_not_used(
     assert snapshot.load(files, "another id") is None
 
 
+def test_a_snapshot_of_what_the_table_never_was_makes_way() -> None:
+    """One that was put back from a copy has fewer versions, and another one where it has as
+    many.
+    """
+    files = Files()
+    for covers in (3, 4, 12):
+        snapshot.save(files, Snapshot(some_ranges(), covers, "id", f"{covers} first"))
+    found = snapshot.load(files, "id", lambda one: one.mark == "4 first")
+    assert found is not None
+    assert found.covers == 4
+    snapshot.save(files, Snapshot(some_ranges(), 5, "id", "5 second"))
+    assert [int(name[5:25]) for name in files.names()] == [4, 5]
+
+
 def test_no_snapshot() -> None:
     assert snapshot.load(Files(), "id") is None
 

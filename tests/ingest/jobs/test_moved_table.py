@@ -15,8 +15,11 @@ from typer.testing import CliRunner
 from gateway.errors import OncewayError
 from gateway.ingest.cli import app
 from gateway.ingest.dedup import taken as taken_module
+from gateway.ingest.delta.tables import Table
 from gateway.ingest.delta.writers import WriterName
 from gateway.ingest.jobs import stream
+from gateway.ingest.jobs.summarise import summarise
+from gateway.ingest.sink.publications import PUBLICATIONS
 from tests.ingest.batches import EPOCH, land, row
 from tests.ingest.lake import Job
 
@@ -38,7 +41,7 @@ def job(spark: "SparkSession", tmp_path: Path, caplog: pytest.LogCaptureFixture)
 
 def put(job: Job, *numbers: int) -> None:
     for number in numbers:
-        land(job.landing, "site", number, [row("dev", number)])
+        land(job.landing, "site", number, [row("dev", number, payload=PAYLOAD)])
 
 
 def keys(*sequences: int) -> list[tuple[str, int, int]]:
@@ -79,6 +82,7 @@ def test_a_table_from_a_backup_gets_what_came_since(
     put(job, 3)
     job.run()
     assert job.keys() == keys(1, 2, 3)
+    assert [key[2] for key in job.readings("dev")] == [1, 2, 3]
     assert f"{FEED} (batch 2 there, 1 in the table)" in caplog.text
 
 
@@ -96,7 +100,7 @@ def test_a_table_that_was_restored_gets_the_later_batches_again(job: Job) -> Non
 
 def test_a_table_that_is_restored_under_the_ingest_stops_it(job: Job) -> None:
     put(job, 1)
-    query, _ = stream.start(job.spark, job.options(available_now=False, every=0.1))
+    query, sink = stream.start(job.spark, job.options(available_now=False, every=0.1))
     try:
         query.processAllAvailable()
         version = job.version()
@@ -106,10 +110,76 @@ def test_a_table_that_is_restored_under_the_ingest_stops_it(job: Job) -> None:
         put(job, 3)
         with pytest.raises(Exception, match="the table was set back"):
             query.processAllAvailable()
+        assert "the table was set back" in str(sink.failure)
     finally:
         query.stop()
     job.take()
     assert job.keys() == keys(1, 2, 3)
+
+
+@pytest.mark.parametrize("writer", ["fast", "public"])
+def test_a_table_that_is_put_back_under_the_ingest_is_not_taken_for_itself(
+    job: Job, writer: WriterName
+) -> None:
+    """Not even when it has come to the same version meanwhile, and the ingest has saved in it what
+    it has seen.
+    """
+    job.writer = writer
+    backup = job.publications.with_name("backup")
+    sink = job.open()
+    sink(job.micro_batch([row("dev", 1, payload=PAYLOAD)]), 0)
+    shutil.copytree(job.publications, backup)
+    sink(job.micro_batch([row("dev", 2, payload=PAYLOAD)]), 1)
+    shutil.rmtree(job.publications)
+    backup.rename(job.publications)
+    sink.save()
+    forget_the_log(job)
+    job.sql("alter table publications set tblproperties ('a' = '1')")
+    with pytest.raises(OncewayError, match="put back from a copy"):
+        sink(job.micro_batch([row("dev", 3, payload=PAYLOAD)]), 2)
+    again = job.open()
+    again(job.micro_batch([row("dev", number, payload=PAYLOAD) for number in (2, 3)]), 0)
+    assert job.keys() == keys(1, 2, 3)
+    assert [key[2] for key in job.readings("dev")] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("writer", WRITERS)
+def test_readings_that_are_put_back_under_the_ingest_are_not_taken_for_themselves(
+    job: Job, writer: WriterName
+) -> None:
+    job.writer = writer
+    readings = Path(f"{job.publications}_readings")
+    sink = job.open()
+    sink(job.micro_batch([row("dev", 1, payload=PAYLOAD)]), 0)
+    shutil.copytree(readings, readings.with_name("backup"))
+    sink(job.micro_batch([row("dev", 2, payload=PAYLOAD)]), 1)
+    shutil.rmtree(readings)
+    readings.with_name("backup").rename(readings)
+    forget_the_log(job)
+    job.spark.sql(f"alter table delta.`{readings}` set tblproperties ('a' = '1')")
+    with pytest.raises(OncewayError, match="put back from a copy"):
+        sink(job.micro_batch([row("dev", 3, payload=PAYLOAD)]), 2)
+    job.open().catch_up()
+    assert [key[2] for key in job.readings("dev")] == [1, 2, 3]
+
+
+def test_what_was_made_of_a_table_that_was_put_back_is_made_again(job: Job) -> None:
+    backup = job.publications.with_name("backup")
+    put(job, 1)
+    job.take()
+    shutil.copytree(job.publications, backup)
+    put(job, 2)
+    job.take()
+    publications = Table(job.spark, str(job.publications), PUBLICATIONS)
+    summarise(job.spark, publications)
+    shutil.rmtree(job.publications)
+    backup.rename(job.publications)
+    forget_the_log(job)
+    put(job, 3)
+    job.take()
+    summarise(job.spark, publications)
+    (day,) = job.table("_quality").collect()
+    assert (day["arrived"], day["missing"]) == (3, 0)
 
 
 @pytest.mark.soak
@@ -255,7 +325,7 @@ def test_another_table_in_the_place_of_the_old_one_is_not_written_to(
     other = Job(job.spark, job.landing.parent / "other", writer)
     other.open()(other.micro_batch([row("dev", 2)]), 0)
     shutil.copytree(other.publications, job.publications)
-    with pytest.raises(OncewayError, match="another table"):
+    with pytest.raises(OncewayError, match="another one stands in its place"):
         sink(job.micro_batch([row("dev", 3)]), 1)
 
 

@@ -1,0 +1,156 @@
+"""The table on S3 is moved under the job, which runs meanwhile: deleted, put back from a copy, set
+back by `RESTORE`; or the job is given a clone of it, or another one. `make soak` runs it: it takes
+minutes.
+
+In each case nothing is lost or doubled: the table is compared with what was landed.
+"""
+
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from gateway.errors import OncewayError
+from gateway.ingest.delta.writers import WriterName
+from gateway.ingest.report.tables import rows_by_feed
+from tests.ingest.batches import EPOCH
+from tests.ingest.s3_site import S3Site
+from tests.uplink.servers import S3Server, s3_server, wait_until
+
+pytestmark = [
+    pytest.mark.timeout(900),
+    pytest.mark.parametrize("writer", ["fast", "public"]),
+]
+
+FEED = f"site/{EPOCH}"
+NUMBER, MICRO_BATCHES = 6, 3
+"""How many batches a `Site` has, and in how many micro-batches they come."""
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    with s3_server(tmp_path_factory.mktemp("weed")) as server:
+        yield server
+
+
+@pytest.fixture
+def site(tmp_path: Path, server: S3Server, monkeypatch: pytest.MonkeyPatch) -> S3Site:
+    return S3Site(tmp_path, server, monkeypatch, checkpoint_there=True)
+
+
+def land(site: S3Site, number: int) -> None:
+    site.land(number, "later", range(number * 10, number * 10 + 3))
+    site.upload()
+
+
+def later(*numbers: int) -> list[tuple[str, int, int]]:
+    """The keys of these batches."""
+    return [("later", 7, number * 10 + position) for number in numbers for position in range(3)]
+
+
+def runs(site: S3Site, writer: WriterName) -> subprocess.Popen[bytes]:
+    """A job that has taken all that is there, and goes on."""
+    job = site.start(writer=writer, every="500ms")
+    wait_for(site, job, MICRO_BATCHES)
+    return job
+
+
+def wait_for(site: S3Site, job: subprocess.Popen[bytes], micro_batches: int) -> None:
+    log = site.folder / "checkpoint.log"
+
+    def done() -> bool:
+        assert job.poll() is None, site.said()
+        return log.read_text().count("rows in,") >= micro_batches
+
+    wait_until(done, f"{micro_batches} micro-batches", timeout=400)
+
+
+def moved_under(
+    site: S3Site,
+    writer: WriterName,
+    job: subprocess.Popen[bytes],
+    move: Callable[[], None],
+    why: str = "the table was deleted or put back from a copy",
+) -> None:
+    """The job ends at the batch that comes after the move, and its last line says why; the next
+    start takes what the table lacks.
+    """
+    move()
+    land(site, 8)
+    assert job.wait(timeout=400) == 1, site.said()
+    last = site.said().splitlines()[-1]
+    assert last.startswith(f"error: {site.on_s3}: ")
+    assert why in last
+    assert "Start the ingest again" in last
+    assert site.start(writer=writer).wait(timeout=400) == 0, site.said()
+
+
+def test_deleted(site: S3Site, writer: WriterName) -> None:
+    job = runs(site, writer)
+    land(site, 7)
+    wait_for(site, job, MICRO_BATCHES + 1)
+
+    def delete() -> None:
+        for suffix in ("", "_readings"):
+            site.delete(f"{site.on_s3}{suffix}")
+
+    moved_under(site, writer, job, delete)
+    site.check(later(7, 8))
+
+
+def test_put_back_from_a_copy(site: S3Site, writer: WriterName) -> None:
+    job = runs(site, writer)
+    copy = site.folder / "copy"
+    site.files.get(f"{site.on_s3}/", f"{copy}/", recursive=True)
+    land(site, 7)
+    wait_for(site, job, MICRO_BATCHES + 1)
+
+    def put_back() -> None:
+        site.delete(site.on_s3)
+        site.files.put(f"{copy}/", f"{site.on_s3}/", recursive=True)
+
+    moved_under(site, writer, job, put_back)
+    site.check(later(7, 8))
+
+
+def test_set_back(site: S3Site, writer: WriterName) -> None:
+    job = runs(site, writer)
+    assert site.report()["feeds"][0]["taken"] == NUMBER  # while it runs
+    version = site.delta().version()
+    land(site, 7)
+    wait_for(site, job, MICRO_BATCHES + 1)
+    restore = f"RESTORE TABLE delta.`{site.on_s3}` TO VERSION AS OF {version}"
+    moved_under(site, writer, job, lambda: site.sql(restore), "the table was set back")
+    site.check(later(7, 8))
+
+
+def test_a_clone_of_it(site: S3Site, writer: WriterName) -> None:
+    """A shallow one goes on by itself, and leaves the table as it is. Spark reads it; deltalake
+    does not find its files, and the report says so.
+    """
+    assert site.start(writer=writer).wait(timeout=400) == 0, site.said()
+    table, clone = site.on_s3, f"{site.on_s3}-clone"
+    site.sql(f"CREATE TABLE delta.`{clone}` SHALLOW CLONE delta.`{table}`")
+    site.files.copy(f"{table}_trusted.json", f"{clone}_trusted.json")
+    land(site, 7)
+    site.on_s3 = clone
+    assert site.start(writer=writer).wait(timeout=400) == 0, site.said()
+    with pytest.raises(OncewayError, match="does not find the files of a shallow clone"):
+        rows_by_feed(clone)
+    assert site.keys_by_spark() == site.keys("_readings") == site.landed(later(7))
+    site.on_s3 = table
+    site.check()
+
+
+def test_another_table(site: S3Site, writer: WriterName) -> None:
+    assert site.start(writer=writer).wait(timeout=400) == 0, site.said()
+    table, other = site.on_s3, f"{site.on_s3}-other"
+    site.files.copy(f"{table}_trusted.json", f"{other}_trusted.json")
+    land(site, 7)
+    site.on_s3 = other
+    assert site.start(writer=writer).wait(timeout=400) == 0, site.said()
+    assert f"it is ahead of the table: {FEED} (batch 6 there, 0 in the table)" in site.said()
+    site.check(later(7))
+    site.on_s3 = table
+    site.check()
