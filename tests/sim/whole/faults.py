@@ -18,13 +18,15 @@ from tests.sim.whole.gateway import Gateway
 from tests.sim.whole.world import CLIENTS, World
 
 GATEWAYS = ("a", "b", "c")
-KILLED, SLOW = "kill -9 of the gateway", "slow fsync"
+KILLED, SLOW, FAILS = "kill -9 of the gateway", "slow fsync", "disk full"
 CUT_OFF = "gateways cut off from each other"
 """As the judge knows them (`hil/judge/silences.py`)."""
 STEPS = ("hello", "welcome", "connack", "publish", "pubrel", "pubcomp")
 _LASTS = (0.02, 0.15, 0.7, 3.0)
 """Seconds."""
 _TEARS = range(4)
+_TURN = 0x10000
+"""A packet identifier is a sequence without what is above 16 bits, and never 0."""
 _QUICK_S = 0.1
 """A disk that is no slower excuses nothing: a gateway waits for another one for a second."""
 
@@ -49,18 +51,21 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """seed: of all that is not planned. seconds: how long faults may strike."""
+    """seed: of all that is not planned. seconds: how long faults may strike. first: the boards'
+    next sequence.
+    """
 
     seed: int
     gateways: tuple[str, ...]
     boards: tuple[str, ...]
     clients: tuple[str, ...]
     seconds: float
+    first: int
     faults: tuple[Fault, ...]
 
     def __str__(self) -> str:
         head = f"seed {self.seed}: gateways {', '.join(self.gateways)}; {len(self.boards)} boards"
-        head += f", {len(self.clients)} clients"
+        head += f" from {self.first} on, {len(self.clients)} clients"
         return "\n".join([head, *(f"  {fault}" for fault in self.faults)])
 
 
@@ -71,8 +76,9 @@ def draw(seed: int) -> Plan:
     boards = tuple(f"board-{number + 1}" for number in range(random.choice((1, 1, 2))))
     clients = CLIENTS[: random.choice((0, 0, 1, 2))]
     seconds = random.choice((2.0, 3.0, 4.0))
+    first = random.choice((1, 1, 1, _TURN - random.randint(1, 8)))
     barred = {
-        *(_OF_A_SITE if len(gateways) == 1 else ()),
+        *(_OF_A_SITE if len(gateways) == 1 else _OF_ONE),
         *(_OF_COPIES if clients else _OF_CLIENTS),
     }
     possible = [kind for kind in _DRAWN if kind not in barred]
@@ -90,7 +96,7 @@ def draw(seed: int) -> Plan:
         at = round(random.uniform(0.0, seconds), 2)
         faults.append(Fault(at, do, _DRAWN[do](random, who, gateway), board, step, count))
     faults.sort(key=lambda one: one.at)
-    return Plan(seed, gateways, boards, clients, seconds, tuple(faults))
+    return Plan(seed, gateways, boards, clients, seconds, first, tuple(faults))
 
 
 def _off_ms(random: Random) -> int:
@@ -121,6 +127,8 @@ _DRAWN: dict[str, Callable[[Random, str, str], tuple[Any, ...]]] = {
         random.random() < 0.5,
     ),
     "slow_disk": lambda random, board, gateway: (gateway, random.choice((0.0, 0.05, 0.4))),
+    "fail_disk": lambda random, board, gateway: (gateway, random.choice(_LASTS)),
+    "swap": lambda random, board, gateway: (board, _off_ms(random)),
     "copy": lambda random, board, gateway: (gateway,),
     "restore": lambda random, board, gateway: (gateway, random.choice(_LASTS)),
     "move": lambda random, board, gateway: (board, gateway, random.choice(_LASTS)),
@@ -129,6 +137,8 @@ _DRAWN: dict[str, Callable[[Random, str, str], tuple[Any, ...]]] = {
 }
 """What each kind of fault is told."""
 _OF_A_SITE = ("move", "part")
+_OF_ONE = ("swap",)
+"""Which session of a site a new board may find, the judge does not know."""
 _OF_CLIENTS = ("move_client",)
 _OF_COPIES = ("copy", "restore")
 """A restored store has forgotten flows of clients, as it must; the judge knows of boards only."""
@@ -201,6 +211,10 @@ class Faults:
     def cut_board_in_write(self, board: str, writes: int, tear: int, off_ms: int) -> None:
         self._world.boards[board].cut_at(writes, tear, off_ms)
 
+    def swap(self, board: str, off_ms: int) -> None:
+        self._world.reached["board swapped"] += 1
+        self._world.swap(board, off_ms)
+
     def move(self, board: str, gateway: str, off_s: float) -> None:
         self._world.reached["board moved"] += 1
         self._world.unplug(board)
@@ -247,6 +261,20 @@ class Faults:
             self._end(SLOW, gateway)
         self._world.gateways[gateway].disk_s = seconds
 
+    def fail_disk(self, gateway: str, seconds: float) -> None:
+        """It takes no commit for a while. Nobody can start on such a disk."""
+        if not self._world.gateways[gateway].alive:
+            return
+        self._world.reached["disk failed"] += 1
+        self._begin(FAILS, gateway)
+        self._world.gateways[gateway].fail(True)
+
+        def mend() -> None:
+            self._world.gateways[gateway].fail(False)
+            self._end(FAILS, gateway)
+
+        self._world.time.after(seconds, mend)
+
     def part(self, gateway: str, seconds: float) -> None:
         """Nothing passes between it and the others."""
         self._world.reached["gateways cut off"] += 1
@@ -276,7 +304,7 @@ class Faults:
 
 def run(plan: Plan) -> World:
     """Let it happen. The world's `judge` lets the system come to rest, and says how it went."""
-    world = World(plan.seed, plan.gateways, len(plan.boards), len(plan.clients))
+    world = World(plan.seed, plan.gateways, len(plan.boards), len(plan.clients), plan.first)
     Faults(world, plan)
     world.run(plan.seconds)
     return world

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from copy import copy
 from pathlib import Path
 from random import Random
+from threading import Event
 from typing import Any, cast
 from unittest.mock import patch
 
@@ -29,12 +30,12 @@ from gateway.service.clock import Clock
 from gateway.service.devices import DeviceAccess, Registry
 from gateway.service.engine import Engine
 from gateway.store import lives
-from gateway.store.apply import apply
 from gateway.store.queue_reads import collect, load
 from gateway.store.recovery import recover
 from gateway.store.schema import prepare
 from gateway.store.times import CommitTimes
 from gateway.store.uptime import Uptime
+from gateway.store.writer import RETRY_S, Writer
 from tests.broker.harness import Anonymous, Disk, Passwords
 from tests.sim.whole.clock import Loop, Time
 from tests.sim.whole.line import Line, Port
@@ -57,18 +58,26 @@ class _Clock(Clock):
         return UTC * 1_000_000 + self._time.ns // 1000
 
 
-class _Writer:
-    """A `Writer` without a thread."""
+class _Writer(Writer):
+    """Without a thread. A commit that fails is given up at once, and begun again after a while."""
 
-    def __init__(self, gateway: "Gateway", done: Callable[[int], None]) -> None:
+    def __init__(
+        self,
+        gateway: "Gateway",
+        done: Callable[[int], None],
+        failed: Callable[[Exception], None],
+    ) -> None:
         self.times = CommitTimes()
-        self.space = Disk()
-        self.stalled_s = 0.0
+        self.space = Disk()  # type: ignore[assignment]
         self._gateway = gateway
         self._loop = gateway.loop
+        self._database = gateway.database
         self._done = done
+        self._failed = failed
+        self._stopping = Event()
+        self._stopping.set()
+        self._busy_since = None
         self._work: deque[Commit | Callable[[], None]] = deque()
-        self._busy = False
 
     def submit(self, commit: Commit) -> None:
         self._add(commit)
@@ -83,23 +92,24 @@ class _Writer:
 
     def _add(self, work: Commit | Callable[[], None]) -> None:
         self._work.append(work)
-        if not self._busy:
+        if len(self._work) == 1:
             self._begin()
 
     def _begin(self) -> None:
-        self._busy = True
         takes = self._gateway.commit_s() if isinstance(self._work[0], Commit) else 0.0
         self._loop.call_later(takes, self._do)
 
     def _do(self) -> None:
-        work = self._work.popleft()
-        if isinstance(work, Commit):
-            if self._gateway.write(work):
-                self._done(work.number)
-        else:
+        work = self._work[0]
+        if not isinstance(work, Commit):
             work()
-        self._busy = False
-        if self._work and not self._loop.dead:
+        elif self._gateway.dies("before") or not self._write(work):
+            self._loop.call_later(RETRY_S, self._do)
+            return
+        elif not self._gateway.dies("behind"):
+            self._done(work.number)
+        self._work.popleft()
+        if self._work:
             self._begin()
 
 
@@ -113,6 +123,8 @@ class Gateway:
         self.disk_s = 0.004
         """How long a commit takes at most."""
         self.load(store)
+        self.failing = False
+        """Its disk takes nothing."""
         self.committed: Callable[[Gateway], object] = lambda _: None
         self.started: Callable[[Gateway], object] = lambda _: None
         self.lines: dict[str, Line] = {}
@@ -154,7 +166,7 @@ class Gateway:
             clock,
             _NOWHERE,
             loop=cast(asyncio.AbstractEventLoop, loop),
-            writer=lambda folder, done, failed, landed: _Writer(self, done),  # type: ignore[arg-type, return-value]
+            writer=lambda folder, done, failed, landed: _Writer(self, done, failed),
             asker=Passwords(),
         )
         broker.overtime = lambda: False  # how busy the machine is shall change nothing
@@ -167,7 +179,6 @@ class Gateway:
             utc=lambda: clock.utc() / 1_000_000,
             admit=access.greets,
             key=access.key,
-            incarnation=lambda: self.random.randint(1, 0xFFFF_FFFF),
         )
         self._new_port: Callable[[str], SerialPort] = lambda path: SerialPort(
             path, _BAUD, "serial", self.engine.accept(policy), greeter
@@ -191,6 +202,7 @@ class Gateway:
             self.loop.dead = True
             self._machine += machine
             self._dies_how = None
+            self.fail(False)
             self.died(self, how)
 
     def die_at(self, commits: int, how: str | None, *, machine: bool = False) -> None:
@@ -227,13 +239,20 @@ class Gateway:
     def commit_s(self) -> float:
         return self.random.random() * self.disk_s
 
-    def write(self, commit: Commit) -> bool:
-        """Returns whether it lives."""
-        self._dies_in -= self._dies_in > 0
-        dies = self._dies_in == 0 and self._dies_how is not None
-        if not (dies and self._dies_how == "before"):
-            apply(self.database, commit)
+    def fail(self, fails: bool) -> None:
+        """Whether its disk takes nothing."""
+        self.failing = fails
+        self.database.execute(f"PRAGMA query_only={fails:d}")
+
+    def dies(self, how: str) -> bool:
+        """Whether it dies now: `before` a commit, of which there is one less to go, or `behind` it,
+        when it is there.
+        """
+        if how == "before":
+            self._dies_in -= self._dies_in > 0
+        else:
             self.committed(self)
-        if dies:
-            self.die(f" {self._dies_how} a commit", machine=self._dies_with_it)
-        return not dies
+        if self._dies_in or self._dies_how != how:
+            return False
+        self.die(f" {how} a commit", machine=self._dies_with_it)
+        return True

@@ -31,7 +31,8 @@ class Truth:
     def add(self, hop: str, event: str, t: int | None = None, **data: Any) -> None:
         self.events.append(Event(self._time.ns if t is None else t, hop, event, data))
 
-    def read_board(self, board: Board) -> None:
+    def read_board(self, board: Board, *, swapped: bool = False) -> None:
+        """All that it has published. swapped: it is about to be `renew`ed."""
         outside = board.outside
         logs = {
             "eeprom_log": bytes(outside.writes)[: outside.writes_end],
@@ -43,10 +44,15 @@ class Truth:
             for name, log in logs.items():
                 (Path(folder) / name).write_bytes(log)
             history = cast(History, self)
-            watch = LedgerWatch(board.name, files, history, interval_record(INTERVAL_MS))  # type: ignore[arg-type]
+            watch = LedgerWatch(
+                board.name,
+                files,  # type: ignore[arg-type]
+                history,
+                interval_record(INTERVAL_MS),
+                board.before,
+            )
             watch.look()
-            watch.close()
-        self.add("wire", "count", line=board.name, final=True)
+            watch.close(swapped=swapped)
 
     def close(
         self, boards: list[str], clients: dict[str, int], gateways: list[str], stalled: bool

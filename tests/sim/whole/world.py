@@ -17,7 +17,6 @@ from tempfile import TemporaryDirectory
 from typing import Any
 from unittest.mock import patch
 
-from gateway.links.keys import NONCE_SIZE
 from gateway.service.devices import Registry
 from gateway.store import lives
 from gateway.store.schema import prepare
@@ -65,27 +64,33 @@ def _empty_store() -> bytes:
 
 
 class _Errors(logging.Handler):
-    """What a gateway logs as an error, as the history has it."""
+    """What a gateway logs as an error, as the history has it. One that says that its disk takes
+    nothing is right where none does.
+    """
 
-    def __init__(self, truth: Truth) -> None:
+    def __init__(self, world: "World") -> None:
         super().__init__(logging.ERROR)
-        self._truth = truth
+        self._world = world
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._truth.add("gateway", "erred", error=record.getMessage())
+        fails = any(gateway.failing for gateway in self._world.gateways.values())
+        if record.exc_info or not fails:
+            self._world.truth.add("gateway", "erred", error=record.getMessage())
 
 
 class World:
-    """gateways: names. boards: how many, at most MOST; clients: at most as many as CLIENTS. All
-    begin at the first gateway.
+    """gateways: names. boards: how many, at most MOST; first: the next sequence of each. clients:
+    at most as many as CLIENTS. All begin at the first gateway.
     """
 
-    def __init__(self, seed: int, gateways: Sequence[str], boards: int, clients: int) -> None:
+    def __init__(
+        self, seed: int, gateways: Sequence[str], boards: int, clients: int, first: int = 1
+    ) -> None:
         self.time = Time()
         self.truth = Truth(self.time)
-        self._errors = _Errors(self.truth)
+        self._errors = _Errors(self)
         self.reached: Counter[str] = Counter()
-        self._nonces = Random(f"{seed} nonces")
+        self._secrets = Random(f"{seed} secrets")
         self.gateways = {
             name: Gateway(self.time, name, _registry(), _empty_store(), f"{seed} {name}")
             for name in gateways
@@ -101,7 +106,8 @@ class World:
         self.mending: Callable[[], object] = lambda: None
         """Called when the faults are over."""
         for number, name in enumerate(NAMES[:boards]):
-            self.boards[name] = board = Board(number, name, KEYS[name], seed * MOST + number + 1)
+            own = seed * MOST + number + 1
+            self.boards[name] = board = Board(number, name, KEYS[name], own, first)
             tell = partial(self._tapped, name)
             self.lines[name] = line = Line(self.time, KEYS[name], tell, f"{seed} {name}")
             line.lay("down", board)
@@ -129,6 +135,11 @@ class World:
     def unplug(self, board: str) -> None:
         if (before := self.plugged.pop(board, None)) is not None:
             before.unplug(board)
+
+    def swap(self, board: str, off_ms: int) -> None:
+        """Another board takes its name. What it holds can be read from it."""
+        self.truth.read_board(self.boards[board], swapped=True)
+        self.boards[board].renew(off_ms)
 
     def run(self, seconds: float) -> None:
         with self._patched():
@@ -160,6 +171,7 @@ class World:
         self.mending()
         for gateway in self.gateways.values():
             gateway.disk_s = 0.004
+            gateway.fail(False)
         for board, line in self.lines.items():
             line.mend()
             if board not in self.plugged:
@@ -180,6 +192,7 @@ class World:
         for name, board in self.boards.items():
             self.lines[name].tap.close()
             self.truth.read_board(board)
+            self.truth.add("wire", "count", line=name, final=True)
         result = check(
             self.truth.close(
                 list(self.boards),
@@ -221,11 +234,14 @@ class World:
     @contextmanager
     def _patched(self) -> Iterator[None]:
         """What the gateway draws by chance comes from the seed; the judge hears of its errors."""
-        draw = partial(self._nonces.randbytes, NONCE_SIZE)
+        draw = self._secrets
         log = logging.getLogger("gateway")
         log.addHandler(self._errors)
         try:
-            with patch("gateway.links.greeter.draw_nonce", draw):
+            with (
+                patch("secrets.token_bytes", draw.randbytes),
+                patch("secrets.randbelow", draw.randrange),
+            ):
                 yield
         finally:
             log.removeHandler(self._errors)
