@@ -216,6 +216,7 @@ class GatewayDies(OfSite):
         what = "its card's {} publications were landed" if readable else "{} had not landed"
         text = f"{site.name} is gone; " + what.format(died)
         data = {"since": since, "gateway": site.name, "died": died if lost else 0}
+        data |= {"copied": died} if site.copied and not readable else {}
         return Evidence(text, data) if died else None
 
 

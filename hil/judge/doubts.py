@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Iterator
 
 from hil.judge.seen import Seen
-from hil.judge.silences import FOR_EVER
 from hil.observe.history import READINGS
 
 BREAKS_OFF = "the history breaks off"
@@ -44,7 +43,7 @@ def found(seen: Seen) -> list[str]:
         for fault in missing
     ]
     doubts += _unsaid(seen) if seen.ours else []
-    if seen.doubled and seen.happened[FOR_EVER] and not seen.copies:
+    if seen.owed_copies and not seen.copies:
         doubts.append("no gateway has landed what the one that is gone for good had acknowledged")
     doubts += _gaps(seen) if seen.ways else ["nothing was produced"]
     return doubts

@@ -61,6 +61,8 @@ class Seen:
     """Of these, where a gateway has what another one had received (`copied.py`)."""
     doubled: bool = False
     """Whether what is acknowledged is on the disks of two gateways."""
+    owed_copies: int = 0
+    """What gateways that are gone for good had not landed, and others were to have copies of."""
     stores: set[str] = field(default_factory=set)
     """Origins of what was seen in a gateway's store."""
     decoded: dict[Key, readings.Seen] = field(default_factory=lambda: defaultdict(readings.Seen))
@@ -227,6 +229,7 @@ class Seen:
                 self.restores += links.is_restore(event)
                 self.fired.add(data["fault"])
                 self.happened[data["kind"]] += data["kind"] != COMMAND
+                self.owed_copies += data.get("copied", 0)
             case "rig", "broken":
                 self.broken.append(f"the rig broke: {data['why']}")
                 self.last_words[data["why"]] = data["last_words"]

@@ -80,7 +80,7 @@ def test_a_copy_says_when_it_came(name: str) -> None:
 
 
 def test_a_run_in_which_a_gateway_died_and_nobody_landed_its_copies_shows_nothing() -> None:
-    said = {"fault": "gateway/f-1", "kind": GatewayDies.text, "since": 4 * S}
+    said = {"fault": "gateway/f-1", "kind": GatewayDies.text, "since": 4 * S, "copied": 1}
     died = Event(5 * S, "gateway", "happened", said)
     assert check([*HELD, *copied(HELD), died]).verdict is Verdict.HOLDS
     found = check([*HELD, died])

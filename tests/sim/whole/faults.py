@@ -11,9 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from random import Random
-from typing import Any
+from typing import Any, Literal
 
 from hil.judge.links import RESTORED
+from hil.judge.silences import FOR_EVER
 from tests.sim.whole.gateway import Gateway
 from tests.sim.whole.world import CLIENTS, World
 
@@ -52,7 +53,7 @@ class Fault:
 @dataclass(frozen=True, slots=True)
 class Plan:
     """seed: of all that is not planned. seconds: how long faults may strike. first: the boards'
-    next sequence.
+    next sequence. copies: as in [site].
     """
 
     seed: int
@@ -61,10 +62,12 @@ class Plan:
     clients: tuple[str, ...]
     seconds: float
     first: int
+    copies: Literal[1, 2]
     faults: tuple[Fault, ...]
 
     def __str__(self) -> str:
-        head = f"seed {self.seed}: gateways {', '.join(self.gateways)}; {len(self.boards)} boards"
+        head = f"seed {self.seed}: gateways {', '.join(self.gateways)}, {self.copies} copies"
+        head += f"; {len(self.boards)} boards"
         head += f" from {self.first} on, {len(self.clients)} clients"
         return "\n".join([head, *(f"  {fault}" for fault in self.faults)])
 
@@ -77,9 +80,11 @@ def draw(seed: int) -> Plan:
     clients = CLIENTS[: random.choice((0, 0, 1, 2))]
     seconds = random.choice((2.0, 3.0, 4.0))
     first = random.choice((1, 1, 1, _TURN - random.randint(1, 8)))
+    copies: Literal[1, 2] = random.choice((1, 2)) if len(gateways) > 1 else 1
     barred = {
         *(_OF_A_SITE if len(gateways) == 1 else _OF_ONE),
         *(_OF_COPIES if clients else _OF_CLIENTS),
+        *(("bury",) if copies == 1 or len(gateways) < 3 else ()),
     }
     possible = [kind for kind in _DRAWN if kind not in barred]
     kinds = random.sample(possible, random.randint(1, len(possible)))
@@ -96,7 +101,7 @@ def draw(seed: int) -> Plan:
         at = round(random.uniform(0.0, seconds), 2)
         faults.append(Fault(at, do, _DRAWN[do](random, who, gateway), board, step, count))
     faults.sort(key=lambda one: one.at)
-    return Plan(seed, gateways, boards, clients, seconds, first, tuple(faults))
+    return Plan(seed, gateways, boards, clients, seconds, first, copies, tuple(faults))
 
 
 def _off_ms(random: Random) -> int:
@@ -134,6 +139,8 @@ _DRAWN: dict[str, Callable[[Random, str, str], tuple[Any, ...]]] = {
     "move": lambda random, board, gateway: (board, gateway, random.choice(_LASTS)),
     "move_client": lambda random, client, gateway: (client, gateway, random.choice(_LASTS)),
     "part": lambda random, board, gateway: (gateway, random.choice(_LASTS)),
+    "bury": lambda random, board, gateway: (gateway,),
+    "land": lambda random, board, gateway: (gateway,),
 }
 """What each kind of fault is told."""
 _OF_A_SITE = ("move", "part")
@@ -225,8 +232,7 @@ class Faults:
         world = self._world
         world.reached["client moved"] += 1
         world.clients[client].move(None)
-        to = partial(world.clients[client].move, world.gateways[gateway])
-        world.time.after(off_s, to)
+        world.time.after(off_s, lambda: world.clients[client].move(world.living(gateway)))
 
     # -- gateways
 
@@ -251,6 +257,19 @@ class Faults:
     def _start(self, gateway: Gateway) -> None:
         gateway.start()
         self._end(KILLED, gateway.name)
+
+    def bury(self, gateway: str) -> None:
+        """The others have copies of all that it has acknowledged. Two of them must be left."""
+        if any(one.gone for one in self._world.gateways.values()):
+            return
+        self._world.reached["gateway gone for good"] += 1
+        self._tell(FOR_EVER, since=self._world.time.ns)
+        self._off_s[gateway] = 0
+        self._world.bury(gateway)
+
+    def land(self, gateway: str) -> None:
+        if not self._world.gateways[gateway].gone:
+            self._world.land(self._world.gateways[gateway])
 
     def slow_disk(self, gateway: str, seconds: float) -> None:
         """For the rest of the faults, or until it is quick again."""
@@ -295,6 +314,8 @@ class Faults:
 
     def restore(self, gateway: str, off_s: float) -> None:
         """What the store holds lands before, as in the rig (`GatewayRestored`)."""
+        if self._world.gateways[gateway].gone:
+            return
         self._off_s[gateway] = off_s
         self._world.gateways[gateway].die()
         self._world.reached["store restored"] += 1
@@ -304,7 +325,9 @@ class Faults:
 
 def run(plan: Plan) -> World:
     """Let it happen. The world's `judge` lets the system come to rest, and says how it went."""
-    world = World(plan.seed, plan.gateways, len(plan.boards), len(plan.clients), plan.first)
+    world = World(
+        plan.seed, plan.gateways, len(plan.boards), len(plan.clients), plan.first, plan.copies
+    )
     Faults(world, plan)
     world.run(plan.seconds)
     return world

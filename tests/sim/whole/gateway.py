@@ -21,8 +21,9 @@ from unittest.mock import patch
 from gateway.broker.access import Policy
 from gateway.broker.broker import Broker
 from gateway.broker.delivery import Load, Order
+from gateway.broker.spool import Oldest
 from gateway.broker.store_rows import Commit
-from gateway.config import Config, GatewaySection, SerialSection
+from gateway.config import Config, GatewaySection, SerialSection, SiteSection
 from gateway.links.greeter import Greeter
 from gateway.links.serial_port import SerialPort
 from gateway.service.boards import Boards
@@ -42,7 +43,8 @@ from tests.sim.whole.line import Line, Port
 
 UTC = 1_700_000_000
 """Seconds since 1970 when the run begins."""
-_NOWHERE = Path("/nonexistent")
+NOWHERE = Path("/nonexistent")
+"""Its data: all of it is in memory."""
 _BAUD = 115200
 _RECEIVE_MAXIMUM = 20
 
@@ -66,6 +68,7 @@ class _Writer(Writer):
         gateway: "Gateway",
         done: Callable[[int], None],
         failed: Callable[[Exception], None],
+        landed: Callable[[int, Oldest | None], None],
     ) -> None:
         self.times = CommitTimes()
         self.space = Disk()  # type: ignore[assignment]
@@ -74,6 +77,7 @@ class _Writer(Writer):
         self._database = gateway.database
         self._done = done
         self._failed = failed
+        self._landed = landed
         self._stopping = Event()
         self._stopping.set()
         self._busy_since = None
@@ -86,7 +90,8 @@ class _Writer(Writer):
         read = load if isinstance(order, Load) else collect
         self._add(lambda: answer(order, read(self._gateway.database, order)))  # type: ignore[operator]
 
-    def look_for_landed(self) -> None: ...
+    def look_for_landed(self) -> None:
+        self._add(lambda: self._look(self._database))
 
     def look_for_space(self) -> None: ...
 
@@ -114,15 +119,33 @@ class _Writer(Writer):
 
 
 class Gateway:
-    """registry: what all gateways of the run know of its boards. store: a database, serialised."""
+    """registry: what all gateways of the run know of its boards. store: a database, serialised.
+    site: None of one that is alone.
+    """
 
-    def __init__(self, time: Time, name: str, registry: Registry, store: bytes, seed: str) -> None:
+    def __init__(
+        self,
+        time: Time,
+        name: str,
+        registry: Registry,
+        store: bytes,
+        site: SiteSection | None,
+        seed: str,
+    ) -> None:
         self.time = time
         self.name = name
         self.random = Random(seed)
         self.disk_s = 0.004
         """How long a commit takes at most."""
         self.load(store)
+        self.shelf = sqlite3.connect(":memory:", isolation_level=None)
+        """Where it keeps copies of others' spools."""
+        self.site = site
+        self._config = Config(gateway=GatewaySection(name=name), site=site)
+        self.restored = False
+        """This life began with another store."""
+        self.gone = False
+        """For good, and its disk with it."""
         self.failing = False
         """Its disk takes nothing."""
         self.committed: Callable[[Gateway], object] = lambda _: None
@@ -146,32 +169,32 @@ class Gateway:
 
     def start(self) -> None:
         """With what its store holds."""
-        if self.alive:
+        if self.alive or self.gone:
             return
         self.loop = loop = Loop(self.time)
-        config = Config(gateway=GatewaySection(name=self.name))
+        config = self._config
         clock = _Clock(self.time)
-        restored = lives.another_life(self.database, _NOWHERE) is not None
+        self.restored = lives.another_life(self.database, NOWHERE) is not None
         state = recover(
             self.database,
             clock.utc(),
             config.limits.inflight,
             Uptime(f"{self._machine}", self.time.now),
-            forget=restored,
+            forget=self.restored,
         )
         self.broker = broker = Broker(config, state)
         clock.start(broker.now, loop.time())
         self.engine = Engine(
             broker,
             clock,
-            _NOWHERE,
+            NOWHERE,
             loop=cast(asyncio.AbstractEventLoop, loop),
-            writer=lambda folder, done, failed, landed: _Writer(self, done, failed),
+            writer=lambda folder, done, failed, landed: _Writer(self, done, failed, landed),
             asker=Passwords(),
         )
         broker.overtime = lambda: False  # how busy the machine is shall change nothing
         registry = copy(self._registry)
-        registry.boards = Boards(_NOWHERE)
+        registry.boards = Boards(NOWHERE)
         access = DeviceAccess(registry, stranger=False)
         policy = Policy(access, SerialSection(port="x").receive_maximum)
         greeter = Greeter(
@@ -242,7 +265,8 @@ class Gateway:
     def fail(self, fails: bool) -> None:
         """Whether its disk takes nothing."""
         self.failing = fails
-        self.database.execute(f"PRAGMA query_only={fails:d}")
+        for database in (self.database, self.shelf):
+            database.execute(f"PRAGMA query_only={fails:d}")
 
     def dies(self, how: str) -> bool:
         """Whether it dies now: `before` a commit, of which there is one less to go, or `behind` it,

@@ -40,11 +40,14 @@ REACHED = (
     "gateway died",
     "gateway died before a commit",
     "gateway died behind a commit",
+    "gateway gone for good",
     "gateways cut off",
     "line cut",
     "line held",
+    "messages retained",
     "noise on a line",
     "publications",
+    "rows landed for another gateway",
     "sessions gone on with",
     "sessions begun",
     "store restored",
@@ -56,12 +59,13 @@ def judge(plan: Plan) -> tuple[Counter[str], str, str]:
     try:
         world = run(plan)
         result = world.judge()
+        unlike = world.unlike()
     except Exception as error:
         return Counter(), f"{type(error).__name__}: {error}", ""
     seen = sha256("".join(event.to_line() for event in world.truth.events).encode()).hexdigest()
-    if result.verdict is Verdict.HOLDS:
+    if result.verdict is Verdict.HOLDS and not unlike:
         return world.reached, "", seen
-    return world.reached, f"{result.summary()}: {'; '.join(result.reasons)}", seen
+    return world.reached, f"{result.summary()}: {'; '.join([*result.reasons, *unlike])}", seen
 
 
 def story(plan: Plan, wrong: str) -> str:

@@ -14,9 +14,10 @@ from hashlib import sha256
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, Literal
 from unittest.mock import patch
 
+from gateway.config import SiteSection
 from gateway.service.devices import Registry
 from gateway.store import lives
 from gateway.store.schema import prepare
@@ -36,8 +37,17 @@ from tests.sim.whole.truth import Truth
 STEP_MS = 10
 """What a board sends within so many milliseconds leaves it at their end."""
 LOOK_MS = 70
+SILENT_S = 2.0
+"""After so long a gateway lands what it keeps of another one."""
 _PATIENCE_S = 120.0
 """After all faults, everything must be at rest within this."""
+_LANDED = """
+BEGIN;
+INSERT OR REPLACE INTO meta SELECT 'spool.last', CAST(id AS TEXT) FROM spool_last;
+DELETE FROM spool;
+COMMIT;
+"""
+"""What the uplink makes of a spool when all of it has landed. Places are not given twice."""
 _AFTER_S = 1e-6
 """What strikes at a step strikes so much later, so that the judge sees which came first."""
 NAMES = tuple(f"board-{number + 1}" for number in range(MOST))
@@ -80,19 +90,31 @@ class _Errors(logging.Handler):
 
 class World:
     """gateways: names. boards: how many, at most MOST; first: the next sequence of each. clients:
-    at most as many as CLIENTS. All begin at the first gateway.
+    at most as many as CLIENTS. copies: on the disks of so many gateways is what is acknowledged.
+    All begin at the first gateway.
     """
 
     def __init__(
-        self, seed: int, gateways: Sequence[str], boards: int, clients: int, first: int = 1
+        self,
+        seed: int,
+        gateways: Sequence[str],
+        boards: int,
+        clients: int,
+        first: int = 1,
+        copies: Literal[1, 2] = 1,
     ) -> None:
         self.time = Time()
         self.truth = Truth(self.time)
         self._errors = _Errors(self)
         self.reached: Counter[str] = Counter()
         self._secrets = Random(f"{seed} secrets")
+        self._copies = copies
+        site = None
+        if len(gateways) > 1:
+            members = {name: f"{name}:1" for name in gateways}
+            site = SiteSection(members=members, copies=copies, copies_silent_s=SILENT_S)
         self.gateways = {
-            name: Gateway(self.time, name, _registry(), _empty_store(), f"{seed} {name}")
+            name: Gateway(self.time, name, _registry(), _empty_store(), site, f"{seed} {name}")
             for name in gateways
         }
         self.boards: dict[str, Board] = {}
@@ -129,8 +151,15 @@ class World:
 
     def plug(self, board: str, gateway: str) -> None:
         self.unplug(board)
-        self.plugged[board] = self.gateways[gateway]
+        self.plugged[board] = self.living(gateway)
         self.plugged[board].plug(board, self.lines[board])
+
+    def living(self, gateway: str = "") -> Gateway:
+        """This one, or the first one if it is gone for good."""
+        named = self.gateways.get(gateway)
+        if named is not None and not named.gone:
+            return named
+        return next(one for one in self.gateways.values() if not one.gone)
 
     def unplug(self, board: str) -> None:
         if (before := self.plugged.pop(board, None)) is not None:
@@ -155,8 +184,28 @@ class World:
             if data:
                 self.lines[name].send("up", data)
 
+    def land(self, gateway: Gateway) -> None:
+        """What its uplink does: all that is in its spool is at the landing place."""
+        if not gateway.failing:
+            for row in self._rows(gateway, 0):
+                self.truth.add("batch", "publication", **row)
+            gateway.database.executescript(_LANDED)
+
+    def bury(self, gateway: str) -> None:
+        """It is gone for good, and its disk with it. What was plugged in there comes to another
+        one.
+        """
+        gone = self.gateways[gateway]
+        gone.gone = True
+        gone.die()
+        for board in [name for name, where in self.plugged.items() if where is gone]:
+            self.plug(board, gateway)
+        for client in self.clients.values():
+            client.leave(gone, self.living())
+
     def restore(self, gateway: str, copy: bytes) -> None:
-        """The store of a gateway that is dead is another one."""
+        """The store of a gateway that is dead is another one. What it held has landed."""
+        self.land(self.gateways[gateway])
         self.gateways[gateway].load(copy)
         database = self.gateways[gateway].database
         lives.mark(database, "it was restored")
@@ -175,16 +224,41 @@ class World:
         for board, line in self.lines.items():
             line.mend()
             if board not in self.plugged:
-                self.plug(board, next(iter(self.gateways)))
+                self.plug(board, "")
         for client in self.clients.values():
-            client.mend(next(iter(self.gateways.values())))
+            client.mend(self.living())
         self.network.mend()
         end = self.time.now + _PATIENCE_S
         while self.time.now < end:
             self.run(LOOK_MS / 1000)
             if all(one.at_rest for one in (*self.boards.values(), *self.clients.values())):
-                return True
+                return self._empty(end)
         return False
+
+    def _empty(self, end: float) -> bool:
+        """All has landed, and no gateway keeps anything for another one. Nobody publishes now."""
+        living = [gateway for gateway in self.gateways.values() if not gateway.gone]
+        members = [self.network.members[one.name] for one in living if one.site is not None]
+        while not all(member.at_rest for member in members):
+            if self.time.now >= end:
+                return False
+            for gateway in living:
+                self.land(gateway)
+            with self._patched():
+                self.time.run(self.time.now + LOOK_MS / 1000)
+        for gateway in living:
+            self.land(gateway)
+        self.reached["rows landed for another gateway"] += sum(one.landed for one in members)
+        return True
+
+    def unlike(self) -> list[str]:
+        """Retained messages that are not the same at all gateways, when all has settled."""
+        living = [one.broker.retained for one in self.gateways.values() if not one.gone]
+        held = [{one.topic: one for one in retained.everything()} for retained in living]
+        topics = sorted({topic for one in held for topic in one})
+        found = [topic for topic in topics if len({one.get(topic) for one in held}) > 1]
+        self.reached["messages retained"] += len(topics)
+        return [f"not all gateways have the same retained message of {topic}" for topic in found]
 
     def judge(self) -> Result:
         """What the rig's judge says, when all has settled."""
@@ -198,6 +272,7 @@ class World:
                 list(self.boards),
                 {name: client.sent for name, client in self.clients.items()},
                 list(self.gateways),
+                self._copies,
                 stalled,
             )
         )
@@ -225,11 +300,16 @@ class World:
 
     def _committed(self, gateway: Gateway) -> None:
         self.reached["commits"] += 1
-        rows = gateway.database.execute(QUERY, (self._spooled[gateway.name],))
-        for values in rows:
-            row = dict(zip((name for name, *_ in rows.description), values, strict=True))
-            self._spooled[gateway.name] = row["spool_id"]
-            self.truth.add("spool", "publication", **sighting(row, self._origins[gateway.name]))
+        for row in self._rows(gateway, self._spooled[gateway.name]):
+            self._spooled[gateway.name] = row["position"]
+            self.truth.add("spool", "publication", **row)
+
+    def _rows(self, gateway: Gateway, after: int) -> list[dict[str, Any]]:
+        """Of its spool, as the history has them."""
+        rows = gateway.database.execute(QUERY, (after,))
+        names = [name for name, *_ in rows.description]
+        origin = self._origins[gateway.name]
+        return [sighting(dict(zip(names, values, strict=True)), origin) for values in rows]
 
     @contextmanager
     def _patched(self) -> Iterator[None]:
@@ -241,6 +321,7 @@ class World:
             with (
                 patch("secrets.token_bytes", draw.randbytes),
                 patch("secrets.randbelow", draw.randrange),
+                patch("secrets.token_hex", lambda count: draw.randbytes(count).hex()),
             ):
                 yield
         finally:
