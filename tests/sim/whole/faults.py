@@ -25,6 +25,9 @@ CUT_OFF = "gateways cut off from each other"
 STEPS = ("hello", "welcome", "connack", "publish", "pubrel", "pubcomp")
 _LASTS = (0.02, 0.15, 0.7, 3.0)
 """Seconds."""
+_LONG = 0.02
+"""So many plans last until a journal is full."""
+_FULL_S = 17.0
 _TEARS = range(4)
 _TURN = 0x10000
 """A packet identifier is a sequence without what is above 16 bits, and never 0."""
@@ -84,15 +87,15 @@ def draw(seed: int) -> Plan:
     barred = {
         *(_OF_A_SITE if len(gateways) == 1 else _OF_ONE),
         *(_OF_COPIES if clients else _OF_CLIENTS),
-        *(("bury",) if copies == 1 or len(gateways) < 3 else ()),
+        "bury",
     }
     possible = [kind for kind in _DRAWN if kind not in barred]
     kinds = random.sample(possible, random.randint(1, len(possible)))
     if len(gateways) > 1:
         kinds += ["move", *(["move_client"] if clients else [])] * len(kinds)
+    drawn = [random.choice(kinds) for _ in range(random.randint(1, 6))]
     faults = []
-    for _ in range(random.randint(1, 6)):
-        do = random.choice(kinds)
+    for do in drawn:
         board, gateway = random.choice(boards), random.choice(gateways)
         who = random.choice(clients) if do in _OF_CLIENTS else board
         step, count = "", 0
@@ -100,8 +103,20 @@ def draw(seed: int) -> Plan:
             step, count = random.choice(STEPS), random.randint(1, 3)
         at = round(random.uniform(0.0, seconds), 2)
         faults.append(Fault(at, do, _DRAWN[do](random, who, gateway), board, step, count))
+    if copies > 1 and len(gateways) > 2:
+        faults += _dying(random, random.choice(gateways), seconds)
+    if random.random() < _LONG:
+        seconds = _FULL_S + 3
+        faults.append(Fault(1.0, "cut_line", (boards[0], _FULL_S)))
     faults.sort(key=lambda one: one.at)
     return Plan(seed, gateways, boards, clients, seconds, first, copies, tuple(faults))
+
+
+def _dying(random: Random, gateway: str, seconds: float) -> list[Fault]:
+    """Perhaps it is gone for good, and perhaps its copies did not reach the others just before."""
+    at = round(random.uniform(0.5, seconds), 2)
+    faults = [Fault(at, "bury", (gateway,)), Fault(at - 0.4, "part", (gateway, 3.0))]
+    return faults[: random.choice((0, 0, 1, 2))]
 
 
 def _off_ms(random: Random) -> int:
