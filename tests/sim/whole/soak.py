@@ -17,7 +17,8 @@ from hashlib import sha256
 from hil.judge.checker import Verdict
 from tests.links.progress import Progress
 from tests.sim.whole.board import libraries
-from tests.sim.whole.faults import Plan, draw, run
+from tests.sim.whole.faults import run
+from tests.sim.whole.plan import Plan, draw
 from tests.sim.whole.shrink import shrunk
 
 BLOCK = 500

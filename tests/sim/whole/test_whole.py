@@ -12,7 +12,7 @@ import pytest
 from gateway.broker.receive_flow import ReceiveFlow
 from gateway.service.engine import Engine
 from tests.sim.whole import sabotages
-from tests.sim.whole.faults import Plan, draw
+from tests.sim.whole.plan import Plan, draw
 from tests.sim.whole.shrink import shrunk
 from tests.sim.whole.soak import REACHED, judge, story
 

@@ -7,14 +7,14 @@ fingerprint of all that was seen, by which a replay is known.
 import logging
 import sqlite3
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache, partial
 from hashlib import sha256
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
-from typing import Any, Literal
+from typing import Any
 from unittest.mock import patch
 
 from gateway.config import SiteSection
@@ -32,6 +32,7 @@ from tests.sim.whole.clock import Time
 from tests.sim.whole.gateway import Gateway
 from tests.sim.whole.line import Line
 from tests.sim.whole.members import Network
+from tests.sim.whole.plan import Plan
 from tests.sim.whole.truth import Truth
 
 STEP_MS = 10
@@ -51,7 +52,6 @@ COMMIT;
 _AFTER_S = 1e-6
 """What strikes at a step strikes so much later, so that the judge sees which came first."""
 NAMES = tuple(f"board-{number + 1}" for number in range(MOST))
-CLIENTS = ("client-1", "client-2")
 KEYS = {name: sha256(name.encode()).digest()[:16] for name in NAMES}
 
 
@@ -89,30 +89,20 @@ class _Errors(logging.Handler):
 
 
 class World:
-    """gateways: names. boards: how many, at most MOST; first: the next sequence of each. clients:
-    at most as many as CLIENTS. copies: on the disks of so many gateways is what is acknowledged.
-    All begin at the first gateway.
-    """
+    """All begin at the first gateway. Of the plan's faults nothing is known here."""
 
-    def __init__(
-        self,
-        seed: int,
-        gateways: Sequence[str],
-        boards: int,
-        clients: int,
-        first: int = 1,
-        copies: Literal[1, 2] = 1,
-    ) -> None:
+    def __init__(self, plan: Plan) -> None:
+        seed, gateways = plan.seed, plan.gateways
         self.time = Time()
         self.truth = Truth(self.time)
         self._errors = _Errors(self)
         self.reached: Counter[str] = Counter()
         self._secrets = Random(f"{seed} secrets")
-        self._copies = copies
+        self._copies = plan.copies
         site = None
         if len(gateways) > 1:
             members = {name: f"{name}:1" for name in gateways}
-            site = SiteSection(members=members, copies=copies, copies_silent_s=SILENT_S)
+            site = SiteSection(members=members, copies=plan.copies, copies_silent_s=SILENT_S)
         self.gateways = {
             name: Gateway(self.time, name, _registry(), _empty_store(), site, f"{seed} {name}")
             for name in gateways
@@ -127,9 +117,9 @@ class World:
         self._steps: list[list[Any]] = []
         self.mending: Callable[[], object] = lambda: None
         """Called when the faults are over."""
-        for number, name in enumerate(NAMES[:boards]):
+        for number, name in enumerate(plan.boards):
             own = seed * MOST + number + 1
-            self.boards[name] = board = Board(number, name, KEYS[name], own, first)
+            self.boards[name] = board = Board(number, name, KEYS[name], own, plan.first)
             tell = partial(self._tapped, name)
             self.lines[name] = line = Line(self.time, KEYS[name], tell, f"{seed} {name}")
             line.lay("down", board)
@@ -146,7 +136,7 @@ class World:
                 name: Client(
                     self.time, self.truth, name, self.gateways[gateways[0]], f"{seed} {name}"
                 )
-                for name in CLIENTS[:clients]
+                for name in plan.clients
             }
 
     def plug(self, board: str, gateway: str) -> None:
