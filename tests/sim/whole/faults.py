@@ -134,10 +134,6 @@ class Faults:
         self._off_s[gateway] = 0
         self._world.bury(gateway)
 
-    def land(self, gateway: str) -> None:
-        if not self._world.gateways[gateway].gone:
-            self._world.land(self._world.gateways[gateway])
-
     def slow_disk(self, gateway: str, seconds: float) -> None:
         """For the rest of the faults, or until it is quick again."""
         if seconds > _QUICK_S:

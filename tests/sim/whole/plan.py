@@ -17,8 +17,7 @@ CLIENTS = ("client-1", "client-2")
 STEPS = ("hello", "welcome", "connack", "publish", "pubrel", "pubcomp")
 _LASTS = (0.02, 0.15, 0.7, 3.0)
 """Seconds."""
-_LONG = 0.02
-"""So many plans last until a journal is full."""
+_RARE, _LONG = 0.2, 0.02
 _FULL_S = 17.0
 _TEARS = range(4)
 _TURN = 0x10000
@@ -46,7 +45,8 @@ class Fault:
 @dataclass(frozen=True, slots=True)
 class Plan:
     """seed: of all that is not planned. seconds: how long faults may strike. first: the boards'
-    next sequence. copies: as in [site].
+    next sequence. copies: as in [site]. lands_s: from one landing to the next; 0: nothing lands
+    before the end.
     """
 
     seed: int
@@ -56,6 +56,7 @@ class Plan:
     seconds: float
     first: int
     copies: Literal[1, 2]
+    lands_s: float
     faults: tuple[Fault, ...]
 
     def __str__(self) -> str:
@@ -74,18 +75,18 @@ def draw(seed: int) -> Plan:
     seconds = random.choice((2.0, 3.0, 4.0))
     first = random.choice((1, 1, 1, _TURN - random.randint(1, 8)))
     copies: Literal[1, 2] = random.choice((1, 2)) if len(gateways) > 1 else 1
+    lands_s = random.choice((0.0, 0.0, 0.3, 2.0))
     barred = {
         *(_OF_A_SITE if len(gateways) == 1 else _OF_ONE),
         *(_OF_COPIES if clients else _OF_CLIENTS),
-        "bury",
     }
     possible = [kind for kind in _DRAWN if kind not in barred]
     kinds = random.sample(possible, random.randint(1, len(possible)))
     if len(gateways) > 1:
         kinds += ["move", *(["move_client"] if clients else [])] * len(kinds)
-    drawn = [random.choice(kinds) for _ in range(random.randint(1, 6))]
     faults = []
-    for do in drawn:
+    for _ in range(random.randint(1, 6)):
+        do = random.choice(kinds)
         board, gateway = random.choice(boards), random.choice(gateways)
         who = random.choice(clients) if do in _OF_CLIENTS else board
         step, count = "", 0
@@ -95,11 +96,13 @@ def draw(seed: int) -> Plan:
         faults.append(Fault(at, do, _DRAWN[do](random, who, gateway), board, step, count))
     if copies > 1 and len(gateways) > 2:
         faults += _dying(random, random.choice(gateways), seconds)
-    if random.random() < _LONG:
+    if clients and len(gateways) > 1 and random.random() < _RARE:
+        faults += _there_and_back(clients[0], *gateways[:2])
+    if random.random() < _LONG:  # a journal runs full
         seconds = _FULL_S + 3
         faults.append(Fault(1.0, "cut_line", (boards[0], _FULL_S)))
     faults.sort(key=lambda one: one.at)
-    return Plan(seed, gateways, boards, clients, seconds, first, copies, tuple(faults))
+    return Plan(seed, gateways, boards, clients, seconds, first, copies, lands_s, tuple(faults))
 
 
 def _dying(random: Random, gateway: str, seconds: float) -> list[Fault]:
@@ -107,6 +110,15 @@ def _dying(random: Random, gateway: str, seconds: float) -> list[Fault]:
     at = round(random.uniform(0.5, seconds), 2)
     faults = [Fault(at, "bury", (gateway,)), Fault(at - 0.4, "part", (gateway, 3.0))]
     return faults[: random.choice((0, 0, 1, 2))]
+
+
+def _there_and_back(client: str, here: str, there: str) -> list[Fault]:
+    """It comes back to where an older session of it is, which knows nothing of the newer one."""
+    return [
+        Fault(0.7, "part", (here, 3.0)),
+        Fault(0.9, "move_client", (client, there, 0.02)),
+        Fault(2.2, "move_client", (client, here, 0.02)),
+    ]
 
 
 def _off_ms(random: Random) -> int:
@@ -144,8 +156,6 @@ _DRAWN: dict[str, Callable[[Random, str, str], tuple[Any, ...]]] = {
     "move": lambda random, board, gateway: (board, gateway, random.choice(_LASTS)),
     "move_client": lambda random, client, gateway: (client, gateway, random.choice(_LASTS)),
     "part": lambda random, board, gateway: (gateway, random.choice(_LASTS)),
-    "bury": lambda random, board, gateway: (gateway,),
-    "land": lambda random, board, gateway: (gateway,),
 }
 """What each kind of fault is told."""
 _OF_A_SITE = ("move", "part")

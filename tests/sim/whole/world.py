@@ -139,6 +139,9 @@ class World:
                 for name in plan.clients
             }
 
+        if plan.lands_s:
+            self.time.after(plan.lands_s, partial(self._land_on, plan.lands_s))
+
     def plug(self, board: str, gateway: str) -> None:
         self.unplug(board)
         self.plugged[board] = self.living(gateway)
@@ -174,9 +177,17 @@ class World:
             if data:
                 self.lines[name].send("up", data)
 
+    def _land(self) -> None:
+        for gateway in self.gateways.values():
+            self.land(gateway)
+
+    def _land_on(self, every_s: float) -> None:
+        self._land()
+        self.time.after(every_s, partial(self._land_on, every_s))
+
     def land(self, gateway: Gateway) -> None:
         """What its uplink does: all that is in its spool is at the landing place."""
-        if not gateway.failing:
+        if not (gateway.failing or gateway.gone):
             for row in self._rows(gateway, 0):
                 self.truth.add("batch", "publication", **row)
             gateway.database.executescript(_LANDED)
@@ -227,17 +238,14 @@ class World:
 
     def _empty(self, end: float) -> bool:
         """All has landed, and no gateway keeps anything for another one. Nobody publishes now."""
-        living = [gateway for gateway in self.gateways.values() if not gateway.gone]
-        members = [self.network.members[one.name] for one in living if one.site is not None]
+        members = self.network.members.values()
+        self._land()
         while not all(member.at_rest for member in members):
             if self.time.now >= end:
                 return False
-            for gateway in living:
-                self.land(gateway)
             with self._patched():
                 self.time.run(self.time.now + LOOK_MS / 1000)
-        for gateway in living:
-            self.land(gateway)
+            self._land()
         self.reached["rows landed for another gateway"] += sum(one.landed for one in members)
         return True
 
