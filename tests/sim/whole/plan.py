@@ -132,7 +132,7 @@ _DRAWN: dict[str, Callable[[Random, str, str], tuple[Any, ...]]] = {
     "cut_board": lambda random, board, gateway: (board, _off_ms(random)),
     "cut_board_in_write": lambda random, board, gateway: (
         board,
-        random.randint(1, 40),
+        random.choice((1, 1, 2, 3, random.randint(4, 40))),
         random.choice(_TEARS),
         _off_ms(random),
     ),
