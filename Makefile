@@ -76,6 +76,7 @@ soak: debian-soak firmware ## hours (as root): power cuts and kills under load (
 	@$(BIN)/python -m tests.links.fuzz
 	@$(BIN)/python -m tests.site.soak --seeds 100000
 	@$(BIN)/python -m tests.sim.whole.soak --seeds 100000
+	@$(BIN)/python -m tests.sim.whole.sabotages
 	@$(MAKE) --no-print-directory -s -C firmware size READINGS=20000
 	@$(BIN)/python -m tests.hil.sabotages
 	@$(BIN)/onceway hil run hil/campaigns/cuts.toml --repeat 10 --dir build/cuts $(if $(TRACES),--trace $(TRACES))

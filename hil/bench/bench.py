@@ -243,8 +243,12 @@ class Bench(BaseModel):
             )
         if alone := [kind.kind for kind in self.fault if kind.gateways == "one"]:
             raise ValueError(f"{alone[0]} is for one gateway; leave it out, or [[gateway]]")
-        if sum(kind.count for kind in self.fault if kind.kind == DIES) >= len(names):
-            raise ValueError(f"{DIES}: one gateway at least must be left")
+        left = len(names) - sum(kind.count for kind in self.fault if kind.kind == DIES)
+        if left < self.copies:
+            raise ValueError(
+                f"{DIES}: {'two gateways' if self.copies > 1 else 'one gateway'} at least must be"
+                " left"
+            )
         for kind in self.fault:
             if kind.part != "client" and kind.kind != CROWD:
                 continue
@@ -324,6 +328,11 @@ class Bench(BaseModel):
     def gateways(self) -> list[str]:
         """The names of all; that of one alone is empty here, for its configuration has it."""
         return [table.name for table in self.gateway] or [""]
+
+    @property
+    def copies(self) -> int:
+        """On the disks of so many gateways is what is acknowledged."""
+        return 2 if self.config.get("site", {}).get("copies") == 2 else 1
 
     @property
     def names_of_gateways(self) -> list[str]:
@@ -415,6 +424,10 @@ def bad_firmware(named: object) -> list[OncewayError]:
     return [*filter(None, [_refused(read_firmware, path)])]
 
 
+def _length(table: object) -> int:
+    return len(table) if isinstance(table, list) else 0
+
+
 def _refused(read: Callable[[T], object], file: T) -> OncewayError | None:
     try:
         read(file)
@@ -451,7 +464,8 @@ def load(name: str, **changes: object) -> Bench:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise OncewayError(f"the bench is not TOML ({error})", name) from error
     except ValidationError as error:
-        found = explain(error, Bench, text, changes) + refused(data.get("config"), text)
+        found = explain(error, Bench, text, changes)
+        found += refused(data.get("config"), _length(data.get("gateway")), text)
         raise OncewayError(
             told([*found, *map(str, bad_firmware(data.get("firmware")))]),
             name,
@@ -459,7 +473,7 @@ def load(name: str, **changes: object) -> Bench:
             if any(one["loc"][:1] == ("fault",) for one in error.errors())
             else None,
         ) from error
-    settings, bad = refused(bench.config, text), bench.bad_files()
+    settings, bad = refused(bench.config, len(bench.gateway), text), bench.bad_files()
     if settings or len(bad) > 1:
         raise OncewayError(told([*settings, *map(str, bad)]), name)
     if bad:

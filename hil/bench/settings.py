@@ -42,15 +42,21 @@ def merged(
     return sections
 
 
-def refused(config: object, text: str) -> list[str]:
+def refused(config: object, gateways: int, text: str) -> list[str]:
     """A sentence for each setting that the gateway would refuse, with its line in the text of the
     bench. config: as it stands in a bench; what has not the form of sections the bench refuses.
+    gateways: how many there are.
     """
     if not isinstance(config, dict) or not all(isinstance(one, dict) for one in config.values()):
         return []
     ports = {"serial": [{"port": "/dev/ttyACM0"}]}
+    sections = merged(config, 1, "/data", "file:///landing", True)
+    if gateways > 1:
+        names = [sections["gateway"]["name"], *(f"other-{one}" for one in range(1, gateways))]
+        members = {name: f"127.0.0.1:{port}" for port, name in enumerate(names, 1)}
+        sections["site"] = {**sections.get("site", {}), "members": members}
     try:
-        Config.model_validate({**ports, **merged(config, 1, "/data", "file:///landing", True)})
+        Config.model_validate({**ports, **sections})
     except ValidationError as error:
         return [
             (f"line {line}: " if (line := line_of(text, ("config", *one["loc"]))) else "")

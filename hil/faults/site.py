@@ -187,7 +187,8 @@ class RollingRestart(OfSite):
 class GatewayDies(OfSite):
     """A gateway and its uplink are gone for good. Its boards are plugged in at the next one; its
     clients find that one by themselves. If the card is gone, too, what was acknowledged and had
-    not landed is lost, and nothing else may be. Else a person lands it, and nothing is lost.
+    not landed is lost, and nothing else may be. Else a person lands it, and nothing is lost. With
+    `copies = 2` another gateway lands it, and nothing is lost either.
     """
 
     text: ClassVar[str] = "gateway dies for good"
@@ -202,7 +203,8 @@ class GatewayDies(OfSite):
         async with site.hands:
             since = system.look()
             left = await site.die(card_too=not readable)
-            died = system.spool.bury(left / site.folder.database.name, landed=readable)
+            lost = not readable and not site.copied
+            died = system.spool.bury(left / site.folder.database.name, lost=lost)
             if readable:
                 await site.land(left)
             gateway = system.next_gateway(site.name)
@@ -213,7 +215,8 @@ class GatewayDies(OfSite):
                 return None
         what = "its card's {} publications were landed" if readable else "{} had not landed"
         text = f"{site.name} is gone; " + what.format(died)
-        data = {"since": since, "gateway": site.name, "died": 0 if readable else died}
+        data = {"since": since, "gateway": site.name, "died": died if lost else 0}
+        data |= {"copied": died} if site.copied and not readable else {}
         return Evidence(text, data) if died else None
 
 

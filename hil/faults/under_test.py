@@ -73,6 +73,11 @@ class SiteUnderTest(Protocol):
     landing: LandingPlace
 
     @property
+    def copied(self) -> bool:
+        """Whether what it acknowledges is on the disk of another gateway, too."""
+        ...
+
+    @property
     def links(self) -> LinksUnderTest:
         """Between the gateways of a site of several."""
         ...

@@ -158,8 +158,8 @@ def check(events: Iterable[Event]) -> Result:
         + starts.wrong(events)
         + aside.wrong(seen)
         + sessions.wrong(events)
-        + columns.torn_axes(seen.ways.values())
-        + columns.disordered_starts(seen.ways.values(), seen.began)
+        + columns.torn_axes(seen.received())
+        + columns.disordered_starts(seen.received(), seen.began)
         + seen.clocks.always_off(seen.times())
         + columns.gaps(seen.ways.values())
         + columns.oversized(seen.ways.values(), seen.batch_count)
@@ -242,6 +242,8 @@ def _disordered(hop: str, seen: Seen) -> set[Key]:
             continue
         first: dict[str, int] = {}
         for row in way[hop]:
+            if (row.origin, row.position) in seen.copies:
+                continue
             first[row.origin] = min(row.position, first.get(row.origin, row.position))
         for origin, position in first.items():
             arrivals[origin, key.device, key.incarnation].append((position, key))

@@ -43,6 +43,8 @@ def found(seen: Seen) -> list[str]:
         for fault in missing
     ]
     doubts += _unsaid(seen) if seen.ours else []
+    if seen.owed_copies and not seen.copies:
+        doubts.append("no gateway has landed what the one that is gone for good had acknowledged")
     doubts += _gaps(seen) if seen.ways else ["nothing was produced"]
     return doubts
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from hil.judge import columns, links, readings
+from hil.judge import columns, copied, links, readings
 from hil.judge.clocks import Clocks
 from hil.judge.publication import Key, Sighting
 from hil.judge.senml import Record, decode, of_link, says
@@ -57,6 +57,12 @@ class Seen:
     clients: set[str] = field(default_factory=set)
     places: dict[tuple[str, int], set[Key]] = field(default_factory=lambda: defaultdict(set))
     """What was seen at each place of a gateway's store: origin and position."""
+    copies: set[tuple[str, int]] = field(default_factory=set)
+    """Of these, where a gateway has what another one had received (`copied.py`)."""
+    doubled: bool = False
+    """Whether what is acknowledged is on the disks of two gateways."""
+    owed_copies: int = 0
+    """What gateways that are gone for good had not landed, and others were to have copies of."""
     stores: set[str] = field(default_factory=set)
     """Origins of what was seen in a gateway's store."""
     decoded: dict[Key, readings.Seen] = field(default_factory=lambda: defaultdict(readings.Seen))
@@ -223,6 +229,7 @@ class Seen:
                 self.restores += links.is_restore(event)
                 self.fired.add(data["fault"])
                 self.happened[data["kind"]] += data["kind"] != COMMAND
+                self.owed_copies += data.get("copied", 0)
             case "rig", "broken":
                 self.broken.append(f"the rig broke: {data['why']}")
                 self.last_words[data["why"]] = data["last_words"]
@@ -246,6 +253,7 @@ class Seen:
     def sort(self) -> None:
         """All events are in."""
         self.clocks.sort()
+        self.copies = copied.places(self.ways.values()) if self.doubled else set()
         for key, way in self.ways.items():
             landed = way["batch"]
             way["batch"] = [row for row in landed if row.origin not in self.reworded]
@@ -259,6 +267,7 @@ class Seen:
         self.hops = tuple(hop for hop in HOPS[: HOPS.index(self.claim) + 1] if hop in hops)
         tables = [table for table in bench.get("client", ()) for _ in range(table.get("count", 1))]
         self.devices = list(plan["readings"])
+        self.doubled = bench.get("config", {}).get("site", {}).get("copies") == 2
         self.real = {f"real-{number}" for number, _ in enumerate(bench.get("board", ()), 1)}
         self.plan = {
             **plan["readings"],
@@ -290,6 +299,12 @@ class Seen:
             sampled=data.get("sampled"),
             columns={name: data[name] for name in ("topic",) if name in data},
         )
+
+    def received(self) -> Iterator[dict[str, list[Sighting]]]:
+        """The way of each publication without what a gateway has for another one."""
+        for way in self.ways.values():
+            own = [row for row in way["spool"] if (row.origin, row.position) not in self.copies]
+            yield {**way, "spool": own}
 
     def times(self) -> Iterator[tuple[str, float, int]]:
         """Of each publication of which the rig knows when it was sampled, and that told a time when
@@ -332,7 +347,10 @@ class Seen:
 
     def too_often(self, key: Key, qos: int) -> bool:
         """Whether it stands in the claim, or came there on the way, more often than it may."""
-        if len(self.ways[key][self.claim]) > self.allowed(key, qos):
+        rows = self.ways[key][self.claim]
+        places = {(row.origin, row.position) for row in rows}
+        copies = places & self.copies if self.claim == "batch" else ()
+        if len(rows) - len(copies) > self.allowed(key, qos):
             return True
         return self.claim == "table" and self.ours and self._doubled_on_the_way(key, qos)
 
@@ -344,7 +362,7 @@ class Seen:
         """
         way = self.ways[key]
         landed = [(row.origin, row.position) for row in way["batch"]]
-        own = {place for place in landed if place[0] in self.stores}
+        own = {place for place in landed if place[0] in self.stores} - self.copies
         strange = own - {(row.origin, row.position) for row in way["spool"]}
         many = len(own) > self._may_land(key, qos)
         return len(set(landed)) < len(landed) or bool(strange and many)

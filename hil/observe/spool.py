@@ -11,6 +11,7 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 from hil.observe.history import History
+from hil.observe.shelf import SHELF, kept
 from hil.observe.sighting import KEY, sighting
 
 QUERY = """SELECT id AS spool_id, device, incarnation, sequence, client, topic, received, boot,
@@ -27,6 +28,7 @@ class SpoolHop:
         self, database: Path, history: History, stored: dict[str, set[int]] | None = None
     ) -> None:
         self._uri = f"{database.absolute().as_uri()}?mode=ro"
+        self._shelf = database.with_name(SHELF)
         self._history = history
         self._last = 0
         self._lives = 0
@@ -35,6 +37,8 @@ class SpoolHop:
         self._buried = False
         self.committed = 0
         self.landed = 0
+        self.kept = 0
+        """Rows of other gateways that it keeps copies of."""
         self.stored = defaultdict[str, set[int]](set) if stored is None else stored
         """Sequences, modulo 2^16, of what was ever seen here, by device."""
 
@@ -53,9 +57,9 @@ class SpoolHop:
         self.committed = self._last
         return self._last
 
-    def bury(self, database: Path, *, landed: bool) -> int:
+    def bury(self, database: Path, *, lost: bool) -> int:
         """Its gateway is gone for good; the rig reads its card here. Enter what had not landed as
-        died, unless it is landed from the card, and look no more. Returns how many those are.
+        died, if it may be `lost` with it, and look no more. Returns how many those are.
         """
         self._uri = f"{database.absolute().as_uri()}?mode=ro"
         self._look()
@@ -64,9 +68,10 @@ class SpoolHop:
                 "SELECT device, incarnation, sequence FROM spool WHERE id > (SELECT coalesce("
                 "max(last), 0) FROM batch WHERE landed NOT NULL)"
             ).fetchall()
-        for key in () if landed else rows:
+        for key in rows if lost else ():
             self._history.add("spool", "died", **dict(zip(KEY, key, strict=True)))
         self._buried = True
+        self.kept = 0
         self.landed = self.committed
         return len(rows)
 
@@ -86,6 +91,7 @@ class SpoolHop:
         if not (self._covered or self._buried):
             with suppress(sqlite3.OperationalError):
                 self._look()
+                self.kept = kept(self._shelf)
 
     def _look(self) -> None:
         with self._opened() as database:

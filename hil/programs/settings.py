@@ -36,7 +36,7 @@ def write_config(
     sections = merged(bench.config, bench.readings, data, landing, bool(port))
     if members:
         sections["gateway"]["name"] = folder.gateway
-        sections["site"] = {"bind": members[folder.gateway]}
+        sections["site"] = {**sections.get("site", {}), "bind": members[folder.gateway]}
         sections["site.members"] = dict(members)
     lines = []
     for name, settings in sections.items():

@@ -51,6 +51,11 @@ class Member:
         """For good."""
 
     @property
+    def copied(self) -> bool:
+        """Whether what it acknowledges is on the disk of another gateway, too."""
+        return self._site.bench.copies > 1
+
+    @property
     def links(self) -> MemberLinks:
         """Between the gateways."""
         assert self._site.links is not None  # noqa: S101 - a bench of one has none of their faults

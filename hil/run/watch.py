@@ -134,9 +134,9 @@ class Watch:
         return time.monotonic() - self._moved_at
 
     def empty(self) -> bool:
-        """Whether every publication has left its board, every row has landed, and every batch has
-        been taken by the ingest. What a source no longer waits for may have come to a hop after the
-        last look at it, so that is looked at again.
+        """Whether every publication has left its board, every row has landed, no gateway keeps a
+        copy of one, and every batch has been taken by the ingest. What a source no longer waits for
+        may have come to a hop after the last look at it, so that is looked at again.
         """
         if not self._seems_empty():
             return False
@@ -148,7 +148,7 @@ class Watch:
             return False  # Spark has yet to come up
         on_the_way = (
             any(device.waiting for device in self.devices)
-            or any(spool.landed < spool.committed for spool in self.spools.values())
+            or any(spool.landed < spool.committed or spool.kept for spool in self.spools.values())
             or any(subscriber.owed(self.clients, self.devices) for subscriber in self.subscribers)
         )
         taken = self.progress.taken() if self._bench.until == "table" else self.landing.newest

@@ -649,6 +649,10 @@ def test_a_fault_of_a_gateway_strikes_where_somebody_is_or_the_one_that_is_named
         ({"fault": [{"kind": "rolling-restart", "on": ["barn"]}]}, "`on` has no meaning"),
         ({"fault": [{"kind": "gateway-dies", "count": 2}]}, "one gateway at least must be left"),
         (
+            {"config": {"site": {"copies": 2}}, "fault": [{"kind": "gateway-dies"}]},
+            "two gateways at least must be left",
+        ),
+        (
             {"client": [STRICT], "fault": [{"kind": "client-moves", "on": ["uno-1"]}]},
             "there are client-1",
         ),

@@ -124,7 +124,7 @@ def test_a_store_that_is_gone_with_its_card_waits_for_nothing_and_says_what_had_
     hop.look()
     database.close()
     gone = (tmp_path / "gateway.db").rename(tmp_path / "dead.db")
-    assert hop.bury(gone, landed=False) == 2
+    assert hop.bury(gone, lost=True) == 2
     hop.look()
     assert hop.close()
     told = [(event.event, event.data["sequence"]) for event in read(history.path)]
@@ -137,7 +137,7 @@ def test_nothing_has_died_on_a_card_that_is_landed(tmp_path: Path, history: Hist
     put(database, 1)
     database.close()
     hop = SpoolHop(tmp_path / "gateway.db", history)
-    assert hop.bury(tmp_path / "gateway.db", landed=True) == 1
+    assert hop.bury(tmp_path / "gateway.db", lost=False) == 1
     assert hop.close()
     assert [event.event for event in read(history.path)] == ["publication"]
     assert hop.landed == hop.committed == 1

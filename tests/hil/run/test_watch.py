@@ -1,12 +1,15 @@
 """What a person is told of a run in which nothing moves."""
 
 import io
+from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
 
+from gateway.store.copies import Copies
+from gateway.store.schema import FILE, connect, prepare
 from hil.bench.bench import Bench
 from hil.observe.folder import Folder
 from hil.observe.history import History, read
@@ -55,4 +58,24 @@ def test_a_run_is_not_over_while_the_store_has_a_row_that_nobody_saw(tmp_path: P
     assert not seen.empty()
     seen.spools[""].landed = 1
     assert seen.empty()
+    history.close()
+
+
+def test_a_run_is_not_over_while_a_gateway_keeps_copies_for_another_one(tmp_path: Path) -> None:
+    """They may have to land from there still."""
+    folder = Folder(tmp_path)
+    history = History(folder.history)
+    bench = Bench(title="t", until="batch", gateway=[{"name": "attic"}, {"name": "barn"}])
+    seen = watch.Watch(bench, folder, history, Display("t", (), 1, 0, Console(file=io.StringIO())))
+    data = folder.of("barn").data
+    data.mkdir()
+    with closing(connect(data / FILE)) as database:
+        prepare(database, "barn")
+    row = (7, "uno-1", 1, 1, "uno-1", "t", b"x", 1, 1, 1)
+    with closing(Copies(data)) as shelf:
+        shelf.write([(1, "attic", 7, "{}")], [(1, row)], {}, [])
+        assert not seen.empty()
+        shelf.write([], [], {1: 8}, [])
+        seen.spools["barn"].look()
+        assert seen.empty()
     history.close()

@@ -12,7 +12,8 @@ from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from hil.boards.ledger import Ledger
+from hil.boards.ledger import ERASED, Ledger
+from hil.boards.used import used_image
 from provisioning.identity import Identity
 
 FIRMWARE = Path(__file__).parents[3] / "firmware"
@@ -83,15 +84,20 @@ def libraries() -> tuple[Library, ...]:
 
 
 class Board:
-    """name: of the device. seed: of what it draws; not 0. present: whether it has power."""
+    """name: of the device. seed: of what it draws; not 0. first: its next sequence; with another
+    one than 1 it has published for long.
+    """
 
-    def __init__(self, number: int, name: str, key: bytes, seed: int) -> None:
+    def __init__(self, number: int, name: str, key: bytes, seed: int, first: int) -> None:
         self.name = name
         self.key = key
         self._library = libraries()[number]
         self.outside = self._library.outside
         ctypes.memset(ctypes.addressof(self.outside), 0, Outside.rx.offset)
-        ctypes.memset(self.outside.eeprom, 0xFF, 1024)
+        self.before = ERASED if first == 1 else used_image(first, seed)
+        """What its EEPROM held when its life began."""
+        self._first = first
+        ctypes.memmove(self.outside.eeprom, self.before, len(self.before))
         ctypes.memset(self.outside.identity, 0xFF, 128)
         page = Identity(name, key).to_bytes()
         ctypes.memmove(self.outside.identity, page, len(page))
@@ -107,7 +113,8 @@ class Board:
     def at_rest(self) -> bool:
         """It has power, has published something, and the gateway has taken over all of it."""
         ledger = Ledger.from_image(bytes(self.outside.eeprom))
-        return self.there and bool(ledger.publications) and not ledger.waiting()
+        has_published = any(one.sequence >= self._first for one in ledger.publications)
+        return self.there and has_published and not ledger.waiting()
 
     def run(self, until: int) -> bytes:
         """Go on until then, in ms; returns what it has sent."""
@@ -145,6 +152,13 @@ class Board:
         self._off_ms = off_ms
         if not self._off_until:
             self._cut()
+
+    def renew(self, off_ms: int) -> None:
+        """Another chip of the same name takes its place. Its logs were read."""
+        self.before, self._first = ERASED, 1
+        ctypes.memmove(self.outside.eeprom, ERASED, len(ERASED))
+        self.outside.writes_end = self.outside.conversions_end = 0
+        self.cut(off_ms)
 
     def _cut(self) -> None:
         self.cuts += 1

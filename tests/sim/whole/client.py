@@ -122,6 +122,7 @@ class Client:
         self._answers = Due()
         self._accepted = False
         self._clean = True
+        self._retain = random.random() < 0.5
         self._silent = False
         """It publishes nothing new behind its first message."""
         self._connect()
@@ -143,11 +144,16 @@ class Client:
             self._accepted = False
             connection.leave()
 
+    def leave(self, gone: Gateway, to: Gateway) -> None:
+        """A gateway is gone for good."""
+        if self._at is gone:
+            self.move(to)
+
     def mend(self, at: Gateway) -> None:
         """It sees through what is under way."""
         self._silent = True
-        if self._at is None:
-            self._at = at
+        if self._at is None or self._at.gone:
+            self.move(at)
 
     def gateway_died(self, gateway: Gateway) -> None:
         if self._connection is not None and self._connection.loop is gateway.loop:
@@ -230,7 +236,13 @@ class Client:
 
     def _publish(self, sequence: int) -> None:
         payload = self._payloads[sequence - 1]
-        message = Publish(topic_of(self.name), payload, self._qos, properties=identity(sequence))
+        message = Publish(
+            topic_of(self.name),
+            payload,
+            self._qos,
+            retain=self._retain,
+            properties=identity(sequence),
+        )
         self._send(self._flows.begin(sequence, message))
 
     def _send(self, *packets: Packet) -> None:

@@ -1,137 +1,21 @@
-"""What may happen to a run, and when.
-
-In: a seed. Out: a `Plan`: a few faults, each with its moment. A moment is a time, or the first or a
-later step behind it: something that the rig's tap reads on a board's line (`hello`, `welcome`,
-`connack`, `publish`, `pubrel`, `pubcomp`), a write to a board's EEPROM, a commit of a gateway. So
-faults fall between any two steps of an exchange. A plan is plain data: it can be printed, and run
-again without some of its faults.
+"""What happens to a run. In: a world, a plan. Out: its faults, each at its moment, and in the
+history what the judge must know of them.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
-from random import Random
 from typing import Any
 
 from hil.judge.links import RESTORED
+from hil.judge.silences import FOR_EVER
 from tests.sim.whole.gateway import Gateway
-from tests.sim.whole.world import CLIENTS, World
+from tests.sim.whole.plan import Fault, Plan
+from tests.sim.whole.world import World
 
-GATEWAYS = ("a", "b", "c")
-KILLED, SLOW = "kill -9 of the gateway", "slow fsync"
+KILLED, SLOW, FAILS = "kill -9 of the gateway", "slow fsync", "disk full"
 CUT_OFF = "gateways cut off from each other"
 """As the judge knows them (`hil/judge/silences.py`)."""
-STEPS = ("hello", "welcome", "connack", "publish", "pubrel", "pubcomp")
-_LASTS = (0.02, 0.15, 0.7, 3.0)
-"""Seconds."""
-_TEARS = range(4)
 _QUICK_S = 0.1
 """A disk that is no slower excuses nothing: a gateway waits for another one for a second."""
-
-
-@dataclass(frozen=True, slots=True)
-class Fault:
-    """at: seconds since the run began. step: on the line of `board`, the `count`th of which behind
-    `at` it strikes; none: at once. do: a method of `Faults`, which gets `what`.
-    """
-
-    at: float
-    do: str
-    what: tuple[Any, ...]
-    board: str = ""
-    step: str = ""
-    count: int = 0
-
-    def __str__(self) -> str:
-        where = f" at {self.step} {self.count} of {self.board}" if self.step else ""
-        return f"{self.at:.2f} s{where}: {self.do} {', '.join(map(str, self.what))}"
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """seed: of all that is not planned. seconds: how long faults may strike."""
-
-    seed: int
-    gateways: tuple[str, ...]
-    boards: tuple[str, ...]
-    clients: tuple[str, ...]
-    seconds: float
-    faults: tuple[Fault, ...]
-
-    def __str__(self) -> str:
-        head = f"seed {self.seed}: gateways {', '.join(self.gateways)}; {len(self.boards)} boards"
-        head += f", {len(self.clients)} clients"
-        return "\n".join([head, *(f"  {fault}" for fault in self.faults)])
-
-
-def draw(seed: int) -> Plan:
-    """The same plan for the same seed."""
-    random = Random(seed)
-    gateways = GATEWAYS[: random.choice((1, 1, 2, 3))]
-    boards = tuple(f"board-{number + 1}" for number in range(random.choice((1, 1, 2))))
-    clients = CLIENTS[: random.choice((0, 0, 1, 2))]
-    seconds = random.choice((2.0, 3.0, 4.0))
-    barred = {
-        *(_OF_A_SITE if len(gateways) == 1 else ()),
-        *(_OF_COPIES if clients else _OF_CLIENTS),
-    }
-    possible = [kind for kind in _DRAWN if kind not in barred]
-    kinds = random.sample(possible, random.randint(1, len(possible)))
-    if len(gateways) > 1:
-        kinds += ["move", *(["move_client"] if clients else [])] * len(kinds)
-    faults = []
-    for _ in range(random.randint(1, 6)):
-        do = random.choice(kinds)
-        board, gateway = random.choice(boards), random.choice(gateways)
-        who = random.choice(clients) if do in _OF_CLIENTS else board
-        step, count = "", 0
-        if random.random() < 0.6:
-            step, count = random.choice(STEPS), random.randint(1, 3)
-        at = round(random.uniform(0.0, seconds), 2)
-        faults.append(Fault(at, do, _DRAWN[do](random, who, gateway), board, step, count))
-    faults.sort(key=lambda one: one.at)
-    return Plan(seed, gateways, boards, clients, seconds, tuple(faults))
-
-
-def _off_ms(random: Random) -> int:
-    return round(1000 * random.choice(_LASTS))
-
-
-_DRAWN: dict[str, Callable[[Random, str, str], tuple[Any, ...]]] = {
-    "noise": lambda random, board, gateway: (board, random.choice((0.001, 0.01, 0.05))),
-    "cut_line": lambda random, board, gateway: (board, random.choice(_LASTS)),
-    "hold_line": lambda random, board, gateway: (board, random.choice(_LASTS)),
-    "cut_board": lambda random, board, gateway: (board, _off_ms(random)),
-    "cut_board_in_write": lambda random, board, gateway: (
-        board,
-        random.randint(1, 40),
-        random.choice(_TEARS),
-        _off_ms(random),
-    ),
-    "kill": lambda random, board, gateway: (
-        gateway,
-        random.choice(_LASTS),
-        random.random() < 0.5,
-    ),
-    "kill_at_commit": lambda random, board, gateway: (
-        gateway,
-        random.choice((1, 1, 2, 3, 5)),
-        random.choice(("before", "behind")),
-        random.choice(_LASTS),
-        random.random() < 0.5,
-    ),
-    "slow_disk": lambda random, board, gateway: (gateway, random.choice((0.0, 0.05, 0.4))),
-    "copy": lambda random, board, gateway: (gateway,),
-    "restore": lambda random, board, gateway: (gateway, random.choice(_LASTS)),
-    "move": lambda random, board, gateway: (board, gateway, random.choice(_LASTS)),
-    "move_client": lambda random, client, gateway: (client, gateway, random.choice(_LASTS)),
-    "part": lambda random, board, gateway: (gateway, random.choice(_LASTS)),
-}
-"""What each kind of fault is told."""
-_OF_A_SITE = ("move", "part")
-_OF_CLIENTS = ("move_client",)
-_OF_COPIES = ("copy", "restore")
-"""A restored store has forgotten flows of clients, as it must; the judge knows of boards only."""
 
 
 class Faults:
@@ -201,6 +85,10 @@ class Faults:
     def cut_board_in_write(self, board: str, writes: int, tear: int, off_ms: int) -> None:
         self._world.boards[board].cut_at(writes, tear, off_ms)
 
+    def swap(self, board: str, off_ms: int) -> None:
+        self._world.reached["board swapped"] += 1
+        self._world.swap(board, off_ms)
+
     def move(self, board: str, gateway: str, off_s: float) -> None:
         self._world.reached["board moved"] += 1
         self._world.unplug(board)
@@ -211,8 +99,7 @@ class Faults:
         world = self._world
         world.reached["client moved"] += 1
         world.clients[client].move(None)
-        to = partial(world.clients[client].move, world.gateways[gateway])
-        world.time.after(off_s, to)
+        world.time.after(off_s, lambda: world.clients[client].move(world.living(gateway)))
 
     # -- gateways
 
@@ -238,6 +125,15 @@ class Faults:
         gateway.start()
         self._end(KILLED, gateway.name)
 
+    def bury(self, gateway: str) -> None:
+        """The others have copies of all that it has acknowledged. Two of them must be left."""
+        if any(one.gone for one in self._world.gateways.values()):
+            return
+        self._world.reached["gateway gone for good"] += 1
+        self._tell(FOR_EVER, since=self._world.time.ns)
+        self._off_s[gateway] = 0
+        self._world.bury(gateway)
+
     def slow_disk(self, gateway: str, seconds: float) -> None:
         """For the rest of the faults, or until it is quick again."""
         if seconds > _QUICK_S:
@@ -246,6 +142,20 @@ class Faults:
         else:
             self._end(SLOW, gateway)
         self._world.gateways[gateway].disk_s = seconds
+
+    def fail_disk(self, gateway: str, seconds: float) -> None:
+        """It takes no commit for a while. Nobody can start on such a disk."""
+        if not self._world.gateways[gateway].alive:
+            return
+        self._world.reached["disk failed"] += 1
+        self._begin(FAILS, gateway)
+        self._world.gateways[gateway].fail(True)
+
+        def mend() -> None:
+            self._world.gateways[gateway].fail(False)
+            self._end(FAILS, gateway)
+
+        self._world.time.after(seconds, mend)
 
     def part(self, gateway: str, seconds: float) -> None:
         """Nothing passes between it and the others."""
@@ -267,6 +177,8 @@ class Faults:
 
     def restore(self, gateway: str, off_s: float) -> None:
         """What the store holds lands before, as in the rig (`GatewayRestored`)."""
+        if self._world.gateways[gateway].gone:
+            return
         self._off_s[gateway] = off_s
         self._world.gateways[gateway].die()
         self._world.reached["store restored"] += 1
@@ -276,7 +188,7 @@ class Faults:
 
 def run(plan: Plan) -> World:
     """Let it happen. The world's `judge` lets the system come to rest, and says how it went."""
-    world = World(plan.seed, plan.gateways, len(plan.boards), len(plan.clients))
+    world = World(plan)
     Faults(world, plan)
     world.run(plan.seconds)
     return world

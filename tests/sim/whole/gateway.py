@@ -14,14 +14,16 @@ from collections.abc import Callable
 from copy import copy
 from pathlib import Path
 from random import Random
+from threading import Event
 from typing import Any, cast
 from unittest.mock import patch
 
 from gateway.broker.access import Policy
 from gateway.broker.broker import Broker
 from gateway.broker.delivery import Load, Order
+from gateway.broker.spool import Oldest
 from gateway.broker.store_rows import Commit
-from gateway.config import Config, GatewaySection, SerialSection
+from gateway.config import Config, GatewaySection, SerialSection, SiteSection
 from gateway.links.greeter import Greeter
 from gateway.links.serial_port import SerialPort
 from gateway.service.boards import Boards
@@ -29,19 +31,20 @@ from gateway.service.clock import Clock
 from gateway.service.devices import DeviceAccess, Registry
 from gateway.service.engine import Engine
 from gateway.store import lives
-from gateway.store.apply import apply
 from gateway.store.queue_reads import collect, load
 from gateway.store.recovery import recover
 from gateway.store.schema import prepare
 from gateway.store.times import CommitTimes
 from gateway.store.uptime import Uptime
+from gateway.store.writer import RETRY_S, Writer
 from tests.broker.harness import Anonymous, Disk, Passwords
 from tests.sim.whole.clock import Loop, Time
 from tests.sim.whole.line import Line, Port
 
 UTC = 1_700_000_000
 """Seconds since 1970 when the run begins."""
-_NOWHERE = Path("/nonexistent")
+NOWHERE = Path("/nonexistent")
+"""Its data: all of it is in memory."""
 _BAUD = 115200
 _RECEIVE_MAXIMUM = 20
 
@@ -57,18 +60,28 @@ class _Clock(Clock):
         return UTC * 1_000_000 + self._time.ns // 1000
 
 
-class _Writer:
-    """A `Writer` without a thread."""
+class _Writer(Writer):
+    """Without a thread. A commit that fails is given up at once, and begun again after a while."""
 
-    def __init__(self, gateway: "Gateway", done: Callable[[int], None]) -> None:
+    def __init__(
+        self,
+        gateway: "Gateway",
+        done: Callable[[int], None],
+        failed: Callable[[Exception], None],
+        landed: Callable[[int, Oldest | None], None],
+    ) -> None:
         self.times = CommitTimes()
-        self.space = Disk()
-        self.stalled_s = 0.0
+        self.space = Disk()  # type: ignore[assignment]
         self._gateway = gateway
         self._loop = gateway.loop
+        self._database = gateway.database
         self._done = done
+        self._failed = failed
+        self._landed = landed
+        self._stopping = Event()
+        self._stopping.set()
+        self._busy_since = None
         self._work: deque[Commit | Callable[[], None]] = deque()
-        self._busy = False
 
     def submit(self, commit: Commit) -> None:
         self._add(commit)
@@ -77,42 +90,64 @@ class _Writer:
         read = load if isinstance(order, Load) else collect
         self._add(lambda: answer(order, read(self._gateway.database, order)))  # type: ignore[operator]
 
-    def look_for_landed(self) -> None: ...
+    def look_for_landed(self) -> None:
+        self._add(lambda: self._look(self._database))
 
     def look_for_space(self) -> None: ...
 
     def _add(self, work: Commit | Callable[[], None]) -> None:
         self._work.append(work)
-        if not self._busy:
+        if len(self._work) == 1:
             self._begin()
 
     def _begin(self) -> None:
-        self._busy = True
         takes = self._gateway.commit_s() if isinstance(self._work[0], Commit) else 0.0
         self._loop.call_later(takes, self._do)
 
     def _do(self) -> None:
-        work = self._work.popleft()
-        if isinstance(work, Commit):
-            if self._gateway.write(work):
-                self._done(work.number)
-        else:
+        work = self._work[0]
+        if not isinstance(work, Commit):
             work()
-        self._busy = False
-        if self._work and not self._loop.dead:
+        elif self._gateway.dies("before") or not self._write(work):
+            self._loop.call_later(RETRY_S, self._do)
+            return
+        elif not self._gateway.dies("behind"):
+            self._done(work.number)
+        self._work.popleft()
+        if self._work:
             self._begin()
 
 
 class Gateway:
-    """registry: what all gateways of the run know of its boards. store: a database, serialised."""
+    """registry: what all gateways of the run know of its boards. store: a database, serialised.
+    site: None of one that is alone.
+    """
 
-    def __init__(self, time: Time, name: str, registry: Registry, store: bytes, seed: str) -> None:
+    def __init__(
+        self,
+        time: Time,
+        name: str,
+        registry: Registry,
+        store: bytes,
+        site: SiteSection | None,
+        seed: str,
+    ) -> None:
         self.time = time
         self.name = name
         self.random = Random(seed)
         self.disk_s = 0.004
         """How long a commit takes at most."""
         self.load(store)
+        self.shelf = sqlite3.connect(":memory:", isolation_level=None)
+        """Where it keeps copies of others' spools."""
+        self.site = site
+        self._config = Config(gateway=GatewaySection(name=name), site=site)
+        self.restored = False
+        """This life began with another store."""
+        self.gone = False
+        """For good, and its disk with it."""
+        self.failing = False
+        """Its disk takes nothing."""
         self.committed: Callable[[Gateway], object] = lambda _: None
         self.started: Callable[[Gateway], object] = lambda _: None
         self.lines: dict[str, Line] = {}
@@ -134,32 +169,32 @@ class Gateway:
 
     def start(self) -> None:
         """With what its store holds."""
-        if self.alive:
+        if self.alive or self.gone:
             return
         self.loop = loop = Loop(self.time)
-        config = Config(gateway=GatewaySection(name=self.name))
+        config = self._config
         clock = _Clock(self.time)
-        restored = lives.another_life(self.database, _NOWHERE) is not None
+        self.restored = lives.another_life(self.database, NOWHERE) is not None
         state = recover(
             self.database,
             clock.utc(),
             config.limits.inflight,
             Uptime(f"{self._machine}", self.time.now),
-            forget=restored,
+            forget=self.restored,
         )
         self.broker = broker = Broker(config, state)
         clock.start(broker.now, loop.time())
         self.engine = Engine(
             broker,
             clock,
-            _NOWHERE,
+            NOWHERE,
             loop=cast(asyncio.AbstractEventLoop, loop),
-            writer=lambda folder, done, failed, landed: _Writer(self, done),  # type: ignore[arg-type, return-value]
+            writer=lambda folder, done, failed, landed: _Writer(self, done, failed, landed),
             asker=Passwords(),
         )
         broker.overtime = lambda: False  # how busy the machine is shall change nothing
         registry = copy(self._registry)
-        registry.boards = Boards(_NOWHERE)
+        registry.boards = Boards(NOWHERE)
         access = DeviceAccess(registry, stranger=False)
         policy = Policy(access, SerialSection(port="x").receive_maximum)
         greeter = Greeter(
@@ -167,7 +202,6 @@ class Gateway:
             utc=lambda: clock.utc() / 1_000_000,
             admit=access.greets,
             key=access.key,
-            incarnation=lambda: self.random.randint(1, 0xFFFF_FFFF),
         )
         self._new_port: Callable[[str], SerialPort] = lambda path: SerialPort(
             path, _BAUD, "serial", self.engine.accept(policy), greeter
@@ -191,6 +225,7 @@ class Gateway:
             self.loop.dead = True
             self._machine += machine
             self._dies_how = None
+            self.fail(False)
             self.died(self, how)
 
     def die_at(self, commits: int, how: str | None, *, machine: bool = False) -> None:
@@ -227,13 +262,21 @@ class Gateway:
     def commit_s(self) -> float:
         return self.random.random() * self.disk_s
 
-    def write(self, commit: Commit) -> bool:
-        """Returns whether it lives."""
-        self._dies_in -= self._dies_in > 0
-        dies = self._dies_in == 0 and self._dies_how is not None
-        if not (dies and self._dies_how == "before"):
-            apply(self.database, commit)
+    def fail(self, fails: bool) -> None:
+        """Whether its disk takes nothing."""
+        self.failing = fails
+        for database in (self.database, self.shelf):
+            database.execute(f"PRAGMA query_only={fails:d}")
+
+    def dies(self, how: str) -> bool:
+        """Whether it dies now: `before` a commit, of which there is one less to go, or `behind` it,
+        when it is there.
+        """
+        if how == "before":
+            self._dies_in -= self._dies_in > 0
+        else:
             self.committed(self)
-        if dies:
-            self.die(f" {self._dies_how} a commit", machine=self._dies_with_it)
-        return not dies
+        if self._dies_in or self._dies_how != how:
+            return False
+        self.die(f" {how} a commit", machine=self._dies_with_it)
+        return True

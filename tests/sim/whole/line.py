@@ -51,7 +51,7 @@ class Line:
         self._noise = {way: Noise(rate, seed + way) for way in self._noise}
 
     def cut(self, seconds: float) -> None:
-        self._cut_until = self._time.now + seconds
+        self._cut_until = max(self._cut_until, self._time.now + seconds)
 
     def hold(self, seconds: float) -> None:
         self._held_until = self._time.now + seconds

@@ -14,12 +14,17 @@ from itertools import combinations
 from random import Random
 from typing import cast
 
+from gateway.service.membership import Channel
 from gateway.service.site import Site
 from gateway.service.site_passing import Forwarding
-from gateway.site.passing_messages import FIRST
+from gateway.service.site_retained import SiteRetained
+from gateway.site.copy_messages import FIRST as COPIES
+from gateway.site.passing_messages import FIRST as PASSING
+from gateway.site.retained_sharing import FIRST as RETAINED
 from gateway.store.move_out import StoredParts
 from tests.sim.whole.clock import Time
 from tests.sim.whole.gateway import Gateway
+from tests.sim.whole.shelf import Shelved
 
 _DELAYS = (0.0005, 0.002, 0.01)
 _NOTICED_S = 0.01
@@ -40,19 +45,39 @@ class Member:
         def parts(key: str) -> StoredParts:
             return StoredParts(database, key, lambda: int(broker.now * 1000))
 
-        self.site = Site(gateway.engine, gateway.name, names, send, parts, loop)
-        self._passing = Forwarding(gateway.engine, gateway.name, names, send, loop)
+        site = Site(gateway.engine, gateway.name, names, send, parts, loop)
+        passing = Forwarding(gateway.engine, gateway.name, names, send, loop)
+        self._retained = SiteRetained(gateway.engine, send, loop)
+        retained = self._retained.sharing
+        self._copies = copies = Shelved(gateway, send)
+        self._channels = (
+            Channel(COPIES, copies.joined, copies.left, copies.received),
+            Channel(RETAINED, retained.joined, retained.left, self._retained.received),
+            Channel(PASSING, passing.joined, passing.left, passing.received),
+            Channel(0, site.joined, site.left, site.received),
+        )
+
+    @property
+    def at_rest(self) -> bool:
+        """It keeps nothing for others, and owes them nothing."""
+        kept = self._copies.figures()["copies_kept_bytes"]
+        return not kept and not any(self._retained.sharing.owed.values())
+
+    @property
+    def landed(self) -> int:
+        """Rows of others that it has brought into its own spool."""
+        return self._copies.landed
 
     def joined(self, member: str) -> None:
-        self.site.joined(member)
-        self._passing.joined(member)
+        for channel in self._channels:
+            channel.joined(member)
 
     def left(self, member: str) -> None:
-        self.site.left(member)
-        self._passing.left(member)
+        for channel in self._channels:
+            channel.left(member)
 
     def received(self, member: str, frame: bytes) -> None:
-        (self.site if frame[0] < FIRST else self._passing).received(member, frame)
+        next(one for one in self._channels if frame[0] >= one.first).received(member, frame)
 
 
 class _Link:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from itertools import combinations
 
-from tests.sim.whole.faults import Plan
+from tests.sim.whole.plan import Plan
 
 
 def shrunk(plan: Plan, fails: Callable[[Plan], object]) -> Plan:

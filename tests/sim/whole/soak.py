@@ -17,7 +17,8 @@ from hashlib import sha256
 from hil.judge.checker import Verdict
 from tests.links.progress import Progress
 from tests.sim.whole.board import libraries
-from tests.sim.whole.faults import Plan, draw, run
+from tests.sim.whole.faults import run
+from tests.sim.whole.plan import Plan, draw
 from tests.sim.whole.shrink import shrunk
 
 BLOCK = 500
@@ -32,17 +33,22 @@ REACHED = (
     "board died",
     "board died in a write",
     "board moved",
+    "board swapped",
     "client moved",
     "commits",
+    "disk failed",
     "disk slow",
     "gateway died",
     "gateway died before a commit",
     "gateway died behind a commit",
+    "gateway gone for good",
     "gateways cut off",
     "line cut",
     "line held",
+    "messages retained",
     "noise on a line",
     "publications",
+    "rows landed for another gateway",
     "sessions gone on with",
     "sessions begun",
     "store restored",
@@ -54,12 +60,13 @@ def judge(plan: Plan) -> tuple[Counter[str], str, str]:
     try:
         world = run(plan)
         result = world.judge()
+        unlike = world.unlike()
     except Exception as error:
         return Counter(), f"{type(error).__name__}: {error}", ""
     seen = sha256("".join(event.to_line() for event in world.truth.events).encode()).hexdigest()
-    if result.verdict is Verdict.HOLDS:
+    if result.verdict is Verdict.HOLDS and not unlike:
         return world.reached, "", seen
-    return world.reached, f"{result.summary()}: {'; '.join(result.reasons)}", seen
+    return world.reached, f"{result.summary()}: {'; '.join([*result.reasons, *unlike])}", seen
 
 
 def story(plan: Plan, wrong: str) -> str:

@@ -18,7 +18,7 @@ from tests.sim.whole.clock import Time
 UTC = 1_700_000_000
 """Seconds since 1970 when the run begins."""
 UNTIL = "batch"
-"""The hop that is judged: what is in a gateway's spool lands as it is."""
+"""The hop that is judged: what is in a gateway's spool lands as it is, some time."""
 
 
 class Truth:
@@ -31,7 +31,8 @@ class Truth:
     def add(self, hop: str, event: str, t: int | None = None, **data: Any) -> None:
         self.events.append(Event(self._time.ns if t is None else t, hop, event, data))
 
-    def read_board(self, board: Board) -> None:
+    def read_board(self, board: Board, *, swapped: bool = False) -> None:
+        """All that it has published. swapped: it is about to be `renew`ed."""
         outside = board.outside
         logs = {
             "eeprom_log": bytes(outside.writes)[: outside.writes_end],
@@ -43,29 +44,36 @@ class Truth:
             for name, log in logs.items():
                 (Path(folder) / name).write_bytes(log)
             history = cast(History, self)
-            watch = LedgerWatch(board.name, files, history, interval_record(INTERVAL_MS))  # type: ignore[arg-type]
+            watch = LedgerWatch(
+                board.name,
+                files,  # type: ignore[arg-type]
+                history,
+                interval_record(INTERVAL_MS),
+                board.before,
+            )
             watch.look()
-            watch.close()
-        self.add("wire", "count", line=board.name, final=True)
+            watch.close(swapped=swapped)
 
     def close(
-        self, boards: list[str], clients: dict[str, int], gateways: list[str], stalled: bool
+        self,
+        boards: list[str],
+        clients: dict[str, int],
+        gateways: list[str],
+        copies: int,
+        stalled: bool,
     ) -> list[Event]:
-        """What the rig says of itself, and what has landed. clients: how many messages each has
-        published.
+        """What the rig says of itself. clients: how many messages each has published. copies: on
+        the disks of so many gateways is what is acknowledged.
         """
         several = [{"name": name} for name in gateways] if len(gateways) > 1 else []
         bench: dict[str, Any] = {"title": "whole", "until": UNTIL, "gateway": several}
+        bench["config"] = {"site": {"copies": copies}}
         bench["client"] = [{"messages": messages} for messages in clients.values()]
         plan = {"seed": 0, "readings": dict.fromkeys(boards, 1)}
         run = {"version": "1", "bench": bench, "plan": plan, "gateway": gateways}
         self.add("rig", "run", 0, **run)
         self.add("rig", "clock", 0, utc=UTC * 1_000_000_000)
         self.add("rig", "armed", 0, held=[])
-        for event in [
-            one for one in self.events if (one.hop, one.event) == ("spool", "publication")
-        ]:
-            self.add("batch", "publication", **event.data)
         if stalled:
             self.add("rig", "stalled")
         for hop in ("board", "spool", "batch"):

@@ -7,7 +7,7 @@ fingerprint of all that was seen, by which a replay is known.
 import logging
 import sqlite3
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache, partial
 from hashlib import sha256
@@ -17,7 +17,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 from unittest.mock import patch
 
-from gateway.links.keys import NONCE_SIZE
+from gateway.config import SiteSection
 from gateway.service.devices import Registry
 from gateway.store import lives
 from gateway.store.schema import prepare
@@ -32,17 +32,26 @@ from tests.sim.whole.clock import Time
 from tests.sim.whole.gateway import Gateway
 from tests.sim.whole.line import Line
 from tests.sim.whole.members import Network
+from tests.sim.whole.plan import Plan
 from tests.sim.whole.truth import Truth
 
 STEP_MS = 10
 """What a board sends within so many milliseconds leaves it at their end."""
 LOOK_MS = 70
+SILENT_S = 2.0
+"""After so long a gateway lands what it keeps of another one."""
 _PATIENCE_S = 120.0
 """After all faults, everything must be at rest within this."""
+_LANDED = """
+BEGIN;
+INSERT OR REPLACE INTO meta SELECT 'spool.last', CAST(id AS TEXT) FROM spool_last;
+DELETE FROM spool;
+COMMIT;
+"""
+"""What the uplink makes of a spool when all of it has landed. Places are not given twice."""
 _AFTER_S = 1e-6
 """What strikes at a step strikes so much later, so that the judge sees which came first."""
 NAMES = tuple(f"board-{number + 1}" for number in range(MOST))
-CLIENTS = ("client-1", "client-2")
 KEYS = {name: sha256(name.encode()).digest()[:16] for name in NAMES}
 
 
@@ -65,29 +74,37 @@ def _empty_store() -> bytes:
 
 
 class _Errors(logging.Handler):
-    """What a gateway logs as an error, as the history has it."""
+    """What a gateway logs as an error, as the history has it. One that says that its disk takes
+    nothing is right where none does.
+    """
 
-    def __init__(self, truth: Truth) -> None:
+    def __init__(self, world: "World") -> None:
         super().__init__(logging.ERROR)
-        self._truth = truth
+        self._world = world
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._truth.add("gateway", "erred", error=record.getMessage())
+        fails = any(gateway.failing for gateway in self._world.gateways.values())
+        if record.exc_info or not fails:
+            self._world.truth.add("gateway", "erred", error=record.getMessage())
 
 
 class World:
-    """gateways: names. boards: how many, at most MOST; clients: at most as many as CLIENTS. All
-    begin at the first gateway.
-    """
+    """All begin at the first gateway. Of the plan's faults nothing is known here."""
 
-    def __init__(self, seed: int, gateways: Sequence[str], boards: int, clients: int) -> None:
+    def __init__(self, plan: Plan) -> None:
+        seed, gateways = plan.seed, plan.gateways
         self.time = Time()
         self.truth = Truth(self.time)
-        self._errors = _Errors(self.truth)
+        self._errors = _Errors(self)
         self.reached: Counter[str] = Counter()
-        self._nonces = Random(f"{seed} nonces")
+        self._secrets = Random(f"{seed} secrets")
+        self._copies = plan.copies
+        site = None
+        if len(gateways) > 1:
+            members = {name: f"{name}:1" for name in gateways}
+            site = SiteSection(members=members, copies=plan.copies, copies_silent_s=SILENT_S)
         self.gateways = {
-            name: Gateway(self.time, name, _registry(), _empty_store(), f"{seed} {name}")
+            name: Gateway(self.time, name, _registry(), _empty_store(), site, f"{seed} {name}")
             for name in gateways
         }
         self.boards: dict[str, Board] = {}
@@ -100,8 +117,9 @@ class World:
         self._steps: list[list[Any]] = []
         self.mending: Callable[[], object] = lambda: None
         """Called when the faults are over."""
-        for number, name in enumerate(NAMES[:boards]):
-            self.boards[name] = board = Board(number, name, KEYS[name], seed * MOST + number + 1)
+        for number, name in enumerate(plan.boards):
+            own = seed * MOST + number + 1
+            self.boards[name] = board = Board(number, name, KEYS[name], own, plan.first)
             tell = partial(self._tapped, name)
             self.lines[name] = line = Line(self.time, KEYS[name], tell, f"{seed} {name}")
             line.lay("down", board)
@@ -118,17 +136,32 @@ class World:
                 name: Client(
                     self.time, self.truth, name, self.gateways[gateways[0]], f"{seed} {name}"
                 )
-                for name in CLIENTS[:clients]
+                for name in plan.clients
             }
+
+        if plan.lands_s:
+            self.time.after(plan.lands_s, partial(self._land_on, plan.lands_s))
 
     def plug(self, board: str, gateway: str) -> None:
         self.unplug(board)
-        self.plugged[board] = self.gateways[gateway]
+        self.plugged[board] = self.living(gateway)
         self.plugged[board].plug(board, self.lines[board])
+
+    def living(self, gateway: str = "") -> Gateway:
+        """This one, or the first one if it is gone for good."""
+        named = self.gateways.get(gateway)
+        if named is not None and not named.gone:
+            return named
+        return next(one for one in self.gateways.values() if not one.gone)
 
     def unplug(self, board: str) -> None:
         if (before := self.plugged.pop(board, None)) is not None:
             before.unplug(board)
+
+    def swap(self, board: str, off_ms: int) -> None:
+        """Another board takes its name. What it holds can be read from it."""
+        self.truth.read_board(self.boards[board], swapped=True)
+        self.boards[board].renew(off_ms)
 
     def run(self, seconds: float) -> None:
         with self._patched():
@@ -144,8 +177,36 @@ class World:
             if data:
                 self.lines[name].send("up", data)
 
+    def _land(self) -> None:
+        for gateway in self.gateways.values():
+            self.land(gateway)
+
+    def _land_on(self, every_s: float) -> None:
+        self._land()
+        self.time.after(every_s, partial(self._land_on, every_s))
+
+    def land(self, gateway: Gateway) -> None:
+        """What its uplink does: all that is in its spool is at the landing place."""
+        if not (gateway.failing or gateway.gone):
+            for row in self._rows(gateway, 0):
+                self.truth.add("batch", "publication", **row)
+            gateway.database.executescript(_LANDED)
+
+    def bury(self, gateway: str) -> None:
+        """It is gone for good, and its disk with it. What was plugged in there comes to another
+        one.
+        """
+        gone = self.gateways[gateway]
+        gone.gone = True
+        gone.die()
+        for board in [name for name, where in self.plugged.items() if where is gone]:
+            self.plug(board, gateway)
+        for client in self.clients.values():
+            client.leave(gone, self.living())
+
     def restore(self, gateway: str, copy: bytes) -> None:
-        """The store of a gateway that is dead is another one."""
+        """The store of a gateway that is dead is another one. What it held has landed."""
+        self.land(self.gateways[gateway])
         self.gateways[gateway].load(copy)
         database = self.gateways[gateway].database
         lives.mark(database, "it was restored")
@@ -160,19 +221,42 @@ class World:
         self.mending()
         for gateway in self.gateways.values():
             gateway.disk_s = 0.004
+            gateway.fail(False)
         for board, line in self.lines.items():
             line.mend()
             if board not in self.plugged:
-                self.plug(board, next(iter(self.gateways)))
+                self.plug(board, "")
         for client in self.clients.values():
-            client.mend(next(iter(self.gateways.values())))
+            client.mend(self.living())
         self.network.mend()
         end = self.time.now + _PATIENCE_S
         while self.time.now < end:
             self.run(LOOK_MS / 1000)
             if all(one.at_rest for one in (*self.boards.values(), *self.clients.values())):
-                return True
+                return self._empty(end)
         return False
+
+    def _empty(self, end: float) -> bool:
+        """All has landed, and no gateway keeps anything for another one. Nobody publishes now."""
+        members = self.network.members.values()
+        self._land()
+        while not all(member.at_rest for member in members):
+            if self.time.now >= end:
+                return False
+            with self._patched():
+                self.time.run(self.time.now + LOOK_MS / 1000)
+            self._land()
+        self.reached["rows landed for another gateway"] += sum(one.landed for one in members)
+        return True
+
+    def unlike(self) -> list[str]:
+        """Retained messages that are not the same at all gateways, when all has settled."""
+        living = [one.broker.retained for one in self.gateways.values() if not one.gone]
+        held = [{one.topic: one for one in retained.everything()} for retained in living]
+        topics = sorted({topic for one in held for topic in one})
+        found = [topic for topic in topics if len({one.get(topic) for one in held}) > 1]
+        self.reached["messages retained"] += len(topics)
+        return [f"not all gateways have the same retained message of {topic}" for topic in found]
 
     def judge(self) -> Result:
         """What the rig's judge says, when all has settled."""
@@ -180,11 +264,13 @@ class World:
         for name, board in self.boards.items():
             self.lines[name].tap.close()
             self.truth.read_board(board)
+            self.truth.add("wire", "count", line=name, final=True)
         result = check(
             self.truth.close(
                 list(self.boards),
                 {name: client.sent for name, client in self.clients.items()},
                 list(self.gateways),
+                self._copies,
                 stalled,
             )
         )
@@ -212,20 +298,29 @@ class World:
 
     def _committed(self, gateway: Gateway) -> None:
         self.reached["commits"] += 1
-        rows = gateway.database.execute(QUERY, (self._spooled[gateway.name],))
-        for values in rows:
-            row = dict(zip((name for name, *_ in rows.description), values, strict=True))
-            self._spooled[gateway.name] = row["spool_id"]
-            self.truth.add("spool", "publication", **sighting(row, self._origins[gateway.name]))
+        for row in self._rows(gateway, self._spooled[gateway.name]):
+            self._spooled[gateway.name] = row["position"]
+            self.truth.add("spool", "publication", **row)
+
+    def _rows(self, gateway: Gateway, after: int) -> list[dict[str, Any]]:
+        """Of its spool, as the history has them."""
+        rows = gateway.database.execute(QUERY, (after,))
+        names = [name for name, *_ in rows.description]
+        origin = self._origins[gateway.name]
+        return [sighting(dict(zip(names, values, strict=True)), origin) for values in rows]
 
     @contextmanager
     def _patched(self) -> Iterator[None]:
         """What the gateway draws by chance comes from the seed; the judge hears of its errors."""
-        draw = partial(self._nonces.randbytes, NONCE_SIZE)
+        draw = self._secrets
         log = logging.getLogger("gateway")
         log.addHandler(self._errors)
         try:
-            with patch("gateway.links.greeter.draw_nonce", draw):
+            with (
+                patch("secrets.token_bytes", draw.randbytes),
+                patch("secrets.randbelow", draw.randrange),
+                patch("secrets.token_hex", lambda count: draw.randbytes(count).hex()),
+            ):
                 yield
         finally:
             log.removeHandler(self._errors)

@@ -1,0 +1,16 @@
+"""The copies that a gateway keeps of other gateways' spools (`[site] copies = 2`), read only."""
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+SHELF = "copies.db"
+
+
+def kept(shelf: Path) -> int:
+    """How many rows it has. Raises sqlite3.OperationalError: it recovers just now."""
+    if not shelf.exists():
+        return 0
+    with closing(sqlite3.connect(f"{shelf.absolute().as_uri()}?mode=ro", uri=True)) as database:
+        [count] = database.execute("SELECT count(*) FROM copy").fetchone()
+        return int(count)

@@ -1,0 +1,88 @@
+"""A gateway that lands what another one had received (`copies = 2`): no second place of its own."""
+
+from typing import Any
+
+import pytest
+
+from hil.faults.site import GatewayDies
+from hil.judge.checker import Verdict, check
+from hil.judge.publication import Outcome
+from hil.observe.history import Event
+from tests.hil.judge.runs import S, is_of, until_batch, without, wrong
+
+SITE = [{"name": "attic"}, {"name": "barn"}]
+LATER = 20 * S
+STARTED = 900_000
+"""µs after the barn, the attic did."""
+
+
+def of_site(events: list[Event], copies: int = 2) -> list[Event]:
+    """All was received at the attic, but the last reading of uno-1 at the barn."""
+    begin, *rest = events
+    bench = {**begin.data["bench"], "gateway": SITE, "config": {"site": {"copies": copies}}}
+    run = {**begin.data, "bench": bench, "gateway": ["attic", "barn"]}
+    found = [Event(0, "rig", "run", run)]
+    for event in rest:
+        if "origin" not in event.data:
+            found.append(event)
+        elif is_of(event, 4):
+            found.append(placed(event, "barn", 1))
+        else:
+            monotonic = event.data["monotonic"] - STARTED
+            found.append(placed(event, "attic", event.data["position"], monotonic=monotonic))
+    return found
+
+
+def placed(event: Event, gateway: str, position: int, t: int = 0, **data: Any) -> Event:
+    where: dict[str, Any] = {"origin": f"{gateway}/e", "position": position}
+    if gateway == "barn" and event.hop == "batch":
+        where["batch"] = position
+    return Event(event.t + t, event.hop, event.event, {**event.data, **where, **data})
+
+
+def copied(events: list[Event], hops: tuple[str, ...] = ("spool", "batch")) -> list[Event]:
+    """The third reading of uno-1, as the barn has it behind what came there before."""
+    there = [event for event in events if is_of(event, 3) and event.hop in hops]
+    return [placed(event, "barn", 2, LATER) for event in there]
+
+
+HELD = of_site(until_batch(4))
+ALONE = without(HELD, ("batch",), 3)
+"""The attic is gone before it had landed the third reading."""
+
+
+def test_what_another_gateway_lands_is_no_loss_and_tells_nothing_of_its_starts() -> None:
+    assert check([*ALONE, *copied(HELD)]).verdict is Verdict.HOLDS
+    assert wrong(check(ALONE)) == [("uno-1", 3, Outcome.LOST, "batch")]
+
+
+def test_both_may_land_it() -> None:
+    assert check([*HELD, *copied(HELD)]).verdict is Verdict.HOLDS
+
+
+def test_a_copy_lands_once() -> None:
+    copies = copied(HELD)
+    found = check([*HELD, *copies, copies[-1]])
+    assert [one.outcome for one in found.offenders] == [Outcome.DUPLICATE]
+
+
+def test_without_copies_nobody_lands_what_another_one_received() -> None:
+    events = of_site(without(until_batch(4), ("batch",), 3), copies=1)
+    reasons = check([*events, *copied(HELD)]).reasons
+    assert "the rows of barn/e from start 1 on have no common beginning of `monotonic`" in reasons
+    assert "1 out of order" in reasons
+
+
+@pytest.mark.parametrize("name", ["received", "boot", "monotonic"])
+def test_a_copy_says_when_it_came(name: str) -> None:
+    harmed = [placed(event, "barn", 2, **{name: event.data[name] + 1}) for event in copied(HELD)]
+    assert check([*ALONE, *harmed]).verdict is Verdict.FAILS
+
+
+def test_a_run_in_which_a_gateway_died_and_nobody_landed_its_copies_shows_nothing() -> None:
+    said = {"fault": "gateway/f-1", "kind": GatewayDies.text, "since": 4 * S, "copied": 1}
+    died = Event(5 * S, "gateway", "happened", said)
+    assert check([*HELD, *copied(HELD), died]).verdict is Verdict.HOLDS
+    found = check([*HELD, died])
+    assert found.verdict is Verdict.UNKNOWN
+    assert found.reasons[0].startswith("no gateway has landed what")

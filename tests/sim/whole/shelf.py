@@ -1,0 +1,47 @@
+"""The copies that a gateway of the run keeps of other gateways' spools, on its own disk.
+
+In: the gateway, frames of other members. Out: the real `SiteCopies`; its shelf is SQLite in memory,
+and each piece of work on it takes some milliseconds.
+"""
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import Executor
+from typing import Any, cast
+from unittest.mock import patch
+
+from gateway.service.site_copies import SiteCopies
+from gateway.site.keeping import Line
+from tests.sim.whole.gateway import NOWHERE, Gateway
+
+
+class _Disk(Executor):
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+        self._loop = gateway.loop
+
+    def submit(self, call: Callable[..., Any], /, *args: Any, **more: Any) -> Any:
+        self._loop.call_later(self._gateway.commit_s(), call, *args)
+
+
+class Shelved(SiteCopies):
+    """Of one life of a gateway."""
+
+    def __init__(self, gateway: Gateway, send: Callable[[str, bytes], None]) -> None:
+        assert gateway.site is not None
+        self._opens = patch("gateway.store.copies.connect", lambda path: gateway.shelf)
+        super().__init__(
+            gateway.engine,
+            gateway.site,
+            NOWHERE,
+            send,
+            cast(asyncio.AbstractEventLoop, gateway.loop),
+            restored=gateway.restored,
+            executor=_Disk(gateway),
+            opened=lambda: gateway.database,
+        )
+
+    def _kept(self) -> list[Line]:
+        """It is there, also at the first start."""
+        with self._opens:
+            return self._read_shelf()
