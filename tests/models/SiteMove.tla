@@ -203,7 +203,7 @@ ReleaseUnknown(m) ==
     /\ client' = [client EXCEPT !.step = "idle"]
     /\ UNCHANGED <<members, net, told, wrong, born, counts>>
 
-\* The session of a client that is away ends: Session Expiry Interval.
+\* gateway/broker/broker.py: end_session (of a client that is away: Session Expiry Interval)
 Expire(m) ==
     /\ expiries < Expiries
     /\ client.at # m /\ work[m] = Idle /\ ~Searches(m)
@@ -288,7 +288,7 @@ TakeAsk(m, n, frame, rest) ==
                            ELSE IF recall THEN Forget(rest, m) ELSE AskAll(rest, m)
         /\ UNCHANGED <<disk, work, client>>
 
-(* A search ends without a decision. *)
+\* gateway/site/asking.py: _abandon (a search ends without a decision)
 Abandon(m, w) ==
     /\ search' = [search EXCEPT ![m] = NoSearch]
     /\ asked' = [asked EXCEPT ![m] = @ \cup search[m].suspects]
