@@ -299,6 +299,8 @@ def _state(row: dict[str, Any], running: bool) -> str:
         parts.append(f"answers within {floor(row['lag_ms']) + 1} ms")  # the clock has whole ones
     if abs(row["clock_s"]) >= 1:
         parts.append(f"its clock differs by {row['clock_s']:.0f} s")
+    if row["problem"]:
+        parts.append(row["problem"])
     if row["boards"]:
         parts.append("changes of the device registry are on their way to it")
     if row["retained"]:
