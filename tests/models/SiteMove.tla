@@ -39,13 +39,14 @@ VARIABLES
     client,
     spool,      \* publications on some disk
     completed,  \* publications that the client has got a PUBCOMP for
+    twice,      \* a publication was spooled once more, and nobody had said that it was in doubt
     wrong,      \* the client was told something else than it knows, unmarked
     born,       \* sessions made so far
     moves, crashes, cuts, expiries
 
 members == <<disk, work, search, asked>>
 net == <<lease, owes, link, wire>>
-told == <<spool, completed>>
+told == <<spool, completed, twice>>
 counts == <<moves, crashes, cuts, expiries>>
 vars == <<members, net, client, told, wrong, born, counts>>
 
@@ -82,13 +83,13 @@ Init ==
         /\ disk = [m \in Members |->
                 IF m = home THEN [Nothing EXCEPT !.session = 1] ELSE Nothing]
         /\ client = [at |-> home, open |-> TRUE, session |-> 1, message |-> 0, step |-> "idle",
-                     marked |-> FALSE]
+                     marked |-> FALSE, doubt |-> FALSE]
     /\ work = [m \in Members |-> Idle] /\ search = [m \in Members |-> NoSearch]
     /\ asked = [m \in Members |-> {}]
     /\ lease = [m \in Members |-> [n \in Members |-> TRUE]]
     /\ link = [pair \in Pairs |-> "up"] /\ owes = {}
     /\ wire = [m \in Members |-> [n \in Members |-> <<>>]]
-    /\ spool = {} /\ completed = {} /\ wrong = FALSE /\ born = 1
+    /\ spool = {} /\ completed = {} /\ twice = FALSE /\ wrong = FALSE /\ born = 1
     /\ moves = 0 /\ crashes = 0 /\ cuts = 0 /\ expiries = 0
 
 ----------------------------------------------------------------------------
@@ -146,7 +147,8 @@ Again(s) == [s EXCEPT !.stage = "ask", !.said = NoSearch.said, !.verdict = NoVer
 
 Told(present, session, marked) ==
     /\ client' = [client EXCEPT !.open = TRUE, !.session = session, !.marked = FALSE,
-                                !.step = IF present THEN @ ELSE "idle"]
+                                !.step = IF present THEN @ ELSE "idle",
+                                !.doubt = present /\ (@ \/ marked \/ client.marked)]
     /\ wrong' = (wrong \/ (/\ ~marked /\ ~client.marked
                            /\ client.session \notin (IF present THEN {0, session} ELSE {0})))
 
@@ -165,11 +167,12 @@ Publish(m, heard) ==
     /\ disk[m].session # 0 /\ disk[m].given = 0
     /\ client.step = "publish" \/ (client.step = "idle" /\ client.message < Messages)
     /\ LET message == client.message + (IF client.step = "idle" THEN 1 ELSE 0)
-           now == [client EXCEPT !.message = message]
+           now == [client EXCEPT !.message = message, !.doubt = @ /\ client.step # "idle"]
        IN  /\ IF disk[m].received # 0
-              THEN UNCHANGED <<disk, spool>>
+              THEN UNCHANGED <<disk, spool, twice>>
               ELSE /\ disk' = [disk EXCEPT ![m].received = message]
                    /\ spool' = spool \cup {message}
+                   /\ twice' = (twice \/ (message \in spool /\ ~client.doubt))
            /\ client' = IF heard THEN [now EXCEPT !.step = "release"]
                         ELSE [now EXCEPT !.step = "publish", !.at = 0, !.open = FALSE]
     /\ UNCHANGED <<work, search, asked, net, completed, wrong, born, counts>>
@@ -183,7 +186,7 @@ Release(m, heard) ==
        THEN /\ client' = [client EXCEPT !.step = "idle"]
             /\ completed' = completed \cup {client.message}
        ELSE client' = [client EXCEPT !.at = 0, !.open = FALSE] /\ UNCHANGED completed
-    /\ UNCHANGED <<work, search, asked, net, spool, wrong, born, counts>>
+    /\ UNCHANGED <<work, search, asked, net, spool, twice, wrong, born, counts>>
 
 \* gateway/site/releasing.py: want, on_reply; gateway/site/answering.py: _release (a member that has
 \* the identifier releases it in one commit)
@@ -194,7 +197,7 @@ ReleaseElsewhere(m, n) ==
     /\ disk[n].session # 0 /\ disk[n].given = 0 /\ disk[n].received # 0
     /\ disk' = [disk EXCEPT ![n].received = 0]
     /\ client' = [client EXCEPT !.step = "idle"] /\ completed' = completed \cup {client.message}
-    /\ UNCHANGED <<work, search, asked, net, spool, wrong, born, counts>>
+    /\ UNCHANGED <<work, search, asked, net, spool, twice, wrong, born, counts>>
 
 \* gateway/site/releasing.py: _finish (nobody has it, or who has it is silent: 0x92)
 ReleaseUnknown(m) ==
@@ -429,7 +432,8 @@ TakeGive(m, n, frame, rest) ==
     LET verdict == search[m].verdict
         mine == search[m].stage = "move" /\ verdict.source = n /\ verdict.claimed = frame.epoch
         record == [epoch |-> verdict.epoch, session |-> frame.session,
-                   received |-> frame.received, given |-> 0, older |-> verdict.older,
+                   received |-> IF Broken = "identifiers stay behind" THEN 0 ELSE frame.received,
+                   given |-> 0, older |-> verdict.older,
                    doubt |-> verdict.doubt]
     IN  IF ~mine
         THEN wire' = rest /\ UNCHANGED <<search, work>>
@@ -659,6 +663,10 @@ NothingIsSwallowed ==
     \A m \in Members :
         LET here == client.at = m /\ client.open /\ disk[m].session # 0 /\ disk[m].given = 0
         IN  (here /\ client.step = "idle") => disk[m].received = 0
+
+(* A publication comes again in its session, and is known there; or the client was told that its
+   session was in doubt. *)
+NothingIsDoubled == ~twice
 
 NothingIsForged == completed \subseteq spool
 

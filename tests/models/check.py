@@ -56,8 +56,8 @@ class Run:
 CHECKED = {
     "QoS2Durable": "INVARIANTS NothingIsLost NothingIsDoubled NothingIsForged\n"
     "PROPERTIES EverythingArrives BoardsSayItAgain\n",
-    "SiteMove": "INVARIANTS NothingIsLost NothingIsSwallowed NothingIsForged OneIsSure"
-    " NoSessionIsLost OnePlaceWhenQuiet\n",
+    "SiteMove": "INVARIANTS NothingIsLost NothingIsDoubled NothingIsSwallowed NothingIsForged"
+    " OneIsSure NoSessionIsLost OnePlaceWhenQuiet\n",
 }
 
 RUNS = (
@@ -74,6 +74,7 @@ RUNS = (
     Run("SiteMove", "a move, a link breaks", _move(Messages=1, Cuts=1)),
     Run("SiteMove", "a move, a link waits", _move(Messages=1, Cuts=1) | {"Waiting": True}),
     Run("SiteMove", "a move, a crash", _move(Messages=1, Crashes=1)),
+    Run("SiteMove", "a move", _move(Messages=1), "identifiers stay behind"),
     Run("SiteMove", "a link breaks", _move(Cuts=1), "silence is a no"),
     Run("SiteMove", "a link breaks", _move(Cuts=1), "no lease is waited for"),
     Run("SiteMove", "a link breaks", _move(Cuts=1), "who was silent is forgotten"),
