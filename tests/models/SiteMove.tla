@@ -15,7 +15,8 @@
 (* Left out, too: Clean Start, more than one part of a session, a stall of  *)
 (* a session on its way, restored stores; a reply to a question on its way  *)
 (* (it is heard when it is said); a crash between the two commits of a      *)
-(* CONNECT; and that everything becomes quiet at last (liveness).           *)
+(* CONNECT. What comes at last is shown for members that call a session     *)
+(* back only while nobody asks for it: 4 s are longer than a search.        *)
 (***************************************************************************)
 EXTENDS Naturals, Sequences, FiniteSets
 
@@ -25,6 +26,7 @@ CONSTANTS
     Messages,   \* how many publications it makes
     Crashes, Cuts, Expiries,  \* how often each may happen
     Waiting,    \* whether frames wait at a cut and arrive after it, or are lost
+    Patient,    \* whether a session is called back only while no client waits
     Broken      \* a promise that is broken on purpose, or "nothing"
 
 VARIABLES
@@ -242,6 +244,7 @@ Want(m) ==
 \* gateway/site/leaving.py: advance; gateway/site/asking.py: recall
 Recall(m) ==
     /\ work[m] = Idle /\ ~Searches(m) /\ disk[m].given # 0
+    /\ ~Patient \/ Broken = "called back at once" \/ ~\E n \in Members : Waits(n)
     /\ \A n \in Others(m) : Link(m, n) = "up"
     /\ Begin(m, FALSE)
     /\ UNCHANGED <<disk, work, lease, owes, link, client, told, wrong, born, counts>>
@@ -651,7 +654,18 @@ Client == \E m \in Members :
     \/ ReleaseUnknown(m) \/ \E n \in Others(m) : ReleaseElsewhere(m, n)
 
 Next == Site \/ Fate \/ Client
-Spec == Init /\ [][Next]_vars
+
+(* What can be done is done at last; faults and clients do as they like. *)
+Fair ==
+    /\ \A m \in Members :
+        /\ WF_vars(Commit(m)) /\ WF_vars(Want(m)) /\ WF_vars(Resume(m)) /\ WF_vars(Recall(m))
+        /\ WF_vars(Decide(m))
+        /\ \A n \in Others(m) :
+            /\ WF_vars(Receive(m, n)) /\ WF_vars(SayEnd(m, n)) /\ WF_vars(Grant(m, n))
+            /\ WF_vars(LeaseEnds(m, n))
+    /\ \A pair \in Pairs : WF_vars(Heal(pair)) /\ WF_vars(Join(pair))
+
+Spec == Init /\ [][Next]_vars /\ Fair
 
 ----------------------------------------------------------------------------
 (* An acknowledged publication is on disk. *)
@@ -683,4 +697,10 @@ IsQuiet ==
         /\ \A n \in Members : wire[m][n] = <<>>
 
 OnePlaceWhenQuiet == IsQuiet => Cardinality({m \in Members : disk[m] # Nothing}) <= 1
+
+EveryoneIsAnswered == \A m \in Members : Waits(m) ~> ~Waits(m)
+
+(* Nobody has to be told anything, and no session is between two members. *)
+EverythingIsSettled ==
+    <>[](\A m \in Members : disk[m].older = {} /\ disk[m].given = 0 /\ ~Searches(m))
 =============================================================================
