@@ -65,6 +65,8 @@ def _member(name: str, row: dict[str, Any] | None) -> Finding:
     if not row["connected"]:
         why = row["problem"] or "nothing has come from it since the start"
         return wrong(part, f"silent for {row['since_s']:.0f} s: {why}", _REACH)
+    if row["problem"]:
+        return wrong(part, row["problem"], _ONE)
     if abs(row["clock_s"]) > _APART_S:
         return warning(
             part, f"its clock differs by {row['clock_s']:.0f} s", "`timedatectl` on both machines"
@@ -77,4 +79,5 @@ _JOIN = (
     " (README of the gateway)"
 )
 _RESTART = "[site] counts from the next start: `sudo systemctl restart onceway-gateway`"
+_ONE = "The right one is at its address in [site.members]; look for another machine with its card"
 _REACH = "Does it run, is its address in [site.members] right, may this machine reach that port?"

@@ -6,10 +6,12 @@ one. None of them changes the configuration: it says what has to stand there.
 
 import json
 import os
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
+from math import floor
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, BinaryIO
 
 import typer
 
@@ -77,12 +79,11 @@ def invite(
     if settings.site is None:
         raise _no_site()
     file = output or Path(f"{name.replace('/', '_')}.invitation")
-    if file.exists():
-        raise OncewayError("there is a file already", str(file), "Name another one with --output")
-    made = invitations.invite(
-        settings.site_folder, settings.site, settings.gateway.name, name, hours
-    )
-    _write(file, made.model_dump_json(indent=1).encode() + b"\n")
+    with _new(file) as out:  # before an earlier invitation ends
+        made = invitations.invite(
+            settings.site_folder, settings.site, settings.gateway.name, name, hours
+        )
+        out.write(made.model_dump_json(indent=1).encode() + b"\n")
     typer.echo(
         f"{file}: good for one gateway, until {made.expires:%Y-%m-%d %H:%M} UTC. Bring it to"
         f" {printable(name)}, where nobody else can read it, and there:"
@@ -233,18 +234,33 @@ def _section(members: dict[str, str]) -> str:
     return "\n".join(["[site.members]", *lines])
 
 
-def _write(file: Path, data: bytes) -> None:
-    """For the person who called, and nobody else: sudo knows who that is."""
+@contextmanager
+def _new(file: Path) -> Iterator[BinaryIO]:
+    """A file for the person who called, and nobody else: sudo knows who that is. It goes when the
+    block fails.
+    """
     try:
         descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        raise OncewayError(
+            "there is a file already", str(file), "Name another one with --output"
+        ) from None
+    except OSError as error:
+        raise _unwritten(file, error) from error
+    try:
         with os.fdopen(descriptor, "wb") as out:
             if not os.geteuid() and (user := os.environ.get("SUDO_UID", "")).isdecimal():
                 os.fchown(out.fileno(), int(user), -1)
-            out.write(data)
-    except OSError as error:
-        raise OncewayError(
-            f"the invitation cannot be written ({error.strerror})", str(file)
-        ) from error
+            yield out
+    except BaseException as error:
+        file.unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            raise _unwritten(file, error) from error
+        raise
+
+
+def _unwritten(file: Path, error: OSError) -> OncewayError:
+    return OncewayError(f"the invitation cannot be written ({error.strerror})", str(file))
 
 
 def _asked(settings: Config) -> list[dict[str, Any]] | None:
@@ -280,9 +296,11 @@ def _state(row: dict[str, Any], running: bool) -> str:
         return f"{silent}: {row['problem']}" if row["problem"] not in (None, SILENT) else silent
     parts = [f"connected for {_ago(row['since_s'])}", f"heard {_ago(row['heard_s'])} ago"]
     if row["lag_ms"] is not None:
-        parts.append(f"answers in {row['lag_ms']} ms")
+        parts.append(f"answers within {floor(row['lag_ms']) + 1} ms")  # the clock has whole ones
     if abs(row["clock_s"]) >= 1:
         parts.append(f"its clock differs by {row['clock_s']:.0f} s")
+    if row["problem"]:
+        parts.append(row["problem"])
     if row["boards"]:
         parts.append("changes of the device registry are on their way to it")
     if row["retained"]:

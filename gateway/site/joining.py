@@ -116,21 +116,23 @@ def _ask(invitation: Invitation, authority: x509.Certificate, request: bytes) ->
             return _answer(channel)
     except ssl.SSLCertVerificationError as error:
         raise OncewayError(
-            f"the gateway there is not the one that invited: {why(error)}", where, _LOOK
+            f"the gateway there is not the one that invited: {why(error)}", where, _look(invitation)
         ) from error
     except SiteError as error:
         raise OncewayError(
-            f"what answers there is no gateway: {error.what}", where, _LOOK
+            f"what answers there is no gateway: {error.what}", where, _look(invitation)
         ) from error
     except OSError as error:
         text = f"{invitation.inviter} cannot be reached ({error.strerror or error})"
-        raise OncewayError(text, where, _LOOK) from error
+        raise OncewayError(text, where, _look(invitation)) from error
 
 
-_LOOK = (
-    "Does the gateway run there, started after `onceway site init`, and may this Pi reach that"
-    " port? Then the same command again: the invitation is still good"
-)
+def _look(invitation: Invitation) -> str:
+    return (
+        "Does the gateway run there, started after `onceway site init`, and may this Pi reach that"
+        " port? Then the same command again: the invitation is good until"
+        f" {invitation.expires:%Y-%m-%d %H:%M} UTC"
+    )
 
 
 def _answer(channel: ssl.SSLSocket) -> Answer:

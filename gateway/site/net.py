@@ -48,7 +48,8 @@ _KEYS = 64
 @dataclass(slots=True)
 class _Far:
     """Another member. heard: by the loop's clock, None: never. since: of `link` being there or
-    not. problem: why there is no link, as far as that is known.
+    not. problem: why there is no link, or what was wrong when it came, as far as that is known.
+    before: the generation that it showed before the one of `last`.
     """
 
     name: str
@@ -57,6 +58,7 @@ class _Far:
     link: Link | None = None
     heard: float | None = None
     last: Link | None = None
+    before: str = ""
     problem: str = ""
 
 
@@ -208,10 +210,15 @@ class Net:
 
     def joined(self, link: Link) -> None:
         far = self._far[link.member]
+        copied = False
         if far.link is not None:
-            far.link.end("it has dialled again")
+            # each run of a gateway has a generation of its own, so none comes again
+            copied = link.generation == far.before != ""
+            far.link.end(_COPY if copied else "it has dialled again", bye=copied)
+        if far.last is not None and far.last.generation != link.generation:
+            far.before = far.last.generation
         far.link = far.last = link
-        far.since, far.problem = link.heard, ""
+        far.since, far.problem = link.heard, _COPY if copied else ""
         log.info(
             "%s: joined from %s", printable(far.name), link.address, extra=about(member=far.name)
         )
@@ -414,6 +421,7 @@ class Net:
 
 
 _GONE = "it was removed from the site, or its name has a newer certificate"
+_COPY = "two gateways that run have its name: stop the one that is a copy"
 
 
 def _listen(host: str, port: int) -> socket.socket:
@@ -444,6 +452,7 @@ def _status(far: _Far, now: float) -> MemberStatus:
     link, last = far.link, far.last
     heard = link.heard if link is not None else far.heard
     certificate = last.certificate if last is not None else None
+    is_past = link is not None and now - far.since > _QUIET_S
     return MemberStatus(
         far.name,
         far.address,
@@ -456,5 +465,5 @@ def _status(far: _Far, now: float) -> MemberStatus:
         protocol=None if last is None else last.version,
         generation=None if last is None else last.generation,
         until=None if certificate is None else f"{certificate.not_valid_after_utc:%Y-%m-%d}",
-        problem=far.problem or None,
+        problem=None if is_past else far.problem or None,
     )

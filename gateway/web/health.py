@@ -95,7 +95,7 @@ def _site(source: Source) -> list[Problem]:
         *(
             Problem("site", f"{row['name']}: {row['problem'] or 'there is no link to it'}")
             for row in rows
-            if not row["connected"]
+            if not row["connected"] or row["problem"]
         ),
         *(
             Problem("site", text)

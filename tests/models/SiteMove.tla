@@ -15,7 +15,8 @@
 (* Left out, too: Clean Start, more than one part of a session, a stall of  *)
 (* a session on its way, restored stores; a reply to a question on its way  *)
 (* (it is heard when it is said); a crash between the two commits of a      *)
-(* CONNECT; and that everything becomes quiet at last (liveness).           *)
+(* CONNECT. What comes at last is shown for members that call a session     *)
+(* back only while nobody asks for it: 4 s are longer than a search.        *)
 (***************************************************************************)
 EXTENDS Naturals, Sequences, FiniteSets
 
@@ -25,6 +26,7 @@ CONSTANTS
     Messages,   \* how many publications it makes
     Crashes, Cuts, Expiries,  \* how often each may happen
     Waiting,    \* whether frames wait at a cut and arrive after it, or are lost
+    Patient,    \* whether a session is called back only while no client waits
     Broken      \* a promise that is broken on purpose, or "nothing"
 
 VARIABLES
@@ -39,13 +41,14 @@ VARIABLES
     client,
     spool,      \* publications on some disk
     completed,  \* publications that the client has got a PUBCOMP for
+    twice,      \* a publication was spooled once more, and nobody had said that it was in doubt
     wrong,      \* the client was told something else than it knows, unmarked
     born,       \* sessions made so far
     moves, crashes, cuts, expiries
 
 members == <<disk, work, search, asked>>
 net == <<lease, owes, link, wire>>
-told == <<spool, completed>>
+told == <<spool, completed, twice>>
 counts == <<moves, crashes, cuts, expiries>>
 vars == <<members, net, client, told, wrong, born, counts>>
 
@@ -82,13 +85,13 @@ Init ==
         /\ disk = [m \in Members |->
                 IF m = home THEN [Nothing EXCEPT !.session = 1] ELSE Nothing]
         /\ client = [at |-> home, open |-> TRUE, session |-> 1, message |-> 0, step |-> "idle",
-                     marked |-> FALSE]
+                     marked |-> FALSE, doubt |-> FALSE]
     /\ work = [m \in Members |-> Idle] /\ search = [m \in Members |-> NoSearch]
     /\ asked = [m \in Members |-> {}]
     /\ lease = [m \in Members |-> [n \in Members |-> TRUE]]
     /\ link = [pair \in Pairs |-> "up"] /\ owes = {}
     /\ wire = [m \in Members |-> [n \in Members |-> <<>>]]
-    /\ spool = {} /\ completed = {} /\ wrong = FALSE /\ born = 1
+    /\ spool = {} /\ completed = {} /\ twice = FALSE /\ wrong = FALSE /\ born = 1
     /\ moves = 0 /\ crashes = 0 /\ cuts = 0 /\ expiries = 0
 
 ----------------------------------------------------------------------------
@@ -146,7 +149,8 @@ Again(s) == [s EXCEPT !.stage = "ask", !.said = NoSearch.said, !.verdict = NoVer
 
 Told(present, session, marked) ==
     /\ client' = [client EXCEPT !.open = TRUE, !.session = session, !.marked = FALSE,
-                                !.step = IF present THEN @ ELSE "idle"]
+                                !.step = IF present THEN @ ELSE "idle",
+                                !.doubt = present /\ (@ \/ marked \/ client.marked)]
     /\ wrong' = (wrong \/ (/\ ~marked /\ ~client.marked
                            /\ client.session \notin (IF present THEN {0, session} ELSE {0})))
 
@@ -165,11 +169,12 @@ Publish(m, heard) ==
     /\ disk[m].session # 0 /\ disk[m].given = 0
     /\ client.step = "publish" \/ (client.step = "idle" /\ client.message < Messages)
     /\ LET message == client.message + (IF client.step = "idle" THEN 1 ELSE 0)
-           now == [client EXCEPT !.message = message]
+           now == [client EXCEPT !.message = message, !.doubt = @ /\ client.step # "idle"]
        IN  /\ IF disk[m].received # 0
-              THEN UNCHANGED <<disk, spool>>
+              THEN UNCHANGED <<disk, spool, twice>>
               ELSE /\ disk' = [disk EXCEPT ![m].received = message]
                    /\ spool' = spool \cup {message}
+                   /\ twice' = (twice \/ (message \in spool /\ ~client.doubt))
            /\ client' = IF heard THEN [now EXCEPT !.step = "release"]
                         ELSE [now EXCEPT !.step = "publish", !.at = 0, !.open = FALSE]
     /\ UNCHANGED <<work, search, asked, net, completed, wrong, born, counts>>
@@ -183,7 +188,7 @@ Release(m, heard) ==
        THEN /\ client' = [client EXCEPT !.step = "idle"]
             /\ completed' = completed \cup {client.message}
        ELSE client' = [client EXCEPT !.at = 0, !.open = FALSE] /\ UNCHANGED completed
-    /\ UNCHANGED <<work, search, asked, net, spool, wrong, born, counts>>
+    /\ UNCHANGED <<work, search, asked, net, spool, twice, wrong, born, counts>>
 
 \* gateway/site/releasing.py: want, on_reply; gateway/site/answering.py: _release (a member that has
 \* the identifier releases it in one commit)
@@ -194,7 +199,7 @@ ReleaseElsewhere(m, n) ==
     /\ disk[n].session # 0 /\ disk[n].given = 0 /\ disk[n].received # 0
     /\ disk' = [disk EXCEPT ![n].received = 0]
     /\ client' = [client EXCEPT !.step = "idle"] /\ completed' = completed \cup {client.message}
-    /\ UNCHANGED <<work, search, asked, net, spool, wrong, born, counts>>
+    /\ UNCHANGED <<work, search, asked, net, spool, twice, wrong, born, counts>>
 
 \* gateway/site/releasing.py: _finish (nobody has it, or who has it is silent: 0x92)
 ReleaseUnknown(m) ==
@@ -203,7 +208,7 @@ ReleaseUnknown(m) ==
     /\ client' = [client EXCEPT !.step = "idle"]
     /\ UNCHANGED <<members, net, told, wrong, born, counts>>
 
-\* The session of a client that is away ends: Session Expiry Interval.
+\* gateway/broker/broker.py: end_session (of a client that is away: Session Expiry Interval)
 Expire(m) ==
     /\ expiries < Expiries
     /\ client.at # m /\ work[m] = Idle /\ ~Searches(m)
@@ -239,6 +244,7 @@ Want(m) ==
 \* gateway/site/leaving.py: advance; gateway/site/asking.py: recall
 Recall(m) ==
     /\ work[m] = Idle /\ ~Searches(m) /\ disk[m].given # 0
+    /\ ~Patient \/ Broken = "called back at once" \/ ~\E n \in Members : Waits(n)
     /\ \A n \in Others(m) : Link(m, n) = "up"
     /\ Begin(m, FALSE)
     /\ UNCHANGED <<disk, work, lease, owes, link, client, told, wrong, born, counts>>
@@ -288,7 +294,7 @@ TakeAsk(m, n, frame, rest) ==
                            ELSE IF recall THEN Forget(rest, m) ELSE AskAll(rest, m)
         /\ UNCHANGED <<disk, work, client>>
 
-(* A search ends without a decision. *)
+\* gateway/site/asking.py: _abandon (a search ends without a decision)
 Abandon(m, w) ==
     /\ search' = [search EXCEPT ![m] = NoSearch]
     /\ asked' = [asked EXCEPT ![m] = @ \cup search[m].suspects]
@@ -429,7 +435,8 @@ TakeGive(m, n, frame, rest) ==
     LET verdict == search[m].verdict
         mine == search[m].stage = "move" /\ verdict.source = n /\ verdict.claimed = frame.epoch
         record == [epoch |-> verdict.epoch, session |-> frame.session,
-                   received |-> frame.received, given |-> 0, older |-> verdict.older,
+                   received |-> IF Broken = "identifiers stay behind" THEN 0 ELSE frame.received,
+                   given |-> 0, older |-> verdict.older,
                    doubt |-> verdict.doubt]
     IN  IF ~mine
         THEN wire' = rest /\ UNCHANGED <<search, work>>
@@ -647,7 +654,18 @@ Client == \E m \in Members :
     \/ ReleaseUnknown(m) \/ \E n \in Others(m) : ReleaseElsewhere(m, n)
 
 Next == Site \/ Fate \/ Client
-Spec == Init /\ [][Next]_vars
+
+(* What can be done is done at last; faults and clients do as they like. *)
+Fair ==
+    /\ \A m \in Members :
+        /\ WF_vars(Commit(m)) /\ WF_vars(Want(m)) /\ WF_vars(Resume(m)) /\ WF_vars(Recall(m))
+        /\ WF_vars(Decide(m))
+        /\ \A n \in Others(m) :
+            /\ WF_vars(Receive(m, n)) /\ WF_vars(SayEnd(m, n)) /\ WF_vars(Grant(m, n))
+            /\ WF_vars(LeaseEnds(m, n))
+    /\ \A pair \in Pairs : WF_vars(Heal(pair)) /\ WF_vars(Join(pair))
+
+Spec == Init /\ [][Next]_vars /\ Fair
 
 ----------------------------------------------------------------------------
 (* An acknowledged publication is on disk. *)
@@ -659,6 +677,10 @@ NothingIsSwallowed ==
     \A m \in Members :
         LET here == client.at = m /\ client.open /\ disk[m].session # 0 /\ disk[m].given = 0
         IN  (here /\ client.step = "idle") => disk[m].received = 0
+
+(* A publication comes again in its session, and is known there; or the client was told that its
+   session was in doubt. *)
+NothingIsDoubled == ~twice
 
 NothingIsForged == completed \subseteq spool
 
@@ -675,4 +697,10 @@ IsQuiet ==
         /\ \A n \in Members : wire[m][n] = <<>>
 
 OnePlaceWhenQuiet == IsQuiet => Cardinality({m \in Members : disk[m] # Nothing}) <= 1
+
+EveryoneIsAnswered == \A m \in Members : Waits(m) ~> ~Waits(m)
+
+(* Nobody has to be told anything, and no session is between two members. *)
+EverythingIsSettled ==
+    <>[](\A m \in Members : disk[m].older = {} /\ disk[m].given = 0 /\ ~Searches(m))
 =============================================================================

@@ -36,7 +36,10 @@ CLIENT = QOS2 | {"Identity": False}
 def _move(**bounds: int) -> dict[str, object]:
     """Of SiteMove: how often something may happen; 0 for what is not named."""
     bounds = {"Moves": 1, "Messages": 0, "Crashes": 0, "Cuts": 0, "Expiries": 0} | bounds
-    return {"Homes": {1}, "Waiting": False, **bounds}
+    return {"Homes": {1}, "Waiting": False, "Patient": False, **bounds}
+
+
+AT_LAST = _move(Cuts=1) | {"Patient": True}
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +52,10 @@ class Run:
     broken: str = NOTHING
 
     @property
+    def promises(self) -> str:
+        return CHECKED[self.module] + (LIVELY if self.constants.get("Patient") else "")
+
+    @property
     def name(self) -> str:
         return self.what if self.broken == NOTHING else f"{self.what}: {self.broken}"
 
@@ -56,9 +63,11 @@ class Run:
 CHECKED = {
     "QoS2Durable": "INVARIANTS NothingIsLost NothingIsDoubled NothingIsForged\n"
     "PROPERTIES EverythingArrives BoardsSayItAgain\n",
-    "SiteMove": "INVARIANTS NothingIsLost NothingIsSwallowed NothingIsForged OneIsSure"
-    " NoSessionIsLost OnePlaceWhenQuiet\n",
+    "SiteMove": "INVARIANTS NothingIsLost NothingIsDoubled NothingIsSwallowed NothingIsForged"
+    " OneIsSure NoSessionIsLost OnePlaceWhenQuiet\n",
 }
+LIVELY = "PROPERTIES EveryoneIsAnswered EverythingIsSettled\n"
+"""Of SiteMove, where its members are patient."""
 
 RUNS = (
     Run("QoS2Durable", "a board", BOARD),
@@ -74,6 +83,9 @@ RUNS = (
     Run("SiteMove", "a move, a link breaks", _move(Messages=1, Cuts=1)),
     Run("SiteMove", "a move, a link waits", _move(Messages=1, Cuts=1) | {"Waiting": True}),
     Run("SiteMove", "a move, a crash", _move(Messages=1, Crashes=1)),
+    Run("SiteMove", "at last, a link breaks", AT_LAST),
+    Run("SiteMove", "at last, a link breaks", AT_LAST, "called back at once"),
+    Run("SiteMove", "a move", _move(Messages=1), "identifiers stay behind"),
     Run("SiteMove", "a link breaks", _move(Cuts=1), "silence is a no"),
     Run("SiteMove", "a link breaks", _move(Cuts=1), "no lease is waited for"),
     Run("SiteMove", "a link breaks", _move(Cuts=1), "who was silent is forgotten"),
@@ -111,7 +123,7 @@ def check(run: Run, jar: Path) -> tuple[str | None, int]:
         (Path(folder) / "run.cfg").write_text(
             "SPECIFICATION Spec\nCONSTANTS\n"
             + "".join(f"    {name} = {_text(value)}\n" for name, value in constants.items())
-            + f"{CHECKED[run.module]}CHECK_DEADLOCK FALSE\n"
+            + f"{run.promises}CHECK_DEADLOCK FALSE\n"
         )
         java = ["java", "-XX:+UseParallelGC", "-cp", str(jar), "tlc2.TLC", "-nowarning"]
         said = subprocess.run(

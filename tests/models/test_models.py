@@ -9,7 +9,16 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 MODELS = sorted(Path(__file__).parent.glob("*.tla"))
+FATE = {"Break", "Come", "Crash", "Heal"}
+"""What nobody's code does: lines break, clients move, the power fails."""
+GROUPS = {"Next", "Normal", "Site", "Fate", "Client"}
+"""What is put together of actions."""
 _NAMED = re.compile(r"((?:gateway|firmware|hil)/[\w/]+\.(?:py|c)): ([\w, ]+?)(?= \(|;|\n)")
+_DEFINED = re.compile(r"^(\w+)(?:\(.*\))? ==", re.M)
+_FUNCTION = {
+    ".py": r"^ *(?:async )?def {}\(",
+    ".c": r"^[a-z][\w *]*\b{}\([^;]*?\)\s*\{{",
+}
 
 
 @pytest.mark.parametrize("model", MODELS, ids=lambda model: model.stem)
@@ -21,8 +30,24 @@ def test_the_functions_that_a_model_names_are_there(model: Path) -> None:
     ]
     assert len(named) >= 10
     for file, name in named:
-        text = (ROOT / file).read_text()
-        assert re.search(rf"^\s*(?:def {name}\(|[a-z][^=;]*\b{name}\()", text, re.M), (file, name)
+        defined = _FUNCTION[Path(file).suffix].format(name)
+        assert re.search(defined, (ROOT / file).read_text(), re.M), (file, name)
+
+
+@pytest.mark.parametrize("model", MODELS, ids=lambda model: model.stem)
+def test_each_action_names_a_function(model: Path) -> None:
+    pieces = _DEFINED.split(model.read_text())
+    above = dict(zip(pieces[1::2], pieces[:-1:2], strict=True))
+    bodies = dict(zip(pieces[1::2], pieces[2::2], strict=True))
+    mentioned = {
+        word
+        for group in GROUPS & bodies.keys()
+        for word in re.findall(r"\w+", bodies[group].split("\n\n")[0])
+    }
+    actions = {name for name in mentioned & bodies.keys() - GROUPS if "'" in bodies[name]}
+    assert len(actions) >= 10
+    for action in actions - FATE:
+        assert _NAMED.search(above[action].rsplit("\n\n", 1)[-1]), action
 
 
 def test_there_is_a_model() -> None:

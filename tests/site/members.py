@@ -168,8 +168,8 @@ class Peer:
         while await self.next() is not None:
             pass
 
-    async def join(self) -> None:
-        self.greet()
+    async def join(self, **changes: Any) -> None:
+        self.greet(**changes)
         await self.hear(Kind.GREETING)
         self.writer.write(pack_number(Kind.ALIVE, 1))
 

@@ -186,6 +186,18 @@ def _joining(pi: Pi, invitation: joining.Invitation) -> Callable[[], dict[str, s
     return lambda: joining.join(pi.folder, invitation, pi.name)
 
 
+async def test_an_invitation_that_is_not_written_ends_no_earlier_one(
+    attic: Pi, barn: Pi, tmp_path: Path
+) -> None:
+    file = await invited(attic, tmp_path)
+    assert "cannot be written" in (await attic.site("invite", "barn", "-o", "/none/file")).error
+    assert "a file already" in (await attic.site("invite", "barn", "-o", file)).error
+    assert "has no 'cellar'" in (await attic.site("invite", "cellar", "-o", tmp_path / "x")).error
+    assert not (tmp_path / "x").exists(), "it would only look like an invitation"
+    async with running(attic.config):
+        assert (await barn.site("join", file)).code == 0
+
+
 async def test_what_can_be_wrong_with_a_join(
     attic: Pi, barn: Pi, tmp_path: Path, members: dict[str, str]
 ) -> None:
@@ -194,7 +206,7 @@ async def test_what_can_be_wrong_with_a_join(
     assert "the invitation is for 'barn', and this gateway is 'attic'" in done.error
     done = await barn.site("join", file)
     assert "attic cannot be reached (Connection refused)" in done.error
-    assert "the invitation is still good" in done.error
+    assert f"the invitation is good until {read(file).expires:%Y-%m-%d %H:%M} UTC" in done.error
     other = Pi(_made(tmp_path / "other"), "attic", members)
     assert (await other.site("init")).code == 0
     async with running(other.config):  # somebody has taken the address

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import ssl
 import time
+from contextlib import AsyncExitStack
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -150,6 +151,21 @@ async def test_a_second_connection_takes_the_place_of_the_first(tmp_path: Path) 
             await old.ended()
             await until(lambda: len(barn.events) == 3)
         assert barn.events[:3] == [("joined", "attic"), ("left", "attic"), ("joined", "attic")]
+
+
+async def test_two_gateways_that_run_with_one_name_are_named(
+    tmp_path: Path, log: pytest.LogCaptureFixture
+) -> None:
+    site = Site(tmp_path, "attic", "barn")
+    async with running(site.config("barn")) as (barn,):
+        address, context = site.addresses["barn"], as_member(site, "attic")
+        async with AsyncExitStack() as stack:
+            for generation in ("0a", "0b", "0b", "0c", "0b"):  # a restart, and another machine
+                assert "two gateways that run have its name" not in log.text
+                last = await stack.enter_async_context(dialled(address, context))
+                await last.join(generation=generation)
+                await until(lambda it=generation: barn.row("attic")["generation"] == it)
+        await until(lambda: said(log, "attic: lost: two gateways that run have its name"))
 
 
 async def test_another_sites_certificate_is_refused_on_both_sides(
