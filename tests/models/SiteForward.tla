@@ -1,31 +1,36 @@
 ---------------------------- MODULE SiteForward ----------------------------
 (***************************************************************************)
-(* Three gateways of one site pass publications on to one another, while a  *)
-(* session with one filter moves between them (gateway/site/README.md says  *)
-(* the rules). Who has the session, and that it is in one place, is the     *)
-(* matter of SiteMove: here it is given, and then it arrives or comes back. *)
+(* Three gateways of one site pass publications on to one another, while a *)
+(* session with one filter moves between them (gateway/site/README.md says *)
+(* the rules). Who has the session, and that it is in one place, is the    *)
+(* matter of SiteMove: here it is given, and then it arrives or comes      *)
+(* back.                                                                   *)
 (*                                                                         *)
-(* Where a session leaves, a follower takes its place. It takes what the    *)
-(* session would have got, and sends it on to where the session is. Where   *)
-(* the session arrives, it takes nothing that a member passes on until that *)
-(* member has cut, that is, put a CUT into its streams to all others in one *)
-(* step: what comes before it is the follower's, what comes after it is the *)
-(* session's.                                                              *)
+(* Where a session leaves, a follower takes its place. It takes what the   *)
+(* session would have got, and sends it on to where the session is. Where  *)
+(* the session arrives, it takes nothing that a member passes on until     *)
+(* that member has cut, that is, put a cut into its streams to all others  *)
+(* in one step: what comes before it is the follower's, what comes after   *)
+(* it is the session's.                                                    *)
 (*                                                                         *)
-(* A stream, the queue of one member for another one, is on disk: it keeps  *)
-(* its order, and each message in it is taken once, through cuts of links   *)
-(* and power cuts. It may take any time: that stands for links that are     *)
-(* down. Each step is one commit, and nothing leaves a member before its    *)
-(* commit: so a power cut comes between two steps, and all that is lost is  *)
-(* that the session has asked for cuts.                                    *)
+(* A stream, the queue of one member for another one, is on disk: it keeps *)
+(* its order, and each message in it is taken once, through cuts of links  *)
+(* and power cuts. It may take any time: that stands for links that are    *)
+(* down. Each step is one commit, and nothing leaves a member before its   *)
+(* commit. So a power cut comes between two steps, and no step is lost by  *)
+(* it; a member that starts asks again for the cuts that its session waits *)
+(* for.                                                                    *)
 (*                                                                         *)
-(* What is done with a message depends on no other message: so one, made at *)
-(* any member at any moment, stands for all.                                *)
+(* What is done with a message depends on no other message: so one, made   *)
+(* at any member at any moment, stands for all. A member works off what    *)
+(* there is, and goes on by itself only when a message is published, the   *)
+(* session moves or a member starts. So the site becomes quiet: what is    *)
+(* looked at is how it is then.                                            *)
 (*                                                                         *)
-(* Left out: the bounds of queues, and the notices that are asked for again *)
-(* because of them; sessions that end, or go on in doubt; filters that      *)
-(* change on the way; shared subscriptions; members that are removed;       *)
-(* restored stores.                                                        *)
+(* Left out: the bounds of queues, and notices that are asked for again    *)
+(* because of them; followers that find their session nowhere; sessions    *)
+(* that end, or go on in doubt; filters that change on the way; shared     *)
+(* subscriptions; members that are removed; restored stores.               *)
 (***************************************************************************)
 EXTENDS Naturals, Sequences
 
@@ -51,13 +56,13 @@ Members == 1..3
 Others(m) == Members \ {m}
 Numbers == 1..Gives
 
-(* moves: how often it has moved. closed: members that have not cut: what they pass on is not for it.
-   tails: members where a follower may still have something for it. to: whom it is given to, or 0. *)
+(* moves: how often it has moved. closed: members that have not cut: what they pass on is not for
+   it. tails: members where a follower may have something for it. to: whom it is given to, or 0. *)
 Session(at, moves, closed, tails) ==
     [at |-> at, moves |-> moves, closed |-> closed, tails |-> tails, to |-> 0]
 
-(* moves: how often its session had moved when it was at `at`. done: members whose messages go to the
-   session itself by now. to: where the session is, or 0: that is not known yet. *)
+(* moves: how often its session had moved when it was at `at`. done: members whose messages go to
+   the session itself by now. to: where the session is, or 0: that is not known yet. *)
 NoFollower == [at |-> 0, moves |-> 0, to |-> 0, closed |-> {}, done |-> {}, tails |-> {},
                queue |-> <<>>]
 
@@ -113,7 +118,7 @@ Follow(m, ks, i, streams) ==
     /\ stream' = [streams EXCEPT ![m] = [n \in Members |-> @[n] \o Sent(ks, n, i)]]
 
 (* more: members that do not want it any more, or that m is about to hear of. *)
-\* gateway/broker/fan_out.py: fan_out
+\* gateway/broker/fan_out.py: publish
 Publish(m) ==
     /\ published < Messages
     /\ published' = published + 1
@@ -125,7 +130,7 @@ Publish(m) ==
     /\ UNCHANGED <<session, knows, gives, restarts>>
 
 (* m takes what n has passed on for all. *)
-\* gateway/broker/passed_on.py: take
+\* gateway/broker/fan_out.py: pass_on, pass_to
 TakeMessage(m, n, i, rest) ==
     /\ Gets(IF Here(m) /\ (n \notin session.closed \/ Broken = "no gate") THEN {i} ELSE {})
     /\ Follow(m, {k \in At(m) : Takes(k, n)}, i, rest)
@@ -189,7 +194,7 @@ TakeEnd(m, n, moves, rest) ==
         /\ stream' = rest
         /\ UNCHANGED <<got, twice>>
 
-\* gateway/broker/passed_on.py: take
+\* gateway/broker/passed_on.py: receive, _take, _act
 Receive(m, n) ==
     /\ stream[n][m] # <<>>
     /\ LET next == Head(stream[n][m])
@@ -242,8 +247,7 @@ Arrive ==
     /\ Known(knows)
     /\ UNCHANGED <<got, twice, counts>>
 
-(* Nobody has taken it: it goes on where it was. It knows what its follower knows, and gets what that
-   has. *)
+(* Nobody has taken it: it goes on where it was, with what its follower knows and has. *)
 \* gateway/broker/following.py: _come_back
 ComeBack ==
     /\ session.to # 0
@@ -274,9 +278,10 @@ SendOn(k) ==
                         ELSE IF l \in its /\ ~here /\ follower[l].to = 0
                         THEN [follower[l] EXCEPT !.queue = Append(@, i)] ELSE follower[l]]
                 /\ stream' = IF here THEN stream
-                             ELSE [stream EXCEPT ![m] = [n \in Members |-> @[n] \o Sent(its, n, i)]]
+                             ELSE [stream EXCEPT ![m] =
+                            [n \in Members |-> @[n] \o Sent(its, n, i)]]
            ELSE /\ follower' = [follower EXCEPT ![k].queue = Tail(@)]
-                /\ stream' = [stream EXCEPT ![m][left.to] = Append(@, Addressed(left.moves + 1, i))]
+                /\ stream' = ToAll(stream, m, {left.to}, Addressed(left.moves + 1, i))
                 /\ UNCHANGED <<got, twice>>
         /\ UNCHANGED <<session, knows, counts>>
 
@@ -298,7 +303,7 @@ Finish(k) ==
            ELSE /\ left.tails = {} \/ Broken = "no tail is waited for"
                 /\ sources \subseteq left.done
                 /\ follower' = gone
-                /\ stream' = [stream EXCEPT ![m][left.to] = Append(@, Notice("end", left.moves + 1))]
+                /\ stream' = ToAll(stream, m, {left.to}, Notice("end", left.moves + 1))
                 /\ UNCHANGED session
         /\ Known(knows)
         /\ UNCHANGED <<got, twice, counts>>
@@ -313,11 +318,18 @@ Restart(m) ==
     /\ stream' = Asked(m, session.moves)
     /\ UNCHANGED <<session, follower, knows, got, twice, published, gives>>
 
+(* What a rule forbids. *)
 AskEarly(m) ==
     /\ Broken = "asked before it has arrived"
     /\ session.to # 0 /\ m \in {session.at, session.to}
     /\ ~\E n \in Members : \E j \in DOMAIN stream[m][n] : stream[m][n][j].kind = "ask"
     /\ stream' = Asked(m, session.moves + 1)
+    /\ UNCHANGED <<session, follower, knows, got, twice, counts>>
+
+DropCut(m, n) ==
+    /\ Broken = "a full queue drops a cut"
+    /\ stream[m][n] # <<>> /\ Head(stream[m][n]).kind = "cut"
+    /\ stream' = [stream EXCEPT ![m][n] = Tail(@)]
     /\ UNCHANGED <<session, follower, knows, got, twice, counts>>
 
 ----------------------------------------------------------------------------
@@ -328,9 +340,10 @@ Goes ==
 Fate ==
     \/ \E n \in Members : Give(n) \/ GiveElse(n)
     \/ \E m \in Members : Publish(m) \/ Restart(m) \/ AskEarly(m)
+    \/ \E m, n \in Members : DropCut(m, n)
 
 Next == Goes \/ Fate
-Spec == Init /\ [][Next]_vars /\ WF_vars(Goes)
+Spec == Init /\ [][Next]_vars
 
 ----------------------------------------------------------------------------
 NothingIsDoubled == ~twice
@@ -353,6 +366,4 @@ NothingIsStuck ==
     IsQuiet => /\ session.closed = {} /\ session.tails = {}
                /\ \A k \in Numbers : follower[k] = NoFollower
                /\ got = 1..published
-
-BecomesQuiet == []<>IsQuiet
 =============================================================================
