@@ -22,10 +22,7 @@
 (* for.                                                                    *)
 (*                                                                         *)
 (* What is done with a message depends on no other message: so one, made   *)
-(* at any member at any moment, stands for all. A member works off what    *)
-(* there is, and goes on by itself only when a message is published, the   *)
-(* session moves or a member starts. So the site becomes quiet: what is    *)
-(* looked at is how it is then.                                            *)
+(* at any member at any moment, stands for all.                            *)
 (*                                                                         *)
 (* Left out: the bounds of queues, and notices that are asked for again    *)
 (* because of them; followers that find their session nowhere; sessions    *)
@@ -343,7 +340,7 @@ Fate ==
     \/ \E m, n \in Members : DropCut(m, n)
 
 Next == Goes \/ Fate
-Spec == Init /\ [][Next]_vars
+Spec == Init /\ [][Next]_vars /\ WF_vars(Goes)
 
 ----------------------------------------------------------------------------
 NothingIsDoubled == ~twice
@@ -366,4 +363,6 @@ NothingIsStuck ==
     IsQuiet => /\ session.closed = {} /\ session.tails = {}
                /\ \A k \in Numbers : follower[k] = NoFollower
                /\ got = 1..published
+
+BecomesQuiet == []<>IsQuiet
 =============================================================================

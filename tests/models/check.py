@@ -63,7 +63,8 @@ CHECKED = {
     "PROPERTIES EverythingArrives BoardsSayItAgain\n",
     "SiteMove": "INVARIANTS NothingIsLost NothingIsSwallowed NothingIsForged OneIsSure"
     " NoSessionIsLost OnePlaceWhenQuiet\n",
-    "SiteForward": "INVARIANTS NothingIsDoubled NothingIsLost NothingIsStuck\n",
+    "SiteForward": "INVARIANTS NothingIsDoubled NothingIsLost NothingIsStuck\n"
+    "PROPERTIES BecomesQuiet\n",
 }
 
 RUNS = (
