@@ -42,6 +42,11 @@ def _move(**bounds: int) -> dict[str, object]:
 AT_LAST = _move(Cuts=1) | {"Patient": True}
 
 
+def _forward(**bounds: int) -> dict[str, object]:
+    """Of SiteForward, in the same way."""
+    return {"Gives": 1, "Messages": 1, "Restarts": 0} | bounds
+
+
 @dataclass(frozen=True, slots=True)
 class Run:
     """One variant of a model. constants: its bounds, and what it is about."""
@@ -65,6 +70,8 @@ CHECKED = {
     "PROPERTIES EverythingArrives BoardsSayItAgain\n",
     "SiteMove": "INVARIANTS NothingIsLost NothingIsDoubled NothingIsSwallowed NothingIsForged"
     " OneIsSure NoSessionIsLost OnePlaceWhenQuiet\n",
+    "SiteForward": "INVARIANTS NothingIsDoubled NothingIsLost NothingIsStuck\n"
+    "PROPERTIES BecomesQuiet\n",
 }
 LIVELY = "PROPERTIES EveryoneIsAnswered EverythingIsSettled\n"
 """Of SiteMove, where its members are patient."""
@@ -91,6 +98,19 @@ RUNS = (
     Run("SiteMove", "a link breaks", _move(Cuts=1), "who was silent is forgotten"),
     Run("SiteMove", "a link breaks", _move(Cuts=1), "a lease before the word"),
     Run("SiteMove", "two moves", _move(Moves=2), "no, while it moves"),
+    Run("SiteForward", "a move, a restart", _forward(Messages=2, Restarts=1)),
+    Run("SiteForward", "two moves", _forward(Gives=2)),
+    Run("SiteForward", "a move", _forward(), "no gate"),
+    Run("SiteForward", "a move", _forward(), "no follower"),
+    Run("SiteForward", "a move", _forward(), "asked before it has arrived"),
+    Run("SiteForward", "a move", _forward(), "asked before its filter"),
+    Run("SiteForward", "a move", _forward(), "no cut of its own"),
+    Run("SiteForward", "a move", _forward(), "a cut for one alone"),
+    Run("SiteForward", "a move", _forward(), "a member is not waited for"),
+    Run("SiteForward", "a move", _forward(), "a full queue drops a cut"),
+    Run("SiteForward", "two moves", _forward(Gives=2), "any cut opens"),
+    Run("SiteForward", "two moves", _forward(Gives=2), "no tail is waited for"),
+    Run("SiteForward", "two moves", _forward(Gives=2), "the old gate comes back"),
 )
 
 
