@@ -1,7 +1,7 @@
 """What a site of two gateways costs: how long a client waits whose session is at the other one,
-alone, with a long queue, and when all clients change at once; what those pay who stay; how fast
-messages go to subscribers at the other one; and what it costs that acknowledgements wait for the
-disk of the other one, too (`copies = 2`).
+alone, with a long queue, and when all clients change at once; what those pay who stay, and what a
+member pays when nothing happens; how fast messages go to subscribers at the other one; and what it
+costs that acknowledgements wait for the disk of the other one, too (`copies = 2`).
 
 Both gateways run on this machine, with mutual TLS between them over loopback.
 """
@@ -10,8 +10,9 @@ import selectors
 import socket
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 
 from gateway.service import control
@@ -20,6 +21,7 @@ from tests.benchmarks.load import (
     Peer,
     Publisher,
     Subscriber,
+    Throughput,
     connect_packet,
     devices,
     drive,
@@ -28,6 +30,7 @@ from tests.benchmarks.load import (
     throughput,
 )
 from tests.benchmarks.report import Figure, main
+from tests.benchmarks.side import Ratio, ratio
 from tests.site.members import Site
 
 MOVES = 60
@@ -35,6 +38,7 @@ QUEUED = 10_000
 CLIENTS = 10_000
 SECONDS = 3.0
 ROUNDS = 4
+PAIRS = 40
 _CROWD_S = 120
 _PROBE_S = 0.02
 _NAMES = ("a", "b")
@@ -171,21 +175,44 @@ class Crowd:
         return sorted(self.waits)[int(len(self.waits) * 0.99)] if self.waits else 0.0
 
 
-def cost(
-    broker: BrokerProcess, seconds: float, count: Callable[[], int] = lambda: 0
-) -> tuple[float, int]:
-    """CPU in µs of a QoS 2 message from one client to another, both at this gateway; and how much
-    has been counted meanwhile.
+@contextmanager
+def one_way(port: int) -> Iterator[Callable[[float], Throughput]]:
+    """Two clients at one gateway. Yields what has one of them send to the other at QoS 2 for so
+    many seconds.
     """
     topics = new_topics()
-    reader = Subscriber(broker.port, topics, 2, True)
-    writer = Publisher(broker.port, topics, 2, True)
-    before, counted = broker.cpu_s, count()
-    done = drive([writer], [reader], seconds, 20, 1000)
-    used, counted = broker.cpu_s - before, count() - counted
-    reader.leave()
-    writer.leave()
-    return used / done.messages * 1e6, counted
+    reader = Subscriber(port, topics, 2, True)
+    writer = Publisher(port, topics, 2, True)
+    try:
+        yield partial(drive, [writer], [reader], window=20, behind=1000)
+    finally:
+        reader.leave()
+        writer.leave()
+
+
+def price(member: BrokerProcess, alone: BrokerProcess, seconds: float, pairs: int) -> Ratio:
+    """The CPU of a message at a member whose clients stay, to that at a gateway alone. seconds: of
+    each measurement.
+    """
+    found = []
+    with one_way(member.port) as here, one_way(alone.port) as there:
+        sides = [(member, here), (alone, there)]
+        for turn in range(pairs + 1):
+            used = {}
+            for broker, publish in sides if turn % 2 else sides[::-1]:
+                before = broker.cpu_s
+                messages = publish(seconds).messages
+                used[broker] = (broker.cpu_s - before) / messages
+            found.append((used[member], used[alone]))
+    return ratio(found[1:])  # the first pair makes what is kept
+
+
+def idle(brokers: Sequence[BrokerProcess], seconds: float) -> list[float]:
+    """The CPU that each takes when nothing happens, in % of a core."""
+    before, began = [broker.cpu_s for broker in brokers], time.monotonic()
+    time.sleep(seconds)
+    used = [broker.cpu_s - start for broker, start in zip(brokers, before, strict=True)]
+    return [100 * one / (time.monotonic() - began) for one in used]
 
 
 def forward(folder: Path, brokers: list[BrokerProcess], seconds: float) -> float:
@@ -235,6 +262,7 @@ def measure(
     clients: int = CLIENTS,
     seconds: float = SECONDS,
     rounds: int = ROUNDS,
+    pairs: int = PAIRS,
 ) -> list[Figure]:
     with pair(folder) as brokers:
         median = one_by_one(brokers, moves)
@@ -243,17 +271,12 @@ def measure(
         before = calls(folder)
         came = Crowd(brokers[1].port, clients)
         asked = calls(folder) - before
-    with pair(folder / "cost") as brokers, onceway(folder / "alone") as alone:
-        member: list[float] = []
-        single: list[float] = []
-        said = 0
+    with pair(folder / "cost") as brokers, onceway(folder / "alone", name="a") as alone:
+        before = calls(folder / "cost")
+        stayed = price(brokers[0], alone, seconds / 10, pairs)
+        said = calls(folder / "cost") - before
+        *members, single = idle([*brokers, alone], 4 * seconds)
         forwarded = forward(folder / "cost", brokers, seconds)
-        for turn in range(rounds):
-            order = [(brokers[0], member), (alone, single)]
-            for broker, times in order if turn % 2 else order[::-1]:
-                used, counted = cost(broker, seconds, lambda: calls(folder / "cost"))
-                times.append(used)
-                said += counted
     once: list[tuple[float, float, float]] = []
     twice: list[tuple[float, float, float]] = []
     with (
@@ -266,7 +289,6 @@ def measure(
                 found.append(acknowledged(broker, seconds))
     alone_s, alone_many, alone_one = map(statistics.median, zip(*once, strict=True))
     both_s, both_many, both_one = map(statistics.median, zip(*twice, strict=True))
-    price = statistics.median(member) / statistics.median(single)
     return [
         Figure("move of an empty session, median", median * 1000, "ms", "≤ 60"),
         Figure(f"move with {queued:,} queued messages", accepted, "s", "≤ 3"),
@@ -275,7 +297,16 @@ def measure(
         Figure(f"{clients:,} clients change at once: present", came.present, "", f"≥ {clients}"),
         Figure(f"{clients:,} clients change at once: calls", asked, "", f"< {clients + 1}"),
         Figure(f"{clients:,} clients change at once: publish p99", came.p99 * 1000, "ms", "≤ 200"),
-        Figure("CPU of a message in a site, beside that alone", price, "×", "≤ 1.01"),
+        Figure("CPU of a message in a site, beside that alone", stayed.median, "×", "≤ 1.01"),
+        Figure("the same, lower end of the 95 % interval", stayed.low, "×"),
+        Figure("the same, upper end of the 95 % interval", stayed.high, "×"),
+        Figure("CPU when nothing happens, alone", single, "% of a core"),
+        Figure(
+            "CPU when nothing happens, more in a site",
+            max(0.0, statistics.mean(members) - single),
+            "% of a core",
+            "≤ 0.5",
+        ),
         Figure("QoS 1 from one gateway to the other, durable on both", forwarded, "/s", "≥ 10,000"),
         Figure("calls for the messages of clients that stay", said, "", "≤ 0"),
         Figure("PUBACK of a reading, one disk, median", alone_s * 1000, "ms"),

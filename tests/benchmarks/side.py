@@ -1,12 +1,15 @@
-"""The same measurement of our broker and of the peer, in turns.
+"""The same measurement of two brokers, in turns, so that whatever else the machine does meets both.
 
-In: brokers, ours first, and what to do with one of them. Out: the medians of the rounds, of ours
-and of the peer, None where it did not run. Turns of a second or so, so that whatever else the
-machine does meets both.
+In: brokers, and what to do with one of them. Out: of ours and the peer, in turns of a second or so,
+the medians of the rounds, None of a peer that did not run. Of two whose difference is small, the
+ratio in many short pairs, and how well that is known.
 """
 
 from collections.abc import Callable, Sequence
+from itertools import accumulate
+from math import comb
 from statistics import median
+from typing import NamedTuple
 
 from tests.benchmarks.brokers import BrokerProcess
 from tests.benchmarks.load import Throughput
@@ -36,3 +39,23 @@ def rate_and_cost(broker: BrokerProcess, run: Callable[[int], Throughput]) -> tu
     before = broker.cpu_s
     result = run(broker.port)
     return result.rate, (broker.cpu_s - before) / result.messages * 1e6
+
+
+class Ratio(NamedTuple):
+    """The median of ratios. low, high: the true one is between them, with a chance of 95 %."""
+
+    median: float
+    low: float
+    high: float
+
+
+def ratio(pairs: Sequence[tuple[float, float]]) -> Ratio:
+    """Of what was measured of one to what was measured of the other at about the same time. The
+    bounds are two of the ratios: it is a throw of a coin for each whether it is above the true
+    median, whatever the noise is like. With fewer than six pairs they say less than 95 %.
+    """
+    found = sorted(one / other for one, other in pairs)
+    count = len(found)
+    tails = accumulate(comb(count, rank) for rank in range(count // 2))
+    rank = max(0, sum(tail <= 0.025 * 2**count for tail in tails) - 1)
+    return Ratio(median(found), found[rank], found[-1 - rank])

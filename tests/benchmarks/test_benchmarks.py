@@ -26,6 +26,7 @@ from tests.benchmarks import (
 from tests.benchmarks.brokers import onceway
 from tests.benchmarks.load import Peer, Publisher, Stalled, Subscriber, drive, new_topics
 from tests.benchmarks.report import Figure, report
+from tests.benchmarks.side import Ratio, ratio
 
 SMALL = {
     bench_delivery: {"one_way_s": 0.05, "messages": 1},
@@ -35,7 +36,14 @@ SMALL = {
     bench_idle: {"seconds": 0.5},
     bench_latency: {"messages": 20, "seconds": 0.5, "per_second": 100},
     bench_memory: {"clients": 20, "messages": 3},
-    bench_site_moves: {"moves": 3, "queued": 20, "clients": 20, "seconds": 0.1, "rounds": 1},
+    bench_site_moves: {
+        "moves": 3,
+        "queued": 20,
+        "clients": 20,
+        "seconds": 0.1,
+        "rounds": 1,
+        "pairs": 2,
+    },
     bench_start: {"sessions": 2, "each": 50, "starts": 2},
     bench_throughput: {"seconds": 0.05, "rounds": 1},
     bench_writes: {"seconds": 0.1},
@@ -99,3 +107,9 @@ def test_a_name_that_is_no_benchmark_is_refused() -> None:
     assert done.returncode == 2
     assert "throughput" in done.stderr
     assert "site-moves" in done.stderr
+
+
+def test_the_interval_of_a_ratio_leaves_out_what_lies_far_away() -> None:
+    pairs = [(float(one), 1.0) for one in (*range(100, 118), 1, 900)]
+    assert ratio(pairs) == Ratio(108.5, 104.0, 113.0)
+    assert ratio(pairs[:4]) == Ratio(101.5, 100.0, 103.0)

@@ -93,6 +93,7 @@ def test_a_session_moves_with_its_identifiers_and_is_in_one_place(site: Site) ->
 
 
 def test_the_session_goes_whole_when_its_parts_go_one_by_one(site: Site) -> None:
+    site.eager = 1.0
     for gateway in site.gateways.values():
         gateway.holder.part_bytes = 3
     site.come("a")
@@ -107,7 +108,7 @@ def test_questions_of_one_window_go_in_one_call(site: Site) -> None:
     member = site.gateways["a"].member
     assert member is not None
     for number in range(500):
-        member.want_session(f"other-{number}", site.now, lambda outcome: None)
+        member.want_session(f"other-{number}", site.gateways["a"].now, lambda outcome: None)
     site.run(0.5)
     assert site.kinds("a").count("Ask") == 2
 
@@ -211,13 +212,16 @@ def test_a_release_is_answered_by_the_holder_and_by_nobody_else(site: Site) -> N
         member.want_release(
             site.client.name,
             identifier,
-            site.now,
+            site.gateways["b"].now,
             lambda known, silent: told.append((known, silent)),
         )
         site.run(0.5)
     site.silence("a")
     member.want_release(
-        site.client.name, 1, site.now, lambda known, silent: told.append((known, silent))
+        site.client.name,
+        1,
+        site.gateways["b"].now,
+        lambda known, silent: told.append((known, silent)),
     )
     site.run(0.5)
     assert told == [(False, ()), (True, ()), (False, ()), (False, ("a",))]
@@ -281,14 +285,15 @@ def test_a_restored_store_holds_nothing_that_others_hold_newer(site: Site) -> No
 
 def test_what_comes_from_a_member_is_checked(site: Site) -> None:
     member = site.gateways["a"].member
+    now = site.gateways["a"].now
     assert member is not None
     with pytest.raises(SiteError, match="cannot be read"):
-        member.received("b", b"\x02", site.now)
+        member.received("b", b"\x02", now)
     with pytest.raises(SiteError, match="name the members first, and once"):
-        member.received("b", encode(Names(("a", "b"))), site.now)
-    member.joined("b", site.now)
+        member.received("b", encode(Names(("a", "b"))), now)
+    member.joined("b", now)
     with pytest.raises(SiteError, match="name the members first"):
-        member.received("b", encode(Beat(1, 1)), site.now)
+        member.received("b", encode(Beat(1, 1)), now)
 
 
 def test_there_is_no_lease_before_the_word_of_what_is_over(site: Site) -> None:

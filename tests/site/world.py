@@ -202,6 +202,14 @@ class Gateway:
         self.paused = False
         self._waiting: list[Event] = []
         self._armed: float | None = None
+        self._ahead = 0.0
+        """Of its clock, beside the world's. So fine a number that to add and subtract it loses
+        nothing."""
+
+    @property
+    def now(self) -> float:
+        """By its own clock: each machine counts from its own start."""
+        return self.world.now + self._ahead
 
     def start(self) -> None:
         world = self.world
@@ -209,8 +217,9 @@ class Gateway:
         others = [name for name in world.names if name != self.name]
         send = partial(world.send, self.name)
         self._armed = None
+        self._ahead = world.random.randrange(1024) / 1024
         self.links.clear()
-        self.member = Member(self.name, others, self.holder, send, self._wake, world.now)
+        self.member = Member(self.name, others, self.holder, send, self._wake, self.now)
         self.run(lambda: None)
 
     def crash(self) -> None:
@@ -249,16 +258,16 @@ class Gateway:
         self.run(self._advance)
 
     def _wake(self) -> None:
-        self._armed = self.world.now
+        self._armed = self.now
         self.world.after(0, partial(self._due, self.member))
 
     def _arm(self) -> None:
         if self.member is None:
             return
-        deadline = max(self.member.next_deadline, self.world.now)
+        deadline = max(self.member.next_deadline, self.now)
         if deadline < float("inf") and (self._armed is None or deadline < self._armed):
             self._armed = deadline
-            self.world.at(deadline, partial(self._due, self.member))
+            self.world.at(deadline - self._ahead, partial(self._due, self.member))
 
     def _due(self, member: Member | None) -> None:
         if member is self.member:
@@ -267,10 +276,10 @@ class Gateway:
 
     def _advance(self) -> None:
         if self.member is not None:
-            self.member.advance(self.world.now)
+            self.member.advance(self.now)
 
     def is_newest(self, client: str) -> bool:
-        return self.member is not None and self.member.is_newest(client, self.world.now)
+        return self.member is not None and self.member.is_newest(client, self.now)
 
     # The broker, as far as it matters here.
 
@@ -279,7 +288,7 @@ class Gateway:
         client = connection.client.name
         self.disconnect(client)
         self.connections[client] = connection
-        if self.member.is_newest(client, self.world.now):
+        if self.member.is_newest(client, self.now):
             kind = "none" if connection.clean else "here"
             epoch = self.holder.records[client].epoch
             self._on_outcome(connection, Outcome(kind, epoch))  # type: ignore[arg-type]
@@ -287,7 +296,7 @@ class Gateway:
             done = partial(self._on_outcome, connection)
             self.member.want_session(
                 client,
-                self.world.now,
+                self.now,
                 done,
                 connection.clean,
                 lambda: self.connections.get(client) is connection,
@@ -358,7 +367,7 @@ class Gateway:
         else:
             asked = partial(self._released, connection, identifier, message)
             self.member.want_release(
-                client, identifier, self.world.now, lambda known, silent: asked(known)
+                client, identifier, self.now, lambda known, silent: asked(known)
             )
 
     def _released(self, c: Connection, identifier: int, message: int, known: bool) -> None:
@@ -492,6 +501,8 @@ class Link:
         self.cut = False
         self.held: list[Event] = []
         """What a cut holds back."""
+        self.frames: dict[str, deque[bytes]] = {end: deque() for end in ends}
+        """On their way to each end."""
         self.clear = dict.fromkeys(ends, 0.0)
         """When the last frame to each end arrives."""
 
@@ -602,10 +613,10 @@ class World:
                 return
             if up and link.sees[end] == number:
                 gateway.links[other] = number
-                gateway.member.joined(other, self.now)
+                gateway.member.joined(other, gateway.now)
             elif not up:
                 gateway.links[other] = 0
-                gateway.member.left(other, self.now)
+                gateway.member.left(other, gateway.now)
 
         gateway.run(tell)
 
@@ -613,6 +624,8 @@ class World:
         """The connection is gone; each end notices for itself."""
         number, link.number = link.number, 0
         link.held.clear()
+        for frames in link.frames.values():
+            frames.clear()
         if not number:
             return
         for end in link.ends:
@@ -654,27 +667,29 @@ class World:
             self.spy(sender, receiver, frame)
         if not number or number != link.number:
             return
-        event = partial(self._carry, link, sender, receiver, number, frame)
+        link.frames[receiver].append(frame)
+        event = partial(self._carry, link, sender, receiver, number)
         if link.cut:
             link.held.append(event)
         else:
             event()
 
-    def _carry(self, link: Link, sender: str, receiver: str, number: int, frame: bytes) -> None:
+    def _carry(self, link: Link, sender: str, receiver: str, number: int) -> None:
+        """One frame arrives later, the one whose turn it is then."""
         # after the news of the connection, which takes up to 10 ms
         link.clear[receiver] = max(link.clear[receiver], self.now + 0.01 + self.delay())
-        arrive = partial(self._arrive, link, sender, receiver, number, frame)
+        arrive = partial(self._arrive, link, sender, receiver, number)
         self.at(link.clear[receiver], arrive)
 
-    def _arrive(self, link: Link, sender: str, receiver: str, number: int, frame: bytes) -> None:
+    def _arrive(self, link: Link, sender: str, receiver: str, number: int) -> None:
         if link.cut and link.number == number:
-            link.held.append(partial(self._carry, link, sender, receiver, number, frame))
+            link.held.append(partial(self._carry, link, sender, receiver, number))
         elif link.number == number:
-            gateway = self.gateways[receiver]
+            frame, gateway = link.frames[receiver].popleft(), self.gateways[receiver]
 
             def receive() -> None:
                 if gateway.member is not None and link.sees[receiver] == number:
-                    gateway.member.received(sender, frame, self.now)
+                    gateway.member.received(sender, frame, gateway.now)
 
             gateway.run(receive)
 
