@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from gateway.bridge.pairing import forget
 from gateway.broker.broker import Broker
+from gateway.broker.following import end_journeys
 from gateway.config import Config
 from gateway.errors import OncewayError
 from gateway.links.greeter import Greeter
@@ -209,6 +210,7 @@ def _membership(config: Config, engine: Engine, restored: bool) -> "Membership |
     """The gateway's part in its site; None without one."""
     if config.site is None:
         forget_members(engine.broker)
+        end_journeys(engine.broker)
         return None
     from gateway.service.membership import Membership
 
