@@ -63,6 +63,9 @@ class Kind(IntEnum):
     HERE = 4
     """The session with so many moves is to be at the receiver. It says so if it is not: GONE."""
     GONE = 5
+    TAIL = 6
+    """Whether something still comes from the receiver for the session with so many moves. It says
+    END if nothing does."""
 
 
 class Notice(NamedTuple):

@@ -367,8 +367,9 @@ class Broker(Core):
         calls, self.after_commit = self.after_commit, []
         for call in calls:
             call()
-        if self.journeys.to_ask:
-            following.ask(self)
+        if self.journeys.untold:
+            self.journeys.untold = False
+            self.journeys.tell()
         return clients
 
     def spool_is_safe(self, row: int) -> int:

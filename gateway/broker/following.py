@@ -137,7 +137,7 @@ def arrived(core: Core, session: Session) -> None:
     """A session has come, or has come back to where it was given away."""
     if session.journey is not None:
         core.router.matches_again(session)
-        core.journeys.to_ask.append(session.journey.stage)
+        _ask(core, session.journey.stage)
         return
     found = core.journeys.waiting(key_of(session.client, session.user, session.incarnation))
     if found is not None:
@@ -156,43 +156,45 @@ def _come_back(core: Core, session: Session, follower: Session, journey: Journey
     _send_on(core, follower, journey, OWN)
     _end_if_over(core, follower, journey)
     if back.closed:
-        core.journeys.to_ask.append(back.stage)
+        _ask(core, back.stage)
 
 
 # -- notices
 
 
-def ask(core: Core) -> None:
-    """Sessions have come, in this moment: what was passed on until now was not for them."""
+def _ask(core: Core, stage: Stage) -> None:
+    """A session has come, in this moment: what was passed on until now was not for it. The others
+    hear of its filters first.
+    """
     journeys = core.journeys
-    stages, journeys.to_ask = journeys.to_ask, []
-    journeys.tell()
-    _say(core, journeys.queues, Kind.ASK, stages)
-    for stage in stages:
-        _cut(core, OWN, stage)
-    journeys.ask_again = min(journeys.ask_again, core.now + _AGAIN_S)
+    journeys.untold = True
+    _say(core, journeys.queues, Kind.ASK, [stage])
+    _cut(core, OWN, stage)
 
 
 def heard(core: Core, member: str, payloads: Iterable[bytes]) -> None:
     """Notices of another gateway. Raises MalformedPacket."""
     asked: list[Stage] = []
     gone: list[Stage] = []
+    ended: list[Stage] = []
     for payload in payloads:
         for kind, stage in read_notices(payload):
             if kind in (Kind.CUT, Kind.ASK):
                 _cut(core, member, stage)
-                if kind is Kind.ASK:
-                    asked.append(stage)
+                asked += [stage] if kind is Kind.ASK else []
             elif kind is Kind.END:
                 _end_tail(core, member, stage)
-            elif kind is Kind.HERE and core.journeys.at(stage) is None:
-                gone.append(stage)
             elif kind is Kind.GONE:
                 _lose(core, member, stage)
+            elif kind is Kind.HERE and core.journeys.at(stage) is None:
+                gone.append(stage)
+            elif kind is Kind.TAIL and not core.journeys.followers_of(stage):
+                ended.append(stage)
     _say(core, core.journeys.queues, Kind.CUT, asked)
     for stage in asked:
         _cut(core, OWN, stage)
     _say(core, [member], Kind.GONE, gone)
+    _say(core, [member], Kind.END, ended)
 
 
 def _say(core: Core, members: Iterable[str], kind: Kind, stages: list[Stage]) -> None:
@@ -224,9 +226,8 @@ def _end_tail(core: Core, member: str, stage: Stage) -> None:
 
 def _lose(core: Core, member: str, stage: Stage) -> None:
     """The session is not where it was to be."""
-    for session, journey in core.journeys.of(stage.lineage):
-        follower = journey.follower
-        if follower is not None and follower.member == member and journey.following == stage:
+    for session, follower in core.journeys.followers_of(stage):
+        if follower.member == member:
             core.effects.end(session)
 
 
@@ -361,7 +362,8 @@ def begin(core: Core, me: str, given: Collection[str], tell: Callable[[], None])
         journey.tails &= others | {OWN}
         core.changes.journeys[session] = None
         if follower is None:
-            journeys.to_ask += [journey.stage] if journey.closed else []
+            if journey.closed:
+                _ask(core, journey.stage)
         elif follower.member is None:
             if follower.key not in given:
                 _find(core, session, journey, follower)
@@ -372,8 +374,7 @@ def begin(core: Core, me: str, given: Collection[str], tell: Callable[[], None])
             if follower.member:
                 _say(core, [follower.member], Kind.HERE, [journey.following])
         _end_if_over(core, session, journey)
-    if journeys.to_ask:
-        ask(core)
+    journeys.ask_again = core.now + _AGAIN_S
 
 
 def _find(core: Core, session: Session, journey: Journey, follower: Follower) -> None:
@@ -397,8 +398,8 @@ def end_journeys(core: Core) -> None:
 
 
 def advance(core: Core) -> None:
-    """To be called about once a second: followers expire with their sessions, and who has not
-    answered is asked again, unless the question still waits.
+    """To be called about once a second: followers expire with their sessions, and whoever waits for
+    a notice asks for it, for it may have been in a queue that was too long.
     """
     journeys = core.journeys
     for session, journey in journeys:
@@ -406,11 +407,17 @@ def advance(core: Core) -> None:
             core.effects.end(session)
     if journeys.ask_again > core.now:
         return
-    open_ones = [
-        journey.stage
-        for _, journey in journeys
-        if journey.follower is None and (journey.closed or journey.tails - {OWN})
-    ]
-    members = [name for name, queue in journeys.queues.items() if not queue.send_flow.messages]
-    _say(core, members, Kind.ASK, open_ones)
-    journeys.ask_again = core.now + _AGAIN_S if open_ones else float("inf")
+    journeys.ask_again = core.now + _AGAIN_S
+    asked: dict[tuple[str, Kind], list[Stage]] = {}
+    for _, journey in journeys:
+        follower, tails = journey.follower, journey.tails - {OWN}
+        for member in tails:
+            asked.setdefault((member, Kind.TAIL), []).append(journey.stage)
+        if follower is None:
+            for member in journeys.queues if tails or journey.closed else ():
+                asked.setdefault((member, Kind.ASK), []).append(journey.stage)
+        elif follower.member:
+            asked.setdefault((follower.member, Kind.HERE), []).append(journey.following)
+    for (member, kind), stages in asked.items():
+        if not journeys.queues[member].send_flow.messages:
+            _say(core, [member], kind, stages)

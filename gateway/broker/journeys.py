@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from gateway.broker.addresses import Stage, address
-from gateway.broker.journey import OWN, Journey
+from gateway.broker.journey import OWN, Follower, Journey
 from gateway.broker.router import Route, RoutedTopic
 
 if TYPE_CHECKING:
@@ -27,9 +27,9 @@ class Journeys:
         """The sessions that stand for the other gateways, by name."""
         self.tell: Callable[[], None] = lambda: None
         """Tells the other gateways the filters that have come."""
-        self.to_ask: list[Stage] = []
-        """Sessions that have just come: the other gateways are to be asked for their cuts."""
-        self.ask_again = float("inf")
+        self.untold = False
+        """Sessions have come: that is to be done before the open changes are on the disk."""
+        self.ask_again = 0.0
         """When those are asked that have not answered, on the time axis."""
         self.followers = 0
         self.refused = 0
@@ -76,6 +76,14 @@ class Journeys:
                 if journey.follower.member != OWN or found is None:
                     found = session, journey
         return found
+
+    def followers_of(self, stage: Stage) -> list[tuple[Session, Follower]]:
+        """What sends on messages for the session at a stage from here."""
+        return [
+            (session, journey.follower)
+            for session, journey in self._lineages.get(stage.lineage, ())
+            if journey.follower is not None and journey.following == stage and not session.ended
+        ]
 
     def waiting(self, key: str) -> tuple[Session, Journey] | None:
         """The follower of a session of which nobody has said where it is."""
