@@ -61,7 +61,7 @@ class Kind(IntEnum):
     END = 3
     """Nothing more comes from the sender for the session with so many moves."""
     HERE = 4
-    """The session with so many moves is to be at the receiver. It says so if it is not: GONE."""
+    """Is the session with so many moves at the receiver? It says ASK if it is or was, else GONE."""
     GONE = 5
     TAIL = 6
     """Whether something still comes from the receiver for the session with so many moves. It says

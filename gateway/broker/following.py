@@ -10,8 +10,10 @@ the queues for other gateways. All that goes with the open changes.
     ASK is heard          CUT to all, the same for what is published at that gateway
     CUT is heard          what that gateway passes on is for the session here from now on; it is not
                           for a follower any more whose session has moved so often
-    nobody holds it back  the follower's queue goes to where the session is, page by page, and so
-                          does what comes then; HERE asks whether it is there
+    ASK is heard where    the follower's queue goes to where the session is, page by page, and so
+    the session was       does what comes then
+    it is over there,     HERE asks all where it is: ASK, or GONE
+    and none has come
     it comes back         the follower's queue goes to the session here
     all have cut, nothing is left, and nothing comes from earlier followers
                           END to where the session is; the follower ends
@@ -34,7 +36,6 @@ from gateway.broker.addresses import (
     new_lineage,
     read_notices,
 )
-from gateway.broker.elsewhere import key_of
 from gateway.broker.fan_out import deliver, pass_on, pass_to
 from gateway.broker.journey import OWN, Follower, Journey
 from gateway.broker.publish_run import RETAIN, PublishRun
@@ -109,23 +110,22 @@ def queueing(core: Core, client: str) -> QueueSection:
 # -- where it is gets known
 
 
-def taken(core: Core, key: str, member: str) -> None:
-    """What was given to a member is over here: the session is there, or nowhere."""
+def over(core: Core, key: str) -> None:
+    """What was given is over here: the session is elsewhere, or nowhere. It is asked for, unless it
+    has said where it is.
+    """
     found = core.journeys.waiting(key)
-    if found is None:
-        return
-    session, journey = found
-    if member not in core.journeys.queues:
-        core.effects.end(session)
-        return
-    _send_on(core, session, journey, member)
-    _say(core, [member], Kind.HERE, [journey.following])
-    _end_if_over(core, session, journey)
+    if found is not None:
+        journey, follower = found
+        follower.gone = set()
+        _say(core, core.journeys.queues, Kind.HERE, [journey.following])
 
 
-def _send_on(core: Core, session: Session, journey: Journey, member: str) -> None:
-    assert journey.follower is not None  # noqa: S101 - the caller has looked
-    journey.follower.member = member
+def _send_on(
+    core: Core, session: Session, journey: Journey, follower: Follower, member: str
+) -> None:
+    """It is known where the session is."""
+    follower.member = member
     session.expiry = NEVER  # the session may be in use
     core.changes.sessions[session.id] = session
     core.changes.journeys[session] = None
@@ -135,28 +135,34 @@ def _send_on(core: Core, session: Session, journey: Journey, member: str) -> Non
 
 def arrived(core: Core, session: Session) -> None:
     """A session has come, or has come back to where it was given away."""
-    if session.journey is not None:
-        core.router.matches_again(session)
-        _ask(core, session.journey.stage)
+    journey = session.journey
+    if journey is None:
         return
-    found = core.journeys.waiting(key_of(session.client, session.user, session.incarnation))
-    if found is not None:
-        _come_back(core, session, *found)
-
-
-def _come_back(core: Core, session: Session, follower: Session, journey: Journey) -> None:
-    assert journey.follower is not None  # noqa: S101 - the caller has looked
-    back = Journey(journey.stage, set(journey.closed), journey.tails | {OWN}, journey.filters)
-    core.journeys.add(session, back)
     core.router.matches_again(session)
     core.changes.journeys[session] = None
-    for topic_filter in list(follower.subscriptions):
-        core.router.unsubscribe(follower, topic_filter)
-        core.changes.subscriptions[follower, topic_filter] = None
-    _send_on(core, follower, journey, OWN)
-    _end_if_over(core, follower, journey)
-    if back.closed:
-        _ask(core, back.stage)
+    if OWN in journey.tails:
+        _come_back(core, session, journey)
+    else:
+        _ask(core, journey.stage)
+    _end_if_over(core, session, journey)
+
+
+def _come_back(core: Core, session: Session, journey: Journey) -> None:
+    """What follows a session that is here again goes to it."""
+    found = core.journeys.followers_of(journey.following)  # none: there were too many
+    waiting = [item for item in found if item[2].member is None]
+    if not any(item[2].member == OWN for item in found) and not waiting:
+        journey.tails.discard(OWN)
+    for left, its, follower in waiting:
+        journey.closed, journey.filters = set(its.closed), its.filters
+        journey.tails |= its.tails
+        for topic_filter in list(left.subscriptions):
+            core.router.unsubscribe(left, topic_filter)
+            core.changes.subscriptions[left, topic_filter] = None
+        _send_on(core, left, its, follower, OWN)
+        _end_if_over(core, left, its)
+    if journey.closed:
+        _ask(core, journey.stage)
 
 
 # -- notices
@@ -175,26 +181,29 @@ def _ask(core: Core, stage: Stage) -> None:
 def heard(core: Core, member: str, payloads: Iterable[bytes]) -> None:
     """Notices of another gateway. Raises MalformedPacket."""
     asked: list[Stage] = []
-    gone: list[Stage] = []
-    ended: list[Stage] = []
+    answers: dict[Kind, list[Stage]] = {Kind.ASK: [], Kind.GONE: [], Kind.END: []}
     for payload in payloads:
         for kind, stage in read_notices(payload):
-            if kind in (Kind.CUT, Kind.ASK):
+            if kind is Kind.CUT:
                 _cut(core, member, stage)
-                asked += [stage] if kind is Kind.ASK else []
+            elif kind is Kind.ASK:
+                asked.append(stage)
+                _cut(core, member, stage)
+                _found(core, member, stage)
             elif kind is Kind.END:
                 _end_tail(core, member, stage)
+            elif kind is Kind.HERE:
+                here = core.journeys.at(stage) is not None
+                answers[Kind.ASK if here else Kind.GONE].append(stage)
             elif kind is Kind.GONE:
-                _lose(core, member, stage)
-            elif kind is Kind.HERE and core.journeys.at(stage) is None:
-                gone.append(stage)
-            elif kind is Kind.TAIL and not core.journeys.followers_of(stage):
-                ended.append(stage)
+                _miss(core, member, stage)
+            elif not core.journeys.followers_of(stage):
+                answers[Kind.END].append(stage)
     _say(core, core.journeys.queues, Kind.CUT, asked)
     for stage in asked:
         _cut(core, OWN, stage)
-    _say(core, [member], Kind.GONE, gone)
-    _say(core, [member], Kind.END, ended)
+    for kind, stages in answers.items():
+        _say(core, [member], kind, stages)
 
 
 def _say(core: Core, members: Iterable[str], kind: Kind, stages: list[Stage]) -> None:
@@ -224,10 +233,21 @@ def _end_tail(core: Core, member: str, stage: Stage) -> None:
         _end_if_over(core, session, journey)
 
 
-def _lose(core: Core, member: str, stage: Stage) -> None:
-    """The session is not where it was to be."""
-    for session, follower in core.journeys.followers_of(stage):
-        if follower.member == member:
+def _found(core: Core, member: str, stage: Stage) -> None:
+    """A session is there."""
+    for session, journey, follower in core.journeys.followers_of(stage):
+        if follower.member not in (member, OWN):
+            _send_on(core, session, journey, follower, member)
+            _end_if_over(core, session, journey)
+
+
+def _miss(core: Core, member: str, stage: Stage) -> None:
+    """A session is not there: what follows it ends when it is nowhere."""
+    for session, _, follower in core.journeys.followers_of(stage):
+        if follower.gone is not None:
+            follower.gone.add(member)
+        nowhere = follower.gone is not None and follower.gone >= core.journeys.queues.keys()
+        if follower.member == member or (follower.member is None and nowhere):
             core.effects.end(session)
 
 
@@ -362,28 +382,16 @@ def begin(core: Core, me: str, given: Collection[str], tell: Callable[[], None])
         journey.tails &= others | {OWN}
         core.changes.journeys[session] = None
         if follower is None:
-            if journey.closed:
-                _ask(core, journey.stage)
+            arrived(core, session)
         elif follower.member is None:
             if follower.key not in given:
-                _find(core, session, journey, follower)
-        elif follower.member not in others | {OWN}:
-            core.effects.end(session)
+                over(core, follower.key)
+        elif follower.member in others | {OWN}:
+            _send_on(core, session, journey, follower, follower.member)
         else:
-            _send_on(core, session, journey, follower.member)
-            if follower.member:
-                _say(core, [follower.member], Kind.HERE, [journey.following])
+            core.effects.end(session)
         _end_if_over(core, session, journey)
     journeys.ask_again = core.now + _AGAIN_S
-
-
-def _find(core: Core, session: Session, journey: Journey, follower: Follower) -> None:
-    """What a follower's session was given for is over: it is here again, or nowhere."""
-    back = core.sessions.get(follower.name)
-    if back is not None and key_of(back.client, back.user, back.incarnation) == follower.key:
-        _come_back(core, back, session, journey)
-    else:
-        core.effects.end(session)
 
 
 def end_journeys(core: Core) -> None:
@@ -416,8 +424,10 @@ def advance(core: Core) -> None:
         if follower is None:
             for member in journeys.queues if tails or journey.closed else ():
                 asked.setdefault((member, Kind.ASK), []).append(journey.stage)
-        elif follower.member:
-            asked.setdefault((follower.member, Kind.HERE), []).append(journey.following)
+        elif follower.member != OWN:
+            sought = [] if follower.gone is None else journeys.queues
+            for member in [follower.member] if follower.member else sought:
+                asked.setdefault((member, Kind.HERE), []).append(journey.following)
     for (member, kind), stages in asked.items():
         if not journeys.queues[member].send_flow.messages:
             _say(core, [member], kind, stages)

@@ -27,7 +27,7 @@ OWN = ""
 
 
 class Follower:
-    __slots__ = ("done", "key", "member", "user")
+    __slots__ = ("done", "gone", "key", "member", "user")
 
     def __init__(
         self, key: str, user: str | None, member: str | None = None, done: set[str] | None = None
@@ -41,6 +41,8 @@ class Follower:
         not known yet."""
         self.done = done or set()
         """Gateways whose messages go to the session itself by now."""
+        self.gone: set[str] | None = None
+        """Gateways that do not have it, once all are asked; None before."""
 
     @property
     def name(self) -> str:

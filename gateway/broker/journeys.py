@@ -73,24 +73,25 @@ class Journeys:
             if journey.stage == stage and not session.ended:
                 if journey.follower is None:
                     return session, journey
-                if journey.follower.member != OWN or found is None:
+                if journey.follower.member != OWN:
                     found = session, journey
         return found
 
-    def followers_of(self, stage: Stage) -> list[tuple[Session, Follower]]:
+    def followers_of(self, stage: Stage) -> list[tuple[Session, Journey, Follower]]:
         """What sends on messages for the session at a stage from here."""
         return [
-            (session, journey.follower)
+            (session, journey, journey.follower)
             for session, journey in self._lineages.get(stage.lineage, ())
             if journey.follower is not None and journey.following == stage and not session.ended
         ]
 
-    def waiting(self, key: str) -> tuple[Session, Journey] | None:
+    def waiting(self, key: str) -> tuple[Journey, Follower] | None:
         """The follower of a session of which nobody has said where it is."""
-        found = self._latest.get(key)
-        if found is None or (follower := found[1].follower) is None or found[0].ended:
+        session, journey = self._latest.get(key, (None, None))
+        if session is None or journey is None or session.ended:
             return None
-        return found if follower.member is None else None
+        follower = journey.follower
+        return (journey, follower) if follower is not None and follower.member is None else None
 
     def routes(self, topic: RoutedTopic, member: str) -> Iterable[Route]:
         """Of those that travel: who gets what a gateway passes on."""

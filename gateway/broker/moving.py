@@ -85,7 +85,7 @@ def arrive(core: Core, state: Recovered) -> None:
     """A session has come, and is on disk."""
     core.needed_rows.know(state.references)
     take_over(core, state)
-    for number, *_ in state.sessions:
+    for number, *_ in state.journeys:
         arrived(core, core.by_id[number])
     for row in state.marks:
         core.keep_mark(core.marks.merge(row))

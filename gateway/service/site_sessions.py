@@ -316,7 +316,7 @@ class SessionHolder:
         if key in self._given:
             moves.forgotten.append(key)
             if parts is not None:
-                following.taken(broker, key, self._given[key].member)
+                following.over(broker, key)
         self._taking[key] = commit = broker.promise()
         moving.when_on_disk(broker, commit, lambda: self._arrived(order, place, done))
 
@@ -356,7 +356,7 @@ class SessionHolder:
         if self._places.get(client, _Place()).epoch < below:
             self._end(client)
             if client in self._given:
-                following.taken(self._broker, client, self._given[client].member)
+                following.over(self._broker, client)
                 self._forget_given(client)
             if self._places.pop(client, None) is not None:
                 moving.moves(self._broker).places[client] = None

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from gateway.broker.elsewhere import key_of, name_of
+from gateway.broker.journey import OWN
 from gateway.broker.publish_run import OVERHEAD
 from gateway.broker.store_rows import Recovered, Taking
 from gateway.mqtt.topics import SHARE_PREFIX
@@ -131,10 +132,10 @@ class _Import:
         session that comes back to where it was given away takes over from its follower.
         """
         order = self._order
-        if giver == order.me:
-            return
-        tails = [giver] if followed and giver in order.others else []
         closed, filters = sorted(order.others), [item for item in self._filters if _is_plain(item)]
+        tails = [giver] if followed and giver in order.others else []
+        if giver == order.me:
+            moves, closed, tails = moves - 1, [], [OWN]
         lists = json.dumps(closed), json.dumps(tails), json.dumps(filters)
         more = None, None, None, "[]"
         self._put("journey", order.session, lineage, moves, *lists, *more)

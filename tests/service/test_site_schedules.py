@@ -82,6 +82,7 @@ class Mover:
         self._sites = sites
         self._held: set[int] = set()
         self._before: set[str] = set()
+        self._from: dict[str, set[str]] = {name: set() for name in NAMES}
         self._known = False
         self.at = "a"
         self.lost = False
@@ -103,9 +104,9 @@ class Mover:
         if not self._client.closed:
             self._client.break_line()
 
-    def cut(self) -> None:
-        """A gateway has lost its power: what it had not told its disk comes again."""
-        self._before |= set(self.got)
+    def cut(self, name: str) -> None:
+        """A gateway has lost its power: what came from there at QoS 1 may come again."""
+        self._before |= self._from[name]
         self.watch()
 
     def watch(self) -> None:
@@ -126,9 +127,10 @@ class Mover:
                 self._held.discard(packet.packet_id)
             elif isinstance(packet, Publish):
                 payload = packet.payload.decode()
-                again = packet.qos == 1 and packet.dup and payload in self._before
+                again = packet.qos == 1 and payload in self._before
                 if packet.packet_id not in self._held and not again:
                     self.got.append(payload)
+                self._from[self.at].add(payload)
                 if packet.qos == 2:
                     self._held.add(packet.packet_id)
 
@@ -202,7 +204,7 @@ class Schedule:
         world.slow_disk, world.disk.short = False, False
         self.sites.members[name].power_cut()
         if self.mover is not None:
-            self.mover.cut()
+            self.mover.cut(name)
         for client in (self.readers[name], self.sources[name]):
             client.begin()
 
