@@ -54,6 +54,8 @@ log = logging.getLogger(__name__)
 _FOLLOWERS = 4
 """For each session that there may be, this part of a follower."""
 _AGAIN_S = 60.0
+_MARK = "\0"
+"""No client identifier holds it [MQTT-1.5.4-2]."""
 
 
 # -- a session leaves
@@ -89,7 +91,7 @@ def follow(core: Core, order: Giving, next_session: Callable[[], int]) -> None:
         return
     journey.follower = Follower(order.key, session.user)
     number = next_session()
-    client = f"\0{journey.stage.lineage:x}:{journey.stage.moves}"
+    client = f"{_MARK}{journey.stage.lineage:x}:{journey.stage.moves}"
     found = Session(core, number, client, queueing(core, session.client), session.expiry, 0, INSIDE)
     found.left = session.left
     core.by_id[number] = found
@@ -99,6 +101,10 @@ def follow(core: Core, order: Giving, next_session: Callable[[], int]) -> None:
     for subscription in wanted:
         core.router.subscribe(found, subscription)
         core.changes.subscriptions[found, subscription.topic_filter] = None
+
+
+def is_follower(client: str) -> bool:
+    return client.startswith(_MARK)
 
 
 def queueing(core: Core, client: str) -> QueueSection:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, cast
 
 from gateway.broker.delivery import Collect
-from gateway.broker.following import queueing
+from gateway.broker.following import is_follower, queueing
 from gateway.broker.journey import Journey
 from gateway.broker.queue_pages import StoredDelivery, delivery_of
 from gateway.broker.retained import Retained
@@ -46,6 +46,8 @@ def take_over(core: Core, state: Recovered) -> None:
             core.give(session, user)
         if journey is not None:
             core.journeys.add(session, journey)
+        elif is_follower(client):  # its journey could not be salvaged
+            core.effects.end(session)
         session.left = core.now if left is None else left / 1000
         if left is None:
             connected.add(number)
