@@ -11,6 +11,7 @@ from dataclasses import replace
 
 import pytest
 
+from gateway.mqtt.encode import encode
 from gateway.mqtt.packets import (
     Connack,
     Connect,
@@ -98,7 +99,8 @@ class Mover:
         self.at = name
         self._client = self._sites[name].open(answers=True)
         connect = Connect("mover", Version.V5, False, properties=FOREVER)
-        self._sites.say(self._client, connect, wait=0)
+        self._client.bring(encode(connect, Version.V5))
+        self._sites[name].turn(0)
 
     def leave(self) -> None:
         if not self._client.closed:
@@ -159,7 +161,8 @@ class Source:
         topic, qos, retain = rng.choice(TOPICS), rng.choice((1, 2)), rng.random() < 0.3
         number = self._client._next_id
         packet = Publish(topic, payload.encode(), qos, number, retain=retain)
-        self._sites.say(self._client, packet, wait=0)
+        self._client.bring(encode(packet, Version.V5))
+        self._sites[self._name].turn(0)  # frames do not go on by that
 
     def look(self) -> None:
         for packet in self._client.take_all(Packet):
