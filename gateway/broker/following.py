@@ -41,6 +41,7 @@ from gateway.broker.journey import OWN, Follower, Journey
 from gateway.broker.publish_run import RETAIN, PublishRun
 from gateway.broker.session import NEVER, Session
 from gateway.config import INSIDE, QueueSection
+from gateway.logs import about
 from gateway.mqtt.topics import SYSTEM_PREFIX, split_shared
 
 if TYPE_CHECKING:
@@ -85,9 +86,8 @@ def follow(core: Core, order: Giving, next_session: Callable[[], int]) -> None:
     if not room:
         journeys.refused += 1
         if core.log_throttle.allows("followers"):
-            log.warning(
-                "too many sessions that have left: messages that are late for more are lost"
-            )
+            text = "too many sessions have left: messages that are late for one more are lost"
+            log.warning(text, extra=about(client=session.client, reason="followers"))
         return
     journey.follower = Follower(order.key, session.user)
     number = next_session()

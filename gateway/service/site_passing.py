@@ -148,12 +148,16 @@ class Forwarding:
     # -- for people
 
     def figures(self) -> dict[str, int]:
-        """Of all other members together: filters, messages that wait, and dropped ones."""
+        """Of all other members together: filters, messages that wait, and dropped ones. And of
+        sessions that have left for them: how many are followed, and could not be.
+        """
         sessions = [port.session for port in self._ports.values()]
         return {
             "filters": sum(len(session.subscriptions) for session in sessions),
             "forward_waiting": sum(session.send_flow.messages for session in sessions),
             "forward_dropped": sum(session.send_flow.overflowed for session in sessions),
+            "followers": self._broker.journeys.followers,
+            "followers_refused": self._broker.journeys.refused,
         }
 
 

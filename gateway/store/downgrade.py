@@ -61,7 +61,7 @@ _STEPS = {
 
 _LEFT_OUT = {
     7: "messages that are late for sessions that have moved between the gateways of a site: they"
-    " may be lost or come twice; wait until `onceway site status` shows no followers",
+    " may be lost or come twice; wait until `onceway site status` shows that none is followed",
     6: "which of two gateways' retained messages is newer, and which were removed: another gateway"
     " of the site may bring those back",
     5: "sessions that have left for another gateway of the site and have not arrived there, and"

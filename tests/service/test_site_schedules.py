@@ -75,8 +75,8 @@ class Reader:
 
 
 class Mover:
-    """A client whose session moves: it comes back at any gateway, at any moment. got: as a Reader's.
-    lost: the gateways were in doubt about its session, and it has begun a new one.
+    """A client whose session moves: it comes back at any gateway, at any moment. got: as a
+    Reader's. lost: the gateways were in doubt about its session, and it has begun a new one.
     """
 
     def __init__(self, sites: Sites) -> None:
