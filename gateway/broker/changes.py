@@ -141,6 +141,12 @@ class Changes:
                 delivery.stored = True
                 commit.queue.append(delivery.row())
         commit.flows = [session.flow_row() for session in self.flows if session.durable]
+        for session in self.journeys:
+            journey = session.journey_row()
+            if journey is None:
+                commit.arrived.append(session.id)
+            else:
+                commit.journeys.append(journey)
         for topic, retained in self.retained.items():
             if retained is None:
                 commit.cleared.append(topic)
@@ -153,12 +159,6 @@ class Changes:
                 commit.wills.append(will.row(client))
         commit.marks = [mark.row() for mark in self.marks]
         commit.spool = self.spool
-        for session in self.journeys:
-            journey = session.journey_row()
-            if journey is None:
-                commit.arrived.append(session.id)
-            else:
-                commit.journeys.append(journey)
         commit.moves = self.moves
         return commit
 

@@ -106,8 +106,8 @@ class _Import:
                     f"it has more than {order.most_subscriptions} subscriptions"
                     " (limits.subscriptions)"
                 )
-            self._put("subscription", order.session, *values)
             self._filters.append(values[0])
+            self._put("subscription", order.session, *values)
         elif kind == FLOW:
             self._unsent = values[1]
             self._put("flow", order.session, *values)
