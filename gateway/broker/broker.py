@@ -14,7 +14,7 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from gateway.broker import moving, queue_pages
+from gateway.broker import following, moving, queue_pages
 from gateway.broker.access import Acl
 from gateway.broker.admission import Admission
 from gateway.broker.changes import Changes
@@ -280,6 +280,9 @@ class Broker(Core):
         self.by_id.pop(session.id, None)
         if session.account is not None:
             session.account.sessions -= 1
+        if session.journey is not None:
+            self.journeys.drop(session)
+            self.changes.journeys[session] = None
         if session.durable:
             self.changes.sessions.pop(session.id, None)
             self.changes.flows.pop(session, None)
@@ -334,6 +337,8 @@ class Broker(Core):
         """
         if (moves := self.changes.moves) is not None:
             moves.giving = [order for order in moves.giving if not moving.stays(self, order)]
+            for order in moves.giving:
+                following.follow(self, order, self.next_session)
         commit = self.changes.seal(self.spool.boot)
         for order in moves.giving if moves is not None else ():
             moving.leave(self, order)
@@ -362,6 +367,9 @@ class Broker(Core):
         calls, self.after_commit = self.after_commit, []
         for call in calls:
             call()
+        if self.journeys.untold:
+            self.journeys.untold = False
+            self.journeys.tell()
         return clients
 
     def spool_is_safe(self, row: int) -> int:
@@ -428,6 +436,7 @@ class Broker(Core):
         expired = (session for session in self.sessions.values() if session.ends <= now)
         for session in islice(expired, _AT_ONCE):
             self.effects.end(session)
+        following.advance(self)
         self.settle()
         self.system.advance()
         self.settle()

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 from gateway.broker.store_rows import (
     Commit,
     FlowRow,
+    JourneyRow,
     MessageRow,
     Moves,
     SessionRow,
@@ -44,6 +45,9 @@ class Kept(Protocol):
 
     def flow_row(self) -> FlowRow: ...
 
+    def journey_row(self) -> JourneyRow | None:
+        """None when it is not on a journey any more."""
+
     def subscription_row(self, topic_filter: str) -> SubscriptionRow | None:
         """None when it has no such subscription any more."""
 
@@ -57,6 +61,7 @@ class Changes:
         "deliveries",
         "ended",
         "flows",
+        "journeys",
         "left",
         "marks",
         "moves",
@@ -91,6 +96,7 @@ class Changes:
         self.wills: dict[str, StoredWill | None] = {}
         self.marks: dict[Mark, None] = {}
         self.spool: list[SpoolRow] = []
+        self.journeys: dict[Kept, None] = {}
         self.moves: Moves | None = None
 
     @property
@@ -108,6 +114,7 @@ class Changes:
             or self.wills
             or self.marks
             or self.clock
+            or self.journeys
             or self.moves
         )
 
@@ -134,6 +141,12 @@ class Changes:
                 delivery.stored = True
                 commit.queue.append(delivery.row())
         commit.flows = [session.flow_row() for session in self.flows if session.durable]
+        for session in self.journeys:
+            journey = session.journey_row()
+            if journey is None:
+                commit.arrived.append(session.id)
+            else:
+                commit.journeys.append(journey)
         for topic, retained in self.retained.items():
             if retained is None:
                 commit.cleared.append(topic)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from gateway.broker.access import Acl
 from gateway.broker.accounts import Accounts
 from gateway.broker.effects import Effects
+from gateway.broker.journeys import Journeys
 from gateway.broker.ledger import Ledger
 from gateway.broker.log_throttle import LogThrottle
 from gateway.broker.marks import Marks
@@ -54,7 +55,7 @@ class Core(Ledger):
         self.sessions: dict[str, Session] = {}
         """By client identifier."""
         self.by_id: dict[int, Session] = {}
-        """The same by number."""
+        """The same by number, and followers of sessions that have left (`journey.py`)."""
         self.connections: dict[Attached, None] = {}
         self.nameless: dict[Attached, None] = {}
         """Those without an accepted CONNECT, the oldest first."""
@@ -73,6 +74,7 @@ class Core(Ledger):
         """The other gateways of the site; None without a site."""
         self.doubled: Doubled | None = None
         """What of the spool is on two disks; None where one is enough."""
+        self.journeys = Journeys()
         self.moved = state.moved
         """What the store knew of moves between them at the start."""
         self.disk_full = False
@@ -84,6 +86,8 @@ class Core(Ledger):
         """Whether a session may get messages of a topic."""
         if session.passage is not None:
             return True  # who gets it there is judged there
+        if (journey := session.journey) is not None and (follower := journey.follower) is not None:
+            return self.acl.may_read(follower.user, follower.name, topic)
         return self.acl.may_read(session.user, session.client, topic)
 
     def give(self, session: Session, user: str | None) -> None:

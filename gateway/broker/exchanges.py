@@ -198,7 +198,7 @@ def decoded(connection: Connection, session: Session, packet: Publish) -> None:
         topic = broker.router.known(named.wire, named.name)
     else:
         raise ProtocolError(f"PUBLISH: topic alias {alias} stands for no topic yet")
-    share = properties.pop(PropertyId.SUBSCRIPTION_IDENTIFIER, (0,))[0]
+    identifiers = properties.pop(PropertyId.SUBSCRIPTION_IDENTIFIER, ())
     expiry = properties.get(PropertyId.MESSAGE_EXPIRY_INTERVAL)
     run = PublishRun(
         topic,
@@ -211,7 +211,7 @@ def decoded(connection: Connection, session: Session, packet: Publish) -> None:
         publisher=session,
     )
     if session.passage is not None:
-        passed_on.receive(connection, session.passage, run, share)
+        passed_on.receive(connection, session.passage, run, identifiers)
         return
     account = session.account
     if account is not None and account.metered:

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from gateway.broker.delivery import PAGE_LOW, LeftBehind
+from gateway.broker.journey import OWN
 from gateway.broker.publish_run import OVERHEAD, RETAIN, PublishRun
 from gateway.broker.queue_limits import bounds, is_crowded, is_full, judged_at_once, make_room
 from gateway.broker.retained import Retained
@@ -31,6 +32,7 @@ from gateway.mqtt.topics import SHARE_PREFIX
 if TYPE_CHECKING:
     from gateway.broker.accounts import Account
     from gateway.broker.core import Core
+    from gateway.broker.router import Route
     from gateway.broker.session import Session
     from gateway.broker.shared import Share
     from gateway.broker.spool import Identity
@@ -127,14 +129,17 @@ def publish(
     if run.retain:
         commit = _retain(core, run, client) or commit
     publisher = run.publisher
-    for route in topic.routes:
+    routes = topic.routes
+    if topic.travellers:
+        routes = [*routes, *core.journeys.routes(topic, OWN)]
+    for route in routes:
         session = route.session
         if session is publisher and route.no_local:
             if route.own is None:
                 continue
             route = route.own
         flags = RETAIN if run.retain and route.retain_as_published else 0
-        _deliver(
+        deliver(
             core,
             session,
             run,
@@ -152,26 +157,34 @@ def publish(
     return commit
 
 
-def pass_on(core: Core, run: PublishRun, share: str | None, commit: int) -> None:
+def pass_on(core: Core, run: PublishRun, member: str, share: str | None, commit: int) -> None:
     """Route a run that another gateway of the site passes on: to clients of this gateway, and to
-    nobody else. share: filter of the shared subscription that it is for, and then for no other; ""
-    for one that is not here any more. commit: holds that it was taken.
+    nobody else. member: that gateway. share: filter of the shared subscription that it is for, and
+    then for no other; "" for one that is not here any more. commit: holds that it was taken.
     """
     qos, topic = run.qos, core.router.routed(run.topic)
     for route in topic.routes if share is None else ():
-        session = route.session
-        if session.user == INSIDE:
-            continue
-        if session.queueing.full == "refuse the publisher" and is_full(core, session, run, 1):
-            core.statistics.overflowed += run.count  # nobody is there any more to be refused
-            session.send_flow.overflowed += run.count
-            continue
-        flags = RETAIN if run.retain and route.retain_as_published else 0
-        flags |= min(qos, route.qos) << 1
-        _deliver(core, session, run, flags, route.identifiers, 0, run.count, commit)
+        if route.session.user != INSIDE:
+            pass_to(core, route, run, qos, 0, run.count, commit)
+    for route in core.journeys.routes(topic, member) if topic.travellers and share is None else ():
+        pass_to(core, route, run, qos, 0, run.count, commit)
     if share and (found := core.router.share(share)) is not None:
         messages = LeftBehind(run, qos, share, 0, run.count)
         _overflow(core, found, _deal(core, found, messages, commit), commit)
+
+
+def pass_to(
+    core: Core, route: Route, run: PublishRun, qos: int, skip: int, count: int, commit: int
+) -> None:
+    """One session gets what another gateway passes on."""
+    session = route.session
+    if session.queueing.full == "refuse the publisher" and is_full(core, session, run, 1):
+        core.statistics.overflowed += count  # nobody is there any more to be refused
+        session.send_flow.overflowed += count
+        return
+    flags = RETAIN if run.retain and route.retain_as_published else 0
+    flags |= min(qos, route.qos) << 1
+    deliver(core, session, run, flags, route.identifiers, skip, count, commit)
 
 
 def _eligible(core: Core, run: PublishRun) -> Callable[[Session], bool]:
@@ -264,7 +277,10 @@ def _give(
     run, qos, name, skip, count = messages
     session, subscription = member
     flags = min(qos, subscription.qos) << 1 | (run.retain and subscription.retain_as_published)
-    _deliver(core, session, run, flags, subscription.extra, skip, part, commit, name)
+    extra = subscription.extra
+    if session.journey is not None:
+        session, extra = core.journeys.onward(session, extra, name)
+    deliver(core, session, run, flags, extra, skip, part, commit, name)
     if session.ended and qos:
         core.effects.leave_behind(LeftBehind(run, qos, name, skip, part))
     share.turn += part
@@ -357,10 +373,10 @@ def _send_retained(
     )
     qos = min(message.qos, subscription.qos)
     commit = core.promise() if qos and session.durable else 0
-    _deliver(core, session, run, qos << 1 | RETAIN, subscription.extra, 0, 1, commit)
+    deliver(core, session, run, qos << 1 | RETAIN, subscription.extra, 0, 1, commit)
 
 
-def _deliver(
+def deliver(
     core: Core,
     session: Session,
     run: PublishRun,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from gateway.broker.following import arrived
 from gateway.broker.restart import take_over
 from gateway.broker.store_rows import Moves
 
@@ -84,5 +85,7 @@ def arrive(core: Core, state: Recovered) -> None:
     """A session has come, and is on disk."""
     core.needed_rows.know(state.references)
     take_over(core, state)
+    for number, *_ in state.journeys:
+        arrived(core, core.by_id[number])
     for row in state.marks:
         core.keep_mark(core.marks.merge(row))

@@ -20,9 +20,11 @@ if TYPE_CHECKING:
 
 
 class Passage:
-    __slots__ = ("latest", "mark", "shares")
+    __slots__ = ("latest", "mark", "member", "shares")
 
-    def __init__(self, shares: Mapping[int, str]) -> None:
+    def __init__(self, member: str, shares: Mapping[int, str]) -> None:
+        self.member = member
+        """Its name."""
         self.mark: Mark | None = None
         """Of the queue over there that is connected; None before that is known."""
         self.latest = 0

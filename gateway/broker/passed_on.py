@@ -10,7 +10,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from gateway.broker.addresses import NOTICES, read_address
 from gateway.broker.fan_out import bound_of, pass_on
+from gateway.broker.following import come, heard
 from gateway.broker.queue_limits import is_crowded
 from gateway.broker.refusals import refused, say, words
 from gateway.broker.state import State
@@ -21,6 +23,8 @@ from gateway.mqtt.reason import ReasonCode
 from gateway.mqtt.topics import SYSTEM_PREFIX
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from gateway.broker.connection import Connection
     from gateway.broker.core import Core
     from gateway.broker.passage import Passage
@@ -30,8 +34,10 @@ _ANSWER = {1: 0x40, 2: 0x50}
 """PUBACK and PUBREC, by QoS."""
 
 
-def receive(connection: Connection, passage: Passage, run: PublishRun, share: int = 0) -> None:
-    """share: stands for the shared subscription that it is for, 0 for none."""
+def receive(
+    connection: Connection, passage: Passage, run: PublishRun, identifiers: Sequence[int] = ()
+) -> None:
+    """identifiers: say whom it is for (`addresses.py`)."""
     broker, mark = connection.broker, passage.mark
     broker.statistics.received[run.qos] += run.count
     if run.qos and mark is not None and (repeated := passage.repeated(run.ids)):
@@ -40,17 +46,19 @@ def receive(connection: Connection, passage: Passage, run: PublishRun, share: in
         connection.send(answer, mark.commit)
         run = run.part(repeated, run.count - repeated)
     if run.count:
-        _take(connection, passage, run, share)
+        _take(connection, passage, run, identifiers)
 
 
-def _take(connection: Connection, passage: Passage, run: PublishRun, share: int) -> None:
+def _take(
+    connection: Connection, passage: Passage, run: PublishRun, identifiers: Sequence[int]
+) -> None:
     broker, mark = connection.broker, passage.mark
     reason = _refuses(broker, run)
     if reason == ReasonCode.QUOTA_EXCEEDED and run.count > 1:
         half = run.count // 2
-        _take(connection, passage, run.part(0, half), share)
+        _take(connection, passage, run.part(0, half), identifiers)
         if connection.state is State.OPEN:
-            _take(connection, passage, run.part(half, run.count - half), share)
+            _take(connection, passage, run.part(half, run.count - half), identifiers)
     elif reason == ReasonCode.QUOTA_EXCEEDED:
         text = f"no room for what another gateway passes on ({bound_of(broker, run)})"
         say(broker, connection, reason, text)
@@ -66,14 +74,27 @@ def _take(connection: Connection, passage: Passage, run: PublishRun, share: int)
         if run.qos and mark is not None:
             mark.add(passage.number(run.ids[-1]))
             commit = broker.keep_mark(mark)
-        pass_on(broker, run, passage.shares.get(share, "") if share else None, commit)
+        _act(broker, passage, run, identifiers, commit)
         if run.qos:
             connection.send(acknowledgements(_ANSWER[run.qos], run.ids), commit)
 
 
+def _act(
+    core: Core, passage: Passage, run: PublishRun, identifiers: Sequence[int], commit: int
+) -> None:
+    to = read_address(identifiers)
+    if run.topic.name == NOTICES:
+        heard(core, passage.member, run.payloads())
+    elif to is not None:
+        come(core, passage.member, run, to, passage.shares.get(to.share, ""), commit)
+    else:
+        share = passage.shares.get(identifiers[0], "") if identifiers else None
+        pass_on(core, run, passage.member, share, commit)
+
+
 def _refuses(core: Core, run: PublishRun) -> ReasonCode | None:
     topic = core.router.routed(run.topic)
-    if topic.refused or topic.name.startswith(SYSTEM_PREFIX):
+    if (topic.refused and topic.name != NOTICES) or topic.name.startswith(SYSTEM_PREFIX):
         return ReasonCode.TOPIC_NAME_INVALID
     if run.qos and (
         core.lacks_room(run.count * run.weight) or (core.owed and is_crowded(core, run))

@@ -246,7 +246,7 @@ def let_the_longest_pay(core: Core) -> None:
     excess = core.queued - core.owed - most + most // _SPARE
     payers = [
         session
-        for session in core.sessions.values()
+        for session in core.by_id.values()
         if session.queueing.full != "refuse the publisher"
         and not session.ended
         and session.send_flow.size > session.send_flow.owes

@@ -15,6 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from gateway.broker.delivery import Collect, Delivery, LeftBehind, Load, Order
+from gateway.broker.following import send_on, sends_on, wait_to_send_on
 from gateway.broker.publish_run import PublishRun
 from gateway.broker.queue_limits import trim
 
@@ -83,7 +84,10 @@ def _loaded(core: Core, order: Load, rows: list[StoredDelivery]) -> None:
         return
     known: dict[int, PublishRun] = {}
     deliveries = [delivery_of(core, session, row, known) for row in rows]
-    if session.send_flow.take_page(order.first, deliveries):
+    new = session.send_flow.take_page(order.first, deliveries)
+    if sends_on(session):
+        (send_on if new else wait_to_send_on)(core, session)
+    elif new:
         trim(core, session)
         session.send_flow.go_on()
 

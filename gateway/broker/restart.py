@@ -10,6 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, cast
 
 from gateway.broker.delivery import Collect
+from gateway.broker.following import is_follower, queueing
+from gateway.broker.journey import Journey
 from gateway.broker.queue_pages import StoredDelivery, delivery_of
 from gateway.broker.retained import Retained
 from gateway.broker.retained_changes import BEFORE
@@ -30,12 +32,22 @@ def take_over(core: Core, state: Recovered) -> None:
     """Take over what the store holds. All connections ended when the gateway stopped."""
     by_id: dict[int, Session] = {}
     connected = set()
+    journeys = {row[0]: Journey.stored(row) for row in state.journeys}
     for number, client, expiry, left, incarnation, user in state.sessions:
-        session = by_id[number] = core.by_id[number] = core.sessions[client] = Session(
-            core, number, client, core.config.queueing(client), expiry, incarnation, user
+        journey = journeys.get(number)
+        follower = None if journey is None else journey.follower
+        queue = core.config.queueing(client) if follower is None else queueing(core, follower.name)
+        session = by_id[number] = core.by_id[number] = Session(
+            core, number, client, queue, expiry, incarnation, user
         )
         session.durable = True
-        core.give(session, user)
+        if follower is None:
+            core.sessions[client] = session
+            core.give(session, user)
+        if journey is not None:
+            core.journeys.add(session, journey)
+        elif is_follower(client):  # its journey could not be salvaged
+            core.effects.end(session)
         session.left = core.now if left is None else left / 1000
         if left is None:
             connected.add(number)

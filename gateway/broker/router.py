@@ -82,11 +82,13 @@ class Route:
 class RoutedTopic(Topic):
     """A Topic Name, and who gets its messages."""
 
-    __slots__ = ("durable", "refusing", "routes", "shares")
+    __slots__ = ("durable", "refusing", "routes", "shares", "travellers")
 
     def __init__(self, name: str, wire: bytes) -> None:
         super().__init__(name, wire)
         self.routes: list[Route] = []
+        self.travellers: list[Route] = []
+        """To sessions whose journey is not over (`journeys.py`), and not among the other routes."""
         self.shares: list[Share] = []
         self.durable = 0
         """Highest QoS granted to a session that outlives its connection, or to a shared
@@ -96,7 +98,7 @@ class RoutedTopic(Topic):
 
 
 def _forget_routes(topic: RoutedTopic) -> None:
-    topic.routes, topic.shares, topic.refusing = [], [], []
+    topic.routes, topic.travellers, topic.shares, topic.refusing = [], [], [], []
 
 
 class _Node(Node):
@@ -112,6 +114,12 @@ class _Node(Node):
     @property
     def empty(self) -> bool:
         return not (self.children or self.members or self.shares)
+
+
+def _gets_copies(session: Session) -> bool:
+    """Whoever sends on what comes does so once."""
+    journey = session.journey
+    return session.passage is None and (journey is None or journey.follower is None)
 
 
 def memory(topic_filter: str) -> int:
@@ -297,6 +305,12 @@ class Router:
         members = shared.members.items() if shared else ()
         return max((item.qos for session, item in members if counts(session)), default=None)
 
+    def matches_again(self, session: Session) -> None:
+        """Where the messages of a session go has changed."""
+        filters = session.subscriptions
+        if not all(self._index.invalidate(split_shared(item)[1]) for item in filters):
+            self.changed()
+
     def changed(self) -> None:
         """A subscription has changed: match every topic again when it is next used."""
         for topic in self._index.clear():
@@ -330,29 +344,31 @@ class Router:
                     known = found.get(session)
                     if known is None:
                         found[session] = route
-                    elif self._copies and session.passage is None:
+                    elif self._copies and _gets_copies(session):
                         copies.append(route)
                     else:
                         merged = known.subscriptions + route.subscriptions
                         found[session] = Route(session, merged)
             topic.shares += node.shares.values()
-        topic.routes = [*found.values(), *copies]
+        routes = [*found.values(), *copies]
+        topic.routes = [route for route in routes if route.session.journey is None]
+        topic.travellers = [route for route in routes if route.session.journey is not None]
         topic.durable = max(
-            [route.qos for route in topic.routes if route.session.durable]
+            [route.qos for route in routes if route.session.durable]
             + [share.qos for share in topic.shares],
             default=0,
         )
-        sessions = [route.session for route in topic.routes if route.qos]
+        sessions = [route.session for route in routes if route.qos]
         for share in topic.shares:
             sessions += share.members
         topic.refusing = [
             session for session in sessions if session.queueing.full == "refuse the publisher"
         ]
-        self._routes += len(topic.routes)
+        self._routes += len(routes)
         if self._routes > _KNOWN_ROUTES:
-            routes, shares, refusing = topic.routes, topic.shares, topic.refusing
+            kept = topic.routes, topic.travellers, topic.shares, topic.refusing
             self.changed()
-            topic.routes, topic.shares, topic.refusing = routes, shares, refusing
+            topic.routes, topic.travellers, topic.shares, topic.refusing = kept
         if not passing and not topic.indexed:
             self._index.add(topic)
         topic.stale = not topic.indexed

@@ -20,11 +20,12 @@ from gateway.mqtt.reason import ReasonCode
 if TYPE_CHECKING:
     from gateway.broker.access import Acl, Policy
     from gateway.broker.accounts import Account
+    from gateway.broker.journey import Journey
     from gateway.broker.ledger import Ledger
     from gateway.broker.passage import Passage
     from gateway.broker.peer import Peer
     from gateway.broker.retained_feed import RetainedFeed
-    from gateway.broker.store_rows import FlowRow, SessionRow, SubscriptionRow
+    from gateway.broker.store_rows import FlowRow, JourneyRow, SessionRow, SubscriptionRow
     from gateway.broker.subscription import Subscription
     from gateway.broker.will import StoredWill
     from gateway.config import QueueSection
@@ -106,6 +107,7 @@ class Session:
         "feed",
         "id",
         "incarnation",
+        "journey",
         "left",
         "passage",
         "queueing",
@@ -140,6 +142,8 @@ class Session:
         """Of the device behind it, 0 for others."""
         self.passage: Passage | None = None
         """Of a session that stands for another gateway of the site."""
+        self.journey: Journey | None = None
+        """Of one that has moved between them, until all that comes late has come."""
         self.user = user
         """Whose it is, None for anonymous clients and devices."""
         self.account: Account | None = None
@@ -166,6 +170,9 @@ class Session:
 
     def flow_row(self) -> FlowRow:
         return self.id, self.receive_flow.row(), *self.send_flow.row()
+
+    def journey_row(self) -> JourneyRow | None:
+        return None if self.journey is None else self.journey.row(self.id)
 
     def subscription_row(self, topic_filter: str) -> SubscriptionRow | None:
         item = self.subscriptions.get(topic_filter)

@@ -57,6 +57,13 @@ JSON (`gateway/site/holder.py`).
 GivenRow = tuple[str, str, int, int, int | None]
 """key, member, parts, messages, ends (axis ms; None for never)."""
 
+JourneyRow = tuple[int, int, int, str, str, str, str | None, str | None, str | None, str]
+"""session, lineage, moves, then names as lists in JSON: gateways whose cut has not come, gateways
+that send on what comes late, filters that it came with. Of a follower: key and user of the session
+that it follows, where that is (None: not known), gateways that are done (`journey.py`); None, None,
+None and [] for others.
+"""
+
 
 @dataclass(slots=True)
 class Giving:
@@ -69,6 +76,9 @@ class Giving:
     """Whose session it is (`gateway/broker/elsewhere.py`)."""
     member: str
     """Name of the gateway that takes it."""
+    journey: tuple[int, int, str, int] | None = None
+    """lineage, moves, name of this gateway, 1 if a follower is here. None: it had no subscription,
+    so no message is late for it."""
     ends: int | None = None
     """The writer's answer: when the session expires (axis ms), None for never."""
     released: list[int] | None = None
@@ -94,6 +104,10 @@ class Taking:
     most_queued: int
     """Places in its queue, of which several may refer to one message."""
     most_subscriptions: int
+    me: str
+    """Name of this gateway,"""
+    others: Sequence[str]
+    """and of the others."""
     state: Recovered | None = None
     """The writer's answer: what a start would read of the session."""
     wrong: str | None = None
@@ -147,6 +161,9 @@ class Commit:
     wills_done: list[str] = field(default_factory=list)
     marks: list[MarkRow] = field(default_factory=list)
     spool: list[SpoolRow] = field(default_factory=list)
+    journeys: list[JourneyRow] = field(default_factory=list)
+    arrived: list[int] = field(default_factory=list)
+    """Sessions whose journeys are over."""
     moves: Moves | None = None
     """None without a site."""
 
@@ -193,4 +210,5 @@ class Recovered:
     retained: list[RetainedRow] = field(default_factory=list)
     wills: list[WillRow] = field(default_factory=list)
     marks: list[MarkRow] = field(default_factory=list)
+    journeys: list[JourneyRow] = field(default_factory=list)
     moved: Moved = field(default_factory=Moved)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from gateway.accounts import leave_for_uplink
 from gateway.bridge.pairing import forget
 from gateway.broker.broker import Broker
+from gateway.broker.following import end_journeys
 from gateway.config import Config
 from gateway.errors import OncewayError
 from gateway.links.greeter import Greeter
@@ -210,6 +211,7 @@ def _membership(config: Config, engine: Engine, restored: bool) -> "Membership |
     """The gateway's part in its site; None without one."""
     if config.site is None:
         forget_members(engine.broker)
+        end_journeys(engine.broker)
         return None
     from gateway.service.membership import Membership
 

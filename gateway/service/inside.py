@@ -58,7 +58,8 @@ def forget_members(broker: Broker, wanted: Collection[str] = ()) -> None:
 class Client:
     """Connected from its creation on (a `Carrier`). came: called with each packet in the middle of
     the broker's work, and with None at the end of the connection. connect: what it says first; by
-    default its session ends with it.
+    default its session ends with it. packet_bytes: the longest packet that it may send, in place of
+    limits.packet_bytes.
     """
 
     high_water = 1 << 30
@@ -70,6 +71,7 @@ class Client:
         user: str,
         came: Callable[[Packet | None], None],
         connect: Connect | None = None,
+        packet_bytes: int | None = None,
     ) -> None:
         self.peer = Peer(name, name)
         self._engine = engine
@@ -77,7 +79,11 @@ class Client:
         self._stream = PacketStream(_LONGEST_PACKET, Version.V5, Side.SERVER)
         # it is there for as long as this object: no silence is too long
         policy = Policy(
-            _Access(user), keep_alive_s=0, keeps_sessions=connect is not None, stays=True
+            _Access(user),
+            keep_alive_s=0,
+            keeps_sessions=connect is not None,
+            stays=True,
+            packet_bytes=packet_bytes,
         )
         self._receiver: Receiver | None = engine.accept(policy)(self)
         self._receive(connect or Connect(f"{INSIDE}-{secrets.token_hex(8)}"))

@@ -198,7 +198,7 @@ def _figures(found: dict[str, int]) -> str:
         f"since its start: sessions that came {found['moved_in']}, left {found['moved_out']},"
         f" answers in doubt {found['marked']}; now on their way {found['given']}, in doubt"
         f" {found['in_doubt']}; messages that wait for other members {found['forward_waiting']},"
-        f" dropped {found['forward_dropped']}"
+        f" dropped {found['forward_dropped']}; sessions that are followed {found['followers']}"
     )
 
 

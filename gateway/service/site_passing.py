@@ -18,9 +18,10 @@ import secrets
 from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
-from hashlib import sha256
 from typing import TYPE_CHECKING
 
+from gateway.broker.addresses import ADDRESS_BYTES, NOTICE_BYTES, share_number
+from gateway.broker.following import begin
 from gateway.broker.passage import Passage
 from gateway.broker.session import NEVER
 from gateway.broker.subscription import Subscription
@@ -35,7 +36,6 @@ from gateway.mqtt.topics import (
     split_shared,
     topic_filter_problem,
 )
-from gateway.mqtt.wire import MAX_VARINT
 from gateway.service.inside import Client, forget_members
 from gateway.site.passing import MOST_WISHES, Passing
 from gateway.site.passing_messages import GONE, MOST_QUEUE, Wish
@@ -49,15 +49,6 @@ log = logging.getLogger(__name__)
 
 WINDOW_S = 0.03
 """Filters that come, change or go within it are told in one frame."""
-
-
-def share_number(topic_filter: str) -> int:
-    """The Subscription Identifier that stands for a shared subscription between members; 0 for any
-    other filter.
-    """
-    if not topic_filter.startswith(SHARE_PREFIX):
-        return 0
-    return int.from_bytes(sha256(topic_filter.encode()).digest()[:8]) % MAX_VARINT + 1
 
 
 class Forwarding:
@@ -83,16 +74,19 @@ class Forwarding:
         """What clients here have subscribed to, with the highest QoS of each."""
         self._shares: dict[int, str] = {}
         self._ports = {
-            other: _Port(engine, client, self._shares, partial(send, other), loop)
+            other: _Port(engine, other, client, self._shares, partial(send, other), loop)
             for other, client in clients.items()
         }
-        for session in broker.sessions.values():
+        for session in broker.by_id.values():
             self._changed.update(session.subscriptions)
         self._look()
         broker.router.watch = self._watch
+        begin(broker, name, {row[0] for row in broker.moved.given}, self._tell)
+        broker.settle()
 
     def close(self) -> None:
         self._broker.router.watch = None
+        self._broker.journeys.tell = lambda: None
         for port in self._ports.values():
             port.left()
 
@@ -154,17 +148,21 @@ class Forwarding:
     # -- for people
 
     def figures(self) -> dict[str, int]:
-        """Of all other members together: filters, messages that wait, and dropped ones."""
+        """Of all other members together: filters, messages that wait, and dropped ones. And of
+        sessions that have left for them: how many are followed, and could not be.
+        """
         sessions = [port.session for port in self._ports.values()]
         return {
             "filters": sum(len(session.subscriptions) for session in sessions),
             "forward_waiting": sum(session.send_flow.messages for session in sessions),
             "forward_dropped": sum(session.send_flow.overflowed for session in sessions),
+            "followers": self._broker.journeys.followers,
+            "followers_refused": self._broker.journeys.refused,
         }
 
 
 def _counts(session: Session) -> bool:
-    return session.user != INSIDE
+    return session.user != INSIDE or session.journey is not None
 
 
 class _Near(Client):
@@ -181,7 +179,8 @@ class _Near(Client):
             PropertyId.MAXIMUM_PACKET_SIZE: packet_bytes,
         }
         connect = Connect(client, clean_start=False, properties=properties)
-        super().__init__(engine, client, INSIDE, self._one, connect)
+        longest = longest_packet(engine.broker.limits.packet_bytes)
+        super().__init__(engine, client, INSIDE, self._one, connect, longest)
 
     def _one(self, packet: Packet | None) -> None:
         self._port.ended(self)
@@ -236,6 +235,7 @@ class _Port:
     def __init__(
         self,
         engine: Engine,
+        member: str,
         client: str,
         shares: dict[int, str],
         send: Callable[[bytes], None],
@@ -243,13 +243,14 @@ class _Port:
     ) -> None:
         self._engine = engine
         self._broker = engine.broker
+        self._member = member
         self._client = client
         self._shares = shares
         self._near: _Near | None = None
         self._wishes: dict[str, int] = {}
         self.session = self._ensure()
         self._wishes = {item.topic_filter: item.qos for item in self.session.subscriptions.values()}
-        packet_bytes = self._broker.limits.packet_bytes
+        packet_bytes = longest_packet(self._broker.limits.packet_bytes)
         self.passing = Passing(self, packet_bytes, self._wishes, send, loop.call_later)
 
     def _ensure(self) -> Session:
@@ -269,9 +270,9 @@ class _Port:
             broker.changes.sessions[session.id] = session
         self._queue = mark.incarnation
         if session.passage is None:
-            session.passage = Passage(self._shares)
+            session.passage = Passage(self._member, self._shares)
             broker.router.changed()
-        self.session = session
+        self.session = broker.journeys.queues[self._member] = session
         self.wish([Wish(*item) for item in self._wishes.items()])
         return session
 
@@ -352,6 +353,11 @@ class _Port:
         if near is self._near:
             self._near = None
             self.passing.ended()
+
+
+def longest_packet(packet_bytes: int) -> int:
+    """Of another member: what clients may publish, with an address, or notices."""
+    return max(packet_bytes + ADDRESS_BYTES, NOTICE_BYTES)
 
 
 def _is_bad(topic_filter: str) -> bool:

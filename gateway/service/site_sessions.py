@@ -16,7 +16,7 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from gateway.broker import moving
+from gateway.broker import following, moving
 from gateway.broker.elsewhere import key_of, name_of
 from gateway.broker.store_rows import Giving, Taking
 from gateway.config import INSIDE
@@ -307,12 +307,16 @@ class SessionHolder:
             messages,
             2 * broker.limits.queue_messages + 0xFFFF,  # with what is in flight, and a grace
             broker.limits.subscriptions,
+            broker.journeys.me,
+            sorted(broker.journeys.queues),
         )
         moves = moving.moves(broker)
         moves.taking.append(order)
         moves.places[key] = place.row(key)
         if key in self._given:
             moves.forgotten.append(key)
+            if parts is not None:
+                following.over(broker, key)
         self._taking[key] = commit = broker.promise()
         moving.when_on_disk(broker, commit, lambda: self._arrived(order, place, done))
 
@@ -352,6 +356,7 @@ class SessionHolder:
         if self._places.get(client, _Place()).epoch < below:
             self._end(client)
             if client in self._given:
+                following.over(self._broker, client)
                 self._forget_given(client)
             if self._places.pop(client, None) is not None:
                 moving.moves(self._broker).places[client] = None

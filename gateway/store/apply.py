@@ -38,6 +38,7 @@ _COLUMNS = {
     "retained": 7,
     "will": 9,
     "mark": 6,
+    "journey": 10,
     "copy": 10,  # of another database (copies.py)
 }
 
@@ -113,6 +114,7 @@ def apply(database: sqlite3.Connection, commit: Commit) -> float:
         put(database, "retained", commit.retained)
         put(database, "will", commit.wills)
         put(database, "mark", commit.marks)
+        put(database, "journey", commit.journeys)
         _delete(
             database,
             "DELETE FROM subscription WHERE (session, filter) IN (SELECT value ->> 0, value ->> 1"
@@ -134,6 +136,11 @@ def apply(database: sqlite3.Connection, commit: Commit) -> float:
             database,
             "DELETE FROM will WHERE client IN (SELECT value FROM json_each(?))",
             commit.wills_done,
+        )
+        _delete(
+            database,
+            "DELETE FROM journey WHERE session IN (SELECT value FROM json_each(?))",
+            commit.arrived,
         )
         if commit.moves is not None:
             move(database, commit.moves)

@@ -84,6 +84,12 @@ RULES = (
     ),
     Rule("given_part", "key NOT IN (SELECT key FROM given)", "a part of a session that is gone"),
     Rule(
+        "journey",
+        f"{_NO_SESSION} OR lineage < 1 OR moves < 0 OR NOT (json_valid(closed) AND"
+        " json_valid(tails) AND json_valid(filters) AND json_valid(done))",
+        "a journey of a session that cannot be",
+    ),
+    Rule(
         "spool",
         "id < 1",
         "a row of the spool with a number that was never given",

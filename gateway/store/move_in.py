@@ -10,16 +10,20 @@ numbers of the queue, and so packet identifiers, stay as they are.
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Sequence
 from typing import Any
 
 from gateway.broker.elsewhere import key_of, name_of
+from gateway.broker.journey import OWN
 from gateway.broker.publish_run import OVERHEAD
 from gateway.broker.store_rows import Recovered, Taking
+from gateway.mqtt.topics import SHARE_PREFIX
 from gateway.store.move_out import StoredParts
 from gateway.store.move_records import (
     FLOW,
+    JOURNEY,
     MARK,
     MESSAGE,
     QUEUE,
@@ -66,6 +70,8 @@ class _Import:
         self._next = 1
         """The lowest number that the next row of the queue may have."""
         self._marks: list[tuple[Any, ...]] = []
+        self._filters: list[str] = []
+        self._journey: Values | None = None
 
     def run(self) -> list[tuple[Any, ...]]:
         """Returns the marks that came with it."""
@@ -73,6 +79,8 @@ class _Import:
             if (kind == SESSION) != (place == 0):
                 raise Unfit("it does not begin with a session, or holds two of them")
             self._one(kind, values)
+        if self._journey is not None:
+            self._begin_journey(*self._journey)
         return self._marks
 
     def _put(self, table: str, *values: Any) -> None:
@@ -98,6 +106,7 @@ class _Import:
                     f"it has more than {order.most_subscriptions} subscriptions"
                     " (limits.subscriptions)"
                 )
+            self._filters.append(values[0])
             self._put("subscription", order.session, *values)
         elif kind == FLOW:
             self._unsent = values[1]
@@ -109,10 +118,27 @@ class _Import:
             if not self._incarnation or len(self._marks) == 4:
                 raise Unfit("it has marks that cannot be")
             self._marks.append((self._client, *values))
+        elif kind == JOURNEY:
+            if self._journey is not None:
+                raise Unfit("it has two journeys")
+            self._journey = values
         elif kind == MESSAGE:
             self._message(*values)
         elif kind == QUEUE:
             self._queue(*values)
+
+    def _begin_journey(self, lineage: int, moves: int, giver: str, followed: int) -> None:
+        """What other gateways pass on is not for it until their cuts come (`broker/journey.py`). A
+        session that comes back to where it was given away takes over from its follower.
+        """
+        order = self._order
+        closed, filters = sorted(order.others), [item for item in self._filters if _is_plain(item)]
+        tails = [giver] if followed and giver in order.others else []
+        if giver == order.me:
+            moves, closed, tails = moves - 1, [], [OWN]
+        lists = json.dumps(closed), json.dumps(tails), json.dumps(filters)
+        more = None, None, None, "[]"
+        self._put("journey", order.session, lineage, moves, *lists, *more)
 
     def _message(
         self, topic: str, retain: int, count: int, properties: bytes, expires: int, body: bytes
@@ -155,6 +181,10 @@ class _Import:
         )
 
 
+def _is_plain(topic_filter: str) -> bool:
+    return not topic_filter.startswith(SHARE_PREFIX)
+
+
 def _weight(size: int, topic: str, properties: bytes) -> int:
     """As `PublishRun.weight`."""
     return size + len(properties) + max(0, 2 + len(topic.encode()) - OVERHEAD)
@@ -193,4 +223,5 @@ def _read(database: sqlite3.Connection, order: Taking, marks: list[tuple[Any, ..
         ),
         wills=rows("SELECT * FROM will WHERE client = ?", name_of(order.key)),
         marks=marks,
+        journeys=rows("SELECT * FROM journey WHERE session = ?"),
     )

@@ -75,6 +75,8 @@ def _records(database: sqlite3.Connection, order: Giving, released: list[int]) -
         "SELECT received, next, sent, released FROM flow WHERE session = ?", one
     ).fetchone() or (b"", 1, b"", b"")
     yield record(to.FLOW, flow)
+    if order.journey is not None:
+        yield record(to.JOURNEY, order.journey)
     for row in database.execute(
         "SELECT due, delay, topic, qos, retain, properties, expiry, payload FROM will"
         " WHERE client = ?",

@@ -16,6 +16,7 @@ from itertools import islice
 from struct import Struct, error
 from typing import Any, NamedTuple
 
+from gateway.broker.addresses import LINEAGES, MOST_MOVES
 from gateway.mqtt.errors import MqttError
 from gateway.mqtt.properties import SERVER_PUBLISH_PROPERTIES, decode_properties
 from gateway.mqtt.topics import (
@@ -28,7 +29,7 @@ from gateway.mqtt.wire import MAX_U32, MAX_VARINT, Reader, encode_varint
 
 PART_BYTES = 250_000
 """With a head less than the link takes (`gateway/site/messages.py`)."""
-VERSION = 1
+VERSION = 2
 
 _LENGTH = Struct(">IB")
 _INTEGER = Struct(">q")
@@ -42,7 +43,7 @@ _LATEST = 1 << 50
 _LONGEST = 300_000_000
 """Bytes of a record: a message is a packet at most, or many short ones."""
 
-SESSION, SUBSCRIPTION, FLOW, WILL, MARK, MESSAGE, QUEUE, END = range(1, 9)
+SESSION, SUBSCRIPTION, FLOW, WILL, MARK, MESSAGE, QUEUE, END, JOURNEY = range(1, 10)
 Values = tuple[Any, ...]
 
 
@@ -259,4 +260,6 @@ _CHECKS: dict[int, tuple[Check, ...]] = {
         _share,
     ),
     END: (),
+    # lineage, moves, the gateway that it comes from, 1 if a follower is there
+    JOURNEY: (_whole(1, LINEAGES - 1), _whole(1, MOST_MOVES), _text, _whole(0, 1)),
 }

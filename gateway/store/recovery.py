@@ -93,6 +93,7 @@ def recover(
         retained=rows("SELECT * FROM retained").fetchall(),
         wills=rows("SELECT * FROM will").fetchall(),
         marks=rows("SELECT * FROM mark").fetchall(),
+        journeys=rows("SELECT * FROM journey").fetchall(),
         moved=Moved(
             rows("SELECT * FROM place").fetchall(),
             rows("SELECT * FROM given").fetchall(),
@@ -113,6 +114,7 @@ def _drop_strays(database: sqlite3.Connection) -> list[int]:
     stray = "session NOT IN (SELECT id FROM session)"
     database.execute(f"DELETE FROM subscription WHERE {stray}")  # noqa: S608 - names of ours
     database.execute(f"DELETE FROM flow WHERE {stray}")  # noqa: S608
+    database.execute(f"DELETE FROM journey WHERE {stray}")  # noqa: S608
     database.execute(f"DELETE FROM queue WHERE {stray} AND share = ''")  # noqa: S608
     found = database.execute(f"SELECT DISTINCT session FROM queue WHERE {stray}")  # noqa: S608
     return [row[0] for row in found]

@@ -18,6 +18,8 @@ from gateway.store.schema import FILE, connect, existing, prepare, refuse_orphan
 from gateway.sync import sync
 
 _FAR = 1_000_000_000
+_NEWER = {"place": 5, "given": 5, "given_part": 5, "journey": 7}
+"""Tables that a store of an older version has not lost, but never had, with the first that does."""
 _FIRST = ("meta", "spool", "batch", "batch_content")
 
 
@@ -135,11 +137,10 @@ def _copy_all(
 
 
 def _unknown_to(source: sqlite3.Connection) -> tuple[str, ...]:
-    """Tables that a store of an older version has not lost, but never had."""
     with suppress(sqlite3.DatabaseError):
         (version,) = source.execute("PRAGMA user_version").fetchone()
-        if 0 < version < 5:
-            return "place", "given", "given_part"
+        if version > 0:
+            return tuple(table for table, first in _NEWER.items() if version < first)
     return ()
 
 

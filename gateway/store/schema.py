@@ -18,7 +18,7 @@ from gateway.store import wal
 from gateway.store.rewrite import rewrite_log
 
 FILE = "gateway.db"
-SCHEMA_VERSION = 6
+SCHEMA_VERSION = 7
 BUSY_TIMEOUT_S = 30.0
 PAGE_BYTES = 1024
 """Of a new store. A reading changes some tens of bytes on two pages, and each page that changes is
@@ -95,6 +95,14 @@ CREATE TABLE given_part (
 _VERSIONS = "ALTER TABLE retained ADD COLUMN version INTEGER;"
 """Retained messages that the gateways of a site share."""
 
+_JOURNEYS = """
+CREATE TABLE journey (
+    session INTEGER PRIMARY KEY, lineage INTEGER NOT NULL, moves INTEGER NOT NULL,
+    closed TEXT NOT NULL, tails TEXT NOT NULL, filters TEXT NOT NULL,
+    key TEXT, user TEXT, member TEXT, done TEXT NOT NULL) STRICT;
+"""
+"""Sessions whose move between gateways is not over (`gateway/broker/journey.py`)."""
+
 _MARK_WHAT_WAS_KEPT = """
 INSERT INTO mark SELECT client, 0, incarnation, 0, 0, received
     FROM session JOIN flow ON flow.session = session.id
@@ -125,6 +133,7 @@ _UPGRADES = {
     3: _MARKS + _MARK_WHAT_WAS_KEPT,
     4: _MOVES,
     5: _VERSIONS,
+    6: _JOURNEYS,
 }
 """By the version that they start from. An older store keeps its AUTOINCREMENT and its page size: to
 be rid of them it would have to be written again.
@@ -284,7 +293,7 @@ def prepare(database: sqlite3.Connection, gateway: str) -> None:
         raise StoreError(text, hint="Upgrade Onceway")
     if version == 0:
         database.executescript(
-            f"BEGIN IMMEDIATE; {_TABLES} {_MARKS} {_MOVES} {_VERSIONS} {_SPOOL_LAST}"
+            f"BEGIN IMMEDIATE; {_TABLES} {_MARKS} {_MOVES} {_VERSIONS} {_JOURNEYS} {_SPOOL_LAST}"
             f" PRAGMA user_version={SCHEMA_VERSION}; COMMIT"
         )
     elif version < SCHEMA_VERSION:

@@ -28,7 +28,10 @@ _SESSIONS = """
         FROM queue WHERE queue.session = id),
         (SELECT coalesce(sum(max(0, first + count - max(first, coalesce(next, 1))) * size), 0)
         FROM queue WHERE queue.session = id)
-    FROM session LEFT JOIN flow ON flow.session = id WHERE expiry > 0
+    FROM session LEFT JOIN flow ON flow.session = id WHERE expiry > 0 AND length(client) > 0
+"""
+"""What follows a session that has left is no client's: its name begins with a character that ends
+it for `length` (`gateway/broker/following.py`).
 """
 
 

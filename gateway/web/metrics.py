@@ -87,11 +87,13 @@ _SITE_COUNTERS = {
     "released": "Packet identifiers that another member released for a client here",
     "marked": "Answers to clients in doubt: what they publish again may stand in the spool twice",
     "forward_dropped": "Messages for other members that were dropped because too many waited",
+    "followers_refused": "Sessions that left and could not be followed: late messages are lost",
     "retained_left_out": "Retained messages of other members for which there was no room here",
 }
 _SITE_GAUGES = {
     "given": "Sessions that have left and are kept until they have arrived",
     "filters": "Filters of clients at other members",
+    "followers": "Sessions that have left, for which messages may still come here",
     "forward_waiting": "Messages that wait until another member has them",
     "retained_waiting": "Retained messages that another member, to which there is a link, may lack",
     "in_doubt": "Sessions here that may not be the newest of their clients",

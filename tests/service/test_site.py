@@ -193,13 +193,17 @@ class Sites:
     def pass_time(self, seconds: float) -> None:
         until = self.now + seconds
         while self.now < until:
-            self.now += MOMENT
-            for member in self.members.values():
-                loop = member.world.loop
-                loop.now = self.now
-                for timer in loop._later:
-                    timer.delay -= MOMENT
+            self.tick()
             self.settle()
+
+    def tick(self) -> None:
+        """A moment passes; no frame arrives meanwhile."""
+        self.now += MOMENT
+        for member in self.members.values():
+            loop = member.world.loop
+            loop.now = self.now
+            for timer in loop._later:
+                timer.delay -= MOMENT
 
     def connect(
         self,

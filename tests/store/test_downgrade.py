@@ -100,4 +100,4 @@ def test_the_command_refuses_beside_a_gateway_and_says_what_is_left_out(tmp_path
     open_store(tmp_path, "site-7").close()
     result = CliRunner().invoke(app, words)
     assert json.loads(result.stdout)["schema"] == SCHEMA_VERSION - 1
-    assert "another gateway of the site" in result.stdout
+    assert "between the gateways of a site" in result.stdout

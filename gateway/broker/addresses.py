@@ -1,0 +1,123 @@
+"""What goes from one gateway of the site to another beside publications for all of its clients.
+
+In: which session a publication is for, and what gateways say of sessions that move. Out: the same
+as bytes, and back.
+
+A publication for one session carries Subscription Identifiers: no client may send any
+[MQTT-3.3.4-6], so nobody but a gateway can address one. One identifier stands for a shared
+subscription, three for a session; four for a shared subscription of that session.
+
+Notices are publications on NOTICES. Its name stands for shared subscriptions, so no client can
+publish on it or subscribe to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from enum import IntEnum
+from hashlib import sha256
+from secrets import randbelow
+from struct import Struct
+from typing import NamedTuple
+
+from gateway.mqtt.errors import MalformedPacket
+from gateway.mqtt.topics import SHARE_PREFIX
+from gateway.mqtt.wire import MAX_VARINT, encode_varint
+
+NOTICES = f"{SHARE_PREFIX}onceway/journeys"
+AT_ONCE = 32
+"""Notices in one publication."""
+NOTICE_BYTES = 512
+"""A publication of notices is shorter than that."""
+ADDRESS_BYTES = 32
+"""An address makes a publication longer by less than that."""
+_HALF = 27
+LINEAGES = 1 << 2 * _HALF
+MOST_MOVES = MAX_VARINT
+_NOTICE = Struct(">BQI")
+
+
+class Stage(NamedTuple):
+    """A session between two moves."""
+
+    lineage: int
+    """Which session it is, from its first move until nothing of its moves is open: 1…LINEAGES."""
+    moves: int
+    """How often it has moved by then."""
+
+
+class Address(NamedTuple):
+    stage: Stage
+    share: int
+    """The number of the shared subscription that it is for (`share_number`), 0 for none."""
+
+
+class Kind(IntEnum):
+    CUT = 1
+    """What the sender has passed on before this is for the session where it was, and what it passes
+    on from now on is for the session with so many moves."""
+    ASK = 2
+    """The same, and the receiver is to say CUT to all others."""
+    END = 3
+    """Nothing more comes from the sender for the session with so many moves."""
+    HERE = 4
+    """Is the session with so many moves at the receiver? It says ASK if it is or was, else GONE."""
+    GONE = 5
+    TAIL = 6
+    """Whether something still comes from the receiver for the session with so many moves. It says
+    END if nothing does."""
+
+
+class Notice(NamedTuple):
+    kind: Kind
+    stage: Stage
+
+
+def new_lineage() -> int:
+    return randbelow(LINEAGES - 1) + 1
+
+
+def share_number(topic_filter: str) -> int:
+    """The Subscription Identifier that stands for a shared subscription between members; 0 for any
+    other filter.
+    """
+    if not topic_filter.startswith(SHARE_PREFIX):
+        return 0
+    return int.from_bytes(sha256(topic_filter.encode()).digest()[:8]) % MAX_VARINT + 1
+
+
+def address(stage: Stage, share: str) -> bytes:
+    """As encoded properties. share: filter of the shared subscription that it is for, or ""."""
+    high, low = divmod(stage.lineage, 1 << _HALF)
+    numbers = [high + 1, low + 1, stage.moves]
+    if share:
+        numbers.append(share_number(share))
+    return b"".join(b"\x0b" + encode_varint(number) for number in numbers)
+
+
+def read_address(identifiers: Sequence[int]) -> Address | None:
+    """Of a publication with these Subscription Identifiers. None: it is for no session alone.
+    Raises MalformedPacket.
+    """
+    if len(identifiers) < 2:
+        return None
+    if len(identifiers) not in (3, 4) or max(identifiers[:2]) > 1 << _HALF:
+        raise MalformedPacket("PUBLISH: it is for a session that cannot be")
+    high, low, moves = identifiers[:3]
+    lineage = (high - 1 << _HALF) + low - 1
+    return Address(Stage(lineage, moves), identifiers[3] if len(identifiers) > 3 else 0)
+
+
+def encode_notices(kind: Kind, stages: Iterable[Stage]) -> bytes:
+    """At most AT_ONCE of them."""
+    return b"".join(_NOTICE.pack(kind, *stage) for stage in stages)
+
+
+def read_notices(payload: bytes) -> Iterator[Notice]:
+    """Raises MalformedPacket."""
+    if len(payload) % _NOTICE.size or len(payload) > AT_ONCE * _NOTICE.size:
+        raise MalformedPacket("PUBLISH: notices that cannot be")
+    for kind, lineage, moves in _NOTICE.iter_unpack(payload):
+        if not (1 <= kind <= len(Kind) and 0 < lineage < LINEAGES and 0 < moves <= MOST_MOVES):
+            raise MalformedPacket("PUBLISH: a notice that cannot be")
+        yield Notice(Kind(kind), Stage(lineage, moves))

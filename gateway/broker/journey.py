@@ -1,0 +1,105 @@
+"""A session that has moved between gateways of the site: which messages are for it, and which are
+for the session as it was before the move. Or what it has left behind here: its follower.
+
+In: cuts. A cut stands in what one gateway sends to another: what comes before it is for the
+session where it was, what comes after it for the session where it is now. Each gateway sends its
+cuts to all others at one instant. Out: whether a message is for this session.
+
+A follower has the subscriptions of a session that has left. It queues what the session would have
+got here, until it is known where that is, and sends it there. It is a session of this broker, but
+no client's: `Core.sessions` does not have it.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from gateway.broker.addresses import Stage
+from gateway.broker.elsewhere import name_of
+from gateway.mqtt.topics import topic_matches
+
+if TYPE_CHECKING:
+    from gateway.broker.store_rows import JourneyRow
+
+OWN = ""
+"""This gateway, among the names of gateways."""
+
+
+class Follower:
+    __slots__ = ("done", "gone", "key", "member", "user")
+
+    def __init__(
+        self, key: str, user: str | None, member: str | None = None, done: set[str] | None = None
+    ) -> None:
+        self.key = key
+        """Whose session it follows (`elsewhere.py`)."""
+        self.user = user
+        """Whose rights it has."""
+        self.member = member
+        """Where the session is: what comes goes there. OWN: it has come back here. None: that is
+        not known yet."""
+        self.done = done or set()
+        """Gateways whose messages go to the session itself by now."""
+        self.gone: set[str] | None = None
+        """Gateways that do not have it, once all are asked; None before."""
+
+    @property
+    def name(self) -> str:
+        """Client identifier of the session that it follows."""
+        return name_of(self.key)
+
+
+class Journey:
+    __slots__ = ("closed", "filters", "follower", "stage", "tails")
+
+    def __init__(
+        self,
+        stage: Stage,
+        closed: set[str] | None = None,
+        tails: set[str] | None = None,
+        filters: tuple[str, ...] = (),
+        follower: Follower | None = None,
+    ) -> None:
+        self.stage = stage
+        """Of a follower: the session's while it was here."""
+        self.closed = closed or set()
+        """Gateways whose cut has not come: what they pass on is for the session where it was."""
+        self.tails = tails or set()
+        """Gateways that send on what comes late for it."""
+        self.filters = filters
+        """What it had subscribed to when it came: what it subscribes to here, nobody sends on."""
+        self.follower = follower
+        """None for a session that has come."""
+
+    @classmethod
+    def stored(cls, row: JourneyRow) -> Journey:
+        _, lineage, moves, closed, tails, filters, key, user, member, done = row
+        follower = None if key is None else Follower(key, user, member, set(json.loads(done)))
+        known = set(json.loads(closed)), set(json.loads(tails)), tuple(json.loads(filters))
+        return cls(Stage(lineage, moves), *known, follower)
+
+    def row(self, session: int) -> JourneyRow:
+        lineage, moves = self.stage
+        sets = _listed(self.closed), _listed(self.tails), json.dumps(self.filters)
+        if (found := self.follower) is None:
+            return session, lineage, moves, *sets, None, None, None, "[]"
+        done = _listed(found.done)
+        return session, lineage, moves, *sets, found.key, found.user, found.member, done
+
+    @property
+    def following(self) -> Stage:
+        """The session after the next move."""
+        return Stage(self.stage.lineage, self.stage.moves + 1)
+
+    def takes(self, member: str, topic: str) -> bool:
+        """Whether what a gateway passes on, or this one publishes (OWN), is for this session."""
+        if self.follower is not None and member in self.follower.done:
+            return False
+        return member not in self.closed or not any(
+            topic_matches(item, topic) for item in self.filters
+        )
+
+
+def _listed(names: set[str]) -> str:
+    return json.dumps(sorted(names))

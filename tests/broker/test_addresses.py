@@ -1,0 +1,84 @@
+"""What gateways of a site say to one another of sessions that move, as bytes."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.broker.addresses import (
+    ADDRESS_BYTES,
+    AT_ONCE,
+    LINEAGES,
+    MOST_MOVES,
+    NOTICE_BYTES,
+    NOTICES,
+    Address,
+    Kind,
+    Notice,
+    Stage,
+    address,
+    encode_notices,
+    new_lineage,
+    read_address,
+    read_notices,
+    share_number,
+)
+from gateway.mqtt.encode import encode
+from gateway.mqtt.errors import MalformedPacket
+from gateway.mqtt.packets import Publish, Version
+from gateway.mqtt.properties import SERVER_PUBLISH_PROPERTIES, PropertyId, decode_properties
+from gateway.mqtt.wire import MAX_VARINT, Reader, encode_varint
+
+stages = st.builds(Stage, st.integers(1, LINEAGES - 1), st.integers(1, MOST_MOVES))
+
+
+@given(stages, st.sampled_from(["", "$share/g/t", "$share/other/#"]))
+def test_an_address_comes_as_it_was_sent(stage: Stage, share: str) -> None:
+    properties = address(stage, share)
+    assert len(properties) < ADDRESS_BYTES
+    found = decode_properties(
+        Reader(encode_varint(len(properties)) + properties, "PUBLISH"), SERVER_PUBLISH_PROPERTIES
+    )
+    identifiers = found[PropertyId.SUBSCRIPTION_IDENTIFIER]
+    assert read_address(identifiers) == Address(stage, share_number(share))
+
+
+@given(st.lists(st.integers(1, MAX_VARINT), max_size=6))
+def test_identifiers_of_a_mad_member_are_an_address_or_refused(identifiers: list[int]) -> None:
+    try:
+        found = read_address(identifiers)
+    except MalformedPacket:
+        return
+    if len(identifiers) < 2:
+        assert found is None
+    else:
+        assert found is not None
+        assert 0 <= found.stage.lineage < LINEAGES
+
+
+@given(st.sampled_from(Kind), st.lists(stages, max_size=AT_ONCE))
+def test_notices_come_as_they_were_sent(kind: Kind, said: list[Stage]) -> None:
+    payload = encode_notices(kind, said)
+    assert list(read_notices(payload)) == [Notice(kind, stage) for stage in said]
+    assert len(encode(Publish(NOTICES, payload, 1, 1), Version.V5)) < NOTICE_BYTES
+
+
+@given(st.binary(max_size=600))
+def test_notices_of_a_mad_member_are_read_or_refused(payload: bytes) -> None:
+    try:
+        found = list(read_notices(payload))
+    except MalformedPacket:
+        return
+    assert len(found) <= AT_ONCE
+    assert b"".join(encode_notices(kind, [stage]) for kind, stage in found) == payload
+
+
+def test_a_lineage_is_drawn_anew_each_time() -> None:
+    drawn = {new_lineage() for _ in range(100)}
+    assert len(drawn) == 100
+    assert all(0 < lineage < LINEAGES for lineage in drawn)
+
+
+@pytest.mark.parametrize("count", [2, 5])
+def test_so_many_identifiers_are_no_address(count: int) -> None:
+    with pytest.raises(MalformedPacket):
+        read_address([1] * count)

@@ -1,0 +1,421 @@
+"""What is published while a session moves between gateways reaches it once."""
+
+import random
+from collections.abc import Callable
+
+import pytest
+
+from gateway.broker import following
+from gateway.broker.addresses import AT_ONCE, NOTICES, Kind, Stage, encode_notices
+from gateway.broker.fan_out import deliver
+from gateway.broker.following import end_journeys
+from gateway.broker.journey import Journey
+from gateway.broker.publish_run import PublishRun
+from gateway.mqtt.encode import encode
+from gateway.mqtt.packets import Connect, Publish, Subscribe, Subscription, Version
+from gateway.mqtt.properties import PropertyId
+from tests.broker.harness import FOREVER
+from tests.service.test_site import Sites
+from tests.service.test_site_passing import SOON_S, Peer, publisher, reader
+from tests.service.test_site_schedules import NAMES, Mover, Source
+
+PAIRS = ("a", "b"), ("a", "c"), ("b", "c")
+
+
+class Ride:
+    """A client that reads and moves, beginning at a, and a client at each gateway that publishes
+    with each step.
+    """
+
+    def __init__(self, seed: int = 1) -> None:
+        self.rng = random.Random(seed)
+        self.sites = Sites(*NAMES)
+        self.mover = Mover(self.sites)
+        self.sites.pass_time(0.1)
+        self.sources = {name: Source(self.sites, name) for name in NAMES}
+        self._steps = 0
+
+    def steps(self, count: int) -> None:
+        """So many frames arrive; each few of them a moment passes, and somebody publishes."""
+        for _ in range(count):
+            if self._steps % 12 == 0:
+                self.sites.tick()
+                self.sources[NAMES[self._steps // 12 % 3]].publish(self.rng)
+            self._steps += 1
+            self.sites.step()
+
+    def move(self, name: str) -> None:
+        self.mover.look()
+        self.mover.leave()
+        self.mover.come(name)
+
+    def until(self, reached: Callable[[], bool]) -> None:
+        for _ in range(2000):
+            if reached():
+                return
+            self.steps(1)
+        raise AssertionError("it does not come to that")
+
+    def has_left(self, name: str = "a") -> bool:
+        return "mover" not in self.sites[name].broker.sessions
+
+    def is_at(self, name: str) -> bool:
+        return "mover" in self.sites[name].broker.sessions
+
+    def cut(self, name: str) -> None:
+        self.look()
+        self.sites[name].slow_disk = False
+        self.sites.members[name].power_cut()
+        self.mover.cut(name)
+        self.sources[name].begin()
+        self.join()
+
+    def join(self) -> None:
+        for pair in PAIRS:
+            if frozenset(pair) not in self.sites.links:
+                self.sites.join(*pair)
+
+    def look(self) -> None:
+        self.mover.look()
+        for source in self.sources.values():
+            source.look()
+
+    def end(self, at: str) -> None:
+        """The client comes to a gateway, and all becomes quiet."""
+        self.join()
+        self.sites.pass_time(2)
+        self.move(at)
+        self.sites.pass_time(6)
+        self.look()
+        assert not self.mover.lost
+        assert len(self.mover.got) == len(set(self.mover.got)), "once"
+        for source in self.sources.values():
+            missing = source.acknowledged - set(self.mover.got)
+            assert not missing, f"it lacks {sorted(missing)}"
+            assert source.acknowledged
+        for name in NAMES:
+            world = self.sites[name]
+            assert not list(world.broker.journeys), "it is over"
+            assert world.rows("SELECT * FROM journey") == []
+            assert world.rows("SELECT client FROM session WHERE length(client) = 0") == []
+
+
+@pytest.mark.parametrize("path", ["b", "bc", "ba", "bca", "bcb", "bcabc"])
+def test_what_is_published_anywhere_at_any_step_comes_once(path: str) -> None:
+    ride = Ride()
+    for name in path:
+        ride.move(name)
+        ride.steps(150)
+    ride.end(path[-1])
+
+
+@pytest.mark.parametrize("pair", PAIRS)
+@pytest.mark.parametrize("path", ["b", "bc", "ba", "bcb"])
+def test_a_link_that_is_cut_meanwhile_delays_it(path: str, pair: tuple[str, str]) -> None:
+    """The client moves on before the gateway without a link has said that it knows."""
+    ride = Ride()
+    for name, before in zip(path, "a" + path, strict=False):
+        ride.join()
+        ride.sites.pass_time(0.7)
+        ride.move(name)
+        ride.until(lambda name=name, before=before: ride.is_at(name) and ride.has_left(before))
+        ride.sites.part(*pair)
+        ride.steps(80)
+    ride.end(path[-1])
+
+
+@pytest.mark.parametrize("victim", NAMES)
+def test_a_power_cut_at_any_step_loses_and_doubles_nothing(victim: str) -> None:
+    for step in range(0, 66, 6):
+        ride = Ride(step)
+        ride.move("b")
+        ride.until(ride.has_left)
+        ride.steps(step)
+        ride.cut(victim)
+        ride.steps(24)
+        ride.end("c" if step % 2 else "b")
+
+
+def test_what_is_published_while_nobody_has_taken_it_comes_where_it_is_called_back() -> None:
+    ride = Ride()
+    ride.move("b")
+    ride.until(ride.has_left)
+    ride.cut("b")
+    ride.steps(60)
+    assert not ride.is_at("b")
+    (follower,) = ride.sites["a"].broker.journeys
+    assert follower[0].send_flow.messages
+    ride.sites.pass_time(6)
+    assert ride.is_at("a")
+    ride.steps(20)
+    ride.end("a")
+
+
+@pytest.mark.parametrize("victim", ["a", "c"])
+def test_a_power_cut_while_it_is_called_back_loses_nothing(victim: str) -> None:
+    ride = Ride()
+    ride.move("b")
+    ride.until(ride.has_left)
+    ride.cut("b")
+    ride.steps(60)
+    ride.sites["a"].slow_disk = True
+    ride.sites.pass_time(6)
+    ride.sites["a"].commit()
+    ride.cut(victim)
+    ride.sites["a"].slow_disk = False
+    ride.sites.pass_time(6)
+    assert ride.is_at("a")
+    ride.steps(20)
+    ride.end("b")
+
+
+def move(sites: Sites, client: Peer, name: str, client_id: str = "c") -> Peer:
+    """A client comes back elsewhere, and has had the time for it."""
+    client.client.break_line()
+    sites.settle()
+    return Peer(sites, name, client_id)
+
+
+def open_journeys(sites: Sites) -> list[Journey]:
+    return [journey for name in NAMES for _, journey in sites[name].broker.journeys]
+
+
+def test_what_it_has_subscribed_to_since_it_came_is_not_held_back() -> None:
+    """Nobody sends that on. The question of b waits for its disk; c has not answered it."""
+    sites = Sites(*NAMES)
+    sources = [publisher(sites, name) for name in NAMES]
+    client = reader(sites, "a", "t", client="c")
+    moved, world = Connect("c", Version.V5, False, properties=FOREVER), sites["b"]
+    client.client.break_line()
+    client.client = world.open(answers=True)
+    client.client.bring(encode(moved, Version.V5))
+    while "c" not in world.broker.sessions:
+        if not sites.step():
+            sites.tick()
+    world.slow_disk = True
+    client.say(Subscribe(2, [Subscription("new", 2), Subscription("t/more", 2)]))
+    assert {"a", "c"} == next(iter(world.broker.journeys))[1].closed
+    for number, source in enumerate(sources):
+        for topic in ("t", "new"):
+            source.publish(topic, f"{topic}{number}", 1, wait=SOON_S)
+    world.slow_disk = False
+    sites.pass_time(2)
+    assert sorted(client.payloads) == [b"new0", b"new1", b"new2", b"t0", b"t1", b"t2"]
+    assert not open_journeys(sites)
+
+
+def test_a_session_without_subscriptions_is_not_followed_and_costs_nothing() -> None:
+    sites = Sites(*NAMES)
+    client = Peer(sites, "a", "c")
+    sites.frames.clear()
+    said: list[bytes] = []
+    for member in sites.members.values():
+        member.passing.received = lambda _, frame: said.append(frame)  # type: ignore[method-assign]
+    client = move(sites, client, "b")
+    assert not said
+    assert not open_journeys(sites)
+    client.say(Subscribe(1, [Subscription("$SYS/#", 1)]))
+    move(sites, client, "c")
+    assert not said, "what gateways say of themselves is not sent on"
+
+
+def test_a_member_of_a_shared_subscription_that_moves_gets_its_part_once() -> None:
+    sites = Sites(*NAMES)
+    group = [reader(sites, name, "$share/g/t", "t", client=f"m-{name}") for name in ("a", "c")]
+    source = publisher(sites, "b")
+    got: list[bytes] = []
+    for number in range(30):
+        if number % 10 == 5:
+            got += group[0].payloads
+            group[0].client.break_line()
+            group[0].client = sites["bca"[number // 10]].open(answers=True)
+            connect = Connect("m-a", Version.V5, False, properties=FOREVER)
+            group[0].client.bring(encode(connect, Version.V5))
+        source.publish("t", number, 1)
+        sites.tick()
+    sites.pass_time(2)
+    got += [payload for client in group for payload in client.payloads]
+    everything = [b"%d" % number for number in range(30)]
+    assert sorted(got) == sorted(everything * 3), "each of both, and one of the group"
+
+
+def test_what_is_late_for_a_session_that_has_ended_goes_nowhere() -> None:
+    """Its client begins a new one elsewhere, which does not get what was for the old one."""
+    sites = Sites(*NAMES)
+    client = reader(sites, "a", "t", client="c")
+    source = publisher(sites, "c")
+    client.client.break_line()
+    sites["b"].slow_disk = True
+    sites.connect("b", "c", wait=0)
+    while "c" in sites["a"].broker.sessions:
+        if not sites.step():
+            sites.tick()
+    source.publish("t", "late", 1, wait=SOON_S)
+    sites["b"].slow_disk = False
+    sites.members["b"].power_cut()
+    for other in ("a", "c"):
+        sites.join("b", other)
+    new = Peer(sites, "b", "c", clean=True)
+    new.say(Subscribe(1, [Subscription("t", 1)]))
+    sites.pass_time(5)
+    assert not new.payloads
+    assert not open_journeys(sites), "it was asked for, and nobody has it"
+    assert sites.members["a"].passing.figures()["followers"] == 0
+
+
+def test_beyond_a_bound_sessions_are_not_followed_and_that_is_counted(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    sites = Sites(*NAMES, sessions=12)  # a fourth of them
+    clients = [reader(sites, "a", "t", client=f"c{number}") for number in range(5)]
+    sites["c"].slow_disk = True  # its cuts do not come
+    clients = [move(sites, client, "b", f"c{n}") for n, client in enumerate(clients)]
+    figures = sites.members["a"].passing.figures()
+    assert (figures["followers"], figures["followers_refused"]) == (3, 2)
+    assert "too many sessions have left" in caplog.text
+    sites["c"].slow_disk = False
+    sites.pass_time(2)
+    assert not open_journeys(sites)
+    publisher(sites, "c").publish("t", "m", 1, wait=1)
+    assert [client.payloads for client in clients] == [[b"m"]] * 5
+
+
+def test_a_gateway_that_is_no_member_any_more_is_not_waited_for() -> None:
+    sites = Sites(*NAMES)
+    client = reader(sites, "a", "t", client="c")
+    for other in ("a", "b"):
+        sites.part("c", other)
+    sites.pass_time(1)
+    client.client.break_line()
+    sites.connect("b", "c", wait=2)
+    assert [journey.closed for journey in open_journeys(sites)] == [set(), {"c"}]
+    sites.names = ("a", "b")
+    for name in sites.names:
+        sites.members[name].power_cut()
+    sites.join("a", "b")
+    sites.pass_time(2)
+    assert not [journey for name in "ab" for journey in sites[name].broker.journeys]
+
+
+def test_without_a_site_nothing_is_followed() -> None:
+    sites = Sites(*NAMES)
+    client = reader(sites, "a", "t", client="c")
+    sites["c"].slow_disk = True
+    client = move(sites, client, "b")
+    for name in "ab":
+        broker = sites[name].broker
+        assert list(broker.journeys)
+        end_journeys(broker)
+        broker.settle()
+        assert not list(broker.journeys)
+    publisher(sites, "b").publish("t", "m", 1)
+    assert client.payloads == [b"m"]
+
+
+def test_a_notice_that_was_lost_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(following, "_AGAIN_S", 2.0)
+    sites = Sites(*NAMES)
+    client = reader(sites, "a", "t", client="c")
+    sites.pass_time(2)
+    for name in NAMES:
+        sites[name].slow_disk = name != "b"
+    lost = sites["c"].broker
+    client.client.break_line()
+    sites["a"].slow_disk = False
+    sites.connect("b", "c", wait=0.5)
+    sites["c"].slow_disk = False
+    for other in "ab":  # with what waits in them
+        lost.end_session(lost.sessions[f"onceway-site:c:{other}"])
+    sites.pass_time(1)
+    assert {"c"} in [journey.closed for journey in open_journeys(sites)]
+    sites.pass_time(5)
+    assert not open_journeys(sites)
+
+
+@pytest.mark.parametrize("payload", [b"junk", bytes(13), b"\1" * 13 * 40])
+def test_notices_that_cannot_be_cost_a_mad_member_its_exchange_alone(payload: bytes) -> None:
+    sites = Sites(*NAMES)
+    client = reader(sites, "a", "t")
+    mad = sites["b"].broker
+    run = PublishRun(mad.router.topic(NOTICES), payload, 1)
+    deliver(mad, mad.journeys.queues["a"], run, 2, b"", 0, 1, mad.promise())
+    sites["b"].turn(0)
+    sites.pass_time(2)
+    publisher(sites, "b").publish("t", "m", 1, wait=2)
+    assert client.payloads == [b"m"]
+
+
+def test_a_mad_member_that_cuts_and_ends_what_it_does_not_know_changes_nothing() -> None:
+    sites = Sites(*NAMES)
+    client = reader(sites, "a", "t", client="c")
+    sites["c"].slow_disk = True
+    client = move(sites, client, "b")
+    before = [(journey.stage, journey.closed) for journey in open_journeys(sites)]
+    mad, strange = sites["c"].broker, Stage(7, 1)
+    sites["c"].slow_disk = False
+    for kind in Kind:
+        payload = encode_notices(kind, [strange] * AT_ONCE)
+        run = PublishRun(mad.router.topic(NOTICES), payload, 1)
+        for queue in mad.journeys.queues.values():
+            deliver(mad, queue, run, 2, b"", 0, 1, mad.promise())
+    sites["c"].turn(0)
+    sites.pass_time(2)
+    assert before
+    assert not open_journeys(sites), "what it had to say came, too"
+
+
+def test_the_longest_message_that_a_client_may_publish_is_sent_on() -> None:
+    sites = Sites(*NAMES, packet_bytes=2000)
+    client = reader(sites, "a", "t", client="c")
+    source = publisher(sites, "a")
+    client.client.break_line()
+    client.client = sites["b"].open(answers=True)
+    moved = Connect("c", Version.V5, False, properties=FOREVER)
+    client.client.bring(encode(moved, Version.V5))
+    while "c" in sites["a"].broker.sessions:
+        if not sites.step():
+            sites.tick()
+    longest = "x" * (2000 - len(encode(Publish("t", b"", 1, 1), Version.V5)) - 1)
+    source.publish("t", longest, 1, wait=2)
+    assert client.payloads == [longest.encode()]
+
+
+def test_properties_and_the_time_that_is_left_go_along() -> None:
+    sites = Sites(*NAMES)
+    wanted = Subscription("t", 2, retain_as_published=True)
+    client = reader(sites, "a", wanted, client="c")
+    source = publisher(sites, "a")
+    client.client.break_line()
+    sites["b"].slow_disk = True
+    client.client = sites["b"].open(answers=True)
+    client.client.bring(encode(Connect("c", Version.V5, False, properties=FOREVER), Version.V5))
+    while "c" in sites["a"].broker.sessions:
+        if not sites.step():
+            sites.tick()
+    for expiry, payload in ((2, "short"), (60, "long")):
+        more = {
+            PropertyId.USER_PROPERTY: [("k", "v")],
+            PropertyId.MESSAGE_EXPIRY_INTERVAL: expiry,
+        }
+        source.publish("t", payload, 1, retain=True, properties=more)
+    sites.pass_time(3)
+    sites["b"].slow_disk = False
+    sites.pass_time(2)
+    (found,) = client.client.take_all(Publish)
+    assert found.payload == b"long"
+    assert found.retain
+    assert found.properties is not None
+    assert found.properties[PropertyId.USER_PROPERTY] == [("k", "v")]
+    assert 50 < found.properties[PropertyId.MESSAGE_EXPIRY_INTERVAL] < 58
+
+
+def test_what_follows_a_session_is_no_client() -> None:
+    sites = Sites(*NAMES)
+    client = reader(sites, "a", "t", client="c")
+    before = {name: len(sites[name].broker.sessions) for name in NAMES}
+    sites["c"].slow_disk = True
+    move(sites, client, "b")
+    (found, _) = next(iter(sites["a"].broker.journeys))
+    assert found.client not in sites["a"].broker.sessions
+    assert len(sites["a"].broker.sessions) == before["a"] - 1
+    assert sites.members["a"].site.holder.held("c") is None
