@@ -325,7 +325,6 @@ Verdict(me, claims, silent) ==
         ambiguous == first = {} \/ \E one \in standing :
                         source \in claims[one].older /\ one \in best.older
         better == best.unsure \cup (IF best.given = 0 THEN {} ELSE {best.given})
-        sure == Broken = "nothing is in doubt"
     IN  IF all = {}
         THEN [source |-> 0, epoch |-> IF silent = {} THEN 0 ELSE 1, older |-> older,
               doubt |-> silent # {}, silent |-> silent # {}, claimed |-> 0]
@@ -333,7 +332,7 @@ Verdict(me, claims, silent) ==
         THEN [source |-> 0, epoch |-> highest + 1, older |-> older,
               doubt |-> silent # {} \/ ambiguous, silent |-> silent # {}, claimed |-> 0]
         ELSE [source |-> source, epoch |-> highest + 1, older |-> older,
-              doubt |-> (ambiguous \/ best.doubt \/ silent \cap better # {}) /\ ~sure,
+              doubt |-> ambiguous \/ best.doubt \/ silent \cap better # {},
               silent |-> silent # {}, claimed |-> best.epoch]
 
 \* gateway/site/asking.py: _stands
@@ -445,8 +444,7 @@ TakeGive(m, n, frame, rest) ==
              /\ wire' = AskAll(rest, m) /\ UNCHANGED work
         ELSE /\ search' = [search EXCEPT ![m].stage = "settle", ![m].suspects = {}]
              /\ work' = [work EXCEPT ![m] = Work("settle", record)]
-             /\ wire' = IF Broken = "over before the commit"
-                        THEN Send(rest, m, n, End(verdict.epoch)) ELSE rest
+             /\ wire' = rest
 
 ----------------------------------------------------------------------------
 (* Ending. *)
