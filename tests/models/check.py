@@ -41,7 +41,7 @@ def _move(**bounds: int) -> dict[str, object]:
 
 def _forward(**bounds: int) -> dict[str, object]:
     """Of SiteForward, in the same way."""
-    return {"Gives": 1, "Messages": 1, "Restarts": 0} | bounds
+    return {"Gives": 1, "Messages": 1, "Restarts": 0, **bounds}
 
 
 @dataclass(frozen=True, slots=True)
