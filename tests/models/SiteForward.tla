@@ -282,7 +282,8 @@ SendOn(k) ==
                 /\ UNCHANGED <<got, twice>>
         /\ UNCHANGED <<session, knows, counts>>
 
-(* A follower has nothing more to send on. *)
+(* A follower has nothing more to send on. Where the session came back more than once, the last one
+   says so. *)
 \* gateway/broker/following.py: _end_if_over
 Finish(k) ==
     LET left == follower[k]
@@ -290,12 +291,15 @@ Finish(k) ==
         here == Here(m) /\ session.moves = left.moves
         sources == IF Broken = "a member is not waited for" THEN {m, left.to} ELSE Members
         gone == [follower EXCEPT ![k] = NoFollower]
+        last == ~\E l \in Numbers \ {k} :
+                    follower[l].at = m /\ follower[l].moves = left.moves /\ IsBack(l)
+        over == IF IsBack(k) /\ last THEN {m} ELSE {}
     IN  /\ left.to # 0 /\ left.queue = <<>>
         /\ IF IsBack(k)
-           THEN /\ session' = IF here THEN [session EXCEPT !.tails = @ \ {m}] ELSE session
+           THEN /\ session' = IF here THEN [session EXCEPT !.tails = @ \ over] ELSE session
                 /\ follower' = [l \in Numbers |->
                         IF l \in At(m) /\ follower[l].moves = left.moves /\ ~here
-                        THEN [gone[l] EXCEPT !.tails = @ \ {m}] ELSE gone[l]]
+                        THEN [gone[l] EXCEPT !.tails = @ \ over] ELSE gone[l]]
                 /\ UNCHANGED stream
            ELSE /\ left.tails = {} \/ Broken = "no tail is waited for"
                 /\ sources \subseteq left.done

@@ -44,7 +44,7 @@ AT_LAST = _move(Cuts=1) | {"Patient": True}
 
 def _forward(**bounds: int) -> dict[str, object]:
     """Of SiteForward, in the same way."""
-    return {"Gives": 1, "Messages": 1, "Restarts": 0} | bounds
+    return {"Gives": 1, "Messages": 1, "Restarts": 0, **bounds}
 
 
 @dataclass(frozen=True, slots=True)
