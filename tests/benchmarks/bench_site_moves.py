@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 
 from gateway.service import control
-from tests.benchmarks.brokers import BrokerProcess, onceway
+from tests.benchmarks.brokers import START_S, BrokerProcess, onceway
 from tests.benchmarks.load import (
     Peer,
     Publisher,
@@ -62,9 +62,11 @@ def pair(folder: Path, more: str = "", spooled: str = "sensors/#") -> Iterator[l
             )
             for name in _NAMES
         ]
-        for name in _NAMES:
-            while not all(row["lease"] for row in status(folder, name)[1:]):
-                time.sleep(0.05)
+        ends = time.monotonic() + START_S
+        while not all(row["lease"] for name in _NAMES for row in status(folder, name)[1:]):
+            assert time.monotonic() < ends, "the gateways have no link"
+            assert all(broker.process.poll() is None for broker in found), "a gateway has ended"
+            time.sleep(0.05)
         yield found
 
 
