@@ -18,7 +18,6 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from gateway.errors import OncewayError
 from gateway.ingest.delta import durability
 from gateway.ingest.delta.commits import (
     APPLICATION,
@@ -29,7 +28,7 @@ from gateway.ingest.delta.commits import (
     stored,
 )
 from gateway.ingest.delta.history import HistoryLog
-from gateway.ingest.delta.tables import SIGNED, Place, Table
+from gateway.ingest.delta.tables import SIGNED, Place, Table, another_table
 from gateway.ingest.delta.transaction import CONFLICTS, SWAP, Addition, Conflict
 
 
@@ -74,11 +73,7 @@ class PublicWriter:
         """As `DeltaWriter.append`; files are not added. progress: the note says it."""
         version = self.version()
         if version < based_on:
-            raise OncewayError(
-                f"the table is at version {version} and was at {based_on}",
-                self._table.name,
-                "Was it deleted or taken from a backup?",
-            )
+            raise another_table(self._table.name)
         if version > based_on:
             raise Conflict(f"the table is at version {version}, not {based_on}")
         nonce = secrets.token_hex(8)

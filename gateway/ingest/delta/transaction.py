@@ -31,7 +31,6 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from gateway.errors import OncewayError
 from gateway.ingest.delta import durability, local_disk
 from gateway.ingest.delta.commits import (
     ACTIONS,
@@ -161,11 +160,7 @@ class DeltaWriter:
         transaction = self._delta_log().startTransaction(self._none, self._none)
         version = transaction.readVersion()
         if version < based_on:
-            raise OncewayError(
-                f"the table is at version {version} and was at {based_on}",
-                self._location,
-                "Was it deleted or taken from a backup?",
-            )
+            raise another_table(self._location)
         self._check(transaction.metadata())
         if self._mark is not None and not self._commits.holds(self._mark):
             raise another_table(self._location)
