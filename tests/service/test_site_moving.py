@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from gateway.broker import following
+from gateway.broker import following, notices
 from gateway.broker.addresses import AT_ONCE, NOTICES, Kind, Stage, encode_notices
 from gateway.broker.fan_out import deliver
 from gateway.broker.following import end_journeys
@@ -313,7 +313,8 @@ def test_without_a_site_nothing_is_followed() -> None:
 
 
 def test_a_notice_that_was_lost_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(following, "_AGAIN_S", 2.0)
+    for module in (following, notices):
+        monkeypatch.setattr(module, "AGAIN_S", 2.0)
     sites = Sites(*NAMES)
     client = reader(sites, "a", "t", client="c")
     sites.pass_time(2)
