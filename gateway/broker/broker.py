@@ -14,7 +14,7 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from gateway.broker import following, moving, queue_pages
+from gateway.broker import following, moving, notices, queue_pages
 from gateway.broker.access import Acl
 from gateway.broker.admission import Admission
 from gateway.broker.changes import Changes
@@ -436,7 +436,7 @@ class Broker(Core):
         expired = (session for session in self.sessions.values() if session.ends <= now)
         for session in islice(expired, _AT_ONCE):
             self.effects.end(session)
-        following.advance(self)
+        notices.advance(self)
         self.settle()
         self.system.advance()
         self.settle()

@@ -8,6 +8,7 @@ site there are none, and nothing of this costs anything.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
@@ -31,6 +32,8 @@ class Journeys:
         """Sessions have come: that is to be done before the open changes are on the disk."""
         self.ask_again = 0.0
         """When those are asked that have not answered, on the time axis."""
+        self.asks: Counter[str] = Counter()
+        """How many sessions each gateway has asked for since then."""
         self.followers = 0
         self.refused = 0
         """Sessions that have left without a follower, since there were too many."""

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 from gateway.broker.addresses import NOTICES, read_address
 from gateway.broker.fan_out import bound_of, pass_on
-from gateway.broker.following import come, heard
+from gateway.broker.late_messages import come
+from gateway.broker.notices import heard
 from gateway.broker.queue_limits import is_crowded
 from gateway.broker.refusals import refused, say, words
 from gateway.broker.state import State

@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from gateway.broker.delivery import Collect, Delivery, LeftBehind, Load, Order
-from gateway.broker.following import send_on, sends_on, wait_to_send_on
+from gateway.broker.late_messages import send_on, sends_on, wait_to_send_on
 from gateway.broker.publish_run import PublishRun
 from gateway.broker.queue_limits import trim
 

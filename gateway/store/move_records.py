@@ -30,6 +30,8 @@ from gateway.mqtt.wire import MAX_U32, MAX_VARINT, Reader, encode_varint
 PART_BYTES = 250_000
 """With a head less than the link takes (`gateway/site/messages.py`)."""
 VERSION = 2
+OLDEST = 1
+"""Without journeys."""
 
 _LENGTH = Struct(">IB")
 _INTEGER = Struct(">q")
@@ -67,7 +69,7 @@ def read_head(parts: Sequence[bytes]) -> Head:
         magic, version, *found = _HEAD.unpack_from(parts[0])
     except (error, IndexError) as problem:
         raise Unfit("it has no head") from problem
-    if magic != _MAGIC or version != VERSION:
+    if magic != _MAGIC or not OLDEST <= version <= VERSION:
         raise Unfit(f"it has format {version}, this gateway knows {VERSION}: update the older one")
     if abs(found[0]) > _LATEST:
         raise Unfit("its time cannot be")

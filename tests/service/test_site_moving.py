@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from gateway.broker import following
+from gateway.broker import following, notices
 from gateway.broker.addresses import AT_ONCE, NOTICES, Kind, Stage, encode_notices
 from gateway.broker.fan_out import deliver
 from gateway.broker.following import end_journeys
@@ -189,10 +189,12 @@ def test_what_it_has_subscribed_to_since_it_came_is_not_held_back() -> None:
     client.client.break_line()
     client.client = world.open(answers=True)
     client.client.bring(encode(moved, Version.V5))
+    here = "SELECT 1 FROM session WHERE client = 'c'"
+    world.on_commit = lambda: setattr(world, "slow_disk", bool(world.rows(here)))
     while "c" not in world.broker.sessions:
         if not sites.step():
             sites.tick()
-    world.slow_disk = True
+    world.on_commit = lambda: None
     client.say(Subscribe(2, [Subscription("new", 2), Subscription("t/more", 2)]))
     assert {"a", "c"} == next(iter(world.broker.journeys))[1].closed
     for number, source in enumerate(sources):
@@ -313,7 +315,8 @@ def test_without_a_site_nothing_is_followed() -> None:
 
 
 def test_a_notice_that_was_lost_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(following, "_AGAIN_S", 2.0)
+    for module in (following, notices):
+        monkeypatch.setattr(module, "AGAIN_S", 2.0)
     sites = Sites(*NAMES)
     client = reader(sites, "a", "t", client="c")
     sites.pass_time(2)

@@ -87,6 +87,8 @@ class Mover:
         self._sites = sites
         self._held: set[int] = set()
         self._before: set[str] = set()
+        self._ids: dict[int, str] = {}
+        """What came by an identifier: it comes again with DUP where PUBACK did not get through."""
         self._from: dict[str, set[str]] = {name: set() for name in NAMES}
         self._known = False
         self.at = "a"
@@ -134,9 +136,11 @@ class Mover:
                 self._held.discard(packet.packet_id)
             elif isinstance(packet, Publish):
                 payload = packet.payload.decode()
-                again = packet.qos == 1 and payload in self._before
+                sent_again = packet.dup and self._ids.get(packet.packet_id) == payload
+                again = packet.qos == 1 and (payload in self._before or sent_again)
                 if packet.packet_id not in self._held and not again:
                     self.got.append(payload)
+                self._ids[packet.packet_id] = payload
                 self._from[self.at].add(payload)
                 if packet.qos == 2:
                     self._held.add(packet.packet_id)

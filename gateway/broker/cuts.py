@@ -1,0 +1,90 @@
+"""Which messages are for a session that moves, and which are for it where it was: who cuts, and
+what ends by that.
+
+In: cuts and ends, of this gateway and of others. Out: notices in the queues for other gateways, and
+journeys that are over. All that goes with the open changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from gateway.broker.addresses import AT_ONCE, NOTICES, Kind, Stage, encode_notices
+from gateway.broker.fan_out import deliver
+from gateway.broker.journey import OWN, Follower, Journey
+from gateway.broker.publish_run import PublishRun
+from gateway.broker.session import NEVER
+
+if TYPE_CHECKING:
+    from gateway.broker.core import Core
+    from gateway.broker.session import Session
+
+AGAIN_S = 60.0
+"""After so long a notice that has not come is asked for again."""
+
+
+def say(core: Core, members: Iterable[str], kind: Kind, stages: list[Stage]) -> None:
+    for at in range(0, len(stages), AT_ONCE):
+        payload = encode_notices(kind, stages[at : at + AT_ONCE])
+        run = PublishRun(core.router.topic(NOTICES), payload, 1)
+        for member in members:
+            deliver(core, core.journeys.queues[member], run, 1 << 1, b"", 0, 1, core.promise())
+
+
+def ask(core: Core, stage: Stage) -> None:
+    """A session has come, in this moment: what was passed on until now was not for it. The others
+    hear of its filters first.
+    """
+    journeys = core.journeys
+    journeys.untold = True
+    say(core, journeys.queues, Kind.ASK, [stage])
+    cut(core, OWN, stage)
+
+
+def cut(core: Core, member: str, stage: Stage) -> None:
+    for session, journey in core.journeys.of(stage.lineage):
+        if stage.moves >= journey.stage.moves:
+            journey.closed.discard(member)
+        if journey.follower is not None and stage.moves > journey.stage.moves:
+            journey.follower.done.add(member)
+        core.changes.journeys[session] = None
+        end_if_over(core, session, journey)
+
+
+def end_tail(core: Core, member: str, stage: Stage) -> None:
+    found = core.journeys.at(stage)
+    if found is not None:
+        session, journey = found
+        journey.tails.discard(member)
+        core.changes.journeys[session] = None
+        end_if_over(core, session, journey)
+
+
+def send_to(
+    core: Core, session: Session, journey: Journey, follower: Follower, member: str
+) -> None:
+    """It is known where the session is."""
+    follower.member = member
+    session.expiry = NEVER  # the session may be in use
+    core.changes.sessions[session.id] = session
+    core.changes.journeys[session] = None
+    if session.send_flow.tail:
+        session.send_flow.ask()
+
+
+def end_if_over(core: Core, session: Session, journey: Journey) -> None:
+    follower = journey.follower
+    if follower is None:
+        if not journey.closed and not journey.tails and session.journey is journey:
+            core.journeys.drop(session)
+            core.changes.journeys[session] = None
+            core.router.matches_again(session)
+    elif follower.member is None or session.send_flow.messages or session.ended:
+        return
+    elif follower.member == OWN:
+        core.effects.end(session)
+        end_tail(core, OWN, journey.stage)
+    elif not journey.tails and follower.done >= {OWN, *core.journeys.queues}:
+        say(core, [follower.member], Kind.END, [journey.following])
+        core.effects.end(session)

@@ -1,0 +1,115 @@
+"""Messages that are late for a session that has moved: they go to where it is.
+
+In: what waits for its follower, page by page, and what another gateway has sent for one session.
+Out: the same in the queue for another gateway, with an address, or to the session. What is taken
+from one queue and put into another is so in one commit.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gateway.broker.addresses import Address, Kind, Stage, address
+from gateway.broker.cuts import end_if_over, say
+from gateway.broker.fan_out import deliver, pass_on, pass_to
+from gateway.broker.journey import OWN, Journey
+from gateway.broker.publish_run import RETAIN, PublishRun
+
+if TYPE_CHECKING:
+    from gateway.broker.core import Core
+    from gateway.broker.session import Session
+
+
+def sends_on(session: Session) -> bool:
+    """Whether what waits for a session belongs to one that is known to be elsewhere."""
+    journey = session.journey
+    follower = journey.follower if journey is not None else None
+    return follower is not None and follower.member is not None
+
+
+def send_on(core: Core, session: Session) -> None:
+    """A page of what waits for a follower has been read: it goes to where its session is."""
+    journey, flow = session.journey, session.send_flow
+    assert journey is not None  # noqa: S101 - `sends_on`
+    while flow.pending:
+        item = flow.pending[0]
+        if item.run.expires is None or item.run.expires > core.now:
+            skip, count = item.skip + item.sent, item.count - item.sent
+            _forward(core, journey, item.run, item.flags, item.share, skip, count, core.promise())
+        flow.discard(item.count)
+    if flow.tail:
+        flow.ask()
+    end_if_over(core, session, journey)
+
+
+def wait_to_send_on(core: Core, session: Session) -> None:
+    """What waits for a follower is not on the disk yet."""
+    core.promise()
+    core.after_commit.append(session.send_flow.ask)
+
+
+def _forward(
+    core: Core,
+    journey: Journey,
+    run: PublishRun,
+    flags: int,
+    share: str,
+    skip: int,
+    count: int,
+    commit: int,
+) -> None:
+    assert journey.follower is not None  # noqa: S101 - the caller has looked
+    member = journey.follower.member
+    if not member:
+        _deliver_here(core, OWN, journey.stage, run, flags, share, skip, count, commit)
+    else:
+        queue, extra = core.journeys.queues[member], address(journey.following, share)
+        deliver(core, queue, run, flags, extra, skip, count, commit, share)
+
+
+def come(core: Core, member: str, run: PublishRun, to: Address, share: str, commit: int) -> None:
+    """What another gateway has sent for one session. share: filter of the shared subscription that
+    it is for.
+    """
+    if to.share and not share:
+        return
+    flags = run.qos << 1 | (RETAIN if run.retain else 0)
+    if not _deliver_here(core, member, to.stage, run, flags, share, 0, run.count, commit):
+        say(core, [member], Kind.GONE, [to.stage])
+
+
+def _deliver_here(
+    core: Core,
+    member: str,
+    stage: Stage,
+    run: PublishRun,
+    flags: int,
+    share: str,
+    skip: int,
+    count: int,
+    commit: int,
+) -> bool:
+    """False: the session is not here, nor what follows it."""
+    found = core.journeys.at(stage)
+    if found is None:
+        return False
+    session, journey = found
+    if (follower := journey.follower) is not None:
+        if follower.member:
+            _forward(core, journey, run, flags, share, skip, count, commit)
+        else:
+            deliver(core, session, run, flags, b"", skip, count, commit, share)
+        return True
+    qos = flags >> 1
+    if not share:
+        for route in core.router.routed(run.topic).travellers:
+            if route.session is session:
+                pass_to(core, route, run, qos, skip, count, commit)
+    elif (subscription := session.subscriptions.get(share)) is not None:
+        flags = min(qos, subscription.qos) << 1 | flags & subscription.retain_as_published
+        deliver(core, session, run, flags, subscription.extra, skip, count, commit, share)
+    else:
+        part = run.part(skip, count)
+        part.qos = qos
+        pass_on(core, part, member, share, commit)
+    return True
