@@ -76,6 +76,11 @@ Init ==
 
 Here(m) == session.at = m /\ session.to = 0
 
+(* It is at m, has moved so often, and something of that is still open. *)
+\* gateway/broker/journeys.py: at
+Travels(m, moves) ==
+    Here(m) /\ session.moves = moves /\ session.closed \cup session.tails # {}
+
 (* The session has come back to where it has left follower k. *)
 IsBack(k) == follower[k].to = follower[k].at
 
@@ -107,7 +112,8 @@ Sent(ks, n, i) ==
          IN  IF follower[k].to = n THEN Append(rest, Addressed(follower[k].moves + 1, i)) ELSE rest
 
 (* Followers `ks` at m take a message: it waits, or is sent on at once. *)
-\* gateway/broker/journeys.py: routes, onward; gateway/broker/following.py: _bring, _forward
+\* gateway/broker/journeys.py: routes, onward;
+\* gateway/broker/late_messages.py: _forward, _deliver_here
 Follow(m, ks, i, streams) ==
     /\ follower' = [k \in Numbers |-> IF k \in ks /\ follower[k].to = 0
                                       THEN [follower[k] EXCEPT !.queue = Append(@, i)]
@@ -134,9 +140,9 @@ TakeMessage(m, n, i, rest) ==
     /\ UNCHANGED session
 
 (* It is for the session that has moved so often, or what follows it from here. *)
-\* gateway/broker/following.py: come, _bring
+\* gateway/broker/late_messages.py: come, _deliver_here
 TakeAddressed(m, moves, i, rest) ==
-    LET here == Here(m) /\ session.moves = moves
+    LET here == Travels(m, moves)
     IN  /\ Gets(IF here THEN {i} ELSE {})
         /\ Follow(m, {k \in At(m) : follower[k].moves = moves /\ ~here}, i, rest)
         /\ UNCHANGED session
@@ -145,7 +151,7 @@ TakeAddressed(m, moves, i, rest) ==
 (* Notices. *)
 
 (* The session and the followers at m hear of a cut of n. *)
-\* gateway/broker/following.py: _cut
+\* gateway/broker/cuts.py: cut
 Opened(m, n, moves) ==
     IF Here(m) /\ (moves >= session.moves \/ Broken = "any cut opens")
     THEN [session EXCEPT !.closed = @ \ {n}] ELSE session
@@ -156,7 +162,7 @@ Done(m, n, moves, followers) ==
                                   !.done = IF moves > followers[k].moves THEN @ \cup {n} ELSE @]]
 
 (* The session is at n. *)
-\* gateway/broker/following.py: _found
+\* gateway/broker/notices.py: _found; gateway/broker/cuts.py: send_to
 Found(m, n, moves, followers) ==
     [k \in Numbers |->
         IF k \in At(m) /\ followers[k].moves + 1 = moves
@@ -165,14 +171,14 @@ Found(m, n, moves, followers) ==
 (* A cut that says nothing to whoever is at n, or comes there later, is left out. *)
 Needs(n, moves) == session.at = n \/ \E k \in At(n) : follower[k].moves <= moves
 
-\* gateway/broker/following.py: heard
+\* gateway/broker/notices.py: heard
 TakeCut(m, n, moves, rest) ==
     /\ session' = Opened(m, n, moves)
     /\ follower' = Done(m, n, moves, follower)
     /\ stream' = rest
     /\ UNCHANGED <<got, twice>>
 
-\* gateway/broker/following.py: heard
+\* gateway/broker/notices.py: heard
 TakeAsk(m, n, moves, rest) ==
     LET cut == IF Broken = "no cut of its own" THEN follower ELSE Done(m, n, moves, follower)
         among == IF Broken = "a cut for one alone" THEN {n} ELSE Others(m)
@@ -181,9 +187,9 @@ TakeAsk(m, n, moves, rest) ==
         /\ stream' = ToAll(rest, m, {o \in among : Needs(o, moves)}, Notice("cut", moves))
         /\ UNCHANGED <<got, twice>>
 
-\* gateway/broker/following.py: _end_tail
+\* gateway/broker/cuts.py: end_tail
 TakeEnd(m, n, moves, rest) ==
-    LET here == Here(m) /\ session.moves = moves
+    LET here == Travels(m, moves)
     IN  /\ session' = IF here THEN [session EXCEPT !.tails = @ \ {n}] ELSE session
         /\ follower' = [k \in Numbers |->
                 IF k \in At(m) /\ follower[k].moves = moves /\ ~here
@@ -206,7 +212,7 @@ Receive(m, n) ==
     /\ UNCHANGED counts
 
 (* The session at m asks all for cuts. They hear of its filter first. *)
-\* gateway/broker/following.py: _ask
+\* gateway/broker/cuts.py: ask
 Asked(m, moves) == ToAll(stream, m, Others(m), Notice("ask", moves))
 
 ----------------------------------------------------------------------------
@@ -260,12 +266,12 @@ ComeBack ==
     /\ UNCHANGED <<knows, got, twice, counts>>
 
 (* What waits for a follower goes to where the session is. *)
-\* gateway/broker/following.py: send_on, _forward
+\* gateway/broker/late_messages.py: send_on, _forward
 SendOn(k) ==
     LET left == follower[k]
         m == left.at
         its == {l \in At(m) : follower[l].moves = left.moves}
-        here == Here(m) /\ session.moves = left.moves
+        here == Travels(m, left.moves)
         i == Head(left.queue)
     IN  /\ left.to # 0 /\ left.queue # <<>>
         /\ IF IsBack(k)
@@ -284,16 +290,16 @@ SendOn(k) ==
 
 (* A follower has nothing more to send on. Where the session came back more than once, the last one
    says so. *)
-\* gateway/broker/following.py: _end_if_over
+\* gateway/broker/cuts.py: end_if_over
 Finish(k) ==
     LET left == follower[k]
         m == left.at
-        here == Here(m) /\ session.moves = left.moves
+        here == Travels(m, left.moves)
         sources == IF Broken = "a member is not waited for" THEN {m, left.to} ELSE Members
         gone == [follower EXCEPT ![k] = NoFollower]
-        last == ~\E l \in Numbers \ {k} :
-                    follower[l].at = m /\ follower[l].moves = left.moves /\ IsBack(l)
-        over == IF IsBack(k) /\ last THEN {m} ELSE {}
+        last == ~\E l \in Numbers : /\ follower[l].at = m /\ follower[l].moves = left.moves
+                                    /\ IsBack(l) /\ follower[l].queue # <<>>
+        over == IF last \/ Broken = "the first one ends the tail" THEN {m} ELSE {}
     IN  /\ left.to # 0 /\ left.queue = <<>>
         /\ IF IsBack(k)
            THEN /\ session' = IF here THEN [session EXCEPT !.tails = @ \ over] ELSE session

@@ -111,6 +111,7 @@ RUNS = (
     Run("SiteForward", "two moves", _forward(Gives=2), "any cut opens"),
     Run("SiteForward", "two moves", _forward(Gives=2), "no tail is waited for"),
     Run("SiteForward", "two moves", _forward(Gives=2), "the old gate comes back"),
+    Run("SiteForward", "two moves", _forward(Gives=2), "the first one ends the tail"),
 )
 
 
