@@ -101,6 +101,9 @@ def draw(seed: int) -> Plan:
     if random.random() < _LONG:  # a journal runs full
         seconds = _FULL_S + 3
         faults.append(Fault(1.0, "cut_line", (boards[0], _FULL_S)))
+    if first > 1:  # old slots are what a torn one may be taken for
+        torn = _DRAWN["cut_board_in_write"](random, random.choice(boards), "")
+        faults.append(Fault(round(random.uniform(0.5, seconds), 2), "cut_board_in_write", torn))
     faults.sort(key=lambda one: one.at)
     return Plan(seed, gateways, boards, clients, seconds, first, copies, lands_s, tuple(faults))
 
@@ -132,7 +135,7 @@ _DRAWN: dict[str, Callable[[Random, str, str], tuple[Any, ...]]] = {
     "cut_board": lambda random, board, gateway: (board, _off_ms(random)),
     "cut_board_in_write": lambda random, board, gateway: (
         board,
-        random.choice((1, 1, 2, 3, random.randint(4, 40))),
+        random.choice((1, 2, random.randint(3, 20), random.randint(3, 40))),
         random.choice(_TEARS),
         _off_ms(random),
     ),
