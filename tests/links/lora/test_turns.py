@@ -49,7 +49,7 @@ from tests.links.lora.world import (
 
 DOWN_KIND = 0x40
 """Of the third byte of a frame for a board."""
-A_SOAK = pytest.mark.soak, pytest.mark.timeout(1800)
+A_SOAK = pytest.mark.soak, pytest.mark.timeout(3600)
 FRAMES = ("loss", "doubles", "delays", "damage", "replays", "all")
 
 
