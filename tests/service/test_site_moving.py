@@ -236,6 +236,7 @@ def test_a_member_of_a_shared_subscription_that_moves_gets_its_part_once(alone: 
             group[0].client = sites["bca"[number // 20]].open(answers=True)
             connect = Connect("mover", Version.V5, False, properties=FOREVER)
             group[0].client.bring(encode(connect, Version.V5))
+        sites["c"].slow_disk = 6 <= number < 20  # its cut comes late
         client = sources[number % 3].client
         client.bring(encode(Publish("t", b"%d" % number, 1, number + 1), Version.V5))
         for _ in range(12):
