@@ -314,6 +314,9 @@ def test_parts_that_are_wrong_leave_nothing(
     [
         (record(move_records.END, [None] * 500_000), "has not 0 values"),
         (record(99, [None]), "kind 99 is not known"),
+        (record(move_records.JOURNEY, (1, 1, "a", 1)) * 2, "two journeys"),
+        (record(move_records.JOURNEY, (0, 1, "a", 1)), "value 0 of a record of kind 9"),
+        (record(move_records.JOURNEY, (1, 0, "a", 1)), "value 1 of a record of kind 9"),
         (
             record(move_records.QUEUE, (9, 1 << 24, 1, 0, 2, b"", ""))
             + record(move_records.QUEUE, (9 + (1 << 24), 1 << 24, 1, 0, 2, b"", "")),
@@ -371,8 +374,21 @@ def test_no_byte_that_is_changed_makes_a_store_that_cannot_start(data: st.DataOb
     site.worlds["b"].commit()
 
 
+def test_a_session_comes_from_a_member_of_a_version_before_journeys() -> None:
+    site = Site()
+    site.worlds["a"].absent("c")
+    parts = site.give("a", "b")
+    assert parts is not None
+    magic, _, *rest = move_records._HEAD.unpack_from(parts[0])
+    older = move_records._HEAD.pack(magic, move_records.OLDEST, *rest)
+    assert site.take("b", [older + parts[0][len(older) :], *parts[1:]]) is None
+    assert site.worlds["b"].broker.sessions["c"].journey is None
+
+
 def _filled() -> Site:
     site = Site()
+    for name, world in site.worlds.items():
+        world.broker.journeys.me = name
     a = site.worlds["a"]
     client = a.durable("c", will=Will("w", b"", 0, False, {PropertyId.WILL_DELAY_INTERVAL: 9}))
     client.subscribe("t", "$share/g/s")
