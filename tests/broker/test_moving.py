@@ -333,7 +333,7 @@ def test_what_a_session_makes_of_little_is_bounded(more: bytes, why: str) -> Non
     end = record(move_records.END, ())
     empty = record(move_records.MESSAGE, ("t", 0, 1 << 24, b"", None, b""))
     (body,) = (part.removesuffix(end)[move_records._HEAD.size :] for part in parts)
-    wrong = site.take("b", [move_records.head(0, 1) + body + empty + more + end])
+    wrong = site.take("b", [move_records.head(0, 1, body) + body + empty + more + end])
     assert wrong is not None
     assert why in wrong
 
@@ -374,15 +374,17 @@ def test_no_byte_that_is_changed_makes_a_store_that_cannot_start(data: st.DataOb
     site.worlds["b"].commit()
 
 
-def test_a_session_comes_from_a_member_of_a_version_before_journeys() -> None:
+@pytest.mark.parametrize("journey", [True, False])
+def test_members_of_a_version_before_journeys_know_sessions_without_one(journey: bool) -> None:
     site = Site()
-    site.worlds["a"].absent("c")
+    a = site.worlds["a"]
+    a.broker.journeys.me = "a" if journey else ""
+    a.absent("c")
     parts = site.give("a", "b")
     assert parts is not None
-    magic, _, *rest = move_records._HEAD.unpack_from(parts[0])
-    older = move_records._HEAD.pack(magic, move_records.OLDEST, *rest)
-    assert site.take("b", [older + parts[0][len(older) :], *parts[1:]]) is None
-    assert site.worlds["b"].broker.sessions["c"].journey is None
+    _, version, *_ = move_records._HEAD.unpack_from(parts[0])
+    assert version == (move_records.VERSION if journey else move_records.OLDEST)
+    assert site.take("b", parts) is None
 
 
 def _filled() -> Site:
