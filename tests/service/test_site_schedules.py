@@ -121,6 +121,11 @@ class Mover:
         self._before |= self._from[name]
         self.watch()
 
+    @property
+    def waits(self) -> bool:
+        """No gateway to which it has come has answered."""
+        return bool(self._tried)
+
     def watch(self) -> None:
         """Gateways that are begun say when they are in doubt."""
         for member in self._sites.members.values():
@@ -204,14 +209,16 @@ class Schedule:
 
     def move(self) -> None:
         """The mover comes to a gateway that has a link to where it was."""
-        mover, name = self.mover, self.rng.choice(NAMES)
-        if mover is not None and (name == mover.at or self._linked(name, mover.at)):
-            self.look()
+        mover, rng = self.mover, self.rng
+        assert mover is not None
+        name = rng.choice(NAMES)
+        self.look()
+        # to move on, or to cut something, in the middle of all moves would leave little but doubts
+        settled = not mover.waits or rng.random() < 0.2
+        if name == mover.at or (self._linked(name, mover.at) and settled):
             mover.leave()
             mover.come(name)
-            if (
-                self.rng.random() < 0.8
-            ):  # cuts in the middle of all moves would leave little but doubts
+            if rng.random() < 0.8:
                 self.sites.pass_time(0.08)
 
     def _linked(self, *pair: str) -> bool:
