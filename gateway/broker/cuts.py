@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from gateway.broker.addresses import AT_ONCE, NOTICES, Kind, Stage, encode_notices
+from gateway.broker.addresses import AT_ONCE, NOTICES, Kind, Stage, encode_notices, share_number
 from gateway.broker.fan_out import deliver
 from gateway.broker.journey import OWN, Follower, Journey
 from gateway.broker.publish_run import PublishRun
@@ -86,5 +86,23 @@ def end_if_over(core: Core, session: Session, journey: Journey) -> None:
         core.effects.end(session)
         end_tail(core, OWN, journey.stage)
     elif not journey.tails and follower.done >= {OWN, *core.journeys.queues}:
-        say(core, [follower.member], Kind.END, [journey.following])
-        core.effects.end(session)
+        if follower.awaited is None:
+            _leave_groups(core, session, journey, follower)
+        elif not follower.awaited:
+            say(core, [follower.member], Kind.END, [journey.following])
+            core.effects.end(session)
+
+
+def _leave_groups(core: Core, session: Session, journey: Journey, follower: Follower) -> None:
+    """The others hear that it has left its shared subscriptions. What they have given it before
+    comes before they answer.
+    """
+    for topic_filter in list(session.subscriptions):
+        if number := share_number(topic_filter):
+            follower.groups[number] = topic_filter
+            core.router.unsubscribe(session, topic_filter)
+            core.changes.subscriptions[session, topic_filter] = None
+    journey.filters += tuple(follower.groups.values())
+    follower.awaited = set(core.journeys.queues)
+    core.journeys.untold = True
+    say(core, core.journeys.queues, Kind.HERE, [journey.following])

@@ -31,7 +31,7 @@ from gateway.broker.journey import OWN, Follower, Journey
 from gateway.broker.session import Session
 from gateway.config import INSIDE, QueueSection
 from gateway.logs import about
-from gateway.mqtt.topics import SYSTEM_PREFIX, split_shared
+from gateway.mqtt.topics import SHARE_PREFIX, SYSTEM_PREFIX, split_shared
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -74,7 +74,9 @@ def follow(core: Core, order: Giving, next_session: Callable[[], int]) -> None:
             text = "too many sessions have left: messages that are late for one more are lost"
             log.warning(text, extra=about(client=session.client, reason="followers"))
         return
-    journey.follower = Follower(order.key, session.user)
+    journey.follower = follower = Follower(order.key, session.user)
+    if not any(item.topic_filter.startswith(SHARE_PREFIX) for item in wanted):
+        follower.awaited = set()
     number = next_session()
     client = f"{_MARK}{journey.stage.lineage:x}:{journey.stage.moves}"
     found = Session(core, number, client, queueing(core, session.client), session.expiry, 0, INSIDE)

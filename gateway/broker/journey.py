@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from gateway.broker.addresses import Stage
+from gateway.broker.addresses import Stage, share_number
 from gateway.broker.elsewhere import name_of
 from gateway.mqtt.topics import topic_matches
 
@@ -27,7 +27,7 @@ OWN = ""
 
 
 class Follower:
-    __slots__ = ("done", "gone", "key", "member", "user")
+    __slots__ = ("awaited", "done", "gone", "groups", "key", "member", "user")
 
     def __init__(
         self, key: str, user: str | None, member: str | None = None, done: set[str] | None = None
@@ -43,6 +43,10 @@ class Follower:
         """Gateways whose messages go to the session itself by now."""
         self.gone: set[str] | None = None
         """Gateways that do not have it, once all are asked; None before."""
+        self.groups: dict[int, str] = {}
+        """Its shared subscriptions, by number, when it has left them."""
+        self.awaited: set[str] | None = None
+        """Gateways that may not know yet that it has. None: it has not left them."""
 
     @property
     def name(self) -> str:
@@ -68,7 +72,8 @@ class Journey:
         self.tails = tails or set()
         """Gateways that send on what comes late for it."""
         self.filters = filters
-        """What it had subscribed to when it came: what it subscribes to here, nobody sends on."""
+        """What it had subscribed to when it came: what it subscribes to here, nobody sends on. Of a
+        follower, the shared subscriptions that it has left, too."""
         self.follower = follower
         """None for a session that has come."""
 
@@ -77,6 +82,8 @@ class Journey:
         _, lineage, moves, closed, tails, filters, key, user, member, done = row
         follower = None if key is None else Follower(key, user, member, set(json.loads(done)))
         known = set(json.loads(closed)), set(json.loads(tails)), tuple(json.loads(filters))
+        if follower is not None:
+            follower.groups = {n: item for item in known[2] if (n := share_number(item))}
         return cls(Stage(lineage, moves), *known, follower)
 
     def row(self, session: int) -> JourneyRow:

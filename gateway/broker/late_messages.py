@@ -78,6 +78,22 @@ def come(core: Core, member: str, run: PublishRun, to: Address, share: str, comm
         say(core, [member], Kind.GONE, [to.stage])
 
 
+def come_for_group(
+    core: Core, member: str, run: PublishRun, number: int, share: str, commit: int
+) -> None:
+    """What another gateway has sent for a shared subscription: for one of its members here, or else
+    for one that has left.
+    """
+    if core.router.share(share) is not None:
+        pass_on(core, run, member, share, commit)
+        return
+    flags = run.qos << 1 | (RETAIN if run.retain else 0)
+    for _, journey in core.journeys:
+        if journey.follower is not None and (group := journey.follower.groups.get(number)):
+            _forward(core, journey, run, flags, group, 0, run.count, commit)
+            return
+
+
 def _deliver_here(
     core: Core,
     member: str,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from gateway.broker.addresses import Kind, Stage, read_notices
 from gateway.broker.cuts import AGAIN_S, cut, end_if_over, end_tail, say, send_to
-from gateway.broker.journey import OWN
+from gateway.broker.journey import OWN, Follower
 from gateway.mqtt.errors import ProtocolError
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ def heard(core: Core, member: str, payloads: Iterable[bytes]) -> None:
                     raise ProtocolError("PUBLISH: it asks for more sessions than there may be")
                 cut(core, member, stage)
                 _found(core, member, stage)
+                _answered(core, member, stage)
             elif kind is Kind.END:
                 end_tail(core, member, stage)
             elif kind is Kind.HERE:
@@ -39,6 +40,7 @@ def heard(core: Core, member: str, payloads: Iterable[bytes]) -> None:
                 answers[Kind.ASK if here else Kind.GONE].append(stage)
             elif kind is Kind.GONE:
                 _missed(core, member, stage)
+                _answered(core, member, stage)
             elif not journeys.followers_of(stage):
                 answers[Kind.END].append(stage)
     say(core, journeys.queues, Kind.CUT, asked)
@@ -66,6 +68,14 @@ def _missed(core: Core, member: str, stage: Stage) -> None:
             core.effects.end(session)
 
 
+def _answered(core: Core, member: str, stage: Stage) -> None:
+    """All that a follower can still get from there as a member of a group has come."""
+    for session, journey, follower in core.journeys.followers_of(stage):
+        if follower.awaited:
+            follower.awaited.discard(member)
+            end_if_over(core, session, journey)
+
+
 def advance(core: Core) -> None:
     """To be called about once a second: followers expire with their sessions, and whoever waits for
     a notice asks for it, for it may have been in a queue that was too long.
@@ -86,10 +96,18 @@ def advance(core: Core) -> None:
         if follower is None:
             for member in journeys.queues if tails or journey.closed else ():
                 asked.setdefault((member, Kind.ASK), []).append(journey.stage)
-        elif follower.member != OWN:
-            sought = [] if follower.gone is None else journeys.queues
-            for member in [follower.member] if follower.member else sought:
+        else:
+            for member in _sought(core, follower):
                 asked.setdefault((member, Kind.HERE), []).append(journey.following)
     for (member, kind), stages in asked.items():
         if not journeys.queues[member].send_flow.messages:
             say(core, [member], kind, stages)
+
+
+def _sought(core: Core, follower: Follower) -> Iterable[str]:
+    """Whom a follower waits for."""
+    if follower.awaited or follower.member == OWN:
+        return follower.awaited or ()
+    if follower.member is not None:
+        return [follower.member]
+    return core.journeys.queues if follower.gone is not None else ()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from gateway.broker.addresses import NOTICES, read_address
 from gateway.broker.fan_out import bound_of, pass_on
-from gateway.broker.late_messages import come
+from gateway.broker.late_messages import come, come_for_group
 from gateway.broker.notices import heard
 from gateway.broker.queue_limits import is_crowded
 from gateway.broker.refusals import refused, say, words
@@ -88,9 +88,11 @@ def _act(
         heard(core, passage.member, run.payloads())
     elif to is not None:
         come(core, passage.member, run, to, passage.shares.get(to.share, ""), commit)
+    elif identifiers:
+        share = passage.shares.get(identifiers[0], "")
+        come_for_group(core, passage.member, run, identifiers[0], share, commit)
     else:
-        share = passage.shares.get(identifiers[0], "") if identifiers else None
-        pass_on(core, run, passage.member, share, commit)
+        pass_on(core, run, passage.member, None, commit)
 
 
 def _refuses(core: Core, run: PublishRun) -> ReasonCode | None:

@@ -67,6 +67,8 @@ def _records(database: sqlite3.Connection, order: Giving, released: list[int]) -
     ).fetchone()
     client, incarnation = session[0], session[3]
     yield record(to.SESSION, session)
+    if order.journey is not None:
+        yield record(to.JOURNEY, order.journey)
     for row in database.execute(
         "SELECT filter, options, identifier FROM subscription WHERE session = ?", one
     ):
@@ -75,8 +77,6 @@ def _records(database: sqlite3.Connection, order: Giving, released: list[int]) -
         "SELECT received, next, sent, released FROM flow WHERE session = ?", one
     ).fetchone() or (b"", 1, b"", b"")
     yield record(to.FLOW, flow)
-    if order.journey is not None:
-        yield record(to.JOURNEY, order.journey)
     for row in database.execute(
         "SELECT due, delay, topic, qos, retain, properties, expiry, payload FROM will"
         " WHERE client = ?",
@@ -151,4 +151,4 @@ class StoredParts(Sequence[bytes]):
             raise IndexError(index)
         if index:
             return found[0]
-        return head(self._now(), self._messages) + found[0]
+        return head(self._now(), self._messages, found[0]) + found[0]

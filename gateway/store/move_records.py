@@ -31,7 +31,7 @@ PART_BYTES = 250_000
 """With a head less than the link takes (`gateway/site/messages.py`)."""
 VERSION = 2
 OLDEST = 1
-"""Without journeys."""
+"""Of a session without a journey: members of a version before know no other."""
 
 _LENGTH = Struct(">IB")
 _INTEGER = Struct(">q")
@@ -59,8 +59,16 @@ class Head(NamedTuple):
     messages: int
 
 
-def head(now: int, messages: int) -> bytes:
-    return _HEAD.pack(_MAGIC, VERSION, now, messages)
+def head(now: int, messages: int, body: bytes) -> bytes:
+    """What stands in front of the first part, `body`."""
+    return _HEAD.pack(_MAGIC, VERSION if _has_journey(body) else OLDEST, now, messages)
+
+
+def _has_journey(body: bytes) -> bool:
+    """Whether the second record is one."""
+    length, _ = _LENGTH.unpack_from(body)
+    following = body[_LENGTH.size + length :][: _LENGTH.size]
+    return len(following) == _LENGTH.size and _LENGTH.unpack(following)[1] == JOURNEY
 
 
 def read_head(parts: Sequence[bytes]) -> Head:

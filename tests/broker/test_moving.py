@@ -314,6 +314,9 @@ def test_parts_that_are_wrong_leave_nothing(
     [
         (record(move_records.END, [None] * 500_000), "has not 0 values"),
         (record(99, [None]), "kind 99 is not known"),
+        (record(move_records.JOURNEY, (1, 1, "a", 1)) * 2, "two journeys"),
+        (record(move_records.JOURNEY, (0, 1, "a", 1)), "value 0 of a record of kind 9"),
+        (record(move_records.JOURNEY, (1, 0, "a", 1)), "value 1 of a record of kind 9"),
         (
             record(move_records.QUEUE, (9, 1 << 24, 1, 0, 2, b"", ""))
             + record(move_records.QUEUE, (9 + (1 << 24), 1 << 24, 1, 0, 2, b"", "")),
@@ -330,7 +333,7 @@ def test_what_a_session_makes_of_little_is_bounded(more: bytes, why: str) -> Non
     end = record(move_records.END, ())
     empty = record(move_records.MESSAGE, ("t", 0, 1 << 24, b"", None, b""))
     (body,) = (part.removesuffix(end)[move_records._HEAD.size :] for part in parts)
-    wrong = site.take("b", [move_records.head(0, 1) + body + empty + more + end])
+    wrong = site.take("b", [move_records.head(0, 1, body) + body + empty + more + end])
     assert wrong is not None
     assert why in wrong
 
@@ -371,8 +374,23 @@ def test_no_byte_that_is_changed_makes_a_store_that_cannot_start(data: st.DataOb
     site.worlds["b"].commit()
 
 
+@pytest.mark.parametrize("journey", [True, False])
+def test_members_of_a_version_before_journeys_know_sessions_without_one(journey: bool) -> None:
+    site = Site()
+    a = site.worlds["a"]
+    a.broker.journeys.me = "a" if journey else ""
+    a.absent("c")
+    parts = site.give("a", "b")
+    assert parts is not None
+    _, version, *_ = move_records._HEAD.unpack_from(parts[0])
+    assert version == (move_records.VERSION if journey else move_records.OLDEST)
+    assert site.take("b", parts) is None
+
+
 def _filled() -> Site:
     site = Site()
+    for name, world in site.worlds.items():
+        world.broker.journeys.me = name
     a = site.worlds["a"]
     client = a.durable("c", will=Will("w", b"", 0, False, {PropertyId.WILL_DELAY_INTERVAL: 9}))
     client.subscribe("t", "$share/g/s")

@@ -221,24 +221,32 @@ def test_a_session_without_subscriptions_is_not_followed_and_costs_nothing() -> 
     assert not said, "what gateways say of themselves is not sent on"
 
 
-def test_a_member_of_a_shared_subscription_that_moves_gets_its_part_once() -> None:
+@pytest.mark.parametrize("alone", [True, False])
+def test_a_member_of_a_shared_subscription_that_moves_gets_its_part_once(alone: bool) -> None:
     sites = Sites(*NAMES)
-    group = [reader(sites, name, "$share/g/t", "t", client=f"m-{name}") for name in ("a", "c")]
-    source = publisher(sites, "b")
+    wanted = ("$share/g/t",) if alone else ("$share/g/t", "t")
+    group = [reader(sites, "a", *wanted, client="mover")]
+    group += [] if alone else [reader(sites, "c", *wanted, client="stays")]
+    sources = [publisher(sites, name) for name in NAMES]
     got: list[bytes] = []
-    for number in range(30):
-        if number % 10 == 5:
+    for number in range(60):
+        if number % 20 == 5:
             got += group[0].payloads
             group[0].client.break_line()
-            group[0].client = sites["bca"[number // 10]].open(answers=True)
-            connect = Connect("m-a", Version.V5, False, properties=FOREVER)
+            group[0].client = sites["bca"[number // 20]].open(answers=True)
+            connect = Connect("mover", Version.V5, False, properties=FOREVER)
             group[0].client.bring(encode(connect, Version.V5))
-        source.publish("t", number, 1)
+        sites["c"].slow_disk = 6 <= number < 20  # its cut comes late
+        client = sources[number % 3].client
+        client.bring(encode(Publish("t", b"%d" % number, 1, number + 1), Version.V5))
+        for _ in range(12):
+            sites.step()
         sites.tick()
     sites.pass_time(2)
     got += [payload for client in group for payload in client.payloads]
-    everything = [b"%d" % number for number in range(30)]
-    assert sorted(got) == sorted(everything * 3), "each of both, and one of the group"
+    everything = [b"%d" % number for number in range(60)]
+    assert sorted(got) == sorted(everything * (1 if alone else 3)), "one of the group, and each"
+    assert not open_journeys(sites)
 
 
 def test_what_is_late_for_a_session_that_has_ended_goes_nowhere() -> None:

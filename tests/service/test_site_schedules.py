@@ -90,6 +90,8 @@ class Mover:
         self._ids: dict[int, str] = {}
         """What came by an identifier: it comes again with DUP where PUBACK did not get through."""
         self._from: dict[str, set[str]] = {name: set() for name in NAMES}
+        self._tried: set[str] = set()
+        """Gateways to which it has come since one has answered."""
         self._known = False
         self.at = "a"
         self.lost = False
@@ -104,6 +106,7 @@ class Mover:
 
     def come(self, name: str) -> None:
         self.at = name
+        self._tried.add(name)
         self._client = self._sites[name].open(answers=True)
         connect = Connect("mover", Version.V5, False, properties=FOREVER)
         self._client.bring(encode(connect, Version.V5))
@@ -118,18 +121,27 @@ class Mover:
         self._before |= self._from[name]
         self.watch()
 
+    @property
+    def waits(self) -> bool:
+        """No gateway to which it has come has answered."""
+        return bool(self._tried)
+
     def watch(self) -> None:
         """Gateways that are begun say when they are in doubt."""
         for member in self._sites.members.values():
             member.site._doubted = self._doubted
 
     def _doubted(self, client: str, silent: Sequence[str]) -> None:
+        """Whoever is silent has its session, or may still take it."""
         for name in silent or NAMES:
             holder = self._sites.members[name].site.holder
-            self.lost |= holder.session("mover") is not None or "mover" in holder.given()
+            held = holder.session("mover") is not None or "mover" in holder.given()
+            self.lost |= held or name in self._tried
 
     def look(self) -> None:
         for packet in self._client.take_all(Packet):
+            if isinstance(packet, Connack):
+                self._tried.clear()
             if isinstance(packet, Connack) and self._known and packet.reason == 0:
                 self.lost |= not packet.session_present
             elif isinstance(packet, Pubrel):
@@ -197,14 +209,16 @@ class Schedule:
 
     def move(self) -> None:
         """The mover comes to a gateway that has a link to where it was."""
-        mover, name = self.mover, self.rng.choice(NAMES)
-        if mover is not None and (name == mover.at or self._linked(name, mover.at)):
-            self.look()
+        mover, rng = self.mover, self.rng
+        assert mover is not None
+        name = rng.choice(NAMES)
+        self.look()
+        # to move on, or to cut something, in the middle of all moves would leave little but doubts
+        settled = not mover.waits or rng.random() < 0.2
+        if name == mover.at or (self._linked(name, mover.at) and settled):
             mover.leave()
             mover.come(name)
-            if (
-                self.rng.random() < 0.8
-            ):  # cuts in the middle of all moves would leave little but doubts
+            if rng.random() < 0.8:
                 self.sites.pass_time(0.08)
 
     def _linked(self, *pair: str) -> bool:
