@@ -38,7 +38,7 @@ def query(table: str, sql: str) -> list[dict[str, Any]] | None:
         reason, hint = _reason(error), None
         if "nsupported" in reason and "features" in reason:
             hint = f"deltalake {__version__} does not know all that the table uses: ask with Spark"
-        elif "s3a%3A" in str(error):
+        elif "s3a://" in reason:
             hint = "deltalake does not find the files of a shallow clone on S3: ask with Spark"
         elif "No field named" in reason:
             hint = "Is it a table of the ingest?"

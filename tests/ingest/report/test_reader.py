@@ -3,7 +3,9 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 
 from gateway.delta_reader import arrivals
 from gateway.errors import OncewayError
@@ -75,3 +77,12 @@ def test_a_table_that_uses_what_the_reader_does_not_know_is_told_as_that(
     lake.sql("alter table publications set tblproperties ('delta.enableTypeWidening' = 'true')")
     with pytest.raises(OncewayError, match=r"cannot read the table: .*TypeWidening.* with Spark"):
         list(arrivals(str(lake.publications), "a", 1))
+
+
+def test_a_shallow_clone_on_s3_is_told_as_that(tmp_path: Path) -> None:
+    """Its files stand in its log as Spark calls them."""
+    write_deltalake(tmp_path, pa.table({"gateway": ["site"], "epoch": ["0"], "batch": [1]}))
+    log = tmp_path / "_delta_log" / f"{0:020d}.json"
+    log.write_text(log.read_text().replace('"path":"', '"path":"s3a://bucket/publications/'))
+    with pytest.raises(OncewayError, match="the files of a shallow clone on S3: ask with Spark"):
+        rows_by_feed(str(tmp_path))
