@@ -54,8 +54,8 @@ MUST = {
     "sequence-wraps-at-16-bits": 100,
     "session-seed-constant": 100,
     "sessions-are-not-stored": 100,
-    "silence-is-a-no": 1000,
-    "spool-numbers-start-again": 1000,
+    "silence-is-a-no": 100,
+    "spool-numbers-start-again": 100,
     "stored-twice-at-qos-1": 100,
     "what-is-refused-is-marked": 100,
 }
