@@ -11,6 +11,7 @@ import pytest
 from gateway.broker.doubled import Doubled
 from gateway.broker.receive_flow import ReceiveFlow
 from gateway.service.engine import Engine
+from gateway.service.site_retained import SiteRetained
 from tests.hil.sabotage import catalogue
 from tests.sim.whole import sabotages
 from tests.sim.whole.plan import Plan, draw
@@ -65,6 +66,7 @@ BROKEN: dict[str, tuple[Any, str, Callable[..., Any]]] = {
         _tell_before_it_is_written,
     ),
     "what comes again goes nowhere": (ReceiveFlow, "has_come", lambda *_: False),
+    "all have the same retained messages": (SiteRetained, "_take", lambda *_: None),
     "what is acknowledged is on a second disk": (Doubled, "_look", _tell_before_it_is_copied),
 }
 
