@@ -290,7 +290,9 @@ def test_beyond_a_bound_sessions_are_not_followed_and_that_is_counted(
     assert [client.payloads for client in clients] == [[b"m"]] * 5
 
 
-def test_a_gateway_that_is_no_member_any_more_is_not_waited_for() -> None:
+@pytest.mark.parametrize("gone", ["a", "c"])
+def test_a_gateway_that_is_no_member_any_more_is_not_waited_for(gone: str) -> None:
+    """The session waits for c's cut, and for what a's follower sends on."""
     sites = Sites(*NAMES)
     client = reader(sites, "a", "t", client="c")
     for other in ("a", "b"):
@@ -299,12 +301,17 @@ def test_a_gateway_that_is_no_member_any_more_is_not_waited_for() -> None:
     client.client.break_line()
     sites.connect("b", "c", wait=2)
     assert [journey.closed for journey in open_journeys(sites)] == [set(), {"c"}]
-    sites.names = ("a", "b")
+    if gone == "a":
+        sites.join("b", "c")
+        sites.pass_time(1)
+    sites.names = tuple(name for name in NAMES if name != gone)
+    for name in sites.names:
+        sites.part(gone, name)
     for name in sites.names:
         sites.members[name].power_cut()
-    sites.join("a", "b")
+    sites.join(*sites.names)
     sites.pass_time(2)
-    assert not [journey for name in "ab" for journey in sites[name].broker.journeys]
+    assert not [journey for name in sites.names for _, journey in sites[name].broker.journeys]
 
 
 def test_without_a_site_nothing_is_followed() -> None:
