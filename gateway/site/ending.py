@@ -8,6 +8,9 @@ A member that gets the word ends what has a lower epoch. If it has a higher one,
 without us, then ours was made without knowing that epoch: ours gets a higher one, and the word goes
 out again. If both records were made without the other one, nobody can tell which one the client saw
 last: the one with the higher epoch (or name) stays, and is doubtful.
+
+A member whose store was restored says the word for all clients: it may have forgotten what is over.
+All that a member holds that hears it is doubtful.
 """
 
 from collections import OrderedDict, deque
@@ -16,7 +19,7 @@ from functools import partial
 
 from gateway.site.contacts import Contacts
 from gateway.site.errors import SiteError
-from gateway.site.holder import Held, Holder
+from gateway.site.holder import ALL_CLIENTS, Done, Held, Holder
 from gateway.site.messages import MAX_EPOCH, End, Ended, Endings, Over, State, portions
 from gateway.site.trust import Trust
 from gateway.site.windows import WINDOW_S
@@ -40,6 +43,8 @@ class _Listener:
         self.unanswered: dict[str, int] = {}
         """What was said and not answered: clients, with the epoch."""
         self.due: float | None = None
+        self.restored = False
+        """It has said the word for all clients. It need not say it twice."""
 
 
 class Ending:
@@ -128,7 +133,18 @@ class Ending:
                 self._contacts.say(member, Endings(portion))
 
         for over in end.overs:
-            self._end(member, over, add)
+            if over.client == ALL_CLIENTS:
+                self._mistrust_all(member, partial(add, Ended(*over, State.DONE)))
+            else:
+                self._end(member, over, add)
+
+    def _mistrust_all(self, member: str, done: Done) -> None:
+        """The client of any session here may have been at that member since."""
+        if self._listeners[member].restored:
+            done()
+            return
+        self._listeners[member].restored = True
+        self._holder.mistrust_all(done)
 
     def _end(self, member: str, over: Over, add: Callable[[Ended], None]) -> None:
         client, below = over

@@ -43,6 +43,7 @@ class Disk:
         self.records: dict[str, Held] = {}
         self.waiting: list[Done] = []
         self.taken: list[str] = []
+        self.mistrusted = 0
 
     def write(self) -> None:
         waiting, self.waiting = self.waiting, []
@@ -81,6 +82,10 @@ class Disk:
         self.waiting.append(done)
 
     def mistrust(self, client: str, done: Done) -> None:
+        self.waiting.append(done)
+
+    def mistrust_all(self, done: Done) -> None:
+        self.mistrusted += 1
         self.waiting.append(done)
 
     def confirmed(self, client: str, member: str) -> None:
