@@ -253,7 +253,9 @@ class Asking:
         verdict = search.verdict = decide(me, claims, frozenset(search.silent), search.clean)
         if verdict.epoch >= MAX_EPOCH:
             self._fail(search, "a member claims an epoch that cannot be")
-        elif not search.waiters and (search.silent or verdict.doubtful or verdict.source != me):
+        elif not search.waiters and (
+            search.silent or verdict.source != me or (verdict.doubtful and len(claims) > 1)
+        ):
             self._abandon(search)
             if search.silent:
                 search.dropped()
