@@ -31,9 +31,9 @@ class Held(NamedTuple):
     older: frozenset[str] = NOBODY
     """Members that may hold an older session, which has to end."""
     doubtful: bool = False
-    """The client may have been elsewhere since. Set by `take`, `mistrust` and `mistrust_all`, and for
-    each session of a store that was restored. The broker clears it in the commit that acts on an `Outcome` of
-    kind doubt."""
+    """The client may have been elsewhere since. Set by `take`, `mistrust` and `mistrust_all`, and
+    for each session of a store that was restored. The broker clears it in the commit that acts on
+    an `Outcome` of kind doubt."""
 
 
 class Outcome(NamedTuple):

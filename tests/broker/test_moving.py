@@ -570,5 +570,5 @@ def test_who_hears_of_it_takes_nothing_for_certain_that_is_here_or_was_given_awa
     a.turn()
     assert done
     site.power_cut("a")
-    for client, given in (("c", "b"), ("d", None)):
-        assert site.holders["a"].held(client) == Held(0, given_to=given, doubtful=True)
+    assert site.holders["a"].held("c") == Held(0, given_to="b", doubtful=True)
+    assert site.holders["a"].held("d") == Held(0, doubtful=True)
