@@ -251,6 +251,9 @@ class Asking:
         for member in self._unheard() & claims.keys():
             claims[member] = claims[member]._replace(doubtful=True)
         verdict = search.verdict = decide(me, claims, frozenset(search.silent), search.clean)
+        if search.silent and verdict.epoch < MAX_EPOCH:
+            epoch = max(verdict.epoch, self._ending.above(client))
+            verdict = search.verdict = verdict._replace(epoch=epoch)
         if verdict.epoch >= MAX_EPOCH:
             self._fail(search, "a member claims an epoch that cannot be")
         elif not search.waiters and (

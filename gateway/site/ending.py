@@ -29,6 +29,8 @@ AT_ONCE = 4096
 """So many words to one member are without an answer."""
 MOST_PENDING = 65_536
 """So many words of one member may wait for the disk."""
+REMEMBERED = 4096
+"""Of so many clients it is remembered which epoch was confirmed last."""
 AGAIN_S = 0.2
 """After so long a busy member hears it again."""
 
@@ -67,6 +69,7 @@ class Ending:
         self._again: deque[tuple[float, str, str]] = deque()
         self._pending = dict.fromkeys(contacts, 0)
         """Words of each member whose answers wait for the disk."""
+        self._confirmed: OrderedDict[str, int] = OrderedDict()
 
     def joined(self, member: str) -> None:
         """Begin with all that has to be heard there; a lease comes after it."""
@@ -153,6 +156,7 @@ class Ending:
             self._trust.asked(client, (member,))
             add(Ended(client, below, State.BUSY))
         elif held is None:
+            self._confirm(client, below)
             add(Ended(client, below, State.DONE))
         elif (state := self._judge(member, below, held)) in (State.DONE, State.MUTUAL):
             self._working.begin(client)
@@ -171,7 +175,21 @@ class Ending:
     def _gone(self, client: str, below: int, state: State, add: Callable[[Ended], None]) -> None:
         self._working.finish(client)
         self._trust.settled(client)
+        self._confirm(client, below)
         add(Ended(client, below, state))
+
+    def _confirm(self, client: str, below: int) -> None:
+        self._confirmed[client] = below
+        self._confirmed.move_to_end(client)
+        if len(self._confirmed) > REMEMBERED:
+            self._confirmed.popitem(last=False)
+
+    def above(self, client: str) -> int:
+        """An epoch above the one that was confirmed last, if that is remembered. Its member may
+        come back without the confirmation, which goes to its disk late: a record that is made here
+        meanwhile is the stronger one.
+        """
+        return min(self._confirmed.get(client, 0) + 1, MAX_EPOCH - 1)
 
     def on_endings(self, member: str, endings: Endings) -> None:
         listener = self._listeners[member]

@@ -283,6 +283,22 @@ def test_a_restored_store_holds_nothing_that_others_hold_newer(site: Site) -> No
     assert site.place()[0] == "b"
 
 
+def test_a_confirmation_that_never_came_to_the_disk_ends_no_newer_session(site: Site) -> None:
+    site.come("a")
+    site.come("b")
+    site.crash("b")
+    disk = site.gateways["b"].disk
+    disk[site.client.name] = disk[site.client.name]._replace(older=frozenset("a"))
+    site.client.session = None
+    site.come("a")
+    newer = site.client.session
+    assert newer is not None
+    site.start("b")
+    site.run(3.0)
+    name, record = site.place()
+    assert (name, record.session) == ("a", Session(newer))
+
+
 def forget(site: Site, gateway: str) -> None:
     """Put its disk back to what it was before all."""
     site.crash(gateway)
