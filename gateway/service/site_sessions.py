@@ -22,7 +22,7 @@ from gateway.broker.store_rows import Giving, Taking
 from gateway.config import INSIDE
 from gateway.logs import about, printable
 from gateway.mqtt.reason import ReasonCode
-from gateway.site.holder import NOBODY, Done, Held
+from gateway.site.holder import ALL_CLIENTS, NOBODY, Done, Held
 from gateway.store.move_records import Unfit, read_head
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ class SessionHolder:
         """Places that were written since those that nobody needs were looked for."""
         self._forget_strangers(known)
         if broker.moved.mistrusted:
-            self._mistrust_all()
+            self._restored(known)
 
     def _forget_strangers(self, known: frozenset[str]) -> None:
         """Who is in the site no longer never confirms anything. A session that was given to it may
@@ -114,14 +114,23 @@ class SessionHolder:
                 self._save(key)
         self._forget_idle()
 
-    def _mistrust_all(self) -> None:
-        """The store was restored: its clients may have been elsewhere since, but for its own."""
-        for session in self._broker.sessions.values():
-            if session.user != INSIDE:
-                self._place(own_key(session)).doubtful = True
-                self._save(own_key(session))
+    def _restored(self, members: frozenset[str]) -> None:
+        """The store was restored: its clients may have been elsewhere since, and those of the
+        members here.
+        """
+        self._mistrust_all()
+        self._place(ALL_CLIENTS).older = members
+        self._save(ALL_CLIENTS)
         moving.moves(self._broker).trusted = True
         self._broker.promise()
+
+    def _mistrust_all(self) -> None:
+        """All but the gateway's own."""
+        sessions = self._broker.sessions.values()
+        keys = [own_key(session) for session in sessions if session.user != INSIDE]
+        for key in (*keys, *self.given()):
+            self._place(key).doubtful = True
+            self._save(key)
 
     # -- what there is
 
@@ -389,6 +398,12 @@ class SessionHolder:
             self._broker.settle()
         self._place(client).doubtful = True
         self._save(client)
+        self.on_disk(done)
+
+    def mistrust_all(self, done: Done) -> None:
+        self._begin()
+        self._mistrust_all()
+        self._broker.promise()
         self.on_disk(done)
 
     def trust(self, client: str) -> None:

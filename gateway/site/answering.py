@@ -9,7 +9,7 @@ from functools import partial
 
 from gateway.site.asking import Asking
 from gateway.site.contacts import Contacts
-from gateway.site.holder import Held, Holder
+from gateway.site.holder import ALL_CLIENTS, Held, Holder
 from gateway.site.messages import Answer, Ask, Kind, Question, Reply, portions
 from gateway.site.trust import Trust
 from gateway.site.working import Working
@@ -19,6 +19,7 @@ MOST_PENDING = 65_536
 NO = Reply(Kind.NO)
 BUSY = Reply(Kind.BUSY)
 RELEASED = Reply(Kind.RELEASED)
+_NO_LONGER = Reply(Kind.CLAIM, restored=True)
 
 
 class Answering:
@@ -79,7 +80,10 @@ class Answering:
             self._trust.asked(client, (member,))
         if busy:
             return BUSY
-        return NO if held is None else self._claim(member, client, held)
+        restored = self._holder.held(ALL_CLIENTS) is not None
+        if held is None:
+            return _NO_LONGER if restored else NO
+        return self._claim(member, client, held)._replace(restored=restored)
 
     def _claim(self, member: str, client: str, held: Held) -> Reply:
         unsure = self._trust.unsure(client) - {member}

@@ -7,7 +7,8 @@ questions, a claim for the session that is the newest, this gateway's record of 
 One client has one search at a time, in these stages:
 
     ASKING     all members are asked. Who says that it is busy is asked again, who says nothing is
-               silent: after 1 s with a link, else as soon as the lease that it may have is over
+               silent: after 1 s with a link, else as soon as the lease that it may have is over.
+               Who was restored, and may have forgotten what it knew, counts as silent, too
     MOVING     a session comes from another member (`arriving.py`)
     SETTLING   what was decided is on its way to the disk
 
@@ -23,7 +24,7 @@ from functools import partial
 from gateway.site.arriving import Arriving
 from gateway.site.contacts import Contacts
 from gateway.site.ending import Ending
-from gateway.site.holder import Held, Holder, Outcome
+from gateway.site.holder import ALL_CLIENTS, NOBODY, Held, Holder, Outcome
 from gateway.site.messages import MAX_EPOCH, Kind, Question, Reply
 from gateway.site.trust import Trust
 from gateway.site.verdict import Claim, Verdict, decide
@@ -57,6 +58,8 @@ class Search:
         "clean",
         "client",
         "deadline",
+        "dropped",
+        "restored",
         "searching",
         "silent",
         "since",
@@ -83,6 +86,10 @@ class Search:
         """All are asked again: replies to earlier questions are not counted."""
         self.answered: set[str] = set()
         self.claims: dict[str, Claim] = {}
+        self.restored: set[str] = set()
+        """Members that have answered, and may have forgotten what they knew."""
+        self.dropped: Callable[[], None] = lambda: None
+        """A session is to be called back, and nothing was decided."""
         self.silent: tuple[str, ...] = ()
         self.verdict: Verdict | None = None
 
@@ -132,10 +139,16 @@ class Asking:
         search.clean = clean
         self._ask_all(search)
 
-    def recall(self, client: str) -> None:
-        """See whether a session that was given away has arrived, and take it back if not."""
-        if client not in self._searches and client not in self._working:
-            self._ask_all(self._begin(client))
+    def recall(self, client: str, dropped: Callable[[], None]) -> None:
+        """See whether a session that was given away has arrived, and take it back if not. dropped:
+        called when somebody was silent or busy, so that nothing is known.
+        """
+        if client in self._searches or client in self._working:
+            dropped()
+            return
+        search = self._begin(client)
+        search.dropped = dropped
+        self._ask_all(search)
 
     def _begin(self, client: str) -> Search:
         if (earlier := self._searches.get(client)) is not None:
@@ -155,6 +168,7 @@ class Asking:
             return False
         if not search.waiters:
             self._abandon(search)
+            search.dropped()
             return True
         if self._contacts.me < member or search.turn >= MOST_TURNS:
             return False
@@ -189,11 +203,13 @@ class Asking:
         if reply.kind is Kind.BUSY:
             if not search.waiters:
                 self._abandon(search)  # it is on its way
+                search.dropped()
             elif self._contacts.now < search.deadline:
                 self._ask(search, member)
             return
         search.answered.add(member)
-        if reply.kind is Kind.CLAIM:
+        (search.restored.add if reply.restored else search.restored.discard)(member)
+        if reply.kind is Kind.CLAIM and (reply.session or reply.older):
             search.claims[member] = Claim(
                 reply.epoch,
                 reply.session,
@@ -218,7 +234,7 @@ class Asking:
         if search.client in self._working:
             self._working.wait(search.client, partial(self._look, search))
             return
-        search.silent = tuple(silent)
+        search.silent = (*silent, *sorted(search.restored & search.answered))
         self._decide(search)
 
     def _decide(self, search: Search) -> None:
@@ -232,11 +248,20 @@ class Asking:
             claims[me] = Claim(
                 own.epoch, own.session, own.older, own.given_to, own.doubtful, unsure
             )
+        for member in self._unheard() & claims.keys():
+            claims[member] = claims[member]._replace(doubtful=True)
         verdict = search.verdict = decide(me, claims, frozenset(search.silent), search.clean)
+        if search.silent and verdict.epoch < MAX_EPOCH:
+            epoch = max(verdict.epoch, self._ending.above(client))
+            verdict = search.verdict = verdict._replace(epoch=epoch)
         if verdict.epoch >= MAX_EPOCH:
             self._fail(search, "a member claims an epoch that cannot be")
-        elif not search.waiters and (search.silent or verdict.doubtful or verdict.source != me):
+        elif not search.waiters and (
+            search.silent or verdict.source != me or (verdict.doubtful and len(claims) > 1)
+        ):
             self._abandon(search)
+            if search.silent:
+                search.dropped()
             elsewhere = verdict.source not in (None, me) and not search.silent
             if own is not None and elsewhere and verdict.source not in own.older:
                 self._give_up(client, own)
@@ -252,6 +277,11 @@ class Asking:
         elif verdict.source is not None:
             search.stage = Stage.MOVING
             self._arriving.claim(client, verdict.source, claims[verdict.source].epoch)
+
+    def _unheard(self) -> frozenset[str]:
+        """Members that do not know yet that our store was restored."""
+        lost = self._holder.held(ALL_CLIENTS)
+        return NOBODY if lost is None else lost.older
 
     def _give_up(self, client: str, own: Held) -> None:
         """Somebody else has the newest session."""

@@ -8,6 +8,9 @@ A member that gets the word ends what has a lower epoch. If it has a higher one,
 without us, then ours was made without knowing that epoch: ours gets a higher one, and the word goes
 out again. If both records were made without the other one, nobody can tell which one the client saw
 last: the one with the higher epoch (or name) stays, and is doubtful.
+
+A member whose store was restored says the word for all clients: it may have forgotten what is over.
+All that a member holds that hears it is doubtful.
 """
 
 from collections import OrderedDict, deque
@@ -16,7 +19,7 @@ from functools import partial
 
 from gateway.site.contacts import Contacts
 from gateway.site.errors import SiteError
-from gateway.site.holder import Held, Holder
+from gateway.site.holder import ALL_CLIENTS, Done, Held, Holder
 from gateway.site.messages import MAX_EPOCH, End, Ended, Endings, Over, State, portions
 from gateway.site.trust import Trust
 from gateway.site.windows import WINDOW_S
@@ -26,6 +29,8 @@ AT_ONCE = 4096
 """So many words to one member are without an answer."""
 MOST_PENDING = 65_536
 """So many words of one member may wait for the disk."""
+REMEMBERED = 4096
+"""Of so many clients it is remembered which epoch was confirmed last."""
 AGAIN_S = 0.2
 """After so long a busy member hears it again."""
 
@@ -40,6 +45,8 @@ class _Listener:
         self.unanswered: dict[str, int] = {}
         """What was said and not answered: clients, with the epoch."""
         self.due: float | None = None
+        self.restored = False
+        """It has said the word for all clients. It need not say it twice."""
 
 
 class Ending:
@@ -62,6 +69,7 @@ class Ending:
         self._again: deque[tuple[float, str, str]] = deque()
         self._pending = dict.fromkeys(contacts, 0)
         """Words of each member whose answers wait for the disk."""
+        self._confirmed: OrderedDict[str, int] = OrderedDict()
 
     def joined(self, member: str) -> None:
         """Begin with all that has to be heard there; a lease comes after it."""
@@ -128,7 +136,18 @@ class Ending:
                 self._contacts.say(member, Endings(portion))
 
         for over in end.overs:
-            self._end(member, over, add)
+            if over.client == ALL_CLIENTS:
+                self._mistrust_all(member, partial(add, Ended(*over, State.DONE)))
+            else:
+                self._end(member, over, add)
+
+    def _mistrust_all(self, member: str, done: Done) -> None:
+        """The client of any session here may have been at that member since."""
+        if self._listeners[member].restored:
+            done()
+            return
+        self._listeners[member].restored = True
+        self._holder.mistrust_all(done)
 
     def _end(self, member: str, over: Over, add: Callable[[Ended], None]) -> None:
         client, below = over
@@ -137,6 +156,7 @@ class Ending:
             self._trust.asked(client, (member,))
             add(Ended(client, below, State.BUSY))
         elif held is None:
+            self._confirm(client, below)
             add(Ended(client, below, State.DONE))
         elif (state := self._judge(member, below, held)) in (State.DONE, State.MUTUAL):
             self._working.begin(client)
@@ -155,7 +175,21 @@ class Ending:
     def _gone(self, client: str, below: int, state: State, add: Callable[[Ended], None]) -> None:
         self._working.finish(client)
         self._trust.settled(client)
+        self._confirm(client, below)
         add(Ended(client, below, state))
+
+    def _confirm(self, client: str, below: int) -> None:
+        self._confirmed[client] = below
+        self._confirmed.move_to_end(client)
+        if len(self._confirmed) > REMEMBERED:
+            self._confirmed.popitem(last=False)
+
+    def above(self, client: str) -> int:
+        """An epoch above the one that was confirmed last, if that is remembered. Its member may
+        come back without the confirmation, which goes to its disk late: a record that is made here
+        meanwhile is the stronger one.
+        """
+        return min(self._confirmed.get(client, 0) + 1, MAX_EPOCH - 1)
 
     def on_endings(self, member: str, endings: Endings) -> None:
         listener = self._listeners[member]

@@ -13,6 +13,10 @@ from typing import Literal, NamedTuple, Protocol
 
 Done = Callable[[], None]
 NOBODY: frozenset[str] = frozenset()
+ALL_CLIENTS = ""
+"""No client has this key. The record under it stands for all: a store that was restored has it, for
+it may have forgotten that a session elsewhere is over. `older` names the members that have not
+heard of that."""
 
 
 class Held(NamedTuple):
@@ -27,9 +31,9 @@ class Held(NamedTuple):
     older: frozenset[str] = NOBODY
     """Members that may hold an older session, which has to end."""
     doubtful: bool = False
-    """The client may have been elsewhere since. Set by `take` and `mistrust`, and for each session
-    of a store that was restored. The broker clears it in the commit that acts on an `Outcome` of
-    kind doubt."""
+    """The client may have been elsewhere since. Set by `take`, `mistrust` and `mistrust_all`, and
+    for each session of a store that was restored. The broker clears it in the commit that acts on
+    an `Outcome` of kind doubt."""
 
 
 class Outcome(NamedTuple):
@@ -97,6 +101,11 @@ class Holder(Protocol):
 
     def mistrust(self, client: str, done: Done) -> None:
         """One commit: the session is doubtful. A connected client is disconnected."""
+
+    def mistrust_all(self, done: Done) -> None:
+        """One commit: each session that is here or was given away is doubtful. Connected clients
+        stay.
+        """
 
     def confirmed(self, client: str, member: str) -> None:
         """That member holds nothing older any more: it leaves `older`, with any later commit."""

@@ -106,7 +106,7 @@ class Leaving:
     ) -> None:
         """A commit is through. first: it was not given to that member before."""
         if parts is not None and first:
-            self._recalls.append((self._contacts.now + RECALL_S, wanted.client))
+            self._recall_later(wanted.client)
             self._contacts.statistics.moved_out += 1
         if leaver is self._leavers[member]:
             leaver.giving -= 1
@@ -143,10 +143,17 @@ class Leaving:
             held = self._holder.held(client)
             if held is None or not (held.given_to is not None or held.doubtful):
                 continue
-            if everybody:
-                self._asking.recall(client)
-            if not everybody or held.given_to is not None:
-                self._recalls.append((self._contacts.now + RECALL_S, client))
+            again = partial(self._recall_later, client)
+            if not everybody:
+                again()
+            elif held.given_to is not None:
+                self._asking.recall(client, lambda: None)
+                again()
+            else:
+                self._asking.recall(client, again)
+
+    def _recall_later(self, client: str) -> None:
+        self._recalls.append((self._contacts.now + RECALL_S, client))
 
 
 def _size(wanted: Wanted) -> int:

@@ -69,7 +69,8 @@ class Kind(IntEnum):
 
 class Reply(NamedTuple):
     """epoch and what follows: of a CLAIM, the fields of `Held`; unsure: members that may know
-    better, since the sender has no lease of theirs. given: the place of a name, from 1.
+    better, since the sender has no lease of theirs. given: the place of a name, from 1. restored:
+    the sender may have known better, and its store was restored.
     """
 
     kind: Kind
@@ -79,6 +80,7 @@ class Reply(NamedTuple):
     given: int = 0
     older: int = 0
     unsure: int = 0
+    restored: bool = False
 
 
 class Answer(NamedTuple):
@@ -219,7 +221,7 @@ def encode(message: Message) -> bytes:
             for reply in replies:
                 out += _BYTE.pack(reply.kind)
                 if reply.kind == Kind.CLAIM:
-                    flags = reply.session | reply.doubtful << 1
+                    flags = reply.session | reply.doubtful << 1 | reply.restored << 2
                     out += _CLAIM.pack(reply.epoch, flags, reply.given, reply.older, reply.unsure)
         case Take(wanted):
             out += _BYTE.pack(_Tag.TAKE) + _SHORT.pack(len(wanted))
@@ -294,9 +296,10 @@ def _reply(reader: _Reader) -> Reply:
     if kind != Kind.CLAIM:
         return Reply(kind)
     epoch, flags, given, older, unsure = reader.take(_CLAIM)
-    if epoch >= MAX_EPOCH or flags > 3 or given > MEMBERS:
+    if epoch >= MAX_EPOCH or flags > 7 or given > MEMBERS:
         raise SiteError("a claim that cannot be read")
-    return Reply(kind, epoch, bool(flags & 1), bool(flags & 2), given, older, unsure)
+    session, doubtful, restored = (bool(flags & bit) for bit in (1, 2, 4))
+    return Reply(kind, epoch, session, doubtful, given, older, unsure, restored)
 
 
 def _wanted(reader: _Reader) -> Wanted:

@@ -25,7 +25,7 @@ from gateway.mqtt.packets import (
 from gateway.mqtt.properties import PropertyId
 from gateway.mqtt.reason import ReasonCode
 from gateway.service.site_sessions import SessionHolder
-from gateway.site.holder import Held
+from gateway.site.holder import ALL_CLIENTS, Held
 from gateway.store import move_records
 from gateway.store.move_out import StoredParts
 from gateway.store.move_records import record
@@ -560,3 +560,33 @@ def test_the_sessions_of_a_restored_store_are_doubtful_until_it_is_settled() -> 
     a.commit()
     site.power_cut("a")
     assert site.holders["a"].held("c") == Held(0)
+
+
+def test_a_restored_store_has_to_tell_each_member_whatever_happens() -> None:
+    site = Site()
+    recover(site.worlds["a"].database, None, 10, forget=True)
+    site.power_cut("a")
+    site.worlds["a"].turn()
+    for _ in range(2):
+        assert list(site.holders["a"].older_at("b")) == [ALL_CLIENTS]
+        site.power_cut("a")
+    site.holders["a"].confirmed(ALL_CLIENTS, "b")
+    site.worlds["a"].commit()
+    site.power_cut("a")
+    assert site.holders["a"].held(ALL_CLIENTS) is None
+
+
+def test_who_hears_of_it_takes_nothing_for_certain_that_is_here_or_was_given_away() -> None:
+    site = Site()
+    a = site.worlds["a"]
+    a.absent("c")
+    a.absent("d")
+    site.give("a", "b")
+    done: list[bool] = []
+    site.holders["a"].mistrust_all(lambda: done.append(True))
+    assert not done, "before the commit"
+    a.turn()
+    assert done
+    site.power_cut("a")
+    assert site.holders["a"].held("c") == Held(0, given_to="b", doubtful=True)
+    assert site.holders["a"].held("d") == Held(0, doubtful=True)

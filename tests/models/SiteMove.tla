@@ -382,7 +382,8 @@ Decide(m) ==
            elsewhere == verdict.source \notin {0, m} \cup own.older /\ silent = {} /\ own # Nothing
        IN  IF search[m].waits /\ ~Waits(m)
            THEN Abandon(m, wire) /\ UNCHANGED <<disk, work, born, client, wrong>>
-           ELSE IF ~search[m].waits /\ (silent # {} \/ verdict.doubt \/ verdict.source # m)
+           ELSE IF /\ ~search[m].waits
+                   /\ silent # {} \/ verdict.source # m \/ (verdict.doubt /\ who # {m})
            THEN /\ search' = [search EXCEPT ![m] = NoSearch]
                 /\ asked' = [asked EXCEPT ![m] =
                         IF elsewhere THEN {} ELSE @ \cup search[m].suspects]

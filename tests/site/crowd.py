@@ -92,6 +92,9 @@ class CrowdHolder:
     def mistrust(self, client: str, done: Callable[[], None]) -> None:
         raise AssertionError("nothing is in doubt here")
 
+    def mistrust_all(self, done: Callable[[], None]) -> None:
+        raise AssertionError("nothing is in doubt here")
+
     def release(self, client: str, identifier: int, done: Callable[[bool], None]) -> None:
         done(False)
 

@@ -73,6 +73,8 @@ SABOTAGES: dict[str, tuple[Any, str, Any]] = {
     "who is asked trusts its session on": (Trust, "asked", lambda self, client, member: None),
     "over before the commit": (Asking, "arrived", _confirmed_before_the_commit),
     "a higher epoch is taken for an end": (Ending, "_on_ended", _what_is_higher_is_confirmed),
+    "a restore is kept quiet": (Ending, "_mistrust_all", lambda self, member, done: done()),
+    "who was restored is sure": (Asking, "_unheard", lambda self: frozenset()),
     "two search at once": (Asking, "yields", lambda self, client, member: True),
 }
 

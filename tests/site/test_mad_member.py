@@ -6,7 +6,7 @@ import pytest
 
 from gateway.site import answering, arriving, asking, ending, leaving, trust
 from gateway.site.errors import SiteError
-from gateway.site.holder import NOBODY, Done, Held, Outcome
+from gateway.site.holder import ALL_CLIENTS, NOBODY, Done, Held, Outcome
 from gateway.site.member import Member
 from gateway.site.messages import (
     CREDIT,
@@ -43,6 +43,7 @@ class Disk:
         self.records: dict[str, Held] = {}
         self.waiting: list[Done] = []
         self.taken: list[str] = []
+        self.mistrusted = 0
 
     def write(self) -> None:
         waiting, self.waiting = self.waiting, []
@@ -81,6 +82,10 @@ class Disk:
         self.waiting.append(done)
 
     def mistrust(self, client: str, done: Done) -> None:
+        self.waiting.append(done)
+
+    def mistrust_all(self, done: Done) -> None:
+        self.mistrusted += 1
         self.waiting.append(done)
 
     def confirmed(self, client: str, member: str) -> None:
@@ -210,6 +215,19 @@ def test_a_session_that_says_it_is_huge_is_refused_at_its_first_part(site: Site)
     site.hear(Give((Part("c", 1, 0, 0xFFFF, b""),)))
     assert site.outcomes["c"].kind == "failed"
     assert "larger than" in site.outcomes["c"].reason
+
+
+def test_who_says_again_and_again_that_it_was_restored_makes_work_once(site: Site) -> None:
+    site.flood(*(End((Over(ALL_CLIENTS, 0),) * 10),) * 11)
+    assert site.disk.mistrusted == 1
+    for _ in range(2):
+        site.disk.write()
+    ended = [item for endings in site.of(Endings) for item in endings.ended]  # type: ignore[attr-defined]
+    assert ended == [Ended(ALL_CLIENTS, 0, State.DONE)] * 110
+    site.member.left("mad", site.now)
+    site.join()
+    site.hear(End((Over(ALL_CLIENTS, 0),)))
+    assert site.disk.mistrusted == 2, "it may have been restored once more"
 
 
 def test_a_reply_counts_once(site: Site) -> None:

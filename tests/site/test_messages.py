@@ -53,6 +53,7 @@ replies = st.one_of(
         st.integers(0, 16),
         small,
         small,
+        st.booleans(),
     ),
 )
 parts = st.builds(

@@ -283,6 +283,123 @@ def test_a_restored_store_holds_nothing_that_others_hold_newer(site: Site) -> No
     assert site.place()[0] == "b"
 
 
+def test_a_confirmation_that_never_came_to_the_disk_ends_no_newer_session(site: Site) -> None:
+    site.come("a")
+    site.come("b")
+    site.crash("b")
+    disk = site.gateways["b"].disk
+    disk[site.client.name] = disk[site.client.name]._replace(older=frozenset("a"))
+    site.client.session = None
+    site.come("a")
+    newer = site.client.session
+    assert newer is not None
+    site.start("b")
+    site.run(3.0)
+    name, record = site.place()
+    assert (name, record.session) == ("a", Session(newer))
+
+
+def forget(site: Site, gateway: str) -> None:
+    """Put its disk back to what it was before all."""
+    site.crash(gateway)
+    site.gateways[gateway].restore({}, set())
+    site.client.marked = True
+    site.start(gateway)
+    site.run(2.0)
+
+
+def gone_behind_the_back_of(site: Site, member: str, to: str) -> None:
+    """The client has a session at `member` with an identifier, and now one at `to`, which alone
+    knows that the other one is over."""
+    site.eager = 0.0
+    site.come(member)
+    site.client.publish()
+    site.run(0.1)
+    site.silence(member)
+    site.client.session = None
+    site.come(to)
+    site.client.leave()
+    site.run(0.1)
+
+
+@pytest.mark.parametrize("gateway", ["a", "b", "c"])
+def test_what_a_restored_store_has_forgotten_swallows_no_publish(site: Site, gateway: str) -> None:
+    """The member with the stale session, the restored one, or the third is where it comes."""
+    gone_behind_the_back_of(site, "a", to="b")
+    forget(site, "b")
+    site.hear()
+    site.come(gateway)
+    assert site.reached["doubt"] == 1
+    site.client.publish()
+    site.run(0.1)
+    assert site.client.flight[1][1] == "PUBREL", "world.py has looked whether it was swallowed"
+    assert site.places("") == [], "all have heard of it"
+
+
+def test_until_a_member_has_heard_of_a_restore_its_session_is_in_doubt(site: Site) -> None:
+    gone_behind_the_back_of(site, "a", to="b")
+    forget(site, "b")
+    site.heal("a", "c")
+    site.run(3.0)
+    site.come("c")
+    assert site.client.accepted
+    assert site.reached["doubt"] == 1
+
+
+def test_what_was_said_before_the_word_of_a_restore_is_in_doubt(site: Site) -> None:
+    """The question goes as soon as there is a link, before the word."""
+    gone_behind_the_back_of(site, "a", to="b")
+    site.crash("b")
+    site.hear()
+    site.gateways["b"].restore({}, set())
+    site.client.marked = True
+    site.start("b")
+    site.come("b")
+    assert site.reached["doubt"] == 1
+    assert site.client.accepted
+
+
+def test_a_restored_store_is_told_of_once_and_clients_that_stay_go_on(site: Site) -> None:
+    site.come("a")
+    forget(site, "b")
+    assert site.client.accepted
+    assert "End" in site.kinds("b")
+    site.said.clear()
+    site.crash("b")
+    site.start("b")
+    site.run(2.0)
+    assert "End" not in site.kinds("b")
+
+
+def test_a_doubtful_session_is_looked_for_until_all_have_answered(site: Site) -> None:
+    site.come("a")
+    copy = dict(site.gateways["a"].disk)
+    site.come("b")
+    site.crash("a")
+    site.gateways["a"].restore(copy, set())
+    site.start("a")
+    site.run(3.0)
+    site.gateways["b"].paused = True
+    site.run(2.0)
+    site.gateways["b"].resume()
+    assert len(site.places(site.client.name)) == 2
+    site.run(8.0)
+    assert site.place()[0] == "b"
+
+
+def test_a_doubtful_session_that_the_taker_never_got_is_called_back(site: Site) -> None:
+    site.come("a")
+    forget(site, "c")
+    site.client.connect("b")
+    while "Give" not in site.kinds("a"):
+        site.run(0.001)
+    site.crash("b")
+    site.start("b")
+    site.run(8.0)
+    name, record = site.place()
+    assert (name, record.given_to, record.doubtful) == ("a", None, True)
+
+
 def test_what_comes_from_a_member_is_checked(site: Site) -> None:
     member = site.gateways["a"].member
     now = site.gateways["a"].now

@@ -1,6 +1,8 @@
 """Random schedules of a site (world.py); what they notice when a promise is broken on purpose."""
 
 from collections import Counter
+from collections.abc import Callable
+from functools import partial
 
 import pytest
 
@@ -21,10 +23,16 @@ def test_random_schedules_keep_every_promise() -> None:
     assert [what for what in REACHED if not reached[what]] == []
 
 
-BY_A_RULE = {
+BY_A_RULE: dict[str, Callable[[test_rules.Site], None]] = {
     "answers do not wait for the disk": test_rules.test_a_no_is_said_when_it_is_on_disk,
     "nothing is in doubt": (test_rules.test_who_was_cut_off_asks_before_it_goes_on_with_a_session),
     "over before the commit": test_rules.test_what_the_taker_never_got_is_called_back,
+    "a restore is kept quiet": partial(
+        test_rules.test_what_a_restored_store_has_forgotten_swallows_no_publish, gateway="a"
+    ),
+    "who was restored is sure": (
+        test_rules.test_what_was_said_before_the_word_of_a_restore_is_in_doubt
+    ),
     "the highest epoch wins": test_rules.test_a_stale_session_does_not_win_by_its_epoch,
 }
 

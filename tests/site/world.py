@@ -16,7 +16,7 @@ from functools import partial
 from random import Random
 from typing import NamedTuple
 
-from gateway.site.holder import NOBODY, Held, Outcome
+from gateway.site.holder import ALL_CLIENTS, NOBODY, Held, Outcome
 from gateway.site.member import Member
 
 Event = Callable[[], None]
@@ -154,6 +154,12 @@ class MemoryHolder:
         self.world.mark(client)
         self.change(client, record._replace(doubtful=True), done)
 
+    def mistrust_all(self, done: Event) -> None:
+        for client, record in list(self.records.items()):
+            if record.session is not None:
+                self.change(client, record._replace(doubtful=True))
+        self.on_disk(done)
+
     def confirmed(self, client: str, member: str) -> None:
         if (record := self.records.get(client)) is not None:
             self.change(client, record._replace(older=record.older - {member}))
@@ -233,11 +239,14 @@ class Gateway:
         self.connections.clear()
 
     def restore(self, copy: dict[str, Record], written: set[int]) -> None:
-        """The disk is an older one: the store forgets received identifiers, and trusts nothing."""
+        """The disk is an older one: the store forgets received identifiers, trusts nothing, and has
+        to tell the others."""
         self.disk.clear()
         for client, record in copy.items():
             session = record.session and record.session._replace(received=())
             self.disk[client] = record._replace(session=session, doubtful=True)
+        others = frozenset(self.world.names) - {self.name}
+        self.disk[ALL_CLIENTS] = Record(older=others)
         self.world.gone |= self.written - written
         self.written &= written
 
@@ -734,6 +743,8 @@ class World:
         for link in self.links.values():
             self.heal(*link.ends)
         self.run(seconds)
+        for name, record in self.places(ALL_CLIENTS):
+            raise AssertionError(f"{name} has not told all that it was restored: {record}")
         for client in self.clients:
             places = self.places(client.name)
             assert len(places) <= 1, f"{client.name} is in several places: {places}"
