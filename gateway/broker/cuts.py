@@ -102,7 +102,7 @@ def _leave_groups(core: Core, session: Session, journey: Journey, follower: Foll
             follower.groups[number] = topic_filter
             core.router.unsubscribe(session, topic_filter)
             core.changes.subscriptions[session, topic_filter] = None
-    journey.filters += tuple(follower.groups.values())
+    journey.filters = tuple({*journey.filters, *follower.groups.values()})
     follower.awaited = set(core.journeys.queues)
     core.journeys.untold = True
     say(core, core.journeys.queues, Kind.HERE, [journey.following])

@@ -100,6 +100,46 @@ async def test_a_kill_in_the_middle_loses_nothing_and_doubles_nothing(
             assert check(site.data(name)) == []
 
 
+async def test_a_reader_that_moves_while_all_publish_gets_each_message_once(
+    tmp_path: Path,
+) -> None:
+    """And what follows its session is over soon after."""
+    async with gateways(tmp_path, "a", "b", "c") as site:
+        reader = Reader()
+        wire, _ = await site.connect("a", "reader")
+        wire.send(Subscribe(1, [Subscription("t", 2)]))
+        await wire.take(Suback)
+        await figure(site, "b", "filters", 1)
+        await figure(site, "c", "filters", 1)
+        sources = [(await site.connect(name, f"source-{name}"))[0] for name in site.names]
+
+        async def publish() -> None:
+            for number in range(1, MESSAGES // 3 + 1):
+                for name, source in zip(site.names, sources, strict=True):
+                    source.send(Publish("t", f"{name}{number}".encode(), 2, number))
+                await asyncio.sleep(0.005)
+
+        publishing = asyncio.create_task(publish())
+        for place in "bcab":
+            reading = asyncio.create_task(reader.read(wire))
+            await reader.has(len(reader.got) + 60)
+            wire, present = await site.connect(place, "reader", within=10)
+            assert present
+            await reading  # the gateway where it was has ended that connection
+        reading = asyncio.create_task(reader.read(wire))
+        await publishing
+        await reader.has(MESSAGES)
+        for name in site.names:
+            await figure(site, name, "followers", 0)
+            await figure(site, name, "forward_waiting", 0)
+        said = [f"{name}{n}".encode() for name in site.names for n in range(1, MESSAGES // 3 + 1)]
+        assert sorted(reader.got) == sorted(said)
+        reading.cancel()
+        for name in site.names:
+            await site.kill(name)
+            assert check(site.data(name)) == []
+
+
 async def test_a_member_that_is_away_gets_what_it_missed(tmp_path: Path) -> None:
     async with gateways(tmp_path, "a", "b") as site:
         wire, _ = await site.connect("b", "reader")
