@@ -403,6 +403,10 @@ class SessionHolder:
     def mistrust_all(self, done: Done) -> None:
         self._begin()
         self._mistrust_all()
+        log.warning(
+            "the store of another member was restored: sessions here are in doubt until their"
+            " clients come"
+        )
         self._broker.promise()
         self.on_disk(done)
 

@@ -19,7 +19,7 @@ MOST_PENDING = 65_536
 NO = Reply(Kind.NO)
 BUSY = Reply(Kind.BUSY)
 RELEASED = Reply(Kind.RELEASED)
-_NO_LONGER = Reply(Kind.CLAIM, restored=True)
+NO_OF_A_RESTORED = Reply(Kind.CLAIM, restored=True)
 
 
 class Answering:
@@ -82,7 +82,7 @@ class Answering:
             return BUSY
         restored = self._holder.held(ALL_CLIENTS) is not None
         if held is None:
-            return _NO_LONGER if restored else NO
+            return NO_OF_A_RESTORED if restored else NO
         return self._claim(member, client, held)._replace(restored=restored)
 
     def _claim(self, member: str, client: str, held: Held) -> Reply:

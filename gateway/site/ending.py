@@ -70,6 +70,7 @@ class Ending:
         self._pending = dict.fromkeys(contacts, 0)
         """Words of each member whose answers wait for the disk."""
         self._confirmed: OrderedDict[str, int] = OrderedDict()
+        """Of clients of which something was here: the epoch below which it has ended."""
 
     def joined(self, member: str) -> None:
         """Begin with all that has to be heard there; a lease comes after it."""
@@ -156,7 +157,6 @@ class Ending:
             self._trust.asked(client, (member,))
             add(Ended(client, below, State.BUSY))
         elif held is None:
-            self._confirm(client, below)
             add(Ended(client, below, State.DONE))
         elif (state := self._judge(member, below, held)) in (State.DONE, State.MUTUAL):
             self._working.begin(client)

@@ -70,7 +70,8 @@ class Kind(IntEnum):
 class Reply(NamedTuple):
     """epoch and what follows: of a CLAIM, the fields of `Held`; unsure: members that may know
     better, since the sender has no lease of theirs. given: the place of a name, from 1. restored:
-    the sender may have known better, and its store was restored.
+    the sender may have known better, and its store was restored. A CLAIM with no session and nobody
+    in `older` is the NO of such a sender.
     """
 
     kind: Kind

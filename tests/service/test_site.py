@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import sqlite3
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor
@@ -33,6 +34,7 @@ from gateway.site.copy_messages import FIRST as COPIES
 from gateway.site.passing_messages import FIRST as PASSING
 from gateway.site.retained_sharing import FIRST as RETAINED
 from gateway.store.move_out import StoredParts
+from gateway.store.recovery import recover
 from tests.broker.harness import FOREVER, Client, World
 
 MOMENT = 0.01
@@ -301,6 +303,36 @@ def test_a_stale_session_swallows_no_publish(sites: Sites) -> None:
     sites.pass_time(2)
     holders = [name for name in sites.names if sites.members[name].site.holder.session("c")]
     assert len(holders) == 1, "when they meet, one place is left"
+
+
+def test_what_a_restored_store_has_forgotten_swallows_no_publish(
+    sites: Sites, caplog: pytest.LogCaptureFixture
+) -> None:
+    """b alone knew that the session of a is over, and gets its backup of before that."""
+    backup = sqlite3.connect(":memory:", isolation_level=None)
+    sites["b"].database.backup(backup)
+    client = sites.connect("a")
+    client.take(Connack)
+    sites.say(client, Publish("x", b"old", 2, 7))
+    client.break_line()
+    for other in ("b", "c3"):
+        sites.part("a", other)
+    sites.pass_time(1)
+    client = sites.connect("b", wait=1.5)
+    assert not client.take(Connack).session_present
+    recover(backup, None, 10, forget=True)
+    sites["b"].database = backup
+    sites.members["b"].power_cut()
+    for pair in (("a", "b"), ("a", "c3"), ("b", "c3")):
+        sites.join(*pair)
+    sites.pass_time(2)
+    assert "the store of another member was restored" in caplog.text
+    client = sites.connect("c3", wait=1.5)
+    assert not client.take(Connack).session_present, "it may be stale"
+    sites.say(client, Publish("x", b"new", 2, 7))
+    client.take(Pubrec)
+    assert sites["c3"].broker.statistics.repeated == 0
+    assert not sites.members["b"].site.holder.places, "all have heard of it"
 
 
 def test_an_answer_waits_for_the_commit_under_way_and_for_no_other(sites: Sites) -> None:
