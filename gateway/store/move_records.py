@@ -65,10 +65,16 @@ def head(now: int, messages: int, body: bytes) -> bytes:
 
 
 def _has_journey(body: bytes) -> bool:
-    """Whether the second record is one."""
-    length, _ = _LENGTH.unpack_from(body)
-    following = body[_LENGTH.size + length :][: _LENGTH.size]
-    return len(following) == _LENGTH.size and _LENGTH.unpack(following)[1] == JOURNEY
+    return without_journey(body) != body
+
+
+def without_journey(body: bytes) -> bytes:
+    """A first part as members of a version before write it: its second record may be a journey."""
+    begin = _LENGTH.size + _LENGTH.unpack_from(body)[0]
+    if len(body) < begin + _LENGTH.size:
+        return body
+    length, kind = _LENGTH.unpack_from(body, begin)
+    return body[:begin] + body[begin + _LENGTH.size + length :] if kind == JOURNEY else body
 
 
 def read_head(parts: Sequence[bytes]) -> Head:

@@ -16,6 +16,7 @@ from gateway.store.apply import apply
 from gateway.store.check import check
 from gateway.store.cli import app
 from gateway.store.downgrade import downgrade
+from gateway.store.move_records import END, JOURNEY, SESSION, record
 from gateway.store.recovery import recover
 from gateway.store.schema import FILE, SCHEMA_VERSION, StoreError, open_store
 from tests.store import older
@@ -82,6 +83,21 @@ def test_it_comes_back_as_it_was(tmp_path: Path, version: int) -> None:
         assert database.execute("SELECT count(*) FROM spool").fetchone() == (10,)
         assert [row[1] for row in state.sessions] == ["c"]
     assert check(tmp_path) == []
+
+
+def test_a_session_that_has_left_can_be_called_back_by_an_older_version(tmp_path: Path) -> None:
+    """It knows no record of a journey."""
+    session = record(SESSION, ("c", 100, 0, 0, "alice"))
+    journey, end = record(JOURNEY, (7, 1, "attic", 1)), record(END, ())
+    with closing(open_store(tmp_path, "site-7")) as database, database:
+        database.executemany(
+            "INSERT INTO given_part (key, part, body) VALUES (?, 0, ?)",
+            [("c", session + journey + end), ("without", session + end)],
+        )
+    downgrade(tmp_path, SCHEMA_VERSION - 1)
+    with closing(sqlite3.connect(tmp_path / FILE)) as database:
+        rows = database.execute("SELECT body FROM given_part").fetchall()
+    assert rows == [(session + end,), (session + end,)]
 
 
 @pytest.mark.parametrize("version", [0, SCHEMA_VERSION, SCHEMA_VERSION + 1])
