@@ -84,7 +84,9 @@ def end_if_over(core: Core, session: Session, journey: Journey) -> None:
         return
     elif follower.member == OWN:
         core.effects.end(session)
-        end_tail(core, OWN, journey.stage)
+        alike = core.journeys.followers_of(journey.following)  # it may have come back twice
+        if not any(left.send_flow.messages for left, _, its in alike if its.member == OWN):
+            end_tail(core, OWN, journey.stage)
     elif not journey.tails and follower.done >= {OWN, *core.journeys.queues}:
         if follower.awaited is None:
             _leave_groups(core, session, journey, follower)

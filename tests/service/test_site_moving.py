@@ -5,12 +5,15 @@ from collections.abc import Callable
 
 import pytest
 
-from gateway.broker import following, notices
+from gateway.broker import following, notices, queue_pages
 from gateway.broker.addresses import AT_ONCE, NOTICES, Kind, Stage, encode_notices
+from gateway.broker.core import Core
 from gateway.broker.fan_out import deliver
 from gateway.broker.following import end_journeys
 from gateway.broker.journey import Journey
+from gateway.broker.late_messages import send_on
 from gateway.broker.publish_run import PublishRun
+from gateway.broker.session import Session
 from gateway.mqtt.encode import encode
 from gateway.mqtt.packets import Connect, Publish, Subscribe, Subscription, Version
 from gateway.mqtt.properties import PropertyId
@@ -148,6 +151,32 @@ def test_what_is_published_while_nobody_has_taken_it_comes_where_it_is_called_ba
     ride.sites.pass_time(6)
     assert ride.is_at("a")
     ride.steps(20)
+    ride.end("a")
+
+
+def test_a_session_that_comes_back_twice_waits_for_what_the_first_follower_has(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    held: list[tuple[Core, Session]] = []
+
+    def hold_the_first(core: Core, session: Session) -> None:
+        if not held or held[0][1] is session:
+            held.append((core, session))
+        else:
+            send_on(core, session)
+
+    monkeypatch.setattr(queue_pages, "send_on", hold_the_first)
+    ride = Ride()
+    for steps in 60, 0:
+        ride.move("b")
+        ride.until(ride.has_left)
+        ride.cut("b")
+        ride.steps(steps)
+        ride.sites.pass_time(6)
+        assert ride.is_at("a")
+    monkeypatch.undo()
+    assert held[0][1].send_flow.messages
+    send_on(*held[0])
     ride.end("a")
 
 
