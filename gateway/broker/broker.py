@@ -89,6 +89,9 @@ class Broker(Core):
         self.accounts.reconfigure(config.quota_of)
         for session in self.sessions.values():
             session.queueing = config.queueing(session.client)
+        for session, journey in self.journeys:
+            if journey.follower is not None:
+                session.queueing = following.queueing(self, journey.follower.name)
         self.router.reconfigure(
             config.spool.topics,
             config.limits.topic_levels,

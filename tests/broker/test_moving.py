@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from gateway.broker.elsewhere import key_of
 from gateway.broker.message_ids import unpack_ids, unpack_set
 from gateway.broker.peer import DeviceIdentity
+from gateway.config import QueueSection
 from gateway.mqtt.packets import (
     Connack,
     Disconnect,
@@ -385,6 +386,21 @@ def test_members_of_a_version_before_journeys_know_sessions_without_one(journey:
     _, version, *_ = move_records._HEAD.unpack_from(parts[0])
     assert version == (move_records.VERSION if journey else move_records.OLDEST)
     assert site.take("b", parts) is None
+
+
+def test_what_follows_a_session_goes_by_a_new_configuration_too() -> None:
+    site = Site()
+    a = site.worlds["a"]
+    a.broker.journeys.me = "a"
+    a.absent("c")
+    site.give("a", "b")
+    queue = [QueueSection(clients="c", messages=3)]
+    a.broker.reconfigure(a.config.model_copy(update={"queue": queue}))
+    ((follower, _),) = a.broker.journeys
+    for number in range(5):
+        a.accepted(f"p{number}").publish("t", str(number), 1, 1)
+    assert follower.send_flow.messages == 3
+    assert not follower.ended, "the oldest are dropped"
 
 
 def _filled() -> Site:
