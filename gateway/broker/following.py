@@ -78,7 +78,7 @@ def follow(core: Core, order: Giving, next_session: Callable[[], int]) -> None:
     if not any(item.topic_filter.startswith(SHARE_PREFIX) for item in wanted):
         follower.awaited = set()
     number = next_session()
-    client = f"{_MARK}{journey.stage.lineage:x}:{journey.stage.moves}"
+    client = f"{_MARK}{number}"  # a session that comes back may leave two at one stage
     found = Session(core, number, client, queueing(core, session.client), session.expiry, 0, INSIDE)
     found.left = session.left
     core.by_id[number] = found

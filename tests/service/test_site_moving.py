@@ -198,6 +198,26 @@ def test_a_power_cut_while_it_is_called_back_loses_nothing(victim: str) -> None:
     ride.end("b")
 
 
+def test_it_may_leave_again_before_its_first_follower_is_empty(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """a reads the pages of a queue slowly."""
+    ride = Ride()
+    ride.move("b")
+    ride.until(ride.has_left)
+    ride.cut("b")
+    ride.steps(60)
+    monkeypatch.setattr(queue_pages, "send_on", lambda core, session: None)
+    ride.sites.pass_time(6)
+    assert ride.is_at("a"), "called back"
+    ride.move("b")
+    ride.until(ride.has_left)
+    assert ride.sites["a"].broker.journeys.followers == 2
+    monkeypatch.undo()
+    ride.cut("a")
+    ride.end("b")
+
+
 def move(sites: Sites, client: Peer, name: str, client_id: str = "c") -> Peer:
     """A client comes back elsewhere, and has had the time for it."""
     client.client.break_line()
