@@ -17,6 +17,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 from unittest.mock import patch
 
+from gateway.broker.retained import Retained
 from gateway.config import SiteSection
 from gateway.service.devices import Registry
 from gateway.store import lives
@@ -237,12 +238,14 @@ class World:
         return False
 
     def _empty(self, end: float) -> bool:
-        """All has landed, and no gateway keeps anything for another one. Nobody publishes now."""
+        """All has landed, no gateway keeps anything for another one, and all have met again and
+        hold the same retained messages. Nobody publishes now.
+        """
         members = self.network.members.values()
         self._land()
-        while not all(member.at_rest for member in members):
+        while not (at_rest := all(member.at_rest for member in members)) or self._unlike():
             if self.time.now >= end:
-                return False
+                return at_rest
             with self._patched():
                 self.time.run(self.time.now + LOOK_MS / 1000)
             self._land()
@@ -251,12 +254,21 @@ class World:
 
     def unlike(self) -> list[str]:
         """Retained messages that are not the same at all gateways, when all has settled."""
+        self.reached["messages retained"] += len({topic for one in self._held() for topic in one})
+        return [
+            f"not all gateways have the same retained message of {topic}"
+            for topic in self._unlike()
+        ]
+
+    def _held(self) -> list[dict[str, Retained]]:
+        """By topic, of each gateway that there is."""
         living = [one.broker.retained for one in self.gateways.values() if not one.gone]
-        held = [{one.topic: one for one in retained.everything()} for retained in living]
+        return [{one.topic: one for one in retained.everything()} for retained in living]
+
+    def _unlike(self) -> list[str]:
+        held = self._held()
         topics = sorted({topic for one in held for topic in one})
-        found = [topic for topic in topics if len({one.get(topic) for one in held}) > 1]
-        self.reached["messages retained"] += len(topics)
-        return [f"not all gateways have the same retained message of {topic}" for topic in found]
+        return [topic for topic in topics if len({one.get(topic) for one in held}) > 1]
 
     def judge(self) -> Result:
         """What the rig's judge says, when all has settled."""
