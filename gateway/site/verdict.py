@@ -7,6 +7,9 @@ A claim that names another member in `older` supersedes the claim of that one: i
 that one could not be asked, or said that it had something older. If both name one another, each
 was made without the other, and nobody can tell which the client saw last: the result is doubtful.
 Among claims that say nothing of one another the higher epoch is the newer one.
+
+A claim of another member is as old as its answer. Who is silent until now may have decided since,
+whatever that one was sure of: so a session that moves while somebody is silent is in doubt.
 """
 
 from collections.abc import Mapping
@@ -57,7 +60,9 @@ def decide(me: str, claims: Mapping[str, Claim], silent: frozenset[str], clean: 
     standing = standing or dict(claims)
     source, best = max(standing.items(), key=lambda item: (item[1].epoch, item[0]))
     ambiguous |= any(source in claim.older and one in best.older for one, claim in standing.items())
-    better = best.unsure if best.given_to is None else best.unsure | {best.given_to}
+    better = best.unsure if source == me else silent
+    if best.given_to is not None:
+        better |= {best.given_to}
     if clean or not best.session:
         return Verdict(None, epoch, older, bool(silent) or (ambiguous and not clean))
     return Verdict(source, epoch, older, ambiguous or best.doubtful or bool(silent & better))

@@ -324,7 +324,8 @@ Verdict(me, claims, silent) ==
         best == claims[source]
         ambiguous == first = {} \/ \E one \in standing :
                         source \in claims[one].older /\ one \in best.older
-        better == best.unsure \cup (IF best.given = 0 THEN {} ELSE {best.given})
+        better == (IF source = me THEN best.unsure ELSE silent) \cup
+                    (IF best.given = 0 THEN {} ELSE {best.given})
     IN  IF all = {}
         THEN [source |-> 0, epoch |-> IF silent = {} THEN 0 ELSE 1, older |-> older,
               doubt |-> silent # {}, silent |-> silent # {}, claimed |-> 0]

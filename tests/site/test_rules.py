@@ -148,6 +148,9 @@ def test_a_stale_session_does_not_win_by_its_epoch(site: Site) -> None:
     for gateway in ("a", "b", "a", "b"):
         site.come(gateway)
     assert site.place()[1].epoch == 3
+    site.crash("a")  # it forgets what it has confirmed
+    site.start("a")
+    site.run(1.0)
     site.silence("b")
     site.come("a", 0.3)
     session = site.client.session
@@ -155,9 +158,9 @@ def test_a_stale_session_does_not_win_by_its_epoch(site: Site) -> None:
     site.heal("b", "c")
     site.run(1.0)
     site.come("a", 0.3)
+    site.come("c", 0.3)
     site.heal("a", "b")
-    site.heal("a", "c")
-    site.come("c", 3.0)
+    site.run(3.0)
     assert (site.place()[0], site.client.session) == ("c", session)
 
 

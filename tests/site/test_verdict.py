@@ -42,9 +42,14 @@ def test_who_gave_a_session_away_is_older_whatever_it_says() -> None:
 
 
 def test_a_session_whose_holder_is_not_sure_of_who_is_silent_is_in_doubt() -> None:
-    assert verdict("c", a=Claim(1, True, unsure=names("c"))).doubtful
-    assert not verdict("c", a=Claim(1, True, unsure=names("b"))).doubtful
+    assert verdict("c", me=Claim(1, True, unsure=names("c"))).doubtful
+    assert not verdict("c", me=Claim(1, True, unsure=names("b"))).doubtful
     assert verdict("c", a=Claim(1, True, given_to="c")).doubtful
+
+
+def test_who_is_silent_may_have_decided_since_another_member_was_sure() -> None:
+    assert verdict("c", a=Claim(1, True)).doubtful
+    assert not verdict(a=Claim(1, True, unsure=names("c"))).doubtful
 
 
 def test_a_session_that_is_over_is_not_brought_back_by_an_older_one() -> None:
