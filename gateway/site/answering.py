@@ -1,7 +1,8 @@
 """What this gateway says when it is asked.
 
 In: questions of other members. Out: one answer to each call, when all that it says is on disk: a
-`no` that a power cut takes back would be a lie.
+`no` that a power cut takes back would be a lie. So would one that waits for the disk until its
+member has another link, and asks again: it goes over the link of its question, or nowhere.
 """
 
 from collections.abc import Callable
@@ -46,6 +47,8 @@ class Answering:
             self._refuse_to_say(member, ask)
             return
         self._pending[member] += left
+        contact = self._contacts[member]
+        link = contact.links
 
         def put(place: int, reply: Reply) -> None:
             nonlocal left
@@ -56,6 +59,8 @@ class Answering:
 
         def answer() -> None:
             self._pending[member] -= len(replies)
+            if contact.links != link:
+                return
             first = 0
             for portion in portions(replies):
                 self._contacts.say(member, Answer(ask.number, first, portion))

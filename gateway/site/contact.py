@@ -24,6 +24,8 @@ class Contact:
         self.name = name
         self.up = False
         """There is a link."""
+        self.links = 0
+        """So many there have been."""
         self.names: tuple[str, ...] | None = None
         """What its Names said; None before it came."""
         self.heard = float("-inf")
@@ -39,6 +41,7 @@ class Contact:
 
     def joined(self, now: float) -> None:
         self.up, self.names, self.heard = True, None, now
+        self.links += 1
         self.lease, self.granting, self._clock = float("-inf"), False, 0
 
     def left(self) -> None:

@@ -13,10 +13,11 @@
 (* calls a member silent before it has ended (gateway/site/contact.py).     *)
 (*                                                                         *)
 (* Left out, too: Clean Start, more than one part of a session, a stall of  *)
-(* a session on its way, restored stores; a reply to a question on its way  *)
-(* (it is heard when it is said); a crash between the two commits of a      *)
-(* CONNECT. What comes at last is shown for members that call a session     *)
-(* back only while nobody asks for it: 4 s are longer than a search.        *)
+(* a session on its way, restored stores; a reply to a question that waits  *)
+(* for a slow disk or is on its way (it is heard when it is said); a crash  *)
+(* between the two commits of a CONNECT. What comes at last is shown for    *)
+(* members that call a session back only while nobody asks for it: 4 s are  *)
+(* longer than a search.                                                    *)
 (***************************************************************************)
 EXTENDS Naturals, Sequences, FiniteSets
 

@@ -95,8 +95,7 @@ class Mover:
         self._known = False
         self.at = "a"
         self.lost = False
-        """The gateways were in doubt about its session, or two of them have taken it: there was, or
-        will be, a new one."""
+        """The gateways were in doubt about its session: it may have begun a new one."""
         self.got: list[str] = []
         self.watch()
         self.come("a")
@@ -140,8 +139,6 @@ class Mover:
             self.lost |= held or name in self._tried
 
     def look(self) -> None:
-        members = self._sites.members.values()
-        self.lost |= sum(item.site.holder.session("mover") is not None for item in members) > 1
         for packet in self._client.take_all(Packet):
             if isinstance(packet, Connack):
                 self._tried.clear()

@@ -261,6 +261,32 @@ def test_a_no_is_said_when_it_is_on_disk(site: Site) -> None:
     assert "Answer" in site.kinds("a")
 
 
+def slow_commit(site: Site, gateway: str, seconds: float) -> None:
+    """One commit there takes so long; what changes meanwhile goes with the next one."""
+    site.commit_s = lambda: seconds  # type: ignore[method-assign]
+    site.gateways[gateway].holder.commit(lambda: None, lambda: None)
+    site.commit_s = lambda: 0.0  # type: ignore[method-assign]
+
+
+def test_a_no_to_who_has_begun_again_since_is_no_answer_to_its_new_question(site: Site) -> None:
+    """b asks a, begins again, and its questions have the same numbers. Meanwhile a has got the
+    session: were its first `no` heard now, b would make another one, and nobody would doubt it.
+    """
+    slow_commit(site, "a", 2.0)
+    site.come("b", 0.1)
+    site.crash("b")
+    site.start("b")
+    site.run(1.2)
+    site.come("a", 0.1)
+    site.client.connect("b")
+    site.run(0.9)
+    assert site.client.accepted
+    assert not site.client.marked
+    site.run(2.0)
+    name, record = site.place()
+    assert (name, record.epoch) == ("b", 1), "it has moved"
+
+
 def test_an_identifier_that_is_being_released_is_unknown_when_that_is_on_disk(site: Site) -> None:
     site.eager = 0.0
     site.come("a")
