@@ -379,6 +379,40 @@ def test_a_notice_that_was_lost_is_asked_for_again(monkeypatch: pytest.MonkeyPat
     assert not open_journeys(sites)
 
 
+@pytest.mark.parametrize("dies", [False, True])
+def test_a_queue_that_is_full_drops_no_notice(dies: bool) -> None:
+    """The cut of c waits for b, before more messages than there is room for."""
+    sites = Sites(*NAMES, queue_messages=20, inflight=2)
+    client = reader(sites, "a", "t", client="c")
+    reader(sites, "b", "before")
+    sites.pass_time(2)
+    source = publisher(sites, "c")
+    sites["c"].slow_disk = True
+    for number in range(2):  # what is in flight is never dropped
+        source.publish("before", number, 1)
+    client = move(sites, client, "b")
+    sites.part("b", "c")
+    sites["c"].slow_disk = False
+    sites.pass_time(1)
+    assert {"c"} in [journey.closed for journey in open_journeys(sites)]
+    for number in range(50):
+        source.publish("t", number, 1)
+    figures = sites.members["c"].passing.figures()
+    assert (figures["forward_waiting"], figures["forward_dropped"]) == (20, 33)
+    if dies:
+        sites.members["c"].power_cut()
+        sites.join("a", "c")
+        source = publisher(sites, "c")
+        for number in range(50, 100):  # the front of the queue is on the disk alone
+            source.publish("t", number, 1)
+    sites.join("b", "c")
+    sites.pass_time(3)
+    last = 100 if dies else 50
+    got = [int(payload) for payload in client.payloads]
+    assert got == list(range(last - 17, last)), "what comes after the cut is for the session"
+    assert not open_journeys(sites)
+
+
 @pytest.mark.parametrize("payload", [b"junk", bytes(13), b"\1" * 13 * 40])
 def test_notices_that_cannot_be_cost_a_mad_member_its_exchange_alone(payload: bytes) -> None:
     sites = Sites(*NAMES)
