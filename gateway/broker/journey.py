@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from gateway.broker.addresses import Stage, share_number
+from gateway.broker.addresses import LINEAGES, MOST_MOVES, Stage, share_number
 from gateway.broker.elsewhere import name_of
 from gateway.mqtt.topics import topic_matches
 
@@ -79,11 +79,14 @@ class Journey:
 
     @classmethod
     def stored(cls, row: JourneyRow) -> Journey:
+        """Raises ValueError."""
         _, lineage, moves, closed, tails, filters, key, user, member, done = row
-        follower = None if key is None else Follower(key, user, member, set(json.loads(done)))
-        known = set(json.loads(closed)), set(json.loads(tails)), tuple(json.loads(filters))
+        follower = None if key is None else Follower(key, user, member, set(_names(done)))
+        known = set(_names(closed)), set(_names(tails)), tuple(_names(filters))
         if follower is not None:
             follower.groups = {n: item for item in known[2] if (n := share_number(item))}
+        if not (0 < lineage < LINEAGES and 0 <= moves < MOST_MOVES):
+            raise ValueError("a journey of a session that cannot be")
         return cls(Stage(lineage, moves), *known, follower)
 
     def row(self, session: int) -> JourneyRow:
@@ -106,6 +109,13 @@ class Journey:
         return member not in self.closed or not any(
             topic_matches(item, topic) for item in self.filters
         )
+
+
+def _names(text: str) -> list[str]:
+    found = json.loads(text)
+    if not isinstance(found, list) or not all(isinstance(name, str) for name in found):
+        raise ValueError("a journey of a session with names that cannot be")
+    return found
 
 
 def _listed(names: set[str]) -> str:
