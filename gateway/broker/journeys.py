@@ -33,7 +33,7 @@ class Journeys:
         self.ask_again = 0.0
         """When those are asked that have not answered, on the time axis."""
         self.asks: Counter[str] = Counter()
-        """How many sessions each gateway has asked for since then."""
+        """How often each gateway has asked for a session since that was done last."""
         self.followers = 0
         self.refused = 0
         """Sessions that have left without a follower, since there were too many."""

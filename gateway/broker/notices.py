@@ -17,6 +17,12 @@ if TYPE_CHECKING:
     from gateway.broker.core import Core
 
 
+_ASKS, _FEWEST_ASKS = 4, 65_536
+"""How often a gateway may ask in a minute of ours: so often for each session that there may be.
+One that is open is asked for twice by then, and at a start. And so often in any case, for clients
+that move to and fro."""
+
+
 def heard(core: Core, member: str, payloads: Iterable[bytes]) -> None:
     """Notices of another gateway. Raises MqttError."""
     journeys, asked = core.journeys, list[Stage]()
@@ -28,8 +34,8 @@ def heard(core: Core, member: str, payloads: Iterable[bytes]) -> None:
             elif kind is Kind.ASK:
                 asked.append(stage)
                 journeys.asks[member] += 1
-                if journeys.asks[member] > core.limits.sessions:
-                    raise ProtocolError("PUBLISH: it asks for more sessions than there may be")
+                if journeys.asks[member] > max(_FEWEST_ASKS, _ASKS * core.limits.sessions):
+                    raise ProtocolError("PUBLISH: it asks for sessions too often")
                 cut(core, member, stage)
                 _found(core, member, stage)
                 _answered(core, member, stage)

@@ -15,6 +15,7 @@ from gateway.broker.late_messages import send_on
 from gateway.broker.publish_run import PublishRun
 from gateway.broker.session import Session
 from gateway.mqtt.encode import encode
+from gateway.mqtt.errors import ProtocolError
 from gateway.mqtt.packets import Connect, Publish, Subscribe, Subscription, Version
 from gateway.mqtt.properties import PropertyId
 from tests.broker.harness import FOREVER
@@ -443,6 +444,21 @@ def test_a_mad_member_that_cuts_and_ends_what_it_does_not_know_changes_nothing()
     sites.pass_time(2)
     assert before
     assert not open_journeys(sites), "what it had to say came, too"
+
+
+def test_only_a_mad_member_asks_too_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A start, and two minutes of its own within one of ours: each asks for all its sessions."""
+    monkeypatch.setattr(notices, "_FEWEST_ASKS", 0)
+    sites = Sites(*NAMES, sessions=AT_ONCE)
+    world = sites["a"]
+    payload = encode_notices(Kind.ASK, [Stage(number, 1) for number in range(1, AT_ONCE + 1)])
+    for _ in range(4):
+        notices.heard(world.broker, "b", [payload])
+    with pytest.raises(ProtocolError):
+        notices.heard(world.broker, "b", [payload])
+    notices.heard(world.broker, "c", [payload])
+    sites.pass_time(notices.AGAIN_S + 1)
+    notices.heard(world.broker, "b", [payload])
 
 
 def test_the_longest_message_that_a_client_may_publish_is_sent_on() -> None:
