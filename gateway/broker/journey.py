@@ -102,13 +102,17 @@ class Journey:
         """The session after the next move."""
         return Stage(self.stage.lineage, self.stage.moves + 1)
 
-    def takes(self, member: str, topic: str) -> bool:
-        """Whether what a gateway passes on, or this one publishes (OWN), is for this session."""
+    def came_with(self, topic: str) -> bool:
+        """Whether it had subscribed to a topic when it came. This looks at all its filters."""
+        return any(topic_matches(item, topic) for item in self.filters)
+
+    def takes(self, member: str, came_with: bool) -> bool:
+        """Whether what a gateway passes on, or this one publishes (OWN), is for this session.
+        came_with: that of its topic.
+        """
         if self.follower is not None and member in self.follower.done:
             return False
-        return member not in self.closed or not any(
-            topic_matches(item, topic) for item in self.filters
-        )
+        return member not in self.closed or not came_with
 
 
 def _names(text: str) -> list[str]:

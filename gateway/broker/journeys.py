@@ -98,9 +98,9 @@ class Journeys:
 
     def routes(self, topic: RoutedTopic, member: str) -> Iterable[Route]:
         """Of those that travel: who gets what a gateway passes on."""
-        for route in topic.travellers:
+        for route, came_with in topic.travellers:
             journey = route.session.journey
-            if journey is None or journey.takes(member, topic.name):
+            if journey is None or journey.takes(member, came_with):
                 session, extra = self.onward(route.session, route.identifiers, "")
                 if session is route.session:
                     yield route

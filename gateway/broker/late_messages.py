@@ -118,7 +118,7 @@ def _deliver_here(
         return True
     qos = flags >> 1
     if not share:
-        for route in core.router.routed(run.topic).travellers:
+        for route, _ in core.router.routed(run.topic).travellers:
             if route.session is session:
                 pass_to(core, route, run, qos, skip, count, commit)
     elif (subscription := session.subscriptions.get(share)) is not None:
