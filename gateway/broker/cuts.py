@@ -20,9 +20,6 @@ if TYPE_CHECKING:
     from gateway.broker.core import Core
     from gateway.broker.session import Session
 
-AGAIN_S = 60.0
-"""After so long a notice that has not come is asked for again."""
-
 
 def say(core: Core, members: Iterable[str], kind: Kind, stages: list[Stage]) -> None:
     for at in range(0, len(stages), AT_ONCE):

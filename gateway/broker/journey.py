@@ -55,7 +55,7 @@ class Follower:
 
 
 class Journey:
-    __slots__ = ("closed", "filters", "follower", "stage", "tails")
+    __slots__ = ("asked", "closed", "filters", "follower", "stage", "tails")
 
     def __init__(
         self,
@@ -76,6 +76,8 @@ class Journey:
         follower, the shared subscriptions that it has left, too."""
         self.follower = follower
         """None for a session that has come."""
+        self.asked: float | None = None
+        """Since when it waits for what it has asked for, on the time axis, about."""
 
     @classmethod
     def stored(cls, row: JourneyRow) -> Journey:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from gateway.broker.addresses import Stage, address
@@ -30,14 +31,15 @@ class Journeys:
         """Tells the other gateways the filters that have come."""
         self.untold = False
         """Sessions have come: that is to be done before the open changes are on the disk."""
-        self.ask_again = 0.0
-        """When those are asked that have not answered, on the time axis."""
         self.asks: Counter[str] = Counter()
-        """How often each gateway has asked for a session since that was done last."""
+        """How often each gateway has asked for a session, in a minute or less."""
+        self.count_from = 0.0
+        """When that minute began, on the time axis."""
         self.followers = 0
         self.refused = 0
         """Sessions that have left without a follower, since there were too many."""
         self._lineages: dict[int, list[tuple[Session, Journey]]] = {}
+        self._round = iter(self)
         self._latest: dict[str, tuple[Session, Journey]] = {}
         """The follower of each session that left last, by the session's key."""
 
@@ -65,6 +67,13 @@ class Journeys:
     def __iter__(self) -> Iterator[tuple[Session, Journey]]:
         for lineage in list(self._lineages.values()):
             yield from list(lineage)
+
+    def next(self, most: int) -> list[tuple[Session, Journey]]:
+        """Those whose turn it is, at most so many; all have their turn before one has it again."""
+        found = list(islice(self._round, most))
+        if len(found) < most:
+            self._round = iter(self)
+        return found
 
     def of(self, lineage: int) -> list[tuple[Session, Journey]]:
         return list(self._lineages.get(lineage, ()))

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from gateway.broker import following, notices, queue_pages
+from gateway.broker import notices, queue_pages
 from gateway.broker.addresses import AT_ONCE, NOTICES, Kind, Stage, encode_notices
 from gateway.broker.core import Core
 from gateway.broker.fan_out import deliver
@@ -360,8 +360,7 @@ def test_without_a_site_nothing_is_followed() -> None:
 
 
 def test_a_notice_that_was_lost_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (following, notices):
-        monkeypatch.setattr(module, "AGAIN_S", 2.0)
+    monkeypatch.setattr(notices, "AGAIN_S", 2.0)
     sites = Sites(*NAMES)
     client = reader(sites, "a", "t", client="c")
     sites.pass_time(2)
@@ -444,6 +443,27 @@ def test_a_mad_member_that_cuts_and_ends_what_it_does_not_know_changes_nothing()
     sites.pass_time(2)
     assert before
     assert not open_journeys(sites), "what it had to say came, too"
+
+
+def test_of_many_that_wait_for_a_notice_a_few_ask_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(notices, "_AT_ONCE", 2)
+    sites = Sites(*NAMES)
+    clients = [reader(sites, "a", "t", client=f"c{number}") for number in range(5)]
+    sites.pass_time(2)
+    sites["c"].slow_disk = True
+    for number, client in enumerate(clients):
+        move(sites, client, "b", f"c{number}")
+    sites["b"].slow_disk = True
+    core, turns = sites["b"].broker, list[set[Stage]]()
+    monkeypatch.setattr(notices, "say", lambda *said: turns[-1].update(said[3]))
+    monkeypatch.setattr(notices, "AGAIN_S", 0.0)
+    for _ in range(12):
+        turns.append(set())
+        notices.advance(core)
+    assert max(map(len, turns)) == 2
+    assert set[Stage]().union(*turns) == {journey.stage for _, journey in core.journeys}
 
 
 def test_only_a_mad_member_asks_too_often(monkeypatch: pytest.MonkeyPatch) -> None:
