@@ -99,6 +99,7 @@ def _leave_groups(core: Core, session: Session, journey: Journey, follower: Foll
     for topic_filter in list(session.subscriptions):
         if number := share_number(topic_filter):
             follower.groups[number] = topic_filter
+            core.journeys.has_left(journey, number)
             core.router.unsubscribe(session, topic_filter)
             core.changes.subscriptions[session, topic_filter] = None
     journey.filters = tuple({*journey.filters, *follower.groups.values()})

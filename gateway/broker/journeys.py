@@ -40,6 +40,8 @@ class Journeys:
         """Sessions that have left without a follower, since there were too many."""
         self._lineages: dict[int, list[tuple[Session, Journey]]] = {}
         self._round = iter(self)
+        self._groups: dict[int, dict[Journey, None]] = {}
+        """Followers that have left a shared subscription, by its number."""
         self._latest: dict[str, tuple[Session, Journey]] = {}
         """The follower of each session that left last, by the session's key."""
 
@@ -48,6 +50,8 @@ class Journeys:
         self._lineages.setdefault(journey.stage.lineage, []).append((session, journey))
         if (follower := journey.follower) is not None:
             self.followers += 1
+            for number in follower.groups:
+                self.has_left(journey, number)
             if follower.member is None:
                 self._latest[follower.key] = session, journey
 
@@ -61,8 +65,20 @@ class Journeys:
                 del self._lineages[journey.stage.lineage]
             if (follower := journey.follower) is not None:
                 self.followers -= 1
+                for number in follower.groups:
+                    del self._groups[number][journey]
+                    if not self._groups[number]:
+                        del self._groups[number]
                 if self._latest.get(follower.key) == (session, journey):
                     del self._latest[follower.key]
+
+    def has_left(self, journey: Journey, number: int) -> None:
+        """A follower has left a shared subscription."""
+        self._groups.setdefault(number, {})[journey] = None
+
+    def left(self, number: int) -> Journey | None:
+        """A follower that has left this shared subscription."""
+        return next(iter(self._groups.get(number, ())), None)
 
     def __iter__(self) -> Iterator[tuple[Session, Journey]]:
         for lineage in list(self._lineages.values()):
