@@ -279,6 +279,33 @@ def test_a_member_of_a_shared_subscription_that_moves_gets_its_part_once(alone: 
     assert not open_journeys(sites)
 
 
+@pytest.mark.parametrize("dies", [False, True])
+def test_what_its_group_got_before_others_knew_that_it_had_left_is_sent_on(dies: bool) -> None:
+    sites = Sites(*NAMES)
+    source, client = publisher(sites, "c"), reader(sites, "a", "$share/g/t", client="c")
+    sites.pass_time(2)
+    client.client.break_line()
+    client.client = sites["b"].open(answers=True)
+    moved = Connect("c", Version.V5, False, properties=FOREVER)
+    client.client.bring(encode(moved, Version.V5))
+    while not any(item.follower and item.follower.groups for item in open_journeys(sites)):
+        if not sites.step():
+            sites.tick()
+    for number in range(1, 5):  # the members of the group take turns
+        source.client.bring(encode(Publish("t", str(number).encode(), 1, number), Version.V5))
+    late = sites["c"].broker.journeys.queues["a"].send_flow
+    assert late.messages, "some of it is for a"
+    if dies:
+        sites["c"].turn(0)
+        sites["a"].turn(0)
+        sites.members["a"].power_cut()
+        sites.join("a", "b")
+        sites.join("a", "c")
+    sites.pass_time(3)
+    assert sorted(client.payloads) == [b"1", b"2", b"3", b"4"]
+    assert not open_journeys(sites)
+
+
 def test_what_is_late_for_a_session_that_has_ended_goes_nowhere() -> None:
     """Its client begins a new one elsewhere, which does not get what was for the old one."""
     sites = Sites(*NAMES)
