@@ -20,9 +20,6 @@ if TYPE_CHECKING:
     from gateway.broker.core import Core
     from gateway.broker.session import Session
 
-AGAIN_S = 60.0
-"""After so long a notice that has not come is asked for again."""
-
 
 def say(core: Core, members: Iterable[str], kind: Kind, stages: list[Stage]) -> None:
     for at in range(0, len(stages), AT_ONCE):
@@ -102,6 +99,7 @@ def _leave_groups(core: Core, session: Session, journey: Journey, follower: Foll
     for topic_filter in list(session.subscriptions):
         if number := share_number(topic_filter):
             follower.groups[number] = topic_filter
+            core.journeys.has_left(journey, number)
             core.router.unsubscribe(session, topic_filter)
             core.changes.subscriptions[session, topic_filter] = None
     journey.filters = tuple({*journey.filters, *follower.groups.values()})

@@ -7,6 +7,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+from gateway.broker.addresses import NOTICES
+
 if TYPE_CHECKING:
     from gateway.broker.publish_run import PublishRun
     from gateway.broker.store_rows import QueueRow
@@ -76,6 +78,11 @@ class Delivery:
         """It belongs into the store."""
         self.stored = False
         """It has a row there, or the sealed commit holds one."""
+
+    @property
+    def notice(self) -> bool:
+        """What follows it means something else without it (`addresses.py`)."""
+        return self.run.topic.name == NOTICES
 
     def row(self) -> QueueRow:
         message = self.run.message

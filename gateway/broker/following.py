@@ -26,7 +26,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from gateway.broker.addresses import Kind, Stage, new_lineage
-from gateway.broker.cuts import AGAIN_S, ask, end_if_over, say, send_to
+from gateway.broker.cuts import ask, end_if_over, say, send_to
 from gateway.broker.journey import OWN, Follower, Journey
 from gateway.broker.session import Session
 from gateway.config import INSIDE, QueueSection
@@ -165,7 +165,6 @@ def begin(core: Core, me: str, given: Collection[str], tell: Callable[[], None])
         else:
             core.effects.end(session)
         end_if_over(core, session, journey)
-    journeys.ask_again = core.now + AGAIN_S
 
 
 def end_journeys(core: Core) -> None:

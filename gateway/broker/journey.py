@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from gateway.broker.addresses import Stage, share_number
+from gateway.broker.addresses import LINEAGES, MOST_MOVES, Stage, share_number
 from gateway.broker.elsewhere import name_of
 from gateway.mqtt.topics import topic_matches
 
@@ -55,7 +55,7 @@ class Follower:
 
 
 class Journey:
-    __slots__ = ("closed", "filters", "follower", "stage", "tails")
+    __slots__ = ("asked", "closed", "filters", "follower", "stage", "tails")
 
     def __init__(
         self,
@@ -76,14 +76,19 @@ class Journey:
         follower, the shared subscriptions that it has left, too."""
         self.follower = follower
         """None for a session that has come."""
+        self.asked: float | None = None
+        """Since when it waits for what it has asked for, on the time axis, about."""
 
     @classmethod
     def stored(cls, row: JourneyRow) -> Journey:
+        """Raises ValueError."""
         _, lineage, moves, closed, tails, filters, key, user, member, done = row
-        follower = None if key is None else Follower(key, user, member, set(json.loads(done)))
-        known = set(json.loads(closed)), set(json.loads(tails)), tuple(json.loads(filters))
+        follower = None if key is None else Follower(key, user, member, set(_names(done)))
+        known = set(_names(closed)), set(_names(tails)), tuple(_names(filters))
         if follower is not None:
             follower.groups = {n: item for item in known[2] if (n := share_number(item))}
+        if not (0 < lineage < LINEAGES and 0 <= moves < MOST_MOVES):
+            raise ValueError("a journey of a session that cannot be")
         return cls(Stage(lineage, moves), *known, follower)
 
     def row(self, session: int) -> JourneyRow:
@@ -99,13 +104,24 @@ class Journey:
         """The session after the next move."""
         return Stage(self.stage.lineage, self.stage.moves + 1)
 
-    def takes(self, member: str, topic: str) -> bool:
-        """Whether what a gateway passes on, or this one publishes (OWN), is for this session."""
+    def came_with(self, topic: str) -> bool:
+        """Whether it had subscribed to a topic when it came. This looks at all its filters."""
+        return any(topic_matches(item, topic) for item in self.filters)
+
+    def takes(self, member: str, came_with: bool) -> bool:
+        """Whether what a gateway passes on, or this one publishes (OWN), is for this session.
+        came_with: that of its topic.
+        """
         if self.follower is not None and member in self.follower.done:
             return False
-        return member not in self.closed or not any(
-            topic_matches(item, topic) for item in self.filters
-        )
+        return member not in self.closed or not came_with
+
+
+def _names(text: str) -> list[str]:
+    found = json.loads(text)
+    if not isinstance(found, list) or not all(isinstance(name, str) for name in found):
+        raise ValueError("a journey of a session with names that cannot be")
+    return found
 
 
 def _listed(names: set[str]) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from gateway.broker.addresses import Stage, address
@@ -30,14 +31,17 @@ class Journeys:
         """Tells the other gateways the filters that have come."""
         self.untold = False
         """Sessions have come: that is to be done before the open changes are on the disk."""
-        self.ask_again = 0.0
-        """When those are asked that have not answered, on the time axis."""
         self.asks: Counter[str] = Counter()
-        """How many sessions each gateway has asked for since then."""
+        """How often each gateway has asked for a session, in a minute or less."""
+        self.count_from = 0.0
+        """When that minute began, on the time axis."""
         self.followers = 0
         self.refused = 0
         """Sessions that have left without a follower, since there were too many."""
         self._lineages: dict[int, list[tuple[Session, Journey]]] = {}
+        self._round = iter(self)
+        self._groups: dict[int, dict[Journey, None]] = {}
+        """Followers that have left a shared subscription, by its number."""
         self._latest: dict[str, tuple[Session, Journey]] = {}
         """The follower of each session that left last, by the session's key."""
 
@@ -46,6 +50,8 @@ class Journeys:
         self._lineages.setdefault(journey.stage.lineage, []).append((session, journey))
         if (follower := journey.follower) is not None:
             self.followers += 1
+            for number in follower.groups:
+                self.has_left(journey, number)
             if follower.member is None:
                 self._latest[follower.key] = session, journey
 
@@ -59,12 +65,31 @@ class Journeys:
                 del self._lineages[journey.stage.lineage]
             if (follower := journey.follower) is not None:
                 self.followers -= 1
+                for number in follower.groups:
+                    del self._groups[number][journey]
+                    if not self._groups[number]:
+                        del self._groups[number]
                 if self._latest.get(follower.key) == (session, journey):
                     del self._latest[follower.key]
+
+    def has_left(self, journey: Journey, number: int) -> None:
+        """A follower has left a shared subscription."""
+        self._groups.setdefault(number, {})[journey] = None
+
+    def left(self, number: int) -> Journey | None:
+        """A follower that has left this shared subscription."""
+        return next(iter(self._groups.get(number, ())), None)
 
     def __iter__(self) -> Iterator[tuple[Session, Journey]]:
         for lineage in list(self._lineages.values()):
             yield from list(lineage)
+
+    def next(self, most: int) -> list[tuple[Session, Journey]]:
+        """Those whose turn it is, at most so many; all have their turn before one has it again."""
+        found = list(islice(self._round, most))
+        if len(found) < most:
+            self._round = iter(self)
+        return found
 
     def of(self, lineage: int) -> list[tuple[Session, Journey]]:
         return list(self._lineages.get(lineage, ()))
@@ -98,9 +123,9 @@ class Journeys:
 
     def routes(self, topic: RoutedTopic, member: str) -> Iterable[Route]:
         """Of those that travel: who gets what a gateway passes on."""
-        for route in topic.travellers:
+        for route, came_with in topic.travellers:
             journey = route.session.journey
-            if journey is None or journey.takes(member, topic.name):
+            if journey is None or journey.takes(member, came_with):
                 session, extra = self.onward(route.session, route.identifiers, "")
                 if session is route.session:
                     yield route

@@ -87,11 +87,10 @@ def come_for_group(
     if core.router.share(share) is not None:
         pass_on(core, run, member, share, commit)
         return
-    flags = run.qos << 1 | (RETAIN if run.retain else 0)
-    for _, journey in core.journeys:
-        if journey.follower is not None and (group := journey.follower.groups.get(number)):
-            _forward(core, journey, run, flags, group, 0, run.count, commit)
-            return
+    journey = core.journeys.left(number)
+    if journey is not None and journey.follower is not None:
+        flags, group = run.qos << 1 | (RETAIN if run.retain else 0), journey.follower.groups[number]
+        _forward(core, journey, run, flags, group, 0, run.count, commit)
 
 
 def _deliver_here(
@@ -118,7 +117,7 @@ def _deliver_here(
         return True
     qos = flags >> 1
     if not share:
-        for route in core.router.routed(run.topic).travellers:
+        for route, _ in core.router.routed(run.topic).travellers:
             if route.session is session:
                 pass_to(core, route, run, qos, skip, count, commit)
     elif (subscription := session.subscriptions.get(share)) is not None:

@@ -9,12 +9,22 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from gateway.broker.addresses import Kind, Stage, read_notices
-from gateway.broker.cuts import AGAIN_S, cut, end_if_over, end_tail, say, send_to
-from gateway.broker.journey import OWN, Follower
+from gateway.broker.cuts import cut, end_if_over, end_tail, say, send_to
+from gateway.broker.journey import OWN, Follower, Journey
 from gateway.mqtt.errors import ProtocolError
 
 if TYPE_CHECKING:
     from gateway.broker.core import Core
+
+
+AGAIN_S = 60.0
+"""After so long a notice that has not come is asked for again."""
+_AT_ONCE = 1000
+"""Journeys that are looked at in one turn of the loop."""
+_ASKS, _FEWEST_ASKS = 4, 65_536
+"""How often a gateway may ask in a minute of ours: so often for each session that there may be.
+One that is open is asked for twice by then, and at a start. And so often in any case, for clients
+that move to and fro."""
 
 
 def heard(core: Core, member: str, payloads: Iterable[bytes]) -> None:
@@ -28,8 +38,8 @@ def heard(core: Core, member: str, payloads: Iterable[bytes]) -> None:
             elif kind is Kind.ASK:
                 asked.append(stage)
                 journeys.asks[member] += 1
-                if journeys.asks[member] > core.limits.sessions:
-                    raise ProtocolError("PUBLISH: it asks for more sessions than there may be")
+                if journeys.asks[member] > max(_FEWEST_ASKS, _ASKS * core.limits.sessions):
+                    raise ProtocolError("PUBLISH: it asks for sessions too often")
                 cut(core, member, stage)
                 _found(core, member, stage)
                 _answered(core, member, stage)
@@ -78,30 +88,41 @@ def _answered(core: Core, member: str, stage: Stage) -> None:
 
 def advance(core: Core) -> None:
     """To be called about once a second: followers expire with their sessions, and whoever waits for
-    a notice asks for it, for it may have been in a queue that was too long.
+    a notice asks for it, for it may have been in a queue that was too long. Where many sessions
+    move, each has its turn later.
     """
     journeys = core.journeys
-    for session, journey in journeys:
+    if journeys.count_from + AGAIN_S <= core.now:
+        journeys.count_from = core.now
+        journeys.asks.clear()
+    asked: dict[tuple[str, Kind], list[Stage]] = {}
+    for session, journey in journeys.next(_AT_ONCE):
         if journey.follower is not None and session.ends <= core.now:
             core.effects.end(session)
-    if journeys.ask_again > core.now:
-        return
-    journeys.ask_again = core.now + AGAIN_S
-    journeys.asks.clear()
-    asked: dict[tuple[str, Kind], list[Stage]] = {}
-    for _, journey in journeys:
-        follower, tails = journey.follower, journey.tails - {OWN}
-        for member in tails:
-            asked.setdefault((member, Kind.TAIL), []).append(journey.stage)
-        if follower is None:
-            for member in journeys.queues if tails or journey.closed else ():
-                asked.setdefault((member, Kind.ASK), []).append(journey.stage)
-        else:
-            for member in _sought(core, follower):
-                asked.setdefault((member, Kind.HERE), []).append(journey.following)
+        elif journey.asked is None:
+            journey.asked = core.now
+        elif journey.asked + AGAIN_S <= core.now:
+            journey.asked = core.now
+            for question in _questions(core, journey):
+                asked.setdefault(question, []).append(
+                    journey.following if question[1] is Kind.HERE else journey.stage
+                )
     for (member, kind), stages in asked.items():
         if not journeys.queues[member].send_flow.messages:
             say(core, [member], kind, stages)
+
+
+def _questions(core: Core, journey: Journey) -> Iterable[tuple[str, Kind]]:
+    """Which gateways are to say what."""
+    follower, tails = journey.follower, journey.tails - {OWN}
+    for member in tails:
+        yield member, Kind.TAIL
+    if follower is not None:
+        for member in _sought(core, follower):
+            yield member, Kind.HERE
+    elif tails or journey.closed:
+        for member in core.journeys.queues:
+            yield member, Kind.ASK
 
 
 def _sought(core: Core, follower: Follower) -> Iterable[str]:

@@ -9,7 +9,8 @@ Then, for QoS 1 and 2, the session's section of the configuration says:
     end the session        its queue and subscriptions are gone, its client is told 0x97 if it is
                            connected, and learns from Session Present 0 if it is not: a gap is never
                            silent
-    drop the oldest        from the front of the queue, never what is in flight; counted
+    drop the oldest        from the front of the queue, never what is in flight; counted. Notices
+                           for another gateway (`addresses.py`) stay, as long as they are few
     refuse the publisher   0x97 for the publisher, before anything of its message has an effect
 
 Where the front of the queue is in the store alone, it is read first; meanwhile the queue may hold
@@ -24,9 +25,11 @@ have been read; publishers are refused while all queues hold an eighth more than
 from __future__ import annotations
 
 import logging
+from itertools import islice
 from typing import TYPE_CHECKING
 
-from gateway.broker.delivery import PAGE_BYTES, PAGE_ROWS
+from gateway.broker.addresses import NOTICES
+from gateway.broker.delivery import MOST_PENDING, PAGE_BYTES, PAGE_ROWS
 from gateway.broker.publish_run import OVERHEAD
 from gateway.logs import about
 from gateway.mqtt.reason import ReasonCode
@@ -72,7 +75,9 @@ def make_room(core: Core, session: Session, run: PublishRun, qos: int, count: in
     size = count * (run.weight + OVERHEAD)
     crowded = core.queued - core.owed + size > core.limits.memory_bytes
     if _over(core, session, count, size):
-        if not qos or not _make_room_in(core, session, count, size):
+        if not qos or not (
+            _make_room_in(core, session, count, size) or _is_needed(core, session, run)
+        ):
             return _drop(core, session, qos, count)
     elif crowded and not qos:
         return _drop(core, session, qos, count)
@@ -94,6 +99,8 @@ def judged_at_once(core: Core, session: Session, run: PublishRun, qos: int) -> i
     if free <= 0 and session.queueing.full == "drop the oldest":
         count = size = 0
         for oldest in send_flow.pending:
+            if oldest.notice:
+                continue
             count += oldest.count - oldest.sent
             size += (oldest.count - oldest.sent) * (oldest.run.weight + OVERHEAD)
             if count >= run.count:
@@ -137,7 +144,7 @@ def _make_room_in(core: Core, session: Session, count: int, size: int) -> bool:
             pass
     if not _over(core, session, count, size):
         return True
-    if full == "drop the oldest" and send_flow.tail and not send_flow.pending:
+    if full == "drop the oldest" and send_flow.tail and _oldest(core, session) is None:
         send_flow.ask()
         reading = True
     if reading and not _over(core, session, count, size, grace=True):
@@ -149,6 +156,11 @@ def _make_room_in(core: Core, session: Session, count: int, size: int) -> bool:
         )
         _end(core, session, text)
     return False
+
+
+def _is_needed(core: Core, session: Session, run: PublishRun) -> bool:
+    """Whether it is a notice, and there are not too many: the queue may be longer by them."""
+    return run.topic.name == NOTICES and session.send_flow.messages < 2 * bounds(core, session)[0]
 
 
 def _over(core: Core, session: Session, count: int, size: int, *, grace: bool = False) -> bool:
@@ -190,15 +202,29 @@ def _drop_expired(core: Core, session: Session) -> bool:
     return True
 
 
+def _oldest(core: Core, session: Session) -> int | None:
+    """The place in memory of what is dropped first; None: there is nothing, or it has to be read.
+    A notice is that only when there are too many before what is none.
+    """
+    send_flow = session.send_flow
+    if not send_flow.pending or not send_flow.pending[0].notice:
+        return 0 if send_flow.pending else None
+    most = min(MOST_PENDING, bounds(core, session)[0] // 2)
+    for at, delivery in enumerate(islice(send_flow.pending, most)):
+        if not delivery.notice:
+            return at
+    return None if len(send_flow.pending) < most else 0
+
+
 def _drop_oldest(core: Core, session: Session, messages: int, size: int) -> int:
     """Drop what makes so much room, or the rest of the oldest delivery if that is less. Returns how
     many messages that was.
     """
-    send_flow = session.send_flow
+    send_flow, at = session.send_flow, _oldest(core, session)
     dropped = 0
-    if send_flow.pending:
-        each = send_flow.pending[0].run.weight + OVERHEAD
-        dropped = send_flow.discard(max(messages, -(-size // each)))
+    if at is not None:
+        each = send_flow.pending[at].run.weight + OVERHEAD
+        dropped = send_flow.discard(max(messages, -(-size // each)), at)
     if dropped and core.log_throttle.allows(f"queue of {session.client}"):
         text = "%s: the queue is full (limits.queue_messages), its oldest messages are dropped"
         log.warning(text, session.client, extra=about(client=session.client, reason="queue_full"))

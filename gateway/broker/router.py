@@ -87,8 +87,9 @@ class RoutedTopic(Topic):
     def __init__(self, name: str, wire: bytes) -> None:
         super().__init__(name, wire)
         self.routes: list[Route] = []
-        self.travellers: list[Route] = []
-        """To sessions whose journey is not over (`journeys.py`), and not among the other routes."""
+        self.travellers: list[tuple[Route, bool]] = []
+        """To sessions whose journey is not over (`journeys.py`), and not among the other routes.
+        True: the session had subscribed to this topic when it came (`Journey.came_with`)."""
         self.shares: list[Share] = []
         self.durable = 0
         """Highest QoS granted to a session that outlives its connection, or to a shared
@@ -352,7 +353,14 @@ class Router:
             topic.shares += node.shares.values()
         routes = [*found.values(), *copies]
         topic.routes = [route for route in routes if route.session.journey is None]
-        topic.travellers = [route for route in routes if route.session.journey is not None]
+        came_with = {
+            session: session.journey.came_with(topic.name)
+            for session in found
+            if session.journey is not None
+        }
+        topic.travellers = [
+            (route, came_with[route.session]) for route in routes if route.session in came_with
+        ]
         topic.durable = max(
             [route.qos for route in routes if route.session.durable]
             + [share.qos for share in topic.shares],

@@ -245,6 +245,7 @@ class SendFlow:
             number = delivery.first + delivery.sent
             count = min(free, delivery.count - delivery.sent)
             if number + count > self._free:
+                self.sent = number  # what was before it may have been dropped
                 count = self._usable(number, count)
                 if not count:
                     break
@@ -342,17 +343,17 @@ class SendFlow:
         self.ledger.statistics.too_large += count
         self._done(delivery, count)
 
-    def discard(self, most: int) -> int:
-        """Give up messages of the delivery at the front of the queue that have not been sent, at
-        most so many. Returns how many that is.
+    def discard(self, most: int, at: int = 0) -> int:
+        """Give up messages of a delivery in memory that have not been sent, at most so many.
+        Returns how many that is. at: its place; only notices come before it, which stay in memory.
         """
-        delivery = self.pending[0]
+        delivery = self.pending[at]
         count = min(most, delivery.count - delivery.sent)
         delivery.sent += count
-        if delivery.flags & QOS_BITS:
+        if delivery.flags & QOS_BITS and not at:
             self.sent = delivery.first + delivery.sent
         if delivery.sent == delivery.count:
-            self.pending.popleft()
+            del self.pending[at]
         self._done(delivery, count)
         if delivery.kept:
             self.ledger.changes.flows[self.session] = None
@@ -547,7 +548,7 @@ class SendFlow:
         """The client is away: hold nothing in memory of what was not sent."""
         held: deque[Delivery] = deque()
         for delivery in self.pending:
-            if delivery.sent and delivery.sent < delivery.count:
+            if (delivery.sent and delivery.sent < delivery.count) or delivery.notice:
                 held.append(delivery)
             elif delivery.kept:
                 self._begin_tail(delivery)

@@ -10,6 +10,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
+from gateway.broker.addresses import LINEAGES, MOST_MOVES
 from gateway.broker.marks import PLACES
 from gateway.config import MEMBER
 from gateway.store import wal
@@ -27,6 +28,14 @@ class Rule:
     table: str
     broken: str
     what: str
+
+
+def _no_names(column: str) -> str:
+    """Broken: what is no list of names in JSON."""
+    return (
+        f"CASE WHEN json_valid({column}) THEN json_type({column}) <> 'array' OR EXISTS"  # noqa: S608
+        f" (SELECT 1 FROM json_each({column}) WHERE type <> 'text') ELSE 1 END"
+    )
 
 
 _NO_SESSION = "session NOT IN (SELECT id FROM session)"
@@ -85,8 +94,9 @@ RULES = (
     Rule("given_part", "key NOT IN (SELECT key FROM given)", "a part of a session that is gone"),
     Rule(
         "journey",
-        f"{_NO_SESSION} OR lineage < 1 OR moves < 0 OR NOT (json_valid(closed) AND"
-        " json_valid(tails) AND json_valid(filters) AND json_valid(done))",
+        f"{_NO_SESSION} OR lineage NOT BETWEEN 1 AND {LINEAGES - 1}"
+        f" OR moves NOT BETWEEN 0 AND {MOST_MOVES - 1}"
+        + "".join(f" OR {_no_names(it)}" for it in ("closed", "tails", "filters", "done")),
         "a journey of a session that cannot be",
     ),
     Rule(

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from gateway.broker import following, notices, queue_pages
+from gateway.broker import notices, queue_pages
 from gateway.broker.addresses import AT_ONCE, NOTICES, Kind, Stage, encode_notices
 from gateway.broker.core import Core
 from gateway.broker.fan_out import deliver
@@ -15,6 +15,7 @@ from gateway.broker.late_messages import send_on
 from gateway.broker.publish_run import PublishRun
 from gateway.broker.session import Session
 from gateway.mqtt.encode import encode
+from gateway.mqtt.errors import ProtocolError
 from gateway.mqtt.packets import Connect, Publish, Subscribe, Subscription, Version
 from gateway.mqtt.properties import PropertyId
 from tests.broker.harness import FOREVER
@@ -298,6 +299,33 @@ def test_a_member_of_a_shared_subscription_that_moves_gets_its_part_once(alone: 
     assert not open_journeys(sites)
 
 
+@pytest.mark.parametrize("dies", [False, True])
+def test_what_its_group_got_before_others_knew_that_it_had_left_is_sent_on(dies: bool) -> None:
+    sites = Sites(*NAMES)
+    source, client = publisher(sites, "c"), reader(sites, "a", "$share/g/t", client="c")
+    sites.pass_time(2)
+    client.client.break_line()
+    client.client = sites["b"].open(answers=True)
+    moved = Connect("c", Version.V5, False, properties=FOREVER)
+    client.client.bring(encode(moved, Version.V5))
+    while not any(item.follower and item.follower.groups for item in open_journeys(sites)):
+        if not sites.step():
+            sites.tick()
+    for number in range(1, 5):  # the members of the group take turns
+        source.client.bring(encode(Publish("t", str(number).encode(), 1, number), Version.V5))
+    late = sites["c"].broker.journeys.queues["a"].send_flow
+    assert late.messages, "some of it is for a"
+    if dies:
+        sites["c"].turn(0)
+        sites["a"].turn(0)
+        sites.members["a"].power_cut()
+        sites.join("a", "b")
+        sites.join("a", "c")
+    sites.pass_time(3)
+    assert sorted(client.payloads) == [b"1", b"2", b"3", b"4"]
+    assert not open_journeys(sites)
+
+
 def test_what_is_late_for_a_session_that_has_ended_goes_nowhere() -> None:
     """Its client begins a new one elsewhere, which does not get what was for the old one."""
     sites = Sites(*NAMES)
@@ -379,8 +407,7 @@ def test_without_a_site_nothing_is_followed() -> None:
 
 
 def test_a_notice_that_was_lost_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (following, notices):
-        monkeypatch.setattr(module, "AGAIN_S", 2.0)
+    monkeypatch.setattr(notices, "AGAIN_S", 2.0)
     sites = Sites(*NAMES)
     client = reader(sites, "a", "t", client="c")
     sites.pass_time(2)
@@ -396,6 +423,40 @@ def test_a_notice_that_was_lost_is_asked_for_again(monkeypatch: pytest.MonkeyPat
     sites.pass_time(1)
     assert {"c"} in [journey.closed for journey in open_journeys(sites)]
     sites.pass_time(5)
+    assert not open_journeys(sites)
+
+
+@pytest.mark.parametrize("dies", [False, True])
+def test_a_queue_that_is_full_drops_no_notice(dies: bool) -> None:
+    """The cut of c waits for b, before more messages than there is room for."""
+    sites = Sites(*NAMES, queue_messages=20, inflight=2)
+    client = reader(sites, "a", "t", client="c")
+    reader(sites, "b", "before")
+    sites.pass_time(2)
+    source = publisher(sites, "c")
+    sites["c"].slow_disk = True
+    for number in range(2):  # what is in flight is never dropped
+        source.publish("before", number, 1)
+    client = move(sites, client, "b")
+    sites.part("b", "c")
+    sites["c"].slow_disk = False
+    sites.pass_time(1)
+    assert {"c"} in [journey.closed for journey in open_journeys(sites)]
+    for number in range(50):
+        source.publish("t", number, 1)
+    figures = sites.members["c"].passing.figures()
+    assert (figures["forward_waiting"], figures["forward_dropped"]) == (20, 33)
+    if dies:
+        sites.members["c"].power_cut()
+        sites.join("a", "c")
+        source = publisher(sites, "c")
+        for number in range(50, 100):  # the front of the queue is on the disk alone
+            source.publish("t", number, 1)
+    sites.join("b", "c")
+    sites.pass_time(3)
+    last = 100 if dies else 50
+    got = [int(payload) for payload in client.payloads]
+    assert got == list(range(last - 17, last)), "what comes after the cut is for the session"
     assert not open_journeys(sites)
 
 
@@ -429,6 +490,42 @@ def test_a_mad_member_that_cuts_and_ends_what_it_does_not_know_changes_nothing()
     sites.pass_time(2)
     assert before
     assert not open_journeys(sites), "what it had to say came, too"
+
+
+def test_of_many_that_wait_for_a_notice_a_few_ask_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(notices, "_AT_ONCE", 2)
+    sites = Sites(*NAMES)
+    clients = [reader(sites, "a", "t", client=f"c{number}") for number in range(5)]
+    sites.pass_time(2)
+    sites["c"].slow_disk = True
+    for number, client in enumerate(clients):
+        move(sites, client, "b", f"c{number}")
+    sites["b"].slow_disk = True
+    core, turns = sites["b"].broker, list[set[Stage]]()
+    monkeypatch.setattr(notices, "say", lambda *said: turns[-1].update(said[3]))
+    monkeypatch.setattr(notices, "AGAIN_S", 0.0)
+    for _ in range(12):
+        turns.append(set())
+        notices.advance(core)
+    assert max(map(len, turns)) == 2
+    assert set[Stage]().union(*turns) == {journey.stage for _, journey in core.journeys}
+
+
+def test_only_a_mad_member_asks_too_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A start, and two minutes of its own within one of ours: each asks for all its sessions."""
+    monkeypatch.setattr(notices, "_FEWEST_ASKS", 0)
+    sites = Sites(*NAMES, sessions=AT_ONCE)
+    world = sites["a"]
+    payload = encode_notices(Kind.ASK, [Stage(number, 1) for number in range(1, AT_ONCE + 1)])
+    for _ in range(4):
+        notices.heard(world.broker, "b", [payload])
+    with pytest.raises(ProtocolError):
+        notices.heard(world.broker, "b", [payload])
+    notices.heard(world.broker, "c", [payload])
+    sites.pass_time(notices.AGAIN_S + 1)
+    notices.heard(world.broker, "b", [payload])
 
 
 def test_the_longest_message_that_a_client_may_publish_is_sent_on() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from gateway.broker.store_rows import Commit
 from gateway.config import Config, GatewaySection
-from gateway.service.gateway import Gateway
+from gateway.service.gateway import Gateway, _open_broker
 from gateway.store.apply import apply
 from gateway.store.check import check
 from gateway.store.recovery import recover
@@ -175,6 +175,24 @@ async def test_the_gateway_names_the_damage_and_the_way_out(tmp_path: Path) -> N
         StoreError, match=r"gateway.db: the store is damaged .* onceway store salvage"
     ):
         await Gateway(Config(gateway=GatewaySection(data=tmp_path))).run()
+
+
+@pytest.mark.parametrize("column", ["closed", "tails", "filters", "done"])
+@pytest.mark.parametrize("wrong", ["", "7", "{}", "[7]", "[[]]", "[null]"])
+def test_a_journey_with_lists_that_are_none_is_found_and_named(
+    tmp_path: Path, column: str, wrong: str
+) -> None:
+    filled(tmp_path, 20)
+    with closing(open_store(tmp_path, "site-7")) as database:
+        journey = (1, 1, 0, '["b"]', "[]", '["t"]', "k", None, None, "[]")
+        database.execute(f"INSERT INTO journey VALUES ({', '.join('?' * 10)})", journey)
+        assert check(tmp_path) == []
+        database.execute(f"UPDATE journey SET {column} = ?", (wrong,))
+    assert check(tmp_path) == ["a journey of a session that cannot be: 1"]
+    with pytest.raises(StoreError, match=r"the store is damaged .* onceway store salvage"):
+        _open_broker(Config(gateway=GatewaySection(data=tmp_path)), None)
+    salvage(tmp_path)
+    assert check(tmp_path) == []
 
 
 def test_a_file_that_is_no_database_is_named(tmp_path: Path) -> None:
