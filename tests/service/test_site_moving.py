@@ -8,6 +8,7 @@ import pytest
 from gateway.broker import notices, queue_pages
 from gateway.broker.addresses import AT_ONCE, NOTICES, Kind, Stage, encode_notices
 from gateway.broker.core import Core
+from gateway.broker.cuts import say
 from gateway.broker.fan_out import deliver
 from gateway.broker.following import end_journeys
 from gateway.broker.journey import Journey
@@ -458,6 +459,23 @@ def test_a_queue_that_is_full_drops_no_notice(dies: bool) -> None:
     got = [int(payload) for payload in client.payloads]
     assert got == list(range(last - 17, last)), "what comes after the cut is for the session"
     assert not open_journeys(sites)
+
+
+def test_notices_alone_do_not_make_a_queue_longer_than_it_may_be() -> None:
+    sites = Sites(*NAMES, queue_messages=20)
+    client = reader(sites, "b", "t")
+    sites.part("b", "c")
+    core = sites["c"].broker
+    for number in range(1, 101):
+        say(core, ["b"], Kind.TAIL, [Stage(number, 1)])
+        sites["c"].turn(0)
+    sites.pass_time(1)
+    assert sites.members["c"].passing.figures()["forward_waiting"] <= 20
+    publisher(sites, "c").publish("t", "m", 1)
+    sites.join("b", "c")
+    sites.pass_time(2)
+    assert client.payloads == [b"m"]
+    assert sites.members["c"].passing.figures()["forward_waiting"] == 0
 
 
 @pytest.mark.parametrize("payload", [b"junk", bytes(13), b"\1" * 13 * 40])
