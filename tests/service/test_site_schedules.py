@@ -312,11 +312,11 @@ def test_each_message_comes_once_to_all_whatever_happens(seed: int, moves: bool)
     assert any(source.acknowledged for source in schedule.sources.values())
 
 
-def _takes_all(journey: Journey, member: str, topic: str) -> bool:
+def _takes_all(journey: Journey, member: str, came_with: bool) -> bool:
     return journey.follower is None or member not in journey.follower.done
 
 
-def _takes_for_ever(journey: Journey, member: str, topic: str) -> bool:
+def _takes_for_ever(journey: Journey, member: str, came_with: bool) -> bool:
     return member not in journey.closed
 
 
