@@ -293,8 +293,14 @@ class World:
         return result
 
     def on_step(self, board: str, step: str, count: int, call: Callable[[], object]) -> None:
-        """Call at the `count`th such step on the line of a board from now on, when it is over."""
+        """Call at the `count`th such step on the line of a board from now on, when it is over; not
+        any more when all is mended by then.
+        """
         self._steps.append([board, step, count, call])
+
+    def _strike(self, step: list[Any]) -> None:
+        if step in self._steps:
+            step[3]()
 
     def _tapped(self, name: str, data: dict[str, Any]) -> None:
         event = data.pop("event")
@@ -306,7 +312,7 @@ class World:
             if waiting[:2] == [name, event]:
                 waiting[2] -= 1
                 if not waiting[2]:
-                    self.time.after(_AFTER_S, waiting[3])
+                    self.time.after(_AFTER_S, partial(self._strike, waiting))
 
     def _committed(self, gateway: Gateway) -> None:
         self.reached["commits"] += 1
