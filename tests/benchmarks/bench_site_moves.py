@@ -192,12 +192,15 @@ def one_way(port: int) -> Iterator[Callable[[float], Throughput]]:
         writer.leave()
 
 
-def price(member: BrokerProcess, alone: BrokerProcess, seconds: float, pairs: int) -> Ratio:
-    """The CPU of a message at a member whose clients stay, to that at a gateway alone. seconds: of
-    each measurement.
+def price(
+    folder: Path, member: BrokerProcess, alone: BrokerProcess, seconds: float, pairs: int
+) -> tuple[Ratio, int]:
+    """The CPU of a message at a member whose clients stay, to that at a gateway alone; and calls
+    between members while these clients are there. seconds: of each measurement.
     """
     found = []
     with one_way(member.port) as here, one_way(alone.port) as there:
+        said = calls(folder)
         sides = [(member, here), (alone, there)]
         for turn in range(pairs + 1):
             used = {}
@@ -206,7 +209,8 @@ def price(member: BrokerProcess, alone: BrokerProcess, seconds: float, pairs: in
                 messages = publish(seconds).messages
                 used[broker] = (broker.cpu_s - before) / messages
             found.append((used[member], used[alone]))
-    return ratio(found[1:])  # the first pair makes what is kept
+        said = calls(folder) - said
+    return ratio(found[1:]), said  # the first pair makes what is kept
 
 
 def idle(brokers: Sequence[BrokerProcess], seconds: float) -> list[float]:
@@ -274,9 +278,7 @@ def measure(
         came = Crowd(brokers[1].port, clients)
         asked = calls(folder) - before
     with pair(folder / "cost") as brokers, onceway(folder / "alone", name="a") as alone:
-        before = calls(folder / "cost")
-        stayed = price(brokers[0], alone, seconds / 10, pairs)
-        said = calls(folder / "cost") - before
+        stayed, said = price(folder / "cost", brokers[0], alone, seconds / 10, pairs)
         *members, single = idle([*brokers, alone], 4 * seconds)
         forwarded = forward(folder / "cost", brokers, seconds)
     once: list[tuple[float, float, float]] = []
