@@ -70,13 +70,18 @@ def send_to(
         session.send_flow.ask()
 
 
+def close(core: Core, session: Session) -> None:
+    """The journey of a session that is here is over: it is one as any other."""
+    core.journeys.drop(session)
+    core.changes.journeys[session] = None
+    core.router.matches_again(session)
+
+
 def end_if_over(core: Core, session: Session, journey: Journey) -> None:
     follower = journey.follower
     if follower is None:
         if not journey.closed and not journey.tails and session.journey is journey:
-            core.journeys.drop(session)
-            core.changes.journeys[session] = None
-            core.router.matches_again(session)
+            close(core, session)
     elif follower.member is None or session.send_flow.messages or session.ended:
         return
     elif follower.member == OWN:

@@ -26,7 +26,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from gateway.broker.addresses import Kind, Stage, new_lineage
-from gateway.broker.cuts import ask, end_if_over, say, send_to
+from gateway.broker.cuts import ask, close, end_if_over, say, send_to
 from gateway.broker.journey import OWN, Follower, Journey
 from gateway.broker.session import Session
 from gateway.config import INSIDE, QueueSection
@@ -171,8 +171,6 @@ def end_journeys(core: Core) -> None:
     """There is no site any more."""
     for session, journey in core.journeys:
         if journey.follower is None:
-            core.journeys.drop(session)
-            core.changes.journeys[session] = None
-            core.router.matches_again(session)
+            close(core, session)
         else:
             core.effects.end(session)

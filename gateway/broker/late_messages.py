@@ -73,8 +73,7 @@ def come(core: Core, member: str, run: PublishRun, to: Address, share: str, comm
     """
     if to.share and not share:
         return
-    flags = run.qos << 1 | (RETAIN if run.retain else 0)
-    if not _deliver_here(core, member, to.stage, run, flags, share, 0, run.count, commit):
+    if not _deliver_here(core, member, to.stage, run, _flags(run), share, 0, run.count, commit):
         say(core, [member], Kind.GONE, [to.stage])
 
 
@@ -89,8 +88,13 @@ def come_for_group(
         return
     journey = core.journeys.left(number)
     if journey is not None and journey.follower is not None:
-        flags, group = run.qos << 1 | (RETAIN if run.retain else 0), journey.follower.groups[number]
-        _forward(core, journey, run, flags, group, 0, run.count, commit)
+        group = journey.follower.groups[number]
+        _forward(core, journey, run, _flags(run), group, 0, run.count, commit)
+
+
+def _flags(run: PublishRun) -> int:
+    """As `deliver` takes them."""
+    return run.qos << 1 | (RETAIN if run.retain else 0)
 
 
 def _deliver_here(

@@ -8,8 +8,8 @@ that one could not be asked, or said that it had something older. If both name o
 was made without the other, and nobody can tell which the client saw last: the result is doubtful.
 Among claims that say nothing of one another the higher epoch is the newer one.
 
-A claim of another member is as old as its answer. Who is silent until now may have decided since,
-whatever that one was sure of: so a session that moves while somebody is silent is in doubt.
+A claim of another member was true when it answered. A member that is silent may have decided
+something since then. So a session that moves while a member is silent is in doubt.
 """
 
 from collections.abc import Mapping
