@@ -11,7 +11,6 @@ from binascii import crc_hqx
 
 from hil.boards.ledger import (
     BOOT_CELLS,
-    CHECKED,
     DONE_MASK,
     ERASED,
     INCARNATION_COPIES,
@@ -23,6 +22,7 @@ from hil.boards.ledger import (
 
 HELD = 4  # publications in the image
 SOURCE = bytes(8)  # of each of them; nobody asks for it any more
+WORN = 4  # byte of a slot that is wrong: in the source, which changes both bytes of the CRC
 STARTS = 0xFFFE  # so often the board has started: the second start of a run is number 0
 
 
@@ -40,7 +40,7 @@ def used_image(following: int, incarnation: int) -> bytes:
     sequence = following
     for slot in range(SLOTS - HELD):
         torn = bytearray(_sealed(sequence.to_bytes(4) + SOURCE))
-        torn[CHECKED - 1] ^= 0xFF
+        torn[WORN] ^= 0xFF
         _put(image, _address(slot), bytes(torn) + _marks(sequence))
         sequence = after(sequence)
     return bytes(image)
