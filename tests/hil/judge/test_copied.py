@@ -12,6 +12,8 @@ from tests.hil.judge.runs import S, is_of, until_batch, without, wrong
 
 SITE = [{"name": "attic"}, {"name": "barn"}]
 LATER = 20 * S
+BEHIND = 20
+"""A position behind all others."""
 STARTED = 900_000
 """µs after the barn, the attic did."""
 
@@ -63,6 +65,44 @@ def test_both_may_land_it() -> None:
 def test_a_copy_lands_once() -> None:
     copies = copied(HELD)
     found = check([*HELD, *copies, copies[-1]])
+    assert [one.outcome for one in found.offenders] == [Outcome.DUPLICATE]
+
+
+def returned(hops: tuple[str, ...] = ("spool", "batch"), **data: Any) -> list[Event]:
+    """The third reading of uno-1, as the attic takes it back from the barn."""
+    there = [event for event in HELD if is_of(event, 3) and event.hop in hops]
+    return [placed(event, "attic", BEHIND, 2 * LATER, **data) for event in there]
+
+
+def test_a_copy_may_come_back_to_the_gateway_that_it_is_from() -> None:
+    """The attic's store was restored, and so was the barn's when it had landed the attic's rows."""
+    life = {"origin": "attic/e restored"}
+    events = [
+        placed(event, "attic", 1, **life, boot=2, monotonic=0) if is_of(event, 4) else event
+        for event in HELD
+    ]
+    events += [placed(event, "barn", 1) for event in copied(HELD)]
+    events += returned(("spool",), **life) + returned(("batch",), **life, batch=2)
+    assert check(events).verdict is Verdict.HOLDS
+    # a copy of that store has it, too
+    third = {"origin": "attic/e restored restored", "batch": 1}
+    assert check([*events, *returned(("batch",), **third)]).verdict is Verdict.HOLDS
+
+
+def test_nothing_comes_back_before_another_gateway_has_it() -> None:
+    found = check([*HELD, *returned()])
+    assert [one.outcome for one in found.offenders] == [Outcome.DUPLICATE]
+
+
+def test_a_gateway_that_lands_what_its_spool_has_not_taken_back_doubles_it() -> None:
+    found = check([*HELD, *copied(HELD), *returned(("batch",))])
+    assert [one.outcome for one in found.offenders] == [Outcome.DUPLICATE]
+
+
+def test_a_gateway_that_lands_its_own_under_another_epoch_doubles_it() -> None:
+    [row] = [event for event in HELD if is_of(event, 3) and event.hop == "batch"]
+    again = placed(row, "attic", row.data["position"], 2 * LATER, origin="attic/f", batch=1)
+    found = check([*HELD, *copied(HELD), again])
     assert [one.outcome for one in found.offenders] == [Outcome.DUPLICATE]
 
 
