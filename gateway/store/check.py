@@ -82,7 +82,7 @@ RULES = (
     ),
     Rule(
         "place",
-        "epoch < 0 OR doubtful NOT IN (0, 1) OR NOT json_valid(older)",
+        "epoch < 0 OR doubtful NOT IN (0, 1, 2) OR " + _no_names("older"),
         "a place of a session that cannot be",
     ),
     Rule(
