@@ -212,8 +212,10 @@ class Site:
         if outcome.kind == "failed":
             text = f"its session cannot come from another gateway of the site: {outcome.reason}"
             refusal = ReasonCode.SERVER_BUSY, text
-        elif outcome.kind == "none" and (session := self.holder.session(key)) is not None:
-            self._broker.end_session(session)
+        elif outcome.kind == "none":
+            self.holder.trust(key)
+            if (session := self.holder.session(key)) is not None:
+                self._broker.end_session(session)
         elif outcome.kind == "doubt":
             self._begin_again(key, connection, packet)
         self._answer(connection, packet, refusal)
