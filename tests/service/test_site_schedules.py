@@ -28,11 +28,14 @@ from gateway.mqtt.packets import (
     Subscription,
     Version,
 )
+from gateway.site import messages
 from tests.broker.harness import FOREVER, Client
 from tests.service.test_site import Sites
 
 NAMES = "a", "b", "c"
 STEPS = 150
+BEAT = messages.encode(messages.Beat(0, 0))[0]
+"""How a frame begins behind which nothing breaks: such frames come all the time."""
 TOPICS = "t/1", "t/2", "t/3"
 
 
@@ -191,14 +194,56 @@ class Source:
                 self.acknowledged.add(self._ids[packet.packet_id])
 
 
+class Breaking(Sites):
+    """Links break behind any frame, which comes or not, also while time passes."""
+
+    def __init__(self, *names: str) -> None:
+        self.breaks = 0.0
+        """The chance of it."""
+        self.broken = 0
+        self.rng = random.Random(0)
+        self._joins: list[tuple[float, tuple[str, str]]] = []
+        super().__init__(*names)
+
+    def step(self) -> bool:
+        frame = self.frames[0] if self.frames else None
+        breaks = (
+            frame is not None
+            and frame[2][0] != BEAT
+            and frozenset(frame[:2]) in self.links
+            and self.rng.random() < self.breaks
+        )
+        if breaks and self.rng.random() < 0.5:
+            self._break(frame[:2])
+            return True
+        again = super().step()
+        if breaks:
+            self._break(frame[:2])
+        return again
+
+    def _break(self, pair: tuple[str, str]) -> None:
+        self.broken += 1
+        self.part(*pair)
+        self._joins.append((self.now + self.rng.choice((0.02, 0.1, 0.5)), pair))
+
+    def tick(self) -> None:
+        super().tick()
+        due = [pair for when, pair in self._joins if when <= self.now]
+        self._joins = [item for item in self._joins if item[0] > self.now]
+        for pair in due:
+            if frozenset(pair) not in self.links:
+                self.join(*pair)
+
+
 class Schedule:
-    def __init__(self, seed: int, moves: bool) -> None:
+    def __init__(self, seed: int, moves: bool, breaks: float = 0.0) -> None:
         self.rng = random.Random(seed)
-        self.sites = Sites(*NAMES)
+        self.sites = Breaking(*NAMES)
         self.readers = {name: Reader(self.sites, name) for name in NAMES}
         self.mover = Mover(self.sites) if moves else None
         self.sites.pass_time(0.1)  # the filters are known
         self.sources = {name: Source(self.sites, name) for name in NAMES}
+        self.sites.rng, self.sites.breaks = random.Random(seed + 1_000_000), breaks
 
     def look(self) -> None:
         for name in NAMES:
@@ -261,6 +306,7 @@ class Schedule:
 
     def end(self) -> None:
         sites = self.sites
+        sites.breaks = 0.0
         for name in NAMES:
             sites[name].slow_disk = False
             sites[name].disk_full(False)
@@ -294,8 +340,8 @@ class Schedule:
         assert found[0] == found[1] == found[2]
 
 
-def run(seed: int, moves: bool = False) -> Schedule:
-    schedule = Schedule(seed, moves)
+def run(seed: int, moves: bool = False, breaks: float = 0.0) -> Schedule:
+    schedule = Schedule(seed, moves, breaks)
     for source in schedule.sources.values():
         source.publish(schedule.rng)
     for _ in range(STEPS):
@@ -307,8 +353,12 @@ def run(seed: int, moves: bool = False) -> Schedule:
 
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("moves", [False, True])
-def test_each_message_comes_once_to_all_whatever_happens(seed: int, moves: bool) -> None:
-    schedule = run(seed, moves)
+@pytest.mark.parametrize("breaks", [0.0, 0.02])
+def test_each_message_comes_once_to_all_whatever_happens(
+    seed: int, moves: bool, breaks: float
+) -> None:
+    schedule = run(seed, moves, breaks)
+    assert bool(schedule.sites.broken) == bool(breaks)
     assert any(source.acknowledged for source in schedule.sources.values())
 
 
@@ -338,9 +388,10 @@ def test_a_broken_promise_to_a_session_that_moves_is_noticed(
 
 @pytest.mark.soak
 @pytest.mark.parametrize("moves", [False, True])
-def test_each_message_comes_once_in_thousands_of_schedules(moves: bool) -> None:
+@pytest.mark.parametrize("breaks", [0.0, 0.02])
+def test_each_message_comes_once_in_thousands_of_schedules(moves: bool, breaks: float) -> None:
     for seed in range(12, 3000):
         try:
-            run(seed, moves)
+            run(seed, moves, breaks)
         except AssertionError as error:
             raise AssertionError(f"seed {seed}") from error
