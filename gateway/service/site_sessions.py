@@ -35,18 +35,33 @@ log = logging.getLogger(__name__)
 _MOVED = ReasonCode.SESSION_TAKEN_OVER, "the client is at another gateway of the site"
 _IDLE_PLACES = 256
 """Places that nobody needs are looked for when so many have come."""
+_COPIED = 2
+"""In the column of doubt: the place comes from a copy of the store."""
 
 
 class _Place:
-    __slots__ = ("doubtful", "epoch", "older")
+    __slots__ = ("copied", "doubtful", "epoch", "older")
 
-    def __init__(self, epoch: int = 0, doubtful: bool = False, older: frozenset[str] = NOBODY):
+    def __init__(
+        self,
+        epoch: int = 0,
+        doubtful: bool = False,
+        older: frozenset[str] = NOBODY,
+        copied: bool = False,
+    ):
         self.epoch = epoch
         self.doubtful = doubtful
         self.older = older
+        self.copied = copied
+
+    @staticmethod
+    def of_row(row: PlaceRow) -> _Place:
+        _, epoch, doubt, older = row
+        return _Place(epoch, doubt > 0, frozenset(json.loads(older)), doubt == _COPIED)
 
     def row(self, key: str) -> PlaceRow:
-        return key, self.epoch, int(self.doubtful), json.dumps(sorted(self.older))
+        doubt = _COPIED if self.copied else int(self.doubtful)
+        return key, self.epoch, doubt, json.dumps(sorted(self.older))
 
 
 class _Given:
@@ -83,15 +98,12 @@ class SessionHolder:
         self._begin = begin
         self._parts = parts
         known = frozenset(members)
-        self._places = {
-            key: _Place(epoch, bool(doubtful), frozenset(json.loads(older)))
-            for key, epoch, doubtful, older in broker.moved.places
-        }
+        self._places = {row[0]: _Place.of_row(row) for row in broker.moved.places}
         self._given = {
             key: _Given(member, _seconds(ends)) for key, member, _, _, ends in broker.moved.given
         }
-        self._taking: dict[str, int] = {}
-        """Sessions that come, with the commit that they come with."""
+        self._taking: dict[str, _Place] = {}
+        """The places of sessions that come, until they are on the disk."""
         self._waiting: dict[str, list[Callable[[], None]]] = {}
         """Who wants to know when a key's session has come or gone."""
         self._saved = 0
@@ -119,6 +131,10 @@ class SessionHolder:
         members here.
         """
         self._mistrust_all()
+        for key in [key for key in self._places if key != ALL_CLIENTS]:
+            place = self._place(key)  # who saves may forget some that nobody needs
+            place.doubtful = place.copied = True
+            self._save(key)
         self._place(ALL_CLIENTS).older = members
         self._save(ALL_CLIENTS)
         moving.moves(self._broker).trusted = True
@@ -129,8 +145,12 @@ class SessionHolder:
         sessions = self._broker.sessions.values()
         keys = [own_key(session) for session in sessions if session.user != INSIDE]
         for key in (*keys, *self.given()):
-            self._place(key).doubtful = True
-            self._save(key)
+            if key not in self._taking:
+                self._place(key).doubtful = True
+                self._save(key)
+        for key, place in self._taking.items():
+            place.doubtful = True
+            moving.moves(self._broker).places[key] = place.row(key)
 
     # -- what there is
 
@@ -169,7 +189,12 @@ class SessionHolder:
         if not here and not place.older:
             return None
         return Held(
-            place.epoch, here, None if given is None else given.member, place.older, place.doubtful
+            place.epoch,
+            here,
+            None if given is None else given.member,
+            place.older,
+            place.doubtful,
+            place.copied,
         )
 
     def older_at(self, member: str) -> Iterable[str]:
@@ -326,7 +351,8 @@ class SessionHolder:
             moves.forgotten.append(key)
             if parts is not None:
                 following.over(broker, key)
-        self._taking[key] = commit = broker.promise()
+        self._taking[key] = place
+        commit = broker.promise()
         moving.when_on_disk(broker, commit, lambda: self._arrived(order, place, done))
 
     def _arrived(self, order: Taking, place: _Place, done: Callable[[str | None], None]) -> None:
@@ -414,7 +440,7 @@ class SessionHolder:
         """What was doubtful about a session is settled; goes with the open changes."""
         place = self._places.get(client)
         if place is not None and place.doubtful:
-            place.doubtful = False
+            place.doubtful = place.copied = False
             self._save(client)
 
     def confirmed(self, client: str, member: str) -> None:

@@ -10,7 +10,7 @@ from functools import partial
 
 from gateway.site.asking import Asking
 from gateway.site.contacts import Contacts
-from gateway.site.holder import ALL_CLIENTS, Held, Holder
+from gateway.site.holder import ALL_CLIENTS, Holder
 from gateway.site.messages import Answer, Ask, Kind, Question, Reply, portions
 from gateway.site.trust import Trust
 from gateway.site.working import Working
@@ -88,19 +88,15 @@ class Answering:
         restored = self._holder.held(ALL_CLIENTS) is not None
         if held is None:
             return NO_OF_A_RESTORED if restored else NO
-        return self._claim(member, client, held)._replace(restored=restored)
-
-    def _claim(self, member: str, client: str, held: Held) -> Reply:
-        unsure = self._trust.unsure(client) - {member}
-        contacts = self._contacts
         return Reply(
             Kind.CLAIM,
             held.epoch,
             held.session,
             held.doubtful,
-            contacts.place(held.given_to),
-            contacts.mask(held.older),
-            contacts.mask(unsure),
+            self._contacts.place(held.given_to),
+            self._contacts.mask(held.older),
+            held.copied,
+            restored,
         )
 
     def _release(self, question: Question, put: Callable[[Reply], None]) -> None:

@@ -27,19 +27,20 @@ PROGRESS_S = 5.0
 
 
 class _Claim:
-    __slots__ = ("epoch", "parts", "source")
+    __slots__ = ("doubtful", "epoch", "parts", "source")
 
     def __init__(self, source: str, epoch: int) -> None:
         self.source = source
         self.epoch = epoch
         self.parts: list[bytes] = []
+        self.doubtful = False
 
 
 class Arriving:
     def __init__(
         self,
         contacts: Contacts,
-        arrived: Callable[[str, Sequence[bytes]], None],
+        arrived: Callable[[str, Sequence[bytes], bool], None],
         lost: Callable[[str], None],
         refused: Callable[[str, str], None],
     ) -> None:
@@ -112,10 +113,11 @@ class Arriving:
                 self._later[client] = None
                 return
             claim.parts.append(part.data)
+            claim.doubtful |= part.doubtful
             if last:
                 self._unsettled += sum(map(len, claim.parts))
                 self._drop(client)
-                self._arrived(client, claim.parts)
+                self._arrived(client, claim.parts, claim.doubtful)
                 return
             self._coming[client] = (part.part + 2) * PART_BYTES
             if self._has_room(client):

@@ -24,7 +24,7 @@ from functools import partial
 from gateway.site.arriving import Arriving
 from gateway.site.contacts import Contacts
 from gateway.site.ending import Ending
-from gateway.site.holder import ALL_CLIENTS, NOBODY, Held, Holder, Outcome
+from gateway.site.holder import Held, Holder, Outcome
 from gateway.site.messages import MAX_EPOCH, Kind, Question, Reply
 from gateway.site.trust import Trust
 from gateway.site.verdict import Claim, Verdict, decide
@@ -79,7 +79,7 @@ class Search:
         self.clean = False
         """No session is wanted, only the end of those that there are."""
         self.waiters: list[tuple[Waiter, Alive]] = []
-        """None: a session that was given away is called back."""
+        """Empty: nobody waits, the session is called back (`recall`)."""
         self.suspects = searching.trust.settled(client)
         """Members that had asked for the client before; one that asks meanwhile is asked again."""
         self.turn = 0
@@ -140,8 +140,9 @@ class Asking:
         self._ask_all(search)
 
     def recall(self, client: str, dropped: Callable[[], None]) -> None:
-        """See whether a session that was given away has arrived, and take it back if not. dropped:
-        called when somebody was silent or busy, so that nothing is known.
+        """See whether a session that was given away, or is in doubt, is still the newest. One that
+        was given away is taken back if nobody else has it. dropped: called when somebody was silent
+        or busy. Nothing is known then: ask again later.
         """
         if client in self._searches or client in self._working:
             dropped()
@@ -213,10 +214,10 @@ class Asking:
             search.claims[member] = Claim(
                 reply.epoch,
                 reply.session,
-                self._contacts.unmask(member, reply.older),
                 self._contacts.placed(member, reply.given),
+                self._contacts.unmask(member, reply.older),
                 reply.doubtful,
-                self._contacts.unmask(member, reply.unsure),
+                reply.copied,
             )
         self._look(search)
 
@@ -245,20 +246,14 @@ class Asking:
         own = self._holder.held(client)
         if own is not None:
             unsure = self.trust.unsure(client) | search.suspects
-            claims[me] = Claim(
-                own.epoch, own.session, own.older, own.given_to, own.doubtful, unsure
-            )
-        for member in self._unheard() & claims.keys():
-            claims[member] = claims[member]._replace(doubtful=True)
+            claims[me] = Claim(*own, unsure)
         verdict = search.verdict = decide(me, claims, frozenset(search.silent), search.clean)
         if search.silent and verdict.epoch < MAX_EPOCH:
             epoch = max(verdict.epoch, self._ending.above(client))
             verdict = search.verdict = verdict._replace(epoch=epoch)
         if verdict.epoch >= MAX_EPOCH:
             self._fail(search, "a member claims an epoch that cannot be")
-        elif not search.waiters and (
-            search.silent or verdict.source != me or (verdict.doubtful and len(claims) > 1)
-        ):
+        elif not search.waiters and (search.silent or verdict.source != me):
             self._abandon(search)
             if search.silent:
                 search.dropped()
@@ -266,22 +261,47 @@ class Asking:
             if own is not None and elsewhere and verdict.source not in own.older:
                 self._give_up(client, own)
         elif verdict.source in (None, me):
-            if _stands(own, verdict, claims, me):
+            if _stands(own, verdict):
                 search.verdict = verdict._replace(epoch=own.epoch if own else verdict.epoch)
                 self._settled(search)
             else:
                 search.stage = Stage.SETTLING
                 self._working.begin(client)
+                if verdict.doubtful and not search.waiters:
+                    # in the commit of `stand`: there is no moment in which a client is not told
+                    self._holder.mistrust(client, lambda: None)
                 done = partial(self._on_disk, search, None)
                 self._holder.stand(client, verdict.epoch, verdict.older, done)
         elif verdict.source is not None:
             search.stage = Stage.MOVING
-            self._arriving.claim(client, verdict.source, claims[verdict.source].epoch)
+            if own is not None and verdict.source in own.older and not own.doubtful:
+                self._working.begin(client)
+                self._holder.mistrust(client, partial(self._mistrusted, search))
+            else:
+                self._claim(search)
 
-    def _unheard(self) -> frozenset[str]:
-        """Members that do not know yet that our store was restored."""
-        lost = self._holder.held(ALL_CLIENTS)
-        return NOBODY if lost is None else lost.older
+    def mistrust_all(self) -> None:
+        """What was decided by what a member said that has forgotten since is in doubt."""
+        for search in self._searches.values():
+            if search.verdict is not None:
+                search.verdict = search.verdict._replace(doubtful=True)
+
+    def _mistrusted(self, search: Search) -> None:
+        """Our record and that of the source name one another. Once the session is given to us, ours
+        looks like the one that was made of it, also if nothing ever comes: so it is in doubt first.
+        """
+        self._working.finish(search.client)
+        self._claim(search)
+
+    def _claim(self, search: Search) -> None:
+        verdict = search.verdict
+        assert verdict is not None  # noqa: S101 - it is MOVING
+        assert verdict.source is not None  # noqa: S101
+        if self._contacts[verdict.source].up:
+            claimed = search.claims[verdict.source].epoch
+            self._arriving.claim(search.client, verdict.source, claimed)
+        else:
+            self.lost(search.client)
 
     def _give_up(self, client: str, own: Held) -> None:
         """Somebody else has the newest session."""
@@ -289,11 +309,12 @@ class Asking:
         self.trust.settled(client)
         self._holder.end(client, own.epoch + 1, partial(self._working.finish, client))
 
-    def arrived(self, client: str, parts: Sequence[bytes]) -> None:
-        """A session has come whole."""
+    def arrived(self, client: str, parts: Sequence[bytes], doubtful: bool) -> None:
+        """A session has come whole. doubtful: one of its parts said so."""
         search = self._searches[client]
-        verdict = search.verdict
-        assert verdict is not None  # noqa: S101 - it is MOVING
+        assert search.verdict is not None  # noqa: S101 - it is MOVING
+        doubtful |= search.verdict.doubtful
+        verdict = search.verdict = search.verdict._replace(doubtful=doubtful)
         search.stage = Stage.SETTLING
         self._working.begin(client)
         done = partial(self._taken, search, sum(map(len, parts)))
@@ -401,13 +422,8 @@ class Asking:
             self._look(self._deadlines.popleft()[1])
 
 
-def _stands(own: Held | None, verdict: Verdict, claims: dict[str, Claim], me: str) -> bool:
-    """Whether the record that is here says already what was decided."""
-    if own is None:
-        return not verdict.older
-    others = (claim.epoch for member, claim in claims.items() if member != me)
-    return (
-        own.given_to is None
-        and verdict.older <= own.older
-        and all(epoch < own.epoch for epoch in others)
-    )
+def _stands(own: Held | None, verdict: Verdict) -> bool:
+    """Whether the record that is here says already what was decided. One that is made without
+    somebody gets a new epoch each time, so that no answer to an earlier word ends it (`ending.py`).
+    """
+    return not verdict.older and (own is None or own.given_to is None)

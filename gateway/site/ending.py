@@ -7,7 +7,9 @@ the same to them; the end of what is older here.
 A member that gets the word ends what has a lower epoch. If it has a higher one, and it was not made
 without us, then ours was made without knowing that epoch: ours gets a higher one, and the word goes
 out again. If both records were made without the other one, nobody can tell which one the client saw
-last: the one with the higher epoch (or name) stays, and is doubtful.
+last: the one with the higher epoch (or name) stays, and is doubtful. It says so when that is on its
+disk, in answer to the word of the other one, which ends its own only then: a link that breaks
+before costs nothing.
 
 A member whose store was restored says the word for all clients: it may have forgotten what is over.
 All that a member holds that hears it is doubtful.
@@ -19,7 +21,7 @@ from functools import partial
 
 from gateway.site.contacts import Contacts
 from gateway.site.errors import SiteError
-from gateway.site.holder import ALL_CLIENTS, Done, Held, Holder
+from gateway.site.holder import ALL_CLIENTS, NOBODY, Done, Held, Holder
 from gateway.site.messages import MAX_EPOCH, End, Ended, Endings, Over, State, portions
 from gateway.site.trust import Trust
 from gateway.site.windows import WINDOW_S
@@ -50,7 +52,9 @@ class _Listener:
 
 
 class Ending:
-    """is_searched: whether this gateway is about to decide about a client."""
+    """is_searched: whether this gateway is about to decide about a client. mistrust_searches: what
+    it has decided, and is not on the disk yet, is in doubt.
+    """
 
     def __init__(
         self,
@@ -59,12 +63,14 @@ class Ending:
         trust: Trust,
         working: Working,
         is_searched: Callable[[str], bool],
+        mistrust_searches: Callable[[], None],
     ) -> None:
         self._contacts = contacts
         self._holder = holder
         self._trust = trust
         self._working = working
         self._is_searched = is_searched
+        self._mistrust_searches = mistrust_searches
         self._listeners: dict[str, _Listener] = {name: _Listener() for name in contacts}
         self._again: deque[tuple[float, str, str]] = deque()
         self._pending = dict.fromkeys(contacts, 0)
@@ -76,6 +82,8 @@ class Ending:
         """Begin with all that has to be heard there; a lease comes after it."""
         listener = self._listeners[member] = _Listener()
         listener.clients.update(dict.fromkeys(self._holder.older_at(member)))
+        if ALL_CLIENTS in listener.clients:  # first, so that no session comes from there unmarked
+            listener.clients.move_to_end(ALL_CLIENTS, last=False)
         listener.first.update(listener.clients)
         listener.due = self._contacts.now
 
@@ -105,7 +113,8 @@ class Ending:
                 continue
             listener.first.discard(client)
             if held is not None and names:
-                overs.append(Over(client, held.epoch))
+                mask = self._contacts.mask(held.older)
+                overs.append(Over(client, held.epoch, mask, held.copied))
                 listener.unanswered[client] = held.epoch
         for portion in portions(overs):
             self._contacts.say(member, End(portion), call=True)
@@ -138,7 +147,7 @@ class Ending:
 
         for over in end.overs:
             if over.client == ALL_CLIENTS:
-                self._mistrust_all(member, partial(add, Ended(*over, State.DONE)))
+                self._mistrust_all(member, partial(add, Ended(ALL_CLIENTS, over.below, State.DONE)))
             else:
                 self._end(member, over, add)
 
@@ -148,35 +157,69 @@ class Ending:
             done()
             return
         self._listeners[member].restored = True
+        self._mistrust_searches()
         self._holder.mistrust_all(done)
 
     def _end(self, member: str, over: Over, add: Callable[[Ended], None]) -> None:
-        client, below = over
+        client, below = over.client, over.below
         held = self._holder.held(client)
         if client in self._working or self._is_searched(client):
             self._trust.asked(client, (member,))
             add(Ended(client, below, State.BUSY))
         elif held is None:
             add(Ended(client, below, State.DONE))
-        elif (state := self._judge(member, below, held)) in (State.DONE, State.MUTUAL):
-            self._working.begin(client)
-            self._holder.end(client, below + 1, partial(self._gone, client, below, state, add))
+        elif (state := self._judge(member, over, held)) is State.DONE:
+            self._give_way(client, held, below, partial(add, Ended(client, below, state)))
         else:
             self._trust.asked(client, (member,))
-            add(Ended(client, below, state, held.epoch))
+            ended = Ended(client, below, state, held.epoch)
+            if state is State.STAYS and held.copied == over.copied:
+                older = self._contacts.unmask(member, over.older) & self._contacts.keys()
+                self._stay(held, older, ended, add)
+            else:
+                add(ended)
 
-    def _judge(self, member: str, below: int, held: Held) -> State:
-        """What becomes of our record, by a word of a member whose record has the epoch `below`."""
+    def _judge(self, member: str, over: Over, held: Held) -> State:
+        """What becomes of our record, by a word of a member."""
+        if held.copied != over.copied:
+            return State.DONE if held.copied else State.STAYS
         if member in held.older and held.given_to != member:
-            stronger = (below, member) > (held.epoch, self._contacts.me)
-            return State.MUTUAL if stronger else State.BUSY
-        return State.DONE if held.epoch < below else State.HELD
+            weaker = (held.epoch, self._contacts.me) < (over.below, member)
+            return State.BUSY if weaker or held.given_to is not None else State.STAYS
+        return State.DONE if held.epoch < over.below else State.HELD
 
-    def _gone(self, client: str, below: int, state: State, add: Callable[[Ended], None]) -> None:
+    def _stay(
+        self, held: Held, older: frozenset[str], ended: Ended, add: Callable[[Ended], None]
+    ) -> None:
+        """Keep our record, in doubt. It names what the other one named, which only that one knows.
+        With more names it has another epoch, so that no answer to an earlier word ends it.
+        """
+        client = ended.client
+        self._working.begin(client)
+        if older <= held.older or held.epoch + 1 == MAX_EPOCH:  # only one that is mad goes so far
+            self._holder.mistrust(client, partial(self._stayed, NOBODY, ended, add))
+            return
+        self._holder.mistrust(client, lambda: None)
+        epoch, names = held.epoch + 1, held.older | older
+        done = partial(self._stayed, names, ended._replace(epoch=epoch), add)
+        self._holder.stand(client, epoch, names, done)
+
+    def _stayed(self, names: frozenset[str], ended: Ended, add: Callable[[Ended], None]) -> None:
+        self._working.finish(ended.client)
+        self.tell(ended.client, names)
+        add(ended)
+
+    def _give_way(self, client: str, held: Held, below: int, done: Done) -> None:
+        """End our record, for one with the epoch `below`."""
+        self._working.begin(client)
+        gone = partial(self._gone, client, below, done)
+        self._holder.end(client, max(below, held.epoch) + 1, gone)
+
+    def _gone(self, client: str, below: int, done: Done) -> None:
         self._working.finish(client)
         self._trust.settled(client)
         self._confirm(client, below)
-        add(Ended(client, below, state))
+        done()
 
     def _confirm(self, client: str, below: int) -> None:
         self._confirmed[client] = below
@@ -210,19 +253,14 @@ class Ending:
             self._later(member, client)
         elif item.state is State.DONE:
             self._holder.confirmed(client, member)
-        elif item.state is State.MUTUAL:
-            self._working.begin(client)
-            self._holder.mistrust(client, partial(self._mistrusted, client, member))
+        elif item.state is State.STAYS:
+            self._give_way(client, held, item.epoch, lambda: None)
         elif held.given_to is None and item.epoch + 1 < MAX_EPOCH:
             self._working.begin(client)
             done = partial(self._raised, client, held.older)
             self._holder.stand(client, item.epoch + 1, held.older, done)
         else:
             self._later(member, client)
-
-    def _mistrusted(self, client: str, member: str) -> None:
-        self._holder.confirmed(client, member)
-        self._working.finish(client)
 
     def _raised(self, client: str, members: frozenset[str]) -> None:
         self._working.finish(client)

@@ -33,7 +33,9 @@ class Held(NamedTuple):
     doubtful: bool = False
     """The client may have been elsewhere since. Set by `take`, `mistrust` and `mistrust_all`, and
     for each session of a store that was restored. The broker clears it in the commit that acts on
-    an `Outcome` of kind doubt."""
+    an `Outcome` of kind doubt or none."""
+    copied: bool = False
+    """It comes from a copy of this store, and nothing was decided about the client since."""
 
 
 class Outcome(NamedTuple):
@@ -84,14 +86,14 @@ class Holder(Protocol):
         done: Callable[[str | None], None],
     ) -> None:
         """One commit: the session of these parts is here, in place of what was; `epoch`, `older`
-        and `doubtful` stand in its record. done: None, or why it cannot be (bad parts, limits);
-        then nothing has changed.
+        and `doubtful` stand in its record. `held` may show what was until then. done: None, or why
+        it cannot be (bad parts, limits); then nothing has changed.
         """
 
     def stand(self, client: str, epoch: int, older: frozenset[str], done: Done) -> None:
-        """One commit: the client's record has this epoch and these members. A session that is here
-        stays, one that was given away is here again. Where there is none, the broker makes one next
-        if a client waits. (The record stays without one, should that fail.)
+        """One commit: the client's record has this epoch and these members, and is no copy. A
+        session that is here stays, one that was given away is here again. Where there is none, the
+        broker makes one next if a client waits. (The record stays without one, should that fail.)
         """
 
     def end(self, client: str, below: int, done: Done) -> None:
@@ -103,8 +105,8 @@ class Holder(Protocol):
         """One commit: the session is doubtful. A connected client is disconnected."""
 
     def mistrust_all(self, done: Done) -> None:
-        """One commit: each session that is here or was given away is doubtful. Connected clients
-        stay.
+        """One commit: each session that is here, was given away, or is on its way here is doubtful.
+        Connected clients stay.
         """
 
     def confirmed(self, client: str, member: str) -> None:

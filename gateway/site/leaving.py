@@ -29,6 +29,9 @@ GIVE_BYTES = 512_000
 GIVE_ENTRIES = 1024
 RECALL_S = 4.0
 """After so long without a word from where it was given to, a session is called back."""
+APART_S = 0.25
+"""Each member waits so much longer than the one before it: two that began together, and ask each
+other at the same time, would give way to each other for ever."""
 
 Parts = Sequence[bytes] | None
 
@@ -60,7 +63,10 @@ class Leaving:
         self._working = working
         self._asking = asking
         self._leavers: dict[str, _Leaver] = {name: _Leaver() for name in contacts}
-        self._recalls = deque((contacts.now + RECALL_S, client) for client in holder.unsettled())
+        self._recall_s = RECALL_S + APART_S * contacts.place(contacts.me)
+        self._recalls = deque(
+            (contacts.now + self._recall_s, client) for client in holder.unsettled()
+        )
 
     def on_take(self, member: str, take: Take) -> None:
         leaver = self._leavers[member]
@@ -114,6 +120,17 @@ class Leaving:
             self._contacts.stir()
         self._working.finish(wanted.client)
 
+    def _part(self, wanted: Wanted, parts: Parts) -> Part:
+        held = self._holder.held(wanted.client)
+        try:
+            if parts is not None and held is not None:
+                data = parts[wanted.part]
+                doubtful = held.doubtful
+                return Part(wanted.client, wanted.epoch, wanted.part, len(parts), data, doubtful)
+        except IndexError:  # there are not so many; or it has ended while it waited for its turn
+            pass
+        return Part(wanted.client, wanted.epoch, 0, 0, b"")
+
     def left(self, member: str) -> None:
         self._leavers[member] = _Leaver()
 
@@ -124,7 +141,7 @@ class Leaving:
                 size = 0
                 while leaver.ready and size < GIVE_BYTES and len(given) < GIVE_ENTRIES:
                     wanted, parts = leaver.ready.popleft()
-                    part = _part(wanted, parts)
+                    part = self._part(wanted, parts)
                     size += len(part.data) + 2 * len(part.client)
                     given.append(part)
                 leaver.credit -= 1
@@ -153,18 +170,8 @@ class Leaving:
                 self._asking.recall(client, again)
 
     def _recall_later(self, client: str) -> None:
-        self._recalls.append((self._contacts.now + RECALL_S, client))
+        self._recalls.append((self._contacts.now + self._recall_s, client))
 
 
 def _size(wanted: Wanted) -> int:
     return 200 + len(wanted.client)
-
-
-def _part(wanted: Wanted, parts: Parts) -> Part:
-    try:
-        if parts is not None:
-            data = parts[wanted.part]
-            return Part(wanted.client, wanted.epoch, wanted.part, len(parts), data)
-    except IndexError:  # there are not so many; or it has ended while it waited for its turn
-        pass
-    return Part(wanted.client, wanted.epoch, 0, 0, b"")

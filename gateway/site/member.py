@@ -56,7 +56,9 @@ class Member:
         self._trust = Trust(contacts, holder)
         self._windows = Windows(contacts)
         self._arriving = Arriving(contacts, self._arrived, self._lost, self._refused)
-        self._ending = Ending(contacts, holder, self._trust, working, self._is_searched)
+        self._ending = Ending(
+            contacts, holder, self._trust, working, self._is_searched, self._mistrust_searches
+        )
         self._asking = Asking(
             contacts, holder, self._trust, working, self._windows, self._arriving, self._ending
         )
@@ -197,8 +199,11 @@ class Member:
     def _is_searched(self, client: str) -> bool:
         return client in self._asking
 
-    def _arrived(self, client: str, parts: Sequence[bytes]) -> None:
-        self._asking.arrived(client, parts)
+    def _mistrust_searches(self) -> None:
+        self._asking.mistrust_all()
+
+    def _arrived(self, client: str, parts: Sequence[bytes], doubtful: bool) -> None:
+        self._asking.arrived(client, parts, doubtful)
 
     def _lost(self, client: str) -> None:
         self._asking.lost(client)

@@ -68,10 +68,9 @@ class Kind(IntEnum):
 
 
 class Reply(NamedTuple):
-    """epoch and what follows: of a CLAIM, the fields of `Held`; unsure: members that may know
-    better, since the sender has no lease of theirs. given: the place of a name, from 1. restored:
-    the sender may have known better, and its store was restored. A CLAIM with no session and nobody
-    in `older` is the NO of such a sender.
+    """epoch and what follows: of a CLAIM, the fields of `Held`. given: the place of a name, from
+    1. restored: the sender may have known better, and its store was restored. A CLAIM with no
+    session and nobody in `older` is the NO of such a sender.
     """
 
     kind: Kind
@@ -80,7 +79,7 @@ class Reply(NamedTuple):
     doubtful: bool = False
     given: int = 0
     older: int = 0
-    unsure: int = 0
+    copied: bool = False
     restored: bool = False
 
 
@@ -105,13 +104,16 @@ class Take(NamedTuple):
 
 
 class Part(NamedTuple):
-    """One part of `parts` of a session; 0 parts: it cannot be had."""
+    """One part of `parts` of a session; 0 parts: it cannot be had. doubtful: the session is, which
+    it may have become since its claim.
+    """
 
     client: str
     epoch: int
     part: int
     parts: int
     data: bytes
+    doubtful: bool = False
 
 
 class Give(NamedTuple):
@@ -123,12 +125,14 @@ class Got(NamedTuple):
 
 
 class Over(NamedTuple):
-    """What the receiver holds of the client with a lower epoch is over. below: the epoch of the
-    sender's record.
+    """What the receiver holds of the client with a lower epoch is over. below, older, copied: of
+    the sender's record.
     """
 
     client: str
     below: int
+    older: int = 0
+    copied: bool = False
 
 
 class End(NamedTuple):
@@ -138,8 +142,9 @@ class End(NamedTuple):
 class State(IntEnum):
     DONE = 0
     """Nothing older is here, on disk."""
-    MUTUAL = 1
-    """The same; but the record that was here claimed the same of yours: yours is doubtful."""
+    STAYS = 1
+    """Mine stays, and yours has to end: it is from a copy, or each was made without the other and
+    yours is lower. Then mine is doubtful, on disk."""
     BUSY = 2
     """Say it again a little later."""
     HELD = 3
@@ -177,8 +182,8 @@ class _Tag(IntEnum):
 
 _BYTE, _SHORT, _LONG = Struct(">B"), Struct(">H"), Struct(">I")
 _CLOCKS = Struct(">QQ")
-_WANTED, _PART, _OVER, _ENDED = Struct(">QH"), Struct(">QHHI"), Struct(">Q"), Struct(">QBQ")
-_ANSWERED, _CLAIM = Struct(">IH"), Struct(">QBBHH")
+_WANTED, _PART, _OVER, _ENDED = Struct(">QH"), Struct(">QHHBI"), Struct(">QHB"), Struct(">QBQ")
+_ANSWERED, _CLAIM = Struct(">IH"), Struct(">QBBH")
 
 
 def portions(entries: Iterable[Entry]) -> Iterator[tuple[Entry, ...]]:
@@ -222,22 +227,23 @@ def encode(message: Message) -> bytes:
             for reply in replies:
                 out += _BYTE.pack(reply.kind)
                 if reply.kind == Kind.CLAIM:
-                    flags = reply.session | reply.doubtful << 1 | reply.restored << 2
-                    out += _CLAIM.pack(reply.epoch, flags, reply.given, reply.older, reply.unsure)
+                    flags = reply.session | reply.doubtful << 1 | reply.copied << 2
+                    flags |= reply.restored << 3
+                    out += _CLAIM.pack(reply.epoch, flags, reply.given, reply.older)
         case Take(wanted):
             out += _BYTE.pack(_Tag.TAKE) + _SHORT.pack(len(wanted))
             for client, epoch, part in wanted:
                 out += _text(client) + _WANTED.pack(epoch, part)
         case Give(given):
             out += _BYTE.pack(_Tag.GIVE) + _SHORT.pack(len(given))
-            for client, epoch, part, parts, data in given:
-                out += _text(client) + _PART.pack(epoch, part, parts, len(data)) + data
+            for client, epoch, part, parts, data, doubtful in given:
+                out += _text(client) + _PART.pack(epoch, part, parts, doubtful, len(data)) + data
         case Got():
             out += _BYTE.pack(_Tag.GOT)
         case End(overs):
             out += _BYTE.pack(_Tag.END) + _SHORT.pack(len(overs))
-            for client, below in overs:
-                out += _text(client) + _OVER.pack(below)
+            for client, below, older, copied in overs:
+                out += _text(client) + _OVER.pack(below, older, copied)
         case Endings(ended):
             out += _BYTE.pack(_Tag.ENDINGS) + _SHORT.pack(len(ended))
             for client, below, state, epoch in ended:
@@ -296,11 +302,11 @@ def _reply(reader: _Reader) -> Reply:
     kind = Kind(*reader.take(_BYTE))
     if kind != Kind.CLAIM:
         return Reply(kind)
-    epoch, flags, given, older, unsure = reader.take(_CLAIM)
-    if epoch >= MAX_EPOCH or flags > 7 or given > MEMBERS:
+    epoch, flags, given, older = reader.take(_CLAIM)
+    if epoch >= MAX_EPOCH or flags > 15 or given > MEMBERS:
         raise SiteError("a claim that cannot be read")
-    session, doubtful, restored = (bool(flags & bit) for bit in (1, 2, 4))
-    return Reply(kind, epoch, session, doubtful, given, older, unsure, restored)
+    session, doubtful, copied, restored = (bool(flags & bit) for bit in (1, 2, 4, 8))
+    return Reply(kind, epoch, session, doubtful, given, older, copied, restored)
 
 
 def _wanted(reader: _Reader) -> Wanted:
@@ -309,17 +315,18 @@ def _wanted(reader: _Reader) -> Wanted:
 
 def _part(reader: _Reader) -> Part:
     client = reader.text()
-    epoch, part, parts, size = reader.take(_PART)
-    if size > PART_BYTES or (part >= parts and size):
+    epoch, part, parts, doubtful, size = reader.take(_PART)
+    if size > PART_BYTES or (part >= parts and size) or doubtful > 1:
         raise SiteError("a part of a session that cannot be")
-    return Part(client, epoch, part, parts, reader.bytes(size))
+    return Part(client, epoch, part, parts, reader.bytes(size), bool(doubtful))
 
 
 def _over(reader: _Reader) -> Over:
-    over = Over(reader.text(), *reader.take(_OVER))
-    if over.below >= MAX_EPOCH:
-        raise SiteError("an epoch that cannot be")
-    return over
+    client = reader.text()
+    below, older, copied = reader.take(_OVER)
+    if below >= MAX_EPOCH or copied > 1:
+        raise SiteError("a word of what is over that cannot be")
+    return Over(client, below, older, bool(copied))
 
 
 def _ended(reader: _Reader) -> Ended:

@@ -8,6 +8,8 @@ that one could not be asked, or said that it had something older. If both name o
 was made without the other, and nobody can tell which the client saw last: the result is doubtful.
 Among claims that say nothing of one another the higher epoch is the newer one.
 
+A claim from a copy of a store is older than any that is from none.
+
 A claim of another member was true when it answered. A member that is silent may have decided
 something since then. So a session that moves while a member is silent is in doubt.
 """
@@ -23,11 +25,13 @@ class Claim(NamedTuple):
 
     epoch: int
     session: bool
-    older: frozenset[str] = NOBODY
     given_to: str | None = None
+    older: frozenset[str] = NOBODY
     doubtful: bool = False
+    copied: bool = False
     unsure: frozenset[str] = NOBODY
-    """Members that may know better: they have given no lease, or asked for this client."""
+    """Of our own: members that may know better. They have given no lease, or asked for this
+    client."""
 
 
 class Verdict(NamedTuple):
@@ -40,8 +44,12 @@ class Verdict(NamedTuple):
 
 
 def supersedes(newer: tuple[str, Claim], older: tuple[str, Claim]) -> bool:
-    """Whether the first claim names the second one's member, and is not named by it."""
+    """Whether the first claim names the second one's member, and is not named by it. If one of them
+    is from a copy, it is the second.
+    """
     (one, first), (other, second) = newer, older
+    if first.copied != second.copied:
+        return second.copied
     return other in first.older and (one not in second.older or second.given_to == one)
 
 
@@ -59,7 +67,10 @@ def decide(me: str, claims: Mapping[str, Claim], silent: frozenset[str], clean: 
     ambiguous = not standing
     standing = standing or dict(claims)
     source, best = max(standing.items(), key=lambda item: (item[1].epoch, item[0]))
-    ambiguous |= any(source in claim.older and one in best.older for one, claim in standing.items())
+    ambiguous |= any(
+        source in claim.older and one in best.older and claim.given_to != source
+        for one, claim in claims.items()
+    )
     better = best.unsure if source == me else silent
     if best.given_to is not None:
         better |= {best.given_to}

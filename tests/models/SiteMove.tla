@@ -23,6 +23,7 @@ EXTENDS Naturals, Sequences, FiniteSets
 
 CONSTANTS
     Homes,      \* where the session may be at first
+    TwoSessions,    \* at first 1 and 2 have a session each, made in silence: they name one another
     Moves,      \* how often the client connects
     Messages,   \* how many publications it makes
     Crashes, Cuts, Expiries,  \* how often each may happen
@@ -64,7 +65,7 @@ Link(m, n) == link[Pair(m, n)]
 Nothing == [epoch |-> 0, session |-> 0, received |-> 0, given |-> 0, older |-> {}, doubt |-> FALSE]
 Kept(record) == IF record.session = 0 /\ record.older = {} THEN Nothing ELSE record
 
-Idle == [then |-> "nothing", record |-> Nothing, to |-> 0, below |-> 0, state |-> ""]
+Idle == [then |-> "nothing", record |-> Nothing, to |-> 0, below |-> 0]
 Work(then, record) == [Idle EXCEPT !.then = then, !.record = Kept(record)]
 
 NoReply == [kind |-> "none"]
@@ -76,23 +77,40 @@ NoSearch == [stage |-> "none", waits |-> FALSE, suspects |-> {},
 Ask(live) == [kind |-> "ask", live |-> live]
     \* live: a reply to it counts
 Take(epoch) == [kind |-> "take", epoch |-> epoch]
-Give(epoch, session, received) ==
-    [kind |-> "give", epoch |-> epoch, session |-> session, received |-> received]
-End(below) == [kind |-> "end", below |-> below]
+Give(epoch, session, received, doubt) ==
+    [kind |-> "give", epoch |-> epoch, session |-> session, received |-> received, doubt |-> doubt]
+End(record) == [kind |-> "end", below |-> record.epoch, older |-> record.older]
 Ended(below, state, epoch) == [kind |-> "ended", below |-> below, state |-> state, epoch |-> epoch]
 
-Init ==
+Alone ==
     /\ \E home \in Homes :
         /\ disk = [m \in Members |->
                 IF m = home THEN [Nothing EXCEPT !.session = 1] ELSE Nothing]
         /\ client = [at |-> home, open |-> TRUE, session |-> 1, message |-> 0, step |-> "idle",
                      marked |-> FALSE, doubt |-> FALSE]
+    /\ lease = [m \in Members |-> [n \in Members |-> TRUE]]
+    /\ owes = {} /\ born = 1
+
+(* The client was at both before publications that both have the identifier of; its last one was
+   released elsewhere. *)
+Double ==
+    /\ \E one, two \in {1, 2} :
+        disk = [m \in Members |->
+            IF m = 3 THEN Nothing
+            ELSE [Nothing EXCEPT !.epoch = IF m = 1 THEN one ELSE two, !.session = m,
+                                 !.received = 1, !.older = {3 - m}]]
+    /\ client = [at |-> 0, open |-> FALSE, session |-> 0, message |-> 0, step |-> "idle",
+                 marked |-> TRUE, doubt |-> FALSE]
+    /\ lease = [m \in Members |-> [n \in Members |-> m = n \/ 3 \in {m, n}]]
+    /\ owes = {<<1, 2>>, <<2, 1>>} /\ born = 2
+
+Init ==
+    /\ IF TwoSessions THEN Double ELSE Alone
     /\ work = [m \in Members |-> Idle] /\ search = [m \in Members |-> NoSearch]
     /\ asked = [m \in Members |-> {}]
-    /\ lease = [m \in Members |-> [n \in Members |-> TRUE]]
-    /\ link = [pair \in Pairs |-> "up"] /\ owes = {}
+    /\ link = [pair \in Pairs |-> "up"]
     /\ wire = [m \in Members |-> [n \in Members |-> <<>>]]
-    /\ spool = {} /\ completed = {} /\ twice = FALSE /\ wrong = FALSE /\ born = 1
+    /\ spool = {} /\ completed = {} /\ twice = FALSE /\ wrong = FALSE
     /\ moves = 0 /\ crashes = 0 /\ cuts = 0 /\ expiries = 0
 
 ----------------------------------------------------------------------------
@@ -262,7 +280,7 @@ Busy(m, n, rest, again) ==
             /\ search' = [search EXCEPT ![n].said[m] = [kind |-> "late"]]
             /\ wire' = rest
 
-\* gateway/site/asking.py: yields; gateway/site/answering.py: _reply, _claim
+\* gateway/site/asking.py: yields; gateway/site/answering.py: _reply
 TakeAsk(m, n, frame, rest) ==
     LET recall == search[m].stage = "ask" /\ ~search[m].waits
         after == search[m].stage = "ask" /\ search[m].waits /\ m > n
@@ -272,14 +290,12 @@ TakeAsk(m, n, frame, rest) ==
         marks == IF (~yields \/ held # Nothing) /\ ~forgets THEN {n} ELSE {}
         now == asked[m] \cup marks
                 \cup (IF yields /\ recall THEN search[m].suspects ELSE {})
-        unsure == (now \cup {o \in Others(m) : ~lease[m][o]}) \ {n}
         no == [kind |-> "no"]
         reply == IF ~yields
                  THEN IF forgets THEN no ELSE [kind |-> "busy"]
                  ELSE IF held = Nothing THEN no
                  ELSE [kind |-> "claim", epoch |-> held.epoch, session |-> held.session # 0,
-                       older |-> held.older, given |-> held.given, doubt |-> held.doubt,
-                       unsure |-> unsure]
+                       older |-> held.older, given |-> held.given, doubt |-> held.doubt]
         mine == search[m].stage # "none" /\ yields
         hears == frame.live /\ search[n].stage = "ask"
         heard == IF hears /\ reply.kind # "busy"
@@ -323,8 +339,9 @@ Verdict(me, claims, silent) ==
         standing == IF first = {} THEN all ELSE first
         source == Best(claims, standing)
         best == claims[source]
-        ambiguous == first = {} \/ \E one \in standing :
-                        source \in claims[one].older /\ one \in best.older
+        ambiguous == first = {} \/ \E one \in all :
+                        /\ source \in claims[one].older /\ one \in best.older
+                        /\ claims[one].given # source
         better == (IF source = me THEN best.unsure ELSE silent) \cup
                     (IF best.given = 0 THEN {} ELSE {best.given})
     IN  IF all = {}
@@ -338,10 +355,7 @@ Verdict(me, claims, silent) ==
               silent |-> silent # {}, claimed |-> best.epoch]
 
 \* gateway/site/asking.py: _stands
-Stands(m, verdict, claims) ==
-    IF disk[m] = Nothing THEN verdict.older = {}
-    ELSE /\ disk[m].given = 0 /\ verdict.older \subseteq disk[m].older
-         /\ \A n \in DOMAIN claims \ {m} : claims[n].epoch < disk[m].epoch
+Stands(m, verdict) == verdict.older = {} /\ disk[m].given = 0
 
 (* What the broker does with an outcome: one more commit, and the CONNACK. *)
 \* gateway/service/site.py: _placed, _begin_again
@@ -366,7 +380,8 @@ IsSilent(m, n) ==
     \/ /\ search[m].said[n].kind = "none" /\ Link(m, n) # "up"
        /\ ~lease[n][m] \/ Broken = "no lease is waited for"
 
-\* gateway/site/asking.py: _look, _decide, _give_up, _settled; gateway/site/arriving.py: claim
+\* gateway/site/asking.py: _look, _decide, _claim, _give_up, _settled;
+\* gateway/site/arriving.py: claim
 Decide(m) ==
     /\ search[m].stage = "ask" /\ work[m] = Idle
     /\ \A n \in Others(m) : search[m].said[n].kind \in {"no", "claim"} \/ IsSilent(m, n)
@@ -380,19 +395,20 @@ Decide(m) ==
                     \cup (IF own = Nothing THEN {} ELSE {m})
            claims == [n \in who |-> IF n = m THEN mine ELSE said[n]]
            verdict == Verdict(m, claims, IF Broken = "silence is a no" THEN {} ELSE silent)
-           record == [own EXCEPT !.epoch = verdict.epoch, !.older = verdict.older, !.given = 0]
+           record == [own EXCEPT !.epoch = verdict.epoch, !.older = verdict.older, !.given = 0,
+                                 !.doubt = @ \/ (verdict.doubt /\ ~search[m].waits)]
            elsewhere == verdict.source \notin {0, m} \cup own.older /\ silent = {} /\ own # Nothing
        IN  IF search[m].waits /\ ~Waits(m)
            THEN Abandon(m, wire) /\ UNCHANGED <<disk, work, born, client, wrong>>
            ELSE IF /\ ~search[m].waits
-                   /\ silent # {} \/ verdict.source # m \/ (verdict.doubt /\ who # {m})
+                   /\ silent # {} \/ verdict.source # m
            THEN /\ search' = [search EXCEPT ![m] = NoSearch]
                 /\ asked' = [asked EXCEPT ![m] =
                         IF elsewhere THEN {} ELSE @ \cup search[m].suspects]
                 /\ wire' = Forget(wire, m)
                 /\ work' = IF elsewhere THEN [work EXCEPT ![m] = Work("gone", Nothing)] ELSE work
                 /\ UNCHANGED <<disk, born, client, wrong>>
-           ELSE IF verdict.source \in {0, m} /\ Stands(m, verdict, claims)
+           ELSE IF verdict.source \in {0, m} /\ Stands(m, verdict)
            THEN /\ search' = [search EXCEPT ![m] = NoSearch]
                 /\ wire' = Forget(wire, m)
                 /\ Outcome(m, own, [verdict EXCEPT !.epoch =
@@ -407,8 +423,14 @@ Decide(m) ==
            ELSE /\ search' = [search EXCEPT ![m] = [NoSearch EXCEPT
                         !.stage = "move", !.waits = search[m].waits,
                         !.suspects = search[m].suspects, !.verdict = verdict]]
-                /\ wire' = Send(Forget(wire, m), m, verdict.source, Take(verdict.claimed))
-                /\ UNCHANGED <<disk, asked, work, born, client, wrong>>
+                /\ IF verdict.source \in own.older /\ ~own.doubt
+                   THEN /\ work' = [work EXCEPT ![m] =
+                                [Work("doubt", [own EXCEPT !.doubt = TRUE])
+                                    EXCEPT !.to = verdict.source, !.below = verdict.claimed]]
+                        /\ wire' = Forget(wire, m)
+                   ELSE /\ wire' = Send(Forget(wire, m), m, verdict.source, Take(verdict.claimed))
+                        /\ UNCHANGED work
+                /\ UNCHANGED <<disk, asked, born, client, wrong>>
     /\ UNCHANGED <<lease, owes, link, told, counts>>
 
 ----------------------------------------------------------------------------
@@ -419,9 +441,9 @@ TakeTake(m, n, frame, rest) ==
     LET held == disk[m]
         may == /\ held.session # 0 /\ held.epoch = frame.epoch /\ ~Decides(m)
                /\ held.given = n \/ n \in asked[m]
-        given == Give(frame.epoch, held.session, held.received)
+        given == Give(frame.epoch, held.session, held.received, held.doubt)
     IN  IF ~may
-        THEN /\ wire' = Send(rest, m, n, Give(frame.epoch, 0, 0))
+        THEN /\ wire' = Send(rest, m, n, Give(frame.epoch, 0, 0, FALSE))
              /\ UNCHANGED <<disk, work, search, asked, client>>
         ELSE /\ asked' = [asked EXCEPT ![m] = {}]
              /\ IF held.given = n
@@ -439,13 +461,14 @@ TakeGive(m, n, frame, rest) ==
         record == [epoch |-> verdict.epoch, session |-> frame.session,
                    received |-> IF Broken = "identifiers stay behind" THEN 0 ELSE frame.received,
                    given |-> 0, older |-> verdict.older,
-                   doubt |-> verdict.doubt]
+                   doubt |-> verdict.doubt \/ frame.doubt]
     IN  IF ~mine
         THEN wire' = rest /\ UNCHANGED <<search, work>>
         ELSE IF frame.session = 0
         THEN /\ search' = [search EXCEPT ![m] = Again(@)]
              /\ wire' = AskAll(rest, m) /\ UNCHANGED work
-        ELSE /\ search' = [search EXCEPT ![m].stage = "settle", ![m].suspects = {}]
+        ELSE /\ search' = [search EXCEPT ![m].stage = "settle", ![m].suspects = {},
+                                ![m].verdict.doubt = @ \/ frame.doubt]
              /\ work' = [work EXCEPT ![m] = Work("settle", record)]
              /\ wire' = rest
 
@@ -457,8 +480,8 @@ SayEnd(m, n) ==
     /\ n \in disk[m].older /\ ~Works(m) /\ ~Searches(m) /\ Link(m, n) = "up"
     /\ ~\E i \in DOMAIN wire[m][n] : wire[m][n][i].kind = "end"
     /\ ~\E i \in DOMAIN wire[n][m] : wire[n][m][i].kind = "ended"
-    /\ ~(work[n].then = "end" /\ work[n].to = m)
-    /\ wire' = Send(wire, m, n, End(disk[m].epoch))
+    /\ ~(work[n].then \in {"end", "mistrust"} /\ work[n].to = m)
+    /\ wire' = Send(wire, m, n, End(disk[m]))
     /\ owes' = owes \ {<<m, n>>}
     /\ UNCHANGED <<members, lease, link, client, told, wrong, born, counts>>
 
@@ -466,10 +489,12 @@ SayEnd(m, n) ==
 TakeEnd(m, n, frame, rest) ==
     LET held == disk[m]
         below == frame.below
-        stronger == below > held.epoch \/ (below = held.epoch /\ n > m)
+        weaker == below > held.epoch \/ (below = held.epoch /\ n > m)
         state == IF n \in held.older /\ held.given # n
-                 THEN IF stronger THEN "mutual" ELSE "busy"
+                 THEN IF ~weaker /\ held.given = 0 THEN "stays"
+                      ELSE IF weaker /\ Broken = "over before the doubt" THEN "done" ELSE "busy"
                  ELSE IF held.epoch < below THEN "done" ELSE "held"
+        names == held.older \cup (frame.older \ {m})
         reply(what, epoch) ==
             wire' = Send(rest, m, n, Ended(below, what, epoch))
     IN  IF Decides(m) \/ Searches(m)
@@ -477,16 +502,23 @@ TakeEnd(m, n, frame, rest) ==
              /\ reply("busy", 0) /\ UNCHANGED <<work, client>>
         ELSE IF held = Nothing
         THEN reply("done", 0) /\ UNCHANGED <<asked, work, client>>
-        ELSE IF state \in {"done", "mutual"}
-        THEN /\ work' = [work EXCEPT ![m] =
-                    [Work("end", Nothing) EXCEPT !.to = n, !.below = below, !.state = state]]
+        ELSE IF state = "done"
+        THEN /\ work' = [work EXCEPT ![m] = [Work("end", Nothing) EXCEPT !.to = n, !.below = below]]
              /\ client' = Without(m)
              /\ wire' = rest
              /\ UNCHANGED asked
+        ELSE IF state = "stays"
+        THEN /\ work' = [work EXCEPT ![m] =
+                    [Work("mistrust", [held EXCEPT !.doubt = TRUE, !.older = names,
+                                        !.epoch = IF names = held.older THEN @ ELSE @ + 1])
+                        EXCEPT !.to = n, !.below = below]]
+             /\ client' = [Without(m) EXCEPT !.marked = TRUE]
+             /\ wire' = rest
+             /\ asked' = [asked EXCEPT ![m] = @ \cup {n}]
         ELSE /\ asked' = [asked EXCEPT ![m] = @ \cup {n}]
              /\ reply(state, held.epoch) /\ UNCHANGED <<work, client>>
 
-\* gateway/site/ending.py: _on_ended, _mistrusted, _raised
+\* gateway/site/ending.py: _on_ended, _give_way, _raised
 TakeEnded(m, n, frame, rest) ==
     LET held == disk[m]
         kept == Kept([held EXCEPT !.older = @ \ {n}])
@@ -496,10 +528,9 @@ TakeEnded(m, n, frame, rest) ==
            THEN UNCHANGED <<disk, work, client>>
            ELSE IF frame.state = "done"
            THEN disk' = [disk EXCEPT ![m] = kept] /\ UNCHANGED <<work, client>>
-           ELSE IF frame.state = "mutual"
-           THEN /\ work' = [work EXCEPT ![m] =
-                        Work("mistrust", [kept EXCEPT !.doubt = kept # Nothing])]
-                /\ client' = [Without(m) EXCEPT !.marked = TRUE]
+           ELSE IF frame.state = "stays"
+           THEN /\ work' = [work EXCEPT ![m] = Work("give way", Nothing)]
+                /\ client' = Without(m)
                 /\ UNCHANGED disk
            ELSE IF held.given = 0
            THEN /\ work' = [work EXCEPT ![m] =
@@ -525,7 +556,7 @@ Receive(m, n) ==
 
 \* gateway/store/writer.py: _write; gateway/site/asking.py: _on_disk;
 \* gateway/site/leaving.py: _given;
-\* gateway/site/ending.py: _gone
+\* gateway/site/ending.py: _gone, _stayed; gateway/site/asking.py: _mistrusted
 Commit(m) ==
     /\ work[m] # Idle
     /\ LET done == work[m]
@@ -538,12 +569,23 @@ Commit(m) ==
                     search' = [search EXCEPT ![m] = NoSearch] /\ UNCHANGED <<wire, asked>>
                 [] done.then = "give" ->
                     /\ wire' = Send(wire, m, done.to,
-                                     Give(record.epoch, record.session, record.received))
+                                     Give(record.epoch, record.session, record.received,
+                                          record.doubt))
                     /\ UNCHANGED <<search, asked>>
                 [] done.then = "end" ->
                     /\ asked' = [asked EXCEPT ![m] = {}]
-                    /\ wire' = Send(wire, m, done.to, Ended(done.below, done.state, 0))
+                    /\ wire' = Send(wire, m, done.to, Ended(done.below, "done", 0))
                     /\ UNCHANGED search
+                [] done.then = "mistrust" ->
+                    /\ wire' = Send(wire, m, done.to, Ended(done.below, "stays", record.epoch))
+                    /\ UNCHANGED <<search, asked>>
+                [] done.then = "doubt" ->
+                    \* a link that has broken meanwhile has made another search of it
+                    /\ wire' = IF search[m].stage = "move"
+                               THEN Send(wire, m, done.to, Take(done.below)) ELSE wire
+                    /\ UNCHANGED <<search, asked>>
+                [] done.then = "give way" ->
+                    asked' = [asked EXCEPT ![m] = {}] /\ UNCHANGED <<search, wire>>
                 [] OTHER -> UNCHANGED <<search, asked, wire>>
     /\ UNCHANGED <<lease, owes, link, told, counts>>
 
@@ -593,7 +635,7 @@ Heal(pair) ==
 First(m, n) ==
     (IF Searches(m) THEN <<Ask(search[m].stage = "ask")>> ELSE <<>>)
     \o (IF n \in disk[m].older /\ ~Works(m) /\ ~Searches(m)
-        THEN <<End(disk[m].epoch)>> ELSE <<>>)
+        THEN <<End(disk[m])>> ELSE <<>>)
 
 Owes(m, n) == n \in disk[m].older /\ (Works(m) \/ Searches(m))
 
@@ -689,6 +731,13 @@ OneIsSure == Cardinality({m \in Members : IsNewest(m)}) <= 1
 
 (* Session Present is as the client knows it, or the answer was marked. *)
 NoSessionIsLost == ~wrong
+
+(* Of two sessions at first, the one that is left is in doubt until the client comes. *)
+TheLastIsInDoubt ==
+    (TwoSessions /\ moves = 0) =>
+        \A m \in Members :
+            \/ disk[m].session = 0 \/ disk[m].doubt
+            \/ \E n \in Others(m) : disk[n].session # 0
 
 (* All are linked, nothing is under way, and nobody has to be told anything. *)
 IsQuiet ==

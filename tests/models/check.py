@@ -36,9 +36,10 @@ CLIENT = QOS2 | {"Identity": False}
 def _move(**bounds: int) -> dict[str, object]:
     """Of SiteMove: how often something may happen; 0 for what is not named."""
     bounds = {"Moves": 1, "Messages": 0, "Crashes": 0, "Cuts": 0, "Expiries": 0} | bounds
-    return {"Homes": {1}, "Waiting": False, "Patient": False, **bounds}
+    return {"Homes": {1}, "TwoSessions": False, "Waiting": False, "Patient": False, **bounds}
 
 
+TWO_SESSIONS = {"TwoSessions": True}
 AT_LAST = _move(Cuts=1) | {"Patient": True}
 
 
@@ -69,7 +70,7 @@ CHECKED = {
     "QoS2Durable": "INVARIANTS NothingIsLost NothingIsDoubled NothingIsForged\n"
     "PROPERTIES EverythingArrives BoardsSayItAgain\n",
     "SiteMove": "INVARIANTS NothingIsLost NothingIsDoubled NothingIsSwallowed NothingIsForged"
-    " OneIsSure NoSessionIsLost OnePlaceWhenQuiet\n",
+    " OneIsSure NoSessionIsLost OnePlaceWhenQuiet TheLastIsInDoubt\n",
     "SiteForward": "INVARIANTS NothingIsDoubled NothingIsLost NothingIsStuck\n"
     "PROPERTIES BecomesQuiet\n",
 }
@@ -92,6 +93,9 @@ RUNS = (
     Run("SiteMove", "a move, a crash", _move(Messages=1, Crashes=1)),
     Run("SiteMove", "at last, a link breaks", AT_LAST),
     Run("SiteMove", "at last, a link breaks", AT_LAST, "called back at once"),
+    Run("SiteMove", "two sessions, a move", _move() | TWO_SESSIONS),
+    Run("SiteMove", "two sessions, two faults", _move(Moves=0, Cuts=2, Crashes=1) | TWO_SESSIONS),
+    Run("SiteMove", "two sessions", _move(Moves=0, Cuts=1) | TWO_SESSIONS, "over before the doubt"),
     Run("SiteMove", "a move", _move(Messages=1), "identifiers stay behind"),
     Run("SiteMove", "a link breaks", _move(Cuts=1), "silence is a no"),
     Run("SiteMove", "a link breaks", _move(Cuts=1), "no lease is waited for"),

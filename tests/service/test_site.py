@@ -6,6 +6,7 @@ import sqlite3
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -35,6 +36,7 @@ from gateway.site.passing_messages import FIRST as PASSING
 from gateway.site.retained_sharing import FIRST as RETAINED
 from gateway.store.move_out import StoredParts
 from gateway.store.recovery import recover
+from gateway.store.uptime import save_axis
 from tests.broker.harness import FOREVER, Client, World
 
 MOMENT = 0.01
@@ -333,6 +335,69 @@ def test_what_a_restored_store_has_forgotten_swallows_no_publish(
     client.take(Pubrec)
     assert sites["c3"].broker.statistics.repeated == 0
     assert not sites.members["b"].site.holder.places, "all have heard of it"
+
+
+def test_a_session_that_is_on_its_way_hears_the_word_of_a_restore(sites: Sites) -> None:
+    """c has it, and is cut off from a. It comes to b, whose disk is slow, when a says the word."""
+    backup = sqlite3.connect(":memory:", isolation_level=None)
+    sites["a"].database.backup(backup)
+    client = sites.connect("c3")
+    client.take(Connack)
+    sites.say(client, Publish("x", b"old", 2, 7))
+    client.break_line()
+    sites.settle()
+    sites["b"].slow_disk = True
+    client = sites.connect("b", wait=0.5)
+    assert not client.received, "its session comes"
+    client.break_line()
+    sites.settle()
+    for other in ("b", "c3"):
+        sites.part("a", other)
+    sites.pass_time(1)
+    client = sites.connect("a", wait=1.5)
+    assert not client.take(Connack).session_present
+    client.break_line()
+    recover(backup, None, 10, forget=True)
+    sites["a"].database = backup
+    sites.members["a"].power_cut()
+    sites.join("a", "b")
+    sites.pass_time(1)
+    sites["b"].slow_disk = False
+    sites.pass_time(1)
+    sites.join("a", "c3")
+    sites.pass_time(1)
+    client = sites.connect("b", wait=1.5)
+    assert not client.take(Connack).session_present, "it may be stale"
+    sites.say(client, Publish("x", b"new", 2, 7))
+    client.take(Pubrec)
+    assert sites["b"].broker.statistics.repeated == 0
+
+
+def test_a_restored_store_starts_although_sessions_have_expired_since(
+    sites: Sites, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Enough of them that places which nobody needs are forgotten meanwhile."""
+    member = sites["a"]
+    policy = replace(member.policy, stays=True)
+    short = dict.fromkeys(FOREVER, 5)
+    for number in range(300):
+        lasts = short if number < 3 else FOREVER
+        member.connect(f"s{number}", clean=False, properties=lasts, policy=policy).drop()
+    member.commit()
+    recover(member.database, None, 10, forget=True)
+
+    def start_later() -> None:
+        for client in member.clients.values():
+            client.closed = True
+        member.clients.clear()
+        save_axis(member.database, int((member.broker.now + 60) * 1000), None)
+        member.start()
+
+    monkeypatch.setattr(member, "power_cut", start_later)
+    sites.members["a"].power_cut()
+    assert sites.members["a"].site.holder.held("") is not None
+    assert sites.members["a"].site.holder.held("s3") is not None
+    assert sites.members["a"].site.holder.held("s0") is None
 
 
 def test_an_answer_waits_for_the_commit_under_way_and_for_no_other(sites: Sites) -> None:

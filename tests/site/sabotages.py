@@ -12,9 +12,11 @@ from unittest.mock import patch
 from gateway.site.asking import Asking, Search
 from gateway.site.contact import Contact
 from gateway.site.ending import Ending
-from gateway.site.messages import End, Ended, Over, State
+from gateway.site.holder import Held
+from gateway.site.leaving import Leaving, Parts
+from gateway.site.messages import End, Ended, Over, Part, State, Wanted
 from gateway.site.trust import Trust
-from gateway.site.verdict import Claim, Verdict, decide
+from gateway.site.verdict import Claim, Verdict, decide, supersedes
 from tests.site.world import MemoryHolder
 
 
@@ -38,12 +40,14 @@ def _a_lease_for_ever(self: Contact, beat: Any, now: float) -> None:
         self.lease = float("inf")
 
 
-def _confirmed_before_the_commit(self: Asking, client: str, parts: list[bytes]) -> None:
+def _confirmed_before_the_commit(
+    self: Asking, client: str, parts: list[bytes], doubtful: bool
+) -> None:
     verdict = self._searches[client].verdict
     assert verdict is not None
     if verdict.source is not None and self._contacts[verdict.source].up:
         self._contacts.say(verdict.source, End((Over(client, verdict.epoch),)))
-    _ARRIVED(self, client, parts)
+    _ARRIVED(self, client, parts, doubtful)
 
 
 _ARRIVED = Asking.arrived
@@ -63,6 +67,25 @@ def _silence_is_a_no(self: Asking, search: Search) -> None:
 
 _DECIDE = Asking._decide
 
+
+def _a_part_without_doubt(self: Leaving, wanted: Wanted, parts: Parts) -> Part:
+    return _PART(self, wanted, parts)._replace(doubtful=False)
+
+
+_PART = Leaving._part
+
+
+def _a_copy_counts(newer: tuple[str, Claim], older: tuple[str, Claim]) -> bool:
+    (one, first), (other, second) = newer, older
+    return supersedes((one, first._replace(copied=False)), (other, second._replace(copied=False)))
+
+
+def _decided_without_a_new_epoch(own: Held | None, verdict: Verdict) -> bool:
+    if own is None or own.given_to is not None:
+        return own is None and not verdict.older
+    return verdict.older <= own.older
+
+
 SABOTAGES: dict[str, tuple[Any, str, Any]] = {
     "the highest epoch wins": ("gateway.site.verdict", "supersedes", lambda newer, older: False),
     "who was silent is forgotten": ("gateway.site.asking", "decide", _who_was_silent_is_forgotten),
@@ -74,7 +97,18 @@ SABOTAGES: dict[str, tuple[Any, str, Any]] = {
     "over before the commit": (Asking, "arrived", _confirmed_before_the_commit),
     "a higher epoch is taken for an end": (Ending, "_on_ended", _what_is_higher_is_confirmed),
     "a restore is kept quiet": (Ending, "_mistrust_all", lambda self, member, done: done()),
-    "who was restored is sure": (Asking, "_unheard", lambda self: frozenset()),
+    "no doubt comes with a session": (Leaving, "_part", _a_part_without_doubt),
+    "a copy is as good as what it was": ("gateway.site.verdict", "supersedes", _a_copy_counts),
+    "the one that stays is not in doubt": (
+        MemoryHolder,
+        "mistrust",
+        lambda self, client, done: done(),
+    ),
+    "an earlier word ends a record": (
+        "gateway.site.asking",
+        "_stands",
+        _decided_without_a_new_epoch,
+    ),
     "two search at once": (Asking, "yields", lambda self, client, member: True),
 }
 

@@ -22,6 +22,7 @@ REACHED = (
     "0x92",
     "PUBCOMP",
     "PUBREC",
+    "broken off",
     "called back",
     "crash",
     "crash at a commit",
@@ -60,6 +61,7 @@ class Schedule:
         )
         if harm:
             self.world.crashes = random.choice((0, 0, 0.01, 0.05))
+            self.world.breaks = random.choice((0, 0, 0.02, 0.1))
 
     def run(self) -> Counter[str]:
         """Raises AssertionError when a promise is broken."""

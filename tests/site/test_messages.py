@@ -52,17 +52,18 @@ replies = st.one_of(
         st.booleans(),
         st.integers(0, 16),
         small,
-        small,
+        st.booleans(),
         st.booleans(),
     ),
 )
 parts = st.builds(
-    lambda client, epoch, part, more, data: Part(client, epoch, part, part + more, data),
+    lambda client, epoch, part, more, *rest: Part(client, epoch, part, part + more, *rest),
     clients,
     large,
     st.integers(0, 1000),
     st.integers(1, 1000),
     st.binary(max_size=30),
+    st.booleans(),
 )
 messages = st.one_of(
     st.builds(Names, st.lists(clients, max_size=16).map(tuple)),
@@ -72,7 +73,7 @@ messages = st.one_of(
     st.builds(Take, lists(st.builds(Wanted, clients, large, small))),
     st.builds(Give, lists(parts)),
     st.builds(Got),
-    st.builds(End, lists(st.builds(Over, clients, large))),
+    st.builds(End, lists(st.builds(Over, clients, large, small, st.booleans()))),
     st.builds(Endings, lists(st.builds(Ended, clients, large, st.sampled_from(State), large))),
 )
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from gateway.site.errors import SiteError
-from gateway.site.messages import Beat, Message, Names, decode, encode
+from gateway.site.messages import Beat, End, Endings, Give, Message, Names, State, decode, encode
 from tests.site.world import Client, Record, Session, World
 
 
@@ -238,7 +238,7 @@ def test_what_the_taker_never_got_is_called_back(site: Site) -> None:
         site.run(0.001)
     site.commit_s = lambda: 0.2  # type: ignore[method-assign]
     site.run(0.1)
-    assert site.places(site.client.name)[1][0] == "b", "in its memory"
+    assert site.gateways["b"].holder._coming, "on its way to the disk"
     site.crash("b")
     site.start("b")
     site.run(8.0)
@@ -310,6 +310,32 @@ def test_a_restored_store_holds_nothing_that_others_hold_newer(site: Site) -> No
     site.start("a")
     site.run(6.0)
     assert site.place()[0] == "b"
+
+
+@pytest.mark.parametrize("gateway", ["a", "b", "c"])
+def test_a_restored_store_holds_nothing_newer_even_with_a_higher_epoch(
+    site: Site, gateway: str
+) -> None:
+    """Its session ended since, and the epochs of the next one begin at 0."""
+    for name in ("b", "a", "b", "a"):
+        site.come(name)
+    copy = dict(site.gateways["a"].disk)
+    site.come("a", clean=True)
+    site.client.leave()
+    site.run(0.1)
+    site.gateways["a"].expire(site.client.name)
+    site.run(1.0)
+    site.client.session = None
+    site.come("b")
+    session = site.client.session
+    assert copy[site.client.name].epoch > site.place()[1].epoch
+    site.crash("a")
+    site.gateways["a"].restore(copy, set())
+    site.start("a")
+    site.come(gateway)
+    assert site.client.session == session
+    site.run(8.0)
+    assert site.place()[0] == gateway
 
 
 def test_a_confirmation_that_never_came_to_the_disk_ends_no_newer_session(site: Site) -> None:
@@ -427,6 +453,243 @@ def test_a_doubtful_session_that_the_taker_never_got_is_called_back(site: Site) 
     site.run(8.0)
     name, record = site.place()
     assert (name, record.given_to, record.doubtful) == ("a", None, True)
+
+
+def there_and_back_in_silence(site: Site) -> None:
+    """Sessions at two members that name one another, each with an identifier of its own."""
+    site.eager = 0.0
+    site.silence("a", "b", "c")
+    for gateway in ("a", "b", "a"):
+        site.come(gateway)
+        site.client.publish()
+        site.run(0.1)
+    site.client.leave(notice=False)
+    places = dict(site.places(site.client.name))
+    assert {name: record.older for name, record in places.items()} == {
+        "a": frozenset("bc"),
+        "b": frozenset("ac"),
+    }
+    assert all(record.session and record.session.received for record in places.values())
+
+
+def break_at(site: Site, word: int) -> None:
+    """The connection of a and b is gone with the word of that number, from 0, of what is over."""
+    words = iter(range(100))
+
+    def spy(sender: str, receiver: str, frame: bytes) -> None:
+        over = isinstance(decode(frame), End | Endings)
+        if over and {sender, receiver} == {"a", "b"} and next(words) == word:
+            site.break_link(site.link("a", "b"))
+
+    site.spy = spy
+
+
+@pytest.mark.parametrize("word", range(8))
+@pytest.mark.parametrize("gateway", ["a", "b", "c"])
+def test_of_two_sessions_that_name_one_another_the_one_that_stays_is_in_doubt(
+    site: Site, gateway: str, word: int
+) -> None:
+    there_and_back_in_silence(site)
+    break_at(site, word)
+    site.hear()
+    site.run(3.0)
+    _, record = site.place()
+    assert record.doubtful
+    site.come(gateway)
+    assert site.reached["doubt"] > 0
+    site.client.publish()
+    site.run(0.1)
+    assert site.client.flight[1][1] == "PUBREL", "world.py has looked whether it was swallowed"
+    assert site.place()[0] == gateway
+    assert not site.place()[1].older
+
+
+def begin_with(site: Site, **records: Record) -> None:
+    """These members have these records of the client, and nothing gets from one to another."""
+    site.eager = 0.0
+    site.silence("a", "b", "c")
+    for name, record in records.items():
+        site.crash(name)
+        site.gateways[name].disk[site.client.name] = record
+        site.start(name)
+    site.client.marked = True
+
+
+def assert_nothing_is_swallowed(site: Site) -> None:
+    """The client comes, begins again, and what it publishes is new."""
+    for gateway in "abc":
+        site.come(gateway)
+    site.client.publish()
+    site.run(0.1)
+    assert site.reached["doubt"] > 0
+    assert site.client.flight[1][1] == "PUBREL", "world.py has looked"
+
+
+def test_who_stays_takes_over_what_the_other_one_knew_to_be_older(site: Site) -> None:
+    """The client was at b, a, and c. What c alone knows, that a is older, is not lost with c."""
+    begin_with(
+        site,
+        b=Record(2, Session(1, ((1, 91),)), older=frozenset("c")),
+        a=Record(1, Session(2, ((1, 92),)), older=frozenset("b")),
+        c=Record(1, Session(3, ((1, 93),)), older=frozenset("ab")),
+    )
+    site.heal("b", "c")
+    site.run(3.0)
+    record = dict(site.places(site.client.name))["b"]
+    assert (record.epoch, record.older) == (3, frozenset("a")), "another record than before"
+    site.hear()
+    assert site.place()[1].doubtful
+    assert_nothing_is_swallowed(site)
+
+
+def test_a_session_that_was_given_to_an_older_one_does_not_make_that_one_newer(site: Site) -> None:
+    """What b gives never comes to a. There was a record at a before, which looks like its own."""
+    begin_with(
+        site,
+        a=Record(1, Session(1, ((1, 91),)), older=frozenset("b")),
+        b=Record(1, Session(2, ((1, 92),)), older=frozenset("a")),
+    )
+    site.client.connect("a")
+
+    def spy(sender: str, receiver: str, frame: bytes) -> None:
+        if isinstance(decode(frame), Give):
+            site.break_link(site.link("a", "b"))
+
+    site.spy = spy
+    site.hear()
+    assert site.client.accepted
+    assert_nothing_is_swallowed(site)
+
+
+def test_a_session_is_called_back_although_another_one_names_it(site: Site) -> None:
+    begin_with(
+        site,
+        b=Record(1, Session(1, ((1, 91),)), older=frozenset("c")),
+        c=Record(1, Session(2, ((1, 92),)), "a", frozenset("b")),
+    )
+    site.hear()
+    while (record := dict(site.places(site.client.name))["c"]).given_to:
+        site.run(0.001)
+    assert record.doubtful, "at once: a client may come"
+    site.run(3.0)
+    assert site.place()[0] == "c"
+    assert_nothing_is_swallowed(site)
+
+
+def test_two_that_call_back_at_the_same_moment_come_to_an_end(site: Site) -> None:
+    """They have begun together, as after a power failure. The one that is asked gives way."""
+    begin_with(
+        site,
+        a=Record(0, Session(1), doubtful=True, copied=True),
+        c=Record(3, Session(2), doubtful=True),
+    )
+    site.delay = lambda: 0.001  # type: ignore[method-assign]
+    for gateway in site.gateways.values():
+        gateway.crash()
+    for gateway in site.gateways.values():
+        gateway.start()
+    site.hear()
+    site.run(12.0)
+    assert site.place()[0] == "c"
+
+
+def test_nothing_ends_for_a_session_that_has_left(site: Site) -> None:
+    """a has got it from c, and was silent when b began: the doubt at c would not come to a."""
+    begin_with(
+        site,
+        a=Record(4, Session(1, ((1, 91),)), older=frozenset("c")),
+        b=Record(1, Session(2), older=frozenset("ac")),
+        c=Record(3, Session(1, ((1, 91),)), "a", frozenset("b")),
+    )
+    site.heal("b", "c")
+    site.run(3.0)
+    site.hear()
+    name, record = site.place()
+    assert (name, record.session) == ("b", Session(2))
+
+
+@pytest.mark.parametrize(
+    "record",
+    [Record(0, Session(2)), Record(7, Session(2)), Record(1, Session(2), older=frozenset("c"))],
+)
+def test_a_record_from_a_copy_ends_for_one_that_may_be_newer(site: Site, record: Record) -> None:
+    copy = Record(5, Session(1), older=frozenset("b"), doubtful=True, copied=True)
+    begin_with(site, b=record, c=copy)
+    site.hear()
+    assert site.place()[0] == "b"
+    assert site.place()[1].session == Session(2)
+
+
+def test_of_two_copies_one_stays(site: Site) -> None:
+    begin_with(
+        site,
+        b=Record(5, Session(1), older=frozenset("c"), doubtful=True, copied=True),
+        c=Record(7, Session(2), older=frozenset("b"), doubtful=True, copied=True),
+    )
+    site.hear()
+    assert site.place()[1].session == Session(2)
+
+
+def test_what_was_decided_by_what_a_member_has_forgotten_is_in_doubt(site: Site) -> None:
+    """The session comes to b from c, so slowly that a, which had said no, gets another one of the
+    client and loses it meanwhile."""
+    site.eager = 0.0
+    site.come("c")
+    site.client.publish()
+    site.run(0.1)
+    site.client.connect("b")
+    while "Take" not in site.kinds("b"):
+        site.run(0.001)
+    slow_commit(site, "c", 4.2)
+    site.run(0.2)
+    for other in "bc":
+        site.cut("a", other, notice=0.1)
+    site.come("a", 1.6)
+    assert site.client.flight == {}, "Session Present 0"
+    site.client.leave()
+    forget(site, "a")
+    site.heal("a", "b")
+    site.run(1.0)
+    assert dict(site.places(site.client.name))["b"].session is not None
+    site.hear()
+    assert_nothing_is_swallowed(site)
+
+
+def test_the_word_of_a_restore_comes_before_all_others(site: Site) -> None:
+    begin_with(site, a=Record(1, Session(1), older=frozenset("b")))
+    site.crash("a")
+    site.gateways["a"].restore(dict(site.gateways["a"].disk), set())
+    site.start("a")
+    site.said.clear()
+    site.hear()
+    end = next(said for one, other, said in site.said if isinstance(said, End) and other == "b")
+    assert [over.client for over in end.overs] == ["", site.client.name]
+
+
+def test_an_answer_about_the_record_of_before_does_not_end_the_one_of_now(site: Site) -> None:
+    """a puts its own into doubt, which takes so long that b decides without it meanwhile."""
+    there_and_back_in_silence(site)
+    slow_commit(site, "a", 3.0)
+    site.said.clear()
+    site.spy = site._note
+    site.heal("a", "b")
+    while "End" not in site.kinds("b"):
+        site.run(0.01)
+    site.run(0.1)
+    site.come("b", 1.5)
+    assert site.client.accepted
+    assert "Endings" not in site.kinds("a")
+    site.client.publish()
+    site.run(0.1)
+    assert site.client.flight[1][1] == "PUBREL"
+    site.run(3.0)
+    assert State.STAYS in {
+        item.state
+        for sender, _, said in site.said
+        if sender == "a" and isinstance(said, Endings)
+        for item in said.ended
+    }
+    assert site.place()[1].session == Session(site.client.session or 0, ((1, site.numbers),))
 
 
 def test_what_comes_from_a_member_is_checked(site: Site) -> None:

@@ -30,8 +30,19 @@ BY_A_RULE: dict[str, Callable[[test_rules.Site], None]] = {
     "a restore is kept quiet": partial(
         test_rules.test_what_a_restored_store_has_forgotten_swallows_no_publish, gateway="a"
     ),
-    "who was restored is sure": (
+    "a copy is as good as what it was": partial(
+        test_rules.test_a_restored_store_holds_nothing_newer_even_with_a_higher_epoch, gateway="c"
+    ),
+    "no doubt comes with a session": (
         test_rules.test_what_was_said_before_the_word_of_a_restore_is_in_doubt
+    ),
+    "the one that stays is not in doubt": partial(
+        test_rules.test_of_two_sessions_that_name_one_another_the_one_that_stays_is_in_doubt,
+        gateway="a",
+        word=2,
+    ),
+    "an earlier word ends a record": (
+        test_rules.test_an_answer_about_the_record_of_before_does_not_end_the_one_of_now
     ),
     "the highest epoch wins": test_rules.test_a_stale_session_does_not_win_by_its_epoch,
 }

@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from gateway.site.holder import ALL_CLIENTS, NOBODY, Held, Outcome
 from gateway.site.member import Member
+from gateway.site.messages import Beat, decode
 
 Event = Callable[[], None]
 
@@ -45,11 +46,11 @@ class Record(NamedTuple):
     given_to: str | None = None
     older: frozenset[str] = NOBODY
     doubtful: bool = False
+    copied: bool = False
 
     @property
     def held(self) -> Held:
-        session = self.session is not None
-        return Held(self.epoch, session, self.given_to, self.older, self.doubtful)
+        return Held(*self._replace(session=self.session is not None))
 
 
 class MemoryHolder:
@@ -66,6 +67,8 @@ class MemoryHolder:
         self.part_bytes = world.random.choice((8, 1000, 1000))
         self._changes: deque[tuple[Event, Event]] = deque()
         self._committing = False
+        self._coming: dict[str, Record] = {}
+        """Sessions that come, or come back, and are not on the disk yet."""
 
     def change(self, client: str, record: Record | None, done: Event = lambda: None) -> None:
         """Memory changes now, the disk with the next commit."""
@@ -126,16 +129,30 @@ class MemoryHolder:
         parts: Sequence[bytes],
         done: Callable[[str | None], None],
     ) -> None:
-        session = Session.from_parts(parts)
-        record = Record(epoch, session, None, older, doubtful)
-        self.change(client, record, partial(done, None))
+        record = Record(epoch, Session.from_parts(parts), None, older, doubtful)
+        self._bring(client, record, partial(done, None))
+
+    def _bring(self, client: str, record: Record, done: Event) -> None:
+        """It is in memory when it is on disk, as in a real gateway."""
+        self._coming[client] = record
+
+        def arrive() -> None:
+            came = self._coming.pop(client)
+            _put(self.disk, client, came)
+            _put(self.records, client, came)
+
+        self.commit(arrive, done)
 
     def stand(self, client: str, epoch: int, older: frozenset[str], done: Event) -> None:
         record = self.records.get(client, Record())
         self.world.reached["called back"] += record.given_to is not None
         if record.session is None:
             self.world.mark(client)  # the log line; a crash may follow before the client hears
-        self.change(client, record._replace(epoch=epoch, older=older, given_to=None), done)
+        stands = record._replace(epoch=epoch, older=older, given_to=None, copied=False)
+        if record.given_to is None:
+            self.change(client, stands, done)
+        else:
+            self._bring(client, stands, done)
 
     def end(self, client: str, below: int, done: Event) -> None:
         record = self.records.get(client)
@@ -150,7 +167,9 @@ class MemoryHolder:
         if record is None:
             done()
             return
-        self.world.gateways[self.name].disconnect(client)
+        gateway = self.world.gateways[self.name]
+        if client in gateway.connections and not gateway.connections[client].waits:
+            gateway.disconnect(client)
         self.world.mark(client)
         self.change(client, record._replace(doubtful=True), done)
 
@@ -158,6 +177,8 @@ class MemoryHolder:
         for client, record in list(self.records.items()):
             if record.session is not None:
                 self.change(client, record._replace(doubtful=True))
+        for client, record in self._coming.items():
+            self._coming[client] = record._replace(doubtful=True)
         self.on_disk(done)
 
     def confirmed(self, client: str, member: str) -> None:
@@ -244,7 +265,7 @@ class Gateway:
         self.disk.clear()
         for client, record in copy.items():
             session = record.session and record.session._replace(received=())
-            self.disk[client] = record._replace(session=session, doubtful=True)
+            self.disk[client] = record._replace(session=session, doubtful=True, copied=True)
         others = frozenset(self.world.names) - {self.name}
         self.disk[ALL_CLIENTS] = Record(older=others)
         self.world.gone |= self.written - written
@@ -303,6 +324,7 @@ class Gateway:
             self._on_outcome(connection, Outcome(kind, epoch))  # type: ignore[arg-type]
         else:
             done = partial(self._on_outcome, connection)
+            connection.waits = True
             self.member.want_session(
                 client,
                 self.now,
@@ -316,6 +338,7 @@ class Gateway:
         self.world.reached[outcome.kind] += 1
         if outcome.silent or outcome.kind == "doubt":
             self.world.mark(client)
+        connection.waits = False
         if self.connections.get(client) is not connection:
             return
         if outcome.kind == "failed":
@@ -327,7 +350,7 @@ class Gateway:
             session = None
         present = session is not None
         session = session or Session(self.world.next_number())
-        record = record._replace(session=session, doubtful=False, given_to=None)
+        record = record._replace(session=session, doubtful=False, copied=False, given_to=None)
         done = partial(self._accept, connection, present, session.number)
         self.holder.change(client, record, done)
 
@@ -396,6 +419,8 @@ class Connection:
         self.clean = clean
         self.open = False
         """The gateway has accepted it."""
+        self.waits = False
+        """For where its session is."""
 
     def lost(self) -> None:
         self.open = False
@@ -524,6 +549,8 @@ class World:
         self.names = tuple("abcde"[:members])
         self.crashes = 0.0
         """Chance that a commit is the last thing that a gateway does."""
+        self.breaks = 0.0
+        """Chance that a connection breaks behind a frame, which comes or not. Beats are spared."""
         self.commit_max = 0.02
         self.eager = 0.7
         self.numbers = 0
@@ -682,6 +709,17 @@ class World:
             link.held.append(event)
         else:
             event()
+        if (
+            self.breaks
+            and not isinstance(decode(frame), Beat)
+            and self.random.random() < self.breaks
+        ):
+            self.reached["broken off"] += 1
+            self.after(self.random.random() * 0.03, partial(self._break_off, link, number))
+
+    def _break_off(self, link: Link, number: int) -> None:
+        if link.number == number:
+            self.break_link(link)
 
     def _carry(self, link: Link, sender: str, receiver: str, number: int) -> None:
         """One frame arrives later, the one whose turn it is then."""
@@ -735,7 +773,7 @@ class World:
 
     def settle(self, seconds: float = 10.0) -> None:
         """Heal everything, and let it become quiet. Then each client is in one place at most."""
-        self.crashes, self.commit_max = 0.0, 0.02
+        self.crashes, self.breaks, self.commit_max = 0.0, 0.0, 0.02
         for gateway in self.gateways.values():
             if gateway.paused:
                 gateway.resume()
