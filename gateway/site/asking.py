@@ -59,6 +59,7 @@ class Search:
         "client",
         "deadline",
         "dropped",
+        "later",
         "restored",
         "searching",
         "silent",
@@ -91,6 +92,8 @@ class Search:
         self.dropped: Callable[[], None] = lambda: None
         """A session is to be called back, and nothing was decided."""
         self.silent: tuple[str, ...] = ()
+        self.later: list[Callable[[], None]] = []
+        """Those who came when it was decided already: they search for themselves."""
         self.verdict: Verdict | None = None
 
     def on_reply(self, member: str, number: int, reply: Reply) -> None:
@@ -127,12 +130,13 @@ class Asking:
     def want(self, client: str, done: Waiter, alive: Alive, clean: bool) -> None:
         """Find out where the session is, and bring it here."""
         search = self._searches.get(client)
+        if search is not None and search.stage is not Stage.ASKING:
+            search.later.append(partial(self.want, client, done, alive, clean))
+            return
         if search is not None and search.waiters:
             search.waiters.append((done, alive))
             search.clean = clean
-            return
-        if search is not None and search.stage is not Stage.ASKING:
-            self._working.wait(client, partial(self.want, client, done, alive, clean))
+            self._start_over(search, search.turn)
             return
         search = self._begin(client)
         search.waiters.append((done, alive))
@@ -188,6 +192,15 @@ class Asking:
         search.stage = Stage.ASKING
         self._ask_all(search)
 
+    def _start_over(self, search: Search, turn: int) -> None:
+        """Ask all again, and wait as long again, unless that was done since this turn: what was
+        said before the client came, or before it was elsewhere, is not true any more.
+        """
+        if search.turn == turn and search.stage is not Stage.OVER:
+            search.deadline = self._contacts.now + ANSWER_S
+            self._deadlines.append((search.deadline, search))
+            self._again(search)
+
     def _ask_all(self, search: Search) -> None:
         if search.stage is not Stage.ASKING:
             return
@@ -233,7 +246,7 @@ class Asking:
                     return
                 silent.append(contact.name)
         if search.client in self._working:
-            self._working.wait(search.client, partial(self._look, search))
+            self._working.wait(search.client, partial(self._start_over, search, search.turn))
             return
         search.silent = (*silent, *sorted(search.restored & search.answered))
         self._decide(search)
@@ -326,9 +339,7 @@ class Asking:
         if self._contacts.now >= search.since + PATIENCE_S:
             self._fail(search, "the member that has the session does not give it")
             return
-        search.deadline = self._contacts.now + ANSWER_S
-        self._deadlines.append((search.deadline, search))
-        self._again(search)
+        self._start_over(search, search.turn)
 
     def refused(self, client: str, reason: str) -> None:
         """A session cannot come."""
@@ -381,6 +392,9 @@ class Asking:
         search.stage = Stage.OVER
         if self._searches.get(search.client) is search:
             del self._searches[search.client]
+        later, search.later = search.later, []
+        for go_on in later:
+            go_on()
 
     def joined(self, member: str) -> None:
         """Ask it about all that is searched for, before it gets a lease."""
@@ -395,7 +409,8 @@ class Asking:
         """What it said it had cannot be had."""
         self._promises[member] = self._contacts[member].promise
         for search in list(self._searches.values()):
-            if search.stage is Stage.ASKING and search.claims.pop(member, None) is not None:
+            if search.stage is Stage.ASKING:
+                search.claims.pop(member, None)
                 search.answered.discard(member)
         self._look_at_all()
 

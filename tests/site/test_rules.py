@@ -6,7 +6,18 @@ from typing import Any
 import pytest
 
 from gateway.site.errors import SiteError
-from gateway.site.messages import Beat, End, Endings, Give, Message, Names, State, decode, encode
+from gateway.site.messages import (
+    Answer,
+    Beat,
+    End,
+    Endings,
+    Give,
+    Message,
+    Names,
+    State,
+    decode,
+    encode,
+)
 from tests.site.world import Client, Record, Session, World
 
 
@@ -690,6 +701,82 @@ def test_an_answer_about_the_record_of_before_does_not_end_the_one_of_now(site: 
         for item in said.ended
     }
     assert site.place()[1].session == Session(site.client.session or 0, ((1, site.numbers),))
+
+
+def test_a_no_over_a_link_that_is_gone_since_is_none(site: Site) -> None:
+    """b says no, and is cut off. The client goes there and comes back while a still waits for c."""
+    site.eager = 0.0
+    site.cut("a", "c", notice=60)
+    member = site.gateways["a"].member
+    assert member is not None
+    assert member._beat_at is not None
+    while not 0 < member._beat_at - site.gateways["a"].now < 0.01:
+        site.run(0.001)  # so that b has an old promise of a, and soon decides without it
+    site.come("a", 0.075)
+    assert [type(said) for one, _, said in site.said if one == "b"] == [Answer]
+    site.cut("a", "b", notice=0.001)
+    site.run(0.01)
+    site.client.leave()
+    site.run(0.01)
+    site.client.connect("b")
+    while not site.client.accepted:
+        site.run(0.005)
+    site.client.publish()
+    site.run(0.03)
+    assert site.client.flight
+    site.come("a", 1.5)
+    assert site.client.accepted
+    site.hear()
+    site.run(3.0)
+    site.come("a")
+    assert site.client.accepted, "world.py has looked at what it goes on with"
+
+
+def test_what_was_said_before_a_slow_commit_is_asked_again(site: Site) -> None:
+    """The client has been elsewhere while the end of its record was on its way to the disk."""
+    begin_with(
+        site,
+        a=Record(1, Session(1)),
+        c=Record(2, None, older=frozenset("a")),
+    )
+    slow_commit(site, "a", 6.0)
+    for link in site.links.values():
+        site.heal(*link.ends)
+    site.run(0.6)
+    site.come("a", 0.3)
+    site.client.leave()
+    site.run(0.02)
+    site.come("b", 1.5)
+    site.client.publish()
+    site.run(0.1)
+    assert site.client.flight
+    site.come("a", 8.0)
+    assert site.client.accepted, "world.py has looked at what it goes on with"
+
+
+def test_who_comes_while_a_session_moves_searches_for_itself(site: Site) -> None:
+    """c gives slowly. The client goes to b, which has said no and is cut off, and comes back."""
+    site.eager = 0.0
+    site.come("c")
+    site.client.publish()
+    site.run(0.1)
+    site.client.connect("a")
+    while "Take" not in site.kinds("a"):
+        site.run(0.001)
+    slow_commit(site, "c", 4.2)
+    site.run(0.2)
+    site.cut("a", "b", notice=0.1)
+    site.client.leave()
+    site.run(0.02)
+    site.come("b", 2.0)
+    site.client.publish()
+    site.run(0.1)
+    assert site.client.flight
+    site.come("a", 6.0)
+    assert site.client.accepted, "world.py has looked at what it goes on with"
+    site.hear()
+    site.come("a")
+    assert site.client.accepted
 
 
 def test_what_comes_from_a_member_is_checked(site: Site) -> None:

@@ -355,8 +355,14 @@ class Gateway:
         self.holder.change(client, record, done)
 
     def _accept(self, connection: Connection, present: bool, number: int) -> None:
-        if self.connections.get(connection.client.name) is connection:
+        client = connection.client
+        if self.connections.get(client.name) is connection:
             connection.open = True
+            record = self.holder.records.get(client.name)
+            if present and client.connection is connection and record and record.session:
+                for identifier, message in record.session.received:
+                    known = client.flight.get(identifier, (0, ""))[0] == message
+                    assert known, f"{client.name} goes on with the identifier of message {message}"
             self.world.after(self.world.delay(), partial(connection.accepted, present, number))
 
     def disconnect(self, client: str) -> None:
