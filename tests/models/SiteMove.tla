@@ -595,7 +595,7 @@ Commit(m) ==
 (* What m does when its link to n is gone. *)
 \* gateway/site/asking.py: left, lost; gateway/site/arriving.py: left
 Left(s, n) ==
-    IF s.stage = "ask" /\ s.said[n].kind = "claim" THEN [s EXCEPT !.said[n] = NoReply]
+    IF s.stage = "ask" /\ s.said[n].kind \in {"claim", "no"} THEN [s EXCEPT !.said[n] = NoReply]
     ELSE IF s.stage = "move" /\ s.verdict.source = n THEN Again(s)
     ELSE s
 
