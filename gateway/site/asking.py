@@ -23,6 +23,7 @@ from functools import partial
 
 from gateway.site.arriving import Arriving
 from gateway.site.contacts import Contacts
+from gateway.site.doubt import doubt
 from gateway.site.ending import Ending
 from gateway.site.holder import Held, Holder, Outcome
 from gateway.site.messages import MAX_EPOCH, Kind, Question, Reply
@@ -280,16 +281,16 @@ class Asking:
             else:
                 search.stage = Stage.SETTLING
                 self._working.begin(client)
-                if verdict.doubtful and not search.waiters:
-                    # in the commit of `stand`: there is no moment in which a client is not told
+                if verdict.doubtful:  # in the commit of `stand`: who waits may be gone by then
                     self._holder.mistrust(client, lambda: None)
                 done = partial(self._on_disk, search, None)
                 self._holder.stand(client, verdict.epoch, verdict.older, done)
         elif verdict.source is not None:
             search.stage = Stage.MOVING
-            if own is not None and verdict.source in own.older and not own.doubtful:
+            if own is not None and verdict.source in own.older:
                 self._working.begin(client)
-                self._holder.mistrust(client, partial(self._mistrusted, search))
+                names = claims[verdict.source].older & self._contacts.keys()
+                doubt(self._holder, client, own, names, partial(self._doubted, search))
             else:
                 self._claim(search)
 
@@ -299,9 +300,10 @@ class Asking:
             if search.verdict is not None:
                 search.verdict = search.verdict._replace(doubtful=True)
 
-    def _mistrusted(self, search: Search) -> None:
+    def _doubted(self, search: Search, _: int) -> None:
         """Our record and that of the source name one another. Once the session is given to us, ours
-        looks like the one that was made of it, also if nothing ever comes: so it is in doubt first.
+        looks like the one that was made of it, even if nothing ever comes: so it is in doubt first,
+        and names what that one does.
         """
         self._working.finish(search.client)
         self._claim(search)

@@ -9,7 +9,7 @@ without us, then ours was made without knowing that epoch: ours gets a higher on
 out again. If both records were made without the other one, nobody can tell which one the client saw
 last: the one with the higher epoch (or name) stays, and is doubtful. It says so when that is on its
 disk, in answer to the word of the other one, which ends its own only then: a link that breaks
-before costs nothing.
+before costs nothing. A record from a copy of a store ends for any other one.
 
 A member whose store was restored says the word for all clients: it may have forgotten what is over.
 All that a member holds that hears it is doubtful.
@@ -20,8 +20,9 @@ from collections.abc import Callable
 from functools import partial
 
 from gateway.site.contacts import Contacts
+from gateway.site.doubt import doubt
 from gateway.site.errors import SiteError
-from gateway.site.holder import ALL_CLIENTS, NOBODY, Done, Held, Holder
+from gateway.site.holder import ALL_CLIENTS, Done, Held, Holder
 from gateway.site.messages import MAX_EPOCH, End, Ended, Endings, Over, State, portions
 from gateway.site.trust import Trust
 from gateway.site.windows import WINDOW_S
@@ -174,8 +175,8 @@ class Ending:
             self._trust.asked(client, (member,))
             ended = Ended(client, below, state, held.epoch)
             if state is State.STAYS and held.copied == over.copied:
-                older = self._contacts.unmask(member, over.older) & self._contacts.keys()
-                self._stay(held, older, ended, add)
+                names = self._contacts.unmask(member, over.older) & self._contacts.keys()
+                self._stay(held, names, ended, add)
             else:
                 add(ended)
 
@@ -189,25 +190,18 @@ class Ending:
         return State.DONE if held.epoch < over.below else State.HELD
 
     def _stay(
-        self, held: Held, older: frozenset[str], ended: Ended, add: Callable[[Ended], None]
+        self, held: Held, names: frozenset[str], ended: Ended, add: Callable[[Ended], None]
     ) -> None:
-        """Keep our record, in doubt. It names what the other one named, which only that one knows.
-        With more names it has another epoch, so that no answer to an earlier word ends it.
-        """
+        """Keep our record, in doubt."""
         client = ended.client
         self._working.begin(client)
-        if older <= held.older or held.epoch + 1 == MAX_EPOCH:  # only one that is mad goes so far
-            self._holder.mistrust(client, partial(self._stayed, NOBODY, ended, add))
-            return
-        self._holder.mistrust(client, lambda: None)
-        epoch, names = held.epoch + 1, held.older | older
-        done = partial(self._stayed, names, ended._replace(epoch=epoch), add)
-        self._holder.stand(client, epoch, names, done)
 
-    def _stayed(self, names: frozenset[str], ended: Ended, add: Callable[[Ended], None]) -> None:
-        self._working.finish(ended.client)
-        self.tell(ended.client, names)
-        add(ended)
+        def stayed(epoch: int) -> None:
+            self._working.finish(client)
+            self.tell(client, names)
+            add(ended._replace(epoch=epoch))
+
+        doubt(self._holder, client, held, names, stayed)
 
     def _give_way(self, client: str, held: Held, below: int, done: Done) -> None:
         """End our record, for one with the epoch `below`."""
@@ -249,7 +243,8 @@ class Ending:
         if held is None or member not in held.older:
             return
         busy = client in self._working or self._is_searched(client)
-        if busy or held.epoch != item.below or item.state is State.BUSY:
+        wrong = client == ALL_CLIENTS and item.state is not State.DONE
+        if busy or wrong or held.epoch != item.below or item.state is State.BUSY:
             self._later(member, client)
         elif item.state is State.DONE:
             self._holder.confirmed(client, member)

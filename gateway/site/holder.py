@@ -44,9 +44,9 @@ class Outcome(NamedTuple):
     here: it is here, and the newest: Session Present 1.
     none: nobody has one that counts: Session Present 0, and a new session in this client's record,
         in place of one that may be there. Marked (metric, log line) if somebody was silent.
-    doubt: it is here, but somebody who was silent may know better. If it holds received QoS 2
-        identifiers that are no proved board's mark, they are forgotten: Session Present 0. Without
-        such identifiers it goes on. Marked.
+    doubt: it is here, and doubtful on disk: somebody who was silent may know better. If it holds
+        received QoS 2 identifiers that are no proved board's mark, they are forgotten: Session
+        Present 0. Without such identifiers it goes on. Marked.
     failed: it is at another member and cannot come here (`reason`): refuse the CONNECT.
 
     A new session gets `epoch`; the record with that epoch is on disk already, or needs none.

@@ -143,8 +143,8 @@ class State(IntEnum):
     DONE = 0
     """Nothing older is here, on disk."""
     STAYS = 1
-    """Mine stays, and yours has to end: it is from a copy, or each was made without the other and
-    yours is lower. Then mine is doubtful, on disk."""
+    """End yours: it is from a copy. Or each was made without the other, and yours is lower; then
+    mine is doubtful, on disk."""
     BUSY = 2
     """Say it again a little later."""
     HELD = 3

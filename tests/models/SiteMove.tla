@@ -65,6 +65,11 @@ Link(m, n) == link[Pair(m, n)]
 Nothing == [epoch |-> 0, session |-> 0, received |-> 0, given |-> 0, older |-> {}, doubt |-> FALSE]
 Kept(record) == IF record.session = 0 /\ record.older = {} THEN Nothing ELSE record
 
+\* gateway/site/doubt.py
+Doubted(record, names) ==
+    IF names \subseteq record.older \/ record.given # 0 THEN [record EXCEPT !.doubt = TRUE]
+    ELSE [record EXCEPT !.doubt = TRUE, !.older = @ \cup names, !.epoch = @ + 1]
+
 Idle == [then |-> "nothing", record |-> Nothing, to |-> 0, below |-> 0]
 Work(then, record) == [Idle EXCEPT !.then = then, !.record = Kept(record)]
 
@@ -396,7 +401,7 @@ Decide(m) ==
            claims == [n \in who |-> IF n = m THEN mine ELSE said[n]]
            verdict == Verdict(m, claims, IF Broken = "silence is a no" THEN {} ELSE silent)
            record == [own EXCEPT !.epoch = verdict.epoch, !.older = verdict.older, !.given = 0,
-                                 !.doubt = @ \/ (verdict.doubt /\ ~search[m].waits)]
+                                 !.doubt = @ \/ verdict.doubt]
            elsewhere == verdict.source \notin {0, m} \cup own.older /\ silent = {} /\ own # Nothing
        IN  IF search[m].waits /\ ~Waits(m)
            THEN Abandon(m, wire) /\ UNCHANGED <<disk, work, born, client, wrong>>
@@ -423,9 +428,9 @@ Decide(m) ==
            ELSE /\ search' = [search EXCEPT ![m] = [NoSearch EXCEPT
                         !.stage = "move", !.waits = search[m].waits,
                         !.suspects = search[m].suspects, !.verdict = verdict]]
-                /\ IF verdict.source \in own.older /\ ~own.doubt
+                /\ IF verdict.source \in own.older
                    THEN /\ work' = [work EXCEPT ![m] =
-                                [Work("doubt", [own EXCEPT !.doubt = TRUE])
+                                [Work("doubt", Doubted(own, claims[verdict.source].older \ {m}))
                                     EXCEPT !.to = verdict.source, !.below = verdict.claimed]]
                         /\ wire' = Forget(wire, m)
                    ELSE /\ wire' = Send(Forget(wire, m), m, verdict.source, Take(verdict.claimed))
@@ -494,7 +499,6 @@ TakeEnd(m, n, frame, rest) ==
                  THEN IF ~weaker /\ held.given = 0 THEN "stays"
                       ELSE IF weaker /\ Broken = "over before the doubt" THEN "done" ELSE "busy"
                  ELSE IF held.epoch < below THEN "done" ELSE "held"
-        names == held.older \cup (frame.older \ {m})
         reply(what, epoch) ==
             wire' = Send(rest, m, n, Ended(below, what, epoch))
     IN  IF Decides(m) \/ Searches(m)
@@ -509,8 +513,7 @@ TakeEnd(m, n, frame, rest) ==
              /\ UNCHANGED asked
         ELSE IF state = "stays"
         THEN /\ work' = [work EXCEPT ![m] =
-                    [Work("mistrust", [held EXCEPT !.doubt = TRUE, !.older = names,
-                                        !.epoch = IF names = held.older THEN @ ELSE @ + 1])
+                    [Work("mistrust", Doubted(held, frame.older \ {m}))
                         EXCEPT !.to = n, !.below = below]]
              /\ client' = [Without(m) EXCEPT !.marked = TRUE]
              /\ wire' = rest
@@ -556,7 +559,7 @@ Receive(m, n) ==
 
 \* gateway/store/writer.py: _write; gateway/site/asking.py: _on_disk;
 \* gateway/site/leaving.py: _given;
-\* gateway/site/ending.py: _gone, _stayed; gateway/site/asking.py: _mistrusted
+\* gateway/site/ending.py: _gone, _stay; gateway/site/asking.py: _doubted
 Commit(m) ==
     /\ work[m] # Idle
     /\ LET done == work[m]

@@ -60,8 +60,9 @@ class Site(World):
         self.run(3.0)
 
     def place(self) -> tuple[str, Record]:
-        (place,) = self.places(self.client.name)
-        return place
+        places = self.places(self.client.name)
+        assert len(places) == 1, places
+        return places[0]
 
 
 @pytest.fixture
@@ -570,6 +571,66 @@ def test_a_session_that_was_given_to_an_older_one_does_not_make_that_one_newer(s
     site.hear()
     assert site.client.accepted
     assert_nothing_is_swallowed(site)
+
+
+def test_an_older_record_takes_over_what_the_given_one_knew(site: Site) -> None:
+    """The client was at a, c, and b, each without the others. b gives its session to a, where it
+    never comes. That c is older than b is not lost with b."""
+    begin_with(
+        site,
+        a=Record(1, Session(1, ((1, 91),)), older=frozenset("b")),
+        c=Record(1, Session(2, ((1, 92),)), older=frozenset("a")),
+        b=Record(1, Session(3, ((1, 93),)), older=frozenset("ac")),
+    )
+    site.client.connect("a")
+    site.said.clear()
+    site.heal("a", "b")
+    while "Give" not in site.kinds("b"):
+        site.run(0.001)
+    site.crash("a")
+    site.start("a")
+    site.client.leave()
+    site.run(3.0)
+    assert dict(site.places(site.client.name))["a"].older == frozenset("c")
+    site.hear()
+    assert_nothing_is_swallowed(site)
+
+
+def test_a_doubt_stays_when_the_client_goes_before_it_is_told(site: Site) -> None:
+    site.eager = 0.0
+    site.come("b")
+    site.client.publish()
+    site.run(0.1)
+    site.silence("a")
+    site.commit_s = lambda: 0.2  # type: ignore[method-assign]
+    site.client.connect("b")
+    while site.gateways["b"].holder.records[site.client.name].epoch == 0:
+        site.run(0.001)
+    site.client.leave()
+    site.run(1.0)
+    assert site.place()[1].doubtful
+
+
+def test_who_answers_that_it_stays_to_the_word_of_a_restore_does_not_end_it(site: Site) -> None:
+    """One that is mad: c has not heard the word."""
+    site.silence("b")
+    forget(site, "b")
+    send = site.send
+
+    def wrong(sender: str, receiver: str, frame: bytes) -> None:
+        message = decode(frame)
+        if sender == "a" and isinstance(message, Endings):
+            ended = tuple(item._replace(state=State.STAYS) for item in message.ended)
+            frame = encode(Endings(ended))
+        send(sender, receiver, frame)
+
+    site.send = wrong  # type: ignore[method-assign]
+    for gateway in site.gateways.values():
+        site.crash(gateway.name)
+        site.start(gateway.name)
+    site.heal("a", "b")
+    site.run(2.0)
+    assert site.gateways["b"].holder.records[""].older >= frozenset("c")
 
 
 def test_a_session_is_called_back_although_another_one_names_it(site: Site) -> None:

@@ -1,0 +1,48 @@
+"""A record that is put into doubt, and what it names then."""
+
+from typing import Any
+
+import pytest
+
+from gateway.site.doubt import doubt
+from gateway.site.holder import Held
+from gateway.site.messages import MAX_EPOCH
+
+
+class Disk:
+    """Notes what it is told, and is done at once."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[Any, ...]] = []
+
+    def mistrust(self, client: str, done: Any) -> None:
+        self.calls.append(("mistrust", client))
+        done()
+
+    def stand(self, client: str, epoch: int, older: frozenset[str], done: Any) -> None:
+        self.calls.append(("stand", client, epoch, older))
+        done()
+
+
+@pytest.mark.parametrize(
+    ("held", "epoch"),
+    [
+        (Held(3, older=frozenset("bc")), 3),
+        (Held(3, given_to="d", older=frozenset("b")), 3),
+        (Held(MAX_EPOCH - 1, older=frozenset("b")), MAX_EPOCH - 1),
+    ],
+    ids=["it names them", "it was given away", "no epoch is left"],
+)
+def test_the_record_stays_what_it_is(held: Held, epoch: int) -> None:
+    disk, epochs = Disk(), list[int]()
+    doubt(disk, "client", held, frozenset("c"), epochs.append)  # type: ignore[arg-type]
+    assert disk.calls == [("mistrust", "client")]
+    assert epochs == [epoch]
+
+
+def test_one_that_names_more_is_another_record() -> None:
+    disk, epochs = Disk(), list[int]()
+    held = Held(3, older=frozenset("b"))
+    doubt(disk, "client", held, frozenset("c"), epochs.append)  # type: ignore[arg-type]
+    assert disk.calls == [("mistrust", "client"), ("stand", "client", 4, frozenset("bc"))]
+    assert epochs == [4]
