@@ -53,6 +53,7 @@ class Schedule:
         harm = random.choice((0, 1, 1, 3))
         self.acts = (
             *[self.come] * 5,
+            self.bounce,
             *[self.publish] * 8,
             self.leave,
             *[self.crash, self.cut, self.cut, self.pause] * harm,
@@ -104,6 +105,17 @@ class Schedule:
         if self.random.random() < 0.3:
             client.leave(notice=False)
         client.connect(self.random.choice(self.world.names), self.random.random() < 0.15)
+
+    def bounce(self) -> None:
+        """To another member and back, within a search of the first one."""
+        client = self.random.choice(self.world.clients)
+        there, back = self.random.sample(self.world.names, 2)
+        client.connect(back)
+        moment = self.random.choice((0.03, 0.1, 0.7))
+        self.world.after(moment, partial(client.connect, there))
+        moment += self.random.choice((0.03, 0.1, 0.7))
+        self.world.after(moment, client.publish)
+        self.world.after(moment + 0.02, partial(client.connect, back))
 
     def publish(self) -> None:
         client = self.random.choice(self.world.clients)
