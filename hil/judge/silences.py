@@ -3,9 +3,10 @@
 In: a history. Out: whether a session may have begun without what was under way. A gateway that
 hears of a client asks the others. If one is silent, it begins a session, or forgets the identifiers
 of the one that it has, rather than take what is new for what it knows (gateway/site/README.md). So
-may the next gateway to which that client comes, since two sessions of it are there then. A session
-that has no identifiers goes on, so what was on its way to another gateway comes twice. With one
-gateway nothing is in doubt.
+may the next gateway to which that client comes, since two sessions of it are there then. A board
+that has greeted, and lost its power before it was answered, does not even know of the first one. A
+session that has no identifiers goes on, so what was on its way to another gateway comes twice. With
+one gateway nothing is in doubt.
 """
 
 from bisect import bisect_right
@@ -38,6 +39,7 @@ class Silences:
     def __init__(self, events: Sequence[Event] = ()) -> None:
         self._spans: list[tuple[int, int]] = []
         self._connections: dict[str, list[int]] = defaultdict(list)
+        self._greetings: dict[str, list[int]] = defaultdict(list)
         several = False
         for event in events:
             with taking(event):
@@ -47,6 +49,8 @@ class Silences:
                         several = bool(data["bench"].get("gateway"))
                     case "wire" | "air", "connack":
                         self._connections[data["line"]].append(event.t)
+                    case "wire", "hello":
+                        self._greetings[data["line"]].append(event.t)
                     case "board", "connected":
                         self._connections[data["device"]].append(event.t)
                     case _, "happened" if data["kind"] in SILENCING and data.get("doubts", 1):
@@ -54,12 +58,15 @@ class Silences:
                         self._spans.append((data.get("since", event.t), end))
         if not several:
             self._spans = []
-        for times in self._connections.values():
+        for times in (*self._connections.values(), *self._greetings.values()):
             times.sort()
 
     def excuse(self, who: str, t: int) -> bool:
         """Whether what this board or client had under way may be unknown at this moment."""
-        moments = [t, *self._last(who, t)]
+        last = self._last(who, t)
+        greetings = self._greetings.get(who, [])
+        unanswered = greetings[bisect_right(greetings, min(last, default=0)) :]
+        moments = [t, *last, *(greeting for greeting in unanswered if greeting < t)]
         return any(begin <= one <= end for one in moments for begin, end in self._spans)
 
     def since(self, who: str, t: int) -> bool:

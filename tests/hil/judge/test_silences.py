@@ -44,6 +44,19 @@ def test_a_session_may_be_gone_while_a_gateway_is_silent_and_at_the_next_one_aft
     assert wrong_links([*begun, connack(3, True), connack(settled, False)]) == FORGOTTEN
 
 
+def test_a_board_that_greeted_in_a_silence_and_never_heard_the_answer_is_excused() -> None:
+    """Its gateway may have begun a session for it all the same."""
+    begun, late = [run(), happened(), connack(1, False)], connack(20, False)
+
+    def hello(t: int) -> Event:
+        return Event(t * S, "wire", "hello", {"line": "uno-1", "boot": 2})
+
+    assert wrong_links([*begun, hello(5), hello(19), late]) == []
+    assert wrong_links([*begun, hello(2), hello(19), late]) == FORGOTTEN
+    answered = [*begun, hello(5), connack(5.1, False), hello(11), connack(11.1, True)]
+    assert wrong_links([*answered, hello(19), late]) == FORGOTTEN
+
+
 def test_one_gateway_alone_and_one_that_answered_all_are_not_excused() -> None:
     gone = [connack(1, False), connack(5, False)]
     assert wrong_links([run(several=False), happened(), *gone]) == FORGOTTEN
