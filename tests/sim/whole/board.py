@@ -116,6 +116,11 @@ class Board:
         has_published = any(one.sequence >= self._first for one in ledger.publications)
         return self.there and has_published and not ledger.waiting()
 
+    @property
+    def incarnation(self) -> int:
+        """0: none yet."""
+        return Ledger.from_image(bytes(self.outside.eeprom)).incarnation
+
     def run(self, until: int) -> bytes:
         """Go on until then, in ms; returns what it has sent."""
         outside = self.outside
