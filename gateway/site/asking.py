@@ -310,8 +310,7 @@ class Asking:
 
     def _claim(self, search: Search) -> None:
         verdict = search.verdict
-        assert verdict is not None  # noqa: S101 - it is MOVING
-        assert verdict.source is not None  # noqa: S101
+        assert verdict is not None and verdict.source is not None  # noqa: S101, PT018 - it is MOVING
         if self._contacts[verdict.source].up:
             claimed = search.claims[verdict.source].epoch
             self._arriving.claim(search.client, verdict.source, claimed)

@@ -198,7 +198,7 @@ class Ending:
 
         def stayed(epoch: int) -> None:
             self._working.finish(client)
-            self.tell(client, names)
+            self.tell(client, names - held.older)
             add(ended._replace(epoch=epoch))
 
         doubt(self._holder, client, held, names, stayed)

@@ -96,8 +96,7 @@ Alone ==
     /\ lease = [m \in Members |-> [n \in Members |-> TRUE]]
     /\ owes = {} /\ born = 1
 
-(* The client was at both before publications that both have the identifier of; its last one was
-   released elsewhere. *)
+(* Both hold an identifier of the client, which has nothing under way: what it publishes is new. *)
 Double ==
     /\ \E one, two \in {1, 2} :
         disk = [m \in Members |->

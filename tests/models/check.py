@@ -94,7 +94,7 @@ RUNS = (
     Run("SiteMove", "at last, a link breaks", AT_LAST),
     Run("SiteMove", "at last, a link breaks", AT_LAST, "called back at once"),
     Run("SiteMove", "two sessions, a move", _move() | TWO_SESSIONS),
-    Run("SiteMove", "two sessions, two faults", _move(Moves=0, Cuts=2, Crashes=1) | TWO_SESSIONS),
+    Run("SiteMove", "two sessions, three faults", _move(Moves=0, Cuts=2, Crashes=1) | TWO_SESSIONS),
     Run("SiteMove", "two sessions", _move(Moves=0, Cuts=1) | TWO_SESSIONS, "over before the doubt"),
     Run("SiteMove", "a move", _move(Messages=1), "identifiers stay behind"),
     Run("SiteMove", "a link breaks", _move(Cuts=1), "silence is a no"),

@@ -307,16 +307,26 @@ def test_a_stale_session_swallows_no_publish(sites: Sites) -> None:
     assert len(holders) == 1, "when they meet, one place is left"
 
 
+def copy_of(member: World) -> sqlite3.Connection:
+    backup = sqlite3.connect(":memory:", isolation_level=None)
+    member.database.backup(backup)
+    return backup
+
+
+def leave_an_identifier(sites: Sites, at: str) -> None:
+    """The client publishes there, does not release, and goes."""
+    client = sites.connect(at)
+    client.take(Connack)
+    sites.say(client, Publish("x", b"old", 2, 7))
+    client.break_line()
+
+
 def test_what_a_restored_store_has_forgotten_swallows_no_publish(
     sites: Sites, caplog: pytest.LogCaptureFixture
 ) -> None:
     """b alone knew that the session of a is over, and gets its backup of before that."""
-    backup = sqlite3.connect(":memory:", isolation_level=None)
-    sites["b"].database.backup(backup)
-    client = sites.connect("a")
-    client.take(Connack)
-    sites.say(client, Publish("x", b"old", 2, 7))
-    client.break_line()
+    backup = copy_of(sites["b"])
+    leave_an_identifier(sites, "a")
     for other in ("b", "c3"):
         sites.part("a", other)
     sites.pass_time(1)
@@ -339,12 +349,8 @@ def test_what_a_restored_store_has_forgotten_swallows_no_publish(
 
 def test_a_session_that_is_on_its_way_hears_the_word_of_a_restore(sites: Sites) -> None:
     """c has it, and is cut off from a. It comes to b, whose disk is slow, when a says the word."""
-    backup = sqlite3.connect(":memory:", isolation_level=None)
-    sites["a"].database.backup(backup)
-    client = sites.connect("c3")
-    client.take(Connack)
-    sites.say(client, Publish("x", b"old", 2, 7))
-    client.break_line()
+    backup = copy_of(sites["a"])
+    leave_an_identifier(sites, "c3")
     sites.settle()
     sites["b"].slow_disk = True
     client = sites.connect("b", wait=0.5)

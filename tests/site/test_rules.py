@@ -702,18 +702,23 @@ def test_of_two_copies_one_stays(site: Site) -> None:
     assert site.place()[1].session == Session(2)
 
 
+def move_slowly(site: Site, giver: str, to: str) -> None:
+    """The session is called for, with an identifier, and its commit takes 4.2 s at the giver."""
+    site.eager = 0.0
+    site.come(giver)
+    site.client.publish()
+    site.run(0.1)
+    site.client.connect(to)
+    while "Take" not in site.kinds(to):
+        site.run(0.001)
+    slow_commit(site, giver, 4.2)
+    site.run(0.2)
+
+
 def test_what_was_decided_by_what_a_member_has_forgotten_is_in_doubt(site: Site) -> None:
     """The session comes to b from c, so slowly that a, which had said no, gets another one of the
     client and loses it meanwhile."""
-    site.eager = 0.0
-    site.come("c")
-    site.client.publish()
-    site.run(0.1)
-    site.client.connect("b")
-    while "Take" not in site.kinds("b"):
-        site.run(0.001)
-    slow_commit(site, "c", 4.2)
-    site.run(0.2)
+    move_slowly(site, "c", to="b")
     for other in "bc":
         site.cut("a", other, notice=0.1)
     site.come("a", 1.6)
@@ -817,15 +822,7 @@ def test_what_was_said_before_a_slow_commit_is_asked_again(site: Site) -> None:
 
 def test_who_comes_while_a_session_moves_searches_for_itself(site: Site) -> None:
     """c gives slowly. The client goes to b, which has said no and is cut off, and comes back."""
-    site.eager = 0.0
-    site.come("c")
-    site.client.publish()
-    site.run(0.1)
-    site.client.connect("a")
-    while "Take" not in site.kinds("a"):
-        site.run(0.001)
-    slow_commit(site, "c", 4.2)
-    site.run(0.2)
+    move_slowly(site, "c", to="a")
     site.cut("a", "b", notice=0.1)
     site.client.leave()
     site.run(0.02)
