@@ -215,13 +215,13 @@ async def test_readings_made_before_the_time_was_known_get_it(
 ) -> None:
     before = time.time()
     async with board_on(sensor, tmp_path, 200) as board:
-        await until(lambda: board.newest >= 10)
+        await until(lambda: board.newest >= 20)  # a busy machine starts it late, and it catches up
         async with gateway_at(configuration(board)):
-            await until(lambda: len(spooled(tmp_path)) >= 15)
+            await until(lambda: len(spooled(tmp_path)) >= 25)
             await board.end_delivered(2)
         check(board, tmp_path)
     # a later one may come from the next start, which does not know when it was made
-    delivered_by_then = spooled(tmp_path)[:15]
+    delivered_by_then = spooled(tmp_path)[:25]
     times = [
         record.time or 0 for *_, payload in delivered_by_then for record in decode(payload) or ()
     ]
