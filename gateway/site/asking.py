@@ -255,7 +255,7 @@ class Asking:
     def _decide(self, search: Search) -> None:
         client, me, claims = search.client, self._contacts.me, search.claims
         if search.waiters and not any(alive() for _, alive in search.waiters):
-            self._abandon(search)
+            self._fail(search, "its client has gone")
             return
         own = self._holder.held(client)
         if own is not None:
@@ -303,7 +303,8 @@ class Asking:
     def _doubted(self, search: Search, _: int) -> None:
         """Our record and that of the source name one another. Once the session is given to us, ours
         looks like the one that was made of it, even if nothing ever comes: so it is in doubt first,
-        and names what that one does.
+        and names what that one does. Those hear of it with the next decision, for what is in doubt
+        is called back (`leaving.py`).
         """
         self._working.finish(search.client)
         self._claim(search)

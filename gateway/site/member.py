@@ -88,8 +88,8 @@ class Member:
         alive: Callable[[], bool] = lambda: True,
     ) -> None:
         """A client has come whose session is not here, or not certainly the newest. clean: it wants
-        none (Clean Start 1). alive: whether it still waits; if not, nothing is decided. done:
-        within about a second, longer only while a session is coming.
+        none (Clean Start 1). alive: whether it still waits; if not, nothing is decided, and the
+        outcome is `failed`. done: within about a second, longer only while a session is coming.
         """
         self.contacts.now = now
         self._asking.want(client, done, alive, clean)

@@ -336,7 +336,7 @@ class Gateway:
     def _on_outcome(self, connection: Connection, outcome: Outcome) -> None:
         client = connection.client.name
         self.world.reached[outcome.kind] += 1
-        if outcome.silent or outcome.kind == "doubt":
+        if outcome.kind == "doubt" or (outcome.silent and outcome.kind != "failed"):
             self.world.mark(client)
         connection.waits = False
         if self.connections.get(client) is not connection:
