@@ -128,6 +128,8 @@ class Moves:
     """By key. None: nothing is to be remembered any more."""
     trusted: bool = False
     """The sessions of a restored store are marked."""
+    members: frozenset[str] | None = None
+    """Those of the site, where they are other ones than before."""
 
 
 @dataclass(slots=True)
@@ -175,6 +177,8 @@ class Moved(NamedTuple):
     given: Sequence[GivenRow] = ()
     mistrusted: bool = False
     """The store was restored, and its sessions are not marked for that yet."""
+    members: frozenset[str] = frozenset()
+    """The others that the site had when it ran last."""
 
 
 @dataclass(slots=True)

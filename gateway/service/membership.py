@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from dataclasses import asdict
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gateway.service.doubts import Doubts
@@ -20,6 +21,7 @@ from gateway.service.site_retained import SiteRetained
 from gateway.site import listing as listings
 from gateway.site.board_sharing import FIRST as sharing_frames
 from gateway.site.copy_messages import FIRST as copy_frames
+from gateway.site.folder import RETURNED, remove
 from gateway.site.net import Net
 from gateway.site.passing_messages import FIRST as passing_frames
 from gateway.site.retained_sharing import FIRST as retained_frames
@@ -50,6 +52,7 @@ class Membership:
         self._broker = broker = engine.broker
         self._parts = StoreParts(config.gateway.data, lambda: broker.now)
         self._doubts = Doubts(config.gateway.data, lambda: broker.utc)
+        returned = config.site_folder / RETURNED
         self._site = site = Site(
             engine,
             config.gateway.name,
@@ -58,7 +61,9 @@ class Membership:
             self._parts,
             asyncio.get_running_loop(),
             self._doubts.add,
+            returned.exists(),
         )
+        site.holder.on_disk(partial(remove, returned))
         self._listing = listing = Listing(
             [name for name in config.site.members if name != config.gateway.name],
             self._send,

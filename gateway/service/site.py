@@ -52,7 +52,8 @@ _TWICE = 2
 class Site:
     """engine: drives the broker. name, members: of this gateway, and of all. send: brings a frame
     to a member, or drops it. parts: what a given session consists of, by its key. doubted: told of
-    a client that was answered while these members were silent.
+    a client that was answered while these members were silent. returned: this name was in the site
+    before, with a store that is gone.
     """
 
     def __init__(
@@ -64,13 +65,14 @@ class Site:
         parts: Callable[[str], Sequence[bytes]],
         loop: asyncio.AbstractEventLoop,
         doubted: Callable[[str, Sequence[str]], None] = lambda client, silent: None,
+        returned: bool = False,
     ) -> None:
         self._doubted = doubted
         self._engine = engine
         self._broker = broker = engine.broker
         self._loop = loop
         self._others = sorted(set(members) - {name})
-        self.holder = SessionHolder(broker, engine.begin, parts, self._others)
+        self.holder = SessionHolder(broker, engine.begin, parts, self._others, returned)
         self.member = Member(name, self._others, self.holder, send, self._wake, loop.time())
         self._waiting: dict[str, tuple[Connection, Connect]] = {}
         """By key: CONNECTs that wait for the others."""
@@ -145,7 +147,7 @@ class Site:
     def waits(self, connection: Asking, packet: Connect) -> bool:
         """Whether a CONNECT waits until the others have said what they hold."""
         connection = cast("Connection", connection)
-        if not self._others or connection.policy.stays or not packet.client_id:
+        if connection.policy.stays or not packet.client_id:
             return False
         key = self._key(connection)
         if key is None:
@@ -183,7 +185,8 @@ class Site:
             self.holder.when_moved(key, partial(self._ask, key, connection, packet))
             return
         done = partial(self._found, key, connection)
-        self.member.want_session(key, self._loop.time(), done, packet.clean_start)
+        alive = partial(_is_open, connection)
+        self.member.want_session(key, self._loop.time(), done, packet.clean_start, alive)
         self._arm()
 
     def _waits_still(self, key: str, connection: Connection) -> Connect | None:
@@ -202,7 +205,7 @@ class Site:
 
     def _placed(self, key: str, connection: Connection, outcome: Outcome) -> None:
         self._engine.begin()
-        if outcome.kind == "doubt" or outcome.silent:
+        if outcome.kind == "doubt" or (outcome.silent and outcome.kind != "failed"):
             self._mark(key, connection, outcome.silent)
         packet = self._waits_still(key, connection)
         if packet is None:
@@ -321,6 +324,10 @@ class Site:
             "given": len(list(self.holder.given())),
             "in_doubt": self.holder.in_doubt,
         }
+
+
+def _is_open(connection: Connection) -> bool:
+    return connection.state is not State.CLOSED
 
 
 _TOO_MANY: Refusal = (

@@ -84,7 +84,8 @@ def own_key(session: Session) -> str:
 
 class SessionHolder:
     """A `Holder`. begin: to be called before the broker is changed. parts: of a key, what its given
-    session consists of. members: the other ones; all others are forgotten.
+    session consists of. members: the other ones; all others are forgotten. returned: this name was
+    in the site before, with a store that is gone.
     """
 
     def __init__(
@@ -93,6 +94,7 @@ class SessionHolder:
         begin: Callable[[], None],
         parts: Callable[[str], Sequence[bytes]],
         members: Iterable[str],
+        returned: bool = False,
     ) -> None:
         self._broker = broker
         self._begin = begin
@@ -109,8 +111,19 @@ class SessionHolder:
         self._saved = 0
         """Places that were written since those that nobody needs were looked for."""
         self._forget_strangers(known)
-        if broker.moved.mistrusted:
-            self._restored(known)
+        gone = broker.moved.members - known
+        if gone:
+            names = ", ".join(map(printable, sorted(gone)))
+            log.warning(
+                "%s left the site, and what it knew of clients left with it:"
+                " sessions are in doubt until their clients come",
+                names,
+            )
+        if gone or returned or broker.moved.mistrusted:
+            self._doubt_all(known)
+        if broker.moved.members != known:
+            moving.moves(broker).members = known
+            broker.promise()
 
     def _forget_strangers(self, known: frozenset[str]) -> None:
         """Who is in the site no longer never confirms anything. A session that was given to it may
@@ -126,18 +139,19 @@ class SessionHolder:
                 self._save(key)
         self._forget_idle()
 
-    def _restored(self, members: frozenset[str]) -> None:
-        """The store was restored: its clients may have been elsewhere since, and those of the
-        members here.
+    def _doubt_all(self, members: frozenset[str]) -> None:
+        """A store was restored or lost: our clients may have been elsewhere since, and those of the
+        members here. Of ours that was restored, each place is from a copy.
         """
         self._mistrust_all()
-        for key in [key for key in self._places if key != ALL_CLIENTS]:
-            place = self._place(key)  # who saves may forget some that nobody needs
-            place.doubtful = place.copied = True
-            self._save(key)
+        if self._broker.moved.mistrusted:
+            for key in [key for key in self._places if key != ALL_CLIENTS]:
+                place = self._place(key)  # who saves may forget some that nobody needs
+                place.doubtful = place.copied = True
+                self._save(key)
+            moving.moves(self._broker).trusted = True
         self._place(ALL_CLIENTS).older = members
         self._save(ALL_CLIENTS)
-        moving.moves(self._broker).trusted = True
         self._broker.promise()
 
     def _mistrust_all(self) -> None:
@@ -430,7 +444,7 @@ class SessionHolder:
         self._begin()
         self._mistrust_all()
         log.warning(
-            "the store of another member was restored: sessions here are in doubt until their"
+            "the store of a member was restored or lost: sessions here are in doubt until their"
             " clients come"
         )
         self._broker.promise()

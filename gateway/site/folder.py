@@ -20,6 +20,9 @@ MEMBER = "member.pem"
 """This member's key, its certificate, and the authority's: one file, so one step changes all."""
 REMOVED = "removed.json"
 INVITATIONS = "invitations"
+RETURNED = "returned"
+"""It is there from a join under a name that was in the site before, on a machine that has nothing
+of it, until the store has noted that."""
 KEPT = (AUTHORITY, MEMBER, REMOVED)
 """What a backup holds."""
 _LOCK = "lock"

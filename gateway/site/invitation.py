@@ -83,6 +83,8 @@ class Answer(_Strict):
     refused: Annotated[str, Field(max_length=1000)] | None = None
     members: dict[str, str] = {}
     """With their addresses, as the inviter has them."""
+    again: bool = False
+    """The name had a certificate before."""
 
 
 class _Open(_Strict):
@@ -94,10 +96,11 @@ class _Open(_Strict):
 
 
 class _Spent(_Open):
-    """certificate: what was issued for it, PEM."""
+    """certificate: what was issued for it, PEM. again: as in the answer."""
 
     certificate: str
     used: datetime
+    again: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,15 +178,15 @@ def prove(invitation: Invitation, csr: bytes) -> bytes:
 def answer(folder: Path, members: dict[str, str], data: bytes) -> tuple[bytes, str]:
     """What the other Pi is told, and a line for the log here. Blocks for the disk."""
     try:
-        certificate, name = _grant(folder, parse(Request, data, MOST_REQUEST))
+        spent = _grant(folder, parse(Request, data, MOST_REQUEST))
     except OncewayError as error:
         return Answer(refused=error.what).model_dump_json().encode(), f"refused: {error.what}"
-    made = Answer(certificate=certificate, members=members)
-    return made.model_dump_json().encode(), f"{name} has its certificate"
+    made = Answer(certificate=spent.certificate, members=members, again=spent.again)
+    return made.model_dump_json().encode(), f"{spent.name} has its certificate"
 
 
-def _grant(folder: Path, request: Request) -> tuple[str, str]:
-    """Certificate and name. SiteError: the sentence that the other Pi is told."""
+def _grant(folder: Path, request: Request) -> _Spent:
+    """SiteError: the sentence that the other Pi is told."""
     authority = authority_of(folder)
     if authority is None:
         raise SiteError("this gateway does not hold the site's authority")
@@ -195,16 +198,17 @@ def _grant(folder: Path, request: Request) -> tuple[str, str]:
             raise SiteError("the invitation does not prove its secret: the file was altered")
         key = _requested(request.csr, kept.name)
         if isinstance(kept, _Spent):
-            return _again(kept, key), kept.name
+            return _same(kept, key)
         if kept.expires < datetime.now(UTC):
             raise SiteError(f"the invitation ended at {kept.expires:%Y-%m-%d %H:%M} UTC")
-        certificate = _issue(folder, authority, kept.name, key)
+        certificate, again = _issue(folder, authority, kept.name, key)
         spent = _Spent(
-            **kept.model_dump(), certificate=certificate, used=datetime.now(UTC)
-        ).model_dump_json()
-        files.replace(record.spent, spent.encode())  # from here on no other key gets anything
+            **kept.model_dump(), certificate=certificate, used=datetime.now(UTC), again=again
+        )
+        # from here on no other key gets anything
+        files.replace(record.spent, spent.model_dump_json().encode())
         files.remove(record.open)
-        return certificate, kept.name
+        return spent
 
 
 def _kept(record: _Record) -> _Open | _Spent:
@@ -218,23 +222,28 @@ def _kept(record: _Record) -> _Open | _Spent:
     )
 
 
-def _again(kept: _Spent, key: Ed25519PublicKey) -> str:
+def _same(kept: _Spent, key: Ed25519PublicKey) -> _Spent:
     issued = x509.load_pem_x509_certificate(kept.certificate.encode())
     if issued.public_key() != key:
         raise SiteError(
             f"the invitation was used at {kept.used:%Y-%m-%d %H:%M} UTC, by another machine or"
             " before this one lost its key; if you do not know that machine, remove the member"
         )
-    return kept.certificate
+    return kept
 
 
-def _issue(folder: Path, authority: Authority, name: str, key: Ed25519PublicKey) -> str:
-    """What was issued to that name before counts no more: a name is one machine."""
+def _issue(
+    folder: Path, authority: Authority, name: str, key: Ed25519PublicKey
+) -> tuple[str, bool]:
+    """A certificate, and whether the name had one before. That one counts no more: a name is one
+    machine.
+    """
     removed = Removed(folder, membership(folder))
-    certificate = authority.issue(name, key, after=removed.until(name) + 1)
+    until = removed.until(name)
+    certificate = authority.issue(name, key, after=until + 1)
     removed.heard([authority.remove(name, issued_at(certificate) - 1)])
     removed.write()
-    return certificate_pem(certificate).decode()
+    return certificate_pem(certificate).decode(), until > 0
 
 
 def _requested(text: str, name: str) -> Ed25519PublicKey:

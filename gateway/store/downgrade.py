@@ -39,7 +39,7 @@ DELETE FROM meta WHERE key IN ('spool.last', 'generation', 'machine');
 
 _TO_4 = (
     "DROP TABLE place; DROP TABLE given; DROP TABLE given_part;"
-    " DELETE FROM meta WHERE key = 'mistrusted';"
+    " DELETE FROM meta WHERE key IN ('mistrusted', 'members');"
 )
 
 _TO_6 = (

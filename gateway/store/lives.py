@@ -1,5 +1,5 @@
 """Whether a store is the one that ran here last, or another life of it: a backup that was restored,
-a card that was cloned.
+a card that was cloned, a new one in the place of one that is gone.
 
 In: an open store at the gateway's start, and its folder. Out: in words, why it is another life.
 What such a store knows of exchanges that were under way is stale: a packet identifier between
@@ -40,6 +40,8 @@ def another_life(database: sqlite3.Connection, folder: Path) -> str | None:
     if mark is not None:
         return mark
     here = _read(folder)
+    if here is not None and known is None and _get(database, "boot") is None:
+        return "it is new, and the one that ran here is gone"
     if known is not None and here is None:
         return f"the file {NAME} is not beside it"
     if known is not None and here not in known.split():

@@ -4,6 +4,7 @@ In: `Moves`, when all other rows of the commit are written. Out: the same in the
 `given` and `given_part`, and sessions that have left or arrived.
 """
 
+import json
 import sqlite3
 
 from gateway.broker.store_rows import Moves
@@ -28,5 +29,8 @@ def move(database: sqlite3.Connection, moves: Moves) -> None:
             database.execute("DELETE FROM place WHERE key = ?", (key,))
         elif key not in failed:
             database.execute("INSERT OR REPLACE INTO place VALUES (?, ?, ?, ?)", row)
+    if moves.members is not None:
+        names = json.dumps(sorted(moves.members))
+        database.execute("INSERT OR REPLACE INTO meta VALUES ('members', ?)", (names,))
     if moves.trusted:
         database.execute("DELETE FROM meta WHERE key = 'mistrusted'")

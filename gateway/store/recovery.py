@@ -7,6 +7,7 @@ time that the store knows; the time that the gateway was off counts when the mac
 meanwhile (`uptime.py`), or the clock was known both before and after.
 """
 
+import json
 import sqlite3
 
 from gateway.broker.spool import PART
@@ -98,8 +99,14 @@ def recover(
             rows("SELECT * FROM place").fetchall(),
             rows("SELECT * FROM given").fetchall(),
             rows("SELECT 1 FROM meta WHERE key = 'mistrusted'").fetchone() is not None,
+            _members(database),
         ),
     )
+
+
+def _members(database: sqlite3.Connection) -> frozenset[str]:
+    found = database.execute("SELECT value FROM meta WHERE key = 'members'").fetchone()
+    return frozenset(json.loads(found[0])) if found else frozenset()
 
 
 def _count_start(database: sqlite3.Connection) -> int:

@@ -1,6 +1,6 @@
 """A session leaves one gateway and comes to another: as bytes, and as it was."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import pytest
@@ -41,21 +41,21 @@ class Site:
 
     def __init__(self, **limits: int) -> None:
         self.worlds = {"a": World(**limits), "b": World(**limits)}
-        self.holders = {name: self._holder(name) for name in self.worlds}
+        self.holders = {name: self.holder(name, {*self.worlds} - {name}) for name in self.worlds}
 
-    def _holder(self, name: str, *gone: str) -> SessionHolder:
+    def holder(self, name: str, others: Iterable[str]) -> SessionHolder:
         world = self.worlds[name]
         return SessionHolder(
             world.broker,
             world.engine.begin,
             lambda key: StoredParts(world.database, key, lambda: int(world.broker.now * 1000)),
-            [other for other in self.worlds if other not in (name, *gone)],
+            others,
         )
 
     def power_cut(self, name: str, *gone: str) -> None:
         """gone: who is no longer in the site that it starts with."""
         self.worlds[name].power_cut()
-        self.holders[name] = self._holder(name, *gone)
+        self.holders[name] = self.holder(name, {*self.worlds} - {name, *gone})
 
     def give(self, source: str, target: str, key: str = "c") -> Sequence[bytes] | None:
         answers: list[Sequence[bytes] | None] = []
@@ -350,14 +350,34 @@ def test_members_that_are_in_the_site_no_longer_are_forgotten_at_the_start() -> 
     a.turn()
     site.power_cut("a", "b")
     assert site.holders["a"].held("over") is None
-    assert site.holders["a"].held("here") == Held(3)
+    assert site.holders["a"].held("here") == Held(3, doubtful=True)
     assert site.holders["a"].held("given") == Held(0, given_to="b", doubtful=True)
-    a.accepted("a change")
     a.commit()
     assert a.rows("SELECT key, epoch, doubtful, older FROM place ORDER BY key") == [
         ("given", 0, 1, "[]"),
-        ("here", 3, 0, "[]"),
+        ("here", 3, 1, "[]"),
     ]
+
+
+def test_what_a_member_knew_that_has_left_is_in_doubt_once() -> None:
+    """It may have decided about any client, and what is here is older."""
+    site = Site()
+    a = site.worlds["a"]
+    a.absent("c")
+    a.turn()
+    for others in ({"b", "d"}, {"d"}):
+        a.power_cut()
+        site.holders["a"] = site.holder("a", others)
+        a.turn()
+    assert site.holders["a"].held("c") == Held(0, doubtful=True)
+    assert list(site.holders["a"].older_at("d")) == [ALL_CLIENTS], "its sessions are, too"
+    site.holders["a"].trust("c")
+    site.holders["a"].confirmed(ALL_CLIENTS, "d")
+    a.commit()
+    a.power_cut()
+    site.holders["a"] = site.holder("a", {"d", "e"})
+    assert site.holders["a"].held("c") == Held(0), "a new one has decided nothing"
+    assert not list(site.holders["a"].older_at("d"))
 
 
 @settings(max_examples=300, deadline=None)

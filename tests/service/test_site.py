@@ -57,6 +57,7 @@ class Member:
         self.section = SiteSection(members={name: "h:1"}, copies=2)
         self.disk = Disk()
         self.restored = False
+        self.returned = False
         self.start()
 
     def start(self) -> None:
@@ -69,6 +70,7 @@ class Member:
             self._send,
             lambda key: StoredParts(world.database, key, lambda: int(world.broker.now * 1000)),
             cast(asyncio.AbstractEventLoop, world.loop),
+            returned=self.returned,
         )
         self.passing = Forwarding(
             world.engine,
@@ -117,7 +119,7 @@ class Member:
         self.sites.frames.append((self.name, member, frame))
 
     def power_cut(self) -> None:
-        for other in self.sites.names:
+        for other in list(self.sites.members):
             if other != self.name:
                 self.sites.part(self.name, other)
         self.disk.waiting.clear()
@@ -338,13 +340,62 @@ def test_what_a_restored_store_has_forgotten_swallows_no_publish(
     for pair in (("a", "b"), ("a", "c3"), ("b", "c3")):
         sites.join(*pair)
     sites.pass_time(2)
-    assert "the store of another member was restored" in caplog.text
-    client = sites.connect("c3", wait=1.5)
+    assert "the store of a member was restored or lost" in caplog.text
+    comes_back_unknown(sites, "c3")
+    assert not sites.members["b"].site.holder.places, "all have heard of it"
+
+
+@pytest.mark.parametrize("way", ["it joins again", "its file is gone"])
+def test_what_a_lost_store_knew_swallows_no_publish(sites: Sites, way: str) -> None:
+    """b alone knew that the session of a is over, and begins with an empty store."""
+    empty = copy_of(sites["b"])
+    leave_an_identifier(sites, "a")
+    for other in ("b", "c3"):
+        sites.part("a", other)
+    sites.pass_time(1)
+    sites.connect("b", wait=1.5).break_line()
+    if way == "its file is gone":
+        recover(empty, None, 10, forget=True)
+    sites["b"].database = empty
+    sites.members["b"].returned = way == "it joins again"
+    sites.members["b"].power_cut()
+    for pair in (("a", "b"), ("a", "c3"), ("b", "c3")):
+        sites.join(*pair)
+    sites.pass_time(2)
+    comes_back_unknown(sites, "c3")
+
+
+def test_what_a_member_knew_that_has_left_swallows_no_publish(sites: Sites) -> None:
+    """b alone knew that the session of a is over, and is taken out of the site."""
+    leave_an_identifier(sites, "a")
+    for other in ("b", "c3"):
+        sites.part("a", other)
+    sites.pass_time(1)
+    sites.connect("b", wait=1.5).break_line()
+    sites.names = ("a", "c3")
+    del sites.members["b"]
+    sites.members["c3"].power_cut()
+    sites.join("a", "c3")
+    sites.pass_time(2)
+    comes_back_unknown(sites, "c3")
+
+
+def test_one_that_is_left_alone_in_its_site_knows_of_the_doubt(sites: Sites) -> None:
+    leave_an_identifier(sites, "a")
+    sites.names = ("a",)
+    sites.members = {"a": sites.members["a"]}
+    sites.members["a"].power_cut()
+    sites.pass_time(2)
+    comes_back_unknown(sites, "a")
+
+
+def comes_back_unknown(sites: Sites, at: str) -> None:
+    """The client publishes a new message with its old identifier."""
+    client = sites.connect(at, wait=1.5)
     assert not client.take(Connack).session_present, "it may be stale"
     sites.say(client, Publish("x", b"new", 2, 7))
     client.take(Pubrec)
-    assert sites["c3"].broker.statistics.repeated == 0
-    assert not sites.members["b"].site.holder.places, "all have heard of it"
+    assert sites[at].broker.statistics.repeated == 0
 
 
 def test_a_session_that_is_on_its_way_hears_the_word_of_a_restore(sites: Sites) -> None:
@@ -372,11 +423,7 @@ def test_a_session_that_is_on_its_way_hears_the_word_of_a_restore(sites: Sites) 
     sites.pass_time(1)
     sites.join("a", "c3")
     sites.pass_time(1)
-    client = sites.connect("b", wait=1.5)
-    assert not client.take(Connack).session_present, "it may be stale"
-    sites.say(client, Publish("x", b"new", 2, 7))
-    client.take(Pubrec)
-    assert sites["b"].broker.statistics.repeated == 0
+    comes_back_unknown(sites, "b")
 
 
 def test_a_restored_store_starts_although_sessions_have_expired_since(
@@ -450,6 +497,20 @@ def test_a_client_that_goes_while_it_waits_leaves_its_session_whole(sites: Sites
     assert client.take(Connack).session_present
     sites.say(client, Pubrel(9))
     assert client.take(Pubcomp) == Pubcomp(9)
+
+
+def test_nothing_is_decided_for_a_client_that_has_gone(sites: Sites) -> None:
+    """It may be at the one that is silent."""
+    sites.connect("a").break_line()
+    sites.pass_time(1)
+    sites.part_silently("a", "b")
+    client = sites.connect("b", wait=0.5)
+    assert not client.received, "it waits for a"
+    client.break_line()
+    sites.pass_time(2)
+    member = sites.members["b"].site
+    assert member.marked == member.holder.places == 0
+    assert not member._waiting
 
 
 def test_a_pubrel_that_is_unknown_here_is_answered_by_the_one_that_knows_it(sites: Sites) -> None:

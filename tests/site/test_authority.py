@@ -118,6 +118,13 @@ def test_an_invitation_brings_a_certificate_to_one_key(site: Site) -> None:
     assert asked(site, data) == told, "who was switched off before the answer asks again"
 
 
+def test_an_answer_says_whether_the_name_was_in_the_site_before(site: Site) -> None:
+    data = wanted(invited(site))
+    for _ in range(2):
+        assert not asked(site, data)["again"], "the same request, in whatever state it was cut"
+    assert asked(site, wanted(invited(site)))["again"]
+
+
 def test_an_invitation_is_used_once(site: Site) -> None:
     invitation = invited(site)
     assert asked(site, wanted(invitation))["certificate"]

@@ -148,6 +148,20 @@ async def test_an_invitation_that_is_used_twice_is_refused(
     assert (await attic.site("invite", "barn", "-o", file)).error.count("there is a file already")
 
 
+async def test_a_name_that_comes_back_on_an_empty_card_is_noted(
+    attic: Pi, barn: Pi, tmp_path: Path
+) -> None:
+    file = await invited(attic, tmp_path)
+    async with running(attic.config):
+        assert (await barn.site("join", file)).code == 0
+        other = Pi(_made(tmp_path / "elsewhere"), "barn", None)
+        for again, pi in enumerate((barn, other)):
+            assert (await attic.site("invite", "barn", "-o", tmp_path / f"{again}")).code == 0
+            assert (await pi.site("join", tmp_path / f"{again}")).code == 0
+    assert not (barn.folder / files.RETURNED).exists(), "a new certificate for the same machine"
+    assert (other.folder / files.RETURNED).exists()
+
+
 def _made(folder: Path) -> Path:
     folder.mkdir()
     return folder

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import random
+import shutil
 import signal
 import time
 from contextlib import closing
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from gateway.config import load
 from gateway.mqtt.packets import (
     Disconnect,
     Puback,
@@ -24,6 +26,9 @@ from gateway.mqtt.packets import (
     Subscription,
 )
 from gateway.service import control, session_cli
+from gateway.site.folder import RETURNED
+from gateway.site.invitation import invite
+from gateway.site.joining import join
 from gateway.store import doubts
 from gateway.store.schema import connect_to_read, existing
 from tests.service.wire import Wire
@@ -134,6 +139,38 @@ async def test_a_stale_holder_swallows_no_publish(tmp_path: Path) -> None:
         site.running["b"].process.send_signal(signal.SIGCONT)
         await site.joined()
         await until_one_place(site)
+
+
+async def test_a_gateway_with_a_new_card_puts_all_into_doubt(tmp_path: Path) -> None:
+    """It alone knew that the session of the other one is over."""
+    async with gateways(tmp_path, "a", "b") as site:
+        client, _ = await site.connect("a")
+        await published(client, 7, b"old")
+        client.writer.close()
+        site.running["a"].process.send_signal(signal.SIGSTOP)
+        moved, _ = await site.connect("b")
+        moved.writer.close()
+        await site.kill("b")
+        site.running["a"].process.send_signal(signal.SIGCONT)
+        site.remove("b")
+        shutil.rmtree(site.data("b"))
+        site.data("b").mkdir()
+        await asyncio.to_thread(_join_again, site, "b")
+        assert (site.site.of("b") / RETURNED).exists()
+        await site.start("b")
+        await site.joined()
+        assert not (site.site.of("b") / RETURNED).exists(), "the store has it"
+        back, present = await site.connect("a")
+        assert not present, "its identifiers may stand for other messages by now"
+        await published(back, 7, b"new")
+        await until_settled(site)
+
+
+def _join_again(site: Gateways, name: str) -> None:
+    config = load(site.config("a"))
+    assert config.site is not None
+    invitation = invite(config.site_folder, config.site, "a", name, 1)
+    join(site.site.of(name), invitation, name)
 
 
 async def until_one_place(site: Gateways, client: str = "c") -> str:

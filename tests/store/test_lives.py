@@ -96,6 +96,13 @@ def test_a_copy_without_what_stands_beside_it_is_another_life(folder: Path, tmp_
     assert received(clone) == b""
 
 
+def test_a_new_store_in_the_place_of_one_that_is_gone_is_another_life(folder: Path) -> None:
+    for path in folder.glob(f"{FILE}*"):
+        path.unlink()
+    assert "the one that ran here is gone" in (life(folder) or "")
+    assert life(folder) is None, "said once"
+
+
 def test_a_card_in_another_machine_is_another_life(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
