@@ -177,8 +177,8 @@ class Moved(NamedTuple):
     given: Sequence[GivenRow] = ()
     mistrusted: bool = False
     """The store was restored, and its sessions are not marked for that yet."""
-    members: frozenset[str] = frozenset()
-    """The others that the site had when it ran last."""
+    members: frozenset[str] | None = None
+    """The others that the site had when it ran last. None: it has never run in a site."""
 
 
 @dataclass(slots=True)

@@ -20,6 +20,7 @@ from gateway.accounts import leave_for_uplink
 from gateway.bridge.pairing import forget
 from gateway.broker.broker import Broker
 from gateway.broker.following import end_journeys
+from gateway.broker.moving import moves
 from gateway.config import Config
 from gateway.errors import OncewayError
 from gateway.links.greeter import Greeter
@@ -212,6 +213,9 @@ def _membership(config: Config, engine: Engine, restored: bool) -> "Membership |
     if config.site is None:
         forget_members(engine.broker)
         end_journeys(engine.broker)
+        if engine.broker.moved.members:  # should they come back, they are new ones
+            moves(engine.broker).members = frozenset()
+            engine.broker.promise()
         return None
     from gateway.service.membership import Membership
 

@@ -111,8 +111,8 @@ class SessionHolder:
         self._saved = 0
         """Places that were written since those that nobody needs were looked for."""
         self._forget_strangers(known)
-        gone = broker.moved.members - known
-        if gone:
+        before = broker.moved.members
+        if gone := (before or NOBODY) - known:
             names = ", ".join(map(printable, sorted(gone)))
             log.warning(
                 "%s left the site, and what it knew of clients left with it:"
@@ -121,7 +121,11 @@ class SessionHolder:
             )
         if gone or returned or broker.moved.mistrusted:
             self._doubt_all(known)
-        if broker.moved.members != known:
+        # what a new one has may be older: no record has named it while it was not in the site
+        if before is not None and (new := known - before):
+            self._place(ALL_CLIENTS).older |= new
+            self._save(ALL_CLIENTS)
+        if before != known:
             moving.moves(broker).members = known
             broker.promise()
 
@@ -443,10 +447,11 @@ class SessionHolder:
     def mistrust_all(self, done: Done) -> None:
         self._begin()
         self._mistrust_all()
-        log.warning(
-            "the store of a member was restored or lost: sessions here are in doubt until their"
-            " clients come"
-        )
+        if self.in_doubt:
+            log.warning(
+                "a member cannot say whether sessions here are over: they are in doubt until their"
+                " clients come"
+            )
         self._broker.promise()
         self.on_disk(done)
 

@@ -14,9 +14,9 @@ from typing import Literal, NamedTuple, Protocol
 Done = Callable[[], None]
 NOBODY: frozenset[str] = frozenset()
 ALL_CLIENTS = ""
-"""No client has this key. The record under it stands for all: a store that was restored has it, for
-it may have forgotten that a session elsewhere is over. `older` names the members that have not
-heard of that."""
+"""No client has this key. The record under it stands for all. A gateway has it that may have
+forgotten that a session elsewhere is over, or that has a member which was not in the site before.
+`older` names the members that have not heard of that."""
 
 
 class Held(NamedTuple):

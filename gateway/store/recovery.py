@@ -104,9 +104,9 @@ def recover(
     )
 
 
-def _members(database: sqlite3.Connection) -> frozenset[str]:
+def _members(database: sqlite3.Connection) -> frozenset[str] | None:
     found = database.execute("SELECT value FROM meta WHERE key = 'members'").fetchone()
-    return frozenset(json.loads(found[0])) if found else frozenset()
+    return frozenset(json.loads(found[0])) if found else None
 
 
 def _count_start(database: sqlite3.Connection) -> int:

@@ -378,6 +378,7 @@ def test_what_a_member_knew_that_has_left_is_in_doubt_once() -> None:
     site.holders["a"] = site.holder("a", {"d", "e"})
     assert site.holders["a"].held("c") == Held(0), "a new one has decided nothing"
     assert not list(site.holders["a"].older_at("d"))
+    assert list(site.holders["a"].older_at("e")) == [ALL_CLIENTS], "but what it has may be older"
 
 
 @settings(max_examples=300, deadline=None)

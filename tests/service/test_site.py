@@ -27,6 +27,7 @@ from gateway.mqtt.packets import (
     Version,
 )
 from gateway.mqtt.reason import ReasonCode
+from gateway.service.gateway import _membership
 from gateway.service.site import Site
 from gateway.service.site_copies import SiteCopies
 from gateway.service.site_passing import Forwarding
@@ -340,7 +341,7 @@ def test_what_a_restored_store_has_forgotten_swallows_no_publish(
     for pair in (("a", "b"), ("a", "c3"), ("b", "c3")):
         sites.join(*pair)
     sites.pass_time(2)
-    assert "the store of a member was restored or lost" in caplog.text
+    assert "a member cannot say whether sessions here are over" in caplog.text
     comes_back_unknown(sites, "c3")
     assert not sites.members["b"].site.holder.places, "all have heard of it"
 
@@ -378,6 +379,39 @@ def test_what_a_member_knew_that_has_left_swallows_no_publish(sites: Sites) -> N
     sites.join("a", "c3")
     sites.pass_time(2)
     comes_back_unknown(sites, "c3")
+
+
+@pytest.mark.parametrize("meanwhile", ["it is off", "it runs alone", "both run alone"])
+def test_what_a_member_holds_that_comes_back_swallows_no_publish(meanwhile: str) -> None:
+    """It was out of the site, and nobody has named it in a record meanwhile."""
+    sites = Sites("a", "b")
+    leave_an_identifier(sites, "b")
+    sites.part("a", "b")
+    away = sites.members.pop("b")
+    if meanwhile == "both run alone":
+        run_alone(sites.members["a"])
+    else:
+        sites.names = ("a",)
+        sites.members["a"].power_cut()
+    comes_back_unknown(sites, "a")
+    if meanwhile != "it is off":
+        run_alone(away)
+    sites.names = ("a", "b")
+    sites.members["a"].power_cut()
+    away.power_cut()
+    sites.members["b"] = away
+    sites.join("a", "b")
+    sites.pass_time(1)
+    comes_back_unknown(sites, "b")
+
+
+def run_alone(member: Member) -> None:
+    """It starts without a section [site]."""
+    world = member.world
+    world.power_cut()
+    alone = world.config.model_copy(update={"site": None})
+    assert _membership(alone, world.engine, False) is None
+    world.turn()
 
 
 def test_one_that_is_left_alone_in_its_site_knows_of_the_doubt(sites: Sites) -> None:
