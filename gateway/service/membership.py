@@ -5,9 +5,9 @@ them. Imported only where the configuration has a `[site]`: it takes memory.
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Callable
 from dataclasses import asdict
-from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gateway.service.doubts import Doubts
@@ -21,7 +21,7 @@ from gateway.service.site_retained import SiteRetained
 from gateway.site import listing as listings
 from gateway.site.board_sharing import FIRST as sharing_frames
 from gateway.site.copy_messages import FIRST as copy_frames
-from gateway.site.folder import RETURNED, remove
+from gateway.site.folder import RETURNED
 from gateway.site.net import Net
 from gateway.site.passing_messages import FIRST as passing_frames
 from gateway.site.retained_sharing import FIRST as retained_frames
@@ -52,7 +52,6 @@ class Membership:
         self._broker = broker = engine.broker
         self._parts = StoreParts(config.gateway.data, lambda: broker.now)
         self._doubts = Doubts(config.gateway.data, lambda: broker.utc)
-        returned = config.site_folder / RETURNED
         self._site = site = Site(
             engine,
             config.gateway.name,
@@ -61,9 +60,8 @@ class Membership:
             self._parts,
             asyncio.get_running_loop(),
             self._doubts.add,
-            returned.exists(),
+            os.access(config.site_folder / RETURNED, os.F_OK),  # `start` tells what is wrong there
         )
-        site.holder.on_disk(partial(remove, returned))
         self._listing = listing = Listing(
             [name for name in config.site.members if name != config.gateway.name],
             self._send,

@@ -53,7 +53,7 @@ class Site:
     """engine: drives the broker. name, members: of this gateway, and of all. send: brings a frame
     to a member, or drops it. parts: what a given session consists of, by its key. doubted: told of
     a client that was answered while these members were silent. returned: this name was in the site
-    before, with a store that is gone.
+    before.
     """
 
     def __init__(

@@ -85,7 +85,7 @@ def own_key(session: Session) -> str:
 class SessionHolder:
     """A `Holder`. begin: to be called before the broker is changed. parts: of a key, what its given
     session consists of. members: the other ones; all others are forgotten. returned: this name was
-    in the site before, with a store that is gone.
+    in the site before; if this store was not, it is a new one.
     """
 
     def __init__(
@@ -119,7 +119,7 @@ class SessionHolder:
                 " sessions are in doubt until their clients come",
                 names,
             )
-        if gone or returned or broker.moved.mistrusted:
+        if gone or (returned and before is None) or broker.moved.mistrusted:
             self._doubt_all(known)
         # what a new one has may be older: no record has named it while it was not in the site
         if before is not None and (new := known - before):

@@ -21,8 +21,8 @@ MEMBER = "member.pem"
 REMOVED = "removed.json"
 INVITATIONS = "invitations"
 RETURNED = "returned"
-"""It is there from a join under a name that was in the site before, on a machine that has nothing
-of it, until the store has noted that."""
+"""This gateway has joined under a name that was in the site before. A store that knows no members
+is not the one that was."""
 KEPT = (AUTHORITY, MEMBER, REMOVED)
 """What a backup holds."""
 _LOCK = "lock"

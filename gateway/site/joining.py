@@ -59,7 +59,7 @@ def join(folder: Path, invitation: Invitation, name: str) -> dict[str, str]:
             hint = _MEMBER if (folder / files.MEMBER).exists() else _AGAIN
             raise OncewayError(f"{invitation.inviter} refuses: {said}", invitation.address, hint)
         made = Membership(_checked(answer.certificate, authority, name, key), authority, key)
-        if answer.again and not (folder / files.MEMBER).exists():
+        if answer.again:
             files.replace(folder / files.RETURNED, b"")
         files.replace(folder / files.MEMBER, made.to_pem())
         files.remove(path)

@@ -381,6 +381,20 @@ def test_what_a_member_knew_that_has_left_is_in_doubt_once() -> None:
     assert list(site.holders["a"].older_at("e")) == [ALL_CLIENTS], "but what it has may be older"
 
 
+def test_a_new_store_under_a_name_that_was_in_the_site_before_is_in_doubt_once() -> None:
+    a = World()
+    a.absent("c")
+    a.commit()
+    for expected in (Held(0, doubtful=True), Held(0)):
+        a.power_cut()
+        holder = SessionHolder(a.broker, a.engine.begin, lambda _: (), {"b"}, returned=True)
+        assert holder.held("c") == expected
+        assert list(holder.older_at("b")) == [ALL_CLIENTS], "b has not heard of it yet"
+        holder.trust("c")
+        a.broker.promise()
+        a.commit()
+
+
 @settings(max_examples=300, deadline=None)
 @given(st.data())
 def test_no_byte_that_is_changed_makes_a_store_that_cannot_start(data: st.DataObject) -> None:

@@ -357,6 +357,8 @@ def test_what_a_lost_store_knew_swallows_no_publish(sites: Sites, way: str) -> N
     sites.connect("b", wait=1.5).break_line()
     if way == "its file is gone":
         recover(empty, None, 10, forget=True)
+    else:
+        empty.execute("DELETE FROM meta WHERE key = 'members'")
     sites["b"].database = empty
     sites.members["b"].returned = way == "it joins again"
     sites.members["b"].power_cut()

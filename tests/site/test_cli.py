@@ -154,11 +154,10 @@ async def test_a_name_that_comes_back_on_an_empty_card_is_noted(
     file = await invited(attic, tmp_path)
     async with running(attic.config):
         assert (await barn.site("join", file)).code == 0
+        assert not (barn.folder / files.RETURNED).exists()
         other = Pi(_made(tmp_path / "elsewhere"), "barn", None)
-        for again, pi in enumerate((barn, other)):
-            assert (await attic.site("invite", "barn", "-o", tmp_path / f"{again}")).code == 0
-            assert (await pi.site("join", tmp_path / f"{again}")).code == 0
-    assert not (barn.folder / files.RETURNED).exists(), "a new certificate for the same machine"
+        assert (await attic.site("invite", "barn", "-o", tmp_path / "again")).code == 0
+        assert (await other.site("join", tmp_path / "again")).code == 0
     assert (other.folder / files.RETURNED).exists()
 
 
@@ -320,3 +319,18 @@ def test_a_gateway_without_a_site_imports_nothing_of_it() -> None:
     )
     done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_a_gateway_that_cannot_look_into_the_folder_of_its_site_says_so_and_ends(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "gateway.toml"
+    file.write_text(
+        f'gateway = {{ name = "a", data = "{tmp_path}/a" }}\n'
+        'listener = [{ bind = "127.0.0.1:0" }]\n'
+        f'site = {{ folder = "{tmp_path}/{"x" * 300}", members = {{ a = "127.0.0.1:1" }} }}\n'
+    )
+    command = (sys.executable, "-m", "gateway", "gateway", "run", "--config", file)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    assert done.returncode == 1
+    assert "the site's files cannot be used (File name too long)" in done.stderr
