@@ -159,6 +159,7 @@ class Asking:
     def _begin(self, client: str) -> Search:
         if (earlier := self._searches.get(client)) is not None:
             self._abandon(earlier)
+            earlier.dropped()
         search = self._searches[client] = Search(self, client, self._contacts.now)
         self._deadlines.append((search.deadline, search))
         return search

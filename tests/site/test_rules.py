@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from gateway.site.errors import SiteError
+from gateway.site.holder import Outcome
 from gateway.site.messages import (
     Answer,
     Beat,
@@ -881,4 +882,25 @@ def test_there_is_no_lease_before_the_word_of_what_is_over(site: Site) -> None:
     assert b.disk[name].epoch == 1
     assert not site.gateways["a"].is_newest(name)
     site.settle()
+    assert site.place()[0] == "b"
+
+
+def test_a_doubtful_session_is_looked_for_although_its_client_came_and_went(site: Site) -> None:
+    site.come("a")
+    copy = dict(site.gateways["a"].disk)
+    site.come("b")
+    site.client.leave()
+    site.eager = 0.0
+    site.crash("a")
+    site.gateways["a"].restore(copy, set())
+    site.start("a")
+    site.run(3.0)
+    site.said.clear()
+    while "Ask" not in site.kinds("a"):
+        site.run(0.001)
+    a, outcomes = site.gateways["a"], list[Outcome]()
+    assert a.member is not None
+    a.member.want_session(site.client.name, a.now, outcomes.append, alive=lambda: False)
+    site.run(8.0)
+    assert [outcome.kind for outcome in outcomes] == ["failed"]
     assert site.place()[0] == "b"
