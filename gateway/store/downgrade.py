@@ -39,8 +39,10 @@ DELETE FROM meta WHERE key IN ('spool.last', 'generation', 'machine');
 
 _TO_4 = (
     "DROP TABLE place; DROP TABLE given; DROP TABLE given_part;"
-    " DELETE FROM meta WHERE key IN ('mistrusted', 'members');"
+    " DELETE FROM meta WHERE key = 'mistrusted';"
+    " UPDATE meta SET value = '[]' WHERE key = 'members';"
 )
+"""Should the site come back, the others are new ones, and hear that what they have may be over."""
 
 _TO_6 = (
     "DELETE FROM session WHERE id IN (SELECT session FROM journey WHERE key IS NOT NULL);"

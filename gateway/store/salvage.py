@@ -250,4 +250,6 @@ def _keep_numbering(
     )
     # rows that are lost here may be at another gateway of the site: its spool begins again for it
     target.execute("DELETE FROM meta WHERE key = 'copies.line'")
+    # the others hear, as new ones do, that what they have may be over: what said so may be lost
+    target.execute("UPDATE meta SET value = '[]' WHERE key = 'members'")
     return known

@@ -100,6 +100,16 @@ def test_a_session_that_has_left_can_be_called_back_by_an_older_version(tmp_path
     assert rows == [(session + end,), (session + end,)]
 
 
+def test_what_it_knew_of_others_is_in_doubt_when_the_site_comes_back(tmp_path: Path) -> None:
+    """Places are left out: who may hold an older session is known no more."""
+    fill(tmp_path)
+    with closing(open_store(tmp_path, "site-7")) as database:
+        database.execute("INSERT INTO meta VALUES ('members', '[\"b\"]')")
+    downgrade(tmp_path, 4)
+    with closing(open_store(tmp_path, "site-7")) as database:
+        assert recover(database, None, 10).moved.members == frozenset(), "b is a new one"
+
+
 @pytest.mark.parametrize("version", [0, SCHEMA_VERSION, SCHEMA_VERSION + 1])
 def test_no_other_version_is_written(tmp_path: Path, version: int) -> None:
     fill(tmp_path)

@@ -159,6 +159,17 @@ def test_a_salvaged_store_takes_once_more_what_a_board_sends_again(tmp_path: Pat
         assert recover(database, None, 1024).marks == []
 
 
+@pytest.mark.parametrize("members", ['["b"]', "damaged"])
+def test_what_a_salvaged_store_knew_of_others_is_in_doubt(tmp_path: Path, members: str) -> None:
+    """The place that said who may hold an older session may be among the rows that are lost."""
+    filled(tmp_path)
+    with closing(open_store(tmp_path, "site-7")) as database:
+        database.execute("INSERT INTO meta VALUES ('members', ?)", (members,))
+    salvage(tmp_path)
+    with closing(open_store(tmp_path, "site-7")) as database:
+        assert recover(database, None, 1024).moved.members == frozenset(), "b is a new one"
+
+
 def test_salvage_keeps_the_numbering_of_batches(tmp_path: Path) -> None:
     filled(tmp_path)
     with closing(sqlite3.connect(tmp_path / FILE)) as database:
