@@ -115,8 +115,8 @@ class SessionHolder:
         if gone := (before or NOBODY) - known:
             names = ", ".join(map(printable, sorted(gone)))
             log.warning(
-                "%s left the site, and what it knew of clients left with it:"
-                " sessions are in doubt until their clients come",
+                "%s is in the site no longer, and what it knew of clients is lost: sessions here"
+                " are in doubt until their clients come",
                 names,
             )
         if gone or (returned and before is None) or broker.moved.mistrusted:
