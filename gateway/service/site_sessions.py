@@ -35,6 +35,7 @@ log = logging.getLogger(__name__)
 _MOVED = ReasonCode.SESSION_TAKEN_OVER, "the client is at another gateway of the site"
 _IDLE_PLACES = 256
 """Places that nobody needs are looked for when so many have come."""
+_LOST = "%s. What it knew of clients is lost, so sessions are in doubt until their clients come"
 _COPIED = 2
 """In the column of doubt: the place comes from a copy of the store."""
 
@@ -111,15 +112,19 @@ class SessionHolder:
         self._saved = 0
         """Places that were written since those that nobody needs were looked for."""
         self._forget_strangers(known)
-        before = broker.moved.members
-        if gone := (before or NOBODY) - known:
+        self._compare_members(known, returned)
+
+    def _compare_members(self, known: frozenset[str], returned: bool) -> None:
+        """Whoever is gone may have decided about any client, and nobody else may know of it."""
+        broker, before = self._broker, self._broker.moved.members
+        gone = (before or NOBODY) - known
+        replaced = returned and before is None
+        if gone:
             names = ", ".join(map(printable, sorted(gone)))
-            log.warning(
-                "%s is in the site no longer, and what it knew of clients is lost: sessions here"
-                " are in doubt until their clients come",
-                names,
-            )
-        if gone or (returned and before is None) or broker.moved.mistrusted:
+            log.warning(_LOST, f"no longer in [site.members]: {names}")
+        elif replaced:
+            log.warning(_LOST, "this gateway was in the site before, with another store")
+        if gone or replaced or broker.moved.mistrusted:
             self._doubt_all(known)
         # what a new one has may be older: no record has named it while it was not in the site
         if before is not None and (new := known - before):

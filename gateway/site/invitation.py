@@ -100,7 +100,7 @@ class _Spent(_Open):
 
     certificate: str
     used: datetime
-    again: bool
+    again: bool = False
 
 
 @dataclass(frozen=True, slots=True)
