@@ -32,8 +32,11 @@ class Truth:
         self.events.append(Event(self._time.ns if t is None else t, hop, event, data))
 
     def read_board(self, board: Board, *, swapped: bool = False) -> None:
-        """All that it has published. swapped: it is about to be `renew`ed."""
-        outside = board.outside
+        """All that it has published. swapped: it is about to be `renew`ed. One that is swapped
+        before it got an incarnation has sent nothing, and could not be told from the next one: of
+        that only its starts count.
+        """
+        outside, before = board.outside, len(self.events)
         logs = {
             "eeprom_log": bytes(outside.writes)[: outside.writes_end],
             "adc_log": bytes(outside.conversions)[: outside.conversions_end],
@@ -53,6 +56,9 @@ class Truth:
             )
             watch.look()
             watch.close(swapped=swapped)
+        if swapped and not board.incarnation:
+            found = self.events[before:]
+            self.events[before:] = [event for event in found if "incarnation" not in event.data]
 
     def close(
         self,

@@ -160,11 +160,8 @@ class World:
             before.unplug(board)
 
     def swap(self, board: str, off_ms: int) -> None:
-        """Another board takes its name. What it holds can be read from it. One that was swapped
-        before it got an incarnation has sent nothing, and could not be told from the next one.
-        """
-        if self.boards[board].incarnation:
-            self.truth.read_board(self.boards[board], swapped=True)
+        """Another board takes its name. What it holds can be read from it."""
+        self.truth.read_board(self.boards[board], swapped=True)
         self.boards[board].renew(off_ms)
 
     def run(self, seconds: float) -> None:
