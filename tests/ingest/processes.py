@@ -15,7 +15,8 @@ from gateway.ingest.delta.writers import WriterName
 from gateway.ingest.landing.keys import Keys, beside, save
 from gateway.uplink.signing import load_or_make
 from tests.ingest.batches import EPOCH, land, row
-from tests.uplink.servers import free_ports, listens, running, wait_until
+from tests.service.process import free_port
+from tests.uplink.servers import listens, running, wait_until
 
 HERE = Path(__file__).parent
 START_S = 120
@@ -135,7 +136,7 @@ def cluster(folder: Path, workers: int = 2) -> Iterator[str]:
     """One master and some workers of one core each on loopback; yields the master's URL. Their
     executors' logs are in folders `worker-1`, `worker-2`, …
     """
-    (port,) = free_ports(1)
+    port = free_port()
     url = f"spark://127.0.0.1:{port}"
     spark_class = Path(find_spec("pyspark").origin).parent / "bin" / "spark-class"  # type: ignore[union-attr, arg-type]
     base = [str(spark_class), "org.apache.spark.deploy"]

@@ -10,22 +10,39 @@ import sys
 from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from functools import cache
 from pathlib import Path
 
 _LISTENING = re.compile(r"listening on 127\.0\.0\.1:(\d+)")
 START_S = 120
 
-_given = deque[int](maxlen=1000)
+_FIRST, _END, _COUNT = 10_000, 20_000, 500
+"""Ports of all tests, and how many of them a process of tests has. From 20,000 on are the rig's,
+from 32,768 on those that the system gives to connections: who tries again and again to reach an end
+that is down may be given its port, and so meet himself.
+"""
+_claim = socket.socket(socket.AF_UNIX)
+_given = deque[int](maxlen=_COUNT // 2)
+
+
+@cache
+def _ours() -> int:
+    """The first port that this process of tests may give. Two groups of tests run at a time: what
+    one has given, and nobody listens on yet, the other must not give. The claim is a name in the
+    kernel, and ends with the process.
+    """
+    for first in range(_FIRST, _END, _COUNT):
+        with suppress(OSError):
+            _claim.bind(f"\0onceway tests: ports from {first} on")
+            return first
+    raise AssertionError("too many processes of tests at a time")
 
 
 def free_port(host: str = "127.0.0.1") -> int:
-    """A port that nobody listens on, none of the last that were given here, and none of those that
-    the system gives to connections: who tries again and again to reach an end that is down may be
-    given its port, and so meet himself.
-    """
+    """A port that nobody listens on, and none of the last that were given here."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     while True:
-        port = 20_000 + secrets.randbelow(12_000)
+        port = _ours() + secrets.randbelow(_COUNT)
         if port in _given:
             continue
         with suppress(OSError), socket.create_server((host, port), family=family):

@@ -15,13 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-
-def free_ports(count: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [sock.getsockname()[1] for sock in sockets]
-    for sock in sockets:
-        sock.close()
-    return ports
+from tests.service.process import free_port
 
 
 def wait_until(ready: Any, what: str, timeout: float = 40) -> None:
@@ -55,7 +49,7 @@ class SftpServer:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.port = free_ports(1)[0]
+        self.port = free_port()
         for name in ("host", "client"):
             subprocess.run(
                 ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / name], check=True
@@ -137,7 +131,7 @@ def s3_server(folder: Path) -> Iterator[S3Server]:
         "s3.port",
         "s3.port.grpc",
     ]
-    ports = dict(zip(names, free_ports(len(names)), strict=True))
+    ports = {name: free_port() for name in names}
     options = {
         "dir": folder,
         "ip": "127.0.0.1",

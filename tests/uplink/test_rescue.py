@@ -24,8 +24,9 @@ from gateway.uplink.landing import Unreachable, open_landing
 from gateway.uplink.rescue import Rescued, rescue
 from gateway.uplink.signing import load_or_make
 from gateway.uplink.spool import NoSpool
+from tests.service.process import free_port
 from tests.uplink.conftest import ROOT
-from tests.uplink.servers import free_ports, listens, wait_until
+from tests.uplink.servers import listens, wait_until
 
 
 def bring(directory: Path, landing: Path | str) -> Rescued:
@@ -154,7 +155,7 @@ def test_a_gateway_that_was_renamed_before_it_died(dead, drain, landed, tmp_path
 @pytest.mark.parametrize("step", ["after Signer.publish", "before Spool.landed"])
 async def test_a_real_gateway_and_its_uplink_are_killed(onceway, landed, tmp_path, step):
     """What was acknowledged lands once. The uplink dies in the second of its batches."""
-    port, data, landing = free_ports(1)[0], tmp_path / "data", tmp_path / "landing"
+    port, data, landing = free_port(), tmp_path / "data", tmp_path / "landing"
     config = tmp_path / "gateway.toml"
     config.write_text(
         f'[gateway]\nname = "site-1"\ndata = "{data}"\ntrust_clock = true\n'

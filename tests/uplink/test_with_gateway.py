@@ -11,13 +11,14 @@ import aiomqtt
 import pytest
 from aiomqtt import ProtocolVersion
 
-from tests.uplink.servers import free_ports, listens, wait_until
+from tests.service.process import free_port
+from tests.uplink.servers import listens, wait_until
 
 
 @pytest.fixture
 def gateway(onceway, tmp_path):
     """A running gateway with room for about 50 readings; its port and its configuration."""
-    port = free_ports(1)[0]
+    port = free_port()
     config = tmp_path / "gateway.toml"
     config.write_text(
         f'[gateway]\nname = "site-1"\ndata = "{tmp_path}/data"\ntrust_clock = true\n'
