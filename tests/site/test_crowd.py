@@ -9,6 +9,7 @@ import pytest
 from gateway.site import ending
 from gateway.site.leaving import AT_ONCE
 from tests.site.crowd import Crowd, report
+from tests.slowness import slowness
 
 CLIENTS = 100_000
 CPU_S = 20.0
@@ -30,7 +31,7 @@ def test_calls_are_bounded_by_windows_and_members_not_by_clients() -> None:
     # an Ask, a Take and an End for each window and member
     assert crowd.calls <= 3 * crowd.windows * (len(crowd.names) - 1)
     assert crowd.holders["a"].most_giving <= AT_ONCE
-    assert seconds < CPU_S, f"{seconds:.1f} s of CPU"
+    assert seconds < CPU_S * slowness(), f"{seconds:.1f} s of CPU"
 
 
 def test_nothing_of_a_crowd_is_left_behind_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:

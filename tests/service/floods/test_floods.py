@@ -2,8 +2,8 @@
 process on the loopback address.
 
 What a flood may cost: the memory and the disk that it names, no pause of the event loop beyond
-100 ms (how that is measured: `tests/service/watched.py`), no line in the log for each thing that is
-refused, and nobody else the connection.
+100 ms (how that is measured: `tests/service/watched.py`; on a slow machine more), no line in the
+log for each thing that is refused, and nobody else the connection.
 """
 
 from pathlib import Path
@@ -12,6 +12,7 @@ import pytest
 
 from tests.service.floods import coming, receiving, sending
 from tests.service.floods.site import Cost, Flood, Site, cost, site
+from tests.slowness import slowness
 
 README = Path(__file__).parents[3] / "gateway" / "broker" / "README.md"
 PAUSE_S = 0.1
@@ -36,9 +37,9 @@ async def test_a_flood_is_held_off(row: str, tmp_path: Path) -> None:
     """
     for attempt in range(3):
         found = await _bring(FLOODS[row], tmp_path / str(attempt))
-        if found.pause_s <= PAUSE_S:
+        if found.pause_s <= PAUSE_S * slowness():
             break
-    assert found.pause_s <= PAUSE_S
+    assert found.pause_s <= PAUSE_S * slowness()
 
 
 async def _bring(flood: Flood, folder: Path) -> Cost:
@@ -48,7 +49,7 @@ async def _bring(flood: Flood, folder: Path) -> Cost:
         assert found.memory <= flood.memory
         assert found.disk <= flood.disk
         assert found.served >= 1
-        assert found.waited_s <= WAIT_S
+        assert found.waited_s <= WAIT_S * slowness()
         if flood.says:  # what came may still be on its way through the sockets
             await target.running.logged(flood.says)
         _look_at_the_log(target, flood)
