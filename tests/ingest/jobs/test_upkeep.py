@@ -93,8 +93,8 @@ def test_a_batch_in_quarantine_is_released_once_it_is_repaired(
         4,
         0,
     )
-    assert str(seen["held"]).startswith(
-        f"{FEED} waits for batch 5: it is missing, batch 6 came 0.0 h ago"
+    assert re.match(
+        rf"{FEED} waits for batch 5: it is missing, batch 6 came 0\.\d h ago", str(seen["held"])
     )
 
     damaged.write_bytes(whole)
@@ -220,7 +220,7 @@ def test_the_report_says_what_waits_and_which_sequences_are_missing(job: Job) ->
         seen[FEED]["rows"],
         seen[FEED]["doubles"],
     ) == (1, 2, 3, 0)
-    assert 0 <= float(str(seen[FEED]["lag_s"])) < 60
+    assert 0 <= float(str(seen[FEED]["lag_s"])) < 600
     twin = seen[f"twin/{EPOCH}"]
     assert (twin["taken"], twin["landed"], twin["rows"], twin["doubles"], twin["lag_s"]) == (
         1,
