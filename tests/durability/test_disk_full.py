@@ -27,7 +27,7 @@ from gateway.mqtt.properties import PropertyId
 from gateway.mqtt.reason import ReasonCode
 from gateway.store.schema import FILE, connect
 from tests.durability.disk import SmallDisk
-from tests.service.process import gateway, start
+from tests.service.process import START_S, gateway, start
 from tests.service.test_gateway import client, collect
 from tests.service.wire import Wire, wire
 from tests.store.drain import drain
@@ -156,7 +156,7 @@ async def test_a_gateway_starts_on_a_full_disk_with_its_reserve_and_without_it_s
     disk.fill()
     for _ in range(2):
         refused = await start(*arguments)
-        _, error = await asyncio.wait_for(refused.process.communicate(), 20)
+        _, error = await asyncio.wait_for(refused.process.communicate(), START_S)
         assert refused.process.returncode == 3
         assert "Is the disk full" in error.decode()
     disk.free()

@@ -32,7 +32,7 @@ from gateway.mqtt.stream import PacketStream
 from gateway.service.users import Users, UsersError
 from gateway.service.users_cli import app
 from tests.links.certificates import Authority
-from tests.service.process import GatewayProcess, gateway, start
+from tests.service.process import START_S, GatewayProcess, gateway, start
 from tests.service.wire import Wire, wire
 from tests.store.older import downgrade
 
@@ -282,7 +282,7 @@ async def test_a_listener_that_cannot_be_is_said_in_words(
     tmp_path: Path, text: str, said: str
 ) -> None:
     refused = await start(*configured(tmp_path, text)[1:])
-    _, error = await asyncio.wait_for(refused.process.communicate(), 10)
+    _, error = await asyncio.wait_for(refused.process.communicate(), START_S)
     assert refused.process.returncode not in (0, None)
     assert said in error.decode()
     assert "Traceback" not in error.decode()

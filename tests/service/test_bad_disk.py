@@ -15,7 +15,7 @@ from gateway.mqtt.packets import Connect, Disconnect, Puback, Publish
 from gateway.mqtt.reason import ReasonCode
 from gateway.service.gateway import Gateway
 from gateway.store.schema import StoreError
-from tests.service.process import gateway, start
+from tests.service.process import START_S, gateway, start
 from tests.service.test_gateway import client, collect
 from tests.service.test_power_cut import read_notes
 from tests.service.wire import wire
@@ -129,7 +129,7 @@ async def test_a_store_whose_log_the_disk_does_not_take_is_not_started(
         str(tmp_path / "data"),
         env=faulty(library, plan),
     )
-    _, error = await asyncio.wait_for(refused.process.communicate(), 20)
+    _, error = await asyncio.wait_for(refused.process.communicate(), START_S)
     assert refused.process.returncode == 3
     assert "the disk does not take the store's log (Input/output error)" in error.decode()
 

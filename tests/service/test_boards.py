@@ -23,7 +23,7 @@ from gateway.service.said import KEPT, LONGEST
 from provisioning.registry import Registry
 from tests.benchmarks.load import connect_packet
 from tests.links.board import Board, Pty, until
-from tests.service.process import GatewayProcess, gateway
+from tests.service.process import START_S, GatewayProcess, gateway
 
 ONCEWAY = Path(sys.executable).with_name("onceway")
 RECEIVED = b"\x50\x02\x00\x01"
@@ -217,7 +217,7 @@ async def onceway(*command: str) -> tuple[int | None, str]:
     process = await asyncio.create_subprocess_exec(
         ONCEWAY, *command, stdout=asyncio.subprocess.PIPE
     )
-    out, _ = await asyncio.wait_for(process.communicate(), 30)
+    out, _ = await asyncio.wait_for(process.communicate(), START_S)
     return process.returncode, out.decode()
 
 

@@ -20,7 +20,7 @@ from gateway.mqtt.packets import Connack, Connect, Puback, Publish, Pubrec, Vers
 from gateway.mqtt.reason import ReasonCode as R
 from gateway.service.users import Users
 from tests.links.certificates import Authority
-from tests.service.process import GatewayProcess, free_port, gateway
+from tests.service.process import START_S, GatewayProcess, free_port, gateway
 from tests.service.wire import Wire, wire
 
 VERSIONS = {"mqttv31": Version.V3_1, "mqttv311": Version.V3_1_1, "mqttv5": Version.V5}
@@ -42,7 +42,7 @@ async def run(*arguments: str) -> tuple[int | None, str]:
         stderr=asyncio.subprocess.STDOUT,
     )
     try:
-        output, _ = await asyncio.wait_for(process.communicate(), 20)
+        output, _ = await asyncio.wait_for(process.communicate(), START_S)
     finally:
         if process.returncode is None:
             process.kill()
@@ -219,7 +219,7 @@ async def test_systemd_socket_activation(tmp_path: Path) -> None:
     try:
         assert process.stderr is not None
         # "Listening on …": the first connection starts the gateway
-        await asyncio.wait_for(process.stderr.readline(), 10)
+        await asyncio.wait_for(process.stderr.readline(), START_S)
         async with wire(port, Connect("c")) as client:
             client.send(Publish("t", b"x", 1, 1))
             assert (await client.take(Puback)).reason == R.SUCCESS

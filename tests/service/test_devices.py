@@ -29,7 +29,7 @@ from provisioning.identity import Identity
 from provisioning.registry import Registry
 from tests.benchmarks.load import connect_packet
 from tests.links.board import Board, Pty, until
-from tests.service.process import GatewayProcess, gateway
+from tests.service.process import START_S, GatewayProcess, gateway
 
 KEY = bytes(range(16))
 ONCEWAY = Path(sys.executable).with_name("onceway")
@@ -108,7 +108,7 @@ async def _device(folder: Path, *command: str) -> Any:
         "--json",
         stdout=subprocess.PIPE,
     )
-    out, _ = await asyncio.wait_for(process.communicate(), 30)
+    out, _ = await asyncio.wait_for(process.communicate(), START_S)
     assert process.returncode == 0
     return json.loads(out)
 

@@ -14,7 +14,7 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
 from gateway.config import ConfigError, parse
-from tests.service.process import gateway, start
+from tests.service.process import START_S, gateway, start
 
 V5 = aiomqtt.ProtocolVersion.V5
 
@@ -97,7 +97,7 @@ async def test_what_was_acknowledged_is_there_after_kill_9(tmp_path: Path) -> No
 async def test_a_second_gateway_on_the_same_data_says_who_holds_the_lock(tmp_path: Path) -> None:
     async with gateway(tmp_path) as running:
         second = await start("--listen", "127.0.0.1:0", "--anonymous", "--data", str(tmp_path))
-        _, error = await asyncio.wait_for(second.process.communicate(), 10)
+        _, error = await asyncio.wait_for(second.process.communicate(), START_S)
         assert second.process.returncode == 4
         assert f"gateway.lock: already in use by process {running.process.pid}" in error.decode()
         assert await running.end() == 0
@@ -166,7 +166,7 @@ async def test_a_bad_file_is_refused_with_key_value_and_reason(
     path = tmp_path / "bad.toml"
     path.write_text(text)
     refused = await start("--config", str(path))
-    _, error = await asyncio.wait_for(refused.process.communicate(), 10)
+    _, error = await asyncio.wait_for(refused.process.communicate(), START_S)
     assert refused.process.returncode == 2
     assert f"error: {path}: " in error.decode()
     assert said in error.decode()

@@ -106,7 +106,7 @@ class Gateways:
             return await answer.text()
 
     async def connect(
-        self, name: str, client: str = "c", *, clean: bool = False, within: float = 5
+        self, name: str, client: str = "c", *, clean: bool = False
     ) -> tuple[Wire, bool]:
         """A client that was accepted, and whether its session was present."""
         port = self.running[name].port
@@ -119,7 +119,7 @@ class Gateways:
                 properties={PropertyId.SESSION_EXPIRY_INTERVAL: 3600},
             )
         )
-        connack = await found.take(Connack, within)
+        connack = await found.take(Connack)
         assert connack.reason == 0, connack
         return found, connack.session_present
 

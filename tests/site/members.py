@@ -21,7 +21,7 @@ from gateway.site.net import Net
 from gateway.site.tls import dialling
 from tests.service.process import free_port
 
-SOON_S = 10
+SOON_S = 30
 
 
 async def until(true: Callable[[], object]) -> None:

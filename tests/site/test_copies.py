@@ -111,7 +111,7 @@ async def test_a_gateway_and_its_disk_die_and_each_acknowledged_reading_lands_on
         missing = set(source.acknowledged) - set(payloads)
         assert (len(source.acknowledged), missing) == (400, set())
         # alone, it takes nothing that needs a second disk, and says so
-        wire, _ = await site.connect("b", "other", clean=True, within=10)
+        wire, _ = await site.connect("b", "other", clean=True)
         await until(site, "b", lambda row: row["copies_refusing"])
         wire.send(Publish("t", b"more", 1, 1))
         assert (await wire.take(Puback)).reason == 0x97

@@ -87,7 +87,7 @@ async def test_a_kill_in_the_middle_loses_nothing_and_doubles_nothing(
         await site.start(victim)
         if victim == "b":
             await reading
-            wire, present = await site.connect("b", "reader", within=10)
+            wire, present = await site.connect("b", "reader")
             assert present
             reading = asyncio.create_task(reader.read(wire))
         await reader.has(MESSAGES)
@@ -123,7 +123,7 @@ async def test_a_reader_that_moves_while_all_publish_gets_each_message_once(
         for place in "bcab":
             reading = asyncio.create_task(reader.read(wire))
             await reader.has(len(reader.got) + 60)
-            wire, present = await site.connect(place, "reader", within=10)
+            wire, present = await site.connect(place, "reader")
             assert present
             await reading  # the gateway where it was has ended that connection
         reading = asyncio.create_task(reader.read(wire))
@@ -154,7 +154,7 @@ async def test_a_member_that_is_away_gets_what_it_missed(tmp_path: Path) -> None
         await site.kill("a")
         await site.start("b")
         await site.start("a")
-        wire, present = await site.connect("b", "reader", within=10)
+        wire, present = await site.connect("b", "reader")
         assert present
         for number in range(100):
             packet = await wire.take(Publish)
@@ -185,7 +185,7 @@ async def test_retained_messages_and_deletions_reach_a_member_that_was_killed(
         await site.start("b")
         await holds(site, "b", "t/2", "t/3")
         await holds(site, "a", "t/2", "t/3")
-        wire, _ = await site.connect("b", "reader", within=10)
+        wire, _ = await site.connect("b", "reader")
         wire.send(Subscribe(1, [Subscription("t/#", 0)]))
         await wire.take(Suback)
         assert [(await wire.take(Publish)).topic for _ in range(2)] == ["t/2", "t/3"]

@@ -44,7 +44,7 @@ async def reason(site: Gateways, at: str, client: str) -> int:
     """Of the CONNACK of a client on the network with this identifier."""
     wire = Wire(*await asyncio.open_connection("127.0.0.1", site.running[at].port), Version.V5)
     wire.send(Connect(client, Version.V5, True))
-    code = (await wire.take(Connack, 5)).reason
+    code = (await wire.take(Connack)).reason
     wire.writer.close()
     return code
 

@@ -23,7 +23,7 @@ from tests.service.process import GatewayProcess, start
 BOARD = BUILD / "host" / "lora"
 SENSOR = BUILD / "uno" / "sensor-lora.hex"
 KEY = bytes(range(1, 17))
-READY_S = 20
+READY_S = 60
 
 
 class RadioSite:
