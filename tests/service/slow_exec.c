@@ -1,4 +1,4 @@
-/* A disk that takes a second to read a program, loaded with LD_PRELOAD. */
+/* A disk that takes two seconds to read a program, loaded with LD_PRELOAD. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <spawn.h>
@@ -7,8 +7,8 @@
 
 static void *slowly(const char *name)
 {
-    struct timespec second = {1, 0};
-    nanosleep(&second, NULL);
+    struct timespec seconds = {2, 0};
+    nanosleep(&seconds, NULL);
     return dlsym(RTLD_NEXT, name);
 }
 
