@@ -138,6 +138,24 @@ async def bridged(folder: Path, port: int, bridge: str) -> AsyncIterator[Gateway
         yield running
 
 
+@asynccontextmanager
+async def subscribed(
+    far: Mosquitto, near: GatewayProcess, topic_filter: str
+) -> AsyncIterator[Wire]:
+    """Start the other broker, with a subscriber. The gateway stands still until that one is there:
+    a bridge that is quick would be first, and what it brings would be for nobody.
+    """
+    near.process.send_signal(signal.SIGSTOP)
+    await far.start()
+    try:
+        async with wire(far.port, Connect("there")) as there:
+            await subscribe(there, topic_filter)
+            near.process.send_signal(signal.SIGCONT)
+            yield there
+    finally:
+        await far.end(signal.SIGKILL)
+
+
 UP = 'up = ["sensors/#"]'
 READING = "sensors/roof-1/adc0"
 
@@ -199,19 +217,14 @@ async def test_an_outage_stops_nothing_and_loses_nothing(tmp_path: Path) -> None
         board.send(Publish("sensors/place", b"roof", 1, 60, retain=True))
         await board.pick(Puback)
         assert (await until(tmp_path, waiting=51))["dropped"] == 0
-        await far.start()
-        try:
-            async with wire(far.port, Connect("there")) as there:
-                await subscribe(there, READING)
-                await near.logged("bridge cloud: connected after")
-                assert [(await take(there)).payload for _ in range(50)] == [
-                    b"%d" % number for number in range(50)
-                ]
-                await until(tmp_path, waiting=0, sent=51)
-                await subscribe(there, "sensors/place", 1)
-                assert (await take(there)).retain
-        finally:
-            await far.end(signal.SIGKILL)
+        async with subscribed(far, near, READING) as there:
+            await near.logged("bridge cloud: connected after")
+            assert [(await take(there)).payload for _ in range(50)] == [
+                b"%d" % number for number in range(50)
+            ]
+            await until(tmp_path, waiting=0, sent=51)
+            await subscribe(there, "sensors/place", 1)
+            assert (await take(there)).retain
 
 
 async def test_at_its_bound_the_oldest_are_dropped_and_counted(tmp_path: Path) -> None:
@@ -221,15 +234,9 @@ async def test_at_its_bound_the_oldest_are_dropped_and_counted(tmp_path: Path) -
         for number in range(8):
             await publish(board, READING, b"%d" % number, 2, number + 1)
         await until(tmp_path, dropped=3, waiting=5)
-        await far.start()
-        try:
-            async with wire(far.port, Connect("there")) as there:
-                await subscribe(there, "#")
-                assert [(await take(there)).payload for _ in range(5)] == [
-                    b"3", b"4", b"5", b"6", b"7"
-                ]  # fmt: skip
-        finally:
-            await far.end(signal.SIGKILL)
+        async with subscribed(far, near, "#") as there:
+            came = [(await take(there)).payload for _ in range(5)]
+            assert came == [b"3", b"4", b"5", b"6", b"7"]
 
 
 @pytest.mark.mqtt("MQTT-4.4.0-1", "MQTT-4.3.3-7")
@@ -394,9 +401,7 @@ async def test_a_killed_broker_is_found_again(tmp_path: Path) -> None:
         await far.end(signal.SIGKILL)
         await publish(board, READING, b"2", 2, 2)
         await until(tmp_path, waiting=1)
-        await far.start()
-        async with wire(far.port, Connect("there")) as there:
-            await subscribe(there, "#")
+        async with subscribed(far, near, "#") as there:
             await until(tmp_path, waiting=0)
             assert (await take(there)).payload == b"2"
 
