@@ -76,7 +76,7 @@ async def test_counts_come_of_each_member_and_none_of_a_silent_one() -> None:
 async def test_a_member_that_hangs_or_goes_is_said_with_what_it_has_told(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(site_listing, "PATIENCE_S", 0.05)
+    monkeypatch.setattr(site_listing, "PATIENCE_S", 0.5)
     pair = Pair(*(row(f"c{number}") for number in range(PAGE_ROWS + 1)))
     told = pair.b.received
     pages = 0

@@ -102,8 +102,14 @@ def test_nothing_leaves_outside_the_window_and_once_ignores_it(
     data, drain, landed, tmp_path, monkeypatch
 ):
     place = tmp_path / "landing"
-    is_open = False
-    monkeypatch.setattr(Pace, "open", lambda self: is_open)
+    is_open, refused = False, threading.Event()
+
+    def looks(pace: Pace) -> bool:
+        if not is_open:
+            refused.set()
+        return is_open
+
+    monkeypatch.setattr(Pace, "open", looks)
     data.add(100)
     spool = Spool(data.path)
     settings = UplinkSection(landing=str(place), batch_count=10)
@@ -132,6 +138,8 @@ def test_nothing_leaves_outside_the_window_and_once_ignores_it(
         assert time.monotonic() < deadline
         time.sleep(0.02)
     is_open = False
+    refused.clear()
+    assert refused.wait(30)  # what it did while the window was open is over
     data.add(10)
     stop.set()
     thread.join(30)

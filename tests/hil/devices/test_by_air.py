@@ -79,6 +79,6 @@ async def test_a_board_that_nobody_takes_goes_back(folder: Folder) -> None:
     server = await asyncio.start_unix_server(ether.serve, folder.air)
     async with server, asyncio.timeout(WITHIN):
         with pytest.raises(TimeoutError):
-            await board.roam("barn", 0.05)
+            await board.roam("barn", 0.5)
         carried = [ether.carried.get_nowait() for _ in range(2)]
     assert carried[1] == pytest.approx(PLACES.between("barn", 1))

@@ -7,6 +7,7 @@ from typing import Any, cast
 from hil.faults import sweep
 from hil.faults.fault import Fault
 from hil.faults.under_test import SystemUnderTest
+from hil.observe.counters import LOOK_EVERY
 
 FAULT = Fault("uno-2/x-1", "x", "gateway", "", "spooled", 1)
 
@@ -38,9 +39,10 @@ def returns_behind(makers: str, behind_others: bool, monkeypatch: Any) -> int | 
         for count, maker in enumerate(makers, 1):
             await asyncio.sleep(0.02)
             publishers[f"uno-{maker}"].exchange()
-            done, _ = await asyncio.wait([waiter], timeout=0.3)
-            if done:
-                return count
+            for _ in range(20):  # times that it may look, however late it comes to it
+                await asyncio.sleep(LOOK_EVERY)
+                if waiter.done():
+                    return count
         waiter.cancel()
         return None
 
