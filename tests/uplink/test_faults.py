@@ -108,7 +108,7 @@ def test_each_operation_fails_once_before_and_once_after_it_took_effect(data, dr
     [
         lambda data: data[:-1],
         lambda data: b"",
-        lambda data: data[:50] + b"X" + data[51:],
+        lambda data: data[:50] + bytes([data[50] ^ 1]) + data[51:],
         lambda data: data + b"x",
     ],
 )
