@@ -70,7 +70,8 @@ class TcpCarrier(asyncio.Protocol):
             self._receiver.lost(reason)
 
     def write(self, data: bytes) -> None:
-        self._transport.write(data)
+        if not self._closed:  # uvloop raises an error for a transport that is gone
+            self._transport.write(data)
 
     def close(self) -> None:
         self._closed = True

@@ -71,6 +71,7 @@ async def test_abort_drops_the_connection(broker: Broker) -> None:
         broker.last.carrier.abort()
         with contextlib.suppress(ConnectionResetError):
             assert await reader.read() == b""
+        broker.last.carrier.write(b"too late")
         writer.close()
         assert broker.last.reason is None
 
