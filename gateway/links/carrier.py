@@ -20,7 +20,7 @@ class Carrier(Protocol):
     """Once `unsent` is above it, stop writing until `Receiver.writable`."""
 
     def write(self, data: bytes) -> None:
-        """Queue bytes to send; never blocks."""
+        """Queue bytes to send; never blocks. After `close` or `abort`: nothing."""
 
     def close(self) -> None:
         """Send what is queued, then close. `Receiver.lost` is not called for a close asked for

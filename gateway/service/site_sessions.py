@@ -115,7 +115,10 @@ class SessionHolder:
         self._compare_members(known, returned)
 
     def _compare_members(self, known: frozenset[str], returned: bool) -> None:
-        """Whoever is gone may have decided about any client, and nobody else may know of it."""
+        """Whoever is gone may have decided about any client, and nobody else may know of it: our
+        sessions are in doubt, and those of all members, who have to hear that. What a new member
+        has may be older, too: no record has named it while it was not in the site.
+        """
         broker, before = self._broker, self._broker.moved.members
         gone = (before or NOBODY) - known
         replaced = returned and before is None
@@ -124,13 +127,16 @@ class SessionHolder:
             log.warning(_LOST, f"no longer in [site.members]: {names}")
         elif replaced:
             log.warning(_LOST, "this gateway was in the site before, with another store")
+        hear = NOBODY if before is None else known - before
         if gone or replaced or broker.moved.mistrusted:
-            self._doubt_all(known)
-        # what a new one has may be older: no record has named it while it was not in the site
-        if before is not None and (new := known - before):
-            self._place(ALL_CLIENTS).older |= new
+            self._mistrust_all()
+            hear = known
+        if broker.moved.mistrusted:
+            self._mark_copies()
+        if hear:
+            self._place(ALL_CLIENTS).older |= hear
             self._save(ALL_CLIENTS)
-        if before != known:
+        if before != known or broker.moved.mistrusted:
             moving.moves(broker).members = known
             broker.promise()
 
@@ -148,20 +154,13 @@ class SessionHolder:
                 self._save(key)
         self._forget_idle()
 
-    def _doubt_all(self, members: frozenset[str]) -> None:
-        """A store was restored or lost: our clients may have been elsewhere since, and those of the
-        members here. Of ours that was restored, each place is from a copy.
-        """
-        self._mistrust_all()
-        if self._broker.moved.mistrusted:
-            for key in [key for key in self._places if key != ALL_CLIENTS]:
-                place = self._place(key)  # who saves may forget some that nobody needs
-                place.doubtful = place.copied = True
-                self._save(key)
-            moving.moves(self._broker).trusted = True
-        self._place(ALL_CLIENTS).older = members
-        self._save(ALL_CLIENTS)
-        self._broker.promise()
+    def _mark_copies(self) -> None:
+        """Our store was restored: each place is from a copy."""
+        for key in [key for key in self._places if key != ALL_CLIENTS]:
+            place = self._place(key)  # who saves may forget some that nobody needs
+            place.doubtful = place.copied = True
+            self._save(key)
+        moving.moves(self._broker).trusted = True
 
     def _mistrust_all(self) -> None:
         """All but the gateway's own."""

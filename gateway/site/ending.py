@@ -11,7 +11,7 @@ last: the one with the higher epoch (or name) stays, and is doubtful. It says so
 disk, in answer to the word of the other one, which ends its own only then: a link that breaks
 before costs nothing. A record from a copy of a store ends for any other one.
 
-A member whose store was restored says the word for all clients: it may have forgotten what is over.
+A member that may have forgotten what is over, as after a restore, says the word for all clients.
 All that a member holds that hears it is doubtful.
 """
 

@@ -47,7 +47,8 @@ class Outcome(NamedTuple):
     doubt: it is here, and doubtful on disk: somebody who was silent may know better. If it holds
         received QoS 2 identifiers that are no proved board's mark, they are forgotten: Session
         Present 0. Without such identifiers it goes on. Marked.
-    failed: it is at another member and cannot come here (`reason`): refuse the CONNECT.
+    failed: nothing was decided (`reason`): the session is at another member and cannot come here,
+        or the client has gone. Refuse the CONNECT.
 
     A new session gets `epoch`; the record with that epoch is on disk already, or needs none.
     """

@@ -118,15 +118,20 @@ async def listed(site: Gateways, options: tuple[str, ...] = ("--json",)) -> tupl
     return done.exit_code, found, done.output
 
 
+async def leave_a_stale_session(site: Gateways) -> None:
+    """At a, which stands still: its client has begun another one at b."""
+    client, _ = await site.connect("a")
+    await published(client, 7, b"old")
+    client.writer.close()
+    site.running["a"].process.send_signal(signal.SIGSTOP)
+    moved, present = await site.connect("b")
+    assert not present
+    moved.writer.close()
+
+
 async def test_a_stale_holder_swallows_no_publish(tmp_path: Path) -> None:
     async with gateways(tmp_path, "a", "b") as site:
-        client, _ = await site.connect("a")
-        await published(client, 7, b"old")
-        client.writer.close()
-        site.running["a"].process.send_signal(signal.SIGSTOP)
-        moved, present = await site.connect("b")
-        assert not present
-        moved.writer.close()
+        await leave_a_stale_session(site)
         site.running["b"].process.send_signal(signal.SIGSTOP)
         site.running["a"].process.send_signal(signal.SIGCONT)
         listener, _ = await site.connect("a", "listener", clean=True)
@@ -144,12 +149,7 @@ async def test_a_stale_holder_swallows_no_publish(tmp_path: Path) -> None:
 async def test_a_gateway_with_a_new_card_puts_all_into_doubt(tmp_path: Path) -> None:
     """It alone knew that the session of the other one is over."""
     async with gateways(tmp_path, "a", "b") as site:
-        client, _ = await site.connect("a")
-        await published(client, 7, b"old")
-        client.writer.close()
-        site.running["a"].process.send_signal(signal.SIGSTOP)
-        moved, _ = await site.connect("b")
-        moved.writer.close()
+        await leave_a_stale_session(site)
         await site.kill("b")
         site.running["a"].process.send_signal(signal.SIGCONT)
         site.remove("b")
