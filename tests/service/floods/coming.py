@@ -213,11 +213,9 @@ async def handshakes(site: Site) -> None:
 async def _crowd(site: Site, port: int) -> None:
     for number in range(1500):
         await site.open(f"127.0.0.{2 + number % 3}", port)
-    for _ in range(3000):
-        if files_of(site.running.process.pid) <= 1000 + 60:
-            break
-        await asyncio.sleep(0.01)
-    assert files_of(site.running.process.pid) <= 1000 + 60
+    async with asyncio.timeout(30):  # while the last ones come, some of the first still go
+        while files_of(site.running.process.pid) > 1000 + 60:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
 
 
 async def _port(site: Site, name: str) -> int:
