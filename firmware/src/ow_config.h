@@ -1,4 +1,9 @@
-/* Sizes and parts of the library, chosen for 2 KiB of RAM; a build may set others. */
+/*
+ * The options of the library: sizes and parts, chosen for 2 KiB of RAM. Another value belongs into
+ * the build flags, as -DOW_KEYS=0, or into this file. A #define in a sketch reaches the sketch
+ * alone, never the library's own files: the build then ends with an error that names the option
+ * (ow_options.h).
+ */
 #ifndef OW_CONFIG_H
 #define OW_CONFIG_H
 
@@ -23,7 +28,6 @@
 #endif
 #endif
 
-/* 0 for boards whose old boot loader leaves the watchdog on and would be reset by it for ever */
 #ifndef OW_KEYS
 /* 1: board and gateway prove their key to one another, and frames have a CRC-32. 0: as in version 1
  * of the link, which gateways take at ports with `open = true` only */
@@ -31,6 +35,7 @@
 #endif
 
 #ifndef OW_WATCHDOG
+/* 0 for a board whose old boot loader leaves the watchdog on: it would reset the board in a loop */
 #if defined(ARDUINO_AVR_NANO) || defined(ARDUINO_AVR_PRO)
 #define OW_WATCHDOG 0
 #else
@@ -53,6 +58,10 @@
 
 #ifndef OW_TURN_MTU
 #define OW_TURN_MTU 96 /* longest content of a radio's frame, both ways */
+#endif
+
+#ifndef OW_TURN_QUEUE
+#define OW_TURN_QUEUE 128 /* bytes put and not yet answered; a packet has OW_TURN_MTU - 1 at most */
 #endif
 
 #if defined(ARDUINO) && !defined(OW_LINK_RX_MTU)
@@ -138,6 +147,9 @@
  * functions of ow_hal.h are, and calls cost nothing more */
 #define OW_SEVERAL_BOARDS 0
 #endif
+#if OW_SEVERAL_BOARDS && defined(ARDUINO)
+#error "OW_SEVERAL_BOARDS must be 0 in a sketch: the Arduino core has one board"
+#endif
 
 #ifndef OW_JOURNAL_SLOTS
 /* publications that can wait; 60 fill the EEPROM of an ATmega328P */
@@ -147,8 +159,10 @@
 /* Counts slots of the journal. */
 #if OW_JOURNAL_MEMORY
 typedef uint16_t ow_slot;
+#define OW_JOURNAL_SLOTS_MAX 2048
 #else
 typedef uint8_t ow_slot;
+#define OW_JOURNAL_SLOTS_MAX 255
 #endif
 
 /* Counts bytes of packets: 8 bits are enough while no packet is longer than the ring. */
@@ -157,5 +171,7 @@ typedef uint8_t ow_size;
 #else
 typedef uint16_t ow_size;
 #endif
+
+#include "ow_options.h"
 
 #endif

@@ -14,8 +14,8 @@
 _Static_assert((OW_LINK_TX_SIZE & MASK) == 0 && OW_LINK_TX_SIZE <= 16384,
     "OW_LINK_TX_SIZE is a power of two, and no two parts of a packet overflow 16 bits");
 _Static_assert(OW_LINK_WINDOW == 1 || OW_LINK_WINDOW == 2 || OW_LINK_WINDOW == 4,
-    "frame numbers are mapped to slots by a mask");
-_Static_assert(OW_LINK_RX_MTU <= OW_FRAME_PAYLOAD_MAX, "the wire format ends there");
+    "OW_LINK_WINDOW must be 1, 2 or 4: a mask maps frame numbers to slots");
+_Static_assert(OW_LINK_RX_MTU <= OW_FRAME_PAYLOAD_MAX, "OW_LINK_RX_MTU must be at most 240: the wire format ends there");
 
 enum { TYPE_DATA = 0, TYPE_ACK = 1, TYPE_HANDSHAKE = 2, TYPE_TIME = 3 };
 enum {

@@ -8,7 +8,7 @@
 #if OW_LOG_SIZE
 
 _Static_assert(OW_LOG_SIZE >= 64 && OW_LOG_SIZE <= 32768 && !(OW_LOG_SIZE & (OW_LOG_SIZE - 1)),
-    "OW_LOG_SIZE is a power of two");
+    "OW_LOG_SIZE must be 0 or a power of two from 64 to 32768");
 
 enum { HEAD = 5, LONGEST_NUMBER = 10 }; /* bytes before the text; digits of 32 bits */
 

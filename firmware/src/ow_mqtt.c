@@ -5,6 +5,12 @@
 #include "ow_flow.h"
 #include "ow_hal.h"
 
+/* Never called; see ow_options.h. */
+static void __attribute__((used)) define_options(void)
+{
+    OW_OPTIONS(OW_DEFINE, OW_DEFINE_WIDE)
+}
+
 /* bytes of the UART per call, so that a flood of noise does not starve the rest */
 #define READ_AT_ONCE 128
 
@@ -363,9 +369,6 @@ static uint8_t take_packet(struct ow_mqtt *client)
     }
     return take_session_packet(client, type, flags);
 }
-
-_Static_assert(
-    OW_MQTT_PACKET_SIZE <= 129, "the Remaining Length of a packet that fits has one byte");
 
 #if OW_LORA
 

@@ -12,7 +12,7 @@ enum {
 
 #define LONG_PACKETS (OW_SEND_SIZE > 128) /* Remaining Length may take two bytes */
 
-#define EXPIRY_BYTE(shift) ((OW_SESSION_EXPIRY_S >> (shift)) & 0xFF)
+#define EXPIRY_BYTE(shift) (((uint32_t)OW_SESSION_EXPIRY_S >> (shift)) & 0xFF)
 
 static void put_u16(ow_carrier *link, uint16_t value)
 {

@@ -21,9 +21,9 @@ enum { WELCOME_PROVEN = 20, WELCOME_SIZE = WELCOME_PROVEN + CODE_SIZE };
 enum { WHO_SIZE = OW_CCM_HEADER + CODE_SIZE };
 enum { HELLO_POWER_ON = 0x01 };
 
-_Static_assert(OW_TURN_MTU <= 248, "a radio sends 255 bytes");
-_Static_assert(OW_TURN_FRAME >= HELLO_SIZE, "a greeting has to fit");
-_Static_assert(OW_TURN_QUEUE <= 255 && OW_TURN_QUEUE >= HELLO_SIZE + 4, "lengths are 8 bits");
+_Static_assert(OW_TURN_MTU <= 248, "OW_TURN_MTU must be at most 248: a radio sends 255 bytes");
+_Static_assert(OW_TURN_FRAME >= HELLO_SIZE, "OW_TURN_MTU is too small for a greeting");
+_Static_assert(OW_TURN_QUEUE <= 255 && OW_TURN_QUEUE >= HELLO_SIZE + 4, "OW_TURN_QUEUE must hold a greeting, and lengths have 8 bits");
 
 /* --- time --- */
 

@@ -26,9 +26,6 @@
 #include "ow_pack.h"
 #include "ow_radio.h"
 
-#ifndef OW_TURN_QUEUE
-#define OW_TURN_QUEUE 128 /* bytes put and not yet answered; a packet has OW_TURN_MTU - 1 at most */
-#endif
 #define OW_TURN_FRAME (OW_TURN_MTU + OW_CCM_OVERHEAD)
 #define OW_TURN_TRIES 8
 #define OW_TURN_WINDOW_MS 1000u /* within it the gateway begins its answer */

@@ -1,0 +1,222 @@
+"""The options of the library: a value in the build flags takes effect, and a value that reaches the
+sketch alone ends the build with an error that names the option.
+"""
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from intelhex import IntelHex
+
+from gateway import senml
+from gateway.links.keys import NO_KEY
+from hil.boards.exchange import Gateway, converse
+from hil.boards.simulator import SimulatedBoard
+from provisioning.boards import board
+from provisioning.identity import Identity
+
+FIRMWARE = Path(__file__).parents[2] / "firmware"
+BUILT = FIRMWARE.parent / "build" / "firmware" / "arduino" / "uno"
+SKETCH = "thermometer"
+
+OTHER = {
+    "OW_KEYS": "0",
+    "OW_WATCHDOG": "0",
+    "OW_LORA": "1",
+    "OW_SX1276": "1",
+    "OW_PERSISTENCE": "0",
+    "OW_PUBLICATIONS": "0",
+    "OW_SUBSCRIPTIONS": "0",
+    "OW_JOURNAL_MEMORY": "1",
+    "OW_TURN_MTU": "64",
+    "OW_TURN_QUEUE": "96",
+    "OW_LINK_RX_MTU": "20",
+    "OW_LINK_WINDOW": "1",
+    "OW_LINK_TX_SIZE": "64",
+    "OW_MQTT_PACKET_SIZE": "32",
+    "OW_FLIGHTS": "2",
+    "OW_KEEP_ALIVE_S": "3600",
+    "OW_CLOCK_PARTS": "10000",
+    "OW_LOG_SIZE": "128",
+    "OW_JOURNAL_SLOTS": "30",
+    "OW_SESSION_EXPIRY_S": "3600",
+    "OW_IDENTITY_PAGE": "0x7C80",
+}
+"""A value of each option that is not the default of an Uno."""
+
+DEFAULT = {
+    "OW_KEYS": "1",
+    "OW_WATCHDOG": "1",
+    "OW_LORA": "0",
+    "OW_SX1276": "0",
+    "OW_PERSISTENCE": "1",
+    "OW_PUBLICATIONS": "1",
+    "OW_SUBSCRIPTIONS": "1",
+    "OW_JOURNAL_MEMORY": "0",
+    "OW_SEVERAL_BOARDS": "0",
+    "OW_TURN_MTU": "96",
+    "OW_TURN_QUEUE": "128",
+    "OW_LINK_RX_MTU": "24",
+    "OW_LINK_WINDOW": "2",
+    "OW_LINK_TX_SIZE": "128",
+    "OW_MQTT_PACKET_SIZE": "96",
+    "OW_FLIGHTS": "1",
+    "OW_KEEP_ALIVE_S": "60",
+    "OW_CLOCK_PARTS": "200",
+    "OW_LOG_SIZE": "0",
+    "OW_JOURNAL_SLOTS": "60",
+    "OW_SESSION_EXPIRY_S": "0xFFFFFFFF",
+    "OW_IDENTITY_PAGE": "0x7D80",
+}
+
+OUT_OF_RANGE = {
+    "OW_KEYS": "2",
+    "OW_SEVERAL_BOARDS": "1",
+    "OW_TURN_MTU": "249",
+    "OW_TURN_QUEUE": "256",
+    "OW_LINK_RX_MTU": "0",
+    "OW_LINK_WINDOW": "3",
+    "OW_LINK_TX_SIZE": "48",
+    "OW_MQTT_PACKET_SIZE": "130",
+    "OW_FLIGHTS": "0",
+    "OW_KEEP_ALIVE_S": "65536",
+    "OW_CLOCK_PARTS": "0",
+    "OW_LOG_SIZE": "32",
+    "OW_JOURNAL_SLOTS": "100",
+    "OW_SESSION_EXPIRY_S": "0x100000000ll",
+}
+
+SILENT = {
+    "OW_PUBLICATIONS": "its one publication at QoS 2 is left out",
+    "OW_LORA": "no radio is on the bus",
+    "OW_JOURNAL_MEMORY": "no memory is on the bus",
+}
+"""Options with which the sketch does not publish over the serial line, with the reason."""
+
+STATELESS = {"OW_WATCHDOG", "OW_SX1276", "OW_TURN_MTU", "OW_TURN_QUEUE", "OW_CLOCK_PARTS"}
+"""Options that change no structure of a serial board: their builds run in `make soak`."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def built() -> None:
+    sketch = f"../build/firmware/arduino/uno/{SKETCH}.hex"
+    for folder, target in ((FIRMWARE, sketch), (FIRMWARE / "sim", "all")):
+        subprocess.run(["make", "-s", "-C", folder, target], check=True)
+
+
+def build(folder: Path, sketch: str = "", flags: str = "") -> "subprocess.CompletedProcess[str]":
+    """Build the example in `folder` with lines before its `#include`, and with build flags. In a
+    folder that was built with the same flags, the library's object files are used again.
+    """
+    to = hex_file(folder).parent
+    source = folder / "firmware" / "examples" / SKETCH / f"{SKETCH}.ino"
+    if not to.exists():
+        prepare(folder, with_library=not flags)
+    shipped = FIRMWARE / "examples" / SKETCH / f"{SKETCH}.ino"
+    source.write_text(sketch + shipped.read_text())
+    command = ["make", "-s", "-C", str(folder / "firmware"), f"BUILD={folder}/build"]
+    return subprocess.run(
+        [*command, f"DEFINES={flags}", hex_file(folder)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def prepare(folder: Path, *, with_library: bool) -> None:
+    """Copy the sources, and those object files that need not be built again."""
+    for name in ("Makefile", "src", f"examples/{SKETCH}"):
+        to = folder / "firmware" / name
+        to.parent.mkdir(parents=True, exist_ok=True)
+        (shutil.copytree if (FIRMWARE / name).is_dir() else shutil.copy2)(FIRMWARE / name, to)
+    to = hex_file(folder).parent
+    to.mkdir(parents=True)
+    shutil.copy2(BUILT / "core.a", to)
+    if with_library:
+        shutil.copytree(BUILT / "library", to / "library")
+
+
+def hex_file(folder: Path) -> Path:
+    return folder / "build" / "arduino" / "uno" / f"{SKETCH}.hex"
+
+
+def test_each_option_is_checked() -> None:
+    """Whatever a build may set is in the list that the files of a program compare."""
+    checked = set(re.findall(r"(?:NUMBER|WIDE)\((OW_\w+)", read("ow_options.h")))
+    assert checked == OTHER.keys() | {"OW_SEVERAL_BOARDS"} == DEFAULT.keys()
+    for header in sorted((FIRMWARE / "src").glob("*.h")):
+        options = set(re.findall(r"#ifndef (OW_\w+)\n(?!#define \1\n)", header.read_text()))
+        assert options <= checked, header.name
+
+
+def read(name: str) -> str:
+    return (FIRMWARE / "src" / name).read_text()
+
+
+@pytest.mark.parametrize(("option", "value"), OTHER.items())
+def test_an_option_in_the_sketch_alone_ends_the_build(
+    option: str, value: str, tmp_path: Path
+) -> None:
+    done = build(tmp_path, sketch=f"#define {option} {value}\n")
+    assert done.returncode != 0
+    assert f"{option}_is_{int(value, 0)}_here" in done.stderr
+    assert "set_it_in_the_build_flags" in done.stderr
+    assert not hex_file(tmp_path).exists()
+
+
+@pytest.mark.sim
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        pytest.param(option, value, marks=pytest.mark.soak if option in STATELESS else ())
+        for option, value in OTHER.items()
+    ],
+)
+async def test_an_option_in_the_build_flags_takes_effect(
+    option: str, value: str, tmp_path: Path
+) -> None:
+    """The sketch may repeat the value of the flags, and not contradict it."""
+    flags = f"-D{option}={value}"
+    done = build(tmp_path, flags=flags)
+    assert done.returncode == 0, done.stderr
+    if option not in SILENT:
+        page = int(value, 0) if option == "OW_IDENTITY_PAGE" else board("uno").identity
+        await publishes(hex_file(tmp_path), page, tmp_path)
+    done = build(tmp_path, f"#define {option} {value}\n", flags)
+    assert done.returncode == 0, done.stderr
+    done = build(tmp_path, f"#undef {option}\n#define {option} {DEFAULT[option]}\n", flags)
+    assert done.returncode != 0
+    assert f"{option}_is_" in done.stderr
+
+
+async def publishes(firmware: Path, page: int, folder: Path) -> None:
+    """Three readings of the simulated Uno, as they are with the defaults."""
+    image = IntelHex(str(firmware))
+    image.puts(page, Identity("roof-1", NO_KEY).to_bytes())
+    image.write_hex_file(str(folder / "named.hex"))
+    gateway = Gateway()
+    async with SimulatedBoard(
+        folder / "board", firmware=folder / "named.hex", speed="step"
+    ) as simulated:
+        await converse(simulated, gateway, completed=3, seconds=200)
+    readings = [senml.decode(delivery.payload) for delivery in gateway.deliveries]
+    assert [[one.name for one in each] for each in readings] == [["roof-1:temperature"]] * 3
+    assert [each[0].value for each in readings] == [-50.0] * 3
+
+
+@pytest.mark.parametrize(("option", "value"), OUT_OF_RANGE.items())
+def test_a_value_out_of_range_is_an_error_of_the_compiler(
+    option: str, value: str, tmp_path: Path
+) -> None:
+    done = build(tmp_path, flags=f"-D{option}={value}")
+    assert done.returncode != 0
+    assert re.search(rf"error: .*{option}", done.stderr), done.stderr
+
+
+def test_a_sketch_may_say_the_default(tmp_path: Path) -> None:
+    sketch = "".join(f"#define {option} {value}\n" for option, value in DEFAULT.items())
+    done = build(tmp_path, sketch)
+    assert done.returncode == 0, done.stderr
+    assert hex_file(tmp_path).read_bytes() == (BUILT / f"{SKETCH}.hex").read_bytes()
