@@ -15,7 +15,8 @@ Its floors; a file imports from those below it only, for types too (`make lint`)
 
     broker.py          everything together; what has come due; what a message caused (settle)
     moving.py          sessions that leave for another gateway of the site, or come from there
-    refusals.py        what clients are refused: counted, and said once
+    refusals.py        what clients are refused: counted, and said once; faults.py: why a
+                       connection ended by an error of ours
     admission.py       how many may come, and how fast
     restart.py         the state after a start;  sys_topics.py, session_figures.py: its own figures
     queue_pages.py     pages of long queues that come back from the store
@@ -40,5 +41,5 @@ Its floors; a file imports from those below it only, for types too (`make lint`)
     doubled.py         what of the spool is on two disks, where acknowledgements wait for that
     elsewhere.py       the other gateways of the site, as the broker sees them
     topic_tree.py, topic.py, subscription.py, access.py, peer.py, store_rows.py,
-    message_ids.py, state.py, statistics.py, log_throttle.py
+    message_ids.py, state.py, statistics.py, log_throttle.py, step.py
 """

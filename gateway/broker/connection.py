@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
+from gateway.broker.faults import blame
 from gateway.broker.message_ids import IDENTIFIERS
 from gateway.broker.publish_run import PUBLISH, QOS_BITS, PublishRun
 from gateway.broker.refusals import say
@@ -414,6 +415,15 @@ class Connection:
             )
 
     # -- the end
+
+    def fail(self, error: Exception, doing: str) -> None:
+        """End the connection as soon as nothing is iterated over: a call for it has raised an
+        exception that left shared state whole. Until then nothing is sent to it.
+        """
+        blame(self.broker, self, error, doing)
+        if self.state is not State.CLOSED:
+            self.full = True
+            self.broker.effects.fault(self)
 
     def disconnect(self, reason: ReasonCode, text: str) -> None:
         """End the connection from our side. text: for the log, and as Reason String to a client

@@ -103,6 +103,7 @@ def receive(
             acknowledgements(_PUBACK, identifiers), commit, count, twice=_spooled(broker, run)
         )
     else:
+        broker.step.unfinished += 1
         if device is not None:
             receive_flow.outdate(identifiers[0])
         receive_flow.keep(identifiers)
@@ -113,6 +114,7 @@ def receive(
         elif session.durable:
             commit = receive_flow.commit = broker.keep_flow(session)
         commit = publish(broker, run, session.client, identity, commit)
+        broker.step.unfinished -= 1
         connection.acknowledge(
             acknowledgements(_PUBREC, identifiers), commit, twice=_spooled(broker, run)
         )
@@ -134,10 +136,12 @@ def _spooled(broker: Broker, run: PublishRun) -> bool:
 
 def _refuses(connection: Connection, session: Session, run: PublishRun) -> ReasonCode | None:
     """Why a run cannot be taken as a whole, or None."""
-    receive_flow = session.receive_flow
-    reason = connection.policy.access.refuses_publish(connection, run.topic) or refuses(
-        connection.broker, run, session.durable or receive_flow.mark is not None
-    )
+    receive_flow, broker = session.receive_flow, connection.broker
+    reason = connection.policy.access.refuses_publish(connection, run.topic)
+    if not reason:
+        broker.step.unfinished += 1
+        reason = refuses(broker, run, session.durable or receive_flow.mark is not None)
+        broker.step.unfinished -= 1
     if run.qos == 2 and not reason and not receive_flow.has_room(run.count):
         return ReasonCode.QUOTA_EXCEEDED
     return reason
@@ -190,12 +194,15 @@ def decoded(connection: Connection, session: Session, packet: Publish) -> None:
             ReasonCode.TOPIC_ALIAS_INVALID,
         )
     if packet.topic:
-        topic: Topic = broker.router.known(encode_string(packet.topic), packet.topic)
+        wire = encode_string(packet.topic)
+        with broker.step:
+            topic: Topic = broker.router.known(wire, packet.topic)
         if alias:
             _name(connection, alias, topic)
     elif alias in connection.aliases:
         named = connection.aliases[alias]
-        topic = broker.router.known(named.wire, named.name)
+        with broker.step:
+            topic = broker.router.known(named.wire, named.name)
     else:
         raise ProtocolError(f"PUBLISH: topic alias {alias} stands for no topic yet")
     identifiers = properties.pop(PropertyId.SUBSCRIPTION_IDENTIFIER, ())
@@ -319,6 +326,7 @@ def release(connection: Connection, session: Session, identifiers: tuple[int, ..
     """PUBREL: forget, commit, answer. Of a board with a mark nothing is left to commit."""
     broker = connection.broker
     receive_flow = session.receive_flow
+    broker.step.unfinished += 1
     unknown = receive_flow.release(identifiers)
     commit = receive_flow.commit
     if (passage := session.passage) is not None:
@@ -335,6 +343,7 @@ def release(connection: Connection, session: Session, identifiers: tuple[int, ..
             commit = receive_flow.commit = broker.keep_flow(session)
         else:  # goes with the next commit: after a power cut its sequence tells it for what it is
             broker.changes.flows[session] = None
+    broker.step.unfinished -= 1
     if not unknown:
         connection.send(acknowledgements(_PUBCOMP, identifiers), commit)
         return
@@ -342,7 +351,9 @@ def release(connection: Connection, session: Session, identifiers: tuple[int, ..
     missing = set(unknown)
     if broker.elsewhere is not None:
         wanted = [identifiers[position] for position in unknown]
-        if broker.elsewhere.release(connection, wanted):
+        with broker.step:
+            asks = broker.elsewhere.release(connection, wanted)
+        if asks:
             asked = set(wanted)
             identifiers = tuple(item for item in identifiers if item not in asked)
             if identifiers:
@@ -367,8 +378,10 @@ def released(connection: Connection, identifier: int, elsewhere: bool) -> None:
 def recorded(connection: Connection, session: Session, identifiers: tuple[int, ...]) -> None:
     """PUBREC: release, commit, answer with PUBREL."""
     broker = connection.broker
+    broker.step.unfinished += 1
     known, unknown = session.send_flow.pubrec(identifiers)
     commit = broker.keep_flow(session) if session.durable and known else 0
+    broker.step.unfinished -= 1
     if not unknown:
         connection.send(acknowledgements(_PUBREL, known), commit)
         return

@@ -116,6 +116,7 @@ def publish(
     it. commit: one that it waits for in any case. Returns the commit that its acknowledgement waits
     for, 0 for none.
     """
+    core.step.unfinished += 1
     topic = core.router.routed(run.topic)
     if topic.spooled:
         core.changes.spool += core.spool.rows(
@@ -154,6 +155,7 @@ def publish(
     for share in topic.shares:
         messages = LeftBehind(run, qos, share.name, 0, run.count)
         _overflow(core, share, _deal(core, share, messages, commit), commit)
+    core.step.unfinished -= 1
     return commit
 
 
@@ -323,18 +325,20 @@ def feed_retained(core: Core, session: Session) -> bool:
             return False
         if sent >= _PAGE_BYTES:
             return True
-        _, topic, topic_filter = item = feed.page.popleft()
+        _, topic, topic_filter = item = feed.page[0]
         subscription, message = session.subscriptions.get(topic_filter), item.message
-        if (
+        wanted = not (
             subscription is None
             or message is None
             or (message.expires is not None and message.expires <= core.now)
             or (subscription.no_local and message.client == session.client)
             or not core.may_read(session, topic)
-        ):
-            continue
-        _send_retained(core, session, message, subscription)
-        sent += message.size
+        )
+        feed.page.popleft()
+        if wanted and subscription is not None and message is not None:
+            with core.step:
+                _send_retained(core, session, message, subscription)
+            sent += message.size
     if feed is not None:
         for topic_filter in feed.noted:
             core.changes.subscriptions[session, topic_filter] = None
@@ -395,7 +399,10 @@ def deliver(
         and connection is not None
         and not (send_flow.pending or send_flow.resend or send_flow.tail)
     ):
-        connection.send_qos_0(run, flags, extra, skip, count)
+        try:
+            connection.send_qos_0(run, flags, extra, skip, count)
+        except Exception as error:
+            connection.fail(error, "a message is sent")
         return
     if not qos and connection is None and not session.queueing.qos_0:
         return

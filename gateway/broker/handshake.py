@@ -82,23 +82,26 @@ def accept(connection: Connection, packet: Connect, *, asked: bool = False) -> N
     expiry = _expiry(connection, packet, properties)
     if broker.elsewhere is not None and not asked:
         broker.settle(client)
-        if broker.elsewhere.waits(connection, packet):
+        with broker.step:
+            waits = broker.elsewhere.waits(connection, packet)
+        if waits:
             return
-    session, present = _session(connection, client, packet.clean_start, expiry)
-    if device is not None:
-        _mark(connection, session, device)
     limits = broker.limits
     connection.told_limit = min(properties.get(_P.TOPIC_ALIAS_MAXIMUM, 0), limits.topic_aliases)
     keep_alive = _keep_alive(connection, packet)
     connection.keep_alive = keep_alive * 1.5
-    connection.attach(session)
-    session.connection = connection
-    if session.account is not None:
-        session.account.connections += 1
-    session.left = None
-    session.send_flow.maximum = min(properties.get(_P.RECEIVE_MAXIMUM, 65535), limits.inflight)
-    connection.will = will
-    commit = broker.joined(session, connection.will)
+    with broker.step:
+        session, present = _session(connection, client, packet.clean_start, expiry)
+        if device is not None:
+            _mark(connection, session, device)
+        connection.attach(session)
+        session.connection = connection
+        if session.account is not None:
+            session.account.connections += 1
+        session.left = None
+        session.send_flow.maximum = min(properties.get(_P.RECEIVE_MAXIMUM, 65535), limits.inflight)
+        connection.will = will
+        commit = broker.joined(session, connection.will)
     granted: Properties = {}
     if connection.policy.receive_maximum < 65535:
         granted[_P.RECEIVE_MAXIMUM] = connection.policy.receive_maximum
@@ -197,8 +200,10 @@ def _session(
             ReasonCode.CLIENT_IDENTIFIER_NOT_VALID,
         )
     if session is not None and session.connection is not None:
-        session.connection.disconnect(
-            ReasonCode.SESSION_TAKEN_OVER, "another connection uses this client identifier"
+        broker.hang_up(
+            session.connection,
+            ReasonCode.SESSION_TAKEN_OVER,
+            "another connection uses this client identifier",
         )
         broker.settle(client)
         session = broker.sessions.get(client)
@@ -229,8 +234,9 @@ def _resume(connection: Connection, session: Session) -> None:
 def _will(connection: Connection, will: Will) -> StoredWill:
     """The will to keep; ProtocolError for one that could never be said."""
     router = connection.broker.router
-    topic = router.topic(will.topic)
-    router.match(topic)
+    with connection.broker.step:
+        topic = router.topic(will.topic)
+        router.match(topic)
     reason = topic.refused or connection.policy.access.refuses_publish(connection, topic)
     if reason:
         raise refusal(

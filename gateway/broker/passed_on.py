@@ -47,7 +47,8 @@ def receive(
         connection.send(answer, mark.commit)
         run = run.part(repeated, run.count - repeated)
     if run.count:
-        _take(connection, passage, run, identifiers)
+        with broker.step:
+            _take(connection, passage, run, identifiers)
 
 
 def _take(

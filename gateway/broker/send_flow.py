@@ -26,6 +26,8 @@ at worst, or a repeated PUBLISH at QoS 1. A message's packet identifier follows 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Protocol, cast
 
 from gateway.broker.changes import Kept
@@ -217,6 +219,12 @@ class SendFlow:
         connection = self.session.connection
         if connection is None or connection.full:
             return
+        step = self.ledger.step
+        step.unfinished += 1
+        self._pump(connection)
+        step.unfinished -= 1
+
+    def _pump(self, connection: Receiver) -> None:
         pending, ledger = self.pending, self.ledger
         if not (pending or self.resend):
             self.refill()
@@ -235,9 +243,12 @@ class SendFlow:
                 continue
             if not delivery.flags & QOS_BITS:
                 out.flush()
-                connection.send_qos_0(
-                    delivery.run, delivery.flags, delivery.extra, delivery.skip, delivery.count
-                )
+                try:
+                    connection.send_qos_0(
+                        delivery.run, delivery.flags, delivery.extra, delivery.skip, delivery.count
+                    )
+                except Exception as error:
+                    connection.fail(error, "a message is sent")
                 self._done(pending.popleft(), delivery.left)
                 continue
             if free <= 0 or self.resend or connection.full:
@@ -261,7 +272,9 @@ class SendFlow:
                 self.refill()
 
     def _send(self, out: Outgoing, delivery: Delivery, offset: int, count: int, dup: int) -> int:
-        """Returns how many are in flight by this."""
+        """Returns how many are in flight by this. What cannot be encoded is in flight, too: it is
+        lost with the connection, which ends, and comes again as all that was in flight.
+        """
         run, number, flags = delivery.run, delivery.first + offset, delivery.flags
         qos_2 = flags & 4
         flights = self.receiving if qos_2 else self.acknowledging
@@ -269,13 +282,19 @@ class SendFlow:
             flights[(number - 1) % IDENTIFIERS + 1] = delivery
         else:
             flights.update(dict.fromkeys(packet_ids(number, count), delivery))
-        shape = out.connection.shape(run, PUBLISH | flags | dup, delivery.extra)
-        if shape is None:
+        try:
+            shape = out.connection.shape(run, PUBLISH | flags | dup, delivery.extra)
+            skip = delivery.skip + offset
+            packets = None if shape is None else run.packets(shape, number, skip, count)
+        except Exception as error:
+            out.connection.fail(error, "a message is encoded")
+            return count
+        if packets is None:
             self._skip(flights, delivery, number, count)
             return 0
         self.ledger.statistics.sent[2 if qos_2 else 1] += count
         out.add(
-            run.packets(shape, number, delivery.skip + offset, count),
+            packets,
             delivery.commit if qos_2 or self.session.passage is not None else 0,
         )
         return count
@@ -325,14 +344,24 @@ class SendFlow:
         bound = self._stored + ledger.limits.inflight
         if wanted > bound and self._awaited <= ledger.committed:
             self._awaited = ledger.keep_flow(self.session)
-            ledger.after_commit.append(self._wait)
+            self._after_commit(self._wait)
         return bound
 
     def _wait(self) -> None:
         if self._awaited > self.ledger.committed:
-            self.ledger.after_commit.append(self._wait)
+            self._after_commit(self._wait)
         else:
             self.pump()
+
+    def _after_commit(self, call: Callable[[], None]) -> None:
+        self.ledger.after_commit.append(partial(self.ledger.serve, self, call))
+
+    def fail(self, error: Exception, doing: str) -> bool:
+        """End the receiver's connection because of an error. False: there is no connection."""
+        connection = self.session.connection
+        if connection is not None:
+            connection.fail(error, doing)
+        return connection is not None
 
     def _skip(
         self, flights: dict[int, Delivery], delivery: Delivery, number: int, count: int
@@ -579,6 +608,10 @@ class SendFlow:
             self._asked = True
             self.ledger.orders.append(Load(self.session.id, self.tail))
 
+    def unread(self) -> None:
+        """The page that was asked for cannot be read."""
+        self._asked = False
+
     def take_page(self, first: int, deliveries: list[Delivery]) -> bool:
         """A page that was asked for, from number `first` on; empty when the tail is not committed
         yet. False: there is nothing new at hand. `go_on` comes next.
@@ -588,7 +621,7 @@ class SendFlow:
             self.refill()
             return False
         if not deliveries:
-            self.ledger.after_commit.append(self.refill)
+            self._after_commit(self.refill)
             return False
         for delivery in deliveries:
             self._take_behind(delivery.first)

@@ -3,9 +3,11 @@
 In: bytes of a client, and word that it has taken what was sent to it. Out: the same to the broker,
 in turns; and nothing more is read from a client that does not take what it is sent, that has
 brought more than there was time for, or whose user publishes too much.
+
+Whatever a carrier or a timer calls here hands its exceptions to the engine (`Turns.serve`), and
+raises none: an error of one connection ends that connection (`gateway/broker/README.md`).
 """
 
-import logging
 from collections.abc import Callable
 from typing import Protocol
 
@@ -15,10 +17,7 @@ from gateway.broker.connection import Connection
 from gateway.broker.refusals import say
 from gateway.broker.session import Attached
 from gateway.links.carrier import Carrier
-from gateway.logs import about
 from gateway.mqtt.reason import ReasonCode
-
-log = logging.getLogger(__name__)
 
 MANY = 65_536
 """Unsent bytes of one connection that are worth counting."""
@@ -34,6 +33,8 @@ class Turns(Protocol):
     broker: Broker
     in_turn: bool
     awaited: int
+    broken: bool
+    """Shared state may be half changed: nothing more is taken in."""
 
     @property
     def has_backlog(self) -> bool: ...
@@ -52,19 +53,27 @@ class Turns(Protocol):
 
     def call_later(self, seconds: float, call: Callable[[], None]) -> None: ...
 
+    def fault(self, connection: Attached, error: Exception, doing: str) -> None:
+        """A call for one connection has raised an exception."""
+
+    def serve(
+        self, connection: Attached, doing: str, call: Callable[..., object], *args: object
+    ) -> None:
+        """Do a call for one connection; an exception goes to `fault`."""
+
 
 class ClientLink:
     """One connection between its carrier and the broker (a `Receiver`)."""
 
     __slots__ = (
         "_carrier",
-        "_connection",
         "_held_back",
         "_left",
         "_paused",
         "_put_off",
         "_rests",
         "_turns",
+        "connection",
         "stuck",
         "unsent",
     )
@@ -72,7 +81,7 @@ class ClientLink:
     def __init__(self, turns: Turns, carrier: Carrier, connection: Connection) -> None:
         self._turns = turns
         self._carrier = carrier
-        self._connection = connection
+        self.connection = connection
         self._held_back = False
         """Nothing is read from it until a commit is through."""
         self._put_off = False
@@ -97,22 +106,25 @@ class ClientLink:
             self._turns.note_unsent(self, unsent)
             most = self._turns.broker.limits.outgoing_bytes
             if unsent > max(most, self._carrier.high_water):
-                self.stuck = self._connection.full = True
+                self.stuck = self.connection.full = True
                 if not self._held_back:
-                    self._connection.hear()  # from now on it is the peer that is silent
+                    self.connection.hear()  # from now on it is the peer that is silent
                 self.throttle()
 
     def writable(self) -> None:
         turns = self._turns
         turns.begin()
-        turns.note_unsent(self, self._carrier.unsent)
+        turns.serve(self.connection, "it takes bytes again", self._writable)
+
+    def _writable(self) -> None:
+        self._turns.note_unsent(self, self._carrier.unsent)
         self.stuck = False
         self.resume()
 
     def resume(self) -> None:
         """What was sent is gone: send more, and read on."""
-        self._connection.resume_sending()
-        self._connection.hear()
+        self.connection.resume_sending()
+        self.connection.hear()
         self.throttle()
 
     def look(self) -> int:
@@ -127,7 +139,7 @@ class ClientLink:
         if self.stuck:
             before, self._left = self._left, self._carrier.undelivered
             if self._left < before:
-                self._connection.seen = self._turns.broker.now
+                self.connection.seen = self._turns.broker.now
 
     def close(self) -> None:
         """The end. A client that has much left to read has not read for long: nobody counts that
@@ -138,9 +150,16 @@ class ClientLink:
         else:
             self._carrier.close()
 
+    def abort(self) -> None:
+        """The end, at once. If the carrier cannot do that, it is asked to close."""
+        try:
+            self._carrier.abort()
+        except Exception:
+            self._carrier.close()
+
     def give_up(self) -> None:
         """End a connection whose peer takes too little."""
-        connection = self._connection
+        connection = self.connection
         say(
             self._turns.broker,
             connection,
@@ -155,25 +174,28 @@ class ClientLink:
 
     def hold_back(self) -> None:
         """Read nothing more from a publisher until a commit is through."""
-        self._held_back = self._connection.unheard = True
+        self._held_back = self.connection.unheard = True
         self.throttle()
 
     def read_on(self) -> None:
         """A commit is through."""
         self._held_back = False
-        self._connection.hear()
+        self.connection.hear()
         self.throttle()
 
     def wake(self) -> None:
         """Its user may publish again."""
         self._turns.begin()
-        self._connection.rest_s, self._rests = 0.0, False
-        self._connection.hear()
+        self._turns.serve(self.connection, "its user may publish again", self._wake)
+
+    def _wake(self) -> None:
+        self.connection.rest_s, self._rests = 0.0, False
+        self.connection.hear()
         self.throttle()
 
     def throttle(self) -> None:
         """Read from the peer, or do not."""
-        connection, stopped = self._connection, self._held_back or self._rests
+        connection, stopped = self.connection, self._held_back or self._rests
         full, interrupted = connection.full, connection.interrupted
         if interrupted and not (stopped or full or self._put_off):
             self._put_off = True
@@ -189,40 +211,36 @@ class ClientLink:
     def go_on(self) -> None:
         """There is time again for what it has brought."""
         self._put_off = False
-        if self._held_back or self._rests or self._connection.full:
+        if self._held_back or self._rests or self.connection.full:
             return
         self.receive(b"")
         self.throttle()
 
     def receive(self, data: bytes) -> None:
-        turns = self._turns
+        turns, connection = self._turns, self.connection
         if not turns.in_turn:
+            if turns.broken:
+                return
             turns.begin()
         if turns.awaited:
             turns.hear()
         try:
-            dispatch.receive(self._connection, data)
-        except Exception:
-            log.exception(
-                "%s: connection closed after an internal error",
-                self._connection.name,
-                extra=about(**self._connection.about),
-            )
-            self._connection.lost("internal error")
-            self._carrier.abort()
-        if self._connection.rest_s and not self._rests:
-            self._rests = self._connection.unheard = True
-            turns.call_later(self._connection.rest_s, self.wake)
-            self.throttle()
-        if turns.has_backlog:
-            turns.hold_back(self)
-        elif self._connection.full:
-            self._connection.unheard = not self.stuck
-            self.throttle()
-        elif self._connection.interrupted:
-            self.throttle()
+            dispatch.receive(connection, data)
+            if connection.rest_s and not self._rests:
+                self._rests = connection.unheard = True
+                turns.call_later(connection.rest_s, self.wake)
+                self.throttle()
+            if turns.has_backlog:
+                turns.hold_back(self)
+            elif connection.full:
+                connection.unheard = not self.stuck
+                self.throttle()
+            elif connection.interrupted:
+                self.throttle()
+        except Exception as error:
+            turns.fault(connection, error, "its bytes are taken")
 
     def lost(self, reason: str) -> None:
         self._turns.begin()
-        self._connection.lost(reason)
-        self._turns.forget(self._connection)
+        self._turns.serve(self.connection, "its end is noted", self.connection.lost, reason)
+        self._turns.forget(self.connection)

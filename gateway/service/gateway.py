@@ -56,6 +56,21 @@ _PASSWORD = ReasonCode.NOT_AUTHORIZED, "the user was removed or has another pass
 _NOT_TAKEN = ReasonCode.NOT_AUTHORIZED, "the listener takes no such clients any more"
 
 
+class BrokenState(OncewayError):
+    """What is in memory may be half changed by an internal error."""
+
+    exit_code = 70
+    """EX_SOFTWARE of sysexits.h."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the gateway has stopped after an internal error: what was in memory may be half"
+            " changed. Nothing acknowledged is lost",
+            hint="The lines above say what happened: please report them. A start goes on from the"
+            " store; systemd does that by itself",
+        )
+
+
 class Gateway:
     """A gateway of one configuration. Use: `await run()`. read: brings the configuration as it is
     now, for `reload`.
@@ -69,6 +84,7 @@ class Gateway:
         self._registry = Registry(config.gateway.data)
         self._passwords = Passwords(Users(config.users_file), config.access)
         self._engine: Engine | None = None
+        self._running: asyncio.Task[None] | None = None
         self._listeners: Listeners | None = None
 
     @property
@@ -108,7 +124,8 @@ class Gateway:
             left = needs_restart(self.config, found)
             self.config = config
             engine.begin()
-            engine.broker.reconfigure(config)
+            with engine.broker.step:
+                engine.broker.reconfigure(config)
             engine.dismiss(
                 lambda connection: (
                     connection.user in gone and connection.peer.certificate_name is None
@@ -124,7 +141,23 @@ class Gateway:
             notify("STATUS=")
 
     async def run(self, started: Callable[["Gateway"], None] = lambda _: None) -> None:
-        """Serve until `stop`. started: called when clients may connect."""
+        """Serve until `stop`. started: called when clients may connect. Raises BrokenState when the
+        engine has failed (`Engine.fail`).
+        """
+        self._running = asyncio.current_task()
+        try:
+            await self._serve(started)
+        finally:
+            if self._engine is not None and self._engine.broken:
+                raise BrokenState
+
+    def _end(self) -> None:
+        """The engine has failed: come to an end, whatever is waited for."""
+        self._stop.set()
+        if self._running is not None:
+            self._running.cancel()
+
+    async def _serve(self, started: Callable[["Gateway"], None]) -> None:
         config, loop = self.config, asyncio.get_running_loop()
         make_folder(config.gateway.data)
         with closing(ProcessLock(config.gateway.data / "gateway.lock")):
@@ -139,7 +172,7 @@ class Gateway:
                     restored,
                 )
             clock.start(broker.now, loop.time())
-            self._engine = engine = Engine(broker, clock, config.gateway.data)
+            self._engine = engine = Engine(broker, clock, config.gateway.data, failed=self._end)
             handshakes, utc = count(1), lambda: (clock.utc() or 0) / 1_000_000
             greeter = partial(Greeter, broker.spool.boot, utc=utc, handshakes=handshakes)
             self._listeners = listeners = Listeners(
@@ -200,12 +233,15 @@ class Gateway:
                 notify("STOPPING=1")
             finally:
                 async with self._reloading:
-                    await bridges.close()
-                    if membership is not None:
-                        await membership.close()
-                    await engine.stop()
-                    await listeners.close()
-                    await outside.close()
+                    try:
+                        if not engine.broken:  # else they end with the process
+                            await bridges.close()
+                            if membership is not None:
+                                await membership.close()
+                    finally:
+                        await engine.stop()
+                        await listeners.close()
+                        await outside.close()
 
 
 def _membership(config: Config, engine: Engine, restored: bool) -> "Membership | None":

@@ -4,7 +4,8 @@ In: commits, in order. Out: a callback when each is on disk. The thread holds no
 broker. A commit that finds the disk full is written into the reserve (`space.py`). One that fails
 for good (no reserve is left, input/output error) is tried again until it succeeds or the writer is
 stopped: whoever waits for it goes on waiting, and no acknowledgement is forged. So is one that
-meets an error of ours; that does not count as progress, so that the watchdog ends the process.
+meets an error of ours, until whoever hears of it (`failed`) ends the process; that does not count
+as progress, so that the watchdog ends it, too.
 """
 
 import contextlib
@@ -80,14 +81,20 @@ class Writer:
 
     def carry_out(self, order: Order, answer: Callable[[Order, Any], None]) -> None:
         """Read what an order asks for, after what was submitted before it. answer: called on the
-        writer's thread.
+        writer's thread, with an exception when an error of ours prevents it.
         """
 
         def read(database: sqlite3.Connection) -> None:
-            answer(
-                order,
-                load(database, order) if isinstance(order, Load) else collect(database, order),
-            )
+            rows: Any
+            try:
+                rows = (
+                    load(database, order) if isinstance(order, Load) else collect(database, order)
+                )
+            except sqlite3.Error:
+                raise  # it is tried again
+            except Exception as error:
+                rows = error
+            answer(order, rows)
 
         self._orders.put(read)
 
