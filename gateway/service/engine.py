@@ -163,13 +163,15 @@ class Engine:
                 on_disk.cancel()
         self._failed()
 
-    def fault(self, connection: Attached, error: Exception, doing: str) -> None:
+    def fault(
+        self, connection: Attached, error: Exception, doing: str, unfinished: int = 0
+    ) -> None:
         """A call for one connection has raised an exception: that connection ends, with a farewell
         if it can be told; at the second exception without. If work on shared state was left in the
-        middle, everything ends.
+        middle, everything ends. unfinished: steps that had begun before the call.
         """
         broker = self.broker
-        if self.broken or broker.step.unfinished:
+        if self.broken or broker.step.unfinished != unfinished:
             self.fail(error, doing)
             return
         self.begin()
@@ -189,10 +191,11 @@ class Engine:
         """Do a call for one connection. doing: for the log, as a clause behind "while"."""
         if self.broken:
             return
+        before = self.broker.step.unfinished
         try:
             call(*args)
         except Exception as error:
-            self.fault(connection, error, doing)
+            self.fault(connection, error, doing, before)
 
     def _do(self, call: Callable[..., object], *args: object) -> None:
         """Do a part of a turn: an exception in it ends the engine."""

@@ -27,6 +27,7 @@ from gateway.broker.view import IN_DOUBT
 from gateway.logs import about, printable
 from gateway.mqtt.reason import ReasonCode
 from gateway.service.site_sessions import SessionHolder, own_key
+from gateway.site.errors import SiteError
 from gateway.site.member import Member
 from gateway.store.doubts import reason
 from gateway.store.move_out import StoredParts
@@ -98,19 +99,28 @@ class Site:
     def joined(self, member: str) -> None:
         self.up.add(member)
         self._engine.begin()
-        self.member.joined(member, self._loop.time())
+        with self._broker.step:
+            self.member.joined(member, self._loop.time())
         self._arm()
 
     def left(self, member: str) -> None:
         self.up.discard(member)
         self._engine.begin()
-        self.member.left(member, self._loop.time())
+        with self._broker.step:
+            self.member.left(member, self._loop.time())
         self._arm()
 
     def received(self, member: str, frame: bytes) -> None:
         """Raises SiteError."""
         self._engine.begin()
-        self.member.received(member, frame, self._loop.time())
+        wrong: SiteError | None = None
+        with self._broker.step:
+            try:
+                self.member.received(member, frame, self._loop.time())
+            except SiteError as error:  # raised before anything has changed
+                wrong = error
+        if wrong is not None:
+            raise wrong
         self._arm()
 
     # -- time
@@ -139,7 +149,8 @@ class Site:
         if self._broker.elsewhere is not self:
             return
         self._engine.begin()
-        self.member.advance(self._loop.time())
+        with self._broker.step:
+            self.member.advance(self._loop.time())
         self._arm()
 
     # -- CONNECT
@@ -160,7 +171,7 @@ class Site:
             earlier = self._waiting.get(key)
             self._waiting[key] = connection, packet
             if earlier is not None:
-                earlier[0].disconnect(*_OTHER)
+                self._broker.hang_up(earlier[0], *_OTHER)
             self._loop.call_soon(self._ask, key, connection, packet)
         if connection.state is State.NEW:
             connection.become(State.ASKED)

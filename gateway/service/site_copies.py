@@ -267,8 +267,9 @@ class SiteCopies:
             return
         engine.begin()
         found = adopted(line.told.model_dump(), rows)
-        broker.changes.spool += broker.spool.adopt(cast("list[SpoolRow]", found))
-        broker.changes.bytes += size
+        with broker.step:
+            broker.changes.spool += broker.spool.adopt(cast("list[SpoolRow]", found))
+            broker.changes.bytes += size
         done = partial(self._adopted, line, rows[-1][0], len(rows))
         moving.when_on_disk(broker, broker.promise(), done)
 
