@@ -218,13 +218,13 @@ class ClientLink:
 
     def receive(self, data: bytes) -> None:
         turns, connection = self._turns, self.connection
-        if not turns.in_turn:
-            if turns.broken:
-                return
-            turns.begin()
-        if turns.awaited:
-            turns.hear()
         try:
+            if not turns.in_turn:
+                if turns.broken:
+                    return
+                turns.begin()
+            if turns.awaited:
+                turns.hear()
             dispatch.receive(connection, data)
             if connection.rest_s and not self._rests:
                 self._rests = connection.unheard = True

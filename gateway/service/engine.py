@@ -24,6 +24,7 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -36,6 +37,7 @@ from gateway.broker.faults import blame
 from gateway.broker.session import Attached
 from gateway.broker.spool import Oldest
 from gateway.broker.state import State
+from gateway.errors import OncewayError
 from gateway.links.carrier import Accept, Carrier, Receiver
 from gateway.logs import about
 from gateway.mqtt.packets import Connect
@@ -55,6 +57,10 @@ GATHER_S = 0.001
 """How long a turn goes on for the sake of clients that were let go by a commit."""
 _MANY_CLIENTS = 4
 """So many must be let go by it."""
+
+
+def _stops() -> OncewayError:
+    return OncewayError("the gateway stops after an internal error", hint="Look at its log")
 
 
 class Engine:
@@ -102,7 +108,7 @@ class Engine:
             folder, done=self._from_writer, failed=self._on_failure, landed=self._on_landed
         )
         self._see_space()
-        self._logins = Logins(self._loop, self._found_out, asker)
+        self._logins = Logins(self._loop, partial(self._do, self._found_out), asker)
         self._ticked = self._loop.time()
         self._timer = self._loop.call_later(TICK_S, self._do, self._tick)
         broker.set_clock(clock.utc_start(self._loop.time()))
@@ -160,7 +166,7 @@ class Engine:
         )
         for _, on_disk in self._awaited:
             if not on_disk.done():
-                on_disk.cancel()
+                on_disk.set_exception(_stops())
         self._failed()
 
     def fault(
@@ -273,9 +279,9 @@ class Engine:
             await self._kept()
 
     async def _kept(self) -> None:
-        """Wait until all that has changed is on disk. Cancelled when the engine fails."""
+        """Wait until all that has changed is on disk. OncewayError when the engine fails."""
         if self.broken:
-            raise asyncio.CancelledError
+            raise _stops()
         if not self.broker.changes.empty:
             on_disk = self._loop.create_future()
             self._awaited.append((self.broker.promise(), on_disk))
@@ -433,6 +439,9 @@ class Engine:
 
     def placed(self, connection: Connection, packet: Connect, refusal: Refusal | None) -> None:
         """The other gateways of the site have said what they hold of a client."""
+        self._do(self._placed, connection, packet, refusal)
+
+    def _placed(self, connection: Connection, packet: Connect, refusal: Refusal | None) -> None:
         self.begin()
         self.serve(
             connection, "its CONNECT is answered", dispatch.placed, connection, packet, refusal
