@@ -197,7 +197,8 @@ class Site:
             return
         done = partial(self._found, key, connection)
         alive = partial(_is_open, connection)
-        self.member.want_session(key, self._loop.time(), done, packet.clean_start, alive)
+        with self._broker.step:
+            self.member.want_session(key, self._loop.time(), done, packet.clean_start, alive)
         self._arm()
 
     def _waits_still(self, key: str, connection: Connection) -> Connect | None:
@@ -288,7 +289,8 @@ class Site:
 
     def _ask_release(self, key: str, connection: Connection, identifier: int) -> None:
         done = partial(self._released, connection, identifier)
-        self.member.want_release(key, identifier, self._loop.time(), done)
+        with self._broker.step:
+            self.member.want_release(key, identifier, self._loop.time(), done)
         self._arm()
 
     def _released(
