@@ -576,12 +576,15 @@ class SendFlow:
     def _leave_to_store(self) -> None:
         """The client is away: hold nothing in memory of what was not sent."""
         held: deque[Delivery] = deque()
+        stored = False
         for delivery in self.pending:
-            if (delivery.sent and delivery.sent < delivery.count) or delivery.notice:
+            begun = delivery.sent and delivery.sent < delivery.count
+            if not stored and (begun or delivery.notice):
                 held.append(delivery)
             elif delivery.kept:
-                self._begin_tail(delivery)
-                break
+                if not stored:
+                    self._begin_tail(delivery)
+                stored = True
             else:
                 self._done(delivery, delivery.left)
         self.pending = held

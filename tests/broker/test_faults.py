@@ -33,6 +33,7 @@ from gateway.broker.publish_run import PublishRun
 from gateway.broker.receiver import Outgoing
 from gateway.broker.send_flow import SendFlow
 from gateway.broker.session import Session
+from gateway.broker.state import State
 from gateway.config import QuotaSection
 from gateway.errors import OncewayError
 from gateway.links.carrier import Carrier
@@ -367,6 +368,7 @@ class Scene:
         if self.world.engine.broken:
             self._start_again()
             return
+        sound(self.world.broker)
         if self.world.slow_disk or self.patient:
             return
         self.writer.go_on()
@@ -657,6 +659,31 @@ class Scene:
     def commit(self) -> None:
         self.world.slow_disk = False
         self.world.commit()
+
+
+def sound(broker: Broker) -> None:
+    """What memory counts is what it holds, and no message stands in a queue twice."""
+    sessions = broker.by_id.values()
+    for session in sessions:
+        flow = session.send_flow
+        unsent = [delivery for delivery in flow.pending if delivery.flags >> 1]
+        waiting = [*flow.pending, *(delivery for _, delivery in flow.behind)]
+        flights = [*flow.acknowledging, *flow.receiving, *flow.resend]
+        left = sum(delivery.count - delivery.sent for delivery in waiting)
+        assert flow.tail or flow.messages == len(flights) + left, session.client
+        for number, _ in flow.resend:
+            assert all(number < item.first + item.sent for item in unsent), session.client
+        for delivery in {*flow.acknowledging.values(), *flow.receiving.values()} & set(unsent):
+            flying = [at for at, item in flow.acknowledging.items() if item is delivery]
+            flying += [at for at, item in flow.receiving.items() if item is delivery]
+            assert max(flying) < delivery.first + delivery.sent, session.client
+        assert (session.connection is None) == (session.left is not None), session.client
+        assert session.connection is None or session.connection.state is State.OPEN
+    assert broker.queued == sum(session.send_flow.size for session in sessions)
+    assert broker.received == sum(len(session.receive_flow.received) for session in sessions)
+    assert broker.router.count == sum(len(session.subscriptions) for session in sessions)
+    connected = [connection for connection in broker.connections if connection.session is not None]
+    assert sum(broker.listeners.values()) == len(connected)
 
 
 def state(broker: Broker) -> dict[str, Any]:
