@@ -175,10 +175,6 @@ class Broker(Core):
 
     def left(self, connection: Attached, will: bool) -> None:
         """A connection has ended. will: its will is to be published."""
-        with self.step:
-            self._left(connection, will)
-
-    def _left(self, connection: Attached, will: bool) -> None:
         self.connections.pop(connection, None)
         self.nameless.pop(connection, None)
         session = connection.session

@@ -448,6 +448,10 @@ class Connection:
         """Leave the session. Packets that still wait for a commit are dropped with the connection;
         nobody was promised anything.
         """
+        with self.broker.step:
+            self._end(reason, will)
+
+    def _end(self, reason: str, will: bool) -> None:
         self.become(State.CLOSED)
         self.closing = reason
         self.held.clear()
