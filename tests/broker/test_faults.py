@@ -188,8 +188,8 @@ class Trap:
     def __init__(self, call: Call, nth: int, late: bool, scene: "Scene") -> None:
         self.sprung = self.raised = False
         """raised: the function itself has raised an error, at the call in question."""
-        self.kinds: list[str] = []
-        """Of each call: whose it was."""
+        self.kinds: list[tuple[str, int]] = []
+        """Of each call: whose it was, and in how many steps it came."""
         self._call, self._nth, self._late, self._scene = call, nth, late, scene
 
     def function(self) -> Callable[..., Any]:
@@ -200,7 +200,7 @@ class Trap:
             if not self._scene.begun:
                 return original(*args, **more)
             now = len(self.kinds) == self._nth
-            self.kinds.append(self._kind(args))
+            self.kinds.append((self._kind(args), self._scene.world.broker.step.unfinished))
             if now and not self._late:
                 self.sprung = True
                 raise Injected(str(call))
@@ -748,9 +748,12 @@ SHARED = ("Router.", "Spool.", "Changes.", "NeededRows.", "Broker.seal", "Routed
 """Calls of state that all share, wherever they stand."""
 
 
+Seen = dict[str, dict[str, list[tuple[str, int]]]]
+"""By script and call: of each call, whose it was and in how many steps it came."""
+
+
 @pytest.fixture(scope="module")
-def seen() -> dict[str, dict[str, list[str]]]:
-    """By script and call: whose each call was."""
+def seen() -> Seen:
     logging.disable(logging.CRITICAL)
     found = {}
     for script in SCRIPTS:
@@ -769,22 +772,23 @@ def seen() -> dict[str, dict[str, list[str]]]:
 SCRIPTS = "client", "bounds"
 
 
-def trials(seen: dict[str, dict[str, list[str]]], call: Call) -> Iterator[tuple[str, int]]:
-    """Scripts in which it is called, and at which calls it shall raise: the first of the victim,
-    and the last one.
+def trials(seen: Seen, call: Call) -> Iterator[tuple[str, int]]:
+    """Scripts in which it is called, and at which calls it shall raise: of the victim's, the first
+    one in each number of steps, and the last one.
     """
     for kind in "victim", "all":
         for script in SCRIPTS:
             kinds = seen[script][str(call)]
-            if found := [at for at, one in enumerate(kinds) if one == kind]:
-                for at in sorted({found[0], found[-1]}):
+            if found := [at for at, (one, _) in enumerate(kinds) if one == kind]:
+                firsts = {kinds[at][1]: at for at in reversed(found)}
+                for at in sorted({*firsts.values(), found[-1]}):
                     yield script, at
                 return
 
 
 @pytest.mark.parametrize("call", CALLS, ids=str)
 def test_an_exception_ends_one_connection_or_the_engine(
-    call: Call, seen: dict[str, dict[str, list[str]]], caplog: pytest.LogCaptureFixture
+    call: Call, seen: Seen, caplog: pytest.LogCaptureFixture
 ) -> None:
     for script, at in trials(seen, call):
         for late in False, True:
@@ -804,7 +808,7 @@ def test_an_exception_ends_one_connection_or_the_engine(
                 assert scene.broke, f"{where}: the engine has gone on"
 
 
-def test_what_serves_one_connection_is_tried(seen: dict[str, dict[str, list[str]]]) -> None:
+def test_what_serves_one_connection_is_tried(seen: Seen) -> None:
     """A call that no script reaches is shown by nothing."""
     reached = {str(call) for call in CALLS if any(trials(seen, call))}
     assert OWN - reached == set()
