@@ -25,8 +25,14 @@ PAGE_BYTES = 1024
 written whole, to the log and to the database: SQLite's 4,096 wear an SD card three times as much.
 With 512 a message of 1 MB costs twice the CPU.
 """
-WAL_LIMIT = 16_000_000
-"""A write-ahead log that had to grow is cut back to so many bytes."""
+WAL_BYTES = 4_096_000
+"""Bytes of the write-ahead log that a checkpoint copies at a time: a page that changed often
+meanwhile is copied once.
+"""
+LOG_BYTES = 2 * WAL_BYTES
+"""The bound of the write-ahead log, one commit aside (`checkpoint.py`). A longer file is cut back
+to this size.
+"""
 
 ROW_SIZE = f"length(payload) + length(CAST(topic AS BLOB)) + {ROW_OVERHEAD}"
 """SQL: the bytes that a row of the spool counts for, as `gateway/broker/spool.py` counts them."""
@@ -156,7 +162,9 @@ def connect(path: Path) -> sqlite3.Connection:
     database.execute(f"PRAGMA page_size={PAGE_BYTES}")  # of a new file
     database.execute("PRAGMA journal_mode=WAL")
     database.execute("PRAGMA synchronous=FULL")
-    database.execute(f"PRAGMA journal_size_limit={WAL_LIMIT}")
+    (page,) = database.execute("PRAGMA page_size").fetchone()
+    database.execute(f"PRAGMA wal_autocheckpoint={WAL_BYTES // (page + wal.FRAME_BYTES)}")
+    database.execute(f"PRAGMA journal_size_limit={LOG_BYTES}")
     # Debian's default writes each page of a deleted message once more, as zeros
     database.execute("PRAGMA secure_delete=FAST")
     return database

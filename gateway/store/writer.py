@@ -129,8 +129,9 @@ class Writer:
             elif self._write(order):
                 self.space.look()
                 self._checkpointer.committed()
-                # at last: the event loop wakes up by it, and would wait for the interpreter
+                # late: the event loop wakes up by it, and would wait for the interpreter
                 self._done(order.number)
+                self._checkpointer.keep_bound(self._database)
             else:
                 self._gave_up = True
             self._busy_since = None
