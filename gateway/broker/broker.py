@@ -93,7 +93,7 @@ class Broker(Core):
             if journey.follower is not None:
                 session.queueing = following.queueing(self, journey.follower.name)
         self.router.reconfigure(
-            config.spool.topics,
+            config.spooled,
             config.limits.topic_levels,
             config.limits.memory_bytes,
             copies=config.delivery.overlapping == "each",

@@ -39,7 +39,7 @@ class Core(Ledger):
         """µs UTC when this boot began, None while the clock is not known."""
         self.acl = Acl(config.acl)
         self.router = Router(
-            config.spool.topics,
+            config.spooled,
             config.limits.topic_levels,
             self.may_read,
             config.limits.memory_bytes,
@@ -49,6 +49,7 @@ class Core(Ledger):
         self.retained.shared = config.site is not None
         self.marks = Marks(state.marks)
         self.spool = Spool(config.spool_bytes, state.next_spool, state.boot, state.spool)
+        self.spool.lowest = state.lowest_spool or self.spool.lowest
         self.spool.limit_to(config.spool_bytes, config.spool.devices_share)
         self.accounts = Accounts(config.quota_of)
         self.log_throttle = LogThrottle(lambda: self.now)

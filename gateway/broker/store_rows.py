@@ -195,6 +195,8 @@ class Recovered:
     next_spool: int = 1
     spool: list[tuple[int, int]] = field(default_factory=list)
     """(last id, bytes) of the rows in the spool, in order."""
+    lowest_spool: int | None = None
+    """Id of its oldest row."""
     spool_users: list[tuple[int, str | None, int]] = field(default_factory=list)
     """Whose they are, as far as their clients still have sessions: (id of a row, user, bytes of his
     rows around it)."""

@@ -202,7 +202,7 @@ class LoraSection(Section):
 
 
 class SpoolSection(Section):
-    """What waits on disk for the uplink."""
+    """What waits on disk for the uplink. Without [uplink] nothing is put there."""
 
     topics: Annotated[list[SpoolFilter], Field(min_length=1)] = ["#"]
     """Filters of what goes up."""
@@ -671,6 +671,11 @@ class Config(Section):
         if self.site.bind is not None:
             return split_bind(self.site.bind)
         return "", split_address(self.site.members[self.gateway.name])[1]
+
+    @property
+    def spooled(self) -> list[str]:
+        """Filters of the topics that go into the spool: none without an uplink to empty it."""
+        return [] if self.uplink is None else self.spool.topics
 
     @property
     def spool_bytes(self) -> int:

@@ -6,6 +6,7 @@ landing place.
 
 from collections.abc import Iterator
 
+from gateway.broker.spool import stranded
 from gateway.config import Config
 from gateway.doctor.finding import Finding, ok, unseen, warning, wrong
 from gateway.errors import OncewayError
@@ -41,17 +42,21 @@ _SEE_LOG = "`journalctl -u onceway-gateway` tells more"
 
 
 def uplink(config: Config) -> Iterator[Finding]:
-    if config.uplink is None:
-        return
     data = config.gateway.data
     try:
         with Spool(data, to_read=True) as spool:
             state = look(spool, data, config.spool_bytes)
     except NoSpool:
-        yield unseen("uplink", "the gateway has not made its database yet")
+        if config.uplink is not None:
+            yield unseen("uplink", "the gateway has not made its database yet")
         return
     except OncewayError as error:
         yield unseen("uplink", str(error), "Run the command with sudo")
+        return
+    if config.uplink is None:
+        if state.rows:
+            what, _, todo = stranded(state.rows, state.bytes).partition(". ")
+            yield warning("spool", what, todo)
         return
     yield from _uplink(state)
     yield from _landing(config, state)

@@ -14,6 +14,7 @@ import uvloop
 
 from gateway import logs
 from gateway.bridge.far import check as check_bridge
+from gateway.broker.spool import stranded
 from gateway.config import Config, ConfigError, LimitsSection, advice, load, parse
 from gateway.config.reference import as_toml
 from gateway.errors import OncewayError
@@ -175,6 +176,9 @@ def status(
                 f" messages wait, {bridge['sent']} sent, {bridge['refused']} refused,"
                 f" {bridge['dropped']} dropped, {bridge['received']} received"
             )
+        spool = found["spool"]
+        if spool["messages"] and not spool["used"]:
+            typer.echo(f"spool: {stranded(spool['messages'], spool['bytes'])}")
         for name, figure in found["figures"].items():
             typer.echo(f"{name:28} {figure}")
     if found["problems"]:

@@ -252,8 +252,18 @@ class Control:
                 yield status(self._source) | {
                     "ports": ports,
                     "bridges": bridges,
+                    "spool": self._spool(),
                     "figures": figures(broker),
                 }
+
+    def _spool(self) -> Row:
+        """What waits for an uplink. used: whether what comes now is kept for one."""
+        broker = self._engine.broker
+        return {
+            "used": bool(broker.config.spooled),
+            "messages": broker.spool.count,
+            "bytes": broker.spool.size,
+        }
 
     async def _sessions(self) -> AsyncIterator[Row]:
         for index, row in enumerate(session_rows(self._engine.broker, self._site)):

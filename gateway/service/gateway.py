@@ -21,6 +21,7 @@ from gateway.bridge.pairing import forget
 from gateway.broker.broker import Broker
 from gateway.broker.following import end_journeys
 from gateway.broker.moving import moves
+from gateway.broker.spool import stranded
 from gateway.config import Config
 from gateway.errors import OncewayError
 from gateway.links.greeter import Greeter
@@ -106,9 +107,11 @@ class Gateway:
                 return
             gone, self._passwords = self._passwords.changed(passwords), passwords
             left = needs_restart(self.config, found)
-            self.config = config
+            spooled, self.config = bool(self.config.spooled), config
             engine.begin()
             engine.broker.reconfigure(config)
+            if spooled != bool(config.spooled):
+                _tell_use_of_spool(engine.broker)
             engine.dismiss(
                 lambda connection: (
                     connection.user in gone and connection.peer.certificate_name is None
@@ -170,6 +173,8 @@ class Gateway:
                 await bridges.start()  # before anything is published that it would miss
                 await listeners.change(config, self._passwords)
                 await outside.start()
+                if not config.spooled:
+                    _tell_use_of_spool(broker)
                 log.info(
                     "gateway %s: start %d, %d sessions",
                     config.gateway.name,
@@ -206,6 +211,17 @@ class Gateway:
                     await engine.stop()
                     await listeners.close()
                     await outside.close()
+
+
+def _tell_use_of_spool(broker: Broker) -> None:
+    """Write into the log whether publications are kept for an uplink, and what waits for one."""
+    spool = broker.spool
+    if broker.config.spooled:
+        log.info("there is an [uplink]: publications to the topics of [spool] are kept for it")
+    elif spool.count:
+        log.warning("spool: %s", stranded(spool.count, spool.size))
+    else:
+        log.info("there is no [uplink]: no publication is kept for one")
 
 
 def _membership(config: Config, engine: Engine, restored: bool) -> "Membership | None":

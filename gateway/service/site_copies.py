@@ -132,6 +132,8 @@ class SiteCopies:
         self._landing = False
         self._logged: set[int] = set()
         """Lines of which the log has told that they are landed here."""
+        self._held: set[int] = set()
+        """Lines of which the log has told that nothing lands them."""
         self.landed = 0
         """Readings of other members that were brought into this gateway's spool."""
         self._keeping = Keeping(
@@ -190,6 +192,8 @@ class SiteCopies:
     def figures(self) -> dict[str, Any]:
         """For people. Those of its own spool only with `copies = 2`."""
         own = {} if self._own is None else self._own.copying.figures()
+        if own and not self._broker.config.spooled:
+            own["copies_refusing"] = False  # nothing is published for the spool
         return {**self._keeping.figures(), "copies_landed": self.landed, **own}
 
     # -- the shelf
@@ -248,6 +252,17 @@ class SiteCopies:
         """Bring a page of copies into the spool."""
         line = None if self._landing or self._closed else self._keeping.due(self._loop.time())
         if line is None:
+            return
+        if self._broker.config.uplink is None:  # they would leave the shelf for a spool that stays
+            if line.number not in self._held:
+                self._held.add(line.number)
+                log.warning(
+                    "%s: what it has acknowledged and not landed stays in %s: this gateway has no"
+                    " [uplink] to land it. Add one, or bring it from here: onceway spool land %s",
+                    printable(line.member),
+                    SHELF,
+                    self._data,
+                )
             return
         self._landing = True
         number, first = line.number, line.first
@@ -363,6 +378,8 @@ class _Own:
 
     def refuse(self, refuses: bool) -> None:
         self._doubled.refusing = refuses
+        if not self._broker.config.spooled:
+            return
         if refuses:
             log.warning(
                 "no other member of the site takes copies for %d s: what is published for the spool"

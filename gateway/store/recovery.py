@@ -67,6 +67,7 @@ def recover(
             f"SELECT max(id), sum({ROW_SIZE}) FROM spool GROUP BY id / ? ORDER BY 1",  # noqa: S608 - names of ours
             (PART,),
         ).fetchall(),
+        lowest_spool=rows("SELECT min(id) FROM spool").fetchone()[0],
         spool_users=rows(
             f"SELECT max(spool.id), user, sum({ROW_SIZE}) FROM spool JOIN session USING (client)"  # noqa: S608
             " WHERE session.incarnation = 0 GROUP BY spool.id / ?, user",

@@ -289,6 +289,26 @@ class Spool(Numbers):
             return []
         return [(row[1], row[-1]) for row in self.rows(found[0] - 1, 1, before=found[0] + 1)]
 
+    def ends(self) -> tuple[int | None, int]:
+        """When the oldest row came (µs UTC; None if there is none, or its time is not known), and
+        the highest spool id that is there, 0 for none.
+        """
+        first = self._db.execute("SELECT received FROM spool ORDER BY id LIMIT 1").fetchone()
+        (last,) = self._db.execute("SELECT coalesce(max(id), 0) FROM spool").fetchone()
+        return (first[0] if first else None), int(last)
+
+    def delete(self, after: int, last: int, count: int) -> int:
+        """Delete the oldest `count` rows with after < id <= last, which have not landed. Return how
+        many there were.
+        """
+        with self._transaction() as db:
+            _keep_last(db)
+            return db.execute(
+                "DELETE FROM spool WHERE id IN (SELECT id FROM spool WHERE id > ? AND id <= ?"
+                " ORDER BY id LIMIT ?)",
+                (after, last, count),
+            ).rowcount
+
     # Batches
 
     def last_cut(self) -> tuple[int, int]:
@@ -407,9 +427,7 @@ class Spool(Numbers):
                 (landed_before, epoch),
             ]
         with self._transaction() as db:
-            db.execute(
-                "INSERT OR REPLACE INTO meta SELECT 'spool.last', CAST(id AS TEXT) FROM spool_last"
-            )
+            _keep_last(db)
             db.execute("DELETE FROM spool WHERE id < ?", (landed_before,))
             db.execute("DELETE FROM batch")
             db.execute("DELETE FROM batch_content")
@@ -425,6 +443,11 @@ def with_numbers(rows: list[Row], spool: Numbers) -> list[Row]:
         return rows
     numbers = count(spool.counted_before(rows[0][-1]) + 1)
     return [(*row[:2], next(numbers), *row[3:]) if row[0] == nameless else row for row in rows]
+
+
+def _keep_last(db: sqlite3.Connection) -> None:
+    """Note the highest spool id that was ever given, before rows go that are in no batch."""
+    db.execute("INSERT OR REPLACE INTO meta SELECT 'spool.last', CAST(id AS TEXT) FROM spool_last")
 
 
 def _add(db: sqlite3.Connection, values: dict[str, int]) -> None:

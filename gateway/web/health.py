@@ -69,7 +69,7 @@ def _store(source: Source) -> list[Problem]:
 
 def _spool(source: Source) -> list[Problem]:
     spool = source.broker.spool
-    if not (spool.full or spool.size >= spool.limit):
+    if not source.broker.config.spooled or not (spool.full or spool.size >= spool.limit):
         return []
     return [
         Problem(

@@ -274,7 +274,10 @@ def _spool(source: Source) -> Iterator[Metric]:
     yield _gauge("spool_messages", "Messages that wait for the uplink", spool.count)
     yield _gauge("spool_bytes", "Bytes that wait for the uplink", spool.size)
     yield _gauge("spool_limit_bytes", "Bytes at which new messages are refused", spool.limit)
-    yield _gauge("spool_full", "1 while messages are refused for want of room", spool.full)
+    used = bool(source.broker.config.spooled)
+    yield _gauge("spool_used", "1 while messages are kept for an uplink ([uplink])", used)
+    full = used and spool.full
+    yield _gauge("spool_full", "1 while messages are refused for want of room", full)
     age = source.spool_age_s
     if age is not None:
         yield _gauge(

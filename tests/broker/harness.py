@@ -33,6 +33,7 @@ from gateway.config import (
     QuotaSection,
     SiteSection,
     SpoolSection,
+    UplinkSection,
 )
 from gateway.mqtt.encode import encode
 from gateway.mqtt.packets import (
@@ -66,6 +67,8 @@ from gateway.store.times import CommitTimes
 from gateway.store.uptime import save_axis
 
 P = TypeVar("P", bound=Packet)
+UPLINK = UplinkSection(landing="file:///landing")
+"""With one, there is a spool."""
 FOREVER: Properties = {PropertyId.SESSION_EXPIRY_INTERVAL: 0xFFFF_FFFF}
 
 
@@ -420,6 +423,7 @@ class World:
         devices_share: float = 0.0,
         overlapping: Literal["once", "each"] = "once",
         site: SiteSection | None = None,
+        uplink: bool = True,
         **limits: int,
     ) -> None:
         self.database = sqlite3.connect(":memory:", isolation_level=None)
@@ -434,6 +438,7 @@ class World:
             queue=queue or [],
             acl=acl or [],
             site=site,
+            uplink=UPLINK if uplink else None,
         )
         self.policy = Policy(Anonymous(), receive_maximum)
         self.slow_disk = False

@@ -289,6 +289,7 @@ async def test_paho_3_1_1_that_runs_into_a_full_spool_loses_nothing_that_was_ack
     parts = (
         '[[listener]]\nbind = "127.0.0.1:0"\n',
         f"[spool]\n{bound.format(20_000 / shutil.disk_usage(tmp_path).total)}\n",
+        '[uplink]\nlanding = "file:///landing"\n',
     )
     async with gateway(*configured(tmp_path, *parts)) as running:
         acknowledged = await asyncio.to_thread(publish_until_closed, running.port, qos)

@@ -36,6 +36,7 @@ def configured(folder: Path, text: str = "", trust_clock: bool = False) -> tuple
     path.write_text(
         f'[gateway]\ndata = "{folder / "data"}"\ntrust_clock = {str(trust_clock).lower()}\n'
         f'[[listener]]\nbind = "127.0.0.1:0"\nanonymous = true\n[web]\nbind = "127.0.0.1:0"\n{text}'
+        + ("" if "[uplink]" in text else '[uplink]\nlanding = "file:///landing"\n')
     )
     return folder / "data", "--config", str(path)
 

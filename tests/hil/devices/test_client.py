@@ -47,7 +47,9 @@ def gateway(tmp_path: Path, programs: Children, port: int) -> Start:
         config = tmp_path / "gateway.toml"
         config.write_text(
             f'[gateway]\nname = "g"\ndata = "{tmp_path / "data"}"\n[[listener]]\nbind ='
-            f' "127.0.0.1:{port}"\nanonymous = true\n[spool]\ntopics = ["sensors/#"]\n{spool}'
+            f' "127.0.0.1:{port}"\nanonymous = true\n'
+            '[uplink]\nlanding = "file:///landing"\n'
+            f'[spool]\ntopics = ["sensors/#"]\n{spool}'
         )
         readiness = Readiness("gateway")
         child = await programs.start(
