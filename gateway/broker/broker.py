@@ -135,6 +135,8 @@ class Broker(Core):
             user,
         )
         self.sessions[client] = self.by_id[session.id] = session
+        if session.durable:
+            self.changes.flows[session] = None  # that no row is there means that it is gone
         self.give(session, user)
         return session
 

@@ -90,6 +90,7 @@ class SendFlow:
         "_free",
         "_sealed",
         "_stored",
+        "_written_with",
         "acknowledging",
         "behind",
         "ledger",
@@ -134,6 +135,8 @@ class SendFlow:
         """Messages that were dropped at its bound, since the start."""
         self._asked = False
         """A page of the tail is being read."""
+        self._written_with = 0
+        """The commit that holds the last row of the queue."""
         self._free = 0
         """Messages below this number may be sent without another look (`_usable`)."""
         self._stored = 1
@@ -189,6 +192,7 @@ class SendFlow:
                 )
                 ledger.needed_rows.refer(run)
                 ledger.changes.deliveries.append(delivery)
+                self._written_with = ledger.changes.number
                 if self.tail or self._page_is_full():
                     if not self.tail:
                         self._begin_tail(delivery)
@@ -577,28 +581,32 @@ class SendFlow:
         """Ask for a page of the tail."""
         if not self._asked:
             self._asked = True
-            self.ledger.orders.append(Load(self.session.id, self.tail))
+            whole = self._written_with < self.ledger.changes.number
+            self.ledger.orders.append(Load(self.session.id, self.tail, whole))
 
-    def take_page(self, first: int, deliveries: list[Delivery]) -> bool:
-        """A page that was asked for, from number `first` on; empty when the tail is not committed
-        yet. False: there is nothing new at hand. `go_on` comes next.
+    def take_page(self, first: int, deliveries: list[Delivery], after: int) -> bool:
+        """A page that was asked for, from number `first` on and up to before `after`; empty when
+        the tail is not committed yet. What is missing in between is gone for good. False: there is
+        nothing new at hand. `go_on` comes next.
         """
         self._asked = False
         if first != self.tail:
             self.refill()
             return False
-        if not deliveries:
+        if after == first:
             self.ledger.after_commit.append(self.refill)
             return False
         for delivery in deliveries:
             self._take_behind(delivery.first)
             self.pending.append(delivery)
-        last = deliveries[-1]
-        after = last.first + last.count
         self.tail = after if after < self.next else 0
         self.tail_expires = 0.0
         self._take_behind(after)
         return True
+
+    def lose(self, count: int) -> None:
+        """So many messages of the tail are gone from the store."""
+        self._count(-count, -count * OVERHEAD)
 
     def go_on(self) -> None:
         """Send what has been read, or leave it in the store."""

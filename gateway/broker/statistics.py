@@ -31,6 +31,8 @@ class Statistics:
     """Messages larger than their receiver takes."""
     overflowed: int = 0
     """Messages given up in full queues."""
+    vanished: int = 0
+    """Messages that queues have lost in the store, since the start."""
     rests: int = 0
     """How often a client was not read for a while because its user published too much."""
     commits: int = 0

@@ -219,11 +219,21 @@ class SiteCopies:
             return []
 
     def _read_shelf(self) -> list[Line]:
-        shelf = self._open_shelf()
-        lines = {
-            number: Line(number, member, Told.model_validate_json(told), last)
-            for number, member, last, told in shelf.lines()
-        }
+        shelf, lines = self._open_shelf(), {}
+        gaps, orphans = shelf.gaps(), shelf.orphans()
+        for number, member, last, told in shelf.lines():
+            if number in gaps:
+                first, gone = gaps[number]
+                text = "%s: %d copies of rows of %s are gone; it sends them again if it can"
+                log.error(text, self._data / SHELF, gone, printable(member))
+                last = first - 1
+            lines[number] = Line(number, member, Told.model_validate_json(told), last)
+        if orphans:
+            text = (
+                "%s: %d copies are deleted: whose they are is gone. Their gateway sends them again"
+            )
+            log.error(text, self._data / SHELF, sum(orphans.values()))
+            shelf.write([], [], {}, list(orphans))
         for number, row, size in shelf.sizes(PART):
             if number in lines:
                 lines[number].grow(row, size)

@@ -15,6 +15,7 @@ from gateway.accounts import leave, share
 from gateway.broker.spool import ROW_OVERHEAD
 from gateway.errors import OncewayError
 from gateway.store import wal
+from gateway.store.references import missing_in_meta
 from gateway.store.rewrite import rewrite_log
 
 FILE = "gateway.db"
@@ -240,6 +241,7 @@ def open_store(folder: Path, gateway: str) -> sqlite3.Connection:
                     f"See: onceway store salvage --data {folder}",
                 )
             rewrite_log(path)
+            _refuse_without_meta(database, folder)
         _share(path)
         prepare(database, gateway)
     except OSError as error:
@@ -251,6 +253,19 @@ def open_store(folder: Path, gateway: str) -> sqlite3.Connection:
     except sqlite3.DatabaseError as error:
         raise unusable(folder, error) from error
     return database
+
+
+def _refuse_without_meta(database: sqlite3.Connection, folder: Path) -> None:
+    """StoreError where a store lacks what every store has: it would begin again with numbers that
+    were given before.
+    """
+    made = database.execute("PRAGMA user_version").fetchone()[0] > 0
+    if lost := missing_in_meta(database) if made else []:
+        raise StoreError(
+            f"the store is damaged ({lost[0]})",
+            str(folder / FILE),
+            f"See: onceway store salvage --data {folder}",
+        )
 
 
 def _share(path: Path) -> None:

@@ -24,6 +24,7 @@ from gateway.store.apply import apply
 from gateway.store.checkpoint import Checkpointer
 from gateway.store.lives import Generation
 from gateway.store.queue_reads import collect, load
+from gateway.store.references import note_flows
 from gateway.store.schema import FILE, connect, leave_log
 from gateway.store.space import Space
 from gateway.store.times import CommitTimes
@@ -112,6 +113,7 @@ class Writer:
         with contextlib.suppress(sqlite3.Error, OSError):
             if not self._gave_up:
                 save_axis(self._database, int(axis * 1000), utc)
+                note_flows(self._database)
                 self._generation.change()
             self._database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         self._database.close()

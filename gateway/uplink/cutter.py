@@ -15,6 +15,7 @@ from gateway.accounts import give_to_uplink
 from gateway.broker.spool import ROW_OVERHEAD
 from gateway.config import UplinkSection
 from gateway.errors import OncewayError
+from gateway.store.references import words
 from gateway.sync import sync
 from gateway.uplink.batch import encode
 from gateway.uplink.keys import pack
@@ -92,6 +93,8 @@ class Cutter:
         rows = self._numbered(
             self._spool.rows(last, self._limits.batch_count, self._limits.batch_bytes)
         )
+        for hole in self._spool.holes(last, [row[-1] for row in rows]):
+            log.error("%s", words(hole))
         data = encode(rows, self._spool.origin(), number + 1)
         self._write(number + 1, data)
         cut = Cut(

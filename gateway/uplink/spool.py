@@ -19,6 +19,7 @@ from types import TracebackType
 from typing import Self
 
 from gateway.errors import OncewayError
+from gateway.store.references import spool_holes
 from gateway.store.schema import (
     FILE,
     ROW_SIZE,
@@ -240,6 +241,15 @@ class Spool(Numbers):
                 break
             rows.append(row)
         return rows
+
+    def holes(self, after: int, ids: list[int]) -> list[tuple[int, int]]:
+        """Ranges of ids without a row between `after` and the last of these ids, which are those of
+        the next rows.
+        """
+        begin = after if after else ids[0] - 1
+        if ids[-1] - begin == len(ids):
+            return []
+        return [hole for hole in spool_holes(self._db, after) if hole[1] < ids[-1]]
 
     def oldest(self) -> int:
         """The smallest spool id that is present, or the one that would come next."""

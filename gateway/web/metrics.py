@@ -179,6 +179,7 @@ def _traffic(source: Source) -> Iterator[Metric]:
     given_up = {
         "slow_receiver": statistics.dropped,
         "queue_full": statistics.overflowed,
+        "store_damaged": statistics.vanished,
         "expired": statistics.expired,
         "too_large": statistics.too_large,
     }
