@@ -9,9 +9,9 @@ commit starts the log again. SQLite's automatic checkpoint would do all of it in
 Bounds, in bytes of the log as SQLite counts them (frames, `wal.py`), not in commits:
 
     WAL_BYTES       that many are not copied yet: a checkpoint begins beside the commits
-    LOG_BYTES       the log has that many: the writer waits, copies the rest itself, and cuts the
-                    file to nothing (TRUNCATE). So the file holds LOG_BYTES and one commit at most
-    LOG_WARN_BYTES  a reader has kept its view of the database for so long that nothing could be
+    WAL_LIMIT       the log has that many: the writer waits, copies the rest itself, and cuts the
+                    file to nothing (TRUNCATE). So the file holds WAL_LIMIT and one commit at most
+    WAL_WARN_BYTES  a reader has kept its view of the database for so long that nothing could be
                     cut: the log says so, once until it is short again. Commits go on
 """
 
@@ -22,12 +22,12 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from gateway.store.schema import BUSY_TIMEOUT_S, LOG_BYTES, WAL_BYTES, connect
+from gateway.store.schema import BUSY_TIMEOUT_S, WAL_BYTES, WAL_LIMIT, connect
 from gateway.store.wal import FRAME_BYTES, Index
 
 log = logging.getLogger(__name__)
 
-LOG_WARN_BYTES = 4 * LOG_BYTES
+WAL_WARN_BYTES = 4 * WAL_LIMIT
 """A log of this size is reported."""
 
 _REST_PAGES = 64
@@ -60,7 +60,7 @@ class Checkpointer:
         self.idle.set()
         self._copying = threading.Lock()
         """Held by the thread that copies; SQLite refuses a second one at a time."""
-        self._waits_at = LOG_BYTES
+        self._waits_at = WAL_LIMIT
         """Bytes of the log at which the writer waits. More while a reader stops the cut."""
         self._reported = False
         """The log is known to be too large."""
@@ -84,10 +84,10 @@ class Checkpointer:
         if size >= self._waits_at:
             self.waits += 1
             cut = self._cut(database)
-            self._waits_at = LOG_BYTES if cut else size + WAL_BYTES
+            self._waits_at = WAL_LIMIT if cut else size + WAL_BYTES
             self._report(size, cut)
-        elif size < LOG_BYTES:
-            self._waits_at = LOG_BYTES
+        elif size < WAL_LIMIT:
+            self._waits_at = WAL_LIMIT
             self._report(size, cut=True)
 
     def stop(self) -> None:
@@ -141,13 +141,13 @@ class Checkpointer:
                 database.execute(f"PRAGMA busy_timeout={BUSY_TIMEOUT_S * 1000:.0f}")
 
     def _report(self, size: int, cut: bool) -> None:
-        if not cut and size >= LOG_WARN_BYTES and not self._reported:
+        if not cut and size >= WAL_WARN_BYTES and not self._reported:
             self._reported = True
             log.warning(
                 "the store's write-ahead log has more than %d MB: a program that reads the"
                 " database keeps it from being cut, and it grows until that program is done. Does"
                 " a backup hang, or has somebody opened the database?",
-                LOG_WARN_BYTES // 1_000_000,
+                WAL_WARN_BYTES // 1_000_000,
             )
         elif cut and self._reported:
             self._reported = False

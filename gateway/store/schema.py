@@ -30,7 +30,7 @@ WAL_BYTES = 4_096_000
 """Bytes of the write-ahead log that a checkpoint copies at a time: a page that changed often
 meanwhile is copied once.
 """
-LOG_BYTES = 2 * WAL_BYTES
+WAL_LIMIT = 2 * WAL_BYTES
 """The bound of the write-ahead log, one commit aside (`checkpoint.py`). A longer file is cut back
 to this size.
 """
@@ -163,11 +163,11 @@ def connect(path: Path) -> sqlite3.Connection:
     database.execute(f"PRAGMA page_size={PAGE_BYTES}")  # of a new file
     database.execute("PRAGMA journal_mode=WAL")
     database.execute("PRAGMA synchronous=FULL")
-    (page,) = database.execute("PRAGMA page_size").fetchone()
-    database.execute(f"PRAGMA wal_autocheckpoint={WAL_BYTES // (page + wal.FRAME_BYTES)}")
-    database.execute(f"PRAGMA journal_size_limit={LOG_BYTES}")
+    database.execute(f"PRAGMA journal_size_limit={WAL_LIMIT}")
     # Debian's default writes each page of a deleted message once more, as zeros
     database.execute("PRAGMA secure_delete=FAST")
+    (page,) = database.execute("PRAGMA page_size").fetchone()
+    database.execute(f"PRAGMA wal_autocheckpoint={WAL_BYTES // (page + wal.FRAME_BYTES)}")
     return database
 
 

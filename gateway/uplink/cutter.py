@@ -93,8 +93,6 @@ class Cutter:
         rows = self._numbered(
             self._spool.rows(last, self._limits.batch_count, self._limits.batch_bytes)
         )
-        for hole in self._spool.holes(last, [row[-1] for row in rows]):
-            log.error("%s", words(hole))
         data = encode(rows, self._spool.origin(), number + 1)
         self._write(number + 1, data)
         cut = Cut(
@@ -107,6 +105,8 @@ class Cutter:
             time.time_ns() // 1000,
             None,
         )
+        for hole in self._spool.holes(last, [row[-1] for row in rows]):
+            log.error("%s", words(hole))
         spool_bytes = sum(len(row[4].encode()) + len(row[5]) + ROW_OVERHEAD for row in rows)
         nameless = self._spool.nameless()
         anonymous = sum(row[0] == nameless for row in rows)

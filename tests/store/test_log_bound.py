@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from gateway.broker.store_rows import Commit, SpoolRow
-from gateway.store.checkpoint import LOG_WARN_BYTES
+from gateway.store.checkpoint import WAL_WARN_BYTES
 from gateway.store.schema import (
     FILE,
-    LOG_BYTES,
     WAL_BYTES,
+    WAL_LIMIT,
     connect,
     connect_to_read,
     make_folder,
@@ -97,14 +97,14 @@ def larger_and_larger(store: Store) -> None:
 @pytest.mark.parametrize("write", [small_then_large, large_then_small, larger_and_larger])
 def test_log_stays_within_its_bound(store: Store, write: Callable[[Store], None]) -> None:
     write(store)
-    assert store.largest <= LOG_BYTES + 100 * LARGE * 1.3
+    assert store.largest <= WAL_LIMIT + 100 * LARGE * 1.3
     assert rows_of(store.folder) == store.rows
 
 
 def test_transaction_larger_than_the_bound_leaves_no_large_log(store: Store) -> None:
-    store.commit(LARGE, 3 * LOG_BYTES // LARGE)
+    store.commit(LARGE, 3 * WAL_LIMIT // LARGE)
     store.settle()
-    assert store.log_bytes <= LOG_BYTES
+    assert store.log_bytes <= WAL_LIMIT
     store.commit(SMALL)
     assert rows_of(store.folder) == store.rows
 
@@ -116,14 +116,14 @@ def test_log_that_an_older_version_left_is_cut_with_the_first_commit(tmp_path: P
         for number in range(1, 4):
             database.execute(
                 "INSERT INTO spool VALUES (?, NULL, NULL, NULL, 'c', 't', zeroblob(?), 1, 1, NULL)",
-                (number, LOG_BYTES),
+                (number, WAL_LIMIT),
             )
         store = Store(tmp_path)
-        assert store.log_bytes > 3 * LOG_BYTES
+        assert store.log_bytes > 3 * WAL_LIMIT
     store.rows = 3
     store.commit(SMALL)
     store.settle()
-    assert store.log_bytes <= LOG_BYTES
+    assert store.log_bytes <= WAL_LIMIT
     store.writer.stop(0.0, None)
 
 
@@ -133,7 +133,7 @@ def test_log_is_copied_before_the_writer_has_to_wait(store: Store) -> None:
         store.commit(LARGE)
         store.writer._checkpointer.idle.wait(DONE_S)
         store.settle()
-    assert store.largest < LOG_BYTES
+    assert store.largest < WAL_LIMIT
     assert store.writer._checkpointer.waits == 0
 
 
@@ -146,17 +146,17 @@ def test_reader_that_keeps_the_log_open_is_logged_once_and_loses_nothing(
         store.commit(SMALL)
         reader.execute("BEGIN")
         assert reader.execute("SELECT count(*) FROM spool").fetchone() == (1,)
-        while store.log_bytes <= 1.5 * LOG_WARN_BYTES:
+        while store.log_bytes <= 1.5 * WAL_WARN_BYTES:
             store.commit(LARGE, 100)
         assert reader.execute("SELECT count(*) FROM spool").fetchone() == (1,)
         said = [line for line in caplog.messages if "write-ahead log" in line]
         assert len(said) == 1
-        assert f"{LOG_WARN_BYTES // 1_000_000} MB" in said[0]
+        assert f"{WAL_WARN_BYTES // 1_000_000} MB" in said[0]
         reader.execute("ROLLBACK")
     store.commit(LARGE, 100)
     store.settle()
     store.commit(SMALL)
-    assert store.log_bytes <= LOG_BYTES
+    assert store.log_bytes <= WAL_LIMIT
     said = [line for line in caplog.messages if "write-ahead log" in line]
     assert len(said) == 2
     assert rows_of(store.folder) == store.rows
@@ -167,7 +167,7 @@ def test_short_readers_do_not_make_the_log_grow(store: Store) -> None:
         for _ in range(500):
             store.commit(LARGE, 10)
             reader.execute("SELECT count(*) FROM meta").fetchone()
-    assert store.largest <= LOG_BYTES + 10 * LARGE * 1.3
+    assert store.largest <= WAL_LIMIT + 10 * LARGE * 1.3
 
 
 def test_other_connections_copy_the_log_as_seldom_as_the_writer(tmp_path: Path) -> None:
@@ -192,4 +192,4 @@ def test_uplink_that_empties_a_spool_alone_keeps_the_log_short(tmp_path: Path) -
         for number in range(3000):
             spool.put({"test": f"{number} {'x' * LARGE}"})
             largest = max(largest, store.log_bytes)
-    assert largest <= LOG_BYTES
+    assert largest <= WAL_LIMIT
