@@ -39,7 +39,8 @@ Sessions up to that one have a row in `flow`, and all of their queue, unless an 
 gives no such rows, was the last to start.
 """
 GONE = "spool.gone"
-"""Key in `meta`: ranges of spool ids whose loss a salvage has told, as a list in JSON."""
+"""Key in `meta`: ranges of spool ids that a salvage has named as lost, or a person has given up, as
+a list in JSON."""
 
 
 Kind = Literal["session", "own", "stray", "given", "other"]

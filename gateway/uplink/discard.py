@@ -14,6 +14,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
+from gateway.store.references import GONE
 from gateway.uplink.epoch import draw
 from gateway.uplink.numbers import IDENTITIES
 from gateway.uplink.spool import Spool
@@ -48,9 +49,11 @@ def waiting(spool: Spool) -> Waiting:
 def discard(spool: Spool, data: Path, last: int) -> None:
     """Delete the rows up to the spool id `last`. The caller holds the uplink's lock."""
     identities = [entry for entry in spool.identities() if entry[0] <= last]
-    spool.put({IDENTITIES: json.dumps([*identities, (last + 1, draw())])})
     cut = spool.unlanded()
-    while spool.delete(cut.last if cut else 0, last, _PIECE):
+    begin = cut.last if cut else 0
+    gone = [*json.loads(spool.get(GONE) or "[]"), (begin + 1, last)]
+    spool.put({IDENTITIES: json.dumps([*identities, (last + 1, draw())]), GONE: json.dumps(gone)})
+    while spool.delete(begin, last, _PIECE):
         pass
     if cut is not None:
         spool.renumber(draw(), {}, last + 1, new_key=True)
