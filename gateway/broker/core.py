@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from gateway.broker.access import Acl
 from gateway.broker.accounts import Accounts
+from gateway.broker.aside import Aside
 from gateway.broker.effects import Effects
 from gateway.broker.journeys import Journeys
 from gateway.broker.ledger import Ledger
@@ -51,6 +52,7 @@ class Core(Ledger):
         self.spool = Spool(config.spool_bytes, state.next_spool, state.boot, state.spool)
         self.spool.limit_to(config.spool_bytes, config.spool.devices_share)
         self.accounts = Accounts(config.quota_of)
+        self.aside = Aside(self, state.aside)
         self.log_throttle = LogThrottle(lambda: self.now)
         self.sessions: dict[str, Session] = {}
         """By client identifier."""

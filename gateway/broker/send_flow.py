@@ -163,6 +163,21 @@ class SendFlow:
         """Messages that were sent and not yet acknowledged to the end."""
         return len(self.acknowledging) + len(self.receiving) + len(self.released) + len(self.resend)
 
+    def in_flight(self, identifier: int) -> tuple[Delivery, int] | None:
+        """Return the delivery of a message that waits for PUBACK or PUBREC, and the message's index
+        in the run.
+        """
+        delivery = self.acknowledging.get(identifier) or self.receiving.get(identifier)
+        if delivery is None:
+            return None
+        number = number_of(identifier, delivery.first)
+        return delivery, delivery.skip + number - delivery.first
+
+    @property
+    def to_resend(self) -> set[int]:
+        """Packet identifiers of the messages that are sent again on the next connection."""
+        return {packet_id(number) for number, _ in self.resend}
+
     # -- queue and send
 
     def queue(

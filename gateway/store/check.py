@@ -100,6 +100,11 @@ RULES = (
         "a journey of a session that cannot be",
     ),
     Rule(
+        "aside",
+        "id < 1 OR qos NOT BETWEEN 0 AND 2 OR retain NOT IN (0, 1)",
+        "a message that is set aside and cannot be",
+    ),
+    Rule(
         "spool",
         "id < 1",
         "a row of the spool with a number that was never given",

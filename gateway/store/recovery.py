@@ -14,7 +14,7 @@ from gateway.broker.spool import PART
 from gateway.broker.store_rows import Moved, Recovered
 from gateway.store.lives import settle
 from gateway.store.queue_reads import DELIVERY
-from gateway.store.schema import ROW_SIZE
+from gateway.store.schema import ASIDE_SIZE, ROW_SIZE
 from gateway.store.uptime import Uptime, axis, save_uptime
 
 # Where the tail of each queue begins: behind what was sent, or may have been sent when the gateway
@@ -101,6 +101,7 @@ def recover(
             rows("SELECT 1 FROM meta WHERE key = 'mistrusted'").fetchone() is not None,
             _members(database),
         ),
+        aside=rows(f"SELECT id, bridge, {ASIDE_SIZE} FROM aside ORDER BY id").fetchall(),  # noqa: S608
     )
 
 

@@ -140,7 +140,10 @@ def _unknown_to(source: sqlite3.Connection) -> tuple[str, ...]:
     with suppress(sqlite3.DatabaseError):
         (version,) = source.execute("PRAGMA user_version").fetchone()
         if version > 0:
-            return tuple(table for table, first in _NEWER.items() if version < first)
+            never_had = [table for table, first in _NEWER.items() if version < first]
+            if ("aside",) not in source.execute("SELECT name FROM sqlite_schema").fetchall():
+                never_had.append("aside")  # made without a version of its own (schema.py)
+            return tuple(never_had)
     return ()
 
 

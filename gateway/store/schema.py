@@ -12,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from gateway.accounts import leave, share
+from gateway.broker import aside
 from gateway.broker.spool import ROW_OVERHEAD
 from gateway.errors import OncewayError
 from gateway.store import wal
@@ -30,6 +31,13 @@ WAL_LIMIT = 16_000_000
 
 ROW_SIZE = f"length(payload) + length(CAST(topic AS BLOB)) + {ROW_OVERHEAD}"
 """SQL: the bytes that a row of the spool counts for, as `gateway/broker/spool.py` counts them."""
+
+ASIDE_SIZE = (
+    f"length(payload) + length(CAST(topic AS BLOB)) + length(properties) + {aside.ROW_BYTES}"
+)
+"""SQL: the bytes that a message that is set aside counts for, as `gateway/broker/aside.py` counts
+them.
+"""
 
 _TABLES = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT) STRICT;
@@ -102,6 +110,17 @@ CREATE TABLE journey (
     key TEXT, user TEXT, member TEXT, done TEXT NOT NULL) STRICT;
 """
 """Sessions whose move between gateways is not over (`gateway/broker/journey.py`)."""
+
+_ASIDE = """
+CREATE TABLE IF NOT EXISTS aside (
+    id INTEGER PRIMARY KEY, bridge TEXT NOT NULL, at INTEGER, topic TEXT NOT NULL,
+    qos INTEGER NOT NULL, retain INTEGER NOT NULL, properties BLOB NOT NULL, expires INTEGER,
+    payload BLOB NOT NULL, reason TEXT NOT NULL) STRICT;
+"""
+"""Messages that can never reach the other broker of a bridge. The table has no schema version of
+its own: a version that does not know the table leaves it alone, so going back to 0.2.0 keeps its
+rows.
+"""
 
 _MARK_WHAT_WAS_KEPT = """
 INSERT INTO mark SELECT client, 0, incarnation, 0, 0, received
@@ -303,5 +322,6 @@ def prepare(database: sqlite3.Connection, gateway: str) -> None:
         )
     with database:
         database.execute("BEGIN IMMEDIATE")
+        database.execute(_ASIDE)
         database.execute("INSERT OR IGNORE INTO meta VALUES ('epoch', ?)", (secrets.token_hex(4),))
         database.execute("INSERT OR REPLACE INTO meta VALUES ('gateway', ?)", (gateway,))
