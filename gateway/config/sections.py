@@ -515,6 +515,12 @@ class BridgeSection(Section):
     """What may wait for the other broker; beyond it the oldest are dropped, and counted."""
     max_bytes: Count = 100 * MEGABYTE
     """Their size."""
+    aside_messages: Count = 1000
+    """Messages kept that can never reach the other broker (`onceway bridge aside`); beyond it the
+    oldest are lost, and counted.
+    """
+    aside_bytes: Count = 10 * MEGABYTE
+    """Their size."""
 
     @model_validator(mode="after")
     def _makes_sense(self) -> "BridgeSection":

@@ -173,8 +173,17 @@ def status(
             typer.echo(
                 f"bridge {bridge['name']}: {bridge['error'] or 'connected'}; {bridge['waiting']}"
                 f" messages wait, {bridge['sent']} sent, {bridge['refused']} refused,"
-                f" {bridge['dropped']} dropped, {bridge['received']} received"
+                f" {bridge['dropped']} dropped, {bridge['received']} received,"
+                f" {bridge['set_aside']} set aside"
             )
+            if bridge["aside"] or bridge["aside_lost"]:
+                typer.echo(
+                    f"bridge {bridge['name']}: {bridge['aside']} messages that can never reach the"
+                    f" other broker are kept, {bridge['aside_lost']} were lost. See: onceway bridge"
+                    " aside"
+                )
+            for item in bridge["lacking"]:
+                typer.echo(f"bridge {bridge['name']}: no subscription to {item} there")
         for name, figure in found["figures"].items():
             typer.echo(f"{name:28} {figure}")
     if found["problems"]:

@@ -167,7 +167,7 @@ class Engine:
             session, ReasonCode.ADMINISTRATIVE_ACTION, "an administrator ended the session"
         )
         broker.settle()
-        await self._kept()
+        await self.kept()
         return True
 
     async def forget_received(self, client: str) -> None:
@@ -179,9 +179,9 @@ class Engine:
         if session is not None:
             session.receive_flow.drop()
             self.broker.changes.flows[session] = None
-            await self._kept()
+            await self.kept()
 
-    async def _kept(self) -> None:
+    async def kept(self) -> None:
         """Wait until all that has changed is on disk."""
         if not self.broker.changes.empty:
             on_disk = self._loop.create_future()

@@ -163,6 +163,7 @@ class Gateway:
                 lambda: bridges.status,
                 membership,
                 listeners.overhearers,
+                bridges,
             )
             try:
                 if membership is not None:

@@ -72,12 +72,16 @@ _BOARD_FIGURES = (
 _BRIDGE_GAUGES = {
     "waiting": "Messages that wait for the other broker",
     "waiting_bytes": "Their size",
+    "aside": "Messages that can never reach the other broker and are kept",
+    "aside_bytes": "Their size",
 }
 _BRIDGE_COUNTERS = {
     "sent": "Messages that the other broker has acknowledged",
     "refused": "Messages that the other broker has refused for good",
     "dropped": "Messages that were dropped because too many waited for the other broker",
     "received": "Messages from the other broker",
+    "set_aside": "Messages that can never reach the other broker, since the start",
+    "aside_lost": "Of them, those that the bound of what is kept has cost",
 }
 _SITE_COUNTERS = {
     "asked": "Questions about clients, one for each member that was asked",

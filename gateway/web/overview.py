@@ -33,6 +33,8 @@ _TODO = {
     "process": "Start it: sudo systemctl start onceway-uplink",
     "late": "Look at the landing place: sudo onceway uplink status",
     "bridge": "Look at the other broker, and at [[bridge]]: sudo onceway gateway status",
+    "aside": "See which and why, then discard them or try again: sudo onceway bridge aside",
+    "lacking": "Look at down of [[bridge]], and at the other broker's rules",
     "clock": "Look at the network and at timedatectl: readings wait for the time",
     "restored": "Read what a restore means in gateway/README.md",
 }
@@ -133,8 +135,24 @@ def _found(source: Source, uplink: UplinkState | None) -> list[tuple[str, str]]:
         for item in source.bridges()
         if item.error is not None
     ]
+    found += _never_there(source)
     if broker.utc is None:
         found.append(("clock", "the clock is not synchronised: batches wait for the time"))
+    return found
+
+
+def _never_there(source: Source) -> list[tuple[str, str]]:
+    """Return what the other brokers of bridges can never take."""
+    found = []
+    for item in source.bridges():
+        lost = f", {item.aside_lost:,} more were lost" if item.aside_lost else ""
+        if item.aside or lost:
+            text = f"bridge {item.name}: {item.aside:,} messages are set aside{lost}"
+            found.append(("aside", text))
+        found += [
+            ("lacking", f"bridge {item.name}: the other broker gives no subscription to {name}")
+            for name in item.lacking
+        ]
     return found
 
 
