@@ -10,7 +10,7 @@ import ssl
 from collections.abc import Callable, Iterable
 from typing import cast
 
-from gateway.config import BridgeSection, split_broker
+from gateway.config import READS_REASON_CODES, BridgeSection, split_broker
 from gateway.errors import OncewayError
 from gateway.links.tls import client_context
 from gateway.mqtt.encode import encode
@@ -113,6 +113,7 @@ class Far(asyncio.Protocol):
                 PropertyId.SESSION_EXPIRY_INTERVAL: KEPT_S,
                 PropertyId.RECEIVE_MAXIMUM: RECEIVE_MAXIMUM,
                 PropertyId.MAXIMUM_PACKET_SIZE: self._packet_bytes,
+                PropertyId.USER_PROPERTY: [READS_REASON_CODES],
             },
         )
 

@@ -367,6 +367,8 @@ class Broker(Core):
         if self.doubled is not None:
             self.doubled.on_disk(number)
             clients += self._let_go_doubled()
+        if self.effects.waiting:  # of connections that ended behind their acknowledgements
+            self.settle()
         calls, self.after_commit = self.after_commit, []
         for call in calls:
             call()

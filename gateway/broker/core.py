@@ -17,6 +17,7 @@ from gateway.broker.ledger import Ledger
 from gateway.broker.log_throttle import LogThrottle
 from gateway.broker.marks import Marks
 from gateway.broker.needed_rows import NeededRows
+from gateway.broker.pauses import Pauses
 from gateway.broker.retained import RetainedMessages
 from gateway.broker.router import Router
 from gateway.broker.spool import Spool
@@ -52,6 +53,10 @@ class Core(Ledger):
         self.spool.limit_to(config.spool_bytes, config.spool.devices_share)
         self.accounts = Accounts(config.quota_of)
         self.log_throttle = LogThrottle(lambda: self.now)
+        self.pauses = Pauses()
+        """Publishers that were refused for now."""
+        self.put_off = 0
+        """Bytes of publications that wait for the end of their client's pause."""
         self.sessions: dict[str, Session] = {}
         """By client identifier."""
         self.by_id: dict[int, Session] = {}
@@ -106,6 +111,11 @@ class Core(Ledger):
     def must_wait(self, commit: int) -> bool:
         """Whether a commit is not on two disks yet, where that matters."""
         return self.doubled is not None and self.doubled.commit < commit
+
+    @property
+    def second_disk_answers(self) -> bool:
+        """Whether it is likely that what waits for a second disk comes to it soon."""
+        return self.doubled is not None and not self.doubled.refusing
 
     @property
     def monotonic(self) -> int:

@@ -100,8 +100,15 @@ def _go_on(connection: Connection) -> None:
     broker, stream = connection.broker, connection.stream
     effects = broker.effects
     connection.interrupted = False
-    while stream.fresh:
-        if connection.full or connection.rest_s > 0 or broker.overtime():
+    if connection.pause is not None and connection.session is not None:
+        exchanges.go_on_after_pause(connection, connection.session)
+    while stream.fresh and not (connection.interrupted or connection.state is State.CLOSED):
+        if (
+            connection.full
+            or connection.rest_s > 0
+            or broker.overtime()
+            or (connection.pause is not None and connection.choked)
+        ):
             connection.interrupted = True
             break
         found = stream.take()

@@ -20,6 +20,7 @@ from gateway.broker.refusals import refused
 from gateway.broker.session import NEVER, Session
 from gateway.broker.state import State
 from gateway.broker.will import StoredWill
+from gateway.config import READS_REASON_CODES
 from gateway.mqtt.encode import encode
 from gateway.mqtt.errors import MqttError, ProtocolError, quote
 from gateway.mqtt.packets import Connack, Connect, Disconnect, Version, Will
@@ -41,6 +42,11 @@ def connect(connection: Connection, packet: Connect) -> None:
     properties = packet.properties or {}
     connection.problem_information = bool(properties.get(_P.REQUEST_PROBLEM_INFORMATION, 1))
     connection.packet_limit = properties.get(_P.MAXIMUM_PACKET_SIZE, MAX_PACKET)
+    connection.reads_reasons = (
+        device is not None
+        or connection.policy.reads_reasons
+        or READS_REASON_CODES in properties.get(_P.USER_PROPERTY, ())
+    )
     if _P.AUTHENTICATION_METHOD in properties:
         raise refusal(
             connection,
@@ -57,6 +63,7 @@ def connect(connection: Connection, packet: Connect) -> None:
         text = f"the client identifier has more than {most} bytes (limits.client_id_bytes)"
         raise refusal(connection, text, ReasonCode.CLIENT_IDENTIFIER_NOT_VALID)
     connection.client = packet.client_id or f"onceway-{secrets.token_hex(8)}"
+    connection.named = bool(packet.client_id)
     decision = broker.admission.refuses(connection) or connection.policy.access.refuses_connect(
         connection, packet
     )
@@ -140,6 +147,7 @@ def _check_user(connection: Connection, wanted: str) -> None:
     if isinstance(chosen, tuple):
         raise refusal(connection, chosen[1], chosen[0])
     connection.client = chosen or connection.client
+    connection.named = connection.named or bool(chosen)
     session, account = broker.sessions.get(connection.client), broker.accounts.of(connection.user)
     text = account.lacks(
         session=session is None or session.account is not account,

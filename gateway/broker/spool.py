@@ -101,6 +101,13 @@ class Spool:
         self.full = True
         return False
 
+    def may_ever_fit(self, run: PublishRun, account: Account | None) -> bool:
+        """Whether an empty spool has room for one publication of a run. account: as for `fits`."""
+        size = _size(run) // run.count
+        if account is None:
+            return size <= self.limit
+        return size <= self.limit_of_others and size <= account.spool_share * self.limit
+
     def rows(
         self,
         run: PublishRun,

@@ -106,6 +106,12 @@ class ListenerSection(Section):
     """In place of limits.keep_alive_s."""
     tls: TlsSection | None = None
     """Without it, nothing is encrypted."""
+    refuse: Literal["disconnect", "reason code"] = "disconnect"
+    """How a client learns that its message at QoS 1 or 2 is refused for now (the spool or the disk
+    is full). Common clients take a PUBACK with a reason code for success, so the connection ends
+    with DISCONNECT 0x97, and the client sends the message again. Where all clients of the listener
+    read reason codes: "reason code".
+    """
     origins: list[str] = []
     """Web pages that may connect over WebSocket from other hosts."""
 
@@ -587,6 +593,12 @@ BRIDGE = "onceway-bridge:"
 
 INSIDE = "onceway-inside"
 """The user name of the gateway's own clients (`gateway/service/inside.py`)."""
+
+
+READS_REASON_CODES = ("onceway-reads-reason-codes", "1")
+"""The user property of CONNECT by which a program says that it reads the reason codes of PUBACK and
+PUBREC, and publishes again what was refused.
+"""
 
 
 def _of(section: Any, key: str, default: Any) -> Any:

@@ -6,7 +6,7 @@ nothing more.
 """
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from gateway.broker.peer import Peer
 
@@ -44,6 +44,16 @@ class Carrier(Protocol):
         """Bytes written that have not reached the peer's machine, with those that the operating
         system holds. It may cost a system call.
         """
+
+
+@runtime_checkable
+class Lingering(Protocol):
+    """A carrier whose peer may lose what was sent last when it is closed in the middle of what the
+    peer sends: TCP answers bytes that nobody reads with a reset.
+    """
+
+    def linger(self) -> None:
+        """As `close`, but what the peer still sends is read and thrown away for a moment."""
 
 
 class Receiver(Protocol):

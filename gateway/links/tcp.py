@@ -18,6 +18,9 @@ from gateway.links.tls import Tls, common_name
 
 LINGER = 10.0
 """Seconds that a closed connection may take to send what is queued."""
+READ_ON_S = 1.0
+"""Seconds for which a connection is read on when it was closed in the middle of what its peer
+sends."""
 
 
 class TcpCarrier(asyncio.Protocol):
@@ -50,7 +53,8 @@ class TcpCarrier(asyncio.Protocol):
         self._receiver = self._accept(self)
 
     def data_received(self, data: bytes) -> None:
-        self._receiver.receive(data)
+        if not self._closed:
+            self._receiver.receive(data)
 
     def resume_writing(self) -> None:
         if not self._closed:
@@ -79,6 +83,14 @@ class TcpCarrier(asyncio.Protocol):
         if self.unsent:
             # A peer that never reads would keep the connection and its bytes for ever.
             self._linger = asyncio.get_running_loop().call_later(LINGER, self._transport.abort)
+
+    def linger(self) -> None:
+        if self._closed or not self._transport.can_write_eof():  # TLS reads on by itself
+            self.close()
+            return
+        self._closed = True
+        self._transport.write_eof()
+        self._linger = asyncio.get_running_loop().call_later(READ_ON_S, self._transport.abort)
 
     def abort(self) -> None:
         self._closed = True

@@ -14,7 +14,7 @@ from gateway.broker.broker import Broker
 from gateway.broker.connection import Connection
 from gateway.broker.refusals import say
 from gateway.broker.session import Attached
-from gateway.links.carrier import Carrier
+from gateway.links.carrier import Carrier, Lingering
 from gateway.logs import about
 from gateway.mqtt.reason import ReasonCode
 
@@ -26,6 +26,8 @@ _FEW = 4_096
 """Bytes that are read from a client though they must wait: it may ping while it does not take what
 it is sent, and to stop reading costs a system call.
 """
+_SOON_S = 0.01
+"""The least time until a paused client is looked at."""
 
 
 class Turns(Protocol):
@@ -62,6 +64,7 @@ class ClientLink:
         "_held_back",
         "_left",
         "_paused",
+        "_pausing",
         "_put_off",
         "_rests",
         "_turns",
@@ -79,6 +82,8 @@ class ClientLink:
         """It has brought more than there was time for in a turn."""
         self._rests = False
         """Its user has published too much."""
+        self._pausing = False
+        """Its client is paused, and a timer runs until that is over."""
         self._paused = False
         self.stuck = False
         """The peer has not taken what was sent to it."""
@@ -135,6 +140,10 @@ class ClientLink:
         """
         if self._carrier.unsent > MANY:
             self._carrier.abort()
+        elif self._connection.lingers and isinstance(self._carrier, Lingering):
+            if self._paused:
+                self._carrier.resume_reading()
+            self._carrier.linger()
         else:
             self._carrier.close()
 
@@ -171,9 +180,30 @@ class ClientLink:
         self._connection.hear()
         self.throttle()
 
+    def _wait_for_pause(self) -> None:
+        """Go on with a client that is paused when that is over, if something waits for it."""
+        ends = self._connection.pause_ends
+        if ends is not None and not self._pausing:
+            self._pausing = True
+            left = max(_SOON_S, ends - self._turns.broker.now)
+            self._turns.call_later(left, self._after_pause)
+
+    def _after_pause(self) -> None:
+        self._turns.begin()
+        self._pausing = False
+        connection = self._connection
+        if connection.closing is None:
+            connection.interrupted = True  # something may be at hand that nobody has looked at
+            if not connection.choked:
+                connection.hear()
+            self.throttle()
+
     def throttle(self) -> None:
         """Read from the peer, or do not."""
         connection, stopped = self._connection, self._held_back or self._rests
+        if connection.pause is not None:
+            self._wait_for_pause()
+            stopped = stopped or connection.choked
         full, interrupted = connection.full, connection.interrupted
         if interrupted and not (stopped or full or self._put_off):
             self._put_off = True
@@ -189,7 +219,7 @@ class ClientLink:
     def go_on(self) -> None:
         """There is time again for what it has brought."""
         self._put_off = False
-        if self._held_back or self._rests or self._connection.full:
+        if self._held_back or self._rests or self._connection.full or self._connection.choked:
             return
         self.receive(b"")
         self.throttle()
@@ -213,6 +243,9 @@ class ClientLink:
         if self._connection.rest_s and not self._rests:
             self._rests = self._connection.unheard = True
             turns.call_later(self._connection.rest_s, self.wake)
+            self.throttle()
+        if self._connection.pause is not None:
+            self._connection.unheard = self._connection.unheard or self._connection.choked
             self.throttle()
         if turns.has_backlog:
             turns.hold_back(self)

@@ -82,6 +82,7 @@ class Client:
             _Access(user),
             keep_alive_s=0,
             keeps_sessions=connect is not None,
+            reads_reasons=True,
             stays=True,
             packet_bytes=packet_bytes,
         )

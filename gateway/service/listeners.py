@@ -140,6 +140,7 @@ def _policy(access: ListenerAccess) -> Policy:
         section.connections,
         section.packet_bytes,
         section.keep_alive_s,
+        reads_reasons=section.refuse == "reason code",
     )
 
 

@@ -407,7 +407,9 @@ class Client:
 
 
 class World:
-    """clients: those that are connected. commits: numbers of the commits that are on disk."""
+    """clients: those that are connected. commits: numbers of the commits that are on disk.
+    reads_reasons: the clients read the reason codes of PUBACK and PUBREC, as most tests do.
+    """
 
     def __init__(
         self,
@@ -420,6 +422,7 @@ class World:
         devices_share: float = 0.0,
         overlapping: Literal["once", "each"] = "once",
         site: SiteSection | None = None,
+        reads_reasons: bool = True,
         **limits: int,
     ) -> None:
         self.database = sqlite3.connect(":memory:", isolation_level=None)
@@ -435,7 +438,7 @@ class World:
             acl=acl or [],
             site=site,
         )
-        self.policy = Policy(Anonymous(), receive_maximum)
+        self.policy = Policy(Anonymous(), receive_maximum, reads_reasons=reads_reasons)
         self.slow_disk = False
         self._turning = False
         self.commits: list[int] = []
