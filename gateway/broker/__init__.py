@@ -36,6 +36,7 @@ Its floors; a file imports from those below it only, for types too (`make lint`)
     receiver.py        where a queue sends to
     passage.py         another gateway of the site, as a session
     marks.py           which publications of boards were taken, by their full sequence
+    pauses.py          publishers that were refused for now; lack.py why a publication is not taken
     spool.py, retained.py, will.py   what else becomes of messages
     doubled.py         what of the spool is on two disks, where acknowledgements wait for that
     elsewhere.py       the other gateways of the site, as the broker sees them

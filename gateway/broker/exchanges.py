@@ -41,10 +41,7 @@ if TYPE_CHECKING:
 _PUBACK, _PUBREC, _PUBREL, _PUBCOMP = 0x40, 0x50, 0x62, 0x70
 _ALIAS_BYTES = 128_000
 """Of the names behind a client's topic aliases."""
-_ENDS = (
-    "; its connection ends, and then nothing is taken from it for 1 s, for twice as long at each"
-    " further refusal, and for 30 s at most"
-)
+_ENDS = "; its connection ends, and nothing is taken from the client for 1 to 30 s"
 _NOT_PASSED_ON = (PropertyId.TOPIC_ALIAS, PropertyId.MESSAGE_EXPIRY_INTERVAL)
 
 

@@ -41,6 +41,10 @@ _WORDS = {
 }
 
 
+FOR_GOOD = "what they publish is refused for good, which MQTT before 5 cannot say"
+"""The same where no bound is the reason."""
+
+
 class Lack(NamedTuple):
     """The reason why a publication is not taken."""
 

@@ -23,6 +23,7 @@ from prometheus_client.registry import Collector
 
 from gateway import __version__
 from gateway.broker import session_figures
+from gateway.broker.lack import Bound
 from gateway.broker.statistics import Request
 from gateway.links.lora.status import BoardSignal, RadioStatus
 from gateway.links.serial_port import PortStatus
@@ -193,6 +194,20 @@ def _traffic(source: Source) -> Iterator[Metric]:
     for (request, reason), count in (_EXPECTED | statistics.refusals).items():
         refused.add_metric([request, reason.name.lower()], count)
     yield refused
+    pauses = dict.fromkeys([*Bound, "for_good"], 0) | statistics.pauses
+    yield _counters(
+        "turned_away",
+        "Connections ended because a publication was refused for now, by the bound without room",
+        "bound",
+        pauses,
+    )
+    waiting = source.broker.pauses.waiting(source.broker.now)
+    yield _gauges(
+        "publishers_paused",
+        "Clients from which nothing is taken for a while because a publication was refused",
+        "bound",
+        dict.fromkeys(pauses, 0) | {key or "for_good": n for key, n in waiting.items()},
+    )
     yield _counter(
         "rests",
         "Times that a client was not read for a while because its user published too fast",

@@ -25,6 +25,7 @@ _PAYLOAD = 60
 _TODO = {
     "store": "Look at the disk: sudo onceway doctor",
     "spool": "Make the uplink land what waits: sudo onceway uplink status",
+    "publishers": "Make room as the first lines say; else: sudo onceway session list",
     "serial": "Plug the board in, or stop what holds its port: onceway board ports",
     "boards": "Look at the access rules: sudo onceway gateway check-config",
     "radio": "Plug the modem in, or look at what it says: sudo onceway radio status",

@@ -26,7 +26,7 @@ import typer
 from hil.clients.connection import Connection
 from hil.clients.flows import IDENTIFIERS, Fate, Flows
 from hil.clients.payloads import Form, payload_of
-from hil.clients.telling import SESSION_EXPIRY, identity, tell, topic_of
+from hil.clients.telling import READS_REASON_CODES, SESSION_EXPIRY, identity, tell, topic_of
 from hil.formats.due import Due
 from hil.formats.packets import Answer, Connect, Packet, PacketError, Property, Publish, first
 
@@ -114,7 +114,10 @@ class Publisher:
         return self._told == len(self._payloads) and not self._flows and not self._again
 
     def run(self, *ports: int) -> None:
-        session = ((Property.SESSION_EXPIRY_INTERVAL, SESSION_EXPIRY),)
+        session = (
+            (Property.SESSION_EXPIRY_INTERVAL, SESSION_EXPIRY),
+            (Property.USER_PROPERTY, READS_REASON_CODES),
+        )
         at, tries = 0, 0
         while not self._done:
             port = ports[at % len(ports)]

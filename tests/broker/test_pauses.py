@@ -192,7 +192,6 @@ def test_each_bound_is_tried_here() -> None:
     assert tried == set(Bound) - {Bound.IDENTIFIERS}, "identifiers have a test of their own"
 
 
-@pytest.mark.mqtt("MQTT-4.13.1-1")
 @pytest.mark.parametrize("qos", [1, 2])
 @pytest.mark.parametrize("version", [V4, V5])
 def test_a_refusal_for_now_ends_the_connection_without_an_answer(
@@ -682,7 +681,7 @@ def test_it_is_logged_once_a_burst(caplog: pytest.LogCaptureFixture) -> None:
         full.world.sleep(30)
     lines = [line for line in caplog.messages if "PUBLISH refused" in line]
     assert len(lines) == 1
-    for part in ("c (memory)", "spool.max_bytes", "its connection ends", "30 s at most"):
+    for part in ("c (memory)", "spool.max_bytes", "its connection ends", "1 to 30 s"):
         assert part in lines[0]
 
 

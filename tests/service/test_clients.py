@@ -21,7 +21,7 @@ from gateway.mqtt.reason import ReasonCode as R
 from gateway.service.users import Users
 from tests.links.certificates import Authority
 from tests.service.process import START_S, GatewayProcess, free_port, gateway
-from tests.service.wire import Wire, wire
+from tests.service.wire import READS, Wire, wire
 
 VERSIONS = {"mqttv31": Version.V3_1, "mqttv311": Version.V3_1_1, "mqttv5": Version.V5}
 
@@ -337,7 +337,7 @@ async def test_what_a_full_queue_costs_stands_in_the_configuration(
     async with gateway(*configured(tmp_path, *parts)) as running:
         sub = ("mosquitto_sub", "-p", str(running.port), "-i", "slow", "-c", "-q", "1", "-t", "t")
         assert await run(*sub, "-E") == (0, "")
-        async with wire(running.port, Connect("p")) as publisher:
+        async with wire(running.port, Connect("p", properties=READS)) as publisher:
             reasons = []
             for number in range(1, 16):
                 publisher.send(Publish("t", str(number).encode(), 2, number))

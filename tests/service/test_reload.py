@@ -32,7 +32,7 @@ from tests.benchmarks.load import connect_packet
 from tests.links.board import Board, Pty, until
 from tests.links.certificates import Authority
 from tests.service.process import GatewayProcess, free_port, gateway
-from tests.service.wire import Wire, wire
+from tests.service.wire import READS, Wire, wire
 
 DONE, REFUSED = "users and certificates read again", "not reloaded"
 
@@ -77,7 +77,7 @@ async def ask(client: Wire, packet: Publish | Subscribe) -> int:
 async def test_limits_and_access_count_at_once_for_a_session_that_stays(site: Site) -> None:
     site.write(site.plain)
     async with gateway(*site.arguments) as running:
-        async with wire(running.port, Connect("c")) as client:
+        async with wire(running.port, Connect("c", properties=READS)) as client:
             assert await ask(client, Publish("a/b/c", b"x", 1, 1)) == R.SUCCESS
             await site.reload(running, site.plain)
             assert await ask(client, Subscribe(1, [Subscription("one", 1)])) == R.GRANTED_QOS_1

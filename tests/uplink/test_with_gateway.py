@@ -34,7 +34,7 @@ def gateway(onceway, tmp_path):
 async def publish(port: int, numbers) -> None:
     """Publish numbers at QoS 2, one after another. The gateway refuses what finds no room."""
     async with aiomqtt.Client(
-        "127.0.0.1", port, identifier="tester", protocol=ProtocolVersion.V5
+        "127.0.0.1", port, identifier="tester", protocol=ProtocolVersion.V5, timeout=3
     ) as client:
         for number in numbers:
             with suppress(aiomqtt.MqttError):

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from gateway.broker.lack import Bound
 from gateway.broker.spool import Oldest
 from gateway.config import parse
 from gateway.uplink.spool import Totals
@@ -73,9 +74,10 @@ def test_every_problem_of_the_health_has_something_to_do(tmp_path: Path) -> None
     made = source(tmp_path, serial=[{"port": "/dev/ttyNone"}])
     made.broker.disk_full = True
     made.broker.spool.full = True
+    made.broker.pauses.refused(1, made.broker.now, Bound.SPOOL, "t")
     silent = {"name": "barn", "connected": False, "problem": None}
     found = overview(replace(made, site=lambda: [silent]), uplink(), History(), (0, 0))
-    assert problems(found) == ["store", "spool", "serial", "site"]
+    assert problems(found) == ["store", "spool", "publishers", "serial", "site"]
     assert all(item["todo"] for item in found["problems"])
 
 
