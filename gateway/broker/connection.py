@@ -364,7 +364,7 @@ class Connection:
             self.receive_maximum = self.policy.receive_maximum
         self.seen = broker.now
         if not self.reads_reasons and (record := broker.pauses.of(self._key, broker.now)):
-            self.pause = Pause(self._key, record, not self.named)
+            self.pause = Pause(self._key, record, not self.named, broker.now)
 
     def become(self, state: State) -> None:
         """Go on to another state."""
@@ -507,12 +507,12 @@ class Connection:
         """
         broker, pause = self.broker, self.pause
         if pause is None:
-            pause = self.pause = Pause(self._key, None, not self.named)
+            pause = self.pause = Pause(self._key, None, not self.named, broker.now)
         pause.farewell, pause.reason = text, lack.reason
         pause.bound, pause.topic = lack.bound, topic
         pause.after = self.held[-1].number if self.held else 0
         if pause.shared and (record := broker.pauses.of(pause.key, broker.now)) is not None:
-            pause.until = record.until
+            pause.until = record.over(broker.now)
         self._forget_put_off()
         self.part()
 

@@ -1,14 +1,16 @@
 """Pauses of publishers whose publication was refused for now.
 
-In: which client was refused, at which bound, and which client got through. Out: the time until
-which nothing more is taken from that client.
+In: the client that was refused, and the bound that refused it; the client that got through. Out:
+the time until which nothing more is taken from a client.
 
-Rules: the first pause is FIRST_S long. Each further refusal doubles the pause, up to LONGEST_S. A
-refusal within a running pause changes nothing. A publication that needs the same bound and is taken
-ends the doubling; a pause that ended KEPT_S ago is forgotten.
+Rules: the first pause is FIRST_S long. Each further refusal doubles the pause, up to LONGEST_S. If
+the client comes back within the pause, the time until then does not count, up to AWAY_S: paho and
+mqtt.js wait a second before they come back. A refusal within a running pause changes nothing. A
+publication that needs the same bound and is taken ends the doubling. A pause that ended KEPT_S ago
+is forgotten.
 
-A client is its user name and its client identifier. Whoever only claims the identifier of another
-user is not let in, so has no part in this. A client without an identifier is a stranger at each
+A client is its user name and its client identifier. A stranger who claims the identifier of another
+user is not let in, and changes no record. A client without an identifier is a stranger at each
 connection: all of one user at one address share a record, and `Pause.shared` says how the record is
 used then.
 
@@ -29,9 +31,10 @@ if TYPE_CHECKING:
 
 FIRST_S = 1.0
 LONGEST_S = 30.0
+AWAY_S = 1.0
 KEPT_S = 60.0
 SHOWN_S = 5.0
-"""A pause is shown for so much longer: its client may be about to try again."""
+"""Seconds for which a pause is still shown after its end: its client may be about to try again."""
 MOST = 16_384
 
 EACH_BYTES = 65_536
@@ -62,6 +65,13 @@ class Record:
         """The bound that refused last. None: the publication itself is refused."""
         self.topic = ""
         """The topic of the publication that was refused last."""
+
+    def over(self, now: float) -> float:
+        """Return the time from which something is taken of a client that comes back now."""
+        if now >= self.until:
+            return self.until
+        away = now - (self.until - self.seconds)
+        return self.until + min(away, AWAY_S)
 
 
 class Pauses:
@@ -112,8 +122,8 @@ def client_key(user: str | None, client: str, address: str = "") -> int:
 class Pause:
     """One connection of a client that was refused.
 
-    Until `until`, publications at QoS 1 and 2 are put off: nothing of them has an effect, their
-    packet identifiers are not kept. Everything else of the client is taken as ever: PINGREQ,
+    Publications at QoS 1 and 2 are put off until `until`: they have no effect, and their packet
+    identifiers are not kept. Everything else of the client is taken as usual: PINGREQ,
     acknowledgements, subscriptions, QoS 0.
     """
 
@@ -131,25 +141,24 @@ class Pause:
         "until",
     )
 
-    def __init__(self, key: int, record: Record | None, shared: bool) -> None:
+    def __init__(self, key: int, record: Record | None, shared: bool, now: float) -> None:
         self.key = key
         self.record = record
-        """None: the client got through since."""
+        """The client's record; None once it got through."""
         self.shared = shared
         """The record belongs to all clients without an identifier at this address. Then a
         publication is not put off: if there is room, it is taken at once. Only a connection whose
         publication is refused within the pause stays open until the pause is over."""
-        self.until = record.until if record is not None and not shared else float("-inf")
-        """Nothing is taken before."""
+        self.until = record.over(now) if record is not None and not shared else float("-inf")
+        """The end of the pause on this connection, on the time axis."""
         self.farewell = ""
-        """What the client is told at the end; empty while the connection goes on. With it,
-        publications at QoS 1 and 2 are thrown away without an answer: the client sends them
-        again."""
+        """The Reason String of the end; empty while the connection goes on. With it, publications
+        at QoS 1 and 2 are thrown away without an answer: the client sends them again."""
         self.reason: ReasonCode | None = None
         """The reason code of the end."""
         self.bound: Bound | None = None
         self.topic = ""
-        """As in `Record`, of the publication that ends the connection."""
+        """Bound and topic as in `Record`, of the publication that ends the connection."""
         self.after = 0
         """The commit that the last acknowledgement before that waits for."""
         self.put_off: deque[tuple[PublishRun, _Identity | None]] = deque()

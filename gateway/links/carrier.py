@@ -48,12 +48,12 @@ class Carrier(Protocol):
 
 @runtime_checkable
 class Lingering(Protocol):
-    """A carrier whose peer may lose what was sent last when it is closed in the middle of what the
-    peer sends: TCP answers bytes that nobody reads with a reset.
+    """A carrier that can close while its peer goes on sending. TCP answers unread bytes with a
+    reset, and a reset may take the last bytes to the peer with it.
     """
 
     def linger(self) -> None:
-        """As `close`, but what the peer still sends is read and thrown away for a moment."""
+        """Close as `close` does, but read and discard the peer's bytes for a moment before."""
 
 
 class Receiver(Protocol):

@@ -465,6 +465,27 @@ def test_each_further_refusal_doubles_the_pause_up_to_30_s() -> None:
     assert lengths == [1, 2, 4, 8, 16, 30, 30, 30]
 
 
+@pytest.mark.parametrize(
+    ("away", "taken_after"), [(0.0, 4), (0.5, 4), (1.0, 4), (3.0, 2), (4.0, 0)]
+)
+def test_a_second_until_the_client_is_back_does_not_count(away: float, taken_after: float) -> None:
+    """paho and mqtt.js wait for a second: otherwise they would come back more often."""
+    full = _spool()
+    for seconds in (1, 2):
+        full.publish(full.world.accepted("c"), 1, 1)
+        full.world.sleep(seconds)
+    full.publish(full.world.accepted("c"), 1, 1)
+    full.make_room()
+    full.world.sleep(away)
+    client = full.world.accepted("c")
+    full.publish(client, 1, 1)
+    if taken_after:
+        full.world.sleep(taken_after - 0.25)
+        assert client.received == []
+        full.world.sleep(0.25)
+    assert client.take_all() == [Puback(1)]
+
+
 @pytest.mark.parametrize("reset", ["success", "a minute without a refusal"])
 def test_the_doubling_begins_again(reset: str) -> None:
     full = _spool()
@@ -518,7 +539,7 @@ def test_in_a_pause_everything_but_publications_goes_on() -> None:
 
 
 def test_publications_of_a_pause_keep_their_order_and_their_topics() -> None:
-    """Topic aliases stand for what they stood for when the packet came."""
+    """A topic alias is resolved when its packet comes, not when the pause is over."""
     full = _spool()
     watcher = full.world.accepted("watcher", answers=True)
     watcher.subscribe("#")
@@ -621,8 +642,8 @@ def test_a_stranger_who_claims_the_identifier_cannot_pause_its_client() -> None:
 
 
 def test_clients_without_an_identifier_hold_nobody_up_but_those_that_are_refused() -> None:
-    """They are strangers at each connection. What fits is taken at once; who is refused again
-    within the pause of the address hears so at its end.
+    """The gateway cannot know such a client again. If there is room, its message is taken at once;
+    if it is refused within the pause of its address, its connection ends with that pause.
     """
     full = _spool()
     first = full.world.accepted()
@@ -660,7 +681,7 @@ def test_a_restart_forgets_pauses_and_no_message() -> None:
 
 
 def test_a_client_that_is_turned_away_has_its_will_published() -> None:
-    """As the standard has it for each connection that the client did not end [MQTT-3.1.2-8]."""
+    """The standard asks for that at each connection that the client did not end [MQTT-3.1.2-8]."""
     full = _spool()
     watcher = full.world.accepted("watcher", answers=True)
     watcher.subscribe("gone")
