@@ -81,8 +81,6 @@ def _take(
 ) -> None:
     broker, identifiers = connection.broker, run.ids
     qos, count = run.qos, run.count
-    if qos and connection.pause is not None and connection.pause.farewell:
-        return  # behind one that was refused
     broker.statistics.received[qos] += count
     if connection.peer.device is not None and identity is None and identifiers:
         if count > 1:  # each has a sequence of its own
