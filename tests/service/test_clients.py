@@ -390,10 +390,8 @@ async def test_qos_0_waits_for_a_client_that_is_away_where_the_configuration_say
             )
             assert await run(*pub) == (0, "")
         expected = ["0", "1", "2", "3"] if keep else ["1", "3"]
-        assert await run(*sub, "-C", str(len(expected)), "-W", "5") == (
-            0,
-            "\n".join([*expected, ""]),
-        )
+        # with -C it may go before it has read all, and then its last PUBACK is lost
+        assert await run(*sub, "-W", "3") == (27, "\n".join([*expected, "Timed out", ""]))
         assert await run(*sub, "-W", "1") == (27, "Timed out\n"), "nothing comes twice"
         assert await running.end() == 0
 

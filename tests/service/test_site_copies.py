@@ -3,7 +3,7 @@
 import json
 import random
 import sqlite3
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +48,7 @@ def kept(sites: Sites, name: str) -> list[bytes]:
     assert folder is not None
     if not (folder / FILE).exists():
         return []
-    with sqlite3.connect(folder / FILE) as database:
+    with closing(sqlite3.connect(folder / FILE)) as database:
         return [row[0] for row in database.execute("SELECT payload FROM copy ORDER BY key")]
 
 
