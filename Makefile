@@ -107,7 +107,7 @@ lock: setup ## write .setup/gateway.txt: what the Debian package holds, with has
 
 try-install: debian-try debian-package wheel ## the package in bare Debian 12 and 13 userlands (as root): install, boot, a reading, upgrade, roll back, remove, purge
 	@$(BIN)/python .setup/deb.py --all
-	@$(MAKE) --no-print-directory -s -C firmware BUILD=../build/eager DEFINES=-DSENSOR_INTERVAL_MS=2000 ../build/eager/uno/sensor.hex
+	@$(MAKE) --no-print-directory -s -C firmware BUILD=../build/hasty DEFINES=-DSENSOR_INTERVAL_MS=500 ../build/hasty/uno/sensor.hex
 	@$(BIN)/python .setup/try_install.py $(ARGS)
 
 install: deb ## build the Debian package and install it here (as root)

@@ -1,0 +1,122 @@
+"""A bare Debian in a folder, as root: made by debootstrap, booted by systemd-nspawn.
+
+In: a release of Debian. Out: commands that run in it, and what they say. Raises Wrong when one does
+not do what it should.
+"""
+
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+NAMES = {12: "bookworm", 13: "trixie"}
+INCLUDE = "systemd,systemd-sysv,dbus,udev"
+PATIENCE_S = 300
+_NOT_COUNTED = ("root", "srv", "var/cache", "var/lib/apt", "var/lib/onceway", "var/log")
+"""What apt keeps for itself, what a gateway keeps (it reserves 32 MB for a full disk), and the
+journal, which takes 8 MB with the first line.
+"""
+
+
+class Wrong(Exception):
+    """Something is not as it should be."""
+
+
+class Userland:
+    """A bare Debian in a folder. `run` works while it is booted. leader: the process id of its
+    init. network: whether it has this machine's, or one of its own that leads nowhere.
+    """
+
+    def __init__(self, path: Path, network: bool = False) -> None:
+        self.path = path
+        self.leader = 0
+        self._network = [] if network else ["--private-network"]
+
+    @contextmanager
+    def booted(self) -> Iterator[None]:
+        command = ["systemd-nspawn", "--quiet", "--boot", *self._network, "--register=no"]
+        with (self.path.with_suffix(".console")).open("ab") as console:
+            nspawn = subprocess.Popen(
+                [*command, "--keep-unit", "--directory", self.path],
+                stdin=subprocess.DEVNULL,
+                stdout=console,
+                stderr=console,
+            )
+        try:
+            children = Path(f"/proc/{nspawn.pid}/task/{nspawn.pid}/children")
+            self.leader = int(wait_for("the userland's init", lambda: children.read_text()))
+            wait_for("the userland's boot", lambda: self._try("systemctl", "is-system-running"))
+            yield
+            self._try("systemctl", "poweroff")
+            nspawn.wait(60)
+        finally:
+            nspawn.terminate()
+            nspawn.wait()
+
+    def run(self, *command: str) -> str:
+        done = self._enter(command)
+        if done.returncode:
+            log = self._enter(("journalctl", "--no-pager", "--lines=40")).stdout
+            raise Wrong(f"{' '.join(command)}: {done.stdout}{done.stderr}\n{log}")
+        return done.stdout
+
+    def wait(self, what: str, *command: str) -> str:
+        """Until a command says something and succeeds."""
+        return wait_for(what, lambda: self._try(*command))
+
+    def outside(self, *command: str) -> None:
+        """Before it is booted, with this machine's network."""
+        done = subprocess.run(["chroot", self.path, *command], capture_output=True, text=True)
+        if done.returncode:
+            raise Wrong(f"{' '.join(command)}: {done.stdout}{done.stderr}")
+
+    def size_mb(self) -> float:
+        """What was installed."""
+        skip = [f"--exclude={self.path}/{part}" for part in _NOT_COUNTED]
+        said = subprocess.run(
+            ["du", "--summarize", "--one-file-system", "--block-size=1000", *skip, self.path],
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        return int(said.split()[0]) / 1000
+
+    def _try(self, *command: str) -> str:
+        done = self._enter(command)
+        if command[-1] == "is-system-running":
+            return done.stdout if done.stdout.strip() in ("running", "degraded") else ""
+        return (done.stdout or "done") if done.returncode == 0 else ""
+
+    def _enter(self, command: tuple[str, ...]) -> subprocess.CompletedProcess[str]:
+        inside = ["nsenter", "--target", str(self.leader), "--all", "--wdns=/"]
+        return subprocess.run(
+            [*inside, *command],
+            capture_output=True,
+            text=True,
+            stdin=subprocess.DEVNULL,
+            env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "DEBIAN_FRONTEND": "noninteractive"},
+        )
+
+
+def debootstrap(path: Path, release: int, *options: str, include: str = INCLUDE) -> None:
+    """Make the smallest Debian in a folder, with these packages."""
+    made = subprocess.run(
+        [
+            *("debootstrap", "--variant=minbase", *options, f"--include={include}"),
+            *(NAMES[release], path),
+        ],
+        capture_output=True,
+        text=True,
+    )
+    if made.returncode:
+        raise Wrong(f"debootstrap: {made.stdout[-2000:]}")
+
+
+def wait_for(what: str, look: Callable[[], str]) -> str:
+    end = time.monotonic() + PATIENCE_S
+    while time.monotonic() < end:
+        if found := look().strip():
+            return found
+        time.sleep(0.2)
+    raise Wrong(f"{what} did not come within {PATIENCE_S} s")
