@@ -6,7 +6,7 @@ not do what it should.
 
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -45,7 +45,14 @@ class Userland:
             )
         try:
             children = Path(f"/proc/{nspawn.pid}/task/{nspawn.pid}/children")
-            self.leader = int(wait_for("the userland's init", lambda: children.read_text()))
+
+            def init() -> str:
+                if nspawn.poll() is not None:
+                    said = self.path.with_suffix(".console").read_text(errors="replace")
+                    raise Wrong(f"systemd-nspawn has ended: {said[-2000:]}")
+                return children.read_text()
+
+            self.leader = int(wait_for("the userland's init", init))
             wait_for("the userland's boot", lambda: self._try("systemctl", "is-system-running"))
             yield
             self._try("systemctl", "poweroff")
@@ -55,10 +62,10 @@ class Userland:
             nspawn.wait()
 
     def run(self, *command: str) -> str:
-        done = self._enter(command)
+        done = self.enter(command)
         if done.returncode:
-            log = self._enter(("journalctl", "--no-pager", "--lines=40")).stdout
-            raise Wrong(f"{' '.join(command)}: {done.stdout}{done.stderr}\n{log}")
+            log = self.enter(("journalctl", "--no-pager", "--lines=40")).stdout
+            raise Wrong(f"{' '.join(command)}: {done.stdout}\n{log}")
         return done.stdout
 
     def wait(self, what: str, *command: str) -> str:
@@ -83,18 +90,23 @@ class Userland:
         return int(said.split()[0]) / 1000
 
     def _try(self, *command: str) -> str:
-        done = self._enter(command)
+        done = self.enter(command)
         if command[-1] == "is-system-running":
             return done.stdout if done.stdout.strip() in ("running", "degraded") else ""
         return (done.stdout or "done") if done.returncode == 0 else ""
 
-    def _enter(self, command: tuple[str, ...]) -> subprocess.CompletedProcess[str]:
+    def enter(
+        self, command: Sequence[str], within: float | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a command; within: so many seconds at most. Its errors stand among its output."""
         inside = ["nsenter", "--target", str(self.leader), "--all", "--wdns=/"]
         return subprocess.run(
             [*inside, *command],
-            capture_output=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
             text=True,
             stdin=subprocess.DEVNULL,
+            timeout=within,
             env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "DEBIAN_FRONTEND": "noninteractive"},
         )
 
