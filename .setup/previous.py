@@ -1,7 +1,7 @@
-"""The Debian packages of the release before this one: what people upgrade from, and go back to.
+"""The Debian packages of the release before this one: users upgrade from it, and roll back to it.
 
 In: the release's commit. Out: `build/previous/RELEASE/build/onceway_*.deb`, made by the release's
-own Makefile and `deb.py`, with the Python packages of this tree's .venv. Once made, they stay.
+own Makefile and `deb.py`, with the Python packages of this tree's .venv. A package is built once.
 After a release, `RELEASE` and `COMMIT` become those of that one.
 """
 

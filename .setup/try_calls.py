@@ -2,9 +2,9 @@
 systemd themselves. Before each of them the gateway runs; afterwards it runs as before, or not at
 all, as dpkg's state says, and what a user has switched off stays off.
 
-In: a booted userland in which the package's dependencies are installed, and the package. Out: the
-calls that were made. Raises Wrong when a service does not do what it should, or when dpkg has not
-made one of its calls.
+In: a booted userland in which the package's dependencies are installed, and the package. Out: a
+userland without the package. Raises Wrong if a service is in another state than expected, or if
+dpkg has not made one of its calls.
 """
 
 import shutil
@@ -118,7 +118,7 @@ class Calls:
             self._dpkg("--install", "second.deb", failing=failing, fails=True)
 
     def _full_disk(self) -> None:
-        """With room for a tenth of the new files."""
+        """Upgrade on a disk with room for a tenth of the new files."""
         home = "/usr/lib/onceway"
         size = int(self._userland.run("du", "--summarize", "--block-size=1M", home).split()[0])
         small = f"mount -t tmpfs -o size={size * 11 // 10}M,mode=755 small {home}"
@@ -141,7 +141,7 @@ class Calls:
         self._dpkg("--configure", "onceway")
 
     def _what_a_user_chose(self) -> None:
-        """It stays over an upgrade, and over one that fails."""
+        """Upgrade, and fail to upgrade, after `stop`, `disable` and `mask`: each choice stays."""
         gateway, uplink = SERVICES
         for choice, active in (
             (("stop", uplink), (gateway,)),

@@ -1,11 +1,11 @@
 """A clone of this repository in bare userlands of Debian 12 and 13, as root: README's `make demo`
-and `make test`, by root and by a user with sudo, each in a home that nobody else may enter. Nothing
-is there before but what a clone needs. Prints times; exit code 1 when one of them fails.
+and `make test`, by root and by a user with sudo, each in a home that is closed to other accounts.
+Only git, make and sudo are installed before. Prints times; exit code 1 when one of them fails.
 `try_clone.py 13 user` tries one release and one account.
 
 Each userland is made by debootstrap under /tmp, booted by systemd-nspawn with this machine's
-network, and removed at the end. It gets this machine's own settings for pip and its certificates:
-both may be needed to reach where packages come from.
+network, and removed at the end. It gets this machine's settings for pip and its
+certificates: both may be needed to reach the package registries.
 """
 
 import os
@@ -25,7 +25,7 @@ CLONE = "git,make,sudo"
 SETTINGS = ("etc/resolv.conf", "etc/pip.conf", "etc/ssl/certs/ca-certificates.crt")
 CERTIFICATES = "usr/local/share/ca-certificates"
 LONGEST_S = 3 * 3600
-"""Of one command."""
+"""Time limit of one command, in seconds."""
 LAST_LINES = 60
 
 
@@ -47,7 +47,7 @@ def main() -> None:
 
 
 def _try_release(release: int, path: Path, accounts: list[str]) -> bool:
-    """Whether a command failed; the others were tried all the same."""
+    """Run all commands, and return whether one of them failed."""
     start = time.monotonic()
     debootstrap(path, release, include=f"{INCLUDE},{CLONE}")
     _settings(path)
@@ -71,7 +71,7 @@ def _try_release(release: int, path: Path, accounts: list[str]) -> bool:
 
 
 def _demo() -> list[str]:
-    """As README has it."""
+    """Return the command of README that runs the demo."""
     return [
         line
         for line in lines("The demo: everything, with faults on purpose")
@@ -80,7 +80,7 @@ def _demo() -> list[str]:
 
 
 def _settings(path: Path) -> None:
-    """What this machine needs to reach packages, and a name of its own, as every Debian has it."""
+    """Copy this machine's settings for package registries, and give the userland a host name."""
     for name in SETTINGS:
         if Path("/", name).exists():
             (path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -91,7 +91,7 @@ def _settings(path: Path) -> None:
 
 
 def _clone(userland: Userland, account: str) -> None:
-    """By git, of what is committed, as a clone has no more."""
+    """Clone the commit that is checked out, and close the home to other accounts."""
     home = HOMES[account]
     target = userland.path / home[1:] / "onceway"
     subprocess.run(["git", "clone", "--quiet", ROOT, target], check=True)

@@ -322,7 +322,7 @@ def _home_assistant(userland: Userland) -> None:
 
 
 def _apart(userland: Userland) -> None:
-    """The uplink can neither replace nor delete what is the gateway's, and goes on without it."""
+    """Check that the uplink cannot replace or delete files of the gateway, and runs without it."""
     for act in ("rm -f {}", "mv {} {}.old", "touch {}.new", "cat {}"):
         words = act.replace("{}", "/var/lib/onceway/registry.db")
         userland.run("sh", "-c", f"! runuser -u onceway-uplink -- {words} 2>/dev/null")
@@ -337,7 +337,7 @@ def _active(userland: Userland) -> None:
 
 
 def _sequences(userland: Userland) -> list[int]:
-    """Of all readings of the board that have landed."""
+    """Return the sequence numbers of the board's readings that have landed."""
     found: list[int] = []
     for file in userland.path.glob("srv/onceway/landing/site-1/*/*.parquet"):
         rows = pq.read_table(file, columns=["topic", "sequence"]).to_pylist()

@@ -3,8 +3,8 @@ way: sessions with messages that wait, QoS 2 exchanges stopped half-way on both 
 batches that are cut and cannot land, and a board whose journal is full. Nothing may be lost, and
 nothing doubled.
 
-In: a booted userland with the last release and a board. Out: what was met at each change. Raises
-Wrong when something is missing or there twice.
+In: a booted userland with the last release and a board. Out: figures of the load at each change.
+Raises Wrong if a message or a reading is missing, or is there twice.
 """
 
 import asyncio
@@ -51,11 +51,11 @@ batch_age_s = 1
 """
 _CLONE_NEWNET = 0x4000_0000
 _TRY_S = 10
-"""After so long without an end everybody connects once more."""
+"""Time after which clients that still wait connect again, in seconds."""
 
 
 class HalfPublisher(Publisher):
-    """Stops in the middle of QoS 2 while `halts`: it has the PUBREC and sends no PUBREL."""
+    """A publisher that stops in the middle of QoS 2 while `halts`: it sends no PUBREL."""
 
     halts = False
 
@@ -65,8 +65,8 @@ class HalfPublisher(Publisher):
 
 
 class HalfSubscriber(Subscriber):
-    """Stops in the middle of QoS 2 while `halts`: half of what comes gets no PUBREC, the other half
-    no PUBCOMP.
+    """A subscriber that stops in the middle of QoS 2 while `halts`: it sends no PUBREC for one half
+    of the messages, and no PUBCOMP for the other half.
     """
 
     halts = False
@@ -78,7 +78,7 @@ class HalfSubscriber(Subscriber):
 
 
 class Visitors:
-    """Clients in the userland's network, by a thread of their own. faults: broken promises."""
+    """Clients in the userland's network, in a thread of their own. faults: broken promises."""
 
     def __init__(self, userland: Userland) -> None:
         self.faults: Faults = []
@@ -110,7 +110,7 @@ class Visitors:
         return [*self._publishers, *self._subscribers]
 
     def run(self, what: Callable[[], Coroutine[None, None, None]]) -> None:
-        """One of the methods below, to its end."""
+        """Run one of the methods below in the userland's network."""
         self._thread.submit(lambda: self._loop.run_until_complete(what())).result()
 
     async def subscribe(self) -> None:
@@ -136,13 +136,13 @@ class Visitors:
             publisher.going = False
 
     async def leave(self) -> None:
-        """The gateway has ended all connections."""
+        """Drop all connections, as the gateway has ended them."""
         for client in self._clients:
             client.drop()
         self._half.halts = self._half_taker.halts = False
 
     async def settle(self) -> None:
-        """Everybody comes back, and what is under way comes to its end."""
+        """Connect all clients until every exchange is complete and every message has arrived."""
         end = time.monotonic() + PATIENCE_S
         while not await self._settled():
             if time.monotonic() > end or self.faults:
@@ -172,7 +172,7 @@ class Visitors:
         return False
 
     def _look(self) -> None:
-        """Take what has landed since the last look."""
+        """Read the batches that have landed since the last call."""
         exact = {publisher.name: publisher.qos == 2 for publisher in self._publishers}
         for manifest in sorted(self._landing.glob("site-1/*/*.json")):
             file = manifest.with_suffix(".parquet")
@@ -187,7 +187,7 @@ class Visitors:
 
 
 def _enter_network(process: int) -> None:
-    """Of another process, for this thread and its sockets alone."""
+    """Enter the network namespace of another process, with this thread alone."""
     with open(f"/proc/{process}/ns/net") as file:
         if ctypes.CDLL(None, use_errno=True).setns(file.fileno(), _CLONE_NEWNET):
             raise OSError(ctypes.get_errno(), "cannot enter the userland's network")
@@ -203,7 +203,7 @@ class Upgrades:
         self._schema = self._store("PRAGMA user_version")
 
     def run(self) -> list[str]:
-        """Upgrade, go back, upgrade. What was under way at each of the three."""
+        """Upgrade, roll back, upgrade. Return the load at each of the three."""
         (self._userland.path / "etc/onceway/gateway.toml").write_text(CONFIG)
         self._userland.run("systemctl", "restart", "onceway-gateway", "onceway-uplink")
         self._active()
@@ -251,13 +251,14 @@ class Upgrades:
         self._userland.run("apt-get", "install", "--yes", f"/root/{self._new}")
 
     def _go_back(self) -> None:
-        """As gateway/README.md says it."""
+        """Roll back as gateway/README.md describes it."""
         if self._store("PRAGMA user_version") != self._schema:
             self._userland.run("systemctl", "stop", "onceway-gateway", "onceway-uplink")
             self._userland.run("onceway", "store", "downgrade", "--to", str(self._schema))
         self._userland.run(
             *("apt-get", "install", "--yes", "--allow-downgrades"), f"/root/{self._old}"
         )
+        self._userland.run("systemctl", "start", "onceway-gateway", "onceway-uplink")
 
     def _active(self) -> None:
         units = ("onceway-gateway", "onceway-uplink")

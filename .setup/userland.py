@@ -1,7 +1,7 @@
 """A bare Debian in a folder, as root: made by debootstrap, booted by systemd-nspawn.
 
-In: a release of Debian. Out: commands that run in it, and what they say. Raises Wrong when one does
-not do what it should.
+In: a release of Debian. Out: the output of commands that run there. Raises Wrong if a command
+fails.
 """
 
 import subprocess
@@ -14,13 +14,13 @@ NAMES = {12: "bookworm", 13: "trixie"}
 INCLUDE = "systemd,systemd-sysv,dbus,udev"
 PATIENCE_S = 300
 _NOT_COUNTED = ("root", "srv", "var/cache", "var/lib/apt", "var/lib/onceway", "var/log")
-"""What apt keeps for itself, what a gateway keeps (it reserves 32 MB for a full disk), and the
+"""Folders that apt fills, that a gateway fills (it reserves 32 MB for a full disk), and the
 journal, which takes 8 MB with the first line.
 """
 
 
 class Wrong(Exception):
-    """Something is not as it should be."""
+    """A promise of the package that does not hold."""
 
 
 class Userland:
@@ -69,17 +69,17 @@ class Userland:
         return done.stdout
 
     def wait(self, what: str, *command: str) -> str:
-        """Until a command says something and succeeds."""
+        """Wait until a command prints something and succeeds."""
         return wait_for(what, lambda: self._try(*command))
 
     def outside(self, *command: str) -> None:
-        """Before it is booted, with this machine's network."""
+        """Run a command in the folder before the boot, with this machine's network."""
         done = subprocess.run(["chroot", self.path, *command], capture_output=True, text=True)
         if done.returncode:
             raise Wrong(f"{' '.join(command)}: {done.stdout}{done.stderr}")
 
     def size_mb(self) -> float:
-        """What was installed."""
+        """Return the size of all installed files, in megabytes."""
         skip = [f"--exclude={self.path}/{part}" for part in _NOT_COUNTED]
         said = subprocess.run(
             ["du", "--summarize", "--one-file-system", "--block-size=1000", *skip, self.path],
@@ -98,7 +98,7 @@ class Userland:
     def enter(
         self, command: Sequence[str], within: float | None = None
     ) -> subprocess.CompletedProcess[str]:
-        """Run a command; within: so many seconds at most. Its errors stand among its output."""
+        """Run a command for at most `within` seconds. Errors are part of its output."""
         inside = ["nsenter", "--target", str(self.leader), "--all", "--wdns=/"]
         return subprocess.run(
             [*inside, *command],
@@ -112,7 +112,7 @@ class Userland:
 
 
 def debootstrap(path: Path, release: int, *options: str, include: str = INCLUDE) -> None:
-    """Make the smallest Debian in a folder, with these packages."""
+    """Make the smallest Debian that has these packages."""
     made = subprocess.run(
         [
             *("debootstrap", "--variant=minbase", *options, f"--include={include}"),

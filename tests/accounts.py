@@ -1,5 +1,5 @@
-"""`onceway` under another account, by root. The tree may lie in a home that nobody else may enter:
-the other account reaches it, and the .venv, by folders that root has opened.
+"""`onceway` under another account, by root. The tree may lie in a home that is closed to
+other accounts: they reach the tree and its .venv through folders that root has opened.
 
 In: an account's numbers. Out: what `subprocess` takes to start a program there.
 """
@@ -14,7 +14,7 @@ _TREE, _ENVIRONMENT = (os.open(folder, os.O_PATH) for folder in (ROOT, sys.prefi
 
 
 def onceway(*words: str | Path) -> list[str | Path]:
-    """The command line, as in `onceway gateway run`."""
+    """Return a command line, as in `onceway gateway run`."""
     return python("-m", "gateway", *words)
 
 
@@ -23,7 +23,7 @@ def python(*words: str | Path) -> list[str | Path]:
 
 
 def under(user: int, group: int) -> dict[str, Any]:
-    """More arguments for `subprocess.Popen`."""
+    """Return more arguments for `subprocess.Popen`."""
     return {
         "executable": os.path.realpath(sys.executable),
         "env": os.environ | {"PYTHONPATH": f"/proc/self/fd/{_TREE}"},

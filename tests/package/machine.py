@@ -1,5 +1,5 @@
 """A machine for the package's maintainer scripts: a bare folder in place of `/`, and programs that
-write down what they are told. `systemctl` keeps the state of each unit in a file.
+log their arguments. `systemctl` keeps the state of each unit in a file.
 
 In: a state for each unit, and the calls of one run of dpkg. Out: the state afterwards.
 """

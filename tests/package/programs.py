@@ -26,7 +26,7 @@ _BEFORE_A_COMMAND = {"if", "then", "else", "elif", "while", "until", "do", "!", 
 
 
 def tree(suffixes: tuple[str, ...], *folders: str) -> list[Path]:
-    """All files of this tree with these suffixes (or names), but for those that were built."""
+    """Return all files in these folders whose names end so."""
     found = (path for folder in folders for path in (ROOT / folder).rglob("*") if path.is_file())
     return sorted(path for path in found if path.name.endswith(suffixes))
 
@@ -61,7 +61,7 @@ class Module:
         }
 
     def _note(self, node: ast.AST) -> None:
-        """Remember what a name may stand for."""
+        """Remember the values that a name may have."""
         match node:
             case ast.Assign(targets=[ast.Name(id=name)], value=value):
                 self._values.setdefault(name, []).append(value)
@@ -91,7 +91,7 @@ class Module:
         )
 
     def programs(self, wrappers: set[str]) -> set[str]:
-        """What it starts. wrappers: functions of other modules that start their first argument."""
+        """Return the programs that it starts. wrappers: functions elsewhere that start programs."""
         names = _STARTS | self.wrappers | wrappers
         found: set[str] = set()
         for firsts in _calls(self._tree, names):
@@ -129,7 +129,7 @@ def _shell(words: list[ast.expr]) -> bool:
 
 
 def _members(value: ast.expr) -> list[ast.expr]:
-    """What a loop over a display goes through."""
+    """Return the items of a loop over a list, tuple or dict that is written out."""
     match value:
         case ast.List(elts=values) | ast.Tuple(elts=values):
             return values
@@ -139,7 +139,7 @@ def _members(value: ast.expr) -> list[ast.expr]:
 
 
 def _calls(tree: ast.AST, names: set[str]) -> Iterator[list[ast.expr]]:
-    """The first argument of each call of these names, as a list of one."""
+    """Yield the first argument of each call of these names, as a list of one."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and node.args:
             function = node.func
@@ -163,7 +163,7 @@ def _first_name(value: ast.expr) -> str:
 
 
 def python_programs(paths: list[Path]) -> dict[str, set[Path]]:
-    """What Python modules start, by the program's name."""
+    """Return the programs that Python modules start, with the modules."""
     texts = {path: path.read_text() for path in paths}
     modules = {path: Module(text) for path, text in texts.items() if _STARTING.search(text)}
     offered: dict[str, set[str]] = {}
@@ -186,7 +186,7 @@ def python_programs(paths: list[Path]) -> dict[str, set[Path]]:
 
 
 def shell_programs(text: str) -> set[str]:
-    """What a shell script starts."""
+    """Return the programs that a shell script starts."""
     text = re.sub(r"<<-?'?(\w+)'?\n.*?\n\1\n", "\n", text, flags=re.DOTALL)
     text = re.sub(r"\\\n", " ", text)
     text = re.sub(r"(?m)(^|\s)#.*$", "", text)
@@ -213,7 +213,7 @@ def shell_programs(text: str) -> set[str]:
 
 
 def makefile_programs(text: str) -> set[str]:
-    """What the recipes of a Makefile start, and its calls of $(shell …)."""
+    """Return the programs of a Makefile's recipes and of its $(shell …)."""
     text = re.sub(r"\\\n", " ", text)
     recipes = [line[1:] for line in text.splitlines() if line.startswith("\t")]
     recipes += re.findall(r"\$\(shell ([^)]*)\)", text)

@@ -28,7 +28,7 @@ BARE = set(
 )
 """Essential or required in Debian 12 and 13 both. (e2fsprogs is so in 12 alone.)"""
 ALWAYS = {"gateway", "build", "centre"}
-"""What `make setup` installs."""
+"""Needs that `make setup` installs."""
 ALSO = {
     ".setup/": {"package", "try"},
     "hil/": {"hil"},
@@ -36,7 +36,7 @@ ALSO = {
     "tests/benchmarks/": {"bench"},
     "tests/links/fuzz.py": {"soak"},
 }
-"""What the make target installs, too, that runs what is in a folder."""
+"""Needs that are installed, too, by the make target that runs the files of a folder."""
 OWNERS = {
     "debootstrap": "debootstrap",
     "systemd-nspawn": "systemd-container",
@@ -47,8 +47,8 @@ OWNERS = {
     "patch": "patch",
     "mkfs.ext4": "e2fsprogs",
 }
-"""Of programs that this machine need not have. All others are asked of dpkg: a word that is no
-program here is none at all, or the test that starts it fails here.
+"""Packages of programs that this machine need not have. For all others the test asks dpkg. A word
+that is no program here is no program at all, or the test that starts it fails here.
 """
 FOLDERS = ("gateway", "hil", "provisioning", "tests", ".setup")
 SCRIPTS = [
@@ -68,7 +68,7 @@ def listed(needs: set[str]) -> set[str]:
 
 @cache
 def depends() -> dict[str, set[str]]:
-    """What each installed package depends on, by names of packages (or what they provide)."""
+    """Return the dependencies of each installed package and of each provided name."""
     shown = "${Package}\t${Pre-Depends}, ${Depends}\t${Provides}\n"
     found: dict[str, set[str]] = {}
     for line in output("dpkg-query", "--show", f"--showformat={shown}").splitlines():
@@ -95,9 +95,9 @@ def installed_with(packages: set[str]) -> set[str]:
 
 
 def owners(programs: set[str]) -> dict[str, str]:
-    """The package of each; none for what is no program of this machine's."""
+    """Return the package of each program that this machine has."""
     paths: dict[str, str] = {}
-    """Names of each program and of what it links to, as its package may have called them."""
+    """Paths of each program and of the target of its links, as a package may name them."""
     for program in programs - OWNERS.keys():
         places = [Path(folder, program) for folder in ("/usr/bin", "/usr/sbin", "/bin", "/sbin")]
         path = next((place for place in places if place.exists()), None)

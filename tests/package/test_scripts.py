@@ -124,7 +124,7 @@ def machine(tmp_path: Path) -> Machine:
 
 
 def after(before: State) -> State:
-    """What an upgrade makes of it: the same, but nothing starts what is masked."""
+    """Return the state after an upgrade: the same, but a masked unit does not start."""
     if before.masked:
         return State(before.enabled, "inactive", True)
     active = "inactive" if before.active == "inactive" else "active"
@@ -337,7 +337,7 @@ def test_without_a_running_systemd_nothing_is_started_or_stopped(
 
 
 def test_functions_of_the_same_name_are_the_same() -> None:
-    """Each script is a file of its own: dpkg has no place for one that they share."""
+    """Each script is one file, as dpkg has no place for a file that scripts share."""
     found: dict[str, set[str]] = {}
     for script in NOW.iterdir():
         for name, body in re.findall(r"(?ms)^(\w+)\(\) \{\n(.*?)^\}", script.read_text()):
@@ -347,7 +347,7 @@ def test_functions_of_the_same_name_are_the_same() -> None:
 
 
 def test_each_call_of_dpkg_is_tried_here() -> None:
-    """The table of Debian Policy 6.5: a call that no test makes is a call that nobody wrote."""
+    """Compare the calls in this file with the table of Debian Policy 6.5."""
     calls = [
         *(call for what in FAILING for how in FAILS for call in failing(what, NOW, how)),
         *(call for given_up in GIVEN_UP.values() for call in given_up),
