@@ -175,8 +175,8 @@ class Calls:
             self._dpkg(
                 "--auto-deconfigure", "--install", f"{name}.deb", failing=(name,), fails=True
             )
-        for name in ("breaker", "flasher"):
-            self._dpkg("--auto-deconfigure", "--install", f"{name}.deb",
+        for name in ("breaker", "flasher"):  # dpkg cannot configure onceway again, and says so
+            self._dpkg("--auto-deconfigure", "--install", f"{name}.deb", fails=True,
                        status="unpacked", active=())  # fmt: skip
             self._userland.run("dpkg", "--remove", name)
             self._userland.run("apt-get", "install", "--yes", "--fix-broken")
