@@ -177,7 +177,7 @@ class Calls:
             )
         for name in ("breaker", "flasher"):  # dpkg cannot configure onceway again, and says so
             self._dpkg("--auto-deconfigure", "--install", f"{name}.deb", fails=True,
-                       status="unpacked", active=())  # fmt: skip
+                       status="half-configured", active=())  # fmt: skip
             self._userland.run("dpkg", "--remove", name)
             self._userland.run("apt-get", "install", "--yes", "--fix-broken")
             self._dpkg("--configure", "--pending")
