@@ -478,6 +478,10 @@ class UplinkSection(Section):
     """The longest wait between two tries in an outage."""
     read_back: bool = False
     """Fetch each file again whole, even where the place proves it cheaper."""
+    shared: bool = True
+    """Another gateway may write there under this gateway's name, by mistake or from a cloned card.
+    With false, a place is used that cannot refuse a taken name.
+    """
     options: dict[str, Any] = {}
     """fsspec storage options of the landing place. A password has no place in this file."""
 

@@ -69,7 +69,7 @@ def land(
         done = rescue(
             directory,
             settings,
-            lambda: open_landing(settings.landing, settings.options),
+            lambda: open_landing(settings.landing, settings.options, settings.shared),
             lambda now, total: bar.update(task, completed=now, total=total),
         )
     place = without_password(settings.landing)
