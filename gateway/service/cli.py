@@ -5,6 +5,7 @@ import json
 import logging
 import resource
 import sys
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -182,7 +183,14 @@ def status(
 
 
 @app.command("check-config")
-def check_config(config: ConfigOption = None, as_json: JsonOption = False) -> None:
+def check_config(
+    config: ConfigOption = None,
+    connect: Annotated[
+        bool,
+        typer.Option("--connect", help="Try the landing place, too, with files of its own."),
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
     """Say whether a configuration file is right, with the users and certificates that it names, and
     what is wrong with it.
 
@@ -202,12 +210,34 @@ def check_config(config: ConfigOption = None, as_json: JsonOption = False) -> No
 
         membership(found.site_folder, found.gateway.name)
     warnings = advice(found)
+    places = _try_landing(found, file) if connect else []
     if as_json:
-        typer.echo(json.dumps({"file": str(file), "warnings": warnings}))
+        tried = {"landing": places} if connect else {}
+        typer.echo(json.dumps({"file": str(file), "warnings": warnings, **tried}))
         return
     for text in warnings:
         typer.echo(f"warning: {text}")
+    for place in places:
+        typer.echo(f"landing place {place['url']}: answers; {place['text']}")
     typer.echo(f"{file}: ok")
+
+
+def _try_landing(config: Config, file: Path) -> list[dict[str, str]]:
+    """What the landing place answers; nothing where there is none. Raises OncewayError."""
+    from gateway.uplink import credentials
+    from gateway.uplink.landing import without_password
+    from gateway.uplink.spool import Spool
+    from gateway.uplink.try_place import try_place
+
+    settings = config.uplink
+    if settings is None:
+        return []
+    credentials.take(file)
+    landed = 0
+    with suppress(OncewayError), Spool(config.gateway.data, to_read=True) as spool:
+        landed, _ = spool.last_landed()
+    way = try_place(settings, config.gateway.name, landed)
+    return [{"url": without_password(settings.landing), "way": way, "text": way.text}]
 
 
 @app.command("config")

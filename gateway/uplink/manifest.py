@@ -113,6 +113,22 @@ def cleaned_name(gateway: str) -> str:
     return f"{gateway}/cleaned.json"
 
 
+def refused_name(gateway: str) -> str:
+    """Where a gateway that found its name taken says so."""
+    return f"{gateway}/refused.json"
+
+
+def parse_refused(text: bytes) -> tuple[str, str, str] | None:
+    """Return what such a note holds: owner number, host, and when it was written (ISO 8601). None
+    when it is no such note.
+    """
+    try:
+        note = json.loads(text)
+        return str(note["owner"]), str(note["host"]), str(note["at"])
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
+
+
 def cleaned_json(gateway: str, cleaned: dict[str, int]) -> bytes:
     """cleaned: the last batch deleted, by epoch."""
     fields = {"schema": SCHEMA_VERSION, "gateway": gateway, "cleaned": cleaned}

@@ -35,6 +35,8 @@ KEEP = 50_000  # batches that are remembered after they have landed
 EVER = (1 << 63) - 1  # above every spool id
 
 OUTAGE = "uplink.outage"  # in `meta`: JSON with since (µs UTC) and error, while there is one
+WAY = "uplink.way"  # in `meta`: how the landing place refuses a taken name (`landing.Way`)
+RIVAL = "uplink.rival"  # in `meta`: of another one of our name: JSON with seen (µs UTC), what, note
 _BATCHES, _READINGS, _BYTES, _FAILURES = (
     "uplink.batches",
     "uplink.readings",

@@ -34,6 +34,8 @@ from gateway.uplink.manifest import (
     marker_name,
     parse_cleaned,
     parse_marker,
+    parse_refused,
+    refused_name,
 )
 
 MANIFEST_LIMIT = 4096
@@ -273,6 +275,18 @@ class Landing:
         except FileNotFoundError:
             return {}
         return parse_cleaned(text)
+
+    def refused(self, gateway: str) -> tuple[str, str] | None:
+        """Host and time (ISO 8601) of another gateway that found this name taken; None when none
+        has said so.
+        """
+        path = f"{self._root}/{refused_name(gateway)}"
+        try:
+            text = self._fs.cat_file(path, start=0, end=MANIFEST_LIMIT)
+        except Exception:  # it is only for people to know
+            return None
+        note = parse_refused(text)
+        return None if note is None else note[1:]
 
     def old_until(self, feed: str, known: int, before: float) -> int:
         """The last number up to `known` of which all manifests were written before a moment, in

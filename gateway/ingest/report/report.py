@@ -10,6 +10,7 @@ import time
 from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from gateway.ingest.dedup import snapshot
@@ -22,6 +23,7 @@ from gateway.ingest.report import counters, tables
 from gateway.ingest.report.counters import FeedTotal
 
 DEVICES_SHOWN = 20
+REFUSED_DAYS = 7
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +55,8 @@ class FeedReport:
 @dataclass(frozen=True, slots=True)
 class Report:
     """saved: when the counts were written (UTC); spark: its last progress; covers: the table's
-    version that `devices` is of; conflicts: publications whose key has another payload.
+    version that `devices` is of; conflicts: publications whose key has another payload; refused:
+    gateways whose name another gateway wanted to use in the last days, with its host and when.
     """
 
     feeds: list[FeedReport]
@@ -62,6 +65,7 @@ class Report:
     saved: str | None = None
     spark: dict[str, Any] = field(default_factory=dict)
     conflicts: int = 0
+    refused: list[tuple[str, str, str]] = field(default_factory=list)
 
     @property
     def missing(self) -> int:
@@ -120,6 +124,7 @@ def make(landing: Landing, table: str, trusted: str | None = None) -> Report:
         counted.saved if counted else None,
         counted.spark if counted else {},
         tables.conflicts(table),
+        _refused(landing, sorted({one.feed.partition("/")[0] for one in feeds})),
     )
 
 
@@ -172,8 +177,20 @@ def text(report: Report) -> str:
         if report.conflicts
         else []
     )
+    refused = [
+        f"refused: another gateway of the name {gateway} (host {host}, {at}). What it has taken"
+        " stays in its spool until it gets a name of its own"
+        for gateway, host, at in report.refused
+    ]
     none = [] if report.feeds else [NOTHING_LANDED]
-    return "\n".join([*table, *none, *held, *conflicts, *missing, *spark])
+    return "\n".join([*table, *none, *held, *refused, *conflicts, *missing, *spark])
+
+
+def _refused(landing: Landing, gateways: list[str]) -> list[tuple[str, str, str]]:
+    with ThreadPoolExecutor(LOOK_UPS_AT_ONCE) as pool:
+        notes = zip(gateways, pool.map(landing.refused, gateways), strict=True)
+    since = (datetime.now(UTC) - timedelta(days=REFUSED_DAYS)).isoformat()
+    return [(gateway, *note) for gateway, note in notes if note is not None and note[1] > since]
 
 
 def _feed(landing: Landing, source: Feeds, report: FeedReport) -> FeedReport:
