@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 
+import asyncssh
 import fsspec
 import pytest
 from fsspec.implementations.memory import MemoryFile, MemoryFileSystem
@@ -167,6 +168,21 @@ def test_a_folder_that_may_not_be_written_is_not_called_lax(server, monkeypatch)
     with pytest.raises(Unreachable, match="Permission denied") as caught:
         landing.create(JSON, b"first")
     assert not isinstance(caught.value, NotExclusive)
+    landing.close()
+
+
+@pytest.mark.parametrize("server", [NO_LINKS, ONLY_FOLDERS], ids=["file", "folder"], indirect=True)
+def test_a_claim_that_cannot_be_made_is_not_taken_for_a_claim_that_is_there(server):
+    def full(request: str, path: str) -> None:
+        if request in ("open", "mkdir") and "/.claims/" in path:
+            raise asyncssh.SFTPFailure("quota exceeded")
+
+    landing = open_landing(server.url(), server.options)
+    assert landing.create(JSON, b"first")
+    server.kind.at = full
+    with pytest.raises(Unreachable, match="quota exceeded"):
+        landing.create(DATA, b"data")
+    assert landing.read(DATA) is None
     landing.close()
 
 
