@@ -90,7 +90,7 @@ def without_signature(text: bytes) -> bytes:
 
 
 MARKERS = "_newest"
-"""The folder of markers below the landing URL. Readers take no name with `_` for a gateway's."""
+"""The folder of markers below the landing URL. No gateway's name begins with `_`."""
 
 _MARKER = re.compile(r"(.+)\.([0-9a-f]{8})\.([0-9]{12})")
 
@@ -119,8 +119,10 @@ def cleaned_json(gateway: str, cleaned: dict[str, int]) -> bytes:
     return json.dumps(fields, ensure_ascii=False).encode()
 
 
-def parse_cleaned(text: bytes) -> dict[str, int]:
-    """The last batch deleted, by epoch; what does not fit is left out."""
+def parse_cleaned(text: bytes) -> dict[str, int] | None:
+    """The last batch deleted, by epoch; what does not fit is left out. None if the file is
+    damaged.
+    """
     try:
         cleaned = json.loads(text)["cleaned"]
         return {
@@ -129,7 +131,7 @@ def parse_cleaned(text: bytes) -> dict[str, int]:
             if type(number) is int and number > 0
         }
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        return {}
+        return None
 
 
 def file_stem(number: int) -> str:
