@@ -53,6 +53,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _PASSWORD = ReasonCode.NOT_AUTHORIZED, "the user was removed or has another password"
+_STOPS = ReasonCode.SERVER_SHUTTING_DOWN, "the gateway is shutting down"
 _NOT_TAKEN = ReasonCode.NOT_AUTHORIZED, "the listener takes no such clients any more"
 
 
@@ -170,6 +171,8 @@ class Gateway:
                 await bridges.start()  # before anything is published that it would miss
                 await listeners.change(config, self._passwords)
                 await outside.start()
+                if membership is not None:
+                    membership.started()
                 log.info(
                     "gateway %s: start %d, %d sessions",
                     config.gateway.name,
@@ -198,6 +201,12 @@ class Gateway:
                 ):
                     await self._stop.wait()
                 notify("STOPPING=1")
+                if membership is not None and membership.has_company:
+                    async with self._reloading:
+                        await membership.hand_over(
+                            listeners.close_doors(),
+                            lambda clients: listeners.send_away(clients, *_STOPS),
+                        )
             finally:
                 async with self._reloading:
                     await bridges.close()
