@@ -6,7 +6,7 @@ ARGS ?=
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test model lint firmware dist hil soak bench bench-ingest size wheel deb lock try-install install clean firmware-test
+.PHONY: help setup demo test model lint firmware dist hil soak bench bench-ingest size wheel deb lock try-install try-clone install clean firmware-test
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -67,7 +67,7 @@ build/labgrid: .setup/constraints.txt | setup
 hil: debian-hil firmware build/labgrid ## every bench of the rig, two more at once than there are cores (as root), then a look at a report in a browser, and a run on a foreign board; reports in build/hil
 	@$(BIN)/onceway hil run --jobs $$(( $$(nproc) + 2 )) $(ARGS); ran=$$?; [ $$ran -lt 128 ] || exit $$ran; $(BIN)/python -m pytest tests/hil/look.py tests/hil/real.py && exit $$ran
 
-soak: debian-soak firmware ## hours (as root): power cuts and kills under load (TRACES=a folder of recorded links), fuzzing, random schedules of the link
+soak: debian-test debian-soak firmware ## hours (as root): power cuts and kills under load (TRACES=a folder of recorded links), fuzzing, random schedules of the link
 	@$(BIN)/python -m tests.durability.outages --cuts 200 --kills 100
 	@$(BIN)/python -m tests.broker.fuzz --inputs 1000000
 	@$(BIN)/python -m tests.mqtt.fuzz --inputs 1000000
@@ -83,6 +83,7 @@ soak: debian-soak firmware ## hours (as root): power cuts and kills under load (
 	@$(BIN)/onceway hil run hil/campaigns/steady.toml --keep --dir build/steady
 	@$(BIN)/python -m pytest -m soak
 	@$(BIN)/python -m pytest tests/ingest/soak_processes.py tests/ingest/soak_s3.py tests/ingest/soak_moved.py
+	@$(MAKE) --no-print-directory try-clone
 
 bench: debian-bench firmware ## measure, beside Debian's mosquitto where there is a peer; prints tables, writes build/bench.json (ARGS="throughput fan")
 	@$(BIN)/python -m tests.benchmarks $(ARGS)
@@ -107,8 +108,11 @@ lock: setup ## write .setup/gateway.txt: what the Debian package holds, with has
 
 try-install: debian-try debian-package wheel ## the package in bare Debian 12 and 13 userlands (as root): install, boot, a reading, upgrade, roll back, remove, purge
 	@$(BIN)/python .setup/deb.py --all
-	@$(MAKE) --no-print-directory -s -C firmware BUILD=../build/eager DEFINES=-DSENSOR_INTERVAL_MS=2000 ../build/eager/uno/sensor.hex
+	@$(MAKE) --no-print-directory -s -C firmware BUILD=../build/hasty DEFINES=-DSENSOR_INTERVAL_MS=500 ../build/hasty/uno/sensor.hex
 	@$(BIN)/python .setup/try_install.py $(ARGS)
+
+try-clone: debian-try ## a clone in bare Debian 12 and 13 userlands (as root): make demo and make test, by root and by a user; hours (ARGS="13 user": one of them)
+	@$(PYTHON) .setup/try_clone.py $(ARGS)
 
 install: deb ## build the Debian package and install it here (as root)
 	apt-get install -y ./$$(ls -t build/onceway_*_$$(dpkg --print-architecture).deb | head -1)

@@ -13,23 +13,27 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections import Counter
 from pathlib import Path
 
 import pyarrow.parquet as pq
+from previous import RELEASE
+from previous import package as previous_package
 from readme import commands, lines
+from repack import repack
 from targets import TARGETS, Target, here
+from try_calls import Calls
+from try_upgrade import Upgrades
+from userland import NAMES, Userland, Wrong, debootstrap, wait_for
+
+from gateway import __version__
 
 ROOT = Path(__file__).parents[1]
 BUILD = ROOT / "build"
-NAMES = {12: "bookworm", 13: "trixie"}
-INCLUDE = "systemd,systemd-sysv,dbus,udev"
 NEXT = "9.9.9"
 MOST_MB = 150
 MOST_EXPOSED = 1.6
 """By `systemd-analyze security`, of which each release has its own."""
-PATIENCE_S = 300
 CONFIG = """
 [gateway]
 name = "site-1"
@@ -54,89 +58,6 @@ data = encode([("a", 1, 2, None, "t", b"x", None, 1, 2, 3)], Origin("s", "00c0ff
 print("onceway", platform.machine(), data[:4].decode())
 """
 DROP_IN = "[Service]\nDeviceAllow=char-pts rw\n"
-
-
-_NOT_COUNTED = ("root", "srv", "var/cache", "var/lib/apt", "var/lib/onceway", "var/log")
-"""What apt keeps for itself, what a gateway keeps (it reserves 32 MB for a full disk), and the
-journal, which takes 8 MB with the first line.
-"""
-
-
-class Wrong(Exception):
-    """Something is not as it should be."""
-
-
-class Userland:
-    """A bare Debian in a folder. `run` works while it is booted."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._leader = 0
-
-    @contextmanager
-    def booted(self) -> Iterator[None]:
-        command = ["systemd-nspawn", "--quiet", "--boot", "--private-network", "--register=no"]
-        with (self.path.with_suffix(".console")).open("ab") as console:
-            nspawn = subprocess.Popen(
-                [*command, "--keep-unit", "--directory", self.path],
-                stdin=subprocess.DEVNULL,
-                stdout=console,
-                stderr=console,
-            )
-        try:
-            children = Path(f"/proc/{nspawn.pid}/task/{nspawn.pid}/children")
-            self._leader = int(_wait_for("the userland's init", lambda: children.read_text()))
-            _wait_for("the userland's boot", lambda: self._try("systemctl", "is-system-running"))
-            yield
-            self._try("systemctl", "poweroff")
-            nspawn.wait(60)
-        finally:
-            nspawn.terminate()
-            nspawn.wait()
-
-    def run(self, *command: str) -> str:
-        done = self._enter(command)
-        if done.returncode:
-            log = self._enter(("journalctl", "--no-pager", "--lines=40")).stdout
-            raise Wrong(f"{' '.join(command)}: {done.stdout}{done.stderr}\n{log}")
-        return done.stdout
-
-    def wait(self, what: str, *command: str) -> str:
-        """Until a command says something and succeeds."""
-        return _wait_for(what, lambda: self._try(*command))
-
-    def outside(self, *command: str) -> None:
-        """Before it is booted, with this machine's network."""
-        done = subprocess.run(["chroot", self.path, *command], capture_output=True, text=True)
-        if done.returncode:
-            raise Wrong(f"{' '.join(command)}: {done.stdout}{done.stderr}")
-
-    def size_mb(self) -> float:
-        """What was installed."""
-        skip = [f"--exclude={self.path}/{part}" for part in _NOT_COUNTED]
-        said = subprocess.run(
-            ["du", "--summarize", "--one-file-system", "--block-size=1000", *skip, self.path],
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
-        return int(said.split()[0]) / 1000
-
-    def _try(self, *command: str) -> str:
-        done = self._enter(command)
-        if command[-1] == "is-system-running":
-            return done.stdout if done.stdout.strip() in ("running", "degraded") else ""
-        return (done.stdout or "done") if done.returncode == 0 else ""
-
-    def _enter(self, command: tuple[str, ...]) -> subprocess.CompletedProcess[str]:
-        inside = ["nsenter", "--target", str(self._leader), "--all", "--wdns=/"]
-        return subprocess.run(
-            [*inside, *command],
-            capture_output=True,
-            text=True,
-            stdin=subprocess.DEVNULL,
-            env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "DEBIAN_FRONTEND": "noninteractive"},
-        )
 
 
 def main() -> None:
@@ -188,7 +109,7 @@ def _try_wheel(folder: Path) -> None:
 
 def _try_release(release: int, path: Path) -> None:
     target = Target(release, 0, here().architecture)
-    (package,) = BUILD.glob(f"onceway_*+{target.name}.deb")
+    package = BUILD / f"onceway_{__version__}+{target.name}.deb"
     userland = Userland(path)
 
     def say(what: str, since: float) -> None:
@@ -220,7 +141,6 @@ def _try_release(release: int, path: Path) -> None:
         start = time.monotonic()
         userland.run("onceway", "--help")
         say("onceway --help", start)
-        userland.run("bash", "-c", "man -w onceway gateway.toml 2>/dev/null || true")
         _add_board(userland)
         start = time.monotonic()
         _board(userland)
@@ -273,6 +193,26 @@ def _try_release(release: int, path: Path) -> None:
         _expect(said, "/var/lib/onceway stays: it holds readings")
         say("removed and purged; readings stay", start)
 
+    with userland.booted():
+        start = time.monotonic()
+        userland.run("rm", "-rf", "/var/lib/onceway", "/srv/onceway", "/var/lib/board")
+        shutil.copy(previous_package(target), path / "root/old.deb")
+        userland.run("apt-get", "install", "--yes", "/root/old.deb")
+        _board(userland)
+        for line in add:
+            _follow(userland, line, package)
+        for met in Upgrades(userland, "old.deb", "next.deb").run():
+            print(f"Debian {release}: {met}", flush=True)
+        _more_readings(userland, 2)
+        _each_once(userland)
+        say(f"upgraded from {RELEASE}, gone back, upgraded: nothing lost or doubled", start)
+        userland.run("apt-get", "purge", "--yes", "onceway")
+
+    with userland.booted():
+        start = time.monotonic()
+        Calls(userland, package).run()
+        say("each call of dpkg, with the gateway running before", start)
+
 
 def _exposure(userland: Userland, service: str) -> float:
     said = userland.run("systemd-analyze", "security", "--no-pager", service)
@@ -284,7 +224,7 @@ def _exposure(userland: Userland, service: str) -> float:
 
 def _follow(userland: Userland, line: str, package: Path) -> None:
     """A line of README as it stands there, but for the package's folder, the board's port, and a
-    firmware that measures every two seconds.
+    firmware that measures twice a second.
     """
     line = line.replace("sudo ", "").replace("./onceway_*.deb", f"--yes /root/{package.name}")
     userland.run(
@@ -304,17 +244,8 @@ def _try_arm64(release: int, path: Path) -> None:
         return
     python = next(t.python for t in TARGETS if t.release == release)
     interpreter = f"usr/bin/python3.{python}"
-    made = subprocess.run(
-        [
-            *("debootstrap", "--foreign", "--variant=minbase", "--arch=arm64"),
-            *(f"--include=python3.{python}", NAMES[release], path),
-        ],
-        capture_output=True,
-        text=True,
-    )
-    if made.returncode:
-        raise Wrong(f"debootstrap: {made.stdout[-2000:]}")
-    (package,) = BUILD.glob(f"onceway_*+deb{release}_arm64.deb")
+    debootstrap(path, release, "--foreign", "--arch=arm64", include=f"python3.{python}")
+    package = BUILD / f"onceway_{__version__}+deb{release}_arm64.deb"
     for file in [*path.glob("var/cache/apt/archives/*.deb"), package]:
         subprocess.run(["dpkg", "--extract", file, path], check=True)
     folders = [f"usr/lib/python3.{python}", f"usr/lib/python3.{python}/lib-dynload"]
@@ -333,35 +264,14 @@ def _try_arm64(release: int, path: Path) -> None:
 
 
 def _bootstrap(userland: Userland, release: int, package: Path) -> None:
-    made = subprocess.run(
-        ["debootstrap", "--variant=minbase", f"--include={INCLUDE}", NAMES[release], userland.path],
-        capture_output=True,
-        text=True,
-    )
-    if made.returncode:
-        raise Wrong(f"debootstrap: {made.stdout[-2000:]}")
+    debootstrap(userland.path, release)
     shutil.copy("/etc/resolv.conf", userland.path / "etc/resolv.conf")
     shutil.copy(package, userland.path / "root")
-    shutil.copy(BUILD / "eager/uno/sensor.hex", userland.path / "root")
-    _newer(package, userland.path / "root/next.deb")
+    shutil.copy(BUILD / "hasty/uno/sensor.hex", userland.path / "root")
+    repack(package, userland.path / "root/next.deb", NEXT)
     # while it runs it has no network: nobody else's port 1883 is in its way
     userland.outside("apt-get", "update")
     userland.outside("apt-get", "install", "--yes", "--download-only", f"/root/{package.name}")
-
-
-def _newer(package: Path, target: Path) -> None:
-    """The same package under a higher version, which the program says, too."""
-    with tempfile.TemporaryDirectory() as folder:
-        subprocess.run(["dpkg-deb", "--raw-extract", package, folder], check=True)
-        control = Path(folder, "DEBIAN/control")
-        control.write_text(re.sub(r"(?m)^Version: .*$", f"Version: {NEXT}", control.read_text()))
-        (code,) = Path(folder).glob("usr/lib/onceway/lib/*/site-packages/gateway/__init__.py")
-        code.write_text(re.sub(r'__version__ = ".*"', f'__version__ = "{NEXT}"', code.read_text()))
-        subprocess.run(
-            ["dpkg-deb", "--root-owner-group", "-Znone", "--build", folder, target],
-            check=True,
-            stdout=subprocess.DEVNULL,
-        )
 
 
 def _add_board(userland: Userland) -> None:
@@ -412,7 +322,7 @@ def _home_assistant(userland: Userland) -> None:
 
 
 def _apart(userland: Userland) -> None:
-    """The uplink can neither replace nor delete what is the gateway's, and goes on without it."""
+    """Check that the uplink cannot replace or delete files of the gateway, and runs without it."""
     for act in ("rm -f {}", "mv {} {}.old", "touch {}.new", "cat {}"):
         words = act.replace("{}", "/var/lib/onceway/registry.db")
         userland.run("sh", "-c", f"! runuser -u onceway-uplink -- {words} 2>/dev/null")
@@ -427,25 +337,28 @@ def _active(userland: Userland) -> None:
 
 
 def _sequences(userland: Userland) -> list[int]:
-    """Of all readings that have landed."""
+    """Return the sequence numbers of the board's readings that have landed."""
     found: list[int] = []
     for file in userland.path.glob("srv/onceway/landing/site-1/*/*.parquet"):
-        found += pq.read_table(file, columns=["sequence"]).column("sequence").to_pylist()
+        rows = pq.read_table(file, columns=["topic", "sequence"]).to_pylist()
+        found += [row["sequence"] for row in rows if row["topic"].startswith("sensors/")]
     return sorted(found)
 
 
 def _more_readings(userland: Userland, count: int) -> None:
     before = len(_sequences(userland))
     try:
-        _wait_for("readings", lambda: "more" * (len(_sequences(userland)) >= before + count))
+        wait_for("readings", lambda: "more" * (len(_sequences(userland)) >= before + count))
     except Wrong as wrong:
         raise Wrong(f"{wrong}\n{userland.run('journalctl', '--no-pager', '-n', '40')}") from None
 
 
 def _each_once(userland: Userland) -> None:
     found = _sequences(userland)
-    if found != list(range(1, len(found) + 1)):
-        raise Wrong(f"not each reading landed once: {found}")
+    times = Counter(found)
+    wrong = [number for number in range(1, max(found) + 1) if times[number] != 1]
+    if wrong:
+        raise Wrong(f"of {max(found)} readings these did not land once: {wrong[:20]}")
 
 
 def _expect(said: str, what: str) -> None:
@@ -461,15 +374,6 @@ def _gone(path: Path, *names: str) -> None:
 def _there(path: Path, *names: str) -> None:
     if missing := [name for name in names if not (path / name).exists()]:
         raise Wrong(f"missing: {missing}")
-
-
-def _wait_for(what: str, look: Callable[[], str]) -> str:
-    end = time.monotonic() + PATIENCE_S
-    while time.monotonic() < end:
-        if found := look().strip():
-            return found
-        time.sleep(0.2)
-    raise Wrong(f"{what} did not come within {PATIENCE_S} s")
 
 
 if __name__ == "__main__":

@@ -2,4 +2,4 @@
 (ingest).
 """
 
-__version__ = "0.2.0"
+__version__ = "0.2.1"

@@ -12,6 +12,8 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
+from tests import accounts
+
 ONCEWAY = Path(sys.executable).with_name("onceway")
 HEAVY = ("numpy", "pandas", "pyarrow", "pyspark", "sqlite_utils", "uvloop", "hil.bench")
 
@@ -78,13 +80,11 @@ def test_who_may_not_open_the_files_is_told_to_use_sudo(words: str) -> None:
             f'gateway.data = "{folder}/data"\n[[listener]]\nbind = "127.0.0.1:0"\n'
         )
         done = subprocess.run(
-            [ONCEWAY, *words.format(folder).split()],
+            accounts.onceway(*words.format(folder).split()),
             capture_output=True,
             text=True,
             check=False,
-            user=65534,
-            group=65534,
-            extra_groups=[],
+            **accounts.under(65534, 65534),
         )
     assert done.returncode != 0
     assert done.stderr.startswith(f"error: {folder}")

@@ -1,19 +1,23 @@
 """The connection to the other broker: TCP or TLS, CONNECT, and packets.
 
 In: where it is, who we are there, packets to send. Out: what its CONNACK allows, packets as they
-come, and the end of the connection with its reason, in words for the log. A peer that says nothing
-for longer than the keep alive is taken for dead.
+come, and the end of the connection with its reason, in words for the log. No packet leaves that is
+larger than the other broker takes [MQTT-3.2.2-15]. A peer that says nothing for longer than the
+keep alive is taken for dead.
 """
 
 import asyncio
 import ssl
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from contextlib import suppress
 from typing import cast
 
-from gateway.config import BridgeSection, split_broker
+from gateway.bridge.reasons import blames_message
+from gateway.bridge.translate import Unfit
+from gateway.config import READS_REASON_CODES, BridgeSection, split_broker
 from gateway.errors import OncewayError
 from gateway.links.tls import client_context
-from gateway.mqtt.encode import encode
+from gateway.mqtt.encode import encode, encode_within
 from gateway.mqtt.errors import MqttError
 from gateway.mqtt.packets import (
     Connack,
@@ -23,11 +27,16 @@ from gateway.mqtt.packets import (
     Pingreq,
     Pingresp,
     Side,
+    Suback,
+    Subscribe,
+    Unsuback,
+    Unsubscribe,
     Version,
 )
 from gateway.mqtt.properties import PropertyId
 from gateway.mqtt.reason import ReasonCode
 from gateway.mqtt.stream import PacketStream
+from gateway.mqtt.wire import MAX_PACKET
 
 CONNECT_S = 20.0
 """For TCP, TLS and CONNACK together."""
@@ -36,12 +45,21 @@ RECEIVE_MAXIMUM = 64
 KEPT_S = 30 * 86_400
 """How long the other broker keeps our session while we are away: what it remembers then is of
 messages that were under way, and what has come for us."""
+SMALLEST = 6
+"""Bytes of the smallest PUBLISH. A broker that takes less takes no message at all, and not even
+every acknowledgement.
+"""
+_CLOSED = (ConnectionResetError, ConnectionAbortedError, BrokenPipeError, ssl.SSLError)
+"""Errors with which the peer ends a connection. Other errors come from the network."""
 _LOGIN = (ReasonCode.BAD_USER_NAME_OR_PASSWORD, ReasonCode.NOT_AUTHORIZED)
 
 
 class Far(asyncio.Protocol):
-    """came: called with the packets of one read, after `open` has returned. lost: called once, with
-    the reason, when the connection has ended by itself. drained: there is room again for bytes.
+    """The connection to the other broker.
+
+    came: called with the packets of one read, after `listen`. lost: called once, with the reason,
+    when the connection has ended by itself; and with True if the other broker ended it, and what
+    was sent last may be why. drained: called when there is room again for bytes.
     """
 
     high_water = 256 * 1024
@@ -49,7 +67,7 @@ class Far(asyncio.Protocol):
     def __init__(
         self,
         came: Callable[[list[Packet]], None],
-        lost: Callable[[str], None],
+        lost: Callable[[str, bool], None],
         drained: Callable[[], None],
         packet_bytes: int,
     ) -> None:
@@ -57,12 +75,16 @@ class Far(asyncio.Protocol):
         self._lost = lost
         self._drained = drained
         self._packet_bytes = packet_bytes
-        self._stream = PacketStream(packet_bytes, Version.V5, Side.SERVER)
+        self._stream = PacketStream(packet_bytes, Version.V5, Side.SERVER, lenient=True)
         self._transport: asyncio.Transport | None = None
         self._loop = asyncio.get_running_loop()
         self._connack: asyncio.Future[Connack] = self._loop.create_future()
+        self._most = MAX_PACKET
+        """Maximum Packet Size of the other broker, in bytes."""
+        self._asked: asyncio.Future[Packet] | None = None
+        """The answer that `ask` waits for."""
         self._early: list[Packet] | None = []
-        """What came before `listen`."""
+        """Packets that came before `listen`."""
         self._closed = False
         self._heard = self._loop.time()
         self._timer: asyncio.TimerHandle | None = None
@@ -80,7 +102,7 @@ class Far(asyncio.Protocol):
         try:
             async with asyncio.timeout(CONNECT_S):
                 await self._loop.create_connection(lambda: self, host, port, ssl=context)
-                self.send([self._hello(section, client, password)])
+                self.send(self._hello(section, client, password))
                 answer = await self._connack
         except TimeoutError:
             self.close()
@@ -97,6 +119,13 @@ class Far(asyncio.Protocol):
         if answer.reason:
             self.close()
             raise _refused(section, answer)
+        if self._most < SMALLEST:
+            self.close()
+            raise OncewayError(
+                f"takes packets of {self._most} bytes at most, too few for any message",
+                section.server,
+                "Raise its maximum packet size",
+            )
         wanted = (answer.properties or {}).get(PropertyId.SERVER_KEEP_ALIVE, KEEP_ALIVE_S)
         self._keep_alive = float(wanted or KEEP_ALIVE_S)
         self._timer = self._loop.call_later(self._keep_alive / 2, self._look)
@@ -113,6 +142,7 @@ class Far(asyncio.Protocol):
                 PropertyId.SESSION_EXPIRY_INTERVAL: KEPT_S,
                 PropertyId.RECEIVE_MAXIMUM: RECEIVE_MAXIMUM,
                 PropertyId.MAXIMUM_PACKET_SIZE: self._packet_bytes,
+                PropertyId.USER_PROPERTY: [READS_REASON_CODES],
             },
         )
 
@@ -125,8 +155,14 @@ class Far(asyncio.Protocol):
     def close(self, forget: bool = False) -> None:
         """End it from this side; `lost` is not called. forget: the session there ends, too."""
         if self._transport is not None and not self._closed:
-            expiry = {PropertyId.SESSION_EXPIRY_INTERVAL: 0} if forget else None
-            self.send([Disconnect(ReasonCode.NORMAL_DISCONNECTION, expiry)])
+            bye = Disconnect()
+            if forget:
+                bye.properties = {PropertyId.SESSION_EXPIRY_INTERVAL: 0}
+            try:
+                self.send(bye)
+            except Unfit:  # the session there ends when it has expired
+                with suppress(Unfit):
+                    self.send(Disconnect())
             self._transport.close()
         self._end()
 
@@ -135,8 +171,8 @@ class Far(asyncio.Protocol):
         if self._timer is not None:
             self._timer.cancel()
 
-    def _drop(self, reason: str) -> None:
-        """Tell whoever waits, once."""
+    def _drop(self, reason: str, blamed: bool = False) -> None:
+        """End the connection and report the reason, once. blamed: as for `lost`."""
         if self._closed:
             return
         self._end()
@@ -144,15 +180,51 @@ class Far(asyncio.Protocol):
             self._transport.abort()
         if not self._connack.done():
             self._connack.set_exception(OncewayError(reason))
-        else:
-            self._lost(reason)
+            return
+        if self._asked is not None and not self._asked.done():
+            self._asked.set_exception(OncewayError(reason))
+        self._lost(reason, blamed)
 
     # -- packets
 
-    def send(self, packets: Iterable[Packet]) -> None:
-        """In one write."""
+    def encoded(self, packet: Packet) -> bytes:
+        """Return the bytes of a packet. Unfit if the other broker can never take the packet."""
+        try:
+            data = encode_within(packet, Version.V5, self._most)
+            if data is not None:
+                return data
+            size = len(encode(packet, Version.V5))
+        except Exception as error:
+            raise Unfit(
+                "it cannot be written", f"it cannot be written as a packet ({error})"
+            ) from error
+        text = f"its packet has {size:,} bytes, and the other broker takes {self._most:,} at most"
+        raise Unfit("it is too large", text)
+
+    def write(self, data: bytes) -> None:
+        """Send packets that `encoded` has made."""
         if self._transport is not None and not self._closed:
-            self._transport.write(b"".join(encode(packet, Version.V5) for packet in packets))
+            self._transport.write(data)
+
+    def send(self, packet: Packet) -> None:
+        """Send one packet. Unfit as for `encoded`."""
+        self.write(self.encoded(packet))
+
+    async def ask(self, packet: Subscribe | Unsubscribe | Pingreq, within: float) -> Packet | None:
+        """Send a request and return its answer, None if there is none within `within` seconds.
+        OncewayError if the connection ends. To be used before `listen`, one request at a time.
+        """
+        if self._closed:
+            raise OncewayError("it closed the connection")
+        self._asked = self._loop.create_future()
+        self.send(packet)
+        try:
+            async with asyncio.timeout(within):
+                return await self._asked
+        except TimeoutError:
+            return None
+        finally:
+            self._asked = None
 
     @property
     def unsent(self) -> int:
@@ -172,7 +244,7 @@ class Far(asyncio.Protocol):
         if silent > 1.5 * self._keep_alive:
             self._drop(f"it has said nothing for {silent:.0f} s")
             return
-        self.send([Pingreq()])
+        self.send(Pingreq())
         self._timer = self._loop.call_later(self._keep_alive / 2, self._look)
 
     # -- asyncio
@@ -190,30 +262,48 @@ class Far(asyncio.Protocol):
         try:
             packets += self._stream
         except MqttError as error:
-            self._drop(f"it sends what is no MQTT: {error}")
+            self._hand_over(packets)
+            self._drop(f"it sends what is no MQTT: {error}", blamed=True)
             return
+        self._hand_over(packets)
+
+    def _hand_over(self, packets: list[Packet]) -> None:
+        """Take packets for the connection itself, and pass the others on."""
         if packets and not self._connack.done():
             answer = packets.pop(0)
             if not isinstance(answer, Connack):
                 self._drop(f"it answers CONNECT with {type(answer).__name__}")
                 return
+            self._most = (answer.properties or {}).get(PropertyId.MAXIMUM_PACKET_SIZE, MAX_PACKET)
             self._connack.set_result(answer)
-        for packet in packets:
-            if isinstance(packet, Disconnect):
-                self._drop(f"it ended the connection ({packet.reason.name})")
-                return
-        packets = [packet for packet in packets if not isinstance(packet, Pingresp)]
+        bye = next((packet for packet in packets if isinstance(packet, Disconnect)), None)
+        if bye is not None:
+            del packets[packets.index(bye) :]
+        packets = [packet for packet in packets if not self._takes(packet)]
         if self._early is not None:
             self._early += packets
         elif packets:
             self._came(packets)
+        if bye is not None:
+            blamed = not bye.reason or blames_message(bye.reason)
+            self._drop(f"it ended the connection ({bye.reason.name})", blamed)
+
+    def _takes(self, packet: Packet) -> bool:
+        """Take an answer to PINGREQ or to `ask`. Return False for any other packet."""
+        asked = self._asked
+        if asked is not None and isinstance(packet, Pingresp | Suback | Unsuback):
+            if not asked.done():
+                asked.set_result(packet)
+            return True
+        return isinstance(packet, Pingresp)
 
     def resume_writing(self) -> None:
         if not self._closed:
             self._drained()
 
     def connection_lost(self, error: Exception | None) -> None:
-        self._drop(str(error) if error else "it closed the connection")
+        closed = error is None or isinstance(error, _CLOSED)
+        self._drop(str(error) if error else "it closed the connection", closed)
 
 
 def check(section: BridgeSection) -> None:

@@ -1,13 +1,17 @@
-"""What people see of a bridge."""
+"""The state of a bridge, for people."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class BridgeStatus:
-    """waiting, waiting_bytes: for the other broker, on disk. sent: acknowledged by it. refused: by
-    it, for good. dropped: at the bound, the oldest first. received: from it. The last four since
-    the start. error: why there is no connection, None while there is one.
+    """The state of one bridge. The counts `sent` to `aside_lost` are since the start.
+
+    error: why there is no connection, None while there is one. waiting, waiting_bytes: messages on
+    disk for the other broker. sent: acknowledged by it. refused: by it, for good. dropped: at the
+    bound, the oldest first. received: from the other broker. set_aside: messages that can never
+    reach it. aside_lost: those of them that the bound of what is kept has cost. aside, aside_bytes:
+    those that are kept now. lacking: filters of `down` that the other broker does not take.
     """
 
     name: str
@@ -19,3 +23,8 @@ class BridgeStatus:
     refused: int
     dropped: int
     received: int
+    set_aside: int = 0
+    aside_lost: int = 0
+    aside: int = 0
+    aside_bytes: int = 0
+    lacking: tuple[str, ...] = ()

@@ -10,6 +10,20 @@ from dataclasses import replace
 
 from gateway.mqtt.packets import Ack, Puback, Publish, Pubrec
 from gateway.mqtt.reason import ReasonCode
+from gateway.mqtt.wire import MAX_U16
+
+_LONGEST_CHARACTER = 4
+"""Bytes of UTF-8."""
+
+
+class Unfit(Exception):
+    """A packet that the other broker can never take, with the reason in words. kind: what is wrong,
+    without figures.
+    """
+
+    def __init__(self, kind: str, text: str) -> None:
+        super().__init__(text)
+        self.kind = kind
 
 
 class Translator:
@@ -20,14 +34,18 @@ class Translator:
         self._retain = retain
 
     def to_far(self, packet: Publish | Ack) -> Publish | Ack:
+        """Return the packet for the other broker. Unfit if its topic is too long there."""
         if not isinstance(packet, Publish):
             return packet
-        return replace(
-            packet, topic=self._prefix + packet.topic, retain=packet.retain and self._retain
-        )
+        topic = self._prefix + packet.topic
+        if len(topic) > MAX_U16 // _LONGEST_CHARACTER and len(topic.encode()) > MAX_U16:
+            size = len(topic.encode())
+            text = f"its topic has {size:,} bytes with the prefix, and at most {MAX_U16:,} fit"
+            raise Unfit("its topic is too long", text)
+        return replace(packet, topic=topic, retain=packet.retain and self._retain)
 
     def to_near(self, packet: Publish) -> Publish | None:
-        """None for a topic that is not below the prefix."""
+        """Return the packet for our broker, None if its topic is not below the prefix."""
         topic = packet.topic.removeprefix(self._prefix)
         if not topic or not packet.topic.startswith(self._prefix):
             return None

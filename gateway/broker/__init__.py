@@ -15,7 +15,8 @@ Its floors; a file imports from those below it only, for types too (`make lint`)
 
     broker.py          everything together; what has come due; what a message caused (settle)
     moving.py          sessions that leave for another gateway of the site, or come from there
-    refusals.py        what clients are refused: counted, and said once
+    refusals.py        what clients are refused: counted, and said once; faults.py: why a
+                       connection ended by an error of ours
     admission.py       how many may come, and how fast
     restart.py         the state after a start;  sys_topics.py, session_figures.py: its own figures
     queue_pages.py     pages of long queues that come back from the store
@@ -36,9 +37,10 @@ Its floors; a file imports from those below it only, for types too (`make lint`)
     receiver.py        where a queue sends to
     passage.py         another gateway of the site, as a session
     marks.py           which publications of boards were taken, by their full sequence
+    pauses.py          publishers that were refused for now; lack.py why a publication is not taken
     spool.py, retained.py, will.py   what else becomes of messages
     doubled.py         what of the spool is on two disks, where acknowledgements wait for that
     elsewhere.py       the other gateways of the site, as the broker sees them
     topic_tree.py, topic.py, subscription.py, access.py, peer.py, store_rows.py,
-    message_ids.py, state.py, statistics.py, log_throttle.py
+    message_ids.py, state.py, statistics.py, log_throttle.py, step.py
 """

@@ -308,6 +308,8 @@ class Policy:
     keep_alive_s: int | None = None
     keeps_sessions: bool = False
     """Whatever limits.session_expiry_s says."""
+    reads_reasons: bool = False
+    """Its clients read the reason codes of PUBACK and PUBREC (`exchanges.py`)."""
     stays: bool = False
     """Its sessions belong to this gateway, whatever site it is part of."""
     device_aliases: int = 0

@@ -11,6 +11,7 @@ disk is free and something is urgent.
 
 from __future__ import annotations
 
+import logging
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,9 @@ from gateway.broker.access import Acl
 from gateway.broker.admission import Admission
 from gateway.broker.changes import Changes
 from gateway.broker.core import Core
+from gateway.broker.delivery import Collect
 from gateway.broker.fan_out import feed_retained, publish, redeal, refuses
+from gateway.broker.faults import INTERNAL_ERROR, blame
 from gateway.broker.publish_run import PublishRun
 from gateway.broker.queue_limits import let_the_longest_pay
 from gateway.broker.refusals import say
@@ -34,8 +37,12 @@ from gateway.config import Config
 from gateway.mqtt.reason import ReasonCode
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from gateway.broker.access import Ask
     from gateway.broker.delivery import Order
+
+log = logging.getLogger(__name__)
 
 _FEEDS = 4
 """Sessions that get retained messages in one turn."""
@@ -93,7 +100,7 @@ class Broker(Core):
             if journey.follower is not None:
                 session.queueing = following.queueing(self, journey.follower.name)
         self.router.reconfigure(
-            config.spool.topics,
+            config.spooled,
             config.limits.topic_levels,
             config.limits.memory_bytes,
             copies=config.delivery.overlapping == "each",
@@ -117,7 +124,19 @@ class Broker(Core):
 
     def _lose_patience(self, connection: Attached, reason: ReasonCode, text: str) -> None:
         say(self, connection, reason, text)
-        connection.disconnect(reason, text)
+        self.hang_up(connection, reason, text)
+
+    def hang_up(self, connection: Attached, reason: ReasonCode, text: str) -> None:
+        """End a connection while others are served: an error in its farewell ends no other."""
+        before = self.step.unfinished
+        try:
+            connection.disconnect(reason, text)
+        except Exception as error:
+            if self.step.unfinished != before:
+                raise
+            blame(self, connection, error, "it is told goodbye")
+            if connection.state is not State.CLOSED:
+                connection.end(text, will=True)
 
     def next_session(self) -> int:
         """The number of a new session."""
@@ -135,6 +154,8 @@ class Broker(Core):
             user,
         )
         self.sessions[client] = self.by_id[session.id] = session
+        if session.durable:
+            self.changes.flows[session] = None  # that no row is there means that it is gone
         self.give(session, user)
         return session
 
@@ -204,11 +225,19 @@ class Broker(Core):
         later turn when this one has taken long enough. coming: a client whose will and whose end
         must not, since it has another connection.
         """
+        self.step.unfinished += 1
+        self._settle(coming)
+        self.step.unfinished -= 1
+
+    def _settle(self, coming: str | None) -> None:
         effects = self.effects
         if coming is not None and (session := self.sessions.get(coming)) in effects.leaves:
             effects.ends[session] = effects.leaves.pop(session)
         while effects.waiting:
-            if effects.ends:
+            if effects.faults:
+                connection, _ = effects.faults.popitem()
+                self.hang_up(connection, ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR, INTERNAL_ERROR)
+            elif effects.ends:
                 session = next(iter(effects.ends))
                 self._end(session, effects.ends.pop(session))
             elif effects.left_behind:
@@ -228,28 +257,25 @@ class Broker(Core):
                 effects.waiting = False
 
     def _publish_will(self, client: str) -> None:
-        """Publish the due will of a client that is gone; one that is refused now is tried again
-        later.
+        """Publish the due will of a client that is gone. If it is refused now, or an exception
+        keeps it from being looked at, it is tried again later.
         """
         session = self.effects.wills.pop(client)
         will = self.wills.get(client)
         if will is None:
             return
-        expires = None if will.expiry is None else self.now + will.expiry
-        topic = self.router.topic(will.topic)
-        run = PublishRun(
-            topic,
-            will.payload,
-            will.qos,
-            will.retain,
-            properties=will.properties,
-            expires=expires,
-            publisher=session,
-        )
-        reason = refuses(self, run)
-        if session is not None and not self.acl.may_write(session.user, client, will.topic):
-            reason = ReasonCode.NOT_AUTHORIZED  # it was allowed when the client connected
-        if reason == ReasonCode.QUOTA_EXCEEDED:
+        before = self.step.unfinished
+        try:
+            run, reason = self._judge_will(client, session, will)
+        except Exception as error:
+            if self.step.unfinished != before:
+                raise
+            run, reason = None, ReasonCode.QUOTA_EXCEEDED
+            if self.log_throttle.allows(f"will of {client}"):
+                log.error(
+                    "%s: internal error in its will; it is tried again", client, exc_info=error
+                )
+        if run is None or reason == ReasonCode.QUOTA_EXCEEDED:
             if will.due is None or will.due > self.now:
                 self.wills[client] = self.changes.wills[client] = will.at(self.now)
             return
@@ -261,6 +287,28 @@ class Broker(Core):
         else:
             publish(self, run, client)
 
+    def _judge_will(
+        self, client: str, session: Session | None, will: StoredWill
+    ) -> tuple[PublishRun, ReasonCode | None]:
+        """A will as a message, and why it may not be published, or None."""
+        expires = None if will.expiry is None else self.now + will.expiry
+        with self.step:
+            topic = self.router.topic(will.topic)
+        run = PublishRun(
+            topic,
+            will.payload,
+            will.qos,
+            will.retain,
+            properties=will.properties,
+            expires=expires,
+            publisher=session,
+        )
+        with self.step:
+            reason = refuses(self, run)
+        if session is not None and not self.acl.may_write(session.user, client, will.topic):
+            reason = ReasonCode.NOT_AUTHORIZED  # it was allowed when the client connected
+        return run, reason
+
     def end_session(self, session: Session) -> None:
         """Forget a session with all that belongs to it, now. Not for use while sessions or routes
         are iterated over: note it in `effects` there.
@@ -270,7 +318,7 @@ class Broker(Core):
 
     def _end(self, session: Session, told: tuple[ReasonCode, str] | None) -> None:
         if session.connection is not None:
-            session.connection.disconnect(*told or (ReasonCode.UNSPECIFIED_ERROR, "it ended"))
+            self.hang_up(session.connection, *told or (ReasonCode.UNSPECIFIED_ERROR, "it ended"))
         if session.client in self.wills:
             self.effects.will(session.client, session)
         for topic_filter in list(session.subscriptions):
@@ -300,13 +348,23 @@ class Broker(Core):
         if session.feed is not None:
             self._feeding[session] = None
 
+    def _feed(self, session: Session) -> bool:
+        before, connection = self.step.unfinished, session.connection
+        try:
+            return feed_retained(self, session)
+        except Exception as error:
+            if self.step.unfinished != before or connection is None:
+                raise
+            connection.fail(error, "retained messages are sent")
+            return False
+
     def go_on(self) -> bool:
         """Do some of the work that is too much for one turn. True: there is more of it, or
         something to write.
         """
         for session in list(islice(self._feeding, _FEEDS)):
             del self._feeding[session]
-            if not session.ended and feed_retained(self, session):
+            if not session.ended and self._feed(session):
                 self._feeding[session] = None
             if self.overtime():
                 break
@@ -336,8 +394,10 @@ class Broker(Core):
     def seal(self, sweep: bool = False) -> Commit:
         """Close the open changes; they are the next commit. Rows that are no longer needed are
         deleted with it when they are many, or when `sweep` says that there is time: a delete
-        touches pages, too.
+        touches pages, too. RuntimeError when the changes may hold half of something.
         """
+        if self.step.unfinished:
+            raise RuntimeError("work on shared state was left in the middle") from self.step.error
         if (moves := self.changes.moves) is not None:
             moves.giving = [order for order in moves.giving if not moving.stays(self, order)]
             for order in moves.giving:
@@ -362,11 +422,13 @@ class Broker(Core):
         self.statistics.commits += 1
         waiting = self._waiting.pop(number, ())
         for connection in waiting:
-            connection.on_disk(number)
+            self._let_go(connection, lambda one: one.on_disk(number), "the disk")
         clients = len(waiting)
         if self.doubled is not None:
             self.doubled.on_disk(number)
             clients += self._let_go_doubled()
+        if self.effects.waiting:  # of connections that ended behind their acknowledgements
+            self.settle()
         calls, self.after_commit = self.after_commit, []
         for call in calls:
             call()
@@ -388,14 +450,37 @@ class Broker(Core):
         waiting, clients = self._waiting_twice, 0
         while waiting and not self.must_wait(number := next(iter(waiting))):
             for connection in waiting.pop(number):
-                connection.on_two_disks()
                 clients += 1
+                self._let_go(connection, lambda one: one.on_two_disks(), "two disks")
         return clients
+
+    def _let_go(self, connection: Attached, call: Callable[[Attached], None], what: str) -> None:
+        """Let go what a connection's answers waited for; an error in that ends this connection."""
+        before = self.step.unfinished
+        try:
+            call(connection)
+        except Exception as error:
+            if self.step.unfinished != before:
+                raise
+            connection.fail(error, f"answers that waited for {what} are let go")
 
     def take_read(self, order: Order, rows: Any) -> None:
         """What an order asked for has been read."""
         queue_pages.answer(self, order, rows)
         self.settle()
+
+    def take_unread(self, order: Order, error: Exception) -> bool:
+        """What an order asked for cannot be read. A queue is read again when its client comes back;
+        until then it waits. False: nobody would notice.
+        """
+        session = self.by_id.get(order.session)
+        if isinstance(order, Collect):
+            return False
+        if session is not None:
+            session.send_flow.unread()
+            session.send_flow.fail(error, "its queue is read from the store")
+            self.settle()
+        return True
 
     # -- time
 
@@ -425,9 +510,8 @@ class Broker(Core):
                 and silent > connection.keep_alive
             ):
                 ended += 1
-                connection.disconnect(
-                    ReasonCode.KEEP_ALIVE_TIMEOUT, f"nothing was heard for {silent:.0f} s"
-                )
+                text = f"nothing was heard for {silent:.0f} s"
+                self.hang_up(connection, ReasonCode.KEEP_ALIVE_TIMEOUT, text)
         due = (
             client
             for client, will in self.wills.items()

@@ -14,6 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from gateway.broker.store_rows import (
+    AsideRow,
     Commit,
     FlowRow,
     JourneyRow,
@@ -56,6 +57,7 @@ class Changes:
     """What the next commit will hold."""
 
     __slots__ = (
+        "aside",
         "bytes",
         "clock",
         "deliveries",
@@ -98,6 +100,8 @@ class Changes:
         self.spool: list[SpoolRow] = []
         self.journeys: dict[Kept, None] = {}
         self.moves: Moves | None = None
+        self.aside: dict[int, AsideRow | None] = {}
+        """Messages that are set aside, by number; None deletes one."""
 
     @property
     def empty(self) -> bool:
@@ -116,6 +120,7 @@ class Changes:
             or self.clock
             or self.journeys
             or self.moves
+            or self.aside
         )
 
     def seal(self, boot: int) -> Commit:
@@ -152,6 +157,8 @@ class Changes:
                 commit.cleared.append(topic)
             else:
                 commit.retained.append(retained.row())
+        commit.aside = [row for row in self.aside.values() if row is not None]
+        commit.aside_gone = [number for number, row in self.aside.items() if row is None]
         for client, will in self.wills.items():
             if will is None:
                 commit.wills_done.append(client)

@@ -12,7 +12,11 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
+from gateway.broker.admission import origin
+from gateway.broker.faults import blame
 from gateway.broker.message_ids import IDENTIFIERS
+from gateway.broker.pauses import EACH_BYTES, Pause, client_key
+from gateway.broker.pauses import PART as PART_OF_MEMORY
 from gateway.broker.publish_run import PUBLISH, QOS_BITS, PublishRun
 from gateway.broker.refusals import say
 from gateway.broker.state import NEXT, State
@@ -28,6 +32,7 @@ if TYPE_CHECKING:
     from gateway.broker.access import Acl, Policy
     from gateway.broker.accounts import Account
     from gateway.broker.broker import Broker
+    from gateway.broker.lack import Lack
     from gateway.broker.peer import Peer
     from gateway.broker.session import Session
     from gateway.broker.topic import Topic
@@ -44,6 +49,9 @@ _NAMES = 8
 """Topic names behind aliases may take this part of the memory of queues."""
 _ALIAS_BYTES = 256
 """What an alias takes beside its name."""
+_LOOK_S = 1.0
+"""How often it is looked whether the second disk has gone, for which a last acknowledgement waits.
+"""
 _NAMELESS = 8
 """Clients that are not known yet have this part of the memory for incomplete packets."""
 
@@ -87,12 +95,15 @@ class Connection:
         "interrupted",
         "keep_alive",
         "kept",
+        "named",
         "names",
         "out",
         "packet_limit",
+        "pause",
         "peer",
         "policy",
         "problem_information",
+        "reads_reasons",
         "receive_maximum",
         "rest_s",
         "seen",
@@ -136,6 +147,10 @@ class Connection:
         """How many QoS 1 and 2 messages may be in flight towards us."""
         self.told_limit = 0
         """How many topic aliases it takes."""
+        self.named = False
+        """The client has chosen its identifier, or the access rules have."""
+        self.reads_reasons = False
+        """It reads the reason codes of PUBACK and PUBREC."""
         self.problem_information = True
         """Whether it wants to be told reasons in words."""
 
@@ -157,6 +172,8 @@ class Connection:
         """Nothing is read from it at present, and that is our doing."""
         self.rest_s = 0.0
         """Seconds for which it is not read: its user publishes more than the quota allows."""
+        self.pause: Pause | None = None
+        """Of a client whose publication was refused for now; None for all others."""
         self.names = 0
         """Bytes that aliases take, the client's and ours."""
         self.aliases_limit = limits.topic_aliases
@@ -232,6 +249,10 @@ class Connection:
         while waiting and not (waiting[0].twice and self.broker.must_wait(waiting[0].commit)):
             copied = waiting.popleft()
             self.send(copied.packets, copied.commit, copied.acknowledgements)
+        if self.pause is not None and not waiting:
+            if self.held:
+                self.pause.after = self.held[-1].number
+            self.part()
 
     def _let_go(self, *packets: bytes) -> None:
         """These leave with the next turn."""
@@ -255,6 +276,8 @@ class Connection:
                 session.receive_flow.unacknowledged -= held.acknowledgements
         if session is not None and session.feed is not None:
             self.broker.feed(session)
+        if self.pause is not None:
+            self.part()
 
     def answer(self, packet: Packet, commit: int = 0) -> None:
         data = encode_within(packet, self.version, self.packet_limit)
@@ -341,6 +364,8 @@ class Connection:
         if self.version == Version.V5:
             self.receive_maximum = self.policy.receive_maximum
         self.seen = broker.now
+        if not self.reads_reasons and (record := broker.pauses.of(self._key, broker.now)):
+            self.pause = Pause(self._key, record, not self.named, broker.now)
 
     def become(self, state: State) -> None:
         """Go on to another state."""
@@ -413,7 +438,130 @@ class Connection:
                 ReasonCode.QUOTA_EXCEEDED,
             )
 
+    # -- publications that are refused for now
+
+    @property
+    def _key(self) -> int:
+        """Whose pause holds here (`pauses.py`)."""
+        if self.named:
+            return client_key(self.user, self.client)
+        return client_key(self.user, "", origin(self.peer.address))
+
+    def puts_off(self, run: PublishRun, identity: tuple[str, int, int] | None) -> bool:
+        """Whether a run is not taken now: it waits for the end of the pause, or is thrown away
+        because the connection ends.
+        """
+        pause, broker = self.pause, self.broker
+        if pause is None or not (pause.farewell or pause.put_off or broker.now < pause.until):
+            return False
+        if not pause.farewell:
+            broker.put_off += pause.keep(run, identity)
+        return True
+
+    def put_off_next(self) -> tuple[PublishRun, tuple[str, int, int] | None] | None:
+        """The next run that was put off and is due now, or None."""
+        pause, broker = self.pause, self.broker
+        if pause is None or pause.farewell or not pause.put_off or broker.now < pause.until:
+            return None
+        run, identity, size = pause.next()
+        broker.put_off -= size
+        return run, identity
+
+    @property
+    def choked(self) -> bool:
+        """Whether so much was put off that nothing more is read until the pause is over."""
+        pause, broker = self.pause, self.broker
+        return (
+            pause is not None
+            and broker.now < pause.until
+            and (
+                pause.size > EACH_BYTES
+                or broker.put_off > broker.limits.memory_bytes // PART_OF_MEMORY
+            )
+        )
+
+    @property
+    def pause_ends(self) -> float | None:
+        """When to go on with a client that is paused, on the time axis; None: nothing waits for the
+        end of the pause.
+        """
+        pause, now = self.pause, self.broker.now
+        if pause is None:
+            return None
+        if now >= pause.until:
+            return now + _LOOK_S if pause.farewell and self.copied else None
+        return pause.until if pause.put_off or pause.farewell or self.choked else None
+
+    def got_through(self, run: PublishRun) -> None:
+        """A publication was taken."""
+        pause, broker = self.pause, self.broker
+        spooled = broker.router.routed(run.topic).spooled
+        if pause is not None and pause.took(run.topic.name, spooled):
+            broker.pauses.forget(pause.key)
+            pause.record = None
+            if not pause.put_off:
+                self.pause = None
+
+    def turn_away(self, lack: Lack, topic: str, text: str) -> None:
+        """A publication is refused for now, and its client would take a reason code for success:
+        end the connection, behind the acknowledgements of what was taken before.
+        """
+        broker, pause = self.broker, self.pause
+        if pause is None:
+            pause = self.pause = Pause(self._key, None, not self.named, broker.now)
+        pause.farewell, pause.reason = text, lack.reason
+        pause.bound, pause.topic = lack.bound, topic
+        pause.after = self.held[-1].number if self.held else 0
+        if pause.shared and (record := broker.pauses.of(pause.key, broker.now)) is not None:
+            pause.until = record.over(broker.now)
+        self._forget_put_off()
+        self.part()
+
+    def part(self) -> None:
+        """End a connection that was turned away, as soon as its acknowledgements have left."""
+        pause, broker = self.pause, self.broker
+        if (
+            pause is not None
+            and pause.reason is not None
+            and self.state is State.OPEN
+            and broker.committed >= pause.after
+            and broker.now >= pause.until
+            and not (self.copied and broker.second_disk_answers)
+        ):
+            self.disconnect(pause.reason, pause.farewell)
+
+    def _forget_put_off(self) -> None:
+        if self.pause is not None:
+            self.broker.put_off -= self.pause.size
+            self.pause.size = 0
+            self.pause.put_off.clear()
+
+    def _begin_pause(self) -> None:
+        """From now on nothing is taken from a client that was turned away."""
+        pause, broker = self.pause, self.broker
+        self._forget_put_off()
+        if pause is not None and pause.farewell:
+            with broker.step:
+                broker.pauses.refused(pause.key, broker.now, pause.bound, pause.topic)
+                broker.statistics.pause(pause.bound or "for_good")
+
     # -- the end
+
+    def fail(self, error: Exception, doing: str) -> None:
+        """End the connection as soon as nothing is iterated over: a call for it has raised an
+        exception that left shared state whole. Until then nothing is sent to it.
+        """
+        blame(self.broker, self, error, doing)
+        if self.state is not State.CLOSED:
+            self.full = True
+            self.broker.effects.fault(self)
+
+    @property
+    def lingers(self) -> bool:
+        """Whether the link should let the client read all that was sent before it is closed: the
+        client may be in the middle of sending.
+        """
+        return self.pause is not None and bool(self.pause.farewell)
 
     def disconnect(self, reason: ReasonCode, text: str) -> None:
         """End the connection from our side. text: for the log, and as Reason String to a client
@@ -438,12 +586,17 @@ class Connection:
         """Leave the session. Packets that still wait for a commit are dropped with the connection;
         nobody was promised anything.
         """
+        with self.broker.step:
+            self._end(reason, will)
+
+    def _end(self, reason: str, will: bool) -> None:
         self.become(State.CLOSED)
         self.closing = reason
         self.held.clear()
         self.copied.clear()
         self.keep(0)
         self.interrupted = False
+        self._begin_pause()
         self.aliases.clear()
         broker = self.broker
         broker.names -= self.names

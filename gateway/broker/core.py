@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING
 
 from gateway.broker.access import Acl
 from gateway.broker.accounts import Accounts
+from gateway.broker.aside import Aside
 from gateway.broker.effects import Effects
 from gateway.broker.journeys import Journeys
 from gateway.broker.ledger import Ledger
 from gateway.broker.log_throttle import LogThrottle
 from gateway.broker.marks import Marks
 from gateway.broker.needed_rows import NeededRows
+from gateway.broker.pauses import Pauses
 from gateway.broker.retained import RetainedMessages
 from gateway.broker.router import Router
 from gateway.broker.spool import Spool
@@ -39,7 +41,7 @@ class Core(Ledger):
         """µs UTC when this boot began, None while the clock is not known."""
         self.acl = Acl(config.acl)
         self.router = Router(
-            config.spool.topics,
+            config.spooled,
             config.limits.topic_levels,
             self.may_read,
             config.limits.memory_bytes,
@@ -49,9 +51,15 @@ class Core(Ledger):
         self.retained.shared = config.site is not None
         self.marks = Marks(state.marks)
         self.spool = Spool(config.spool_bytes, state.next_spool, state.boot, state.spool)
+        self.spool.lowest = state.lowest_spool or self.spool.lowest
         self.spool.limit_to(config.spool_bytes, config.spool.devices_share)
         self.accounts = Accounts(config.quota_of)
+        self.aside = Aside(self, state.aside)
         self.log_throttle = LogThrottle(lambda: self.now)
+        self.pauses = Pauses()
+        """Publishers that were refused for now."""
+        self.put_off = 0
+        """Bytes of publications that wait for the end of their client's pause."""
         self.sessions: dict[str, Session] = {}
         """By client identifier."""
         self.by_id: dict[int, Session] = {}
@@ -106,6 +114,11 @@ class Core(Ledger):
     def must_wait(self, commit: int) -> bool:
         """Whether a commit is not on two disks yet, where that matters."""
         return self.doubled is not None and self.doubled.commit < commit
+
+    @property
+    def second_disk_answers(self) -> bool:
+        """Whether it is likely that what waits for a second disk comes to it soon."""
+        return self.doubled is not None and not self.doubled.refusing
 
     @property
     def monotonic(self) -> int:

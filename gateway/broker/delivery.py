@@ -105,6 +105,8 @@ class Load:
 
     session: int
     first: int
+    whole: bool = False
+    """All of the queue is in commits that come before the reading: something must be there."""
 
 
 @dataclass(frozen=True, slots=True)

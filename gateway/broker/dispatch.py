@@ -100,8 +100,15 @@ def _go_on(connection: Connection) -> None:
     broker, stream = connection.broker, connection.stream
     effects = broker.effects
     connection.interrupted = False
-    while stream.fresh:
-        if connection.full or connection.rest_s > 0 or broker.overtime():
+    if connection.pause is not None and connection.session is not None:
+        exchanges.go_on_after_pause(connection, connection.session)
+    while stream.fresh and not (connection.interrupted or connection.state is State.CLOSED):
+        if (
+            connection.full
+            or connection.rest_s > 0
+            or broker.overtime()
+            or (connection.pause is not None and connection.choked)
+        ):
             connection.interrupted = True
             break
         found = stream.take()
@@ -156,13 +163,16 @@ def _acks(connection: Connection, session: Session, run: Acks) -> None:
     if run.first == _PUBREL:
         exchanges.release(connection, session, run.ids)
         return
-    send_flow = session.send_flow
-    if run.first == _PUBACK:
-        send_flow.puback(run.ids)
-    elif run.first == _PUBREC:
+    send_flow, step = session.send_flow, connection.broker.step
+    if run.first == _PUBREC:
         exchanges.recorded(connection, session, run.ids)
     else:
-        send_flow.pubcomp(run.ids)
+        step.unfinished += 1
+        if run.first == _PUBACK:
+            send_flow.puback(run.ids)
+        else:
+            send_flow.pubcomp(run.ids)
+        step.unfinished -= 1
     send_flow.pump()
     _feed(connection, session)
 
@@ -214,14 +224,16 @@ def _ack(
     if isinstance(packet, Pubrel):
         exchanges.release(connection, session, identifiers)
         return
-    if isinstance(packet, Puback):
-        send_flow.puback(identifiers)
-    elif isinstance(packet, Pubcomp):
-        send_flow.pubcomp(identifiers)
-    elif packet.reason >= ReasonCode.UNSPECIFIED_ERROR:
-        send_flow.refused(packet.packet_id)
-    else:
+    if isinstance(packet, Pubrec) and packet.reason < ReasonCode.UNSPECIFIED_ERROR:
         exchanges.recorded(connection, session, identifiers)
+    else:
+        with connection.broker.step:
+            if isinstance(packet, Puback):
+                send_flow.puback(identifiers)
+            elif isinstance(packet, Pubcomp):
+                send_flow.pubcomp(identifiers)
+            else:
+                send_flow.refused(packet.packet_id)
     send_flow.pump()
     _feed(connection, session)
 

@@ -4,13 +4,14 @@ In: notes from wherever a cause is found, inside loops over routes, members or s
 `Broker.settle` carries them out when nothing is being iterated over, in this order, and over again
 until nothing is left:
 
-    1. a session ends: its client is told, its subscriptions go, its queue goes
-    2. what a member of a shared subscription leaves behind goes to the other members; what of it
+    1. a connection ends because a call for it has raised an exception
+    2. a session ends: its client is told, its subscriptions go, its queue goes
+    3. what a member of a shared subscription leaves behind goes to the other members; what of it
        waits in the store follows in pages (`queue_pages.py`)
-    3. all queues together hold too much: the longest ones pay
-    4. a will is published; those of thousands may take some turns, for they stand in the store
+    4. all queues together hold too much: the longest ones pay
+    5. a will is published; those of thousands may take some turns, for they stand in the store
        until then
-    5. what belongs to a session that has ended with its connection goes; that may take some turns,
+    6. what belongs to a session that has ended with its connection goes; that may take some turns,
        too, for the store knows nothing of it
 
 That ends: a session ends once, a will is published once, and messages that are dealt again make
@@ -26,15 +27,17 @@ from gateway.mqtt.reason import ReasonCode
 
 if TYPE_CHECKING:
     from gateway.broker.delivery import LeftBehind
-    from gateway.broker.session import Session
+    from gateway.broker.session import Attached, Session
 
 
 class Effects:
-    __slots__ = ("crowded", "ends", "leaves", "left_behind", "waiting", "wills")
+    __slots__ = ("crowded", "ends", "faults", "leaves", "left_behind", "waiting", "wills")
 
     def __init__(self) -> None:
         self.waiting = False
         """Whether there is anything to carry out."""
+        self.faults: dict[Attached, None] = {}
+        """Connections that end because of an error of ours."""
         self.ends: dict[Session, tuple[ReasonCode, str] | None] = {}
         """Sessions that end, with what their clients are told if they are connected."""
         self.wills: dict[str, Session | None] = {}
@@ -45,6 +48,11 @@ class Effects:
         """Sessions that have ended with their connections."""
         self.crowded = False
         """All queues together hold more than they may."""
+
+    def fault(self, connection: Attached) -> None:
+        """A call for a connection has raised an exception."""
+        self.faults[connection] = None
+        self.waiting = True
 
     def end(self, session: Session, reason: ReasonCode | None = None, text: str = "") -> None:
         """A session ends; from now on nothing is queued for it."""

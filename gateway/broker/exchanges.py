@@ -5,7 +5,11 @@ the client gets.
 
 Rules: an answer leaves after the commit that makes it true. A failure is said on PUBACK or PUBREC,
 never beside a success for the same PUBLISH; before MQTT 5 it cannot be said there, so the
-connection is closed and nothing is acknowledged. More than our Receive Maximum in flight gets 0x93
+connection is closed and nothing is acknowledged. Common clients take a PUBACK or PUBREC for success
+whatever its reason code. So a refusal that may pass (`lack.py`) ends the connection of an MQTT 5
+client, too, with DISCONNECT 0x97, and a pause follows (`pauses.py`), unless the client is known to
+read reason codes: boards, the gateway's own clients, clients that say so in CONNECT, and those of a
+listener that says so. More than our Receive Maximum in flight gets 0x93
 [MQTT-3.3.4-7]; before MQTT 5 there is no such number, and only the packet identifiers are a bound.
 """
 
@@ -14,7 +18,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gateway.broker import passed_on
-from gateway.broker.fan_out import bound_of, publish, refuses
+from gateway.broker.fan_out import explained, lacks, publish
+from gateway.broker.lack import Bound, Lack
 from gateway.broker.message_ids import sequence_of
 from gateway.broker.publish_run import PublishRun
 from gateway.broker.refusals import refused, words
@@ -36,6 +41,7 @@ if TYPE_CHECKING:
 _PUBACK, _PUBREC, _PUBREL, _PUBCOMP = 0x40, 0x50, 0x62, 0x70
 _ALIAS_BYTES = 128_000
 """Of the names behind a client's topic aliases."""
+_ENDS = "; its connection ends, and nothing is taken from the client for 1 to 30 s"
 _NOT_PASSED_ON = (PropertyId.TOPIC_ALIAS, PropertyId.MESSAGE_EXPIRY_INTERVAL)
 
 
@@ -48,7 +54,31 @@ def receive(
     """Take a run and answer it."""
     if session.passage is not None:
         passed_on.receive(connection, session.passage, run)
-        return
+    elif connection.pause is None or not run.qos or not connection.puts_off(run, identity):
+        _take(connection, session, run, identity)
+
+
+def go_on_after_pause(connection: Connection, session: Session) -> None:
+    """Take what was put off in a pause that is over, as long as there is time, or end the
+    connection that was turned away.
+    """
+    broker = connection.broker
+    connection.part()
+    while connection.state is State.OPEN and (due := connection.put_off_next()) is not None:
+        _take(connection, session, *due)
+        if broker.effects.waiting:
+            broker.settle()
+        if connection.full or broker.overtime():
+            connection.interrupted = True
+            return
+
+
+def _take(
+    connection: Connection,
+    session: Session,
+    run: PublishRun,
+    identity: Identity | None = None,
+) -> None:
     broker, identifiers = connection.broker, run.ids
     qos, count = run.qos, run.count
     broker.statistics.received[qos] += count
@@ -61,14 +91,17 @@ def receive(
             payload = b"".join(run.payloads())
             connection.policy.access.heard(identity, payload, broker.monotonic)
     if not qos:
-        reason = _refuses(connection, session, run)
+        lack = _lacks(connection, session, run)
+        reason = lack and lack.reason
         if reason == ReasonCode.QUOTA_EXCEEDED and _taken(connection, session, run):
             _in_parts(connection, session, run)
             return
         if connection.peer.device is not None:
             _tell_met(connection, connection.peer.device.name, run, reason)
-        if reason:
-            refused(broker, connection, "publish", reason, _about(connection, run, reason), count)
+        if lack:
+            with broker.step:
+                about = _about(run, explained(broker, run, lack))
+            refused(broker, connection, "publish", lack.reason, about, count)
         else:
             publish(broker, run, session.client, identity)
         return
@@ -87,14 +120,15 @@ def receive(
     if room <= 0:
         text = f"PUBLISH: more than {connection.receive_maximum} QoS 1 and 2 messages in flight"
         raise ProtocolError(text, ReasonCode.RECEIVE_MAXIMUM_EXCEEDED)
-    reason = _refuses(connection, session, run)
+    lack = _lacks(connection, session, run)
+    reason = lack and lack.reason
     if (reason == ReasonCode.QUOTA_EXCEEDED or count > room) and _taken(connection, session, run):
         _in_parts(connection, session, run)
         return
     if (device := connection.peer.device) is not None:
         _tell_met(connection, device.name, run, reason)
-    if reason:
-        _refuse(connection, session, run, identifiers, reason)
+    if lack:
+        _refuse(connection, session, run, identifiers, lack)
         return
     if qos == 1:
         receive_flow.unacknowledged += count
@@ -103,6 +137,7 @@ def receive(
             acknowledgements(_PUBACK, identifiers), commit, count, twice=_spooled(broker, run)
         )
     else:
+        broker.step.unfinished += 1
         if device is not None:
             receive_flow.outdate(identifiers[0])
         receive_flow.keep(identifiers)
@@ -113,9 +148,12 @@ def receive(
         elif session.durable:
             commit = receive_flow.commit = broker.keep_flow(session)
         commit = publish(broker, run, session.client, identity, commit)
+        broker.step.unfinished -= 1
         connection.acknowledge(
             acknowledgements(_PUBREC, identifiers), commit, twice=_spooled(broker, run)
         )
+    if connection.pause is not None:
+        connection.got_through(run)
 
 
 def _tell_met(
@@ -132,15 +170,18 @@ def _spooled(broker: Broker, run: PublishRun) -> bool:
     return broker.doubled is not None and broker.router.routed(run.topic).spooled
 
 
-def _refuses(connection: Connection, session: Session, run: PublishRun) -> ReasonCode | None:
-    """Why a run cannot be taken as a whole, or None."""
-    receive_flow = session.receive_flow
-    reason = connection.policy.access.refuses_publish(connection, run.topic) or refuses(
-        connection.broker, run, session.durable or receive_flow.mark is not None
-    )
-    if run.qos == 2 and not reason and not receive_flow.has_room(run.count):
-        return ReasonCode.QUOTA_EXCEEDED
-    return reason
+def _lacks(connection: Connection, session: Session, run: PublishRun) -> Lack | None:
+    """Find the reason why a run cannot be taken as a whole, or None."""
+    receive_flow, broker = session.receive_flow, connection.broker
+    reason = connection.policy.access.refuses_publish(connection, run.topic)
+    if reason is not None:
+        return Lack(reason)
+    broker.step.unfinished += 1
+    lack = lacks(broker, run, session.durable or receive_flow.mark is not None)
+    broker.step.unfinished -= 1
+    if run.qos == 2 and lack is None and not receive_flow.has_room(run.count):
+        return Lack(ReasonCode.QUOTA_EXCEEDED, Bound.IDENTIFIERS)
+    return lack
 
 
 def _taken(connection: Connection, session: Session, run: PublishRun) -> int:
@@ -153,7 +194,7 @@ def _taken(connection: Connection, session: Session, run: PublishRun) -> int:
         refused = min(refused, room + 1)
     while taken + 1 < refused:
         middle = (taken + refused) // 2 if taken else 1
-        if _refuses(connection, session, run.part(0, middle)):
+        if _lacks(connection, session, run.part(0, middle)):
             refused = middle
         else:
             taken = middle
@@ -165,7 +206,7 @@ def _in_parts(connection: Connection, session: Session, run: PublishRun) -> None
     connection.broker.statistics.received[run.qos] -= run.count
     while run.count and connection.state is not State.CLOSED:
         part = _taken(connection, session, run) or run.count
-        receive(connection, session, run.part(0, part))
+        _take(connection, session, run.part(0, part))
         run = run.part(part, run.count - part)
 
 
@@ -174,7 +215,7 @@ def _one_by_one(connection: Connection, session: Session, run: PublishRun) -> No
     for index in range(run.count):
         if connection.state is State.CLOSED:
             return
-        receive(connection, session, run.part(index, 1))
+        _take(connection, session, run.part(index, 1))
 
 
 def decoded(connection: Connection, session: Session, packet: Publish) -> None:
@@ -190,12 +231,15 @@ def decoded(connection: Connection, session: Session, packet: Publish) -> None:
             ReasonCode.TOPIC_ALIAS_INVALID,
         )
     if packet.topic:
-        topic: Topic = broker.router.known(encode_string(packet.topic), packet.topic)
+        wire = encode_string(packet.topic)
+        with broker.step:
+            topic: Topic = broker.router.known(wire, packet.topic)
         if alias:
             _name(connection, alias, topic)
     elif alias in connection.aliases:
         named = connection.aliases[alias]
-        topic = broker.router.known(named.wire, named.name)
+        with broker.step:
+            topic = broker.router.known(named.wire, named.name)
     else:
         raise ProtocolError(f"PUBLISH: topic alias {alias} stands for no topic yet")
     identifiers = properties.pop(PropertyId.SUBSCRIPTION_IDENTIFIER, ())
@@ -286,12 +330,16 @@ def _refuse(
     session: Session,
     run: PublishRun,
     identifiers: tuple[int, ...],
-    reason: ReasonCode,
+    lack: Lack,
 ) -> None:
-    text = _about(connection, run, reason)
-    refused(connection.broker, connection, "publish", reason, text, len(identifiers))
-    if connection.version < Version.V5:
-        connection.disconnect(reason, f"PUBLISH refused, {text}")
+    with connection.broker.step:
+        lack = explained(connection.broker, run, lack)
+    reason, text = lack.reason, _about(run, lack)
+    ends = connection.version < Version.V5 or (lack.bound and not connection.reads_reasons)
+    said = f"{text}{_ENDS}" if ends else text
+    refused(connection.broker, connection, "publish", reason, said, len(identifiers))
+    if ends:
+        connection.turn_away(lack, run.topic.name, f"PUBLISH refused, {text}")
         return
     make = Puback if run.qos == 1 else Pubrec
     # behind others that wait for a second disk they need a bound
@@ -305,20 +353,16 @@ def _refuse(
     )
 
 
-def _about(connection: Connection, run: PublishRun, reason: ReasonCode) -> str:
-    text = f"topic {quote(run.topic.name)}: {words(reason)}"
-    if reason == ReasonCode.NOT_AUTHORIZED:
-        return text
-    session = connection.session
-    if run.qos == 2 and session is not None and not session.receive_flow.has_room(run.count):
-        return f"{text} (too many messages wait for their PUBREL: limits.memory_bytes)"
-    return f"{text} ({bound_of(connection.broker, run)})"
+def _about(run: PublishRun, lack: Lack) -> str:
+    text = f"topic {quote(run.topic.name)}: {words(lack.reason)}"
+    return f"{text} ({lack.text})" if lack.text else text
 
 
 def release(connection: Connection, session: Session, identifiers: tuple[int, ...]) -> None:
     """PUBREL: forget, commit, answer. Of a board with a mark nothing is left to commit."""
     broker = connection.broker
     receive_flow = session.receive_flow
+    broker.step.unfinished += 1
     unknown = receive_flow.release(identifiers)
     commit = receive_flow.commit
     if (passage := session.passage) is not None:
@@ -335,6 +379,7 @@ def release(connection: Connection, session: Session, identifiers: tuple[int, ..
             commit = receive_flow.commit = broker.keep_flow(session)
         else:  # goes with the next commit: after a power cut its sequence tells it for what it is
             broker.changes.flows[session] = None
+    broker.step.unfinished -= 1
     if not unknown:
         connection.send(acknowledgements(_PUBCOMP, identifiers), commit)
         return
@@ -342,7 +387,9 @@ def release(connection: Connection, session: Session, identifiers: tuple[int, ..
     missing = set(unknown)
     if broker.elsewhere is not None:
         wanted = [identifiers[position] for position in unknown]
-        if broker.elsewhere.release(connection, wanted):
+        with broker.step:
+            asks = broker.elsewhere.release(connection, wanted)
+        if asks:
             asked = set(wanted)
             identifiers = tuple(item for item in identifiers if item not in asked)
             if identifiers:
@@ -367,8 +414,10 @@ def released(connection: Connection, identifier: int, elsewhere: bool) -> None:
 def recorded(connection: Connection, session: Session, identifiers: tuple[int, ...]) -> None:
     """PUBREC: release, commit, answer with PUBREL."""
     broker = connection.broker
+    broker.step.unfinished += 1
     known, unknown = session.send_flow.pubrec(identifiers)
     commit = broker.keep_flow(session) if session.durable and known else 0
+    broker.step.unfinished -= 1
     if not unknown:
         connection.send(acknowledgements(_PUBREL, known), commit)
         return

@@ -18,8 +18,16 @@ from typing import TYPE_CHECKING
 
 from gateway.broker.delivery import PAGE_LOW, LeftBehind
 from gateway.broker.journey import OWN
+from gateway.broker.lack import Bound, Lack
 from gateway.broker.publish_run import OVERHEAD, RETAIN, PublishRun
-from gateway.broker.queue_limits import bounds, is_crowded, is_full, judged_at_once, make_room
+from gateway.broker.queue_limits import (
+    bounds,
+    is_crowded,
+    is_full,
+    judged_at_once,
+    make_room,
+    never_fits,
+)
 from gateway.broker.retained import Retained
 from gateway.broker.retained_changes import clear, keep, next_version
 from gateway.broker.spool import ROW_OVERHEAD
@@ -32,7 +40,7 @@ from gateway.mqtt.topics import SHARE_PREFIX
 if TYPE_CHECKING:
     from gateway.broker.accounts import Account
     from gateway.broker.core import Core
-    from gateway.broker.router import Route
+    from gateway.broker.router import Route, RoutedTopic
     from gateway.broker.session import Session
     from gateway.broker.shared import Share
     from gateway.broker.spool import Identity
@@ -46,34 +54,104 @@ log = logging.getLogger(__name__)
 
 
 def refuses(core: Core, run: PublishRun, durable: bool = False) -> ReasonCode | None:
-    """Why a run cannot be taken at all, or None. durable: its sender's session outlives its
-    connection.
+    """Why a run cannot be taken at all, or None. Parameters as of `lacks`."""
+    lack = lacks(core, run, durable)
+    return None if lack is None else lack.reason
+
+
+def lacks(core: Core, run: PublishRun, durable: bool = False) -> Lack | None:
+    """Find what a run lacks to be taken as a whole, or None. durable: its sender's session outlives
+    its connection.
     """
     topic = core.router.routed(run.topic)
     if topic.refused:
-        return topic.refused
-    if topic.spooled and (
-        not core.spool.fits(run, _account(core, run)) or (run.qos and _lacks_a_second_disk(core))
-    ):
-        return ReasonCode.QUOTA_EXCEEDED
+        return Lack(topic.refused)
+    bound = _bound(core, run, topic, durable)
+    return None if bound is None else Lack(ReasonCode.QUOTA_EXCEEDED, bound)
+
+
+def explained(core: Core, run: PublishRun, lack: Lack) -> Lack:
+    """Complete a lack: with the words for the log, and without a bound if the same publication will
+    never be taken.
+    """
+    topic = core.router.routed(run.topic)
+    if topic.refused:
+        shared = topic.name.startswith(SHARE_PREFIX)
+        text = "it stands for shared subscriptions" if shared else "limits.topic_levels"
+        return lack._replace(text=text)
+    if lack.bound is None:
+        return lack
+    if never := _never(core, run, topic):
+        return lack._replace(bound=None, text=never)
+    return lack._replace(text=_text(core, run, topic, lack.bound))
+
+
+def _bound(core: Core, run: PublishRun, topic: RoutedTopic, durable: bool) -> Bound | None:
+    """Find the bound that has no room for a run now, or None."""
+    if topic.spooled:
+        if not core.spool.fits(run, _account(core, run)):
+            return Bound.SPOOL
+        if run.qos and _lacks_a_second_disk(core):
+            return Bound.SECOND_DISK
     full = core.disk_full or core.changes.bytes + run.count * run.weight > core.disk_room
     if full and (
         topic.spooled or run.retain or (run.qos and topic.durable) or (run.qos == 2 and durable)
     ):
-        return ReasonCode.QUOTA_EXCEEDED
+        return Bound.DISK
     if core.owed and run.qos and topic.durable and is_crowded(core, run):
-        return ReasonCode.QUOTA_EXCEEDED
-    if (
-        topic.refusing
-        and run.qos
-        and any(is_full(core, session, run, run.count) for session in topic.refusing)
-    ):
-        return ReasonCode.QUOTA_EXCEEDED
+        return Bound.MEMORY
+    if topic.refusing and run.qos and _full_queue(core, run, topic) is not None:
+        return Bound.QUEUE
     if run.retain and run.size:
-        size, limits = run.size + len(topic.name) + len(run.properties), core.limits
+        size, limits = _retained_size(run, topic), core.limits
         if not core.retained.fits(topic.name, size, limits.retained, limits.retained_bytes):
-            return ReasonCode.QUOTA_EXCEEDED
+            return Bound.RETAINED
     return None
+
+
+def _never(core: Core, run: PublishRun, topic: RoutedTopic) -> str:
+    """Name a bound that has no room for even one publication of a run, were it empty; or nothing.
+    Such a publication is refused for good: to send it again would never end.
+    """
+    text, limits = "", core.limits
+    if topic.spooled and not core.spool.may_ever_fit(run, _account(core, run)):
+        text = "it is larger than the spool: spool.max_bytes, or quota.spool_share"
+    elif run.retain and run.size and _retained_size(run, topic) > limits.retained_bytes:
+        text = "it is larger than all retained messages: limits.retained_bytes"
+    elif run.qos and topic.refusing:
+        found = (item for item in topic.refusing if never_fits(core, item, run))
+        if (session := next(found, None)) is not None:
+            text = f"it is larger than the queue of {quote(session.client)}: limits.queue_bytes"
+    return text
+
+
+def _text(core: Core, run: PublishRun, topic: RoutedTopic, bound: Bound) -> str:
+    """Name the bound and the key that moves it."""
+    limits = core.limits
+    if bound is Bound.SPOOL:
+        return "the spool is full: spool.max_bytes, or quota.spool_share"
+    if bound is Bound.SECOND_DISK:
+        return f"{bound.words} (site.copies)"
+    if bound is Bound.DISK:
+        return "the disk is full"
+    if bound is Bound.IDENTIFIERS:
+        return f"{bound.words}: limits.memory_bytes"
+    if bound is Bound.MEMORY:
+        return "all queues together are full: limits.memory_bytes"
+    if bound is Bound.QUEUE and (session := _full_queue(core, run, topic)) is not None:
+        return f"the queue of {quote(session.client)} is full: limits.queue_messages"
+    if core.retained.count >= limits.retained:
+        return "too many retained messages: limits.retained"
+    return "the retained messages take too much memory: limits.retained_bytes"
+
+
+def _full_queue(core: Core, run: PublishRun, topic: RoutedTopic) -> Session | None:
+    """Find a session that refuses the publisher because it has no room for a run."""
+    return next((item for item in topic.refusing if is_full(core, item, run, run.count)), None)
+
+
+def _retained_size(run: PublishRun, topic: RoutedTopic) -> int:
+    return run.size + len(topic.name) + len(run.properties)
 
 
 def _lacks_a_second_disk(core: Core) -> bool:
@@ -87,28 +165,6 @@ def _account(core: Core, run: PublishRun) -> Account | None:
     return run.publisher.account
 
 
-def bound_of(core: Core, run: PublishRun) -> str:
-    """Which bound a run that was refused is beyond, for the log."""
-    topic, limits = core.router.routed(run.topic), core.limits
-    if topic.refused:
-        shared = topic.name.startswith(SHARE_PREFIX)
-        return "it stands for shared subscriptions" if shared else "limits.topic_levels"
-    if topic.spooled and not core.spool.fits(run, _account(core, run)):
-        return "the spool is full: spool.max_bytes, or quota.spool_share"
-    if topic.spooled and run.qos and _lacks_a_second_disk(core):
-        return "no other member of the site takes copies (site.copies)"
-    if core.lacks_room(run.count * run.weight):
-        return "the disk is full"
-    if is_crowded(core, run):
-        return "all queues together are full: limits.memory_bytes"
-    for session in topic.refusing if run.qos else ():
-        if is_full(core, session, run, run.count):
-            return f"the queue of {quote(session.client)} is full: limits.queue_messages"
-    if core.retained.count >= limits.retained:
-        return "too many retained messages: limits.retained"
-    return "the retained messages take too much memory: limits.retained_bytes"
-
-
 def publish(
     core: Core, run: PublishRun, client: str, identity: Identity | None = None, commit: int = 0
 ) -> int:
@@ -116,6 +172,7 @@ def publish(
     it. commit: one that it waits for in any case. Returns the commit that its acknowledgement waits
     for, 0 for none.
     """
+    core.step.unfinished += 1
     topic = core.router.routed(run.topic)
     if topic.spooled:
         core.changes.spool += core.spool.rows(
@@ -154,6 +211,7 @@ def publish(
     for share in topic.shares:
         messages = LeftBehind(run, qos, share.name, 0, run.count)
         _overflow(core, share, _deal(core, share, messages, commit), commit)
+    core.step.unfinished -= 1
     return commit
 
 
@@ -323,18 +381,20 @@ def feed_retained(core: Core, session: Session) -> bool:
             return False
         if sent >= _PAGE_BYTES:
             return True
-        _, topic, topic_filter = item = feed.page.popleft()
+        _, topic, topic_filter = item = feed.page[0]
         subscription, message = session.subscriptions.get(topic_filter), item.message
-        if (
+        wanted = not (
             subscription is None
             or message is None
             or (message.expires is not None and message.expires <= core.now)
             or (subscription.no_local and message.client == session.client)
             or not core.may_read(session, topic)
-        ):
-            continue
-        _send_retained(core, session, message, subscription)
-        sent += message.size
+        )
+        feed.page.popleft()
+        if wanted and subscription is not None and message is not None:
+            with core.step:
+                _send_retained(core, session, message, subscription)
+            sent += message.size
     if feed is not None:
         for topic_filter in feed.noted:
             core.changes.subscriptions[session, topic_filter] = None
@@ -395,7 +455,10 @@ def deliver(
         and connection is not None
         and not (send_flow.pending or send_flow.resend or send_flow.tail)
     ):
-        connection.send_qos_0(run, flags, extra, skip, count)
+        try:
+            connection.send_qos_0(run, flags, extra, skip, count)
+        except Exception as error:
+            connection.fail(error, "a message is sent")
         return
     if not qos and connection is None and not session.queueing.qos_0:
         return

@@ -83,6 +83,7 @@ def follow(core: Core, order: Giving, next_session: Callable[[], int]) -> None:
     found.left = session.left
     core.by_id[number] = found
     core.changes.sessions[number] = found
+    core.changes.flows[found] = None
     core.changes.journeys[found] = None
     journeys.add(found, journey)
     for subscription in wanted:

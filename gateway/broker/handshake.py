@@ -20,6 +20,7 @@ from gateway.broker.refusals import refused
 from gateway.broker.session import NEVER, Session
 from gateway.broker.state import State
 from gateway.broker.will import StoredWill
+from gateway.config import READS_REASON_CODES
 from gateway.mqtt.encode import encode
 from gateway.mqtt.errors import MqttError, ProtocolError, quote
 from gateway.mqtt.packets import Connack, Connect, Disconnect, Version, Will
@@ -41,6 +42,11 @@ def connect(connection: Connection, packet: Connect) -> None:
     properties = packet.properties or {}
     connection.problem_information = bool(properties.get(_P.REQUEST_PROBLEM_INFORMATION, 1))
     connection.packet_limit = properties.get(_P.MAXIMUM_PACKET_SIZE, MAX_PACKET)
+    connection.reads_reasons = (
+        device is not None
+        or connection.policy.reads_reasons
+        or READS_REASON_CODES in properties.get(_P.USER_PROPERTY, ())
+    )
     if _P.AUTHENTICATION_METHOD in properties:
         raise refusal(
             connection,
@@ -57,6 +63,7 @@ def connect(connection: Connection, packet: Connect) -> None:
         text = f"the client identifier has more than {most} bytes (limits.client_id_bytes)"
         raise refusal(connection, text, ReasonCode.CLIENT_IDENTIFIER_NOT_VALID)
     connection.client = packet.client_id or f"onceway-{secrets.token_hex(8)}"
+    connection.named = bool(packet.client_id)
     decision = broker.admission.refuses(connection) or connection.policy.access.refuses_connect(
         connection, packet
     )
@@ -82,23 +89,26 @@ def accept(connection: Connection, packet: Connect, *, asked: bool = False) -> N
     expiry = _expiry(connection, packet, properties)
     if broker.elsewhere is not None and not asked:
         broker.settle(client)
-        if broker.elsewhere.waits(connection, packet):
+        with broker.step:
+            waits = broker.elsewhere.waits(connection, packet)
+        if waits:
             return
-    session, present = _session(connection, client, packet.clean_start, expiry)
-    if device is not None:
-        _mark(connection, session, device)
     limits = broker.limits
     connection.told_limit = min(properties.get(_P.TOPIC_ALIAS_MAXIMUM, 0), limits.topic_aliases)
     keep_alive = _keep_alive(connection, packet)
     connection.keep_alive = keep_alive * 1.5
-    connection.attach(session)
-    session.connection = connection
-    if session.account is not None:
-        session.account.connections += 1
-    session.left = None
-    session.send_flow.maximum = min(properties.get(_P.RECEIVE_MAXIMUM, 65535), limits.inflight)
-    connection.will = will
-    commit = broker.joined(session, connection.will)
+    with broker.step:
+        session, present = _session(connection, client, packet.clean_start, expiry)
+        if device is not None:
+            _mark(connection, session, device)
+        connection.attach(session)
+        session.connection = connection
+        if session.account is not None:
+            session.account.connections += 1
+        session.left = None
+        session.send_flow.maximum = min(properties.get(_P.RECEIVE_MAXIMUM, 65535), limits.inflight)
+        connection.will = will
+        commit = broker.joined(session, connection.will)
     granted: Properties = {}
     if connection.policy.receive_maximum < 65535:
         granted[_P.RECEIVE_MAXIMUM] = connection.policy.receive_maximum
@@ -140,6 +150,7 @@ def _check_user(connection: Connection, wanted: str) -> None:
     if isinstance(chosen, tuple):
         raise refusal(connection, chosen[1], chosen[0])
     connection.client = chosen or connection.client
+    connection.named = connection.named or bool(chosen)
     session, account = broker.sessions.get(connection.client), broker.accounts.of(connection.user)
     text = account.lacks(
         session=session is None or session.account is not account,
@@ -197,8 +208,10 @@ def _session(
             ReasonCode.CLIENT_IDENTIFIER_NOT_VALID,
         )
     if session is not None and session.connection is not None:
-        session.connection.disconnect(
-            ReasonCode.SESSION_TAKEN_OVER, "another connection uses this client identifier"
+        broker.hang_up(
+            session.connection,
+            ReasonCode.SESSION_TAKEN_OVER,
+            "another connection uses this client identifier",
         )
         broker.settle(client)
         session = broker.sessions.get(client)
@@ -229,8 +242,9 @@ def _resume(connection: Connection, session: Session) -> None:
 def _will(connection: Connection, will: Will) -> StoredWill:
     """The will to keep; ProtocolError for one that could never be said."""
     router = connection.broker.router
-    topic = router.topic(will.topic)
-    router.match(topic)
+    with connection.broker.step:
+        topic = router.topic(will.topic)
+        router.match(topic)
     reason = topic.refused or connection.policy.access.refuses_publish(connection, topic)
     if reason:
         raise refusal(

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 from gateway.broker.changes import Changes, Kept
 from gateway.broker.needed_rows import NeededRows
 from gateway.broker.statistics import Statistics
+from gateway.broker.step import Step
 
 if TYPE_CHECKING:
     from gateway.broker.delivery import Order
@@ -25,6 +26,9 @@ class Sender(Protocol):
     def pump(self) -> None:
         """Send as much as the receiver takes."""
 
+    def fail(self, error: Exception, doing: str) -> bool:
+        """End the receiver's connection because of an error. False: there is no connection."""
+
 
 class Ledger:
     limits: LimitsSection
@@ -33,6 +37,8 @@ class Ledger:
         self.now = now
         """Seconds on the time axis (`gateway/service/clock.py`)."""
         self.limits = limits
+        self.step = Step()
+        """Work on what all connections share."""
         self.statistics = Statistics()
         self.queued = 0
         """Bytes in all queues."""
@@ -56,7 +62,25 @@ class Ledger:
         """Send what was queued in this turn."""
         flows, self.to_send = self.to_send, []
         for flow in flows:
-            flow.pump()
+            before = self.step.unfinished
+            try:
+                flow.pump()
+            except Exception as error:
+                self._fail(flow, error, before)
+
+    def serve(self, flow: Sender, call: Callable[[], None]) -> None:
+        """Do something for one queue. An exception that leaves shared state whole ends the
+        connection of the queue's receiver.
+        """
+        before = self.step.unfinished
+        try:
+            call()
+        except Exception as error:
+            self._fail(flow, error, before)
+
+    def _fail(self, flow: Sender, error: Exception, before: int) -> None:
+        if self.step.unfinished != before or not flow.fail(error, "its queue is sent"):
+            raise error
 
     def promise(self) -> int:
         """Somebody waits for the open changes: returns their number."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gateway.broker.addresses import NOTICES, read_address
-from gateway.broker.fan_out import bound_of, pass_on
+from gateway.broker.fan_out import pass_on
 from gateway.broker.late_messages import come, come_for_group
 from gateway.broker.notices import heard
 from gateway.broker.queue_limits import is_crowded
@@ -47,7 +47,8 @@ def receive(
         connection.send(answer, mark.commit)
         run = run.part(repeated, run.count - repeated)
     if run.count:
-        _take(connection, passage, run, identifiers)
+        with broker.step:
+            _take(connection, passage, run, identifiers)
 
 
 def _take(
@@ -61,7 +62,8 @@ def _take(
         if connection.state is State.OPEN:
             _take(connection, passage, run.part(half, run.count - half), identifiers)
     elif reason == ReasonCode.QUOTA_EXCEEDED:
-        text = f"no room for what another gateway passes on ({bound_of(broker, run)})"
+        bound = "limits.memory_bytes" if is_crowded(broker, run) else "the disk is full"
+        text = f"no room for what another gateway passes on ({bound})"
         say(broker, connection, reason, text)
         connection.disconnect(reason, text)
     elif reason:

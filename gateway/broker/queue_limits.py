@@ -66,6 +66,12 @@ def is_crowded(core: Core, run: PublishRun) -> bool:
     return core.queued + size > most + most // _GRACE
 
 
+def never_fits(core: Core, session: Session, run: PublishRun) -> bool:
+    """Whether an empty queue of a session would have no room for one message of a run."""
+    size = run.weight + OVERHEAD
+    return size > bounds(core, session)[1] or size > core.limits.memory_bytes
+
+
 def make_room(core: Core, session: Session, run: PublishRun, qos: int, count: int) -> bool:
     """Whether `count` messages of a run may be queued for a session; older ones of its queue may
     have been dropped for it. Never for a session that ends.

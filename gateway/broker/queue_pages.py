@@ -6,22 +6,30 @@ nothing in memory; one that is connected holds about a page beyond what is in fl
 
 Rules: an order is carried out after every commit sealed before it and before every commit sealed
 after it; rows that are not committed yet are simply not found, and asked for again after the next
-commit. What a session leaves behind for the other members of shared subscriptions outlives it in
-the store: each page of it goes with the commit that gives its messages to them.
+commit. If a row is missing or not whole, the session ends, and its client learns it by Session
+Present 0; the queue of a bridge or of another gateway goes on without that row. The log has a line.
+What a session leaves behind for the other members of shared subscriptions outlives it in the store:
+each page of it goes with the commit that gives its messages to them.
 """
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any
 
 from gateway.broker.delivery import Collect, Delivery, LeftBehind, Load, Order
 from gateway.broker.late_messages import send_on, sends_on, wait_to_send_on
 from gateway.broker.publish_run import PublishRun
 from gateway.broker.queue_limits import trim
+from gateway.config import INSIDE
+from gateway.logs import about, printable
+from gateway.mqtt.reason import ReasonCode
 
 if TYPE_CHECKING:
     from gateway.broker.core import Core
     from gateway.broker.session import Session
+
+log = logging.getLogger(__name__)
 
 StoredDelivery = tuple[int, int, int, int, int, bytes, str, str, int, int, bytes, int | None, bytes]
 """first number, count, message, index of the first payload, flags, extra, share, then of the
@@ -82,14 +90,68 @@ def _loaded(core: Core, order: Load, rows: list[StoredDelivery]) -> None:
     session = core.by_id.get(order.session)
     if session is None:
         return
+    send_flow = session.send_flow
+    if order.first == send_flow.tail and (gone := _gone(session, order, rows)):
+        _tell(core, session, gone)
+        if session.user != INSIDE:
+            text = f"{gone:,} messages of its queue are gone from the store"
+            core.effects.end(session, ReasonCode.UNSPECIFIED_ERROR, text)
+            return
+        send_flow.lose(gone)
     known: dict[int, PublishRun] = {}
-    deliveries = [delivery_of(core, session, row, known) for row in rows]
-    new = session.send_flow.take_page(order.first, deliveries)
+    deliveries = [delivery_of(core, session, row, known) for row in rows if is_whole(row)]
+    after = rows[-1][0] + rows[-1][1] if rows else order.first
+    if not rows and order.whole and order.first == send_flow.tail:
+        after = send_flow.next
+    new = send_flow.take_page(order.first, deliveries, after)
     if sends_on(session):
         (send_on if new else wait_to_send_on)(core, session)
     elif new:
         trim(core, session)
         session.send_flow.go_on()
+
+
+def is_whole(row: StoredDelivery) -> bool:
+    """Whether the message of a delivery is there, and as long as the delivery says."""
+    count, skip, topic, held, body = row[1], row[3], row[7], row[9], row[12]
+    return (
+        topic is not None
+        and held > 0
+        and len(body) % held == 0
+        and count > 0 <= skip
+        and skip + count <= held
+    )
+
+
+def _gone(session: Session, order: Load, rows: list[StoredDelivery]) -> int:
+    """How many messages of a page are gone. A queue has no gap, but where notices for another
+    gateway have stayed in it alone.
+    """
+    if not rows:
+        return session.send_flow.next - order.first if order.whole else 0
+    gone, following = 0, order.first
+    for row in rows:
+        if session.passage is None:
+            gone += max(0, row[0] - following)
+        if not is_whole(row):
+            gone += row[1]
+        following = row[0] + row[1]
+    return gone
+
+
+def _tell(core: Core, session: Session, gone: int) -> None:
+    core.statistics.vanished += gone
+    goes_on = session.user == INSIDE
+    log.error(
+        "%s: %d messages of its queue are gone from the store, though they were in it. %s. See:"
+        " onceway store check",
+        printable(session.client),
+        gone,
+        "The others go on"
+        if goes_on
+        else "The session ends, and its client learns it by Session Present 0",
+        extra=about(client=session.client, reason="store_damaged"),
+    )
 
 
 def _collected(
@@ -100,12 +162,24 @@ def _collected(
     """
     for message in messages:
         core.needed_rows.release(message)
+    gone = 0
     for row in shared:
         last, count, message, skip, flags, _, share = row[:7]
         core.needed_rows.release(message)
         core.changes.left[order.session] = last
+        if not is_whole(row):
+            gone += count
+            continue
         run = run_of(core, 0, *row[7:])
         run.written = False
         core.effects.leave_behind(LeftBehind(run, flags >> 1, share, skip, count))
+    if gone:
+        core.statistics.vanished += gone
+        log.error(
+            "%d messages from shared subscriptions are gone from the store; they were to go to"
+            " other members. See: onceway store check",
+            gone,
+            extra=about(reason="store_damaged"),
+        )
     if shared:
         core.orders.append(Collect(order.session, last + 1))

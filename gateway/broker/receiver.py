@@ -30,6 +30,9 @@ class Receiver(Protocol):
         self, run: PublishRun, flags: int, extra: bytes, skip: int, count: int
     ) -> None: ...
 
+    def fail(self, error: Exception, doing: str) -> None:
+        """End the connection soon, because a call for it has raised an exception."""
+
 
 class Outgoing:
     """Packets that leave in one piece."""
@@ -56,7 +59,10 @@ class Outgoing:
 
     def flush(self) -> None:
         if self._packets:
-            self.connection.send(b"".join(self._packets), self._commit)
+            try:
+                self.connection.send(b"".join(self._packets), self._commit)
+            except Exception as error:
+                self.connection.fail(error, "messages are sent")
             self._packets.clear()
             self._size = 0
             self._room = self.connection.room

@@ -50,7 +50,8 @@ def subscribe(connection: Connection, session: Session, packet: Subscribe) -> No
         if reason:
             refusals[topic_filter] = reason
         elif topic_filter in always or (new and first[topic_filter].retain_handling == 1):
-            _want_retained(connection, session, topic_filter)
+            with connection.broker.step:
+                _want_retained(connection, session, topic_filter)
     reasons = [
         refusals.get(wanted.topic_filter) or _GRANTED[wanted.qos] for wanted in packet.subscriptions
     ]
@@ -66,8 +67,20 @@ def _grant(
     connection: Connection, session: Session, wanted: Wanted, identifier: int
 ) -> tuple[ReasonCode | None, bool]:
     """Subscribe. Returns the reason to refuse, or None, and whether the subscription is new."""
-    broker = connection.broker
     reason = connection.policy.access.refuses_subscribe(connection, wanted.topic_filter)
+    with connection.broker.step:
+        return _take(connection, session, wanted, identifier, reason)
+
+
+def _take(
+    connection: Connection,
+    session: Session,
+    wanted: Wanted,
+    identifier: int,
+    reason: ReasonCode | None,
+) -> tuple[ReasonCode | None, bool]:
+    """The same. reason: why the access rules refuse it, or None."""
+    broker = connection.broker
     known = wanted.topic_filter in session.subscriptions
     inner = split_shared(wanted.topic_filter)[1]
     if (
@@ -123,12 +136,13 @@ def unsubscribe(connection: Connection, session: Session, packet: Unsubscribe) -
     broker = connection.broker
     reasons = []
     for topic_filter in packet.topic_filters:
-        found = broker.router.unsubscribe(session, topic_filter)
+        with broker.step:
+            found = broker.router.unsubscribe(session, topic_filter)
+            if found and session.feed is not None:
+                session.feed.remove(topic_filter)
+            if found and session.durable:
+                broker.changes.subscriptions[session, topic_filter] = None
         reasons.append(ReasonCode.SUCCESS if found else ReasonCode.NO_SUBSCRIPTION_EXISTED)
-        if found and session.feed is not None:
-            session.feed.remove(topic_filter)
-        if found and session.durable:
-            broker.changes.subscriptions[session, topic_filter] = None
     commit = _commit(connection, session) if ReasonCode.SUCCESS in reasons else 0
     connection.answer(Unsuback(packet.packet_id, reasons), commit)
 

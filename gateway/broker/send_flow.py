@@ -26,6 +26,8 @@ at worst, or a repeated PUBLISH at QoS 1. A message's packet identifier follows 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Protocol, cast
 
 from gateway.broker.changes import Kept
@@ -90,6 +92,7 @@ class SendFlow:
         "_free",
         "_sealed",
         "_stored",
+        "_written_with",
         "acknowledging",
         "behind",
         "ledger",
@@ -134,6 +137,8 @@ class SendFlow:
         """Messages that were dropped at its bound, since the start."""
         self._asked = False
         """A page of the tail is being read."""
+        self._written_with = 0
+        """The commit that holds the last row of the queue."""
         self._free = 0
         """Messages below this number may be sent without another look (`_usable`)."""
         self._stored = 1
@@ -163,6 +168,21 @@ class SendFlow:
         """Messages that were sent and not yet acknowledged to the end."""
         return len(self.acknowledging) + len(self.receiving) + len(self.released) + len(self.resend)
 
+    def in_flight(self, identifier: int) -> tuple[Delivery, int] | None:
+        """Return the delivery of a message that waits for PUBACK or PUBREC, and the message's index
+        in the run.
+        """
+        delivery = self.acknowledging.get(identifier) or self.receiving.get(identifier)
+        if delivery is None:
+            return None
+        number = number_of(identifier, delivery.first)
+        return delivery, delivery.skip + number - delivery.first
+
+    @property
+    def to_resend(self) -> set[int]:
+        """Packet identifiers of the messages that are sent again on the next connection."""
+        return {packet_id(number) for number, _ in self.resend}
+
     # -- queue and send
 
     def queue(
@@ -189,6 +209,7 @@ class SendFlow:
                 )
                 ledger.needed_rows.refer(run)
                 ledger.changes.deliveries.append(delivery)
+                self._written_with = ledger.changes.number
                 if self.tail or self._page_is_full():
                     if not self.tail:
                         self._begin_tail(delivery)
@@ -217,6 +238,12 @@ class SendFlow:
         connection = self.session.connection
         if connection is None or connection.full:
             return
+        step = self.ledger.step
+        step.unfinished += 1
+        self._pump(connection)
+        step.unfinished -= 1
+
+    def _pump(self, connection: Receiver) -> None:
         pending, ledger = self.pending, self.ledger
         if not (pending or self.resend):
             self.refill()
@@ -235,9 +262,12 @@ class SendFlow:
                 continue
             if not delivery.flags & QOS_BITS:
                 out.flush()
-                connection.send_qos_0(
-                    delivery.run, delivery.flags, delivery.extra, delivery.skip, delivery.count
-                )
+                try:
+                    connection.send_qos_0(
+                        delivery.run, delivery.flags, delivery.extra, delivery.skip, delivery.count
+                    )
+                except Exception as error:
+                    connection.fail(error, "a message is sent")
                 self._done(pending.popleft(), delivery.left)
                 continue
             if free <= 0 or self.resend or connection.full:
@@ -261,7 +291,9 @@ class SendFlow:
                 self.refill()
 
     def _send(self, out: Outgoing, delivery: Delivery, offset: int, count: int, dup: int) -> int:
-        """Returns how many are in flight by this."""
+        """Returns how many are in flight by this. What cannot be encoded is in flight, too: it is
+        lost with the connection, which ends, and comes again as all that was in flight.
+        """
         run, number, flags = delivery.run, delivery.first + offset, delivery.flags
         qos_2 = flags & 4
         flights = self.receiving if qos_2 else self.acknowledging
@@ -269,13 +301,19 @@ class SendFlow:
             flights[(number - 1) % IDENTIFIERS + 1] = delivery
         else:
             flights.update(dict.fromkeys(packet_ids(number, count), delivery))
-        shape = out.connection.shape(run, PUBLISH | flags | dup, delivery.extra)
-        if shape is None:
+        try:
+            shape = out.connection.shape(run, PUBLISH | flags | dup, delivery.extra)
+            skip = delivery.skip + offset
+            packets = None if shape is None else run.packets(shape, number, skip, count)
+        except Exception as error:
+            out.connection.fail(error, "a message is encoded")
+            return count
+        if packets is None:
             self._skip(flights, delivery, number, count)
             return 0
         self.ledger.statistics.sent[2 if qos_2 else 1] += count
         out.add(
-            run.packets(shape, number, delivery.skip + offset, count),
+            packets,
             delivery.commit if qos_2 or self.session.passage is not None else 0,
         )
         return count
@@ -325,14 +363,24 @@ class SendFlow:
         bound = self._stored + ledger.limits.inflight
         if wanted > bound and self._awaited <= ledger.committed:
             self._awaited = ledger.keep_flow(self.session)
-            ledger.after_commit.append(self._wait)
+            self._after_commit(self._wait)
         return bound
 
     def _wait(self) -> None:
         if self._awaited > self.ledger.committed:
-            self.ledger.after_commit.append(self._wait)
+            self._after_commit(self._wait)
         else:
             self.pump()
+
+    def _after_commit(self, call: Callable[[], None]) -> None:
+        self.ledger.after_commit.append(partial(self.ledger.serve, self, call))
+
+    def fail(self, error: Exception, doing: str) -> bool:
+        """End the receiver's connection because of an error. False: there is no connection."""
+        connection = self.session.connection
+        if connection is not None:
+            connection.fail(error, doing)
+        return connection is not None
 
     def _skip(
         self, flights: dict[int, Delivery], delivery: Delivery, number: int, count: int
@@ -547,12 +595,15 @@ class SendFlow:
     def _leave_to_store(self) -> None:
         """The client is away: hold nothing in memory of what was not sent."""
         held: deque[Delivery] = deque()
+        stored = False
         for delivery in self.pending:
-            if (delivery.sent and delivery.sent < delivery.count) or delivery.notice:
+            begun = delivery.sent and delivery.sent < delivery.count
+            if not stored and (begun or delivery.notice):
                 held.append(delivery)
             elif delivery.kept:
-                self._begin_tail(delivery)
-                break
+                if not stored:
+                    self._begin_tail(delivery)
+                stored = True
             else:
                 self._done(delivery, delivery.left)
         self.pending = held
@@ -577,28 +628,36 @@ class SendFlow:
         """Ask for a page of the tail."""
         if not self._asked:
             self._asked = True
-            self.ledger.orders.append(Load(self.session.id, self.tail))
+            whole = self._written_with < self.ledger.changes.number
+            self.ledger.orders.append(Load(self.session.id, self.tail, whole))
 
-    def take_page(self, first: int, deliveries: list[Delivery]) -> bool:
-        """A page that was asked for, from number `first` on; empty when the tail is not committed
-        yet. False: there is nothing new at hand. `go_on` comes next.
+    def unread(self) -> None:
+        """The page that was asked for cannot be read."""
+        self._asked = False
+
+    def take_page(self, first: int, deliveries: list[Delivery], after: int) -> bool:
+        """A page that was asked for, from number `first` on and up to before `after`; empty when
+        the tail is not committed yet. What is missing in between is gone for good. False: there is
+        nothing new at hand. `go_on` comes next.
         """
         self._asked = False
         if first != self.tail:
             self.refill()
             return False
-        if not deliveries:
-            self.ledger.after_commit.append(self.refill)
+        if after == first:
+            self._after_commit(self.refill)
             return False
         for delivery in deliveries:
             self._take_behind(delivery.first)
             self.pending.append(delivery)
-        last = deliveries[-1]
-        after = last.first + last.count
         self.tail = after if after < self.next else 0
         self.tail_expires = 0.0
         self._take_behind(after)
         return True
+
+    def lose(self, count: int) -> None:
+        """So many messages of the tail are gone from the store."""
+        self._count(-count, -count * OVERHEAD)
 
     def go_on(self) -> None:
         """Send what has been read, or leave it in the store."""

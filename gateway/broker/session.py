@@ -40,6 +40,7 @@ class Attached(Receiver, Protocol):
     user: str | None
     will: StoredWill | None
     closing: str | None
+    dirty: bool
 
     @property
     def peer(self) -> Peer: ...
@@ -94,6 +95,9 @@ class Attached(Receiver, Protocol):
 
     def disconnect(self, reason: ReasonCode, text: str) -> None:
         """End it from our side."""
+
+    def end(self, reason: str, will: bool) -> None:
+        """Leave the session, without a word to the client."""
 
 
 class Session:

@@ -101,6 +101,13 @@ class Spool:
         self.full = True
         return False
 
+    def may_ever_fit(self, run: PublishRun, account: Account | None) -> bool:
+        """Whether an empty spool has room for one publication of a run. account: as for `fits`."""
+        size = _size(run) // run.count
+        if account is None:
+            return size <= self.limit
+        return size <= self.limit_of_others and size <= account.spool_share * self.limit
+
     def rows(
         self,
         run: PublishRun,
@@ -182,6 +189,14 @@ class Spool:
             self.size -= part.size
             for account, size in part.shares.items():
                 account.spooled -= size
+
+
+def stranded(rows: int, size: int) -> str:
+    """Say that rows wait in the spool of a gateway without an uplink. size: their bytes."""
+    return (
+        f"{rows:,} messages ({size:,} bytes) wait, and no [uplink] lands them. Add [uplink], or"
+        " give them up: onceway spool discard"
+    )
 
 
 def _size(run: PublishRun) -> int:

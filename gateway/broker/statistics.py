@@ -31,15 +31,22 @@ class Statistics:
     """Messages larger than their receiver takes."""
     overflowed: int = 0
     """Messages given up in full queues."""
+    vanished: int = 0
+    """Messages that queues have lost in the store, since the start."""
     rests: int = 0
     """How often a client was not read for a while because its user published too much."""
     commits: int = 0
+    pauses: dict[str, int] = field(default_factory=dict)
+    """Connections that ended because a publication was refused for now, by bound (`lack.py`)."""
 
     def refuse(self, request: Request, reason: ReasonCode, count: int = 1) -> None:
         self.refusals[request, reason] = self.refusals.get((request, reason), 0) + count
 
     def disconnect(self, reason: ReasonCode) -> None:
         self.disconnects[reason] = self.disconnects.get(reason, 0) + 1
+
+    def pause(self, bound: str) -> None:
+        self.pauses[bound] = self.pauses.get(bound, 0) + 1
 
     def refused(self, request: Request) -> int:
         """Requests of a kind that were refused, for whatever reason."""

@@ -24,6 +24,10 @@ SubscriptionRow = tuple[int, str, int, int]
 messages are still to come), subscription identifier (0 = none).
 """
 RETAINED_TO_COME = 16
+AsideRow = tuple[int, str, int | None, str, int, int, bytes, int | None, bytes, str]
+"""number, bridge, when it was set aside (µs since 1970, None if the clock was unknown), topic, QoS,
+1 if retained, properties, expires (axis ms), payload, reason.
+"""
 MessageRow = tuple[int, str, int, int, bytes, int | None, bytes]
 """id, topic, 1 if retained, count, properties, expires (axis ms), payloads joined."""
 QueueRow = tuple[int, int, int, int, int, int, bytes, str, int]
@@ -168,6 +172,9 @@ class Commit:
     """Sessions whose journeys are over."""
     moves: Moves | None = None
     """None without a site."""
+    aside: list[AsideRow] = field(default_factory=list)
+    aside_gone: list[int] = field(default_factory=list)
+    """Numbers of messages that are set aside no longer."""
 
 
 class Moved(NamedTuple):
@@ -195,6 +202,8 @@ class Recovered:
     next_spool: int = 1
     spool: list[tuple[int, int]] = field(default_factory=list)
     """(last id, bytes) of the rows in the spool, in order."""
+    lowest_spool: int | None = None
+    """Id of its oldest row."""
     spool_users: list[tuple[int, str | None, int]] = field(default_factory=list)
     """Whose they are, as far as their clients still have sessions: (id of a row, user, bytes of his
     rows around it)."""
@@ -216,3 +225,5 @@ class Recovered:
     marks: list[MarkRow] = field(default_factory=list)
     journeys: list[JourneyRow] = field(default_factory=list)
     moved: Moved = field(default_factory=Moved)
+    aside: list[tuple[int, str, int]] = field(default_factory=list)
+    """Messages that are set aside: number, bridge, and the bytes that it counts for, in order."""

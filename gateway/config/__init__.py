@@ -20,6 +20,7 @@ from gateway.config.sections import (
     BRIDGE,
     INSIDE,
     MEMBER,
+    READS_REASON_CODES,
     AccessSection,
     AclSection,
     BridgeSection,
@@ -47,6 +48,7 @@ __all__ = [
     "BRIDGE",
     "INSIDE",
     "MEMBER",
+    "READS_REASON_CODES",
     "AccessSection",
     "AclSection",
     "BridgeSection",
@@ -135,6 +137,16 @@ def advice(config: Config) -> list[str]:
         for item in config.listener
         if item.anonymous and not item.is_local
     ]
+    if config.uplink is None and "spool" in config.model_fields_set:
+        found.append(
+            "spool: there is no [uplink] to empty it, so nothing is kept there. If not meant:"
+            ' [uplink] with landing = "URL"'
+        )
+    if config.uplink is None and config.site is not None and config.site.copies > 1:
+        found.append(
+            "site.copies: there is no [uplink], so nothing is kept for it and nothing copied. If"
+            ' not meant: [uplink] with landing = "URL"'
+        )
     page = config.page
     if page is not None and page.key is None and not is_local(page.bind):
         found.append(

@@ -106,6 +106,12 @@ class ListenerSection(Section):
     """In place of limits.keep_alive_s."""
     tls: TlsSection | None = None
     """Without it, nothing is encrypted."""
+    refuse: Literal["disconnect", "reason code"] = "disconnect"
+    """How a client learns that its message at QoS 1 or 2 is refused for now (the spool or the disk
+    is full). Common clients take a PUBACK with a reason code for success, so the connection ends
+    with DISCONNECT 0x97, and the client sends the message again. Where all clients of the listener
+    read reason codes: "reason code".
+    """
     origins: list[str] = []
     """Web pages that may connect over WebSocket from other hosts."""
 
@@ -202,7 +208,7 @@ class LoraSection(Section):
 
 
 class SpoolSection(Section):
-    """What waits on disk for the uplink."""
+    """What waits on disk for the uplink. Without [uplink] nothing is put there."""
 
     topics: Annotated[list[SpoolFilter], Field(min_length=1)] = ["#"]
     """Filters of what goes up."""
@@ -478,6 +484,10 @@ class UplinkSection(Section):
     """The longest wait between two tries in an outage."""
     read_back: bool = False
     """Fetch each file again whole, even where the place proves it cheaper."""
+    shared: bool = True
+    """Another gateway may write there under this gateway's name, by mistake or from a cloned card.
+    With false, a place is used that cannot refuse a taken name.
+    """
     options: dict[str, Any] = {}
     """fsspec storage options of the landing place. A password has no place in this file."""
 
@@ -514,6 +524,12 @@ class BridgeSection(Section):
     max_messages: Count = 1_000_000
     """What may wait for the other broker; beyond it the oldest are dropped, and counted."""
     max_bytes: Count = 100 * MEGABYTE
+    """Their size."""
+    aside_messages: Count = 1000
+    """Messages kept that can never reach the other broker (`onceway bridge aside`); beyond it the
+    oldest are lost, and counted.
+    """
+    aside_bytes: Count = 10 * MEGABYTE
     """Their size."""
 
     @model_validator(mode="after")
@@ -587,6 +603,12 @@ BRIDGE = "onceway-bridge:"
 
 INSIDE = "onceway-inside"
 """The user name of the gateway's own clients (`gateway/service/inside.py`)."""
+
+
+READS_REASON_CODES = ("onceway-reads-reason-codes", "1")
+"""The user property of CONNECT by which a program says that it reads the reason codes of PUBACK and
+PUBREC, and publishes again what was refused.
+"""
 
 
 def _of(section: Any, key: str, default: Any) -> Any:
@@ -671,6 +693,11 @@ class Config(Section):
         if self.site.bind is not None:
             return split_bind(self.site.bind)
         return "", split_address(self.site.members[self.gateway.name])[1]
+
+    @property
+    def spooled(self) -> list[str]:
+        """Filters of the topics that go into the spool: none without an uplink to empty it."""
+        return [] if self.uplink is None else self.spool.topics
 
     @property
     def spool_bytes(self) -> int:

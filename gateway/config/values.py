@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field
 
+from gateway import gateway_name
 from gateway.mqtt.topics import (
     SHARE_PREFIX,
     SYSTEM_PREFIX,
@@ -49,10 +50,8 @@ def _check_prefix(value: str) -> str:
 
 
 def _check_name(value: str) -> str:
-    if set(value) & set("/\\?") or value in (".", "..") or not value.isprintable():
-        raise ValueError(
-            "must be usable as a folder name anywhere: printable, without '/', '\\' and '?'"
-        )
+    if problem := gateway_name.problem(value):
+        raise ValueError(problem)
     return value
 
 
@@ -187,7 +186,9 @@ Address = Annotated[str, AfterValidator(_check_address)]
 Bind = Annotated[str, AfterValidator(_check_bind)]
 BrokerUrl = Annotated[str, AfterValidator(_check_broker)]
 Below = Annotated[str, AfterValidator(_check_below)]
-GatewayName = Annotated[str, Field(min_length=1, max_length=64), AfterValidator(_check_name)]
+GatewayName = Annotated[
+    str, Field(min_length=1, max_length=gateway_name.LONGEST), AfterValidator(_check_name)
+]
 MemberName = Annotated[GatewayName, AfterValidator(_check_member)]
 HookUrl = Annotated[str, AfterValidator(_check_hook)]
 Landing = Annotated[str, AfterValidator(_check_landing)]

@@ -31,7 +31,10 @@ def bridges(config: Config) -> Iterator[Finding]:
             yield wrong(part, f"{where}{error.what}", error.hint or _MEND)
             continue
         yield from _secret(part, section)
-        yield _connection(part, told.get(section.name))
+        state = told.get(section.name)
+        yield _connection(part, state)
+        if state is not None:
+            yield from _never_there(part, state)
 
 
 def _secret(part: str, section: BridgeSection) -> Iterator[Finding]:
@@ -58,6 +61,17 @@ def _connection(part: str, state: dict[str, Any] | None) -> Finding:
     return ok(part, f"connected; {state['waiting']:,} messages wait, {state['sent']:,} were sent")
 
 
+def _never_there(part: str, state: dict[str, Any]) -> Iterator[Finding]:
+    """Find what the other broker can never take."""
+    if state.get("aside") or state.get("aside_lost"):
+        lost = f", {state['aside_lost']:,} more were lost" if state["aside_lost"] else ""
+        yield warning(part, f"{state['aside']:,} messages are set aside{lost}", _ASIDE)
+    for item in state.get("lacking", ()):
+        yield warning(part, f"the other broker gives no subscription to {item}", _LACKING)
+
+
+_ASIDE = "See which and why, then discard them or try again: `sudo onceway bridge aside`"
+_LACKING = "Look at `down` of the bridge, and at what its user may read there"
 _MEND = "Mend it, then `onceway gateway check-config`"
 _RESTART = "A bridge counts from the next start: `sudo systemctl restart onceway-gateway`"
 _REACH = "Check network, address, user and password: `sudo onceway gateway status`"

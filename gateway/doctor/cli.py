@@ -27,7 +27,9 @@ _CHECKS: dict[str, Check] = {
     "files": lambda config: settings.files(config.gateway.data),
     "clock": lambda config: machine.clock(config.gateway.trust_clock),
     "power supply": lambda config: machine.power(),
-    "disk": lambda config: disk.room(config.gateway.data, config.spool_bytes),
+    "disk": lambda config: disk.room(
+        config.gateway.data, config.spool_bytes if config.spooled else 0
+    ),
     "card": lambda config: disk.health(config.gateway.data),
     "ports": lambda config: ports.ports(
         [item.port for item in config.serial] + [item.port for item in config.lora]

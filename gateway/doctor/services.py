@@ -1,18 +1,20 @@
 """The two services and the landing place.
 
-In: a configuration, and what the running programs say. Out: findings. Nothing is written to the
-landing place.
+In: a configuration, and what the running programs say. Out: findings. At the landing place, files
+of the try's own are written and removed.
 """
 
 from collections.abc import Iterator
 
+from gateway.broker.spool import stranded
 from gateway.config import Config
 from gateway.doctor.finding import Finding, ok, unseen, warning, wrong
 from gateway.errors import OncewayError
 from gateway.service.control import NotRunning, ask
-from gateway.uplink.landing import open_landing, without_password
+from gateway.uplink.landing import without_password
 from gateway.uplink.spool import NoSpool, Spool
 from gateway.uplink.status import Status, look
+from gateway.uplink.try_place import try_place
 
 _A_WEEK_S = 7 * 86_400
 
@@ -41,19 +43,25 @@ _SEE_LOG = "`journalctl -u onceway-gateway` tells more"
 
 
 def uplink(config: Config) -> Iterator[Finding]:
-    if config.uplink is None:
-        return
     data = config.gateway.data
     try:
         with Spool(data, to_read=True) as spool:
             state = look(spool, data, config.spool_bytes)
     except NoSpool:
-        yield unseen("uplink", "the gateway has not made its database yet")
+        if config.uplink is not None:
+            yield unseen("uplink", "the gateway has not made its database yet")
         return
     except OncewayError as error:
         yield unseen("uplink", str(error), "Run the command with sudo")
         return
+    if config.uplink is None:
+        if state.rows:
+            what, _, todo = stranded(state.rows, state.bytes).partition(". ")
+            yield warning("spool", what, todo)
+        return
     yield from _uplink(state)
+    if state.rival is not None:
+        yield warning("uplink", state.rival["what"], "Give each gateway a name of its own")
     yield from _landing(config, state)
 
 
@@ -84,15 +92,11 @@ def _landing(config: Config, state: Status) -> Iterator[Finding]:
         yield wrong(part, f"the uplink gets no batch there: {state.outage['error']}", _REACH)
         return
     try:
-        place = open_landing(settings.landing, settings.options)
-        try:
-            place.epochs(state.gateway)
-        finally:
-            place.close()
+        way = try_place(settings, state.gateway, state.landed)
     except OncewayError as error:
         yield wrong(part, error.what, error.hint or _REACH)
     else:
-        yield ok(part, "answers")
+        yield ok(part, f"answers; {way.text}")
 
 
 _REACH = "Check network, address, folder and credentials: `onceway uplink status`"

@@ -50,7 +50,7 @@ def meaning(config: Config) -> Iterator[Finding]:
     if config.uplink is None:
         yield warning(
             part,
-            "there is no landing place: readings stay on this machine",
+            "there is no landing place: readings go to subscribers and bridges, and none is kept",
             'Add [uplink] with landing = "URL"',
         )
 

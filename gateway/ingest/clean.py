@@ -5,16 +5,23 @@ says up to which number they were deleted on purpose. That is written first, so 
 not find a batch knows why, whenever it starts. Without Spark.
 """
 
+import logging
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import fsspec
 
 from gateway.errors import OncewayError
-from gateway.ingest.landing.place import Landing
-from gateway.ingest.report.tables import taken
-from gateway.uplink.landing import open_landing
+from gateway.ingest.landing.place import Landing, said
+from gateway.ingest.report.tables import in_quarantine, taken
+from gateway.uplink.landing import Unreachable, open_landing
 from gateway.uplink.manifest import cleaned_json, cleaned_name
+
+SHOWN = 5
+"""Feeds that a message names."""
+
+log = logging.getLogger("onceway.ingest")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,11 +33,13 @@ class Cleaned:
     batches: int
 
 
-def clean(landing: Landing, table: str, older_than: float) -> list[Cleaned]:
-    """Delete the batches that the table has and that landed longer ago than `older_than` seconds.
+def clean(landing: Landing, table: str, older_than: float) -> Iterator[Cleaned]:
+    """Delete the batches that the table has and that landed longer ago than `older_than` seconds. A
+    batch in quarantine stays, for nobody else has it.
 
-    Raises OncewayError when there is no such table or landing place, or one of them has nothing;
-    OSError when it cannot be reached.
+    Raises OncewayError when there is no such table or landing place, or one of them has nothing,
+    and, when all others are clean, for feeds that cannot be cleaned; OSError when it cannot be
+    reached.
     """
     landing.refuse_empty()
     feeds = taken(table)
@@ -38,15 +47,35 @@ def clean(landing: Landing, table: str, older_than: float) -> list[Cleaned]:
         raise OncewayError(
             "the table has no batch of this landing place", table, "Is it the right table?"
         )
-    landing.tidy_markers()
+    _tidy_markers(landing)
+    quarantined = in_quarantine(table)
     before = time.time() - older_than
-    found = []
+    failed = []
     for feed, number in sorted(feeds.items()):
-        until = landing.old_until(feed, number, before)
-        if until:
-            say(landing, feed, until)
-            found.append(Cleaned(feed, until, landing.delete(feed, until)))
-    return found
+        keep = {damaged for one, damaged in quarantined if one == feed}
+        try:
+            until = landing.old_until(feed, number, before, keep)
+            if until:
+                say(landing, feed, until)
+                yield Cleaned(feed, until, landing.delete(feed, until, keep))
+        except OSError as error:
+            landing.refuse_outage(error)
+            failed.append(f"{feed}: {said(error)}")
+        except Unreachable as error:
+            failed.append(f"{feed}: {error}")
+    if failed:
+        more = f"; and {len(failed) - SHOWN} more" if len(failed) > SHOWN else ""
+        raise OncewayError(
+            f"{len(failed)} feeds were not cleaned: {'; '.join(failed[:SHOWN])}{more}", landing.url
+        )
+
+
+def _tidy_markers(landing: Landing) -> None:
+    """Markers are hints: that they cannot be read or deleted stops nothing."""
+    try:
+        landing.tidy_markers()
+    except OSError as error:
+        log.warning("old markers were not deleted: %s", said(error))
 
 
 def say(landing: Landing, feed: str, until: int) -> None:

@@ -382,6 +382,13 @@ def trust_command(
             show_default="refused, but for a table that is older than signatures",
         ),
     ] = None,
+    old_names: Annotated[
+        bool,
+        typer.Option(
+            "--old-names",
+            help="Take names, too, that only gateways up to version 0.2.0 could have: `_lab`.",
+        ),
+    ] = False,
     trusted: Trusted = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -402,7 +409,7 @@ def trust_command(
     try:
         known = trusted_keys.load(url)
         lines = [line for file in keys or () for line in _lines(file)]
-        if trusted_keys.change(known, lines, distrust, unsigned_until, unsigned):
+        if trusted_keys.change(known, lines, distrust, unsigned_until, unsigned, old_names):
             trusted_keys.save(url, known)
     except OSError as error:
         raise OncewayError(f"the file of keys cannot be reached: {error}", url) from error

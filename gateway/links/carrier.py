@@ -6,7 +6,7 @@ nothing more.
 """
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from gateway.broker.peer import Peer
 
@@ -44,6 +44,16 @@ class Carrier(Protocol):
         """Bytes written that have not reached the peer's machine, with those that the operating
         system holds. It may cost a system call.
         """
+
+
+@runtime_checkable
+class Lingering(Protocol):
+    """A carrier that can close while its peer goes on sending. TCP answers unread bytes with a
+    reset, and a reset may take the last bytes to the peer with it.
+    """
+
+    def linger(self) -> None:
+        """Close as `close` does, but read and discard the peer's bytes for a moment before."""
 
 
 class Receiver(Protocol):

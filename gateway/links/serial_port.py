@@ -18,6 +18,7 @@ from gateway.broker.peer import DeviceIdentity, Peer
 from gateway.errors import OncewayError
 from gateway.links.carrier import Accept, Receiver
 from gateway.links.diagnosis import Diagnosis
+from gateway.links.faults import blame
 from gateway.links.greeter import Greeter, Refusal
 from gateway.links.handshake import KEYED, PLAIN
 from gateway.links.holders import holders
@@ -102,8 +103,8 @@ class SerialCarrier:
             return
         try:
             self.receiver.receive(data)
-        except Exception:
-            log.exception("%s: connection closed after an internal error", self.peer.address)
+        except Exception as error:
+            blame(self.peer.address, error)
             self._port.abort_session(self.session)
             self.lose("internal error")
 
@@ -174,7 +175,7 @@ class SerialPort:
         self._problem = None
         self._diagnosis = Diagnosis(self._baud)
         log.info("%s: opened at %d baud", self.path, self._baud, extra=about(port=self.path))
-        self._loop.add_reader(self._tty.fd, self._on_readable, self._tty)
+        self._loop.add_reader(self._tty.fd, self._do, self._on_readable, self._tty)
         self.link.open(self._loop.time())
         self._flush()
 
@@ -226,7 +227,23 @@ class SerialPort:
 
     def resume(self, session: Session) -> None:
         # Not from inside the call: the broker may be in the middle of something.
-        self._loop.call_soon(lambda: self._handle(self.link.resume(session, self._loop.time())))
+        self._loop.call_soon(self._do, self._resume, session)
+
+    def _resume(self, session: Session) -> None:
+        self._handle(self.link.resume(session, self._loop.time()))
+
+    def _do(self, call: Callable[..., None], *args: object) -> None:
+        """Do what the event loop calls. An error of ours ends the session and closes the port,
+        which is opened again like one that was plugged in again.
+        """
+        try:
+            call(*args)
+        except Exception as error:
+            blame(self.path, error, "port closed and opened again after an internal error")
+            try:
+                self.close("internal error")
+            except Exception as other:
+                blame(self.path, other, "its session cannot be ended")
 
     def _on_readable(self, tty: Tty) -> None:
         try:
@@ -311,8 +328,8 @@ class SerialPort:
     def _begin(self, carrier: SerialCarrier) -> None:
         try:
             carrier.receiver = self._accept(carrier)
-        except Exception:
-            log.exception("%s: connection closed after an internal error", self.path)
+        except Exception as error:
+            blame(self.path, error)
             carrier.abort()
         self._carrier = carrier
 
@@ -325,11 +342,11 @@ class SerialPort:
             try:
                 written = self._tty.write(outgoing)
             except OSError as error:
-                self._loop.call_soon(self._gone, error)
+                self._loop.call_soon(self._do, self._gone, error)
                 return
             self._outgoing = outgoing[written : written + _OUTGOING_LIMIT]
             if self._outgoing:
-                self._loop.add_writer(self._tty.fd, self._on_writable, self._tty)
+                self._loop.add_writer(self._tty.fd, self._do, self._on_writable, self._tty)
         if self._carrier is not None:
             self._carrier.report_writable()
         self._arm()
@@ -347,7 +364,7 @@ class SerialPort:
         if self._timer is not None:
             self._timer.cancel()
         self._due = due
-        self._timer = self._loop.call_at(due, self._on_timer) if due else None
+        self._timer = self._loop.call_at(due, self._do, self._on_timer) if due else None
 
     def _warn(self, text: str, detail: Callable[[], str] = str) -> None:
         """Log a sentence once for each time that the port is opened. detail: found out for the log
@@ -484,6 +501,9 @@ class SerialListener:
                     path, self._baud, self._name, self._accept, self._greeter
                 )
             port.device = device
-            port.open()
+            try:
+                port.open()
+            except Exception as error:
+                blame(path, error, "cannot be opened: internal error")
             taken.add(device)
         self._scanned = loop.time()

@@ -14,10 +14,14 @@ from gateway.broker.peer import Peer
 from gateway.links.address import format_address
 from gateway.links.carrier import Accept, Receiver
 from gateway.links.endpoint import Endpoint, unacknowledged
+from gateway.links.faults import blame
 from gateway.links.tls import Tls, common_name
 
 LINGER = 10.0
 """Seconds that a closed connection may take to send what is queued."""
+READ_ON_S = 1.0
+"""Seconds for which a connection is read on when it was closed in the middle of what its peer
+sends."""
 
 
 class TcpCarrier(asyncio.Protocol):
@@ -27,7 +31,8 @@ class TcpCarrier(asyncio.Protocol):
 
     peer: Peer
     _transport: asyncio.Transport
-    _receiver: Receiver
+    _receiver: Receiver | None = None
+    """None until the broker has taken the connection, and after its end."""
 
     def __init__(self, listener: str, accept: Accept, connections: "set[TcpCarrier]") -> None:
         self._listener = listener
@@ -38,36 +43,58 @@ class TcpCarrier(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        self._transport.set_write_buffer_limits(self.high_water)
+        try:
+            self._begin()
+        except Exception as error:
+            blame(self._listener, error)
+            self.abort()
+
+    def _begin(self) -> None:
+        transport = self._transport
+        transport.set_write_buffer_limits(self.high_water)
         sock: socket.socket = transport.get_extra_info("socket")
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        self._connections.add(self)
         self.peer = Peer(
             self._listener,
             format_address(transport.get_extra_info("peername")),
             certificate_name=common_name(transport.get_extra_info("peercert")),
         )
         self._receiver = self._accept(self)
+        self._connections.add(self)
 
     def data_received(self, data: bytes) -> None:
-        self._receiver.receive(data)
+        if self._closed or self._receiver is None:
+            return
+        try:
+            self._receiver.receive(data)
+        except Exception as error:
+            self._fail(error)
 
     def resume_writing(self) -> None:
-        if not self._closed:
+        if self._closed or self._receiver is None:
+            return
+        try:
             self._receiver.writable()
+        except Exception as error:
+            self._fail(error)
+
+    def _fail(self, error: Exception) -> None:
+        blame(self.peer.address, error)
+        self.lose("internal error")
 
     def connection_lost(self, error: Exception | None) -> None:
         self._connections.discard(self)
         if self._linger is not None:
             self._linger.cancel()
         self.lose(str(error) if error else "closed by the peer")
-        del self._receiver  # which knows the carrier: nothing is left for the collector
+        self._receiver = None  # which knows the carrier: nothing is left for the collector
 
     def lose(self, reason: str) -> None:
         """Tell the broker that the connection is gone, unless it wanted that."""
         if not self._closed:
             self.abort()
-            self._receiver.lost(reason)
+            if self._receiver is not None:
+                self._receiver.lost(reason)
 
     def write(self, data: bytes) -> None:
         if not self._closed:  # uvloop raises an error for a transport that is gone
@@ -79,6 +106,14 @@ class TcpCarrier(asyncio.Protocol):
         if self.unsent:
             # A peer that never reads would keep the connection and its bytes for ever.
             self._linger = asyncio.get_running_loop().call_later(LINGER, self._transport.abort)
+
+    def linger(self) -> None:
+        if self._closed or not self._transport.can_write_eof():  # TLS reads on by itself
+            self.close()
+            return
+        self._closed = True
+        self._transport.write_eof()
+        self._linger = asyncio.get_running_loop().call_later(READ_ON_S, self._transport.abort)
 
     def abort(self) -> None:
         self._closed = True

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from gateway.broker.log_throttle import LogThrottle
 from gateway.links.address import format_address
 from gateway.links.crowd import Crowd
+from gateway.links.faults import blame
 
 log = logging.getLogger(__name__)
 
@@ -73,7 +74,7 @@ class TlsServer:
                 return
             connection.setblocking(False)
             address = format_address(peer)
-            task = self._loop.create_task(self._shake_hands(connection))
+            task = self._loop.create_task(self._shake_hands(connection, address))
             gone = self._under_way.add(address, task)
             task.add_done_callback(
                 lambda task, address=address: self._under_way.discard(address, task)  # type: ignore[misc]
@@ -83,7 +84,7 @@ class TlsServer:
                 if self._throttle.allows(address.rpartition(":")[0]):
                     log.warning("%s: too many TLS handshakes under way, one is dropped", address)
 
-    async def _shake_hands(self, connection: socket.socket) -> None:
+    async def _shake_hands(self, connection: socket.socket, address: str) -> None:
         try:
             await self._loop.connect_accepted_socket(
                 self._protocol, connection, ssl=self._context, ssl_handshake_timeout=TIMEOUT_S
@@ -93,3 +94,6 @@ class TlsServer:
         except asyncio.CancelledError:
             connection.close()
             raise
+        except Exception as error:
+            blame(address, error)
+            connection.close()

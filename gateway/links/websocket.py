@@ -6,7 +6,6 @@ one writes, whatever has been queued meanwhile in one message.
 """
 
 import asyncio
-import logging
 import math
 import socket
 from collections.abc import Collection, Sequence
@@ -21,11 +20,10 @@ from gateway.broker.peer import Peer
 from gateway.links.address import format_address
 from gateway.links.carrier import Accept, Receiver
 from gateway.links.endpoint import Endpoint, unacknowledged
+from gateway.links.faults import blame
 from gateway.links.fragments import Counted, Fragments
 from gateway.links.tcp import LINGER
 from gateway.links.tls import Tls, common_name
-
-log = logging.getLogger(__name__)
 
 PATH = "/mqtt"
 _UPGRADE_TIMEOUT = 10.0
@@ -104,6 +102,15 @@ class WebSocketCarrier:
                 return problem
             receiver.receive(message.data)
         return "closed by the peer"
+
+    async def send_all(self, receiver: Receiver) -> None:
+        """As `send`; an error of ours ends the connection, which nobody would write to any more."""
+        try:
+            await self.send(receiver)
+        except Exception as error:
+            blame(self.peer.address, error)
+            self.lose(receiver, "internal error")
+            self._transport.abort()
 
     async def send(self, receiver: Receiver) -> None:
         """Send what is queued, until the broker has closed and nothing is left."""
@@ -246,16 +253,21 @@ class WebSocketListener:
             self._name, address, certificate_name=common_name(transport.get_extra_info("peercert"))
         )
         carrier = WebSocketCarrier(websocket, transport, peer)
-        receiver = self._accept(carrier)
+        try:
+            receiver = self._accept(carrier)
+        except Exception as error:
+            blame(address, error)
+            carrier.abort()
+            return websocket
         self._connections[transport] = carrier, receiver
-        sender = asyncio.create_task(carrier.send(receiver))
+        sender = asyncio.create_task(carrier.send_all(receiver))
         reason = "internal error"
         try:
             reason = await carrier.read(receiver, counted)
         except ConnectionError:  # while a ping is answered
             reason = "the connection was lost"
-        except Exception:
-            log.exception("%s: connection closed after an internal error", address)
+        except Exception as error:
+            blame(address, error)
         finally:
             del self._connections[transport]
             carrier.lose(receiver, reason)

@@ -71,9 +71,11 @@ _NEW_IN_5 = {
 }
 
 
-def decode(first: int, body: bytes, version: int, sender: Side = Side.CLIENT) -> Packet:
-    """The packet whose first byte is `first` and whose remaining bytes are `body`, as sent by
-    `sender`. version: ignored for CONNECT.
+def decode(
+    first: int, body: bytes, version: int, sender: Side = Side.CLIENT, lenient: bool = False
+) -> Packet:
+    """Return the packet whose first byte is `first` and whose remaining bytes are `body`, as sent
+    by `sender`. version: ignored for CONNECT. lenient: take any reason code in any packet.
     """
     if first < 0x10:
         raise MalformedPacket("packet type 0 is reserved")
@@ -83,7 +85,7 @@ def decode(first: int, body: bytes, version: int, sender: Side = Side.CLIENT) ->
     flags = first & 0x0F
     if kind is PacketType.PUBLISH:
         return _publish(Reader(body, "PUBLISH"), flags, version, sender)
-    reader = Reader(body, kind.name)
+    reader = Reader(body, kind.name, lenient=lenient)
     if version == Version.V3_1 and kind in _FLAGS:
         flags &= ~_DUP  # 3.1 marks repeated PUBREL, SUBSCRIBE and UNSUBSCRIBE packets
     if flags != _FLAGS.get(kind, 0):
@@ -105,6 +107,8 @@ def _packet_id(reader: Reader) -> int:
 def _reason(reader: Reader, allowed: frozenset[ReasonCode]) -> ReasonCode:
     value = reader.u8("reason code")
     if value not in allowed:
+        if reader.lenient:
+            return codes.nearest(value)
         raise ProtocolError(f"{reader.name}: reason code 0x{value:02X} is not allowed here")
     return ReasonCode(value)
 

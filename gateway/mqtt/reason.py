@@ -108,6 +108,17 @@ _CONNACK_REASONS = (
 )
 
 
+def nearest(value: int) -> ReasonCode:
+    """Return the reason code of a byte from a peer that does not keep to the tables: an unknown
+    failure is an unspecified one, and an unknown success is a success.
+    """
+    try:
+        return ReasonCode(value)
+    except ValueError:
+        failed = value >= ReasonCode.UNSPECIFIED_ERROR
+        return ReasonCode.UNSPECIFIED_ERROR if failed else ReasonCode.SUCCESS
+
+
 def connack_return_code(reason: ReasonCode) -> int | None:
     """The 3.1.1 CONNACK return code for a reason, or None: then the connection is closed without a
     CONNACK [311:MQTT-3.2.2-6].

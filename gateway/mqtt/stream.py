@@ -51,6 +51,7 @@ class PacketStream:
         "_need",
         "_topics",
         "fresh",
+        "lenient",
         "longest_request",
         "maximum",
         "sender",
@@ -65,6 +66,7 @@ class PacketStream:
         topics: Mapping[bytes, Any] = _topics,
         make: Callable[..., Publishes[Any]] = Publishes,
         longest_request: int = MAX_PACKET,
+        lenient: bool = False,
     ) -> None:
         """topics: Topic Names that are known to be good, by their bytes with the length in front,
         with what a run has as its topic; by default those that any stream has seen. make: the
@@ -78,6 +80,8 @@ class PacketStream:
         """None until the CONNECT has come by, which must be the first packet of a client."""
         self.longest_request = longest_request
         """The largest SUBSCRIBE or UNSUBSCRIBE taken, 129 bytes or more."""
+        self.lenient = lenient
+        """Whether any reason code is taken in any packet."""
         self.sender = sender
         """Whose packets they are."""
         self._topics = topics
@@ -232,7 +236,7 @@ class PacketStream:
     def _decode(self, first: int, body: bytes) -> Packet:
         if first >> 4 == PacketType.CONNECT and self.sender is Side.CLIENT and self.version:
             raise ProtocolError("CONNECT: sent a second time")
-        packet = decode(first, body, self.version or Version.V5, self.sender)
+        packet = decode(first, body, self.version or Version.V5, self.sender, self.lenient)
         if type(packet) is Connect:
             self.version = packet.version
         if (

@@ -21,11 +21,20 @@ pack_u32 = Struct(">I").pack
 class Reader:
     """Reads fields one after the other from `data[at:end]`. name: the packet, for error texts."""
 
-    __slots__ = ("at", "data", "end", "name")
+    __slots__ = ("at", "data", "end", "lenient", "name")
 
-    def __init__(self, data: bytes, name: str, at: int = 0, end: int | None = None) -> None:
+    def __init__(
+        self,
+        data: bytes,
+        name: str,
+        at: int = 0,
+        end: int | None = None,
+        lenient: bool = False,
+    ) -> None:
         self.data = data
         self.name = name
+        self.lenient = lenient
+        """Whether a packet may carry a reason code that the standard does not allow there."""
         self.at = at
         self.end = len(data) if end is None else end
 

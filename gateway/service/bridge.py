@@ -4,7 +4,8 @@ In: the `[[bridge]]` sections. Out: for each a session with a queue on disk, fro
 a connection to the other broker as often as that is there. A publication goes into that queue in
 the same commit as into the spool; what the other broker acknowledges, it acknowledges to the
 session. So after a power cut of ours the session goes on where it was: PUBREL for what had PUBREC,
-PUBLISH with DUP and the same packet identifier for what had not.
+PUBLISH with DUP and the same packet identifier for what had not. A message that can never reach the
+other broker moves from the queue to those that are set aside (`bridge_aside.py`).
 """
 
 from __future__ import annotations
@@ -12,25 +13,22 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable
 from contextlib import suppress
 
 from gateway.bridge.far import Far
 from gateway.bridge.pairing import Pair, Pairing, forget
 from gateway.bridge.status import BridgeStatus
-from gateway.bridge.translate import Translator, refusal
-from gateway.broker.session import NEVER, Session
-from gateway.config import BRIDGE, INSIDE, BridgeSection
+from gateway.bridge.suspects import ANSWER_S, HOLD_S, TIMES, Suspects
+from gateway.bridge.translate import Unfit
+from gateway.broker.session import Session
+from gateway.config import BRIDGE, BridgeSection
 from gateway.errors import OncewayError
 from gateway.mqtt.packets import (
     Ack,
-    Connack,
-    Connect,
     Packet,
-    Puback,
+    Pingreq,
     Pubcomp,
     Publish,
-    Pubrec,
     Suback,
     Subscribe,
     Subscription,
@@ -39,8 +37,9 @@ from gateway.mqtt.packets import (
 )
 from gateway.mqtt.properties import Properties, PropertyId
 from gateway.mqtt.reason import ReasonCode
+from gateway.service.bridge_aside import BridgeAside
+from gateway.service.bridge_exchange import Exchange, Near
 from gateway.service.engine import Engine
-from gateway.service.inside import Client
 
 log = logging.getLogger(__name__)
 
@@ -49,55 +48,11 @@ SETTLED_S = 10.0
 """A connection that held so long was a good one: the next try comes soon."""
 _ONLY_NEW = 1
 """Retain Handling: retained messages for a new subscription alone."""
-_TOPIC_ROOM = 8
-"""Bytes that a longer topic may cost beside itself."""
+_LAST_IDENTIFIER = 65_535
+"""Requests have packet identifiers from here downwards, out of the way of messages."""
 
-
-class _Near(Client):
-    """The session's client, as far as our broker knows."""
-
-    def __init__(
-        self, engine: Engine, section: BridgeSection, far: Far | None, hello: Properties
-    ) -> None:
-        self.came: Callable[[list[Packet]], None] = lambda packets: None
-        self.ended: Callable[[], None] = lambda: None
-        self._far = far
-        self.high_water = Far.high_water
-        connect = Connect(
-            section.client,
-            clean_start=False,
-            properties={PropertyId.SESSION_EXPIRY_INTERVAL: NEVER} | hello,
-        )
-        super().__init__(engine, f"bridge {section.name}", INSIDE, self._one, connect)
-
-    def _one(self, packet: Packet | None) -> None:
-        if packet is None:
-            self.ended()
-
-    def write(self, data: bytes) -> None:
-        self._stream.feed(data)
-        self.came(list(self._stream))
-
-    def take(self, packets: list[Packet]) -> None:
-        """What the other broker says; not in the middle of our broker's work."""
-        if packets:
-            self._receive(*packets)
-
-    def drained(self) -> None:
-        if self._receiver is not None:
-            self._receiver.writable()
-
-    def pause_reading(self) -> None:
-        if self._far is not None:
-            self._far.pause_reading()
-
-    def resume_reading(self) -> None:
-        if self._far is not None:
-            self._far.resume_reading()
-
-    @property
-    def unsent(self) -> int:
-        return 0 if self._far is None else self._far.unsent
+_Request = tuple[bool, str]
+"""A filter at the other broker, and whether it is to be subscribed to."""
 
 
 class Bridge:
@@ -110,10 +65,25 @@ class Bridge:
         self._task: asyncio.Task[None] | None = None
         self._connected = False
         self._error = "not connected yet"
-        self._sent = self._refused = self._received = 0
+        self._sent = self._refused = self._dropped = self._received = 0
+        self.aside = BridgeAside(engine, section)
+        self._suspects = Suspects()
+        self._in_flight = 65_535
+        """Messages that the other broker takes at a time."""
+        self._released: set[int] = set()
+        """Packet identifiers of messages that are set aside and wait for PUBCOMP."""
+        self._asked: dict[int, _Request] = {}
+        """Requests to the other broker, by packet identifier."""
+        self._given_up: set[_Request] = set()
+        """Requests at which the other broker closes the connection."""
+        self._lacking: dict[str, str] = {}
+        """Filters that the other broker does not take, with the reason."""
         self._down_since: float | None = None
         self._tries = 0
         self._subscribed: Pair | None = None
+        self._near: Near | None = None
+        self._established = False
+        """Whether messages were sent on the latest connection."""
 
     async def start(self) -> None:
         """Returns when the session is there: from now on nothing is missed."""
@@ -145,7 +115,7 @@ class Bridge:
             if not done.done():
                 done.set_exception(OncewayError("our broker does not take the session"))
 
-        near = _Near(self._engine, self.section, None, {PropertyId.RECEIVE_MAXIMUM: 1})
+        near = Near(self._engine, self.section, None, {PropertyId.RECEIVE_MAXIMUM: 1})
         near.came, near.ended = came, ended
         near.take(packets)
         try:
@@ -170,8 +140,12 @@ class Bridge:
             flow.size if flow else 0,
             self._sent,
             self._refused,
-            flow.overflowed if flow else 0,
+            self._dropped + (flow.overflowed if flow else 0),
             self._received,
+            self.aside.set_aside,
+            self.aside.lost,
+            *self.aside.kept,
+            tuple(self._lacking),
         )
 
     @property
@@ -183,7 +157,7 @@ class Bridge:
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
-            began = loop.time()
+            began, self._established = loop.time(), False
             try:
                 await self._connect()
             except OncewayError as error:
@@ -193,7 +167,10 @@ class Bridge:
                 self._fail(f"internal error ({error})")
             if self._session is None:  # somebody has ended it
                 await self._ensure()
-            self._tries = 0 if loop.time() - began > SETTLED_S else self._tries + 1
+            if self._established and self._suspects.on_trial:
+                self._tries = self._suspects.in_a_row  # a suspect is tried again soon
+            else:
+                self._tries = 0 if loop.time() - began > SETTLED_S else self._tries + 1
             wait = min(2.0 ** min(self._tries, 16), LONGEST_WAIT_S)
             await asyncio.sleep(wait * random.uniform(0.5, 1))  # noqa: S311 - jitter, no secret
 
@@ -220,15 +197,16 @@ class Bridge:
 
     async def _connect(self) -> None:
         """Connect, and serve until the end, which is an OncewayError."""
-        ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        ended: asyncio.Future[tuple[str, bool]] = loop.create_future()
 
-        def end(reason: str) -> None:
+        def end(reason: str, blamed: bool = False) -> None:
             if not ended.done():
-                ended.set_result(reason)
+                ended.set_result((reason, blamed))
 
         pair = self._pair()
         packet_bytes = self._engine.broker.limits.packet_bytes
-        exchange = _Exchange(self, end)
+        exchange = Exchange(self, self._suspects, loop.time, end)
         far = Far(exchange.from_far, end, exchange.drained, packet_bytes)
         try:
             answer = await far.open(self.section, self._name_there(pair))
@@ -242,15 +220,63 @@ class Bridge:
                 await self._engine.forget_received(self.section.client)
                 pair = self._pairing.join(pair)
             hello = self._hello(answer.properties or {})
-            near = _Near(self._engine, self.section, far, hello)
+            requests = self._requests(pair)
+            if self._has_suspects(requests):
+                await self._try_without_messages(far, requests, ended)
+                requests = []
+                if self._suspects.on_trial:
+                    hello[PropertyId.RECEIVE_MAXIMUM] = 1
+            near = self._near = Near(self._engine, self.section, far, hello)
+            self._established = True
             exchange.begin(far, answer, near)
             near.take(self._wishes())
-            self._subscribe(far, pair)
+            for request in requests:
+                if (packet := self._request(request, far)) is not None:
+                    far.send(packet)
             self._succeed()
-            raise OncewayError(await ended)
+            raise OncewayError((await ended)[0])
         finally:
+            self._suspects.ended(ended.done() and ended.result()[1], loop.time())
+            self._near = None
             exchange.end()
             far.close()
+
+    # -- suspects (`gateway/bridge/suspects.py`)
+
+    def _has_suspects(self, requests: list[_Request]) -> bool:
+        """Return True if something has to be sent alone."""
+        session = self._session
+        again = session.send_flow.to_resend if session is not None else set()
+        self._suspects.keep([*again, *requests])
+        return self._suspects.on_trial
+
+    async def _try_without_messages(
+        self, far: Far, requests: list[_Request], ended: asyncio.Future[tuple[str, bool]]
+    ) -> None:
+        """Subscribe to one filter at a time, and see that the connection holds for a while."""
+        for request in requests:
+            if (packet := self._request(request, far)) is not None:
+                answer = await far.ask(packet, ANSWER_S)
+                if isinstance(answer, Suback | Unsuback):
+                    self.subscribed(answer)
+        await asyncio.wait([ended], timeout=HOLD_S)
+        await far.ask(Pingreq(), ANSWER_S)
+        if ended.done():
+            raise OncewayError(ended.result()[0])
+
+    def acquitted(self) -> None:
+        """The last suspect was answered: send as many messages at a time as otherwise."""
+        near = self._near
+
+        def widen() -> None:
+            session = self._session
+            if near is not None and near is self._near and session is not None:
+                self._engine.begin()
+                flow = session.send_flow
+                flow.maximum = min(self._in_flight, self._engine.broker.limits.inflight)
+                flow.pump()
+
+        self._engine.call_later(0, widen)
 
     def _pair(self) -> Pair:
         """A session that is not there any more must not be met again under its word."""
@@ -261,22 +287,15 @@ class Bridge:
         return f"{self._engine.broker.config.gateway.name}-{self.section.name}-{pair.word}"
 
     def _hello(self, theirs: Properties) -> Properties:
-        """What the other broker can take, for our broker to heed."""
+        """Return properties of our CONNECT that keep to the limits of the other broker."""
         if theirs.get(PropertyId.MAXIMUM_QOS, 2) < self.section.qos:
             raise OncewayError(
                 f"takes no QoS {self.section.qos}",
                 self.section.server,
                 f"Write qos = {theirs[PropertyId.MAXIMUM_QOS]}, and give the bridge another name",
             )
-        hello: Properties = {}
-        if PropertyId.RECEIVE_MAXIMUM in theirs:
-            hello[PropertyId.RECEIVE_MAXIMUM] = theirs[PropertyId.RECEIVE_MAXIMUM]
-        if PropertyId.MAXIMUM_PACKET_SIZE in theirs:
-            room = len(self.section.prefix.encode()) + _TOPIC_ROOM
-            hello[PropertyId.MAXIMUM_PACKET_SIZE] = max(
-                128, theirs[PropertyId.MAXIMUM_PACKET_SIZE] - room
-            )
-        return hello
+        self._in_flight = theirs.get(PropertyId.RECEIVE_MAXIMUM, 65_535)
+        return {PropertyId.RECEIVE_MAXIMUM: self._in_flight}
 
     # -- subscriptions
 
@@ -292,127 +311,136 @@ class Bridge:
             packets.append(Subscribe(2, [_wish(item, section.qos) for item in new]))
         return packets
 
-    def _subscribe(self, far: Far, pair: Pair) -> None:
-        """The same for the other broker, whose messages come below the prefix."""
-        section = self.section
-        wanted = [section.prefix + item for item in section.down]
+    def _requests(self, pair: Pair) -> list[_Request]:
+        """Return what the other broker is to be asked: no more of the filters that are not wanted
+        any more, and those that are wanted, below the prefix.
+        """
+        wanted = [self.section.prefix + item for item in self.section.down]
         gone = sorted(set(pair.down) - set(wanted))
+        wanted = [item for item in wanted if not self._is_given_up((True, item))]
+        gone = [item for item in gone if not self._is_given_up((False, item))]
         self._subscribed = self._pairing.subscribe(pair, (*wanted, *gone))
-        if gone:
-            far.send([Unsubscribe(1, gone)])
-        if wanted:
-            far.send([Subscribe(2, [_wish(item, section.qos) for item in wanted])])
+        self._asked.clear()
+        return [*((False, item) for item in gone), *((True, item) for item in wanted)]
 
-    def unsubscribed(self) -> None:
-        """The other broker sends no more of what is not wanted any more."""
+    def _is_given_up(self, request: _Request) -> bool:
+        """Return True if the other broker closes the connection at a request. The request is made
+        again after the next start.
+        """
+        if self._suspects.guilty(request):
+            self._suspects.convict(request)
+            self._given_up.add(request)
+            if request[0]:
+                self._lack(request[1], f"it closes the connection at that, {TIMES} times")
+        return request in self._given_up
+
+    def _lack(self, item: str, why: str) -> None:
+        """Say that there is no subscription to a filter."""
+        if self._lacking.get(item) != why:
+            log.warning(
+                "bridge %s: the other broker refuses the subscription to %s: %s",
+                self.section.name,
+                item,
+                why,
+            )
+        self._lacking[item] = why
+
+    def _request(self, request: _Request, far: Far) -> Subscribe | Unsubscribe | None:
+        """Return the packet of a request, None if it is too large for the other broker."""
+        subscribe, item = request
+        identifier = _LAST_IDENTIFIER - len(self._asked)
+        packet: Subscribe | Unsubscribe = (
+            Subscribe(identifier, [_wish(item, self.section.qos)])
+            if subscribe
+            else Unsubscribe(identifier, [item])
+        )
+        try:
+            size = len(far.encoded(packet))
+        except Unfit as error:
+            if subscribe:
+                self._lack(item, str(error))
+            return None
+        self._asked[identifier] = request
+        self._suspects.sent(request, size, asyncio.get_running_loop().time())
+        return packet
+
+    def subscribed(self, packet: Suback | Unsuback) -> None:
+        """Take the answer to a request."""
+        request = self._asked.pop(packet.packet_id, None)
+        if request is None:
+            return
+        self._suspects.answered(request)
+        subscribe, item = request
+        if not subscribe:
+            self._unsubscribed(item)
+            return
+        reason = packet.reasons[0]
+        if reason >= ReasonCode.UNSPECIFIED_ERROR:
+            self._lack(item, reason.name)
+        else:
+            self._lacking.pop(item, None)
+
+    def _unsubscribed(self, item: str) -> None:
+        """The other broker sends no more of a filter."""
         if (pair := self._subscribed) is not None:
-            wanted = tuple(self.section.prefix + item for item in self.section.down)
+            down = tuple(other for other in pair.down if other != item)
             with suppress(OncewayError):  # it is said again next time
-                self._pairing.subscribe(pair, wanted)
+                self._subscribed = self._pairing.subscribe(pair, down)
+
+    # -- messages that are set aside
+
+    def put_aside(self, packet: Publish, kind: str, reason: str, *, taken: bool) -> None:
+        """Set aside a message that our broker is just sending, when it has done so."""
+        near = self._near
+
+        def put() -> None:
+            self._engine.begin()
+            if not packet.qos:
+                self.aside.keep(packet, kind, reason)
+            elif near is not None and near is self._near:
+                self._set_aside(packet.packet_id, kind, reason, taken=taken)
+
+        self._engine.call_later(0, put)
+
+    def refused(self, identifier: int, reason: ReasonCode) -> None:
+        """Set aside a message that the other broker refuses for good."""
+        self._refused += 1
+        kind = f"the other broker refuses a message for good: {reason.name}"
+        self._engine.begin()
+        self._set_aside(identifier, kind, kind, taken=False)
+
+    def _set_aside(self, identifier: int, kind: str, reason: str, *, taken: bool) -> None:
+        session = self._session
+        if session is None:
+            return
+        moved = self.aside.move(session, identifier, kind, reason, taken=taken)
+        if moved and identifier in session.send_flow.released:
+            self._released.add(identifier)
 
     # -- counts
 
-    def count(self, packet: Ack) -> None:
-        """An answer of the other broker to a message of ours."""
-        failed = packet.reason >= ReasonCode.UNSPECIFIED_ERROR
-        if isinstance(packet, Pubcomp) or (isinstance(packet, Puback) and not failed):
+    def finished(self, packet: Ack) -> None:
+        """Count a message that the other broker has acknowledged to the end."""
+        if isinstance(packet, Pubcomp) and packet.packet_id in self._released:
+            self._released.discard(packet.packet_id)
+        else:
             self._sent += 1
-        elif failed:
-            self._refused += 1
-            log.warning(
-                "bridge %s: the other broker refuses a message for good: %s",
-                self.section.name,
-                packet.reason.name,
-            )
 
     def count_sent(self) -> None:
-        """A message that nobody acknowledges."""
+        """Count a message that nobody acknowledges."""
         self._sent += 1
 
+    def count_dropped(self) -> None:
+        """Count a message at QoS 0 that was dropped."""
+        self._dropped += 1
+
     def count_received(self) -> None:
+        """Count a message from the other broker."""
         self._received += 1
-
-    def look_at(self, packet: Suback) -> None:
-        """What became of our wishes."""
-        for item, reason in zip(self.section.down, packet.reasons, strict=False):
-            if reason >= ReasonCode.UNSPECIFIED_ERROR:
-                log.warning(
-                    "bridge %s: the other broker refuses the subscription to %s: %s",
-                    self.section.name,
-                    self.section.prefix + item,
-                    reason.name,
-                )
-
-
-class _Exchange:
-    """Packets between the two, while there is a connection. ended: called with the reason."""
-
-    def __init__(self, bridge: Bridge, ended: Callable[[str], None]) -> None:
-        self._bridge = bridge
-        self._ended = ended
-        self._far: Far | None = None
-        self._near: _Near | None = None
-        self._translator = Translator(bridge.section.prefix, True)
-
-    def begin(self, far: Far, answer: Connack, near: _Near) -> None:
-        retain = (answer.properties or {}).get(PropertyId.RETAIN_AVAILABLE, 1)
-        self._translator = Translator(self._bridge.section.prefix, bool(retain))
-        self._far, self._near = far, near
-        near.came = self._from_near
-        near.ended = lambda: self._ended("our broker has ended the session's connection")
-        far.listen()
-
-    def end(self) -> None:
-        if self._near is not None:
-            self._near.leave()
-
-    def drained(self) -> None:
-        if self._near is not None:
-            self._near.drained()
-
-    def from_far(self, packets: list[Packet]) -> None:
-        near, far = self._near, self._far
-        if near is None or far is None:
-            return
-        inward: list[Packet] = []
-        for packet in packets:
-            if isinstance(packet, Publish):
-                self._bridge.count_received()
-                found = self._translator.to_near(packet)
-                if found is not None:
-                    inward.append(found)
-                elif (answer := refusal(packet)) is not None:
-                    far.send([answer])
-            elif isinstance(packet, Ack):
-                if packet.reason == ReasonCode.QUOTA_EXCEEDED and not isinstance(packet, Pubcomp):
-                    self._ended("the other broker has no room for more (QUOTA_EXCEEDED)")
-                    break
-                if isinstance(packet, Puback | Pubrec | Pubcomp):
-                    self._bridge.count(packet)
-                inward.append(packet)
-            elif isinstance(packet, Suback):
-                self._bridge.look_at(packet)
-            elif isinstance(packet, Unsuback):
-                self._bridge.unsubscribed()
-        near.take(inward)
-
-    def _from_near(self, packets: list[Packet]) -> None:
-        if self._far is None:
-            return
-        outward: list[Packet] = []
-        for packet in packets:
-            if isinstance(packet, Publish | Ack):
-                outward.append(self._translator.to_far(packet))
-                if isinstance(packet, Publish) and not packet.qos:
-                    self._bridge.count_sent()
-            elif isinstance(packet, Connack) and packet.reason:
-                self._ended(f"our broker does not take the session ({packet.reason.name})")
-        if outward:
-            self._far.send(outward)
 
 
 def _wish(topic_filter: str, qos: int) -> Subscription:
-    """Nothing that came from there goes there again [MQTT-3.8.3-3]."""
+    """Return a subscription that brings nothing back to its sender [MQTT-3.8.3-3]."""
     return Subscription(topic_filter, qos, True, True, _ONLY_NEW)
 
 
@@ -430,10 +458,26 @@ class Bridges:
             if client.startswith(BRIDGE) and client not in wanted:
                 await self._engine.end_session(client)
         names = frozenset(bridge.section.name for bridge in self._bridges)
+        self._forget_aside(names)
         with suppress(OSError):
             forget(self._engine.broker.config.gateway.data, names)
         for bridge in self._bridges:
             await bridge.start()
+
+    def _forget_aside(self, names: frozenset[str]) -> None:
+        """Delete what bridges that are gone have set aside, as their queues."""
+        self._engine.begin()
+        aside = self._engine.broker.aside
+        for name in set(aside.bridges) - names:
+            numbers = aside.numbers(name)
+            for number in numbers:
+                aside.forget(name, number)
+            log.warning(
+                "bridge %s is gone from the configuration, and with it %d messages that were set"
+                " aside",
+                name,
+                len(numbers),
+            )
 
     async def close(self) -> None:
         for bridge in self._bridges:
@@ -442,3 +486,30 @@ class Bridges:
     @property
     def status(self) -> list[BridgeStatus]:
         return [bridge.status for bridge in self._bridges]
+
+    # -- messages that are set aside
+
+    async def discard(self, name: str, numbers: list[int]) -> int:
+        """Delete messages that a bridge has set aside. Return how many, when that is on disk.
+        numbers: empty for all.
+        """
+        done = self._named(name).aside.discard(numbers)
+        await self._engine.kept()
+        return done
+
+    async def again(self, name: str, numbers: list[int]) -> int:
+        """Put messages that a bridge has set aside back into its queue, as `discard`."""
+        bridge = self._named(name)
+        session = self._engine.broker.sessions.get(bridge.section.client)
+        if session is None:
+            raise OncewayError("the bridge has no session now", f"bridge {name}", "Try again")
+        try:
+            return await bridge.aside.again(session, numbers)
+        finally:
+            await self._engine.kept()
+
+    def _named(self, name: str) -> Bridge:
+        for bridge in self._bridges:
+            if bridge.section.name == name:
+                return bridge
+        raise OncewayError("there is no such bridge", name, "See: onceway gateway status")

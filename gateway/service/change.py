@@ -15,8 +15,11 @@ CHANGEABLE = (
     "access",
     "quota",
     "acl",
+    "uplink",
 )
-"""Sections that count as soon as they are read."""
+"""Sections that count as soon as they are read. Of [uplink] that is whether there is one: its keys
+are for another process, which reads them at its own start.
+"""
 
 
 def needs_restart(old: Config, new: Config) -> list[str]:
@@ -24,7 +27,8 @@ def needs_restart(old: Config, new: Config) -> list[str]:
     keys = []
     for section in type(new).model_fields:
         before, after = getattr(old, section), getattr(new, section)
-        if section in CHANGEABLE or before == after:
+        changeable = section in CHANGEABLE and (section != "uplink" or None in (before, after))
+        if changeable or before == after:
             continue
         if before is None or after is None or isinstance(after, list):
             keys.append(section)

@@ -5,6 +5,7 @@ import json
 import logging
 import resource
 import sys
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -14,6 +15,7 @@ import uvloop
 
 from gateway import logs
 from gateway.bridge.far import check as check_bridge
+from gateway.broker.spool import stranded
 from gateway.config import Config, ConfigError, LimitsSection, advice, load, parse
 from gateway.config.reference import as_toml
 from gateway.errors import OncewayError
@@ -173,8 +175,20 @@ def status(
             typer.echo(
                 f"bridge {bridge['name']}: {bridge['error'] or 'connected'}; {bridge['waiting']}"
                 f" messages wait, {bridge['sent']} sent, {bridge['refused']} refused,"
-                f" {bridge['dropped']} dropped, {bridge['received']} received"
+                f" {bridge['dropped']} dropped, {bridge['received']} received,"
+                f" {bridge['set_aside']} set aside"
             )
+            if bridge["aside"] or bridge["aside_lost"]:
+                typer.echo(
+                    f"bridge {bridge['name']}: {bridge['aside']} messages that can never reach the"
+                    f" other broker are kept, {bridge['aside_lost']} were lost. See: onceway bridge"
+                    " aside"
+                )
+            for item in bridge["lacking"]:
+                typer.echo(f"bridge {bridge['name']}: no subscription to {item} there")
+        spool = found["spool"]
+        if spool["messages"] and not spool["used"]:
+            typer.echo(f"spool: {stranded(spool['messages'], spool['bytes'])}")
         for name, figure in found["figures"].items():
             typer.echo(f"{name:28} {figure}")
     if found["problems"]:
@@ -182,7 +196,14 @@ def status(
 
 
 @app.command("check-config")
-def check_config(config: ConfigOption = None, as_json: JsonOption = False) -> None:
+def check_config(
+    config: ConfigOption = None,
+    connect: Annotated[
+        bool,
+        typer.Option("--connect", help="Try the landing place, too, with files of its own."),
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
     """Say whether a configuration file is right, with the users and certificates that it names, and
     what is wrong with it.
 
@@ -202,12 +223,34 @@ def check_config(config: ConfigOption = None, as_json: JsonOption = False) -> No
 
         membership(found.site_folder, found.gateway.name)
     warnings = advice(found)
+    places = _try_landing(found, file) if connect else []
     if as_json:
-        typer.echo(json.dumps({"file": str(file), "warnings": warnings}))
+        tried = {"landing": places} if connect else {}
+        typer.echo(json.dumps({"file": str(file), "warnings": warnings, **tried}))
         return
     for text in warnings:
         typer.echo(f"warning: {text}")
+    for place in places:
+        typer.echo(f"landing place {place['url']}: answers; {place['text']}")
     typer.echo(f"{file}: ok")
+
+
+def _try_landing(config: Config, file: Path) -> list[dict[str, str]]:
+    """What the landing place answers; nothing where there is none. Raises OncewayError."""
+    from gateway.uplink import credentials
+    from gateway.uplink.landing import without_password
+    from gateway.uplink.spool import Spool
+    from gateway.uplink.try_place import try_place
+
+    settings = config.uplink
+    if settings is None:
+        return []
+    credentials.take(file)
+    landed = 0
+    with suppress(OncewayError), Spool(config.gateway.data, to_read=True) as spool:
+        landed, _ = spool.last_landed()
+    way = try_place(settings, config.gateway.name, landed)
+    return [{"url": without_password(settings.landing), "way": way, "text": way.text}]
 
 
 @app.command("config")

@@ -3,9 +3,11 @@
 In: bytes of a client, and word that it has taken what was sent to it. Out: the same to the broker,
 in turns; and nothing more is read from a client that does not take what it is sent, that has
 brought more than there was time for, or whose user publishes too much.
+
+Whatever a carrier or a timer calls here hands its exceptions to the engine (`Turns.serve`), and
+raises none: an error of one connection ends that connection (`gateway/broker/README.md`).
 """
 
-import logging
 from collections.abc import Callable
 from typing import Protocol
 
@@ -14,11 +16,8 @@ from gateway.broker.broker import Broker
 from gateway.broker.connection import Connection
 from gateway.broker.refusals import say
 from gateway.broker.session import Attached
-from gateway.links.carrier import Carrier
-from gateway.logs import about
+from gateway.links.carrier import Carrier, Lingering
 from gateway.mqtt.reason import ReasonCode
-
-log = logging.getLogger(__name__)
 
 MANY = 65_536
 """Unsent bytes of one connection that are worth counting."""
@@ -26,6 +25,8 @@ _FEW = 4_096
 """Bytes that are read from a client though they must wait: it may ping while it does not take what
 it is sent, and to stop reading costs a system call.
 """
+_SOON_S = 0.01
+"""The least time until a paused client is looked at."""
 
 
 class Turns(Protocol):
@@ -34,6 +35,8 @@ class Turns(Protocol):
     broker: Broker
     in_turn: bool
     awaited: int
+    broken: bool
+    """Shared state may be half changed: nothing more is taken in."""
 
     @property
     def has_backlog(self) -> bool: ...
@@ -52,19 +55,28 @@ class Turns(Protocol):
 
     def call_later(self, seconds: float, call: Callable[[], None]) -> None: ...
 
+    def fault(self, connection: Attached, error: Exception, doing: str) -> None:
+        """A call for one connection has raised an exception."""
+
+    def serve(
+        self, connection: Attached, doing: str, call: Callable[..., object], *args: object
+    ) -> None:
+        """Do a call for one connection; an exception goes to `fault`."""
+
 
 class ClientLink:
     """One connection between its carrier and the broker (a `Receiver`)."""
 
     __slots__ = (
         "_carrier",
-        "_connection",
         "_held_back",
         "_left",
         "_paused",
+        "_pausing",
         "_put_off",
         "_rests",
         "_turns",
+        "connection",
         "stuck",
         "unsent",
     )
@@ -72,13 +84,15 @@ class ClientLink:
     def __init__(self, turns: Turns, carrier: Carrier, connection: Connection) -> None:
         self._turns = turns
         self._carrier = carrier
-        self._connection = connection
+        self.connection = connection
         self._held_back = False
         """Nothing is read from it until a commit is through."""
         self._put_off = False
         """It has brought more than there was time for in a turn."""
         self._rests = False
         """Its user has published too much."""
+        self._pausing = False
+        """Its client is paused, and a timer runs until that is over."""
         self._paused = False
         self.stuck = False
         """The peer has not taken what was sent to it."""
@@ -97,22 +111,25 @@ class ClientLink:
             self._turns.note_unsent(self, unsent)
             most = self._turns.broker.limits.outgoing_bytes
             if unsent > max(most, self._carrier.high_water):
-                self.stuck = self._connection.full = True
+                self.stuck = self.connection.full = True
                 if not self._held_back:
-                    self._connection.hear()  # from now on it is the peer that is silent
+                    self.connection.hear()  # from now on it is the peer that is silent
                 self.throttle()
 
     def writable(self) -> None:
         turns = self._turns
         turns.begin()
-        turns.note_unsent(self, self._carrier.unsent)
+        turns.serve(self.connection, "it takes bytes again", self._writable)
+
+    def _writable(self) -> None:
+        self._turns.note_unsent(self, self._carrier.unsent)
         self.stuck = False
         self.resume()
 
     def resume(self) -> None:
         """What was sent is gone: send more, and read on."""
-        self._connection.resume_sending()
-        self._connection.hear()
+        self.connection.resume_sending()
+        self.connection.hear()
         self.throttle()
 
     def look(self) -> int:
@@ -127,7 +144,7 @@ class ClientLink:
         if self.stuck:
             before, self._left = self._left, self._carrier.undelivered
             if self._left < before:
-                self._connection.seen = self._turns.broker.now
+                self.connection.seen = self._turns.broker.now
 
     def close(self) -> None:
         """The end. A client that has much left to read has not read for long: nobody counts that
@@ -135,12 +152,23 @@ class ClientLink:
         """
         if self._carrier.unsent > MANY:
             self._carrier.abort()
+        elif self.connection.lingers and isinstance(self._carrier, Lingering):
+            if self._paused:
+                self._carrier.resume_reading()
+            self._carrier.linger()
         else:
+            self._carrier.close()
+
+    def abort(self) -> None:
+        """The end, at once. If the carrier cannot do that, it is asked to close."""
+        try:
+            self._carrier.abort()
+        except Exception:
             self._carrier.close()
 
     def give_up(self) -> None:
         """End a connection whose peer takes too little."""
-        connection = self._connection
+        connection = self.connection
         say(
             self._turns.broker,
             connection,
@@ -155,25 +183,52 @@ class ClientLink:
 
     def hold_back(self) -> None:
         """Read nothing more from a publisher until a commit is through."""
-        self._held_back = self._connection.unheard = True
+        self._held_back = self.connection.unheard = True
         self.throttle()
 
     def read_on(self) -> None:
         """A commit is through."""
         self._held_back = False
-        self._connection.hear()
+        self.connection.hear()
         self.throttle()
 
     def wake(self) -> None:
         """Its user may publish again."""
         self._turns.begin()
-        self._connection.rest_s, self._rests = 0.0, False
-        self._connection.hear()
+        self._turns.serve(self.connection, "its user may publish again", self._wake)
+
+    def _wake(self) -> None:
+        self.connection.rest_s, self._rests = 0.0, False
+        self.connection.hear()
         self.throttle()
+
+    def _wait_for_pause(self) -> None:
+        """Go on with a client that is paused when that is over, if something waits for it."""
+        ends = self.connection.pause_ends
+        if ends is not None and not self._pausing:
+            self._pausing = True
+            left = max(_SOON_S, ends - self._turns.broker.now)
+            self._turns.call_later(left, self._after_pause)
+
+    def _after_pause(self) -> None:
+        self._turns.begin()
+        self._turns.serve(self.connection, "its pause is over", self._go_on_after_pause)
+
+    def _go_on_after_pause(self) -> None:
+        self._pausing = False
+        connection = self.connection
+        if connection.closing is None:
+            connection.interrupted = True  # something may be at hand that nobody has looked at
+            if not connection.choked:
+                connection.hear()
+            self.throttle()
 
     def throttle(self) -> None:
         """Read from the peer, or do not."""
-        connection, stopped = self._connection, self._held_back or self._rests
+        connection, stopped = self.connection, self._held_back or self._rests
+        if connection.pause is not None:
+            self._wait_for_pause()
+            stopped = stopped or connection.choked
         full, interrupted = connection.full, connection.interrupted
         if interrupted and not (stopped or full or self._put_off):
             self._put_off = True
@@ -189,40 +244,40 @@ class ClientLink:
     def go_on(self) -> None:
         """There is time again for what it has brought."""
         self._put_off = False
-        if self._held_back or self._rests or self._connection.full:
+        connection = self.connection
+        if self._held_back or self._rests or connection.full or connection.choked:
             return
         self.receive(b"")
         self.throttle()
 
     def receive(self, data: bytes) -> None:
-        turns = self._turns
-        if not turns.in_turn:
-            turns.begin()
-        if turns.awaited:
-            turns.hear()
+        turns, connection = self._turns, self.connection
         try:
-            dispatch.receive(self._connection, data)
-        except Exception:
-            log.exception(
-                "%s: connection closed after an internal error",
-                self._connection.name,
-                extra=about(**self._connection.about),
-            )
-            self._connection.lost("internal error")
-            self._carrier.abort()
-        if self._connection.rest_s and not self._rests:
-            self._rests = self._connection.unheard = True
-            turns.call_later(self._connection.rest_s, self.wake)
-            self.throttle()
-        if turns.has_backlog:
-            turns.hold_back(self)
-        elif self._connection.full:
-            self._connection.unheard = not self.stuck
-            self.throttle()
-        elif self._connection.interrupted:
-            self.throttle()
+            if not turns.in_turn:
+                if turns.broken:
+                    return
+                turns.begin()
+            if turns.awaited:
+                turns.hear()
+            dispatch.receive(connection, data)
+            if connection.rest_s and not self._rests:
+                self._rests = connection.unheard = True
+                turns.call_later(connection.rest_s, self.wake)
+                self.throttle()
+            if connection.pause is not None:
+                connection.unheard = connection.unheard or connection.choked
+                self.throttle()
+            if turns.has_backlog:
+                turns.hold_back(self)
+            elif connection.full:
+                connection.unheard = not self.stuck
+                self.throttle()
+            elif connection.interrupted:
+                self.throttle()
+        except Exception as error:
+            turns.fault(connection, error, "its bytes are taken")
 
     def lost(self, reason: str) -> None:
         self._turns.begin()
-        self._connection.lost(reason)
-        self._turns.forget(self._connection)
+        self._turns.serve(self.connection, "its end is noted", self.connection.lost, reason)
+        self._turns.forget(self.connection)

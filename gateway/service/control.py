@@ -19,6 +19,11 @@ request, a line of JSON such as `{"do": "end", "client": "c1"}`. Out: any number
                            been heard of it, is it by radio, and how strong it was
     log, client, wait      the lines of a board's log, and how many it has lost (`board_log.py`),
                            empty rows while nothing comes; for so many seconds at most
+    bridge-again, bridge, numbers
+                           one row {"done": how many}: messages that a bridge has set aside are in
+                           its queue again; numbers: with commas between them, empty for all
+    bridge-discard, bridge, numbers
+                           the same for messages that are deleted
     lend, port             one row {"lent": true}: the gateway leaves this serial port alone until
                            the other end closes the connection, however it ends, or LEND_S is over
 """
@@ -75,6 +80,8 @@ _REQUESTS = (
     "heard",
     "log",
     "site",
+    "bridge-again",
+    "bridge-discard",
 )
 _LONG = ("listen", "log")
 """They may take longer than TIMEOUT_S, which is then for one row to the next."""
@@ -93,6 +100,14 @@ class Site(Places, Protocol):
     def sessions(self) -> AsyncIterator[Row]: ...
 
 
+class SetAside(Protocol):
+    """What a person does with messages that a bridge has set aside. numbers: empty for all."""
+
+    async def again(self, name: str, numbers: list[int]) -> int: ...
+
+    async def discard(self, name: str, numbers: list[int]) -> int: ...
+
+
 class NotRunning(Exception):
     """No gateway listens in this data directory."""
 
@@ -107,8 +122,10 @@ class Control:
         source: Source,
         lending: Lending,
         site: Site | None = None,
+        bridges: SetAside | None = None,
     ) -> None:
         self._folder = folder
+        self._bridges = bridges
         self._lending = lending
         self._engine = engine
         self._source = source
@@ -246,14 +263,29 @@ class Control:
                     yield row
             case "heard":
                 yield self._heard(client)
+            case "bridge-again" | "bridge-discard" if self._bridges is not None:
+                do = self._bridges
+                change = do.again if request["do"] == "bridge-again" else do.discard
+                numbers = [int(number) for number in request["numbers"].split(",") if number]
+                yield {"done": await change(request["bridge"], numbers)}
             case "status":
                 ports = [_port(port) for port in self._source.ports()]
                 bridges = [asdict(bridge) for bridge in self._source.bridges()]
                 yield status(self._source) | {
                     "ports": ports,
                     "bridges": bridges,
+                    "spool": self._spool(),
                     "figures": figures(broker),
                 }
+
+    def _spool(self) -> Row:
+        """What waits for an uplink. used: whether what comes now is kept for one."""
+        broker = self._engine.broker
+        return {
+            "used": bool(broker.config.spooled),
+            "messages": broker.spool.count,
+            "bytes": broker.spool.size,
+        }
 
     async def _sessions(self) -> AsyncIterator[Row]:
         for index, row in enumerate(session_rows(self._engine.broker, self._site)):
@@ -310,16 +342,19 @@ def _port(port: PortStatus) -> Row:
 
 
 def _parse(line: bytes) -> dict[str, str]:
-    """`do`, `client`, `port` and `wait` of a request. ValueError when it is none."""
+    """Return what a request says, by key. ValueError if it is none."""
     request = json.loads(line)
     if not isinstance(request, dict) or request.get("do") not in _REQUESTS:
         raise ValueError(f"do: one of {', '.join(_REQUESTS)}")
-    found = {key: request.get(key, "") for key in ("do", "client", "port", "wait")}
+    keys = ("do", "client", "port", "wait", "bridge", "numbers")
+    found = {key: request.get(key, "") for key in keys}
     for key, value in found.items():
         if not isinstance(value, str) or (key == "port" and "\0" in value):
             raise ValueError(f"{key}: a string")
     if not re.fullmatch("|[1-9][0-9]{0,4}", found["wait"]):
         raise ValueError("wait: seconds, from 1 to 99999")
+    if not re.fullmatch("|[0-9]{1,18}(,[0-9]{1,18})*", found["numbers"]):
+        raise ValueError("numbers: numbers with commas between them")
     return found
 
 

@@ -21,6 +21,7 @@ from gateway.bridge.pairing import forget
 from gateway.broker.broker import Broker
 from gateway.broker.following import end_journeys
 from gateway.broker.moving import moves
+from gateway.broker.spool import stranded
 from gateway.config import Config
 from gateway.errors import OncewayError
 from gateway.links.greeter import Greeter
@@ -53,7 +54,23 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _PASSWORD = ReasonCode.NOT_AUTHORIZED, "the user was removed or has another password"
+_STOPS = ReasonCode.SERVER_SHUTTING_DOWN, "the gateway is shutting down"
 _NOT_TAKEN = ReasonCode.NOT_AUTHORIZED, "the listener takes no such clients any more"
+
+
+class BrokenState(OncewayError):
+    """What is in memory may be half changed by an internal error."""
+
+    exit_code = 70
+    """EX_SOFTWARE of sysexits.h."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the gateway has stopped after an internal error: what was in memory may be half"
+            " changed. Nothing acknowledged is lost",
+            hint="The lines above say what happened: please report them. A start goes on from the"
+            " store; systemd does that by itself",
+        )
 
 
 class Gateway:
@@ -69,6 +86,7 @@ class Gateway:
         self._registry = Registry(config.gateway.data)
         self._passwords = Passwords(Users(config.users_file), config.access)
         self._engine: Engine | None = None
+        self._running: asyncio.Task[None] | None = None
         self._listeners: Listeners | None = None
 
     @property
@@ -106,9 +124,12 @@ class Gateway:
                 return
             gone, self._passwords = self._passwords.changed(passwords), passwords
             left = needs_restart(self.config, found)
-            self.config = config
+            spooled, self.config = bool(self.config.spooled), config
             engine.begin()
-            engine.broker.reconfigure(config)
+            with engine.broker.step:
+                engine.broker.reconfigure(config)
+            if spooled != bool(config.spooled):
+                _tell_use_of_spool(engine.broker)
             engine.dismiss(
                 lambda connection: (
                     connection.user in gone and connection.peer.certificate_name is None
@@ -124,7 +145,23 @@ class Gateway:
             notify("STATUS=")
 
     async def run(self, started: Callable[["Gateway"], None] = lambda _: None) -> None:
-        """Serve until `stop`. started: called when clients may connect."""
+        """Serve until `stop`. started: called when clients may connect. Raises BrokenState when the
+        engine has failed (`Engine.fail`).
+        """
+        self._running = asyncio.current_task()
+        try:
+            await self._serve(started)
+        finally:
+            if self._engine is not None and self._engine.broken:
+                raise BrokenState
+
+    def _end(self) -> None:
+        """The engine has failed: come to an end, whatever is waited for."""
+        self._stop.set()
+        if self._running is not None:
+            self._running.cancel()
+
+    async def _serve(self, started: Callable[["Gateway"], None]) -> None:
         config, loop = self.config, asyncio.get_running_loop()
         make_folder(config.gateway.data)
         with closing(ProcessLock(config.gateway.data / "gateway.lock")):
@@ -139,7 +176,7 @@ class Gateway:
                     restored,
                 )
             clock.start(broker.now, loop.time())
-            self._engine = engine = Engine(broker, clock, config.gateway.data)
+            self._engine = engine = Engine(broker, clock, config.gateway.data, failed=self._end)
             handshakes, utc = count(1), lambda: (clock.utc() or 0) / 1_000_000
             greeter = partial(Greeter, broker.spool.boot, utc=utc, handshakes=handshakes)
             self._listeners = listeners = Listeners(
@@ -163,6 +200,7 @@ class Gateway:
                 lambda: bridges.status,
                 membership,
                 listeners.overhearers,
+                bridges,
             )
             try:
                 if membership is not None:
@@ -170,6 +208,10 @@ class Gateway:
                 await bridges.start()  # before anything is published that it would miss
                 await listeners.change(config, self._passwords)
                 await outside.start()
+                if not config.spooled:
+                    _tell_use_of_spool(broker)
+                if membership is not None:
+                    membership.started()
                 log.info(
                     "gateway %s: start %d, %d sessions",
                     config.gateway.name,
@@ -198,14 +240,34 @@ class Gateway:
                 ):
                     await self._stop.wait()
                 notify("STOPPING=1")
+                if membership is not None and membership.has_company:
+                    async with self._reloading:
+                        await membership.hand_over(
+                            listeners.close_doors(),
+                            lambda clients: listeners.send_away(clients, *_STOPS),
+                        )
             finally:
                 async with self._reloading:
-                    await bridges.close()
-                    if membership is not None:
-                        await membership.close()
-                    await engine.stop()
-                    await listeners.close()
-                    await outside.close()
+                    try:
+                        if not engine.broken:  # else they end with the process
+                            await bridges.close()
+                            if membership is not None:
+                                await membership.close()
+                    finally:
+                        await engine.stop()
+                        await listeners.close()
+                        await outside.close()
+
+
+def _tell_use_of_spool(broker: Broker) -> None:
+    """Write into the log whether publications are kept for an uplink, and what waits for one."""
+    spool = broker.spool
+    if broker.config.spooled:
+        log.info("there is an [uplink]: publications to the topics of [spool] are kept for it")
+    elif spool.count:
+        log.warning("spool: %s", stranded(spool.count, spool.size))
+    else:
+        log.info("there is no [uplink]: no publication is kept for one")
 
 
 def _membership(config: Config, engine: Engine, restored: bool) -> "Membership | None":

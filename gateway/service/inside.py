@@ -15,6 +15,7 @@ from gateway.broker.broker import Broker
 from gateway.broker.peer import Peer
 from gateway.config import INSIDE, MEMBER
 from gateway.links.carrier import Receiver
+from gateway.links.faults import blame
 from gateway.mqtt.encode import encode
 from gateway.mqtt.packets import (
     Connack,
@@ -57,9 +58,9 @@ def forget_members(broker: Broker, wanted: Collection[str] = ()) -> None:
 
 class Client:
     """Connected from its creation on (a `Carrier`). came: called with each packet in the middle of
-    the broker's work, and with None at the end of the connection. connect: what it says first; by
-    default its session ends with it. packet_bytes: the longest packet that it may send, in place of
-    limits.packet_bytes.
+    the broker's work, and with None at the end of the connection; an exception in it ends the
+    connection. connect: what it says first; by default its session ends with it. packet_bytes: the
+    longest packet that it may send, in place of limits.packet_bytes.
     """
 
     high_water = 1 << 30
@@ -82,6 +83,7 @@ class Client:
             _Access(user),
             keep_alive_s=0,
             keeps_sessions=connect is not None,
+            reads_reasons=True,
             stays=True,
             packet_bytes=packet_bytes,
         )
@@ -128,8 +130,16 @@ class Client:
         return self.unsent
 
     def _receive(self, *packets: Packet) -> None:
-        if self._receiver is not None:
+        if self._receiver is None:
+            return
+        try:
             data = b"".join(encode(packet, Version.V5) for packet in packets)
+        except Exception as error:
+            blame(self.peer.address, error)
+            receiver, self._receiver = self._receiver, None
+            receiver.lost("internal error")
+            self._came(None)
+        else:
             self._receiver.receive(data)
 
 

@@ -16,13 +16,14 @@ import logging
 import os
 import secrets
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, cast
 
 from gateway.broker.access import Policy
+from gateway.broker.session import Attached
 from gateway.config import Config, ConfigError, ListenerSection, LoraSection, SerialSection
 from gateway.errors import OncewayError
 from gateway.links.activation import activated_sockets
@@ -140,6 +141,7 @@ def _policy(access: ListenerAccess) -> Policy:
         section.connections,
         section.packet_bytes,
         section.keep_alive_s,
+        reads_reasons=section.refuse == "reason code",
     )
 
 
@@ -434,6 +436,21 @@ class Listeners:
             )
             await item.listener.start()
             self._lora.append(item)
+
+    def close_doors(self) -> list[str]:
+        """Stop listening on the network; return the identifiers of the clients that are here."""
+        for item in self._network:
+            item.listener.stop()
+        return [one.client for one in self._engine.broker.connections if self._is_network(one)]
+
+    def send_away(self, clients: Collection[str], reason: ReasonCode, text: str) -> None:
+        """Disconnect these clients of the network."""
+        self._engine.dismiss(
+            lambda one: one.client in clients and self._is_network(one), reason, text
+        )
+
+    def _is_network(self, connection: Attached) -> bool:
+        return any(connection.policy.access is item.access for item in self._network)
 
     async def close(self) -> None:
         """Close everything; connections that the broker has not closed are lost."""

@@ -124,11 +124,15 @@ class Logins:
     def _next(self, line: _Line) -> None:
         line.under_way -= 1
         while (order := line.waiting.pop()) is not None:
-            refusal = self._refuses(order)
-            if refusal is None and order.connection.closing is None:
-                line.under_way += 1
-                self._thread.submit(self._compare, order)
-                return
+            refusal: Refusal | None
+            try:
+                refusal = self._refuses(order)
+                if refusal is None and order.connection.closing is None:
+                    self._thread.submit(self._compare, order)
+                    line.under_way += 1
+                    return
+            except Exception:
+                refusal = _failed(order)
             self._answered(order, refusal)
 
     def _refuses(self, order: Ask) -> Refusal | None:
@@ -147,16 +151,20 @@ class Logins:
         try:
             refusal = order.question.answer()
         except Exception:
-            log.exception(
-                "%s: refused after an internal error",
-                order.connection.name,
-                extra=about(**order.connection.about),
-            )
-            refusal = ReasonCode.UNSPECIFIED_ERROR, "internal error"
+            refusal = _failed(order)
         with suppress(RuntimeError):  # the loop is closed: nobody waits for this any more
             self._loop.call_soon_threadsafe(self._compared, order, refusal)
 
     def _compared(self, order: Ask, refusal: Refusal | None) -> None:
+        try:
+            refusal = self._judge(order, refusal)
+        except Exception:
+            refusal = _failed(order)
+        self._answered(order, refusal)
+        self._next(self._line(order))
+
+    def _judge(self, order: Ask, refusal: Refusal | None) -> Refusal | None:
+        """Note a success or a failure. Returns why the client is refused, or None."""
         address, user = origin(order.connection.peer.address), order.question.user
         if refusal is None:
             self._users.succeed((address, user))
@@ -173,5 +181,14 @@ class Logins:
                     failures,
                     extra=about(address=address, reason="bad_user_name_or_password"),
                 )
-        self._answered(order, refusal)
-        self._next(self._line(order))
+        return refusal
+
+
+def _failed(order: Ask) -> Refusal:
+    """An error of ours refuses one client: whoever waits behind it has still its turn."""
+    log.exception(
+        "%s: refused after an internal error",
+        order.connection.name,
+        extra=about(**order.connection.about),
+    )
+    return ReasonCode.UNSPECIFIED_ERROR, "internal error"

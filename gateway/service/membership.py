@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -31,6 +31,18 @@ if TYPE_CHECKING:
     from gateway.broker.session import Session
     from gateway.config import Config
     from gateway.service.engine import Engine
+
+
+HOP_S = 2.0
+"""Seconds within which a client that was sent away comes to another member, if it knows one."""
+HAND_OVER_S = 8.0
+"""Seconds that a stop waits at most until sessions have moved."""
+CROWD, MOST_CROWDS = 64, 16
+"""Clients that are sent away at once, and the highest number of such crowds: of many clients, the
+crowds are larger. Every gateway has to answer for each client of a crowd within a second."""
+CROWD_S = 0.25
+"""The next crowd goes when no session has moved for so many seconds."""
+_LOOK_S = 0.02
 
 
 class Channel(NamedTuple):
@@ -89,7 +101,12 @@ class Membership:
         self._retained = SiteRetained(engine, self._send, asyncio.get_running_loop())
         retained = self._retained.sharing
         self._channels = [
-            Channel(0, site.joined, site.left, site.received),
+            Channel(
+                0,
+                site.joined,
+                lambda member: site.left(member, self._net.has_stopped(member)),
+                site.received,
+            ),
             Channel(listings.FIRST, lambda _: None, listing.left, listing.received),
             Channel(passing_frames, passing.joined, passing.left, passing.received),
             Channel(sharing_frames, sharing.joined, sharing.left, sharing.received),
@@ -120,6 +137,43 @@ class Membership:
         """Raises OncewayError: there is no certificate, or the address is taken."""
         await self._net.start()
         self.registry.start()
+        self.started()
+
+    def started(self) -> None:
+        """Begin the wait for the other members anew: the start goes on, or has ended."""
+        self._site.started()
+
+    @property
+    def has_company(self) -> bool:
+        """Whether another member is there."""
+        return bool(self._site.up)
+
+    async def hand_over(
+        self, clients: Sequence[str], send_away: Callable[[Collection[str]], None]
+    ) -> None:
+        """Send these clients away, some at a time, and wait until their sessions have moved to
+        the members to which they go. The wait ends when no session remains or moves any more.
+        """
+        end = asyncio.get_running_loop().time() + HAND_OVER_S
+        size = max(CROWD, len(clients) // MOST_CROWDS)
+        for begin in range(0, len(clients), size):
+            crowd = set(clients[begin : begin + size])
+            send_away(crowd)
+            await self._moved(crowd, CROWD_S, end)
+        await self._moved(clients, HOP_S, end)
+
+    async def _moved(self, clients: Collection[str], patience: float, end: float) -> None:
+        """Wait until none of these sessions is here, or none has moved for so many seconds."""
+        loop = asyncio.get_running_loop()
+        before, quiet = -1, 0.0
+        while self.has_company and loop.time() < end:
+            remaining = sum(client in self._broker.sessions for client in clients)
+            remaining += len(self.given())
+            if remaining != before:
+                before, quiet = remaining, loop.time() + patience
+            if not remaining or loop.time() >= quiet:
+                return
+            await asyncio.sleep(_LOOK_S)
 
     async def close(self) -> None:
         await self.registry.close()

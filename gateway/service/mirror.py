@@ -152,9 +152,10 @@ class Mirror:
 def tell(engine: Engine, messages: dict[str, bytes]) -> None:
     """Say payloads by topic, as the gateway's own."""
     engine.begin()
-    for topic, payload in messages.items():
-        announce(engine.broker, topic, payload)
-    engine.broker.settle()
+    with engine.broker.step:
+        for topic, payload in messages.items():
+            announce(engine.broker, topic, payload)
+        engine.broker.settle()
 
 
 def connected(engine: Engine) -> set[str]:

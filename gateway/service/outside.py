@@ -18,7 +18,7 @@ from gateway.links.lora.status import Overheard, RadioStatus
 from gateway.links.serial_port import PortStatus
 from gateway.links.tls import Tls
 from gateway.service.access import Passwords
-from gateway.service.control import Control, Lending
+from gateway.service.control import Control, Lending, SetAside
 from gateway.service.devices import Registry
 from gateway.service.engine import Engine
 from gateway.web.health import problems
@@ -39,7 +39,8 @@ class _Closing(Protocol):
 
 class Outside:
     """ports: serial ports seen so far, and their lending. passwords: those that count now.
-    restored: why this is another life of the store. membership: None without a site.
+    restored: why this is another life of the store. membership: None without a site. set_aside:
+    what a person may do with messages that bridges have set aside.
     """
 
     def __init__(
@@ -55,6 +56,7 @@ class Outside:
         bridges: Callable[[], list[BridgeStatus]] = list,
         membership: Membership | None = None,
         overhearers: set[Callable[[Overheard], None]] | None = None,
+        set_aside: SetAside | None = None,
     ) -> None:
         self._config = config
         self._source = Source(
@@ -74,7 +76,9 @@ class Outside:
         self._registry = registry
         self._engine = engine
         self._passwords = passwords
-        self._control = Control(config.gateway.data, engine, self._source, lending, membership)
+        self._control = Control(
+            config.gateway.data, engine, self._source, lending, membership, set_aside
+        )
         self._open: list[_Closing] = [self._control]
 
     async def start(self) -> None:

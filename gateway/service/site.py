@@ -4,8 +4,9 @@ In: CONNECTs whose session may be at another gateway, PUBRELs whose identifier n
 and what the other members say. Out: the answers to clients, in the engine's turns; sessions that
 leave and come (`site_sessions.py`); figures for people.
 
-A client waits at most a second for members that are silent, longer only while its session is on
-its way. What it sends meanwhile waits, too, within the bound of any CONNECT that is not answered.
+A client waits at most a second for members that are silent, up to 3 s for one that may be starting,
+and longer only while its session is on its way. What it sends meanwhile waits, too, within the
+bound of any CONNECT that is not answered.
 Of two connections of a client that wait, the later one counts [MQTT-3.1.4-3].
 """
 
@@ -27,6 +28,8 @@ from gateway.broker.view import IN_DOUBT
 from gateway.logs import about, printable
 from gateway.mqtt.reason import ReasonCode
 from gateway.service.site_sessions import SessionHolder, own_key
+from gateway.site.contact import START_S
+from gateway.site.errors import SiteError
 from gateway.site.member import Member
 from gateway.store.doubts import reason
 from gateway.store.move_out import StoredParts
@@ -45,6 +48,9 @@ log = logging.getLogger(__name__)
 MOST_RELEASES = 16_384
 """PUBRELs that wait for the other members; more are answered at once, and marked."""
 _OTHER = ReasonCode.SESSION_TAKEN_OVER, "another connection uses this client identifier"
+_KEEP_ALIVE = 0.75
+"""A client gives up when its Keep Alive is over; for so much of it a CONNECT waits at most for
+members that may be starting."""
 _TWICE = 2
 """For each session that there may be, so many clients' places are remembered."""
 
@@ -95,22 +101,36 @@ class Site:
 
     # -- members
 
+    def started(self) -> None:
+        """Begin the wait for the other members anew: the start goes on, or has ended."""
+        self.member.started(self._loop.time())
+
     def joined(self, member: str) -> None:
         self.up.add(member)
         self._engine.begin()
-        self.member.joined(member, self._loop.time())
+        with self._broker.step:
+            self.member.joined(member, self._loop.time())
         self._arm()
 
-    def left(self, member: str) -> None:
+    def left(self, member: str, stopped: bool = False) -> None:
+        """stopped: the member has said that it stops."""
         self.up.discard(member)
         self._engine.begin()
-        self.member.left(member, self._loop.time())
+        with self._broker.step:
+            self.member.left(member, self._loop.time(), stopped)
         self._arm()
 
     def received(self, member: str, frame: bytes) -> None:
         """Raises SiteError."""
         self._engine.begin()
-        self.member.received(member, frame, self._loop.time())
+        wrong: SiteError | None = None
+        with self._broker.step:
+            try:
+                self.member.received(member, frame, self._loop.time())
+            except SiteError as error:  # raised before anything has changed
+                wrong = error
+        if wrong is not None:
+            raise wrong
         self._arm()
 
     # -- time
@@ -139,7 +159,8 @@ class Site:
         if self._broker.elsewhere is not self:
             return
         self._engine.begin()
-        self.member.advance(self._loop.time())
+        with self._broker.step:
+            self.member.advance(self._loop.time())
         self._arm()
 
     # -- CONNECT
@@ -160,7 +181,7 @@ class Site:
             earlier = self._waiting.get(key)
             self._waiting[key] = connection, packet
             if earlier is not None:
-                earlier[0].disconnect(*_OTHER)
+                self._broker.hang_up(earlier[0], *_OTHER)
             self._loop.call_soon(self._ask, key, connection, packet)
         if connection.state is State.NEW:
             connection.become(State.ASKED)
@@ -186,7 +207,9 @@ class Site:
             return
         done = partial(self._found, key, connection)
         alive = partial(_is_open, connection)
-        self.member.want_session(key, self._loop.time(), done, packet.clean_start, alive)
+        now, patience = self._loop.time(), packet.keep_alive * _KEEP_ALIVE or START_S
+        with self._broker.step:
+            self.member.want_session(key, now, done, packet.clean_start, alive, patience)
         self._arm()
 
     def _waits_still(self, key: str, connection: Connection) -> Connect | None:
@@ -277,7 +300,8 @@ class Site:
 
     def _ask_release(self, key: str, connection: Connection, identifier: int) -> None:
         done = partial(self._released, connection, identifier)
-        self.member.want_release(key, identifier, self._loop.time(), done)
+        with self._broker.step:
+            self.member.want_release(key, identifier, self._loop.time(), done)
         self._arm()
 
     def _released(

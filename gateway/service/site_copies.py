@@ -132,6 +132,8 @@ class SiteCopies:
         self._landing = False
         self._logged: set[int] = set()
         """Lines of which the log has told that they are landed here."""
+        self._held: set[int] = set()
+        """Lines of which the log has told that nothing lands them."""
         self.landed = 0
         """Readings of other members that were brought into this gateway's spool."""
         self._keeping = Keeping(
@@ -190,6 +192,8 @@ class SiteCopies:
     def figures(self) -> dict[str, Any]:
         """For people. Those of its own spool only with `copies = 2`."""
         own = {} if self._own is None else self._own.copying.figures()
+        if own and not self._broker.config.spooled:
+            own["copies_refusing"] = False  # nothing is published for the spool
         return {**self._keeping.figures(), "copies_landed": self.landed, **own}
 
     # -- the shelf
@@ -215,11 +219,21 @@ class SiteCopies:
             return []
 
     def _read_shelf(self) -> list[Line]:
-        shelf = self._open_shelf()
-        lines = {
-            number: Line(number, member, Told.model_validate_json(told), last)
-            for number, member, last, told in shelf.lines()
-        }
+        shelf, lines = self._open_shelf(), {}
+        gaps, orphans = shelf.gaps(), shelf.orphans()
+        for number, member, last, told in shelf.lines():
+            if number in gaps:
+                first, gone = gaps[number]
+                text = "%s: %d copies of rows of %s are gone; it sends them again if it can"
+                log.error(text, self._data / SHELF, gone, printable(member))
+                last = first - 1
+            lines[number] = Line(number, member, Told.model_validate_json(told), last)
+        if orphans:
+            text = (
+                "%s: %d copies are deleted: whose they are is gone. Their gateway sends them again"
+            )
+            log.error(text, self._data / SHELF, sum(orphans.values()))
+            shelf.write([], [], {}, list(orphans))
         for number, row, size in shelf.sizes(PART):
             if number in lines:
                 lines[number].grow(row, size)
@@ -249,6 +263,17 @@ class SiteCopies:
         line = None if self._landing or self._closed else self._keeping.due(self._loop.time())
         if line is None:
             return
+        if self._broker.config.uplink is None:  # they would leave the shelf for a spool that stays
+            if line.number not in self._held:
+                self._held.add(line.number)
+                log.warning(
+                    "%s: what it has acknowledged and not landed stays in %s: this gateway has no"
+                    " [uplink] to land it. Add one, or bring it from here: onceway spool land %s",
+                    printable(line.member),
+                    SHELF,
+                    self._data,
+                )
+            return
         self._landing = True
         number, first = line.number, line.first
         self._shelf_worker.run(
@@ -267,8 +292,9 @@ class SiteCopies:
             return
         engine.begin()
         found = adopted(line.told.model_dump(), rows)
-        broker.changes.spool += broker.spool.adopt(cast("list[SpoolRow]", found))
-        broker.changes.bytes += size
+        with broker.step:
+            broker.changes.spool += broker.spool.adopt(cast("list[SpoolRow]", found))
+            broker.changes.bytes += size
         done = partial(self._adopted, line, rows[-1][0], len(rows))
         moving.when_on_disk(broker, broker.promise(), done)
 
@@ -363,6 +389,8 @@ class _Own:
 
     def refuse(self, refuses: bool) -> None:
         self._doubled.refusing = refuses
+        if not self._broker.config.spooled:
+            return
         if refuses:
             log.warning(
                 "no other member of the site takes copies for %d s: what is published for the spool"

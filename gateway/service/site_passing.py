@@ -279,7 +279,8 @@ class _Port:
     @property
     def queue(self) -> int:
         if self.session.ended:
-            self._ensure()
+            with self._broker.step:
+                self._ensure()
         return self._queue
 
     def joined(self, wishes: Iterable[Wish]) -> None:
@@ -321,6 +322,10 @@ class _Port:
 
     def wish(self, wishes: Iterable[Wish]) -> None:
         self._engine.begin()
+        with self._broker.step:
+            self._wish(wishes)
+
+    def _wish(self, wishes: Iterable[Wish]) -> None:
         broker, session = self._broker, self.session
         router, most = broker.router, broker.limits.memory_bytes
         for topic_filter, qos in wishes:

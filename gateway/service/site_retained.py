@@ -112,8 +112,9 @@ class SiteRetained:
             broker.promise()
             self._loop.call_later(RETRY_S, self._try_again, link)
             return
-        for entry in entries:
-            self._take(entry)
+        with broker.step:
+            for entry in entries:
+                self._take(entry)
         self.sharing.changed(self._marks(entry.name for entry in entries), [link])
 
     def _try_again(self, link: Link[Entry]) -> None:

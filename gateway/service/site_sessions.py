@@ -270,7 +270,7 @@ class SessionHolder:
             return
         session = self.session(client)
         if session is not None and session.connection is not None:
-            session.connection.disconnect(*_MOVED)
+            broker.hang_up(session.connection, *_MOVED)
             broker.settle(session.client)
             session = self.session(client)
         if session is None or not session.durable:
@@ -428,7 +428,7 @@ class SessionHolder:
         if session is None:
             return
         if session.connection is not None:
-            session.connection.disconnect(*_MOVED)
+            broker.hang_up(session.connection, *_MOVED)
             broker.settle(session.client)
         will = broker.wills.pop(session.client, None)
         if will is not None:
@@ -442,7 +442,7 @@ class SessionHolder:
         self._begin()
         session = self.session(client)
         if session is not None and session.connection is not None:
-            session.connection.disconnect(*_MOVED)
+            self._broker.hang_up(session.connection, *_MOVED)
             self._broker.settle()
         self._place(client).doubtful = True
         self._save(client)

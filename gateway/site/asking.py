@@ -7,8 +7,10 @@ questions, a claim for the session that is the newest, this gateway's record of 
 One client has one search at a time, in these stages:
 
     ASKING     all members are asked. Who says that it is busy is asked again, who says nothing is
-               silent: after 1 s with a link, else as soon as the lease that it may have is over.
-               Who was restored, and may have forgotten what it knew, counts as silent, too
+               silent: after 1 s with a link, else as soon as the lease that it may have is over. A
+               member that is expected or busy (`contact.py`) is waited for longer, as far as the
+               client can wait. Who was restored, and may have forgotten what it knew, counts as
+               silent, too
     MOVING     a session comes from another member (`arriving.py`)
     SETTLING   what was decided is on its way to the disk
 
@@ -16,12 +18,14 @@ Of two members that search for the same client at once, the one with the lower n
 other one answers it, and asks all again.
 """
 
-from collections import deque
+import heapq
 from collections.abc import Callable, Sequence
 from enum import Enum
 from functools import partial
+from itertools import count
 
 from gateway.site.arriving import Arriving
+from gateway.site.contact import ANSWER_S, START_S
 from gateway.site.contacts import Contacts
 from gateway.site.doubt import doubt
 from gateway.site.ending import Ending
@@ -32,8 +36,6 @@ from gateway.site.verdict import Claim, Verdict, decide
 from gateway.site.windows import Windows
 from gateway.site.working import Working
 
-ANSWER_S = 1.0
-"""So long a member with a link may take to answer."""
 MOST_TURNS = 64
 """So often one search gives way to others, which cost a question to all each time."""
 PATIENCE_S = 10.0
@@ -55,12 +57,15 @@ class Search:
 
     __slots__ = (
         "answered",
+        "busy",
         "claims",
         "clean",
         "client",
         "deadline",
         "dropped",
         "later",
+        "looks",
+        "patience",
         "restored",
         "searching",
         "silent",
@@ -77,6 +82,10 @@ class Search:
         self.client = client
         self.since = now
         self.deadline = now + ANSWER_S
+        self.patience = now
+        """Moment up to which the client can wait for members that are expected or busy."""
+        self.looks = now
+        """Moment of the next look at this search."""
         self.stage = Stage.ASKING
         self.clean = False
         """No session is wanted, only the end of those that there are."""
@@ -87,6 +96,8 @@ class Search:
         self.turn = 0
         """All are asked again: replies to earlier questions are not counted."""
         self.answered: set[str] = set()
+        self.busy: set[str] = set()
+        """Members whose last reply was BUSY."""
         self.claims: dict[str, Claim] = {}
         self.restored: set[str] = set()
         """Members that have answered, and may have forgotten what they knew."""
@@ -121,28 +132,31 @@ class Asking:
         self._arriving = arriving
         self._ending = ending
         self._searches: dict[str, Search] = {}
-        self._deadlines: deque[tuple[float, Search]] = deque()
-        self._promises = {contact.name: contact.promise for contact in contacts.values()}
-        """Until then members without a link have our promise: searches wait for it."""
+        self._looks: list[tuple[float, int, Search]] = []
+        """Heap of the moments at which searches are to be looked at."""
+        self._count = count()
 
     def __contains__(self, client: str) -> bool:
         return client in self._searches
 
-    def want(self, client: str, done: Waiter, alive: Alive, clean: bool) -> None:
+    def want(
+        self, client: str, done: Waiter, alive: Alive, clean: bool, patience: float = START_S
+    ) -> None:
         """Find out where the session is, and bring it here."""
         search = self._searches.get(client)
         if search is not None and search.stage is not Stage.ASKING:
-            search.later.append(partial(self.want, client, done, alive, clean))
+            search.later.append(partial(self.want, client, done, alive, clean, patience))
             return
-        if search is not None and search.waiters:
-            search.waiters.append((done, alive))
-            search.clean = clean
-            self._start_over(search, search.turn)
-            return
-        search = self._begin(client)
+        waited = search is not None and bool(search.waiters)
+        if search is None or not waited:
+            search = self._begin(client)
         search.waiters.append((done, alive))
         search.clean = clean
-        self._ask_all(search)
+        search.patience = self._contacts.now + (0 if clean else min(START_S, patience))
+        if waited:
+            self._start_over(search, search.turn)
+        else:
+            self._ask_all(search)
 
     def recall(self, client: str, dropped: Callable[[], None]) -> None:
         """See whether a session that was given away, or is in doubt, is still the newest. One that
@@ -161,7 +175,6 @@ class Asking:
             self._abandon(earlier)
             earlier.dropped()
         search = self._searches[client] = Search(self, client, self._contacts.now)
-        self._deadlines.append((search.deadline, search))
         return search
 
     def yields(self, client: str, member: str) -> bool:
@@ -177,6 +190,9 @@ class Asking:
             self._abandon(search)
             search.dropped()
             return True
+        if not any(alive() for _, alive in search.waiters):
+            self._fail(search, _GONE)
+            return True
         if self._contacts.me < member or search.turn >= MOST_TURNS:
             return False
         self._again(search)
@@ -190,6 +206,7 @@ class Asking:
     def _again(self, search: Search) -> None:
         search.turn += 1
         search.answered.clear()
+        search.busy.clear()
         search.claims.clear()
         search.stage = Stage.ASKING
         self._ask_all(search)
@@ -200,7 +217,6 @@ class Asking:
         """
         if search.turn == turn and search.stage is not Stage.OVER:
             search.deadline = self._contacts.now + ANSWER_S
-            self._deadlines.append((search.deadline, search))
             self._again(search)
 
     def _ask_all(self, search: Search) -> None:
@@ -220,9 +236,12 @@ class Asking:
             if not search.waiters:
                 self._abandon(search)  # it is on its way
                 search.dropped()
-            elif self._contacts.now < search.deadline:
+                return
+            search.busy.add(member)
+            if self._contacts.now < self._silent_from(search, member):
                 self._ask(search, member)
             return
+        search.busy.discard(member)
         search.answered.add(member)
         (search.restored.add if reply.restored else search.restored.discard)(member)
         if reply.kind is Kind.CLAIM and (reply.session or reply.older):
@@ -240,13 +259,13 @@ class Asking:
         """Decide if all have answered, or are silent."""
         if search.stage is not Stage.ASKING:
             return
-        silent = []
-        for contact in self._contacts.values():
-            if contact.name not in search.answered:
-                until = search.deadline if contact.up else min(contact.promise, search.deadline)
-                if self._contacts.now < until:
-                    return
-                silent.append(contact.name)
+        silent = [name for name in self._contacts if name not in search.answered]
+        until = max((self._silent_from(search, name) for name in silent), default=0.0)
+        if self._contacts.now < until:
+            if search.looks != until:
+                search.looks = until
+                heapq.heappush(self._looks, (until, next(self._count), search))
+            return
         if search.client in self._working:
             self._working.wait(search.client, partial(self._start_over, search, search.turn))
             return
@@ -256,7 +275,7 @@ class Asking:
     def _decide(self, search: Search) -> None:
         client, me, claims = search.client, self._contacts.me, search.claims
         if search.waiters and not any(alive() for _, alive in search.waiters):
-            self._fail(search, "its client has gone")
+            self._fail(search, _GONE)
             return
         own = self._holder.held(client)
         if own is not None:
@@ -410,34 +429,29 @@ class Asking:
 
     def left(self, member: str) -> None:
         """What it said it had cannot be had."""
-        self._promises[member] = self._contacts[member].promise
         for search in list(self._searches.values()):
             if search.stage is Stage.ASKING:
                 search.claims.pop(member, None)
                 search.answered.discard(member)
-        self._look_at_all()
-
-    def _look_at_all(self) -> None:
         for search in list(self._searches.values()):
             self._look(search)
 
+    def _silent_from(self, search: Search, member: str) -> float:
+        until = self._contacts[member].silent_from(search.deadline, search.patience)
+        if member in search.busy and self._contacts[member].up:  # it may wait for one that starts
+            until = max(until, min(self._contacts.starting, search.patience))
+        return until
+
     @property
     def deadline(self) -> float | None:
-        if not self._searches:
-            return None
-        times = list(self._promises.values())
-        if self._deadlines:
-            times.append(self._deadlines[0][0])
-        return min(times, default=None)
+        return self._looks[0][0] if self._searches and self._looks else None
 
     def advance(self) -> None:
-        over = [member for member, until in self._promises.items() if until <= self._contacts.now]
-        for member in over:
-            del self._promises[member]
-        if over:
-            self._look_at_all()
-        while self._deadlines and self._deadlines[0][0] <= self._contacts.now:
-            self._look(self._deadlines.popleft()[1])
+        while self._looks and self._looks[0][0] <= self._contacts.now:
+            self._look(heapq.heappop(self._looks)[2])
+
+
+_GONE = "its client has gone"
 
 
 def _stands(own: Held | None, verdict: Verdict) -> bool:

@@ -52,6 +52,12 @@ class Contacts(dict[str, Contact]):
         self._send = send
         self._wake = wake
 
+    @property
+    def starting(self) -> float:
+        """Moment up to which a member may be starting."""
+        times = (max(contact.expected, contact.fresh) for contact in self.values())
+        return max(times, default=float("-inf"))
+
     def say(self, member: str, message: Message, *, call: bool = False) -> None:
         """call: it counts as one."""
         if self[member].up:

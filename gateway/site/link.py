@@ -7,7 +7,8 @@ the greeting, and ALIVE of the first says that it has taken that: from then on b
     dialled   GREETING →             ALIVE → joined
     called               ← GREETING             joined
 
-A peer without a certificate may only send one JOIN.
+A peer without a certificate may only send one JOIN. A *knock* is a connection of a member that is
+to be dialled: the other side says BYE as soon as it knows the certificate, and dials.
 """
 
 import asyncio
@@ -99,11 +100,13 @@ class Owner(Protocol):
 
 
 class Link(asyncio.Protocol):
-    """expected: whom we have dialled; None when the other side has."""
+    """expected: whom we have dialled; None when the other side has. knock: we only knock."""
 
-    def __init__(self, owner: Owner, expected: str | None) -> None:
+    def __init__(self, owner: Owner, expected: str | None, *, knock: bool = False) -> None:
         loop = asyncio.get_running_loop()
         self.expected = expected
+        self.knock = knock
+        """The connection is a knock: one of ours, or one of the peer (set by the owner)."""
         self.member = expected or ""
         """The peer's name; empty as long as it is not known."""
         self.certificate: x509.Certificate | None = None
@@ -115,6 +118,10 @@ class Link(asyncio.Protocol):
         self.lag_s: float | None = None
         """Until the last keep-alive came back."""
         self.state = State.GREETING
+        self.answered = False
+        """The peer has echoed a keep-alive that was sent after joining."""
+        self.said: str | None = None
+        """The reason in the peer's BYE; empty if the peer stops, None if there was no BYE."""
         self.reason = ""
         """Why it ended, in words."""
         self.settled: asyncio.Future[None] = loop.create_future()
@@ -129,6 +136,13 @@ class Link(asyncio.Protocol):
         self._sent: deque[tuple[int, float]] = deque()
         """Keep-alives that did not come back: number and time."""
         self._alive = 0
+
+    @property
+    def is_forgiven(self) -> bool:
+        """Whether the next link may come at once: the peer has answered on this one, and has not
+        refused us.
+        """
+        return self.answered and not self.said
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.begin(cast(asyncio.Transport, transport))
@@ -153,7 +167,7 @@ class Link(asyncio.Protocol):
                 self._say_removed(self._owner.greeting().removed)  # it may be itself
                 self.end(error.what, bye=True)
                 return
-            if self.expected is not None:
+            if self.expected is not None and not self.knock:
                 self._greet()
         self._read()
 
@@ -235,7 +249,7 @@ class Link(asyncio.Protocol):
     def _take(self, kind: Kind, body: bytes) -> None:
         match self.state, kind:
             case _, Kind.BYE:
-                said = printable(body[:_SHORT].decode(errors="replace"))
+                self.said = said = printable(body[:_SHORT].decode(errors="replace"))
                 self.end(f"it says of this gateway: {said}" if said else "it has stopped")
             case State.GUEST, Kind.JOIN:
                 self._frames.most = 0  # one is enough
@@ -301,7 +315,8 @@ class Link(asyncio.Protocol):
 
     def _echoed(self, number: int) -> None:
         while self._sent and self._sent[0][0] <= number:
-            _, since = self._sent.popleft()
+            sent, since = self._sent.popleft()
+            self.answered |= sent > 1  # the first one is a part of joining
             self.lag_s = self._loop.time() - since
 
     def _say_removed(self, values: list[Any]) -> None:

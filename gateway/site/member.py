@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from gateway.site.answering import Answering
 from gateway.site.arriving import Arriving
 from gateway.site.asking import Asking, Waiter
-from gateway.site.contact import BEAT_S
+from gateway.site.contact import BEAT_S, START_S
 from gateway.site.contacts import Contacts, Statistics
 from gateway.site.ending import Ending
 from gateway.site.errors import SiteError
@@ -86,13 +86,17 @@ class Member:
         done: Waiter,
         clean: bool = False,
         alive: Callable[[], bool] = lambda: True,
+        patience: float = START_S,
     ) -> None:
-        """A client has come whose session is not here, or not certainly the newest. clean: it wants
-        none (Clean Start 1). alive: whether it still waits; if not, nothing is decided, and the
-        outcome is `failed`. done: within about a second, longer only while a session is coming.
+        """Find the session of a client that has come: it is not here, or not certainly the newest.
+
+        clean: the client wants none (Clean Start 1). alive: whether it still waits; if not, nothing
+        is decided, and the outcome is `failed`. patience: seconds that it can wait for members that
+        are expected or busy (`contact.py`). done: called within about a second, later only while
+        there is such a member or a session is coming.
         """
         self.contacts.now = now
-        self._asking.want(client, done, alive, clean)
+        self._asking.want(client, done, alive, clean, patience)
         self._flush()
 
     def want_release(self, client: str, identifier: int, now: float, done: ReleaseDone) -> None:
@@ -103,6 +107,12 @@ class Member:
         self._releasing.want(client, identifier, done)
         self._flush()
 
+    def started(self, now: float) -> None:
+        """Begin the wait for the other members anew: the start of this gateway goes on, or ends."""
+        self.contacts.now = now
+        for contact in self.contacts.values():
+            contact.started(now)
+
     def joined(self, member: str, now: float) -> None:
         """There is a link to that member, and to nobody else under its name."""
         self.contacts.now = now
@@ -110,15 +120,18 @@ class Member:
         contact.joined(now)
         self.contacts.say(member, Names(self.contacts.names))
         self._asking.joined(member)
+        self._releasing.joined(member)
         self._ending.joined(member)
         if self._beat_at is None:
             self._beat_at = now
         self.advance(now)
 
-    def left(self, member: str, now: float) -> None:
-        """The link is gone; what was sent over it may not have arrived."""
+    def left(self, member: str, now: float, stopped: bool = False) -> None:
+        """Take the end of a link; what was sent over it may not have arrived. stopped: the member
+        has said that it stops.
+        """
         self.contacts.now = now
-        self.contacts[member].left()
+        self.contacts[member].left(now, stopped)
         self._windows.left(member)
         self._ending.left(member)
         self._leaving.left(member)

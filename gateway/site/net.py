@@ -3,7 +3,13 @@
 In: the configuration, the certificates in the site's folder, and frames for members. Out: members
 that join and leave, and their frames, in the event loop. Of two members the one whose name comes
 first in the alphabet dials, so there is one connection for each pair. A member that hangs is left
-within 2 s; one that is away is tried again after 0.1 s, and then less often, up to every 5 s.
+within 2 s; one that is away is tried again after 0.1 s, and then less often, up to every 5 s. After
+a link on which a keep-alive was answered, the dialling begins with 0.1 s again.
+
+The other one of the two *knocks* while there is no link, at once after its start: it connects,
+shows its certificate, and is told goodbye. A member that hears a knock dials without waiting, once
+a second at most. Onceway 0.2.0 refuses a knock, and is left alone for a minute. A knock changes
+nothing about a link that is alive.
 
 A stranger costs a handshake at most: there are never more than MOST_HANDSHAKES at a time, none
 takes longer than HANDSHAKE_S, and when there are too many the oldest one ends. What is wrong is
@@ -15,7 +21,7 @@ import logging
 import random
 import socket
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import Any, cast
 
@@ -26,7 +32,7 @@ from gateway.site import invitation
 from gateway.site.authority import Removal, membership, name_in
 from gateway.site.errors import SiteError
 from gateway.site.framing import FRAME_BYTES
-from gateway.site.link import OLDEST, VERSION, Greeting, Link, State, address_of
+from gateway.site.link import OLDEST, SILENT, VERSION, Greeting, Link, State, address_of
 from gateway.site.removed import Removed
 from gateway.site.tls import dialling, serving, why
 
@@ -41,6 +47,12 @@ CLOCK_S = 60.0
 """Clocks that are further apart are spoken of."""
 _SHUTDOWN_S = 2.0
 _FIRST_WAIT_S = 0.1
+_KNOCK_S = 1.0
+"""Seconds after a knock that was heeded in which further knocks of that member are ignored."""
+_SLOW_S = 0.5
+"""Seconds of an attempt to dial after which a knock ends the attempt."""
+_STALE_S = 0.75
+"""Seconds without a byte after which a knock ends a link; keep-alives come each TICK_S."""
 _QUIET_S = 60.0
 _KEYS = 64
 
@@ -49,7 +61,9 @@ _KEYS = 64
 class _Far:
     """Another member. heard: by the loop's clock, None: never. since: of `link` being there or
     not. problem: why there is no link, or what was wrong when it came, as far as that is known.
-    before: the generation that it showed before the one of `last`.
+    before: the generation that it showed before the one of `last`. knocked: the member
+    has knocked, and is to be dialled at once. heeded: when its last knock was heeded. attempt: to
+    dial it, which a knock may end.
     """
 
     name: str
@@ -60,6 +74,9 @@ class _Far:
     last: Link | None = None
     before: str = ""
     problem: str = ""
+    knocked: asyncio.Event = field(default_factory=asyncio.Event)
+    heeded: float = float("-inf")
+    attempt: asyncio.Timeout | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,8 +146,8 @@ class Net:
         for name, address in self._site.members.items():
             if name != self._name:
                 self._far[name] = _Far(name, address, now)
-                if self._name < name:
-                    self._spawn(self._keep_dialling(self._far[name]))
+                keep = self._keep_dialling if self._name < name else self._keep_knocking
+                self._spawn(keep(self._far[name]))
         self._next_tick = now + TICK_S
         self._tick = loop.call_later(TICK_S, self._look)
         self._spawn(self._keep_accepting(self._listening))
@@ -178,6 +195,11 @@ class Net:
         )
         return [asdict(here), *(asdict(_status(far, now)) for far in self._far.values())]
 
+    def has_stopped(self, member: str) -> bool:
+        """Whether the last link ended because the member stops."""
+        last = self._far[member].last
+        return last is not None and last.said == ""
+
     def gone(self) -> list[str]:
         """Names that were removed, and are not in contact under a newer certificate."""
         up = {name for name, far in self._far.items() if far.link is not None}
@@ -194,10 +216,12 @@ class Net:
             raise SiteError("it shows this gateway's own name: there is a copy of this machine")
         if name not in self._far:
             raise SiteError(f"{name!r} is not in [site.members] of {self._name}")
-        if link.expected is None and self._name < name:
-            raise SiteError(f"it is {self._name} that dials {name}, not the other way round")
         if certificate is None or self._removed.covers(certificate):
             raise SiteError(_GONE)
+        if link.expected is None and self._name < name:
+            link.knock = True
+            self._knocked(self._far[name])
+            raise SiteError(f"it is {self._name}{_DIALS}{name}{_HEARD}")
 
     def greeting(self) -> Greeting:
         return Greeting(
@@ -218,6 +242,7 @@ class Net:
         if far.last is not None and far.last.generation != link.generation:
             far.before = far.last.generation
         far.link = far.last = link
+        far.knocked.clear()
         far.since, far.problem = link.heard, _COPY if copied else ""
         log.info(
             "%s: joined from %s", printable(far.name), link.address, extra=about(member=far.name)
@@ -246,7 +271,8 @@ class Net:
 
     def over(self, link: Link, joined: bool) -> None:
         if not joined:
-            self._refused(link.member, link.address, link.reason)
+            if not link.knock:
+                self._refused(link.member, link.address, link.reason)
             return
         far = self._far[link.member]
         far.link, far.heard, far.problem = None, link.heard, link.reason
@@ -297,33 +323,96 @@ class Net:
                 link.quit()
 
     async def _keep_dialling(self, far: _Far) -> None:
-        loop, wait = asyncio.get_running_loop(), _FIRST_WAIT_S
-        host, port = split_address(far.address)
+        wait = _FIRST_WAIT_S
         while True:
-            link = Link(self, far.name)
-            try:
-                async with asyncio.timeout(DIAL_S):
-                    await loop.create_connection(
-                        lambda link=link: link,  # type: ignore[misc]
-                        host,
-                        port,
-                        ssl=self._dialling,
-                        server_hostname="",
-                        ssl_handshake_timeout=DIAL_S,
-                        ssl_shutdown_timeout=_SHUTDOWN_S,
-                    )
-                    await link.settled
-            except (OSError, TimeoutError, UnicodeError) as error:
-                self._refused(far.name, far.address, why(error))
-                link.quit()
-            except asyncio.CancelledError:
-                link.quit()
-                raise
+            link = await self._dial(far)
             await link.ended
-            if link is far.last and loop.time() - link.began > MOST_WAIT_S:
+            if link.is_forgiven:
                 wait = _FIRST_WAIT_S
+            try:
+                async with asyncio.timeout(wait * random.uniform(0.8, 1.2)):  # noqa: S311 - no secret
+                    await far.knocked.wait()
+            except TimeoutError:
+                wait = min(2 * wait, MOST_WAIT_S)
+            else:
+                wait = _FIRST_WAIT_S
+
+    async def _dial(self, far: _Far) -> Link:
+        """Dial once. Return the link when it has joined, or ended."""
+        link = Link(self, far.name)
+        again = far.knocked.is_set()
+        far.knocked.clear()
+        try:
+            async with asyncio.timeout(DIAL_S) as attempt:
+                # the next knock must not end one that follows a knock
+                far.attempt = None if again else attempt
+                await self._connect(far, link)
+        except (OSError, TimeoutError, UnicodeError) as error:
+            if not far.knocked.is_set():
+                self._refused(far.name, far.address, why(error))
+            link.quit()
+        except asyncio.CancelledError:
+            link.quit()
+            raise
+        finally:
+            far.attempt = None
+        return link
+
+    async def _connect(self, far: _Far, link: Link) -> None:
+        """Open a connection, and return when the link has joined, or ended."""
+        host, port = split_address(far.address)
+        await asyncio.get_running_loop().create_connection(
+            lambda: link,
+            host,
+            port,
+            ssl=self._dialling,
+            server_hostname="",
+            ssl_handshake_timeout=DIAL_S,
+            ssl_shutdown_timeout=_SHUTDOWN_S,
+        )
+        await link.settled
+
+    def _knocked(self, far: _Far) -> None:
+        """Dial a member at once that has no link to us, and says so."""
+        now = asyncio.get_running_loop().time()
+        late = now - self._next_tick > TICK_S
+        if far.link is not None and now - far.link.heard > _STALE_S and not late:
+            far.link.end(SILENT)
+        if far.link is not None or now - far.heeded < _KNOCK_S:
+            return
+        far.heeded = now
+        far.knocked.set()
+        deadline = far.attempt and far.attempt.when()
+        if far.attempt is not None and deadline is not None and deadline - now < DIAL_S - _SLOW_S:
+            far.attempt.reschedule(now)  # it waits for a machine that was off, say
+
+    async def _keep_knocking(self, far: _Far) -> None:
+        wait = 0.0
+        while True:
             await asyncio.sleep(wait * random.uniform(0.8, 1.2))  # noqa: S311 - no secret
-            wait = min(2 * wait, MOST_WAIT_S)
+            if (there := far.link) is not None:
+                await there.ended
+                wait = _FIRST_WAIT_S if there.is_forgiven else MOST_WAIT_S
+            elif await self._knock(far):
+                wait = min(max(2 * wait, _FIRST_WAIT_S), MOST_WAIT_S)
+            else:
+                wait = _QUIET_S
+
+    async def _knock(self, far: _Far) -> bool:
+        """Knock once. Return False if the member refuses knocks."""
+        link = Link(self, far.name, knock=True)
+        try:
+            async with asyncio.timeout(DIAL_S):
+                await self._connect(far, link)
+        except (OSError, TimeoutError, UnicodeError):
+            return True  # a member that cannot be reached dials when it can
+        finally:
+            link.quit()
+        if not link.said or link.said.endswith(_HEARD):
+            return True
+        if _DIALS not in link.said:
+            self._refused(far.name, far.address, link.reason)
+        return False
 
     async def _answer(self, link: Link, request: bytes) -> None:
         """To a gateway that was invited."""
@@ -420,6 +509,8 @@ class Net:
         task.add_done_callback(tasks.discard)
 
 
+_DIALS, _HEARD = " that dials ", ": the knock is heard"
+"""Parts of the answer to a knock; the answer of Onceway 0.2.0 has the first one only."""
 _GONE = "it was removed from the site, or its name has a newer certificate"
 _COPY = "two gateways that run have its name: stop the one that is a copy"
 

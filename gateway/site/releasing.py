@@ -1,14 +1,16 @@
 """A PUBREL whose identifier is not known here: whether another member has received it.
 
 In: clients with identifiers, the members' replies, time. Out: questions; whether somebody had the
-identifier and has released it, on disk, and who was silent.
+identifier and has released it, on disk, and who was silent. A member is silent from the same moment
+on as for a CONNECT (`contact.py`).
 """
 
-from collections import deque
+import heapq
 from collections.abc import Callable
 from functools import partial
+from itertools import count
 
-from gateway.site.asking import ANSWER_S
+from gateway.site.contact import ANSWER_S, START_S
 from gateway.site.contacts import Contacts
 from gateway.site.holder import Holder
 from gateway.site.messages import Kind, Question, Reply
@@ -18,14 +20,15 @@ Done = Callable[[bool, tuple[str, ...]], None]
 
 
 class _Release:
-    __slots__ = ("answered", "asking", "deadline", "done", "over", "question")
+    __slots__ = ("answered", "asking", "deadline", "done", "looks", "over", "patience", "question")
 
-    def __init__(
-        self, asking: "Releasing", question: Question, deadline: float, done: Done
-    ) -> None:
+    def __init__(self, asking: "Releasing", question: Question, now: float, done: Done) -> None:
         self.asking = asking
         self.question = question
-        self.deadline = deadline
+        self.deadline = now + ANSWER_S
+        self.patience = now + START_S
+        self.looks = now
+        """Moment of the next look at this release."""
         self.done = done
         self.answered: set[str] = set()
         self.over = False
@@ -40,12 +43,15 @@ class Releasing:
         self._contacts = contacts
         self._holder = holder
         self._windows = windows
-        self._releases: deque[_Release] = deque()
+        self._releases: dict[_Release, None] = {}
+        self._looks: list[tuple[float, int, _Release]] = []
+        """Heap of the moments at which releases are to be looked at."""
+        self._count = count()
 
     def want(self, client: str, identifier: int, done: Done) -> None:
         question = Question(client, identifier)
-        release = _Release(self, question, self._contacts.now + ANSWER_S, done)
-        self._releases.append(release)
+        release = _Release(self, question, self._contacts.now, done)
+        self._releases[release] = None
         for contact in self._contacts.values():
             if contact.up:
                 self._windows.ask(contact.name, question, release, 0)
@@ -56,23 +62,30 @@ class Releasing:
             self._contacts.statistics.released += 1
             self._finish(release, True, ())
         elif reply.kind is Kind.BUSY:
-            if self._contacts.now < release.deadline:
+            if self._contacts.now < self._silent_from(release, member):
                 self._windows.ask(member, release.question, release, 0)
         else:
             release.answered.add(member)
             self._look(release)
 
+    def _silent_from(self, release: _Release, member: str) -> float:
+        return self._contacts[member].silent_from(release.deadline, release.patience)
+
     def _look(self, release: _Release) -> None:
+        if release.over:
+            return
         silent = self._contacts.keys() - release.answered
-        waits = self._contacts.now < release.deadline and any(
-            self._contacts[one].up for one in silent
-        )
-        if not release.over and not waits:
+        until = max((self._silent_from(release, name) for name in silent), default=0.0)
+        if self._contacts.now >= until:
             self._contacts.statistics.silent += bool(silent)
             self._finish(release, False, tuple(sorted(silent)))
+        elif release.looks != until:
+            release.looks = until
+            heapq.heappush(self._looks, (until, next(self._count), release))
 
     def _finish(self, release: _Release, known: bool, silent: tuple[str, ...]) -> None:
         release.over = True
+        del self._releases[release]
         done = partial(release.done, known, silent)
         if known:
             done()
@@ -80,16 +93,20 @@ class Releasing:
             # that it is unknown here may wait for a commit: a power cut must not bring it back
             self._holder.on_disk(done)
 
+    def joined(self, member: str) -> None:
+        """Ask the member about all releases; a question over an earlier link may be lost."""
+        for release in self._releases:
+            if member not in release.answered:
+                self._windows.ask(member, release.question, release, 0)
+
     def left(self) -> None:
         for release in list(self._releases):
             self._look(release)
 
     @property
     def deadline(self) -> float | None:
-        return self._releases[0].deadline if self._releases else None
+        return self._looks[0][0] if self._looks else None
 
     def advance(self) -> None:
-        while self._releases and (
-            self._releases[0].over or self._contacts.now >= self._releases[0].deadline
-        ):
-            self._look(self._releases.popleft())
+        while self._looks and self._looks[0][0] <= self._contacts.now:
+            self._look(heapq.heappop(self._looks)[2])

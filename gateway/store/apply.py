@@ -39,6 +39,7 @@ _COLUMNS = {
     "will": 9,
     "mark": 6,
     "journey": 10,
+    "aside": 10,
     "copy": 10,  # of another database (copies.py)
 }
 
@@ -115,6 +116,7 @@ def apply(database: sqlite3.Connection, commit: Commit) -> float:
         put(database, "will", commit.wills)
         put(database, "mark", commit.marks)
         put(database, "journey", commit.journeys)
+        put(database, "aside", commit.aside)
         _delete(
             database,
             "DELETE FROM subscription WHERE (session, filter) IN (SELECT value ->> 0, value ->> 1"
@@ -141,6 +143,11 @@ def apply(database: sqlite3.Connection, commit: Commit) -> float:
             database,
             "DELETE FROM journey WHERE session IN (SELECT value FROM json_each(?))",
             commit.arrived,
+        )
+        _delete(
+            database,
+            "DELETE FROM aside WHERE id IN (SELECT value FROM json_each(?))",
+            commit.aside_gone,
         )
         if commit.moves is not None:
             move(database, commit.moves)

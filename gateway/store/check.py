@@ -14,6 +14,7 @@ from gateway.broker.addresses import LINEAGES, MOST_MOVES
 from gateway.broker.marks import PLACES
 from gateway.config import MEMBER
 from gateway.store import wal
+from gateway.store.references import missing
 from gateway.store.schema import SCHEMA_VERSION, StoreError, connect_to_read, existing, salvaged
 
 _MOST_FINDINGS = 20
@@ -100,6 +101,11 @@ RULES = (
         "a journey of a session that cannot be",
     ),
     Rule(
+        "aside",
+        "id < 1 OR qos NOT BETWEEN 0 AND 2 OR retain NOT IN (0, 1)",
+        "a message that is set aside and cannot be",
+    ),
+    Rule(
         "spool",
         "id < 1",
         "a row of the spool with a number that was never given",
@@ -155,7 +161,4 @@ def _broken_rules(database: sqlite3.Connection) -> list[str]:
             f"SELECT count(*) FROM {rule.table} WHERE {rule.broken}"  # noqa: S608
         ).fetchone()
         found += [f"{rule.what}: {count}"] if count else []
-    (names,) = database.execute(
-        "SELECT count(*) FROM meta WHERE key IN ('epoch', 'gateway')"
-    ).fetchone()
-    return found if names == 2 else [*found, "the store's name or epoch is gone"]
+    return found + [str(item) for item in missing(database, frozenset(tables))]

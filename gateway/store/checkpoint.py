@@ -1,34 +1,49 @@
-"""Checkpoints beside the commits, so that no acknowledgement waits for one.
+"""Checkpoints beside the commits, so that no acknowledgement waits for one, and a bound for the
+write-ahead log (the log) that holds all the same.
 
-In: "another commit is in the write-ahead log". Out: a log that stays short. SQLite copies the log's
-pages into the database while commits go on (PASSIVE), on a thread and a connection of its own; only
-the pages that came meanwhile are copied between two commits, on the writer's thread. After that the
-next commit starts the log again. SQLite's automatic checkpoint would do all of it inside a commit.
+In: "another commit is in the log". Out: a log that stays short. SQLite copies the log's pages into
+the database while commits go on (PASSIVE), on a thread and a connection of its own; only the pages
+that came meanwhile are copied between two commits, on the writer's thread. After that the next
+commit starts the log again. SQLite's automatic checkpoint would do all of it inside a commit.
+
+Bounds, in bytes of the log as SQLite counts them (frames, `wal.py`), not in commits:
+
+    WAL_BYTES       that many are not copied yet: a checkpoint begins beside the commits
+    WAL_LIMIT       the log has that many: the writer waits, copies the rest itself, and cuts the
+                    file to nothing (TRUNCATE). So the file holds WAL_LIMIT and one commit at most
+    WAL_WARN_BYTES  a reader has kept its view of the database for so long that nothing could be
+                    cut: the log says so, once until it is short again. Commits go on
 """
 
 import logging
 import sqlite3
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
-from gateway.store.schema import connect
+from gateway.store.schema import BUSY_TIMEOUT_S, WAL_BYTES, WAL_LIMIT, connect
+from gateway.store.wal import FRAME_BYTES, Index
 
 log = logging.getLogger(__name__)
 
-WAL_BYTES = 4_096_000
-"""A checkpoint is due when the log has about so many: a page that changed often meanwhile is copied
-once.
-"""
+WAL_WARN_BYTES = 4 * WAL_LIMIT
+"""A log of this size is reported."""
 
 _REST_PAGES = 64
 _ROUNDS = 4
-_FIRST_GUESS = 8.0
-"""Pages that a commit writes."""
+_READERS_S = 0.2
+"""Longest wait of the writer for readers, each time that the log has grown by WAL_BYTES."""
+_OTHERS_S = 2.0
+"""Longest wait of the writer for a checkpoint of another process."""
+_POLL_S = 0.005
 
 
 class Checkpointer:
-    """between_commits: runs a function on the writer's thread when no commit is under way."""
+    """The checkpoints of one store.
+
+    between_commits: runs a function on the writer's thread when no commit is under way.
+    """
 
     def __init__(
         self, path: Path, between_commits: Callable[[Callable[[sqlite3.Connection], None]], None]
@@ -36,34 +51,59 @@ class Checkpointer:
         self._database = connect(path)
         self._between_commits = between_commits
         (page,) = self._database.execute("PRAGMA page_size").fetchone()
-        self._most = WAL_BYTES // page
-        self._commits = 0
-        self._pages_per_commit = _FIRST_GUESS
-        self._running = False
+        self._frame = page + FRAME_BYTES
+        self._index = Index(path)
+        self.waits = 0
+        """How often the writer had to wait for the bound, since the start."""
+        self.idle = threading.Event()
+        """Set while no checkpoint runs beside the commits."""
+        self.idle.set()
+        self._copying = threading.Lock()
+        """Held by the thread that copies; SQLite refuses a second one at a time."""
+        self._waits_at = WAL_LIMIT
+        """Bytes of the log at which the writer waits. More while a reader stops the cut."""
+        self._reported = False
+        """The log is known to be too large."""
         self._stopping = False
         self._due = threading.Event()
         self._thread = threading.Thread(target=self._run, name="store-checkpoint")
         self._thread.start()
 
     def committed(self) -> None:
-        """Another commit; called on the writer's thread."""
-        self._commits += 1
-        if not self._running and self._commits * self._pages_per_commit >= self._most:
-            self._running = True
+        """Begin a checkpoint if one is due. Called on the writer's thread after each commit."""
+        frames, copied = self._index.look()
+        if self.idle.is_set() and (frames - copied) * self._frame >= WAL_BYTES:
+            self.idle.clear()
             self._due.set()
 
+    def keep_bound(self, database: sqlite3.Connection) -> None:
+        """Wait until the log is within its bound. Called on the writer's thread, with its
+        connection, when a commit has been answered.
+        """
+        size = self._index.look()[0] * self._frame
+        if size >= self._waits_at:
+            self.waits += 1
+            cut = self._cut(database)
+            self._waits_at = WAL_LIMIT if cut else size + WAL_BYTES
+            self._report(size, cut)
+        elif size < WAL_LIMIT:
+            self._waits_at = WAL_LIMIT
+            self._report(size, cut=True)
+
     def stop(self) -> None:
+        """End the thread. A checkpoint that runs comes to its end."""
         self._stopping = True
         self._due.set()
         self._thread.join()
         self._database.close()
 
     def finish(self, database: sqlite3.Connection) -> None:
-        """Copy the rest; called on the writer's thread with its connection."""
+        """Copy the rest. Called on the writer's thread with its connection."""
         try:
-            checkpoint(database)
+            with self._copying:
+                checkpoint(database)
         finally:
-            self._running = False
+            self.idle.set()
 
     def _run(self) -> None:
         while self._due.wait() and not self._stopping:
@@ -76,20 +116,49 @@ class Checkpointer:
 
     def _copy(self) -> None:
         """Copy until little is left that comes meanwhile."""
-        commits, self._commits = self._commits, 0
-        for attempt in range(_ROUNDS):
-            pages, rest = checkpoint(self._database)
-            if not attempt and pages:
-                self._pages_per_commit = max(1.0, pages / commits)
+        for _ in range(_ROUNDS):
+            with self._copying:
+                rest = checkpoint(self._database)
             if rest <= _REST_PAGES:
                 break
 
+    def _cut(self, database: sqlite3.Connection) -> bool:
+        """Copy the rest of the log and cut its file. False: a reader still needs it."""
+        deadline = time.monotonic() + _OTHERS_S
+        with self._copying:
+            database.execute(f"PRAGMA busy_timeout={_READERS_S * 1000:.0f}")
+            try:
+                while True:
+                    busy, pages, _ = database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+                    # -1: another process makes a checkpoint, for which SQLite does not wait
+                    if pages >= 0 or time.monotonic() > deadline:
+                        return not busy
+                    time.sleep(_POLL_S)
+            except sqlite3.Error as error:
+                log.warning("the store's log cannot be copied into the database now (%s)", error)
+                return False
+            finally:
+                database.execute(f"PRAGMA busy_timeout={BUSY_TIMEOUT_S * 1000:.0f}")
 
-def checkpoint(database: sqlite3.Connection) -> tuple[int, int]:
-    """Copy what can be copied now; returns pages in the log, and how many of them are left."""
+    def _report(self, size: int, cut: bool) -> None:
+        if not cut and size >= WAL_WARN_BYTES and not self._reported:
+            self._reported = True
+            log.warning(
+                "the store's write-ahead log has more than %d MB: a program that reads the"
+                " database keeps it from being cut, and it grows until that program is done. Does"
+                " a backup hang, or has somebody opened the database?",
+                WAL_WARN_BYTES // 1_000_000,
+            )
+        elif cut and self._reported:
+            self._reported = False
+            log.warning("the store's write-ahead log is short again")
+
+
+def checkpoint(database: sqlite3.Connection) -> int:
+    """Copy what can be copied now. Return how many pages of the log are left."""
     try:
         _, pages, done = database.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
     except sqlite3.Error as error:
         log.warning("the store's log cannot be copied into the database now (%s)", error)
-        return 0, 0
-    return max(0, pages), max(0, pages - done)
+        return 0
+    return max(0, int(pages) - int(done))

@@ -64,6 +64,30 @@ class Copies:
         )
         return [(key >> _BITS, key & _MASK, size) for key, size in found]
 
+    def gaps(self) -> dict[int, tuple[int, int]]:
+        """By line: its first row that is gone, and how many are, among those that it is to have."""
+        found = self._db.execute(
+            "SELECT number, min(begin), sum(stop - begin) FROM"
+            " (SELECT line.number, key & ?1 AS stop,"
+            " lag(key & ?1, 1, json_extract(told, '$.first') - 1)"
+            " OVER (PARTITION BY line.number ORDER BY key) + 1 AS begin FROM line JOIN"
+            " (SELECT key, key >> ?2 AS number FROM copy UNION ALL"
+            " SELECT (number << ?2) + last + 1, number FROM line) AS rows"
+            " ON rows.number = line.number) WHERE stop > begin GROUP BY number",
+            (_MASK, _BITS),
+        )
+        return {number: (first, count) for number, first, count in found}
+
+    def orphans(self) -> dict[int, int]:
+        """Rows of lines of which nothing is known: their number by that of the line."""
+        return dict(
+            self._db.execute(
+                "SELECT key >> ?1, count(*) FROM copy"
+                " WHERE key >> ?1 NOT IN (SELECT number FROM line) GROUP BY 1",
+                (_BITS,),
+            )
+        )
+
     def write(
         self,
         lines: Sequence[LineRow],

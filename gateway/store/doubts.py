@@ -6,12 +6,14 @@ on it: a power cut costs the last ones of a list that the log has, too.
 """
 
 import json
+import logging
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
 from gateway.logs import printable
+
+log = logging.getLogger(__name__)
 
 FILE = "in-doubt.json"
 MOST = 1024
@@ -39,12 +41,20 @@ def reason(silent: Sequence[str]) -> str:
 
 
 def read(folder: Path) -> list[Doubt]:
-    """The oldest first; none where the file is none."""
-    with suppress(OSError, ValueError, TypeError, RecursionError):
+    """The oldest first. None where there is no file; of a damaged one the log says so."""
+    try:
         with (folder / FILE).open("rb") as file:
             found = [Doubt(*item) for item in json.loads(file.read(_MOST_BYTES))]
-        return [item for item in found if _is_one(item)]
-    return []
+        kept = [item for item in found if _is_one(item)]
+    except FileNotFoundError:
+        return []
+    except (OSError, ValueError, TypeError, RecursionError) as error:
+        log.error("%s: clients that were in doubt cannot be read (%s)", folder / FILE, error)
+        return []
+    if len(kept) < len(found):
+        text = "%s: %d entries of clients in doubt make no sense, and are left out"
+        log.error(text, folder / FILE, len(found) - len(kept))
+    return kept
 
 
 def _is_one(item: Doubt) -> bool:

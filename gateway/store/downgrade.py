@@ -85,7 +85,7 @@ def downgrade(folder: Path, version: int) -> list[str]:
     path = existing(folder)
     with closing(connect(path)) as database:
         held = int(database.execute("PRAGMA user_version").fetchone()[0])
-        name = database.execute("SELECT value FROM meta WHERE key = 'gateway'").fetchone()[0]
+        name = database.execute("SELECT value FROM meta WHERE key = 'gateway'").fetchone() or ("",)
     if not OLDEST <= version < min(held, SCHEMA_VERSION + 1):
         raise StoreError(
             f"it has schema {held} and cannot be written as {version}",
@@ -94,7 +94,7 @@ def downgrade(folder: Path, version: int) -> list[str]:
         )
     try:
         open_store(
-            folder, name
+            folder, name[0]
         ).close()  # refuses a damaged one; of an older version it is newer now
         with closing(connect(path)) as database:
             _write(database, version)

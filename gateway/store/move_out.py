@@ -9,15 +9,21 @@ Parts are written while rows are read: no more than a part and a message are in 
 
 from __future__ import annotations
 
+import logging
 import sqlite3
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from gateway.broker.elsewhere import name_of
 from gateway.broker.message_ids import packet_id, unpack_ids
 from gateway.broker.session import NEVER
 from gateway.broker.store_rows import Giving
 from gateway.store import move_records as to
 from gateway.store.move_records import PART_BYTES, head, record
+from gateway.store.queue_reads import UNSOUND
+from gateway.store.references import name
+
+log = logging.getLogger(__name__)
 
 _QUEUE = (
     "SELECT queue.first, queue.count, queue.message, queue.skip, queue.flags, queue.extra,"
@@ -30,12 +36,28 @@ _QUEUE = (
 
 def give(database: sqlite3.Connection, order: Giving) -> None:
     """In the transaction of the caller. Notes in the order what it has found. Parts of an earlier
-    move that nobody has confirmed give way.
+    move that nobody has confirmed give way. A session that is not whole does not leave: it ends
+    here, and its client learns it by Session Present 0 over there.
     """
     database.execute("DELETE FROM given_part WHERE key = ?", (order.key,))
     found = database.execute(
         "SELECT expiry, left FROM session WHERE id = ?", (order.session,)
     ).fetchone()
+    (gone,) = database.execute(
+        f"SELECT coalesce(sum(count), 0) FROM queue WHERE session = ? AND {UNSOUND}",  # noqa: S608
+        (order.session,),
+    ).fetchone()
+    if found is None or gone:
+        log.error(
+            "session of %s: %s, so it does not leave for %s. The session ends, and its client"
+            " learns it by Session Present 0",
+            name(name_of(order.key)),
+            f"{gone:,} messages of its queue are gone" if found else "it is gone from the store",
+            order.member,
+        )
+        database.execute("DELETE FROM given WHERE key = ?", (order.key,))
+        _delete(database, order.session)
+        return
     expiry, left = found
     order.ends = None if expiry == NEVER else left + expiry * 1000
     order.released = []
@@ -50,6 +72,10 @@ def give(database: sqlite3.Connection, order: Giving) -> None:
         "INSERT OR REPLACE INTO given VALUES (?, ?, ?, ?, ?)",
         (order.key, order.member, parts, len(set(order.released)), order.ends),
     )
+    _delete(database, order.session)
+
+
+def _delete(database: sqlite3.Connection, session: int) -> None:
     for rows in (
         "will WHERE client = (SELECT client FROM session WHERE id = ?)",
         "session WHERE id = ?",
@@ -57,7 +83,7 @@ def give(database: sqlite3.Connection, order: Giving) -> None:
         "flow WHERE session = ?",
         "queue WHERE session = ?",
     ):
-        database.execute(f"DELETE FROM {rows}", (order.session,))  # noqa: S608 - names of ours
+        database.execute(f"DELETE FROM {rows}", (session,))  # noqa: S608 - names of ours
 
 
 def _records(database: sqlite3.Connection, order: Giving, released: list[int]) -> Iterator[bytes]:
@@ -148,6 +174,13 @@ class StoredParts(Sequence[bytes]):
             "SELECT body FROM given_part WHERE key = ? AND part = ?", (self._key, index)
         ).fetchone()
         if found is None:
+            log.error(
+                "session of %s, which was given away: part %d of %d is gone from the store. Its"
+                " client begins a new session",
+                name(name_of(self._key)),
+                index + 1,
+                len(self),
+            )
             raise IndexError(index)
         if index:
             return found[0]

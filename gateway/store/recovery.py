@@ -1,21 +1,29 @@
 """From the tables back to the broker's state at its start.
 
 In: an open store. Out: `Recovered`. What a power cut left half-way is cleaned up here: messages
-that no queue refers to, and rows of sessions that are gone, but for those that came from shared
-subscriptions and are still to be given to other members. The time axis goes on from the newest
-time that the store knows; the time that the gateway was off counts when the machine was up
-meanwhile (`uptime.py`), or the clock was known both before and after.
+that no queue refers to. A session that lacks something (`references.py`) ends, so that its client
+learns it by Session Present 0, and rows of sessions that are gone go, but for messages from shared
+subscriptions that are still to be given to other members. The log names each. The time axis goes on
+from the newest time that the store knows; the time that the gateway was off counts when the machine
+was up meanwhile (`uptime.py`), or the clock was known both before and after.
 """
 
 import json
+import logging
 import sqlite3
 
 from gateway.broker.spool import PART
 from gateway.broker.store_rows import Moved, Recovered
 from gateway.store.lives import settle
-from gateway.store.queue_reads import DELIVERY
-from gateway.store.schema import ROW_SIZE
+from gateway.store.queue_reads import DELIVERY, UNSOUND
+from gateway.store.references import Missing, missing, missing_parts, note_flows
+from gateway.store.schema import ASIDE_SIZE, ROW_SIZE
 from gateway.store.uptime import Uptime, axis, save_uptime
+
+log = logging.getLogger(__name__)
+
+_MOST_LINES = 20
+"""Log lines about missing rows at one start."""
 
 # Where the tail of each queue begins: behind what was sent, or may have been sent when the gateway
 # died with the client connected.
@@ -42,6 +50,7 @@ def recover(
     now = axis(database, utc, uptime)
     with database:
         database.execute("BEGIN IMMEDIATE")
+        found = missing(database)
         boot = _count_start(database)
         if uptime is not None:
             save_uptime(database, now, uptime)
@@ -51,6 +60,8 @@ def recover(
             database.execute("UPDATE session SET expiry = 0 WHERE incarnation <> 0")
             database.execute("INSERT OR REPLACE INTO meta VALUES ('mistrusted', '1')")
         settle(database)
+        _leave_out(database, found)
+        _give_each_session_flows(database)
         leaving = _drop_strays(database)
         references = _references(database)
     rows = database.execute
@@ -67,6 +78,7 @@ def recover(
             f"SELECT max(id), sum({ROW_SIZE}) FROM spool GROUP BY id / ? ORDER BY 1",  # noqa: S608 - names of ours
             (PART,),
         ).fetchall(),
+        lowest_spool=rows("SELECT min(id) FROM spool").fetchone()[0],
         spool_users=rows(
             f"SELECT max(spool.id), user, sum({ROW_SIZE}) FROM spool JOIN session USING (client)"  # noqa: S608
             " WHERE session.incarnation = 0 GROUP BY spool.id / ?, user",
@@ -101,6 +113,7 @@ def recover(
             rows("SELECT 1 FROM meta WHERE key = 'mistrusted'").fetchone() is not None,
             _members(database),
         ),
+        aside=rows(f"SELECT id, bridge, {ASIDE_SIZE} FROM aside ORDER BY id").fetchall(),  # noqa: S608
     )
 
 
@@ -114,6 +127,44 @@ def _count_start(database: sqlite3.Connection) -> int:
     boot = int(found[0]) + 1 if found else 1
     database.execute("INSERT OR REPLACE INTO meta VALUES ('boot', ?)", (str(boot),))
     return boot
+
+
+def _leave_out(database: sqlite3.Connection, found: list[Missing]) -> None:
+    """Log each finding, end the sessions that lack a row, and delete the rows that refer to missing
+    ones.
+    """
+    for item in found[:_MOST_LINES]:
+        log.error("the store is not whole: %s%s", item, _CONSEQUENCE[item.kind])
+    if len(found) > _MOST_LINES:
+        text = "the store is not whole: %d more things are missing"
+        log.error(text, len(found) - _MOST_LINES)
+    database.executemany(
+        "UPDATE session SET expiry = 0 WHERE id = ?",
+        [(item.session,) for item in found if item.kind == "session"],
+    )
+    if found:
+        database.execute(f"DELETE FROM queue WHERE {UNSOUND}")  # noqa: S608 - a text of ours
+    for key, _ in missing_parts(database):
+        database.execute("DELETE FROM given WHERE key = ?", (key,))
+        database.execute("DELETE FROM given_part WHERE key = ?", (key,))
+
+
+_CONSEQUENCE = {
+    "session": ". The session ends, and its client learns it by Session Present 0",
+    "own": ". What is there of it goes on",
+    "stray": ". They are deleted, and the client begins a new session",
+    "given": ". It is given up, and its client begins a new session",
+    "other": "",
+}
+
+
+def _give_each_session_flows(database: sqlite3.Connection) -> None:
+    """From now on, no row in `flow` means that it is gone."""
+    database.execute(
+        "INSERT INTO flow SELECT id, x'', 1, x'', x'' FROM session"
+        " WHERE id NOT IN (SELECT session FROM flow)"
+    )
+    note_flows(database)
 
 
 def _drop_strays(database: sqlite3.Connection) -> list[int]:

@@ -4,6 +4,7 @@ In: a data directory. Out: a new store with every row that the old one still giv
 beside it, and what is lost, in words.
 """
 
+import json
 import os
 import sqlite3
 import time
@@ -14,6 +15,7 @@ from pathlib import Path
 from gateway.store import wal
 from gateway.store.check import LEFT_BEHIND, RULES, check
 from gateway.store.reading import Gap, read
+from gateway.store.references import GONE, missing, spool_holes
 from gateway.store.schema import FILE, connect, existing, prepare, refuse_orphaned, salvaged
 from gateway.sync import sync
 
@@ -106,6 +108,7 @@ def _copy_all(
     """
     lost = []
     gaps: dict[str, list[Gap]] = {}
+    drawn = target.execute("SELECT value FROM meta WHERE key = 'epoch'").fetchone()
     target.execute("BEGIN")
     left_out = {"mark", *_unknown_to(source)}  # what marks say has come may be among what is lost
     for table in _tables(target):
@@ -121,17 +124,19 @@ def _copy_all(
     ]
     lost += _missing_in_spool(target, known, ends=damaged)
     lost += _end_sessions(target, gaps["flow"])
-    contents = (
-        "SELECT client, sum(queue.count) FROM queue JOIN session ON session.id = queue.session"
-        " WHERE message NOT IN (SELECT id FROM message) GROUP BY client"
+    lost += _end_what_is_not_whole(target)
+    _note_holes(target)
+    if target.execute("SELECT value FROM meta WHERE key = 'epoch'").fetchone() == drawn:
+        lost.append("meta: the epoch, so the numbers of batches begin again")
+        target.execute("DELETE FROM batch")
+        target.execute("DELETE FROM batch_content")
+    target.execute(
+        "INSERT OR IGNORE INTO meta SELECT 'boot', CAST(coalesce(max(boot), 0) AS TEXT) FROM spool"
     )
-    lost += [
-        f"queue of {client}: {count} messages, whose content is gone"
-        for client, count in target.execute(contents)
-    ]
     for rule in (*RULES, LEFT_BEHIND):
         count = target.execute(f"DELETE FROM {rule.table} WHERE {rule.broken}").rowcount  # noqa: S608 - names of ours
         lost += [f"{rule.what}: {count}"] if count else []
+    lost += _end_what_is_not_whole(target)  # rows that make no sense are gone now, too
     target.execute("COMMIT")
     return lost
 
@@ -140,7 +145,10 @@ def _unknown_to(source: sqlite3.Connection) -> tuple[str, ...]:
     with suppress(sqlite3.DatabaseError):
         (version,) = source.execute("PRAGMA user_version").fetchone()
         if version > 0:
-            return tuple(table for table, first in _NEWER.items() if version < first)
+            never_had = [table for table, first in _NEWER.items() if version < first]
+            if ("aside",) not in source.execute("SELECT name FROM sqlite_schema").fetchall():
+                never_had.append("aside")  # made without a version of its own (schema.py)
+            return tuple(never_had)
     return ()
 
 
@@ -203,6 +211,23 @@ def _missing_in_spool(target: sqlite3.Connection, known: bool, ends: bool) -> li
             "spool: which row was the last; what stood behind those that are there cannot be named",
         ]
     )
+
+
+def _end_what_is_not_whole(target: sqlite3.Connection) -> list[str]:
+    """Let the next start end the sessions of which something is gone: their clients learn it by
+    Session Present 0.
+    """
+    ended = [item for item in missing(target) if item.kind == "session"]
+    target.executemany(
+        "UPDATE session SET expiry = 0 WHERE id = ?", [(item.session,) for item in ended]
+    )
+    return [f"{item}, so it ends" for item in ended]
+
+
+def _note_holes(target: sqlite3.Connection) -> None:
+    """Note which rows of the spool are known to be lost."""
+    holes = sorted({*spool_holes(target), *spool_holes(target, 0)})
+    target.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (GONE, json.dumps(holes)))
 
 
 def _end_sessions(target: sqlite3.Connection, gaps: list[Gap]) -> list[str]:

@@ -12,9 +12,11 @@ from contextlib import suppress
 from pathlib import Path
 
 from gateway.accounts import leave, share
+from gateway.broker import aside
 from gateway.broker.spool import ROW_OVERHEAD
 from gateway.errors import OncewayError
 from gateway.store import wal
+from gateway.store.references import missing_in_meta
 from gateway.store.rewrite import rewrite_log
 
 FILE = "gateway.db"
@@ -25,11 +27,24 @@ PAGE_BYTES = 1024
 written whole, to the log and to the database: SQLite's 4,096 wear an SD card three times as much.
 With 512 a message of 1 MB costs twice the CPU.
 """
-WAL_LIMIT = 16_000_000
-"""A write-ahead log that had to grow is cut back to so many bytes."""
+WAL_BYTES = 4_096_000
+"""Bytes of the write-ahead log that a checkpoint copies at a time: a page that changed often
+meanwhile is copied once.
+"""
+WAL_LIMIT = 2 * WAL_BYTES
+"""The bound of the write-ahead log, one commit aside (`checkpoint.py`). A longer file is cut back
+to this size.
+"""
 
 ROW_SIZE = f"length(payload) + length(CAST(topic AS BLOB)) + {ROW_OVERHEAD}"
 """SQL: the bytes that a row of the spool counts for, as `gateway/broker/spool.py` counts them."""
+
+ASIDE_SIZE = (
+    f"length(payload) + length(CAST(topic AS BLOB)) + length(properties) + {aside.ROW_BYTES}"
+)
+"""SQL: the bytes that a message that is set aside counts for, as `gateway/broker/aside.py` counts
+them.
+"""
 
 _TABLES = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT) STRICT;
@@ -103,6 +118,17 @@ CREATE TABLE journey (
 """
 """Sessions whose move between gateways is not over (`gateway/broker/journey.py`)."""
 
+_ASIDE = """
+CREATE TABLE IF NOT EXISTS aside (
+    id INTEGER PRIMARY KEY, bridge TEXT NOT NULL, at INTEGER, topic TEXT NOT NULL,
+    qos INTEGER NOT NULL, retain INTEGER NOT NULL, properties BLOB NOT NULL, expires INTEGER,
+    payload BLOB NOT NULL, reason TEXT NOT NULL) STRICT;
+"""
+"""Messages that can never reach the other broker of a bridge. The table has no schema version of
+its own: a version that does not know the table leaves it alone, so going back to 0.2.0 keeps its
+rows.
+"""
+
 _MARK_WHAT_WAS_KEPT = """
 INSERT INTO mark SELECT client, 0, incarnation, 0, 0, received
     FROM session JOIN flow ON flow.session = session.id
@@ -159,6 +185,8 @@ def connect(path: Path) -> sqlite3.Connection:
     database.execute(f"PRAGMA journal_size_limit={WAL_LIMIT}")
     # Debian's default writes each page of a deleted message once more, as zeros
     database.execute("PRAGMA secure_delete=FAST")
+    (page,) = database.execute("PRAGMA page_size").fetchone()
+    database.execute(f"PRAGMA wal_autocheckpoint={WAL_BYTES // (page + wal.FRAME_BYTES)}")
     return database
 
 
@@ -232,6 +260,7 @@ def open_store(folder: Path, gateway: str) -> sqlite3.Connection:
                     f"See: onceway store salvage --data {folder}",
                 )
             rewrite_log(path)
+            _refuse_without_meta(database, folder)
         _share(path)
         prepare(database, gateway)
     except OSError as error:
@@ -243,6 +272,19 @@ def open_store(folder: Path, gateway: str) -> sqlite3.Connection:
     except sqlite3.DatabaseError as error:
         raise unusable(folder, error) from error
     return database
+
+
+def _refuse_without_meta(database: sqlite3.Connection, folder: Path) -> None:
+    """StoreError where a store lacks what every store has: it would begin again with numbers that
+    were given before.
+    """
+    made = database.execute("PRAGMA user_version").fetchone()[0] > 0
+    if lost := missing_in_meta(database) if made else []:
+        raise StoreError(
+            f"the store is damaged ({lost[0]})",
+            str(folder / FILE),
+            f"See: onceway store salvage --data {folder}",
+        )
 
 
 def _share(path: Path) -> None:
@@ -303,5 +345,6 @@ def prepare(database: sqlite3.Connection, gateway: str) -> None:
         )
     with database:
         database.execute("BEGIN IMMEDIATE")
+        database.execute(_ASIDE)
         database.execute("INSERT OR IGNORE INTO meta VALUES ('epoch', ?)", (secrets.token_hex(4),))
         database.execute("INSERT OR REPLACE INTO meta VALUES ('gateway', ?)", (gateway,))

@@ -48,6 +48,26 @@ class RetainedView:
     expires_s: int | None
 
 
+@dataclass(frozen=True, slots=True)
+class AsideView:
+    """A message that can never reach the other broker of a bridge.
+
+    set_aside: µs since 1970, None if the clock was not known. properties: encoded, without length.
+    expires: seconds on the time axis, None for never.
+    """
+
+    number: int
+    bridge: str
+    set_aside: int | None
+    topic: str
+    qos: int
+    retain: int
+    properties: bytes
+    expires: float | None
+    payload: bytes
+    reason: str
+
+
 @contextmanager
 def _opened(folder: Path) -> Iterator[sqlite3.Connection]:
     path = existing(folder)
@@ -57,6 +77,32 @@ def _opened(folder: Path) -> Iterator[sqlite3.Connection]:
     except sqlite3.DatabaseError as error:
         hint = "May this account write there? SQLite's log needs it even for reading"
         raise StoreError(f"the store cannot be read ({error})", str(path), hint) from error
+
+
+def aside(folder: Path, bridge: str | None = None) -> list[AsideView]:
+    """Return the messages that a bridge, or any bridge, has set aside, the oldest first."""
+    with _opened(folder) as database:
+        if not database.execute("SELECT 1 FROM sqlite_schema WHERE name = 'aside'").fetchone():
+            return []  # written by a version that set nothing aside
+        rows = database.execute(
+            "SELECT id, bridge, at, topic, qos, retain, properties, expires / 1000.0, payload,"
+            " reason FROM aside WHERE bridge = coalesce(?, bridge) ORDER BY id",
+            (bridge,),
+        )
+        return [AsideView(*row) for row in rows]
+
+
+def discard_aside(database: sqlite3.Connection, bridge: str, numbers: list[int]) -> int:
+    """Delete messages that a bridge has set aside while no gateway runs. Return how many. numbers:
+    empty for all.
+    """
+    with database:
+        if not numbers:
+            return database.execute("DELETE FROM aside WHERE bridge = ?", (bridge,)).rowcount
+        return database.executemany(
+            "DELETE FROM aside WHERE bridge = ? AND id = ?",
+            [(bridge, number) for number in numbers],
+        ).rowcount
 
 
 def newest_of_boards(folder: Path, most: int) -> Iterator[tuple[str, int, int, bytes]]:

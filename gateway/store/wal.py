@@ -15,9 +15,11 @@ from pathlib import Path
 
 _HEADER = struct.Struct(">8I")
 _FRAME = struct.Struct(">4I")
-_FRAME_BYTES = 24
+FRAME_BYTES = 24
+"""Bytes that stand before each page in the log."""
 _MAGIC = {0x377F0682: "<", 0x377F0683: ">"}
 _INDEX = struct.Struct("=16xI12x8s")
+_COPIED = struct.Struct("=16xI76xI")
 _SALT = slice(16, 24)
 
 
@@ -53,15 +55,15 @@ def _look(log: Path, frames: int, salt: bytes) -> str | None:
             return None
         magic, _, page, _, *salts, _, _ = _HEADER.unpack(start)
         if magic not in _MAGIC or _checksum(start[:24], _MAGIC[magic]) != _HEADER.unpack(start)[6:]:
-            return "the log's header is damaged" if file.read(_FRAME_BYTES).strip(b"\0") else None
+            return "the log's header is damaged" if file.read(FRAME_BYTES).strip(b"\0") else None
         if start[_SALT] != salt:
             # all of it is in the database: whoever began the next round was killed before he wrote
             return None
-        commits, at = 0, _HEADER.size + frames * (page + _FRAME_BYTES)
+        commits, at = 0, _HEADER.size + frames * (page + FRAME_BYTES)
         while file.seek(at) and len(head := file.read(_FRAME.size)) == _FRAME.size:
             _, size, *mark = _FRAME.unpack(head)
             commits += mark == salts and size > 0
-            at += page + _FRAME_BYTES
+            at += page + FRAME_BYTES
     return (
         f"the log is damaged behind frame {frames}: {commits} commits cannot be read"
         if commits > 1
@@ -80,6 +82,21 @@ def _noted(index: Path) -> tuple[int, bytes]:
     data = os.pread(_descriptor(index), _INDEX.size, 0)
     frames, salt = _INDEX.unpack(data) if len(data) == _INDEX.size else (0, b"")
     return int(frames), bytes(salt)
+
+
+class Index:
+    """The wal-index of a database, read after each commit. This process has the database open from
+    before until after the use of this object: the descriptor is SQLite's (see `_noted`).
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._file = _descriptor(path.with_name(path.name + "-shm"))
+
+    def look(self) -> tuple[int, int]:
+        """Return how many frames the log has, and how many of them are in the database."""
+        data = os.pread(self._file, _COPIED.size, 0)
+        frames, copied = _COPIED.unpack(data) if len(data) == _COPIED.size else (0, 0)
+        return int(frames), int(copied)
 
 
 def _descriptor(path: Path) -> int:

@@ -4,7 +4,8 @@ In: commits, in order. Out: a callback when each is on disk. The thread holds no
 broker. A commit that finds the disk full is written into the reserve (`space.py`). One that fails
 for good (no reserve is left, input/output error) is tried again until it succeeds or the writer is
 stopped: whoever waits for it goes on waiting, and no acknowledgement is forged. So is one that
-meets an error of ours; that does not count as progress, so that the watchdog ends the process.
+meets an error of ours, until whoever hears of it (`failed`) ends the process; that does not count
+as progress, so that the watchdog ends it, too.
 """
 
 import contextlib
@@ -24,6 +25,7 @@ from gateway.store.apply import apply
 from gateway.store.checkpoint import Checkpointer
 from gateway.store.lives import Generation
 from gateway.store.queue_reads import collect, load
+from gateway.store.references import note_flows
 from gateway.store.schema import FILE, connect, leave_log
 from gateway.store.space import Space
 from gateway.store.times import CommitTimes
@@ -80,14 +82,20 @@ class Writer:
 
     def carry_out(self, order: Order, answer: Callable[[Order, Any], None]) -> None:
         """Read what an order asks for, after what was submitted before it. answer: called on the
-        writer's thread.
+        writer's thread, with an exception when an error of ours prevents it.
         """
 
         def read(database: sqlite3.Connection) -> None:
-            answer(
-                order,
-                load(database, order) if isinstance(order, Load) else collect(database, order),
-            )
+            rows: Any
+            try:
+                rows = (
+                    load(database, order) if isinstance(order, Load) else collect(database, order)
+                )
+            except sqlite3.Error:
+                raise  # it is tried again
+            except Exception as error:
+                rows = error
+            answer(order, rows)
 
         self._orders.put(read)
 
@@ -112,6 +120,7 @@ class Writer:
         with contextlib.suppress(sqlite3.Error, OSError):
             if not self._gave_up:
                 save_axis(self._database, int(axis * 1000), utc)
+                note_flows(self._database)
                 self._generation.change()
             self._database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         self._database.close()
@@ -129,8 +138,9 @@ class Writer:
             elif self._write(order):
                 self.space.look()
                 self._checkpointer.committed()
-                # at last: the event loop wakes up by it, and would wait for the interpreter
+                # late: the event loop wakes up by it, and would wait for the interpreter
                 self._done(order.number)
+                self._checkpointer.keep_bound(self._database)
             else:
                 self._gave_up = True
             self._busy_since = None

@@ -187,7 +187,7 @@ def run(
             spool,
             Cutter(spool, job.data, settings),
             settings,
-            lambda: open_landing(settings.landing, settings.options),
+            lambda: open_landing(settings.landing, settings.options, settings.shared),
             load_or_make(job.data),
         )
         _introduce(spool, settings)
@@ -217,7 +217,9 @@ def claim(
     job = _job(config, data, landing, name)
     with Spool(job.data) as spool, closing(ProcessLock(job.data / "uplink.lock")):
         _check_name(spool, job)
-        epoch.claim(spool, open_landing(job.settings.landing, job.settings.options))
+        epoch.claim(
+            spool, open_landing(job.settings.landing, job.settings.options, job.settings.shared)
+        )
         origin, place = spool.origin(), without_password(job.settings.landing)
     if as_json:
         typer.echo(json.dumps({"gateway": origin.gateway, "epoch": origin.epoch, "landing": place}))

@@ -15,6 +15,7 @@ from gateway.accounts import give_to_uplink
 from gateway.broker.spool import ROW_OVERHEAD
 from gateway.config import UplinkSection
 from gateway.errors import OncewayError
+from gateway.store.references import words
 from gateway.sync import sync
 from gateway.uplink.batch import encode
 from gateway.uplink.keys import pack
@@ -104,6 +105,8 @@ class Cutter:
             time.time_ns() // 1000,
             None,
         )
+        for hole in self._spool.holes(last, [row[-1] for row in rows]):
+            log.error("%s", words(hole))
         spool_bytes = sum(len(row[4].encode()) + len(row[5]) + ROW_OVERHEAD for row in rows)
         nameless = self._spool.nameless()
         anonymous = sum(row[0] == nameless for row in rows)

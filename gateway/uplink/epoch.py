@@ -23,7 +23,7 @@ from gateway.uplink import owner
 from gateway.uplink.batch import NotABatch, decode
 from gateway.uplink.landing import Landing
 from gateway.uplink.manifest import Manifest, Origin, Row, sha256, without_signature
-from gateway.uplink.spool import Spool
+from gateway.uplink.spool import RIVAL, Spool
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +57,9 @@ def begin_under_new_name(spool: Spool, epoch: str | None = None) -> None:
     """The gateway was renamed, and all that was cut under the old name has landed. epoch: instead
     of one that is drawn.
     """
-    spool.renumber(epoch or draw(), {owner.OWNER: None, owner.SUCCESSOR: None})
+    spool.renumber(
+        epoch or draw(), {owner.OWNER: None, owner.SUCCESSOR: None, owner.SINCE: None, RIVAL: None}
+    )
 
 
 def claim(spool: Spool, landing: Landing) -> None:

@@ -8,7 +8,7 @@ of them again and finds what already stands there.
 
 from gateway.errors import OncewayError
 from gateway.uplink.cutter import Cutter
-from gateway.uplink.landing import Landing, Unreachable
+from gateway.uplink.landing import Claimed, Landing, Unreachable
 from gateway.uplink.manifest import Manifest, sha256
 from gateway.uplink.signing import Signer
 from gateway.uplink.spool import Cut, Spool
@@ -18,6 +18,10 @@ class NumberLost(OncewayError):
     """This batch can never land under its number: other bytes stand there, or its own are lost. A
     new epoch is needed.
     """
+
+
+class NumberTaken(NumberLost):
+    """Another gateway of this name, or another life of this store, uses the number."""
 
 
 def land(
@@ -46,12 +50,24 @@ def land(
 
 def _put(landing: Landing, name: str, data: bytes, read_back: bool) -> None:
     """Put and verify. Something that stands there already must be the same bytes."""
-    fresh = landing.create(name, data)
-    if landing.holds(name, data) if fresh and not read_back else landing.read(name) == data:
-        return
+    try:
+        fresh = landing.create(name, data)
+    except Claimed as error:
+        raise NumberTaken(error.what, error.where) from error
     if fresh:
+        if landing.read(name) == data if read_back else landing.holds(name, data):
+            return
         raise Unreachable(f"{name} was written and does not read back the same", landing.url)
-    raise NumberLost(f"other bytes stand at {name} already", landing.url)
+    found = landing.read(name)
+    if found == data:
+        return
+    if found is None:
+        raise Unreachable(f"{name} was refused as taken, and nothing stands there", landing.url)
+    raise NumberTaken(
+        f"other bytes stand at {name} already: another gateway has this name, or ran with a copy of"
+        " this store",
+        landing.url,
+    )
 
 
 def _must_have_landed(manifest: Manifest, signer: Signer, landing: Landing) -> None:

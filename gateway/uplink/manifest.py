@@ -90,7 +90,7 @@ def without_signature(text: bytes) -> bytes:
 
 
 MARKERS = "_newest"
-"""The folder of markers below the landing URL. Readers take no name with `_` for a gateway's."""
+"""The folder of markers below the landing URL. No gateway's name begins with `_`."""
 
 _MARKER = re.compile(r"(.+)\.([0-9a-f]{8})\.([0-9]{12})")
 
@@ -113,14 +113,32 @@ def cleaned_name(gateway: str) -> str:
     return f"{gateway}/cleaned.json"
 
 
+def refused_name(gateway: str) -> str:
+    """Where a gateway that found its name taken says so."""
+    return f"{gateway}/refused.json"
+
+
+def parse_refused(text: bytes) -> tuple[str, str, str] | None:
+    """Return what such a note holds: owner number, host, and when it was written (ISO 8601). None
+    when it is no such note.
+    """
+    try:
+        note = json.loads(text)
+        return str(note["owner"]), str(note["host"]), str(note["at"])
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
+
+
 def cleaned_json(gateway: str, cleaned: dict[str, int]) -> bytes:
     """cleaned: the last batch deleted, by epoch."""
     fields = {"schema": SCHEMA_VERSION, "gateway": gateway, "cleaned": cleaned}
     return json.dumps(fields, ensure_ascii=False).encode()
 
 
-def parse_cleaned(text: bytes) -> dict[str, int]:
-    """The last batch deleted, by epoch; what does not fit is left out."""
+def parse_cleaned(text: bytes) -> dict[str, int] | None:
+    """The last batch deleted, by epoch; what does not fit is left out. None if the file is
+    damaged.
+    """
     try:
         cleaned = json.loads(text)["cleaned"]
         return {
@@ -129,7 +147,7 @@ def parse_cleaned(text: bytes) -> dict[str, int]:
             if type(number) is int and number > 0
         }
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        return {}
+        return None
 
 
 def file_stem(number: int) -> str:

@@ -5,20 +5,26 @@ In: the store's owner number (drawn once, kept in `meta`) and the mark at the la
 permission, or an error that says who owns the name. A copy of a store (backup, cloned card) has the
 same owner number. It shows by being behind the mark, or by a batch number that is taken, and then
 `gateway.uplink.epoch` gives it a new owner number, which shuts the other one out.
+
+Whoever is refused leaves a note, LANDING/GATEWAY/refused.json, so the owner learns of it, too.
 """
 
 import json
 import secrets
 import socket
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from gateway.errors import OncewayError
-from gateway.uplink.lander import NumberLost
-from gateway.uplink.landing import Landing, Unreachable
+from gateway.uplink.lander import NumberTaken
+from gateway.uplink.landing import Claimed, Landing, Unreachable
+from gateway.uplink.manifest import parse_refused, refused_name
 from gateway.uplink.spool import Spool
 
 OWNER = "uplink.owner"
+# when this store first wanted its name: the bytes of a mark stay the same until it has landed
+SINCE = "uplink.owner_since"
 # the owner number that this store is about to take; set while its mark may not be written yet
 SUCCESSOR = "uplink.successor"
 
@@ -31,7 +37,7 @@ class OwnedByAnother(OncewayError):
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """What owner.json holds. landed: number of the newest batch of `epoch` when it was written.
+    """The content of owner.json. landed: number of the newest batch of `epoch` when it was written.
     host, since: for people.
     """
 
@@ -64,8 +70,8 @@ def check(spool: Spool, landing: Landing) -> None:
     """Return when the name is ours, after bringing the mark up to date. A name that nobody owns
     becomes ours if nothing of ours has landed.
 
-    Raises OwnedByAnother; NumberLost when this store is older than the mark; Unreachable, also when
-    batches of ours have landed and the mark is gone, as in an unmounted folder.
+    Raises OwnedByAnother; NumberTaken when this store is older than the mark; Unreachable, also
+    when batches of ours have landed and the mark is gone, as in an unmounted folder.
     """
     origin = spool.origin()
     landed, _ = spool.last_landed()
@@ -76,21 +82,19 @@ def check(spool: Spool, landing: Landing) -> None:
         owner = mark.owner if mark and mark.epoch == origin.epoch else new_number()
         spool.put({OWNER: owner})
     if mark is None:
-        if landed:
-            raise Unreachable(
-                f"{landed} batches of {origin.gateway} have landed here, but its owner mark"
-                f" {mark_name(origin.gateway)} is gone",
-                landing.url,
-                "Is the right place mounted? If it was moved or emptied on purpose, run `onceway"
-                " uplink claim`.",
-            )
-        landing.create(mark_name(origin.gateway), _ours(spool, owner).to_json(origin.gateway))
+        must_be_the_place(landing, origin.gateway, landed)
+        since = spool.get(SINCE) or _now()
+        spool.put({SINCE: since})
+        ours = _ours(spool, owner, since).to_json(origin.gateway)
+        with suppress(Claimed):
+            landing.create(mark_name(origin.gateway), ours)
         mark = read(landing, origin.gateway)
     successor = spool.get(SUCCESSOR)
     if successor is not None and mark is not None and mark.owner in (owner, successor):
         take(spool, landing, successor)
     elif mark is None or mark.owner != owner:
-        whose = f"host {mark.host}, since {mark.since}" if mark else "its mark came and went"
+        whose = f"host {mark.host}, since {mark.since}" if mark else "it is about to take it"
+        _leave_note(landing, origin.gateway, owner)
         raise OwnedByAnother(
             f"the gateway name {origin.gateway} belongs to another gateway here ({whose})",
             landing.url,
@@ -98,13 +102,25 @@ def check(spool: Spool, landing: Landing) -> None:
             " `onceway uplink claim`.",
         )
     elif mark.epoch == origin.epoch and mark.landed > landed:
-        raise NumberLost(
+        raise NumberTaken(
             f"{mark.landed} batches have landed, and this store knows of {landed}: it is a copy"
             " from before",
             landing.url,
         )
     elif (mark.epoch, mark.landed) != (origin.epoch, landed):
         take(spool, landing, owner)
+
+
+def must_be_the_place(landing: Landing, gateway: str, landed: int) -> None:
+    """Raise Unreachable when no owner mark stands here though batches have landed."""
+    if landed and read(landing, gateway) is None:
+        raise Unreachable(
+            f"{landed} batches of {gateway} have landed here, but its owner mark"
+            f" {mark_name(gateway)} is gone",
+            landing.url,
+            "Is the right place mounted? If it was moved or emptied on purpose, run `onceway uplink"
+            " claim`.",
+        )
 
 
 def take(spool: Spool, landing: Landing, owner: str) -> None:
@@ -134,11 +150,39 @@ def read(landing: Landing, gateway: str) -> Mark | None:
         return Mark("", "", 0, "unknown", "unknown")
 
 
-def _ours(spool: Spool, owner: str) -> Mark:
+def rival(landing: Landing, spool: Spool) -> tuple[str, str] | None:
+    """Return the note of another gateway that was refused here: in words, and its time by the
+    clock of that gateway. None when there is no note, or the note is ours.
+    """
+    gateway = spool.origin().gateway
+    note = parse_refused(landing.read(refused_name(gateway)) or b"")
+    if note is None or note[0] == spool.get(OWNER):
+        return None
+    _, host, at = note
+    return f"another gateway of the name {gateway} was refused here (host {host})", at
+
+
+def _leave_note(landing: Landing, gateway: str, owner: str) -> None:
+    fields = {
+        "schema": 1,
+        "gateway": gateway,
+        "owner": owner,
+        "host": socket.gethostname(),
+        "at": _now(),
+    }
+    with suppress(Unreachable):  # it helps the owner, and is needed by nobody
+        landing.replace(refused_name(gateway), json.dumps(fields).encode())
+
+
+def _ours(spool: Spool, owner: str, since: str | None = None) -> Mark:
     return Mark(
         owner,
         spool.origin().epoch,
         spool.last_landed()[0],
         socket.gethostname(),
-        datetime.now(UTC).isoformat(timespec="seconds"),
+        since or _now(),
     )
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")

@@ -241,7 +241,7 @@ def _make_ready(copy: Path, directory: Path) -> None:
             if not database.execute("PRAGMA user_version").fetchone()[0]:
                 raise NoSpool("the database has no spool", str(directory / FILE))
             name = database.execute("SELECT value FROM meta WHERE key = 'gateway'").fetchone()
-            open_store(copy, str(name[0])).close()
+            open_store(copy, str(name[0]) if name else "").close()
     except sqlite3.Error as error:
         raise unusable(directory, error) from error
     except StoreError as error:

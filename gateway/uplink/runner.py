@@ -19,17 +19,22 @@ from gateway.config import UplinkSection
 from gateway.errors import OncewayError
 from gateway.uplink import epoch, owner
 from gateway.uplink.cutter import Cutter
-from gateway.uplink.lander import NumberLost, land
-from gateway.uplink.landing import Landing, Unreachable
+from gateway.uplink.lander import NumberLost, NumberTaken, land
+from gateway.uplink.landing import Landing, NotExclusive, Unreachable, Way
+from gateway.uplink.manifest import Manifest
 from gateway.uplink.newest import Newest
 from gateway.uplink.pace import Pace
 from gateway.uplink.signing import Signer
-from gateway.uplink.spool import OUTAGE, Spool
+from gateway.uplink.spool import OUTAGE, RIVAL, WAY, Spool
 
 log = logging.getLogger(__name__)
 
 POLL_S = 0.5
-OWNER_CHECK_S = 24 * 3600.0
+# how soon an uplink learns that another one has taken its name, while it lands batches
+OWNER_CHECK_S = 60.0
+# how long another gateway may take from its file to its manifest, before rows are compared
+SETTLE_S = 2.0
+RIVAL_EVERY_US = 86_400 * 1_000_000
 # an idle connection is closed after this time: to keep it alive costs more bytes than a new one
 IDLE_S = 600.0
 
@@ -99,6 +104,9 @@ class Uplink:
                     continue
                 try:
                     busy = self._step(once)
+                except owner.OwnedByAnother as error:
+                    self._count_failure(self._as_outage(error))
+                    raise
                 except Trouble as error:
                     if once:
                         self._count_failure(None)
@@ -156,34 +164,77 @@ class Uplink:
         return True
 
     def _check_owner(self, landing: Landing) -> None:
-        if (
-            self._owner_checked is not None
-            and time.monotonic() - self._owner_checked < OWNER_CHECK_S
-        ):
+        checked = self._owner_checked
+        if checked is not None and time.monotonic() - checked < OWNER_CHECK_S:
             return
         owner.check(self._spool, landing)
-        origin = self._spool.origin()
-        landing.tidy(origin.gateway)
-        landing.tidy(origin.folder)
+        if checked is None:
+            self._prove(landing)
+            origin = self._spool.origin()
+            landing.tidy(origin.gateway)
+            landing.tidy(origin.folder)
+        if (refused := owner.rival(landing, self._spool)) is not None:
+            self._note_rival(*refused)
         self._owner_checked = time.monotonic()
+
+    def _prove(self, landing: Landing) -> None:
+        try:
+            way = landing.prove(self._spool.origin().gateway)
+        except NotExclusive:
+            self._spool.put({WAY: None})
+            raise
+        if self._spool.get(WAY) != way:
+            self._spool.put({WAY: way})
+            log.log(
+                logging.WARNING if way is Way.LOOK else logging.DEBUG,
+                "at the landing place, %s",
+                way.text,
+            )
+
+    def _note_rival(self, what: str, note: str = "") -> None:
+        """Another gateway of our name: said once a day, and kept for `onceway uplink status`. note:
+        the time in the note that says so, which is the same for as long as nobody comes again.
+        """
+        known = json.loads(self._spool.get(RIVAL) or '{"seen": 0, "what": "", "note": ""}')
+        now = time.time_ns() // 1000
+        if note and note == known["note"]:
+            return
+        if what == known["what"] and 0 <= now - known["seen"] < RIVAL_EVERY_US:
+            return
+        seen = {"seen": now, "what": what, "note": note or known["note"]}
+        self._spool.put({RIVAL: json.dumps(seen)})
+        log.warning("%s. Give each gateway a name of its own", what)
 
     def _renumber(self, landing: Landing, reason: NumberLost) -> None:
         if self._renumbered:  # a place where every number is taken gets a pause between epochs
             self._renumbered = False
             raise Unreachable(str(reason))
         self._renumbered = True
-        log.warning("%s", reason)
+        cut = self._spool.unlanded()
+        number = cut.number if cut else self._spool.last_cut()[0] + 1
+        if isinstance(reason, NumberTaken):
+            self._note_rival(str(reason))
+            self._let_it_finish(landing, number)
+        else:
+            log.warning("%s", reason)
         with suppress(NumberLost):
             # a twin may have taken the name meanwhile: then the number is rightly its
             owner.check(self._spool, landing)
-        cut = self._spool.unlanded()
-        number = cut.number if cut else self._spool.last_cut()[0] + 1
         epoch.begin_after_conflict(self._spool, landing, number)
         self._cutter.tidy()
         self._owner_checked = None
 
+    def _let_it_finish(self, landing: Landing, number: int) -> None:
+        """Wait a moment for the manifest of another gateway that has this number: rows that both
+        gateways hold are recognised by what has been published.
+        """
+        name = Manifest(self._spool.origin(), number, 0, 0, "").name
+        until = time.monotonic() + SETTLE_S
+        while landing.read(name) is None and time.monotonic() < until:
+            time.sleep(0.1)
+
     def _rename(self) -> None:
-        """Everything cut under the old name has landed; number from 1 under the new one."""
+        """Number from 1 under the new name: all that was cut under the old one has landed."""
         log.warning(
             "the gateway %s is called %s now", self._spool.origin().gateway, self._spool.new_name()
         )
@@ -202,10 +253,16 @@ class Uplink:
                 "outage: %s. Readings stay in the spool; trying again until it works",
                 str(error).rstrip("."),
             )
-            outage = json.dumps({"since": time.time_ns() // 1000, "error": str(error)})
+            outage = self._as_outage(error)
         self._count_failure(outage)
         if not proven:
             stop.wait(self._backoff.next())
+
+    def _as_outage(self, error: Exception) -> str:
+        """An error as it is kept under OUTAGE; one that lasts over restarts keeps its beginning."""
+        known = self._spool.get(OUTAGE)
+        since = json.loads(known)["since"] if known else time.time_ns() // 1000
+        return json.dumps({"since": since, "error": str(error)})
 
     def _count_failure(self, outage: str | None) -> None:
         """For `onceway uplink status` and the gateway's metrics. When the disk is full they must do

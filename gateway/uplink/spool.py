@@ -19,6 +19,7 @@ from types import TracebackType
 from typing import Self
 
 from gateway.errors import OncewayError
+from gateway.store.references import spool_holes
 from gateway.store.schema import (
     FILE,
     ROW_SIZE,
@@ -35,6 +36,8 @@ KEEP = 50_000  # batches that are remembered after they have landed
 EVER = (1 << 63) - 1  # above every spool id
 
 OUTAGE = "uplink.outage"  # in `meta`: JSON with since (µs UTC) and error, while there is one
+WAY = "uplink.way"  # in `meta`: how the landing place refuses a taken name (`landing.Way`)
+RIVAL = "uplink.rival"  # in `meta`: of another one of our name: JSON with seen (µs UTC), what, note
 _BATCHES, _READINGS, _BYTES, _FAILURES = (
     "uplink.batches",
     "uplink.readings",
@@ -241,6 +244,15 @@ class Spool(Numbers):
             rows.append(row)
         return rows
 
+    def holes(self, after: int, ids: list[int]) -> list[tuple[int, int]]:
+        """Ranges of ids without a row between `after` and the last of these ids, which are those of
+        the next rows.
+        """
+        begin = after if after else ids[0] - 1
+        if ids[-1] - begin == len(ids):
+            return []
+        return [hole for hole in spool_holes(self._db, after) if hole[1] < ids[-1]]
+
     def oldest(self) -> int:
         """The smallest spool id that is present, or the one that would come next."""
         row = self._db.execute("SELECT min(id) FROM spool").fetchone()
@@ -288,6 +300,26 @@ class Spool(Numbers):
         if rank < 1 or found is None:
             return []
         return [(row[1], row[-1]) for row in self.rows(found[0] - 1, 1, before=found[0] + 1)]
+
+    def ends(self) -> tuple[int | None, int]:
+        """When the oldest row came (µs UTC; None if there is none, or its time is not known), and
+        the highest spool id that is there, 0 for none.
+        """
+        first = self._db.execute("SELECT received FROM spool ORDER BY id LIMIT 1").fetchone()
+        (last,) = self._db.execute("SELECT coalesce(max(id), 0) FROM spool").fetchone()
+        return (first[0] if first else None), int(last)
+
+    def delete(self, after: int, last: int, count: int) -> int:
+        """Delete the oldest `count` rows with after < id <= last, which have not landed. Return how
+        many there were.
+        """
+        with self._transaction() as db:
+            _keep_last(db)
+            return db.execute(
+                "DELETE FROM spool WHERE id IN (SELECT id FROM spool WHERE id > ? AND id <= ?"
+                " ORDER BY id LIMIT ?)",
+                (after, last, count),
+            ).rowcount
 
     # Batches
 
@@ -407,9 +439,7 @@ class Spool(Numbers):
                 (landed_before, epoch),
             ]
         with self._transaction() as db:
-            db.execute(
-                "INSERT OR REPLACE INTO meta SELECT 'spool.last', CAST(id AS TEXT) FROM spool_last"
-            )
+            _keep_last(db)
             db.execute("DELETE FROM spool WHERE id < ?", (landed_before,))
             db.execute("DELETE FROM batch")
             db.execute("DELETE FROM batch_content")
@@ -425,6 +455,11 @@ def with_numbers(rows: list[Row], spool: Numbers) -> list[Row]:
         return rows
     numbers = count(spool.counted_before(rows[0][-1]) + 1)
     return [(*row[:2], next(numbers), *row[3:]) if row[0] == nameless else row for row in rows]
+
+
+def _keep_last(db: sqlite3.Connection) -> None:
+    """Note the highest spool id that was ever given, before rows go that are in no batch."""
+    db.execute("INSERT OR REPLACE INTO meta SELECT 'spool.last', CAST(id AS TEXT) FROM spool_last")
 
 
 def _add(db: sqlite3.Connection, values: dict[str, int]) -> None:

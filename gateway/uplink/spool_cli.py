@@ -1,9 +1,12 @@
-"""`onceway spool land DIRECTORY`: what the store of a dead gateway still holds goes to the landing
-place.
+"""`onceway spool …`: look at the rows of a spool, land those of a dead gateway, or give them up.
+
+`land DIRECTORY` brings what the store of a dead gateway still holds to the landing place.
 """
 
 import json
+from contextlib import closing
 from dataclasses import asdict
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
@@ -13,14 +16,18 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from gateway.config import load
 from gateway.errors import OncewayError
-from gateway.options import ConfigOption, JsonOption, config_file
+from gateway.lock import ProcessLock
+from gateway.options import ConfigOption, DataOption, JsonOption, config_file, folder_of
 from gateway.uplink import credentials
 from gateway.uplink.cli import LandingOption, landing_settings
+from gateway.uplink.discard import Waiting, waiting
+from gateway.uplink.discard import discard as give_up
 from gateway.uplink.landing import open_landing, without_password
+from gateway.uplink.spool import Spool
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="The spool of a gateway that died: bring what it still holds to the landing place.",
+    help="The spool of a gateway: what waits there, and what becomes of it without an uplink.",
 )
 
 
@@ -69,7 +76,7 @@ def land(
         done = rescue(
             directory,
             settings,
-            lambda: open_landing(settings.landing, settings.options),
+            lambda: open_landing(settings.landing, settings.options, settings.shared),
             lambda now, total: bar.update(task, completed=now, total=total),
         )
     place = without_password(settings.landing)
@@ -82,3 +89,59 @@ def land(
         f"{f' {done.copies:,} of them are copies for other gateways.' if done.copies else ''}"
         f" {place} has all that this store held for it"
     )
+
+
+@app.command()
+def status(
+    data: DataOption = None, config: ConfigOption = None, as_json: JsonOption = False
+) -> None:
+    """Count the readings that wait in the spool. The gateway may run meanwhile.
+
+    Example: onceway spool status
+    """
+    with Spool(folder_of(data, config), to_read=True) as spool:
+        found, gateway = waiting(spool), spool.origin().gateway
+    if as_json:
+        typer.echo(json.dumps({"gateway": gateway, **_public(found)}))
+    else:
+        typer.echo(f"{gateway}: {_words(found) if found.rows else 'the spool is empty'}")
+
+
+@app.command()
+def discard(
+    data: DataOption = None,
+    config: ConfigOption = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Delete the readings that wait in the spool: they were acknowledged, and never land. The
+    gateway may run meanwhile, its uplink must be stopped. What comes afterwards is kept. Exit code
+    1 when the answer is no.
+
+    Example: onceway spool discard
+    """
+    folder = folder_of(data, config)
+    with Spool(folder) as spool, closing(ProcessLock(folder / "uplink.lock")):
+        found, gateway = waiting(spool), spool.origin().gateway
+        if found.rows and not yes:
+            typer.echo(f"{gateway}: {_words(found)}. They will be gone for good.", err=as_json)
+            typer.confirm("Discard them?", abort=True, err=as_json)
+        if found.rows:
+            give_up(spool, folder, found.last)
+    if as_json:
+        typer.echo(json.dumps({"gateway": gateway, **_public(found)}))
+    elif found.rows:
+        typer.echo(f"{gateway}: {found.rows:,} messages ({found.bytes:,} bytes) are discarded")
+    else:
+        typer.echo(f"{gateway}: the spool is empty, there is nothing to discard")
+
+
+def _public(found: Waiting) -> dict[str, int | None]:
+    return {key: value for key, value in asdict(found).items() if key != "last"}
+
+
+def _words(found: Waiting) -> str:
+    since = ""
+    if found.oldest is not None:
+        since = f", since {datetime.fromtimestamp(found.oldest / 1e6, UTC):%Y-%m-%d %H:%M} UTC"
+    return f"{found.rows:,} messages ({found.bytes:,} bytes) wait for an uplink{since}"

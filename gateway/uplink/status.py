@@ -1,5 +1,5 @@
-"""What `onceway uplink status` says. In: the gateway's database and configuration. Out: figures, as
-JSON or as text.
+"""The report of `onceway uplink status`. In: the gateway's database and configuration. Out:
+figures, as JSON or as text.
 """
 
 import json
@@ -11,21 +11,26 @@ from pathlib import Path
 from typing import Any
 
 from gateway.lock import holder
-from gateway.uplink.spool import OUTAGE, Spool, Totals
+from gateway.uplink.landing.base import Way
+from gateway.uplink.spool import OUTAGE, RIVAL, WAY, Spool, Totals
 
 DAY_US = 86_400 * 1_000_000
 MINUTE_US = 60 * 1_000_000
+RIVAL_US = 7 * DAY_US
+"""The time for which a status shows another gateway of the same name, in µs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """What waits, what has landed, how long it can go on.
+    """The state of an uplink: rows that wait, batches that have landed, room that is left.
 
     running: the process, None when there is none. rows, bytes: in the spool, as the broker counts
     them. waiting: rows in no batch yet. clockless: some of them have no UTC, since this machine's
     clock is not synchronised yet; the uplink waits up to two minutes for it. landed_at: µs UTC of
     the newest landed batch. sent: what has landed so far, and tries that failed. outage: None, or
-    since (µs UTC) and error. bytes_per_day: into the spool, over the last day. max_bytes: bound of
+    since (µs UTC) and error. way: how the landing place
+    refuses a taken name (`Way`), as last proven. rival: of another gateway of this name, seen (µs
+    UTC) and what. bytes_per_day: into the spool, over the last day. max_bytes: bound of
     the spool, None when not known. room_bytes: what can still come until that is reached, or the
     disk is full. lasts_s: seconds until then at that rate; None for never.
     """
@@ -42,6 +47,8 @@ class Status:
     landed_at: int | None
     sent: Totals
     outage: dict[str, Any] | None
+    way: str | None
+    rival: dict[str, Any] | None
     bytes_per_day: int
     max_bytes: int | None
     room_bytes: int
@@ -60,7 +67,7 @@ class Status:
                 f"spool     readings: {self.rows:,}, bytes: {self.bytes:,}, readings in no batch"
                 f" yet: {self.waiting:,}"
             ),
-            f"batches   {self.cut:,} cut, {self.landed:,} landed{when}",
+            f"batches   {self.cut:,} cut, {self.landed:,} landed{when}{_way(self.way)}",
             (
                 f"sent      readings: {sent.readings:,}, bytes: {sent.bytes:,}, batches:"
                 f" {sent.batches:,}, failed tries: {sent.failures:,}"
@@ -72,6 +79,8 @@ class Status:
             )
         if self.outage:
             lines.append(f"outage    since {_moment(self.outage['since'])}: {self.outage['error']}")
+        if self.rival:
+            lines.append(f"rival     {_moment(self.rival['seen'])}: {self.rival['what']}")
         full = (
             "lasts for ever at this rate"
             if self.lasts_s is None
@@ -113,11 +122,25 @@ def look(spool: Spool, data: Path, max_bytes: int | None = None) -> Status:
         landed_at=landed_at,
         sent=spool.totals(),
         outage=json.loads(outage) if outage else None,
+        way=spool.get(WAY),
+        rival=_rival(spool.get(RIVAL)),
         bytes_per_day=per_day,
         max_bytes=max_bytes,
         room_bytes=room,
         lasts_s=room * 86_400 // per_day if per_day else None,
     )
+
+
+def _way(way: str | None) -> str:
+    """Return the end of the line on batches; empty before the first proof."""
+    return f"; there, {Way(way).text}" if way in list(Way) else ""
+
+
+def _rival(text: str | None) -> dict[str, Any] | None:
+    found: dict[str, Any] | None = json.loads(text) if text else None
+    if found is None or time.time_ns() // 1000 - found["seen"] >= RIVAL_US:
+        return None
+    return {"seen": found["seen"], "what": found["what"]}
 
 
 def _moment(us: int) -> str:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from gateway import __version__
+from gateway.broker.lack import FOR_GOOD
 from gateway.links.serial_port import LENT
 from gateway.web.source import Source
 
@@ -21,7 +22,7 @@ STUCK_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """part: `store`, `spool`, `serial`, `boards`, `radio` or `site`."""
+    """part: `store`, `spool`, `publishers`, `serial`, `boards`, `radio` or `site`."""
 
     part: str
     what: str
@@ -46,6 +47,7 @@ def problems(source: Source) -> list[Problem]:
     return [
         *_store(source),
         *_spool(source),
+        *_publishers(source),
         *_serial(source),
         *_boards(source),
         *_radios(source),
@@ -69,7 +71,7 @@ def _store(source: Source) -> list[Problem]:
 
 def _spool(source: Source) -> list[Problem]:
     spool = source.broker.spool
-    if not (spool.full or spool.size >= spool.limit):
+    if not source.broker.config.spooled or not (spool.full or spool.size >= spool.limit):
         return []
     return [
         Problem(
@@ -78,6 +80,18 @@ def _spool(source: Source) -> list[Problem]:
             " until the uplink lands some",
         )
     ]
+
+
+def _publishers(source: Source) -> list[Problem]:
+    """Clients whose connection ended because a publication was refused, by the bound."""
+    broker = source.broker
+    found = broker.pauses.waiting(broker.now)
+    if not found:
+        return []
+    count = found.total()
+    who = "one publisher is" if count == 1 else f"{count:,} publishers are"
+    why = [f"{bound.words if bound else FOR_GOOD} ({number:,})" for bound, number in found.items()]
+    return [Problem("publishers", f"{who} paused: {', '.join(sorted(why))}")]
 
 
 def _radios(source: Source) -> list[Problem]:

@@ -23,6 +23,7 @@ from prometheus_client.registry import Collector
 
 from gateway import __version__
 from gateway.broker import session_figures
+from gateway.broker.lack import Bound
 from gateway.broker.statistics import Request
 from gateway.links.lora.status import BoardSignal, RadioStatus
 from gateway.links.serial_port import PortStatus
@@ -72,12 +73,16 @@ _BOARD_FIGURES = (
 _BRIDGE_GAUGES = {
     "waiting": "Messages that wait for the other broker",
     "waiting_bytes": "Their size",
+    "aside": "Messages that can never reach the other broker and are kept",
+    "aside_bytes": "Their size",
 }
 _BRIDGE_COUNTERS = {
     "sent": "Messages that the other broker has acknowledged",
     "refused": "Messages that the other broker has refused for good",
     "dropped": "Messages that were dropped because too many waited for the other broker",
     "received": "Messages from the other broker",
+    "set_aside": "Messages that can never reach the other broker, since the start",
+    "aside_lost": "Of them, those that the bound of what is kept has cost",
 }
 _SITE_COUNTERS = {
     "asked": "Questions about clients, one for each member that was asked",
@@ -179,6 +184,7 @@ def _traffic(source: Source) -> Iterator[Metric]:
     given_up = {
         "slow_receiver": statistics.dropped,
         "queue_full": statistics.overflowed,
+        "store_damaged": statistics.vanished,
         "expired": statistics.expired,
         "too_large": statistics.too_large,
     }
@@ -193,6 +199,20 @@ def _traffic(source: Source) -> Iterator[Metric]:
     for (request, reason), count in (_EXPECTED | statistics.refusals).items():
         refused.add_metric([request, reason.name.lower()], count)
     yield refused
+    pauses = dict.fromkeys([*Bound, "for_good"], 0) | statistics.pauses
+    yield _counters(
+        "turned_away",
+        "Connections ended because a publication was refused for now, by the bound without room",
+        "bound",
+        pauses,
+    )
+    waiting = source.broker.pauses.waiting(source.broker.now)
+    yield _gauges(
+        "publishers_paused",
+        "Clients from which nothing is taken for a while because a publication was refused",
+        "bound",
+        dict.fromkeys(pauses, 0) | {key or "for_good": n for key, n in waiting.items()},
+    )
     yield _counter(
         "rests",
         "Times that a client was not read for a while because its user published too fast",
@@ -274,7 +294,10 @@ def _spool(source: Source) -> Iterator[Metric]:
     yield _gauge("spool_messages", "Messages that wait for the uplink", spool.count)
     yield _gauge("spool_bytes", "Bytes that wait for the uplink", spool.size)
     yield _gauge("spool_limit_bytes", "Bytes at which new messages are refused", spool.limit)
-    yield _gauge("spool_full", "1 while messages are refused for want of room", spool.full)
+    used = bool(source.broker.config.spooled)
+    yield _gauge("spool_used", "1 while messages are kept for an uplink ([uplink])", used)
+    full = used and spool.full
+    yield _gauge("spool_full", "1 while messages are refused for want of room", full)
     age = source.spool_age_s
     if age is not None:
         yield _gauge(

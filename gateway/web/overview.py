@@ -25,6 +25,7 @@ _PAYLOAD = 60
 _TODO = {
     "store": "Look at the disk: sudo onceway doctor",
     "spool": "Make the uplink land what waits: sudo onceway uplink status",
+    "publishers": "Make room as the first lines say; else: sudo onceway session list",
     "serial": "Plug the board in, or stop what holds its port: onceway board ports",
     "boards": "Look at the access rules: sudo onceway gateway check-config",
     "radio": "Plug the modem in, or look at what it says: sudo onceway radio status",
@@ -32,7 +33,10 @@ _TODO = {
     "uplink": "Look at the landing place: sudo onceway uplink status",
     "process": "Start it: sudo systemctl start onceway-uplink",
     "late": "Look at the landing place: sudo onceway uplink status",
+    "stranded": "Add [uplink], or give them up: sudo onceway spool discard",
     "bridge": "Look at the other broker, and at [[bridge]]: sudo onceway gateway status",
+    "aside": "See which and why, then discard them or try again: sudo onceway bridge aside",
+    "lacking": "Look at down of [[bridge]], and at the other broker's rules",
     "clock": "Look at the network and at timedatectl: readings wait for the time",
     "restored": "Read what a restore means in gateway/README.md",
 }
@@ -42,7 +46,7 @@ _TODO = {
 class Sample:
     """How it was: totals since the start, what waited, and whether the uplink was down."""
 
-    spooled: int
+    came: int
     waiting: int
     landed: int
     down: bool
@@ -53,17 +57,26 @@ class History:
 
     def __init__(self) -> None:
         self._samples: deque[Sample] = deque(maxlen=SAMPLES + 1)
+        self._spools = True
+        """What came is counted in rows of the spool. False: there is no uplink, and publications of
+        all clients count."""
 
     def add(self, source: Source, uplink: UplinkState | None) -> None:
-        spool = source.broker.spool
+        broker = source.broker
+        if self._spools != bool(broker.config.spooled):
+            self._spools = not self._spools
+            self._samples.clear()  # another count begins
+        came = broker.spool.next if self._spools else sum(broker.statistics.received)
         landed = uplink.totals.readings if uplink else 0
-        self._samples.append(Sample(spool.next, spool.count, landed, is_down(uplink)))
+        self._samples.append(Sample(came, broker.spool.count, landed, is_down(uplink)))
 
     def per_day(self) -> float | None:
-        """Readings that come in a day, by the last looks; None with fewer than two."""
-        if len(self._samples) < 2:
+        """Rows of the spool that come in a day, by the last looks; None with fewer than two, and
+        without an uplink.
+        """
+        if len(self._samples) < 2 or not self._spools:
             return None
-        came = self._samples[-1].spooled - self._samples[0].spooled
+        came = self._samples[-1].came - self._samples[0].came
         return came * DAY_S / (SAMPLE_S * (len(self._samples) - 1))
 
     def public(self) -> dict[str, list[int]]:
@@ -73,7 +86,7 @@ class History:
         samples = list(self._samples)
         pairs = list(pairwise(samples))
         return {
-            "came": [later.spooled - before.spooled for before, later in pairs],
+            "came": [later.came - before.came for before, later in pairs],
             "waiting": [later.waiting for _, later in pairs],
             "landed": [max(0, later.landed - before.landed) for before, later in pairs],
             "down": [int(later.down) for _, later in pairs],
@@ -100,6 +113,7 @@ def overview(
         "problems": [{"part": part, "what": what, "todo": _TODO[part]} for part, what in found],
         "boards": {"connected": boards[0], "known": boards[1]},
         "spool": {
+            "used": bool(broker.config.spooled),
             "waiting": spool.count,
             "bytes": spool.size,
             "limit": spool.limit,
@@ -128,13 +142,36 @@ def _found(source: Source, uplink: UplinkState | None) -> list[tuple[str, str]]:
             found.append(("uplink", f"the landing place does not answer: {uplink.error}"))
         elif (age := source.spool_age_s) is not None and age > LATE_S:
             found.append(("late", f"the oldest reading has waited for {age / 3600:.0f} h"))
+    if not broker.config.spooled and broker.spool.count:
+        found.append(
+            (
+                "stranded",
+                f"{broker.spool.count} readings wait in the spool, and no uplink lands them",
+            )
+        )
     found += [
         ("bridge", f"bridge {item.name}: {item.error}; {item.waiting} messages wait")
         for item in source.bridges()
         if item.error is not None
     ]
+    found += _never_there(source)
     if broker.utc is None:
         found.append(("clock", "the clock is not synchronised: batches wait for the time"))
+    return found
+
+
+def _never_there(source: Source) -> list[tuple[str, str]]:
+    """Return what the other brokers of bridges can never take."""
+    found = []
+    for item in source.bridges():
+        lost = f", {item.aside_lost:,} more were lost" if item.aside_lost else ""
+        if item.aside or lost:
+            text = f"bridge {item.name}: {item.aside:,} messages are set aside{lost}"
+            found.append(("aside", text))
+        found += [
+            ("lacking", f"bridge {item.name}: the other broker gives no subscription to {name}")
+            for name in item.lacking
+        ]
     return found
 
 

@@ -114,13 +114,15 @@ class ClientTable(BaseModel):
     """count: so many such programs. messages: of each, at most per_s of them per second. payload:
     `text` of payload_bytes, or `senml` of many shapes. program: `paho`, or `strict`, the rig's own,
     which keeps to the letter of the standard, has up to in_flight messages under way, and uses so
-    many packet identifiers, from first_identifier on (after 65,535 comes 1).
+    many packet identifiers, from first_identifier on (after 65,535 comes 1). hops: `strict` goes to
+    the next gateway at once when it loses its connection.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     count: int = Field(default=1, ge=1, le=100)
     program: Literal["paho", "strict"] = "paho"
+    hops: bool = False
     qos: Literal[0, 1, 2] = 2
     messages: int = Field(default=100, ge=1)
     payload: Form = "text"
@@ -138,6 +140,8 @@ class ClientTable(BaseModel):
                 'in_flight, identifiers and first_identifier need program = "strict"; paho chooses'
                 " its packet identifiers by itself"
             )
+        if self.program == "paho" and self.hops:
+            raise ValueError('hops needs program = "strict"; paho knows one gateway')
         if self.in_flight > self.identifiers:
             raise ValueError(
                 f"{self.in_flight} messages in flight need as many identifiers, not"

@@ -29,7 +29,13 @@ from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 
 from hil.clients.payloads import Form, payload_of
-from hil.clients.telling import INCARNATION, SESSION_EXPIRY, tell, topic_of
+from hil.clients.telling import (
+    INCARNATION,
+    READS_REASON_CODES,
+    SESSION_EXPIRY,
+    tell,
+    topic_of,
+)
 
 REFUSED_WAIT = 1.0  # s until a refused message is published again
 
@@ -110,6 +116,7 @@ def _connected(
     client.on_log = under_way.follow
     session = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
     session.SessionExpiryInterval = SESSION_EXPIRY
+    session.UserProperty = READS_REASON_CODES
     client.connect_async(
         "127.0.0.1", port, clean_start=mqtt.MQTT_CLEAN_START_FIRST_ONLY, properties=session
     )

@@ -1,7 +1,8 @@
 """`python -m hil.clients.strict`: a program that publishes over MQTT 5 by the letter of the
 standard, on a plain socket, and uses the packet identifiers that it is told to. It knows several
-brokers, and goes to the next one when it cannot connect for GIVES_UP tries, between a PUBREC and
-its PUBREL as it was told to, and at SIGUSR1. SIGTERM ends it.
+brokers, and goes to the next one when it cannot connect for GIVES_UP tries (with `--hops` at once
+when a connection ends or fails), between a PUBREC and its PUBREL as it was told to, and at SIGUSR1.
+SIGTERM ends it.
 
 In: where the broker is, how many messages, of which size, at which QoS and rate, how many at once
 (the broker's Receive Maximum permitting), and which identifiers. Out: JSON Lines on standard
@@ -26,7 +27,7 @@ import typer
 from hil.clients.connection import Connection
 from hil.clients.flows import IDENTIFIERS, Fate, Flows
 from hil.clients.payloads import Form, payload_of
-from hil.clients.telling import SESSION_EXPIRY, identity, tell, topic_of
+from hil.clients.telling import READS_REASON_CODES, SESSION_EXPIRY, identity, tell, topic_of
 from hil.formats.due import Due
 from hil.formats.packets import Answer, Connect, Packet, PacketError, Property, Publish, first
 
@@ -63,13 +64,16 @@ def main(
         list[int] | None,
         typer.Option(help="Go to the next broker behind the PUBREC of this message."),
     ] = None,
+    hops: Annotated[
+        bool, typer.Option("--hops", help="Go to the next broker when a connection ends.")
+    ] = False,
 ) -> None:
     """Publish."""
     rng = random.Random(seed)
     numbers = range(1, messages + 1)
     payloads = [payload_of(payload, name, number, payload_bytes, rng) for number in numbers]
     flows = Flows(first_identifier, identifiers)
-    publisher = Publisher(name, payloads, qos, per_s, in_flight, flows, move or ())
+    publisher = Publisher(name, payloads, qos, per_s, in_flight, flows, move or (), hops=hops)
     signal.signal(signal.SIGUSR1, publisher.call)
     publisher.run(*port)
 
@@ -79,7 +83,9 @@ class MovedError(Exception):
 
 
 class Publisher:
-    """Publishes these payloads, numbered from 1. moves: messages behind whose PUBREC it moves."""
+    """Publishes these payloads, numbered from 1. moves: messages behind whose PUBREC it moves.
+    hops: whether it goes to the next broker at once when a connection ends.
+    """
 
     def __init__(
         self,
@@ -90,6 +96,8 @@ class Publisher:
         in_flight: int,
         flows: Flows,
         moves: Iterable[int] = (),
+        *,
+        hops: bool = False,
     ) -> None:
         self._name = name
         self._payloads = payloads
@@ -103,6 +111,7 @@ class Publisher:
         self._start = time.monotonic()
         self._clean = True
         self._moves = set(moves)
+        self._hops = hops
         self._called = False
 
     def call(self, *_: object) -> None:
@@ -114,7 +123,10 @@ class Publisher:
         return self._told == len(self._payloads) and not self._flows and not self._again
 
     def run(self, *ports: int) -> None:
-        session = ((Property.SESSION_EXPIRY_INTERVAL, SESSION_EXPIRY),)
+        session = (
+            (Property.SESSION_EXPIRY_INTERVAL, SESSION_EXPIRY),
+            (Property.USER_PROPERTY, READS_REASON_CODES),
+        )
         at, tries = 0, 0
         while not self._done:
             port = ports[at % len(ports)]
@@ -130,9 +142,10 @@ class Publisher:
             except MovedError:
                 at, self._called = at + 1, False
             except (OSError, PacketError):
-                at += tries >= GIVES_UP
+                at += self._hops or tries >= GIVES_UP
                 tries %= GIVES_UP
-                time.sleep(RECONNECT_WAIT)
+                if tries or not self._hops:
+                    time.sleep(RECONNECT_WAIT)
 
     def _talk(self, connection: Connection) -> None:
         self._answers = Due()

@@ -13,6 +13,12 @@ INCARNATION = 1
 SESSION_EXPIRY = 86_400  # s
 
 
+READS_REASON_CODES = ("onceway-reads-reason-codes", "1")
+"""The user property of CONNECT that asks the gateway for reason codes. Otherwise it ends the
+connection when it refuses a message for now.
+"""
+
+
 def tell(event: str, **data: object) -> None:
     sys.stdout.write(json.dumps({"t": time.monotonic_ns(), "event": event, **data}) + "\n")
     sys.stdout.flush()

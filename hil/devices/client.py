@@ -104,6 +104,8 @@ class Client:
             argv += [f"--{name}", str(value)]
         for port in list(self._names)[: None if self.strict else 1]:
             argv += ["--port", str(port)]
+        if table.hops:
+            argv += ["--hops"]
         for message in self._moves:
             argv += ["--move", str(message)]
         self._child: Child = await self._children.start(self.name, argv, pipe=True)

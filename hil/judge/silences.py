@@ -12,6 +12,7 @@ one gateway nothing is in doubt.
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Sequence
+from typing import Any
 
 from hil.observe.history import Event, taking
 
@@ -53,7 +54,7 @@ class Silences:
                         self._greetings[data["line"]].append(event.t)
                     case "board", "connected":
                         self._connections[data["device"]].append(event.t)
-                    case _, "happened" if data["kind"] in SILENCING and data.get("doubts", 1):
+                    case _, "happened" if data["kind"] in SILENCING and _excuses(data):
                         end = FAR if data["kind"] == FOR_EVER else event.t + SETTLES
                         self._spans.append((data.get("since", event.t), end))
         if not several:
@@ -79,3 +80,8 @@ class Silences:
         times = self._connections.get(who, [])
         at = bisect_right(times, t)
         return times[max(0, at - LAST) : at]
+
+
+def _excuses(data: dict[str, Any]) -> bool:
+    """Whether a fault may have put anything in doubt: a planned restart must not."""
+    return bool(data.get("doubts", 1) and data.get("excuses", True))

@@ -150,7 +150,8 @@ def gateway(names: list[str]) -> Iterator[tuple[int, list[Pty]]]:
             (Path(folder) / f"usb-{number}").symlink_to(line.path)
         config = Path(folder) / "gateway.toml"
         config.write_text(
-            f'[gateway]\nname = "bench"\ndata = "{folder}/data"\n[spool]\ntopics ='
+            f'[gateway]\nname = "bench"\ndata = "{folder}/data"\n'
+            f'[uplink]\nlanding = "file://{folder}/landing"\n[spool]\ntopics ='
             ' ["spool/#"]\n[[listener]]\nbind = "127.0.0.1:0"\n[[serial]]\nport ='
             f' "{folder}/usb-*"\nreceive_maximum = 8\n'
         )

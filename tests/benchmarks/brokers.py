@@ -87,9 +87,10 @@ def onceway(
     folder.mkdir(parents=True, exist_ok=True)
     config = folder / "gateway.toml"
     listener = f'listener = [{{ bind = "127.0.0.1:{port}", anonymous = true }}]'
+    uplink = "" if "[uplink]" in limits else f'uplink.landing = "file://{folder}/landing"\n'
     config.write_text(
-        f'gateway.data = "{folder}/data"\ngateway.name = "{name}"\n{listener}\nspool.topics ='
-        f' ["{spooled}"]\n{_LIMITS}{limits}'
+        f'{uplink}gateway.data = "{folder}/data"\ngateway.name = "{name}"\n{listener}\n'
+        f'spool.topics = ["{spooled}"]\n{_LIMITS}{limits}'
     )
     command = [sys.executable, "-m", "gateway", "gateway", "run", "--config", str(config)]
     if preload is not None:

@@ -33,6 +33,7 @@ from gateway.config import (
     QuotaSection,
     SiteSection,
     SpoolSection,
+    UplinkSection,
 )
 from gateway.mqtt.encode import encode
 from gateway.mqtt.packets import (
@@ -66,6 +67,8 @@ from gateway.store.times import CommitTimes
 from gateway.store.uptime import save_axis
 
 P = TypeVar("P", bound=Packet)
+UPLINK = UplinkSection(landing="file:///landing")
+"""With one, there is a spool."""
 FOREVER: Properties = {PropertyId.SESSION_EXPIRY_INTERVAL: 0xFFFF_FFFF}
 
 
@@ -407,7 +410,9 @@ class Client:
 
 
 class World:
-    """clients: those that are connected. commits: numbers of the commits that are on disk."""
+    """clients: those that are connected. commits: numbers of the commits that are on disk.
+    reads_reasons: the clients read the reason codes of PUBACK and PUBREC, as most tests do.
+    """
 
     def __init__(
         self,
@@ -420,6 +425,8 @@ class World:
         devices_share: float = 0.0,
         overlapping: Literal["once", "each"] = "once",
         site: SiteSection | None = None,
+        uplink: bool = True,
+        reads_reasons: bool = True,
         **limits: int,
     ) -> None:
         self.database = sqlite3.connect(":memory:", isolation_level=None)
@@ -434,8 +441,9 @@ class World:
             queue=queue or [],
             acl=acl or [],
             site=site,
+            uplink=UPLINK if uplink else None,
         )
-        self.policy = Policy(Anonymous(), receive_maximum)
+        self.policy = Policy(Anonymous(), receive_maximum, reads_reasons=reads_reasons)
         self.slow_disk = False
         self._turning = False
         self.commits: list[int] = []

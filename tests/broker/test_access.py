@@ -24,7 +24,8 @@ from gateway.mqtt.packets import (
 from gateway.mqtt.properties import PropertyId
 from gateway.mqtt.reason import ReasonCode as R
 from gateway.mqtt.topics import topic_filter_problem, topic_matches
-from tests.broker.harness import FOREVER, Anonymous, Client, World
+from gateway.service.logins import Logins
+from tests.broker.harness import FOREVER, Anonymous, Client, Passwords, World
 
 V4, V5 = Version.V3_1_1, Version.V5
 
@@ -396,3 +397,32 @@ def test_without_an_acl_each_client_may_speak_for_its_own_name() -> None:
     world = World()
     user(world, None, "c1").publish("spool/t", "x", 1, properties=STATED)
     assert world.rows("SELECT device, incarnation, sequence FROM spool") == [("c1", 7, 12)]
+
+
+@pytest.mark.parametrize("call", ["answer", "holds", "_refuses", "_judge", "submit"])
+def test_an_error_in_one_login_keeps_nobody_else_out(
+    call: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Passwords are compared one after the other: whoever comes next has still its turn."""
+    world = World()
+
+    def boom(*args: object) -> bool:
+        raise ArithmeticError("boom")
+
+    class Failing(Anonymous):
+        def refuses_connect(self, connection: Connection, packet: Connect) -> Question:
+            answer = boom if call == "answer" else lambda: None
+            return Question("bob", answer, boom if call == "holds" else lambda: True)  # type: ignore[arg-type]
+
+    with monkeypatch.context() as patch:
+        if call == "submit":
+            patch.setattr(Passwords, call, boom)
+        elif call.startswith("_"):
+            patch.setattr(Logins, call, boom)
+        refused = world.connect("bob", policy=Policy(Failing()))
+        assert refused.take(Connack).reason == R.UNSPECIFIED_ERROR
+        assert refused.closed
+    assert "ArithmeticError: boom" in caplog.text
+    slow = Policy(Slow())
+    for name in ("one", "two"):
+        world.accepted(name, policy=slow, username=name, password=b"right")

@@ -499,3 +499,17 @@ def test_what_the_disk_has_room_for_counts_properties() -> None:
     world.commit()
     reasons = [item.reason for item in publisher.take_all(Puback)]
     assert reasons == [R.SUCCESS] * 2 + [R.QUOTA_EXCEEDED] * 3
+
+
+def test_qos_0_that_waited_behind_qos_1_counts_no_more_when_its_client_is_away() -> None:
+    world = World()
+    reader = world.durable("reader", properties={PropertyId.RECEIVE_MAXIMUM: 1})
+    reader.subscribe("t", qos=1)
+    writer = world.accepted("writer")
+    for qos in (1, 1, 0, 1, 0):
+        writer.publish("t", b"x", qos)
+    flow = world.broker.sessions["reader"].send_flow
+    assert flow.messages == 5
+    reader.drop()
+    assert flow.messages == 3
+    assert world.broker.queued == flow.size == 3 * (1 + 64)

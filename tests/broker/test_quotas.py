@@ -12,7 +12,7 @@ from gateway.mqtt.reason import ReasonCode as R
 from tests.broker.harness import FOREVER, Client, World
 from tests.broker.test_access import Named
 
-NAMED = Policy(Named())
+NAMED = Policy(Named(), reads_reasons=True)
 ROW = 64 + len("spool/t")
 
 

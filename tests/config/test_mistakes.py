@@ -52,6 +52,10 @@ def _load(folder: Path, text: str) -> Config:
             "serial[1].open = 'yes': write true or false, without quotes",
         ),
         (
+            "[[listener]]\nbind = ':1883'\nrefuse = 'code'",
+            "listener[1].refuse = 'code': input should be 'disconnect' or 'reason code'",
+        ),
+        (
             "[[listener]]\nbind = '127.0.0.1:99999'",
             "listener[1].bind = '127.0.0.1:99999': a port is a number up to 65535",
         ),

@@ -192,6 +192,21 @@ def test_a_bridge_s_password_is_missing_or_for_everybody(tmp_path: Path) -> None
     assert "secret" not in everybody.what
 
 
+def test_what_a_bridge_can_never_send_is_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bridge = {"name": "cloud", "server": "mqtt://127.0.0.1", "up": ["#"]}
+    config = parse({"gateway": {"data": str(tmp_path)}, "bridge": [bridge]}, "a file")
+    state = {"name": "cloud", "error": None, "waiting": 0, "dropped": 0, "sent": 1}
+    state |= {"aside": 3, "aside_lost": 1, "lacking": ["commands/#"]}
+    monkeypatch.setattr(bridges, "ask", lambda *_, **__: [{"bridges": [state]}])
+    connected, aside, lacking = bridges.bridges(config)
+    assert connected.state == State.OK
+    assert (aside.state, lacking.state) == (State.WARNING, State.WARNING)
+    assert "3 messages are set aside, 1 more were lost" in aside.what
+    assert "commands/#" in lacking.what
+
+
 def test_a_key_that_everybody_may_read(tmp_path: Path) -> None:
     config = certificate(tmp_path, 200)
     (tmp_path / "key.pem").chmod(0o644)

@@ -10,6 +10,7 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 
+from gateway.config import READS_REASON_CODES
 from gateway.mqtt.encode import encode
 from gateway.mqtt.packets import (
     Connack,
@@ -30,7 +31,10 @@ from gateway.mqtt.properties import PropertyId
 from gateway.mqtt.stream import PacketStream
 from tests.durability.ledger import Faults, Ledger
 
-FOREVER = {PropertyId.SESSION_EXPIRY_INTERVAL: 0xFFFF_FFFF}
+FOREVER = {
+    PropertyId.SESSION_EXPIRY_INTERVAL: 0xFFFF_FFFF,
+    PropertyId.USER_PROPERTY: [READS_REASON_CODES],
+}
 WINDOW = 100
 
 

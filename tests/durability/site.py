@@ -21,7 +21,7 @@ from gateway.store.schema import FILE, connect
 from hil.faults.loop_disk import LoopDisk
 from tests.durability.clients import Client, Publisher, Subscriber, label
 from tests.durability.ledger import Faults, Ledger
-from tests.service.process import GatewayProcess, start
+from tests.service.process import GatewayProcess, spooling, start
 from tests.store.drain import drain
 
 LONGEST_S = 1.0
@@ -95,14 +95,7 @@ class Site:
         await self._gateway.ready()
 
     async def _spawn(self) -> GatewayProcess:
-        return await start(
-            "--listen",
-            "127.0.0.1:0",
-            "--anonymous",
-            "--data",
-            str(self.data),
-            program=self._program,
-        )
+        return await start(*spooling(self.data), program=self._program)
 
     async def outages(
         self, times: int, disk: LoopDisk | None, progress: Callable[[], None] = lambda: None

@@ -49,7 +49,10 @@ def disk(tmp_path: Path) -> Iterator[SmallDisk]:
 def arguments(disk: SmallDisk, tmp_path: Path) -> tuple[str, str]:
     config = tmp_path / "gateway.toml"
     data = f'[gateway]\ndata = "{disk.mount / "data"}"\n[spool]\ntopics = ["spool/#"]\n'
-    config.write_text(f'{data}[[listener]]\nbind = "127.0.0.1:0"\nanonymous = true\n')
+    data += '[uplink]\nlanding = "file:///landing"\n'
+    config.write_text(
+        f'{data}[[listener]]\nbind = "127.0.0.1:0"\nanonymous = true\nrefuse = "reason code"\n'
+    )
     return "--config", str(config)
 
 

@@ -30,6 +30,7 @@ async def test_a_subscriber_that_never_reads_costs_itself_alone(
 ) -> None:
     config = tmp_path / "gateway.toml"
     data = f'[gateway]\ndata = "{tmp_path / "data"}"\n[spool]\ntopics = ["spool/#"]\n'
+    data += '[uplink]\nlanding = "file:///landing"\n'
     config.write_text(f'{data}{LIMITS}[[listener]]\nbind = "127.0.0.1:0"\nanonymous = true\n')
     properties = FOREVER if kept else None
     async with (

@@ -128,6 +128,9 @@ port = "{board.port}"
 [[listener]]
 bind = "127.0.0.1:0"
 anonymous = true
+
+[uplink]
+landing = "file:///landing"
 """)
         return path
 

@@ -56,6 +56,7 @@ class Boards:
         self.config.write_text(
             f'[gateway]\ndata = "{folder / "data"}"\ntrust_clock = true\n'
             f'[[listener]]\nbind = "127.0.0.1:0"\nanonymous = true\n{"".join(lines)}'
+            '[uplink]\nlanding = "file:///landing"\n'
         )
 
     @asynccontextmanager

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -22,6 +23,8 @@ for _ in range(number + 1):
 held = os.open(f"/mnt/{number}", os.O_RDWR | os.O_NOCTTY)
 print(os.fstat(held).st_rdev, flush=True)
 sys.stdin.read()
+os.close(held)
+subprocess.run(["umount", "--lazy", "/mnt"], check=True)
 """
 
 
@@ -30,7 +33,11 @@ def _container_that_holds(number: int) -> Iterator[int]:
     """A process with pseudo terminals of its own, as a container has, that holds the one with this
     number; the device number that it sees.
     """
-    command = ["unshare", "--mount", sys.executable, "-c", _HOLD, str(number)]
+    mounts = Path("/proc/self/mountinfo").read_text().splitlines()
+    # in a chroot, / need not be where something is mounted: then nothing can be said of it
+    root = any(line.split()[4] == "/" for line in mounts)
+    how = [] if root else ["--propagation", "unchanged"]
+    command = ["unshare", "--mount", *how, sys.executable, "-c", _HOLD, str(number)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         try:

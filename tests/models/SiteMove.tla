@@ -10,7 +10,8 @@
 (* again: a session that holds it too long swallows the next publication.   *)
 (*                                                                         *)
 (* Time is left out. A lease is a fact that ends at some time, and nobody   *)
-(* calls a member silent before it has ended (gateway/site/contact.py).     *)
+(* calls a member silent before it has ended (gateway/site/contact.py). How *)
+(* much longer members wait, for one that may be starting say, is left out. *)
 (*                                                                         *)
 (* Left out, too: Clean Start, more than one part of a session, a stall of  *)
 (* a session on its way, restored stores; a reply to a question that waits  *)
@@ -284,9 +285,10 @@ Busy(m, n, rest, again) ==
             /\ search' = [search EXCEPT ![n].said[m] = [kind |-> "late"]]
             /\ wire' = rest
 
-\* gateway/site/asking.py: yields; gateway/site/answering.py: _reply
-TakeAsk(m, n, frame, rest) ==
-    LET recall == search[m].stage = "ask" /\ ~search[m].waits
+\* gateway/site/asking.py: yields; gateway/site/answering.py: _reply (gone: m knows that the client
+\* which waited has gone)
+TakeAsk(m, n, frame, rest, gone) ==
+    LET recall == search[m].stage = "ask" /\ (~search[m].waits \/ gone)
         after == search[m].stage = "ask" /\ search[m].waits /\ m > n
         yields == work[m] = Idle /\ (~Searches(m) \/ recall \/ after)
         held == disk[m]
@@ -546,7 +548,9 @@ Receive(m, n) ==
     /\ wire[n][m] # <<>> /\ Link(m, n) = "up"
     /\ LET frame == Head(wire[n][m])
            rest == [wire EXCEPT ![n][m] = Tail(@)]
-       IN  CASE frame.kind = "ask" -> TakeAsk(m, n, frame, rest)
+       IN  CASE frame.kind = "ask" ->
+                    \E gone \in {FALSE, search[m].waits /\ ~Waits(m)} :
+                        TakeAsk(m, n, frame, rest, gone)
              [] frame.kind = "take" -> TakeTake(m, n, frame, rest)
              [] frame.kind = "give" ->
                     TakeGive(m, n, frame, rest) /\ UNCHANGED <<disk, asked, client>>

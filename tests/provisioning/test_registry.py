@@ -4,6 +4,7 @@ import os
 import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -118,7 +119,7 @@ def test_a_device_that_is_revoked_while_it_is_written_is_not_ready_afterwards(
 
 def test_a_registry_of_the_first_version_keeps_its_devices(tmp_path: Path) -> None:
     path = tmp_path / "registry.db"
-    with sqlite3.connect(path) as old:
+    with closing(sqlite3.connect(path)) as old, old:
         for statement in _MIGRATIONS[0].split(";"):
             old.execute(statement)
         rows = [
@@ -193,7 +194,7 @@ def test_a_foreign_file_is_refused_and_left_alone(tmp_path: Path) -> None:
 def test_a_registry_of_a_newer_version_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "registry.db"
     Registry(path)
-    with sqlite3.connect(path) as connection:
+    with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("PRAGMA user_version = 99")
     with pytest.raises(OncewayError, match="newer Onceway"):
         Registry(path)

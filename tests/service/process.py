@@ -107,14 +107,24 @@ async def start(
     return GatewayProcess(process)
 
 
+def spooling(data: Path) -> tuple[str, str]:
+    """The arguments of a gateway that takes anonymous clients, and keeps all for an uplink."""
+    file = data.with_name(f"{data.name}.toml")
+    file.write_text(
+        f'[gateway]\ndata = "{data}"\n[[listener]]\nbind = "127.0.0.1:0"\nanonymous = true\n'
+        f'[uplink]\nlanding = "file://{data}/landing"\n'
+    )
+    return "--config", str(file)
+
+
 @asynccontextmanager
 async def gateway(
     data: Path, *arguments: str, env: dict[str, str] | None = None
 ) -> AsyncIterator[GatewayProcess]:
-    """A gateway on a free port, ended when the block ends."""
-    running = await start(
-        *(arguments or ("--listen", "127.0.0.1:0", "--anonymous", "--data", str(data))), env=env
-    )
+    """A gateway on a free port, ended when the block ends; without arguments one for everybody,
+    with a spool.
+    """
+    running = await start(*(arguments or spooling(data)), env=env)
     try:
         await running.ready()
         yield running

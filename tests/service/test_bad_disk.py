@@ -18,7 +18,7 @@ from gateway.store.schema import StoreError
 from tests.service.process import START_S, gateway, start
 from tests.service.test_gateway import client, collect
 from tests.service.test_power_cut import read_notes
-from tests.service.wire import wire
+from tests.service.wire import READS, wire
 
 SOURCES = Path(__file__).parents[1] / "store"
 
@@ -57,7 +57,7 @@ async def test_nothing_is_acknowledged_while_the_disk_fails_and_all_goes_on_afte
             plan.write_text(fault)
             stuck = asyncio.create_task(publisher.publish("t", "meanwhile", qos=2, timeout=30))
             await running.logged("the store takes no data")
-            async with wire(running.port, Connect("other")) as other:
+            async with wire(running.port, Connect("other", properties=READS)) as other:
                 other.send(Publish("t", b"refused", 1, 7))
                 assert (await other.take(Puback)).reason == ReasonCode.QUOTA_EXCEEDED
             assert not stuck.done()

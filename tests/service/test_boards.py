@@ -206,6 +206,7 @@ async def gateway_on(line: Pty, folder: Path) -> AsyncIterator[GatewayProcess]:
     config = folder / "gateway.toml"
     config.write_text(
         f'[gateway]\ndata = "{folder}"\n[[listener]]\nbind = "127.0.0.1:0"\n'
+        '[uplink]\nlanding = "file:///landing"\n'
         f'[[serial]]\nport = "{line.path}"\nopen = true\n'
         '[[acl]]\nwrite = ["sensors/%c/adc0", "boards/%c/status"]\n'
     )

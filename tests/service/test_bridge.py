@@ -294,7 +294,9 @@ async def test_no_room_there_means_later_and_a_refusal_means_never(tmp_path: Pat
         bridged(tmp_path, far.port, UP) as near,
         wire(near.port, Connect("b")) as board,
     ):
-        there, _ = await far.meet(present=False)
+        there, hello = await far.meet(present=False)
+        asked = (hello.properties or {})[PropertyId.USER_PROPERTY]
+        assert ("onceway-reads-reason-codes", "1") in asked
         await publish(board, READING, b"1", 2, 1)
         packet = await there.pick(Publish)
         there.send(Pubrec(packet.packet_id, ReasonCode.QUOTA_EXCEEDED))

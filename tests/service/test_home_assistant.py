@@ -35,12 +35,15 @@ def line() -> Iterator[Pty]:
 async def running_with(
     folder: Path, line: Pty, text: str = "", key: bytes | None = None
 ) -> AsyncIterator[tuple[GatewayProcess, Sensor]]:
-    file = configuration(folder, [line], f"[home_assistant]\n{text}")
+    file = configuration(folder, [line], f"[home_assistant]\n{text}{UPLINK}")
     async with gateway(folder, "--config", str(file)) as running:
         sensor = Sensor(line, "roof-1", key)
         await sensor.connect()
         yield running, sensor
         sensor.board.power_off()
+
+
+UPLINK = '[uplink]\nlanding = "file:///landing"\n'
 
 
 async def hear(client: Wire, *filters: str) -> None:

@@ -41,7 +41,8 @@ async def heard(port: int, count: int) -> dict[str, bytes]:
 async def test_readings_are_there_for_everybody_and_cost_the_disk_nothing(
     tmp_path: Path, line: Pty
 ) -> None:
-    file = str(configuration(tmp_path, [line], "[mirror]\n"))
+    sections = '[mirror]\n[uplink]\nlanding = "file:///landing"\n'
+    file = str(configuration(tmp_path, [line], sections))
     async with gateway(tmp_path, "--config", file) as running:
         sensor = Sensor(line, "roof-1")
         await sensor.connect()

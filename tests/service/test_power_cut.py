@@ -148,6 +148,8 @@ data = "{tmp_path / "data"}"
 [[listener]]
 bind = "127.0.0.1:0"
 anonymous = true
+[uplink]
+landing = "file:///landing"
 """)
     environment = {"LD_PRELOAD": str(library), "ONCEWAY_RECORD": str(record)}
     async with gateway(tmp_path, "--config", str(config), env=environment) as running:

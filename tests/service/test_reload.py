@@ -5,10 +5,12 @@ bad one.
 import asyncio
 import os
 import signal
+import sqlite3
 import ssl
 import subprocess
 import sys
 import tomllib
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -32,7 +34,7 @@ from tests.benchmarks.load import connect_packet
 from tests.links.board import Board, Pty, until
 from tests.links.certificates import Authority
 from tests.service.process import GatewayProcess, free_port, gateway
-from tests.service.wire import Wire, wire
+from tests.service.wire import READS, Wire, wire
 
 DONE, REFUSED = "users and certificates read again", "not reloaded"
 
@@ -77,14 +79,15 @@ async def ask(client: Wire, packet: Publish | Subscribe) -> int:
 async def test_limits_and_access_count_at_once_for_a_session_that_stays(site: Site) -> None:
     site.write(site.plain)
     async with gateway(*site.arguments) as running:
-        async with wire(running.port, Connect("c")) as client:
+        async with wire(running.port, Connect("c", properties=READS)) as client:
             assert await ask(client, Publish("a/b/c", b"x", 1, 1)) == R.SUCCESS
             await site.reload(running, site.plain)
             assert await ask(client, Subscribe(1, [Subscription("one", 1)])) == R.GRANTED_QOS_1
             await site.reload(
                 running,
                 site.plain,
-                "[limits]\nsubscriptions = 1\n[spool]\ntopics = ['up/#']\nmax_bytes = 1\n",
+                "[limits]\nsubscriptions = 1\n[spool]\ntopics = ['up/#']\nmax_bytes = 1\n"
+                "[uplink]\nlanding = 'file:///landing'\n",
             )
             assert await ask(client, Subscribe(2, [Subscription("two", 1)])) == R.QUOTA_EXCEEDED
             assert await ask(client, Publish("a/b/c", b"x", 1, 1)) == R.SUCCESS
@@ -93,6 +96,34 @@ async def test_limits_and_access_count_at_once_for_a_session_that_stays(site: Si
             assert await ask(client, Publish("a/b/c", b"x", 1, 1)) == R.NOT_AUTHORIZED
             assert await ask(client, Publish("mine/c", b"x", 1, 1)) == R.SUCCESS
             assert await ask(client, Subscribe(3, [Subscription("two", 1)])) == R.NOT_AUTHORIZED
+        assert await running.end() == 0
+
+
+async def test_uplink_that_is_added_or_removed_counts_at_once(site: Site, tmp_path: Path) -> None:
+    """Its keys are read by another process, at its own start."""
+    uplink = '[uplink]\nlanding = "file:///tmp/nowhere"\n'
+
+    def spooled() -> list[str]:
+        with closing(sqlite3.connect(site.data / "gateway.db")) as database:
+            found = database.execute("SELECT CAST(payload AS TEXT) FROM spool ORDER BY id")
+            return [payload for (payload,) in found]
+
+    site.write(site.plain)
+    async with gateway(*site.arguments) as running:
+        assert any("no publication is kept" in line for line in running.log)
+        async with wire(running.port, Connect("c")) as client:
+            assert await ask(client, Publish("t", b"1", 1, 1)) == R.SUCCESS
+            await site.reload(running, site.plain, uplink)
+            assert any("there is an [uplink]" in line for line in running.log)
+            assert not any("next start" in line for line in running.log)
+            assert await ask(client, Publish("t", b"2", 1, 1)) == R.SUCCESS
+            await site.reload(running, site.plain, uplink, "batch_count = 7\n")
+            await running.logged("uplink.batch_count has changed")
+            assert await ask(client, Publish("t", b"3", 1, 1)) == R.SUCCESS
+            await site.reload(running, site.plain)
+            assert any("2 messages" in line for line in running.log)
+            assert await ask(client, Publish("t", b"4", 1, 1)) == R.SUCCESS
+        assert spooled() == ["2", "3"]
         assert await running.end() == 0
 
 

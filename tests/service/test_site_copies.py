@@ -3,7 +3,7 @@
 import json
 import random
 import sqlite3
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +48,7 @@ def kept(sites: Sites, name: str) -> list[bytes]:
     assert folder is not None
     if not (folder / FILE).exists():
         return []
-    with sqlite3.connect(folder / FILE) as database:
+    with closing(sqlite3.connect(folder / FILE)) as database:
         return [row[0] for row in database.execute("SELECT payload FROM copy ORDER BY key")]
 
 
@@ -230,6 +230,42 @@ def test_what_a_gateway_leaves_is_landed_by_the_other_one_once(pair: Sites) -> N
     table.land_all(pair, "a")
     assert table.payloads == expected
     assert table.landings > len(expected)
+
+
+def test_member_without_uplink_keeps_what_another_one_leaves(
+    pair: Sites, caplog: pytest.LogCaptureFixture
+) -> None:
+    """In its spool nothing would land it."""
+    with_uplink = pair["b"].broker.config
+    pair["b"].broker.reconfigure(with_uplink.model_copy(update={"uplink": None}))
+    client, table = publisher(pair, "a"), Table()
+    pair.say(client, Publish("spool/x", b"1", 1, 1), Publish("spool/x", b"2", 1, 2))
+    assert len(client.take_all(Puback)) == 2
+    pair.part("a", "b")
+    pair.pass_time(SILENT_S + 5)
+    assert kept(pair, "b") == [b"1", b"2"]
+    assert pair["b"].rows("SELECT * FROM spool") == []
+    assert caplog.text.count("this gateway has no [uplink] to land it") == 1
+    pair["b"].broker.reconfigure(with_uplink)
+    pair.pass_time(5)
+    table.land_all(pair, "b")
+    assert table.payloads == [b"1", b"2"]
+    assert kept(pair, "b") == []
+
+
+def test_without_uplink_no_second_disk_is_missed(
+    pair: Sites, caplog: pytest.LogCaptureFixture
+) -> None:
+    for broker in (pair["a"].broker, pair["b"].broker):
+        broker.reconfigure(broker.config.model_copy(update={"uplink": None}))
+    client = publisher(pair, "a")
+    pair.part("a", "b")
+    pair.pass_time(WAIT_S + 5)
+    pair.say(client, Publish("spool/x", b"1", 1, 1), Publish("spool/x", b"2", 2, 2))
+    assert [packet.reason for packet in client.take_all()] == [ReasonCode.SUCCESS] * 2
+    assert not figures(pair, "a")["copies_refusing"]
+    assert "is refused" not in caplog.text
+    assert pair["a"].rows("SELECT * FROM spool") == []
 
 
 def test_copies_and_what_was_made_of_them_outlive_a_power_cut(pair: Sites) -> None:

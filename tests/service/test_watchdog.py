@@ -19,7 +19,7 @@ from gateway.mqtt.packets import Connect, Publish
 from gateway.service import watchdog as module
 from gateway.service.watchdog import Watchdog, interval_s
 from tests.links.board import until
-from tests.service.process import GatewayProcess, start
+from tests.service.process import GatewayProcess, spooling, start
 from tests.service.test_bad_disk import build, faulty
 from tests.service.wire import wire
 
@@ -72,8 +72,7 @@ async def watched(
             "NOTIFY_SOCKET": str(folder / "notify"),
             "WATCHDOG_USEC": str(INTERVAL_S * 1_000_000),
         }
-        arguments = ("--listen", "127.0.0.1:0", "--anonymous", "--data", str(folder / "data"))
-        running = await start(*arguments, env=env, program=program)
+        running = await start(*spooling(folder / "data"), env=env, program=program)
         try:
             await running.ready()
             assert await systemd.hears(b"READY=1")

@@ -5,11 +5,15 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TypeVar
 
+from gateway.config import READS_REASON_CODES
 from gateway.mqtt.encode import encode
 from gateway.mqtt.packets import Connack, Connect, Packet, Side, Version
+from gateway.mqtt.properties import Properties, PropertyId
 from gateway.mqtt.stream import PacketStream
 
 P = TypeVar("P", bound=Packet)
+READS: Properties = {PropertyId.USER_PROPERTY: [READS_REASON_CODES]}
+"""Of the CONNECT of a client that reads reason codes."""
 
 
 class Wire:

@@ -37,6 +37,7 @@ class Gateways:
         self.site = Site(folder, *names)
         self.names = names
         self.running: dict[str, GatewayProcess] = {}
+        self._clients: list[Wire] = []
         members = "\n".join(f'{name} = "{at}"' for name, at in self.site.addresses.items())
         self.web = {name: free_port() for name in names} if web else {}
         for name in names:
@@ -111,6 +112,7 @@ class Gateways:
         """A client that was accepted, and whether its session was present."""
         port = self.running[name].port
         found = Wire(*await asyncio.open_connection("127.0.0.1", port), Version.V5)
+        self._clients.append(found)  # a connection that nobody holds is closed, from Python 3.13 on
         found.send(
             Connect(
                 client,

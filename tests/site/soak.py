@@ -32,6 +32,7 @@ REACHED = (
     "moved",
     "none",
     "paused",
+    "restarted",
     "restored",
     "silent",
 )
@@ -56,7 +57,7 @@ class Schedule:
             self.bounce,
             *[self.publish] * 8,
             self.leave,
-            *[self.crash, self.cut, self.cut, self.pause] * harm,
+            *[self.crash, self.restart, self.cut, self.cut, self.pause] * harm,
             *[self.slow_disk, self.expire, self.copy],
             *[self.restore] * (harm > 1),
         )
@@ -131,6 +132,13 @@ class Schedule:
         name = self.random.choice(self.world.names)
         self.world.crash(name)
         self.world.after(self.random.choice((0.0, 0.3, 2.0, 9.0)), partial(self.world.start, name))
+
+    def restart(self) -> None:
+        """As for a new version: the others hear that it stops."""
+        name = self.random.choice(self.world.names)
+        self.world.reached["restarted"] += 1
+        self.world.crash(name, stopped=True)
+        self.world.after(self.random.choice((0.3, 2.0, 4.0)), partial(self.world.start, name))
 
     def cut(self) -> None:
         one, other = self.random.sample(self.world.names, 2)

@@ -26,6 +26,8 @@ from tests.site.gateways import Gateways, gateways
 COPIES = "copies = 2\ncopies_silent_s = 2\n"
 SOON_S = 60
 
+UPLINK = '[uplink]\nlanding = "file:///landing"\n'
+
 
 def drain(data: Path, landing: Path) -> None:
     """What `onceway uplink run --once` does."""
@@ -92,7 +94,7 @@ async def test_a_gateway_and_its_disk_die_and_each_acknowledged_reading_lands_on
     tmp_path: Path,
 ) -> None:
     landing = tmp_path / "landing"
-    async with gateways(tmp_path, "a", "b", site=COPIES) as site:
+    async with gateways(tmp_path, "a", "b", text=UPLINK, site=COPIES) as site:
         wire, _ = await site.connect("a", "source", clean=True)
         source = Source(wire)
         source.publish(100)

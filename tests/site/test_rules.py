@@ -60,6 +60,9 @@ class Site(World):
             self.heal(*link.ends)
         self.run(3.0)
 
+    def place_at(self, name: str) -> Record:
+        return self.gateways[name].holder.records[self.client.name]
+
     def place(self) -> tuple[str, Record]:
         places = self.places(self.client.name)
         assert len(places) == 1, places

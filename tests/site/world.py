@@ -465,7 +465,14 @@ class Client:
         connection = self.connection = Connection(self.world, self, to, clean)
         if clean:
             self.session = None
-        connection.to_gateway(lambda: to.connect(connection))
+
+        def arrive() -> None:
+            if to.member is None:
+                connection.lost()  # nobody listens there
+            else:
+                to.run(lambda: to.connect(connection))
+
+        self.world.after(self.world.delay(), arrive)
 
     def leave(self, notice: bool = True) -> None:
         """notice: the gateway hears of it."""
@@ -613,14 +620,15 @@ class World:
                 if name in link.ends:
                     self.after(self.delay(), partial(self._connect, link))
 
-    def crash(self, name: str) -> None:
+    def crash(self, name: str, *, stopped: bool = False) -> None:
+        """stopped: the others hear that the member stops."""
         if self.gateways[name].member is not None:
             self.reached["crash"] += 1
             self.gateways[name].crash()
             for link in self.links.values():
                 if name in link.ends:
                     link.sees[name] = 0
-                    self.break_link(link)
+                    self.break_link(link, stopped=stopped)
 
     def crash_at_commit(self, name: str) -> bool:
         if self.random.random() < self.crashes:
@@ -646,7 +654,7 @@ class World:
             link.clear[end] = self.now
             self.after(self.delay(), partial(self._tell, link, end, number, True))
 
-    def _tell(self, link: Link, end: str, number: int, up: bool) -> None:
+    def _tell(self, link: Link, end: str, number: int, up: bool, stopped: bool = False) -> None:
         gateway = self.gateways[end]
         other = link.ends[link.ends[0] == end]
 
@@ -658,11 +666,11 @@ class World:
                 gateway.member.joined(other, gateway.now)
             elif not up:
                 gateway.links[other] = 0
-                gateway.member.left(other, gateway.now)
+                gateway.member.left(other, gateway.now, stopped)
 
         gateway.run(tell)
 
-    def break_link(self, link: Link, within: float = 0.01) -> None:
+    def break_link(self, link: Link, within: float = 0.01, stopped: bool = False) -> None:
         """The connection is gone; each end notices for itself."""
         number, link.number = link.number, 0
         link.held.clear()
@@ -671,11 +679,12 @@ class World:
         if not number:
             return
         for end in link.ends:
-            self.after(self.random.random() * within, partial(self._notice, link, end, number))
+            notice = partial(self._notice, link, end, number, stopped)
+            self.after(self.random.random() * within, notice)
 
-    def _notice(self, link: Link, end: str, number: int) -> None:
+    def _notice(self, link: Link, end: str, number: int, stopped: bool) -> None:
         if link.sees[end] == number:
-            self._tell(link, end, number, False)
+            self._tell(link, end, number, False, stopped)
             link.sees[end] = 0
         if not any(link.sees.values()):
             self.after(0.2, partial(self._connect, link))

@@ -7,6 +7,8 @@ import subprocess
 import sys
 import threading
 from base64 import b64decode
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -40,8 +42,11 @@ class GatewayData:
             db.execute("INSERT INTO meta VALUES ('boot', '1')")
         self.added = 0
 
-    def db(self) -> sqlite3.Connection:
-        return sqlite3.connect(self.path / "gateway.db", timeout=30)
+    @contextmanager
+    def db(self) -> Iterator[sqlite3.Connection]:
+        """Open the database, commit and close it: a disk with an open file cannot be unmounted."""
+        with closing(sqlite3.connect(self.path / "gateway.db", timeout=30)) as database, database:
+            yield database
 
     def add(self, count: int, device: str | None = "sensor-1", size: int = 24) -> None:
         """Rows with sequences (or payloads) that go on counting over calls."""

@@ -4,7 +4,6 @@ and the gateway cannot read what is the uplink's.
 
 import os
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -18,6 +17,7 @@ from gateway.config import UplinkSection
 from gateway.uplink import signing
 from gateway.uplink.cutter import Cutter
 from gateway.uplink.spool import Spool
+from tests.accounts import onceway, python, under
 from tests.service.process import START_S
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
@@ -57,13 +57,11 @@ def site() -> Iterator[Path]:
 
 def start(site: Path, user: int, *words: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-m", "gateway", *words, "--config", str(site / "gateway.toml")],
+        onceway(*words, "--config", site / "gateway.toml"),
         stderr=subprocess.PIPE,
         text=True,
-        user=user,
-        group=GROUP,
-        extra_groups=[],
         umask=0o027,
+        **under(user, GROUP),
     )
 
 
@@ -165,8 +163,8 @@ def test_an_uplink_that_was_taken_over_replaces_nothing_of_the_gateway(site: Pat
     with running(site, GATEWAY, "gateway", "run", until="listening on"):
         names = ["users", "control.sock", "boards.json", "gateway.db", "gateway.db-wal"]
         (site / "data/boards.json").touch(0o600)
-        command = [sys.executable, "-c", TAKE_OVER, site / "data", *names]
-        subprocess.run(command, user=UPLINK, group=GROUP, extra_groups=[], check=True)
+        command = python("-c", TAKE_OVER, site / "data", *names)
+        subprocess.run(command, check=True, **under(UPLINK, GROUP))
 
 
 def test_the_gateway_cannot_read_the_key_that_signs(site: Path) -> None:

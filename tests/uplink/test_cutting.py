@@ -17,6 +17,7 @@ from gateway.config import UplinkSection
 from gateway.uplink import cutter as cutter_module
 from gateway.uplink.batch import decode, sha256
 from gateway.uplink.cutter import CLOCK_WAIT_S, Cutter
+from gateway.uplink.discard import discard
 from gateway.uplink.spool import Cut, Spool
 from tests.uplink.conftest import GatewayData
 
@@ -293,3 +294,36 @@ class Cutting(RuleBasedStateMachine):
 
 Cutting.TestCase.settings = settings(max_examples=20, stateful_step_count=20, deadline=None)
 test_cutting_in_any_order_of_events = Cutting.TestCase
+
+
+@pytest.mark.parametrize("gone", [(14,), (11,), (14, 15, 16), (13, 17)])
+def test_row_that_is_gone_from_the_spool_is_named_when_its_batch_is_cut(
+    data, drain, landed, tmp_path, caplog, gone
+):
+    data.add(10)
+    drain(data, tmp_path / "landing")
+    data.add(10)
+    with data.db() as db:
+        db.executemany("DELETE FROM spool WHERE id = ?", [(n,) for n in gone])
+    caplog.clear()
+    drain(data, tmp_path / "landing", count=3)
+    assert [row[2] for row in landed(tmp_path / "landing")] == [
+        n for n in range(1, 21) if n not in gone
+    ]
+    said = [line for line in caplog.messages if "of the spool" in line]
+    assert len(said) == (2 if gone == (13, 17) else 1)
+    assert str(gone[0]) in said[0]
+
+
+def test_numbers_that_were_given_up_are_no_rows_that_are_gone(
+    data, drain, landed, tmp_path, caplog
+):
+    data.add(10)
+    drain(data, tmp_path / "landing")
+    data.add(10)
+    with Spool(data.path) as spool:
+        discard(spool, data.path, 20)
+    data.add(5)
+    drain(data, tmp_path / "landing")
+    assert len(landed(tmp_path / "landing")) == 15
+    assert "of the spool" not in caplog.text

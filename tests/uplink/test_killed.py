@@ -28,7 +28,8 @@ CUTTER, SPOOL, LOCAL = (
     "gateway.uplink.landing.local",
 )
 
-# Each step of the second of three batches, in order: before one is after the one above it.
+# Each step of the second of three batches, in order: before one is after the one above it. The key,
+# the proof that a taken name is refused, and the owner mark take links before batch 1.
 STEPS = [
     (f"{CUTTER}:encode", 2),
     (f"{CUTTER}:Cutter._write", 2),
@@ -38,11 +39,11 @@ STEPS = [
         f"{LOCAL}:LocalLanding._hide",
         4,
     ),  # the owner mark and two files of batch 1 were hidden before
-    (f"{LOCAL}:os.link", 4),
-    (f"{LOCAL}:sync", 4),
+    (f"{LOCAL}:os.link", 6),
+    (f"{LOCAL}:sync", 5),
     (f"{LOCAL}:LocalLanding.holds", 2),
     (f"{LOCAL}:LocalLanding._hide", 5),
-    (f"{LOCAL}:os.link", 5),
+    (f"{LOCAL}:os.link", 7),
     ("gateway.uplink.lander:Signer.publish", 2),
     (f"{LOCAL}:LocalLanding.create", 5),
     (f"{SPOOL}:Spool.landed", 2),

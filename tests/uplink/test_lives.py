@@ -6,7 +6,7 @@ import shutil
 import sqlite3
 import tempfile
 import threading
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
 from hypothesis import HealthCheck, settings
@@ -112,8 +112,8 @@ class Lives(RuleBasedStateMachine):
     def copy(source, target):
         target.mkdir()
         with (
-            sqlite3.connect(source / "gateway.db") as old,
-            sqlite3.connect(target / "gateway.db") as new,
+            closing(sqlite3.connect(source / "gateway.db")) as old,
+            closing(sqlite3.connect(target / "gateway.db")) as new,
         ):
             old.backup(new)
         if (source / "batches").exists():

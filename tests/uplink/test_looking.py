@@ -295,9 +295,9 @@ def test_who_only_looks_sees_one_moment(data):
 
 def test_who_only_looks_changes_nothing(data, onceway, tmp_path):
     """As after a kill: the log holds commits, and nobody has the database open."""
-    with closing(data.db()) as other:
-        data.add(5)
+    with data.db() as other:
         other.execute("SELECT count(*) FROM meta").fetchone()
+        data.add(5)
         shutil.copytree(data.path, tmp_path / "killed")
     files = [tmp_path / "killed" / name for name in ("gateway.db", "gateway.db-wal")]
     before = [file.read_bytes() for file in files]

@@ -5,6 +5,7 @@ place.
 import json
 import shutil
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -25,7 +26,7 @@ def place(tmp_path):
 def copy(data, make_data, path: Path):
     """A backup: the database as it is now, and the cut batches."""
     twin = make_data(path, epoch="ffffffff")
-    with data.db() as source, sqlite3.connect(path / "gateway.db") as target:
+    with data.db() as source, closing(sqlite3.connect(path / "gateway.db")) as target:
         source.backup(target)
     if (data.path / "batches").exists():
         shutil.copytree(data.path / "batches", path / "batches", dirs_exist_ok=True)

@@ -4,7 +4,6 @@ import json
 import signal
 import socket
 import time
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -204,7 +203,7 @@ def test_a_damaged_database_and_a_file_in_the_way_are_one_line_each(data, oncewa
         == f"error: {data.path}/batches: cannot make the folder of batches (File exists)\n"
     )
     (data.path / "batches").unlink()
-    with closing(data.db()) as db:
+    with data.db() as db:
         db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     file = data.path / "gateway.db"
     file.write_bytes(file.read_bytes()[:24_576] + b"\xff" * (file.stat().st_size - 24_576))

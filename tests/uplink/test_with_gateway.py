@@ -34,11 +34,38 @@ def gateway(onceway, tmp_path):
 async def publish(port: int, numbers) -> None:
     """Publish numbers at QoS 2, one after another. The gateway refuses what finds no room."""
     async with aiomqtt.Client(
-        "127.0.0.1", port, identifier="tester", protocol=ProtocolVersion.V5
+        "127.0.0.1", port, identifier="tester", protocol=ProtocolVersion.V5, timeout=3
     ) as client:
         for number in numbers:
             with suppress(aiomqtt.MqttError):
                 await client.publish("sensors/one", number.to_bytes(8, "big"), qos=2)
+
+
+async def test_rows_that_waited_without_an_uplink_land_when_it_comes_back(
+    gateway, onceway, tmp_path, landed
+):
+    port, config = gateway
+    text = config.read_text()
+    await publish(port, range(5))
+
+    def restart(text: str) -> None:
+        running[0].send_signal(signal.SIGTERM)
+        assert running[0].wait(20) == 0
+        config.write_text(text)
+        running[:] = [onceway.start("gateway", "run", "--config", config)]
+        wait_until(lambda: listens(port), "the gateway")
+
+    running = list(onceway._started)
+    restart(text[: text.index("[uplink]")])
+    await publish(port, range(100, 300))  # more than the spool has room for
+    restart(text)
+    await publish(port, range(5, 10))
+    done = onceway("uplink", "run", "--once", "--config", config)
+    assert done.returncode == 0, done.stderr
+    with sqlite3.connect(tmp_path / "data" / "gateway.db") as db:
+        (epoch,) = db.execute("SELECT value FROM meta WHERE key = 'epoch'").fetchone()
+    rows = landed(tmp_path / "landing", epoch=epoch)
+    assert [int.from_bytes(row[5], "big") for row in rows] == list(range(10))
 
 
 async def test_landing_makes_room_in_a_full_spool(gateway, onceway, tmp_path, landed):

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from gateway.bridge.status import BridgeStatus
+from gateway.broker.lack import Bound
 from gateway.broker.spool import Oldest
 from gateway.config import parse
 from gateway.uplink.spool import Totals
@@ -73,9 +75,10 @@ def test_every_problem_of_the_health_has_something_to_do(tmp_path: Path) -> None
     made = source(tmp_path, serial=[{"port": "/dev/ttyNone"}])
     made.broker.disk_full = True
     made.broker.spool.full = True
+    made.broker.pauses.refused(1, made.broker.now, Bound.SPOOL, "t")
     silent = {"name": "barn", "connected": False, "problem": None}
     found = overview(replace(made, site=lambda: [silent]), uplink(), History(), (0, 0))
-    assert problems(found) == ["store", "spool", "serial", "site"]
+    assert problems(found) == ["store", "spool", "publishers", "serial", "site"]
     assert all(item["todo"] for item in found["problems"])
 
 
@@ -116,3 +119,22 @@ def test_it_says_since_when_the_oldest_reading_waits(tmp_path: Path) -> None:
     assert found["spool"]["since"] == NOW - 7_200_000_000
     (problem,) = found["problems"]
     assert (problem["part"], problem["what"]) == ("late", "the oldest reading has waited for 2 h")
+
+
+def test_what_a_bridge_can_never_send_is_a_problem(tmp_path: Path) -> None:
+    state = BridgeStatus("cloud", "mqtts://far", None, 0, 0, 1, 0, 0, 0)
+    made = source(tmp_path)
+
+    def found(**changed: Any) -> list[tuple[str, str]]:
+        bridges = [replace(state, **changed)]
+        shown = overview(replace(made, bridges=lambda: bridges), uplink(), History(), (0, 0))
+        return [(item["what"], item["todo"]) for item in shown["problems"]]
+
+    assert found() == []
+    ((what, todo),) = found(aside=3)
+    assert what == "bridge cloud: 3 messages are set aside"
+    assert "sudo onceway bridge aside" in todo
+    ((what, _),) = found(aside_lost=2)
+    assert what == "bridge cloud: 0 messages are set aside, 2 more were lost"
+    ((what, _),) = found(lacking=("commands/#",))
+    assert what == "bridge cloud: the other broker gives no subscription to commands/#"

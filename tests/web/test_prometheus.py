@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from gateway.bridge.status import BridgeStatus
 from gateway.broker.broker import Broker
 from gateway.broker.store_rows import Recovered
 from gateway.config import Config
@@ -97,3 +98,22 @@ def test_a_radio_tells_its_airtime_its_frames_and_how_it_hears_each_board(tmp_pa
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed")
 def test_prometheus_takes_the_rules() -> None:
     subprocess.run(["promtool", "check", "rules", ALERTS], check=True)
+
+
+def test_a_bridge_tells_what_it_has_set_aside(tmp_path: Path) -> None:
+    bridge = BridgeStatus(
+        "cloud", "mqtts://far", None, 0, 0, 1, 0, 0, 0, set_aside=5, aside_lost=2, aside=3
+    )
+    broker = Broker(Config(), Recovered())
+    source = Source(
+        broker, CommitTimes(), lambda: 0.0, lambda: [], tmp_path, bridges=lambda: [bridge]
+    )
+    told = {
+        sample.name: sample.value
+        for family in GatewayCollector(source, None).collect()
+        for sample in family.samples
+        if sample.labels.get("bridge") == "cloud"
+    }
+    assert told["onceway_bridge_aside"] == 3
+    assert told["onceway_bridge_set_aside_total"] == 5
+    assert told["onceway_bridge_aside_lost_total"] == 2

@@ -17,7 +17,18 @@ from gateway.broker.store_rows import Recovered
 from gateway.config import Config, parse
 from gateway.links.serial_port import LENT, PortStatus
 from gateway.links.statistics import LinkStatistics
-from gateway.mqtt.packets import Connect, Puback, Publish, Suback, Subscribe, Subscription, Version
+from gateway.mqtt.packets import (
+    Connect,
+    Disconnect,
+    Pingreq,
+    Pingresp,
+    Puback,
+    Publish,
+    Suback,
+    Subscribe,
+    Subscription,
+    Version,
+)
 from gateway.mqtt.reason import ReasonCode as R
 from gateway.store.times import CommitTimes
 from gateway.web.health import STUCK_S, problems
@@ -25,7 +36,7 @@ from gateway.web.server import MOST_CONNECTIONS, WebServer
 from gateway.web.source import Source
 from tests.service.process import GatewayProcess, gateway
 from tests.service.test_bad_disk import build, faulty
-from tests.service.wire import wire
+from tests.service.wire import READS, wire
 from tests.store.drain import drain
 
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
@@ -36,6 +47,7 @@ def configured(folder: Path, text: str = "", trust_clock: bool = False) -> tuple
     path.write_text(
         f'[gateway]\ndata = "{folder / "data"}"\ntrust_clock = {str(trust_clock).lower()}\n'
         f'[[listener]]\nbind = "127.0.0.1:0"\nanonymous = true\n[web]\nbind = "127.0.0.1:0"\n{text}'
+        + ("" if "[uplink]" in text else '[uplink]\nlanding = "file:///landing"\n')
     )
     return folder / "data", "--config", str(path)
 
@@ -201,7 +213,8 @@ async def test_metrics_tell_what_the_uplink_did(tmp_path: Path) -> None:
 async def test_a_full_spool_is_a_sick_gateway_until_there_is_room(tmp_path: Path) -> None:
     async with gateway(*configured(tmp_path, "[spool]\nmax_bytes = 150\n")) as running:
         url = await address(running)
-        async with aiohttp.ClientSession() as session, wire(running.port, Connect("c")) as client:
+        connect = Connect("c", properties=READS)
+        async with aiohttp.ClientSession() as session, wire(running.port, connect) as client:
             async with session.get(f"{url}/healthz") as answer:
                 assert answer.status == 200
                 assert (await answer.json())["status"] == "ok"
@@ -228,6 +241,56 @@ async def test_a_full_spool_is_a_sick_gateway_until_there_is_room(tmp_path: Path
                         if answer.status == 200:
                             break
                     await asyncio.sleep(0.05)
+
+
+async def test_publishers_that_are_paused_are_shown_with_the_reason(tmp_path: Path) -> None:
+    queue = "[limits]\nqueue_messages = 1\n[[queue]]\nfull = 'refuse the publisher'\n"
+    async with gateway(*configured(tmp_path, queue)) as running:
+        url = await address(running)
+        async with aiohttp.ClientSession() as session:
+            kept = Connect("kept", Version.V3_1_1, False)
+            async with wire(running.port, kept) as subscriber:
+                subscriber.send(Subscribe(1, [Subscription("t", 1)]))
+                await subscriber.take(Suback)
+            async with wire(running.port, Connect("c")) as client:
+                client.send(Publish("t", b"x", 1, 1), Publish("t", b"x", 1, 2))
+                await client.take(Puback)
+                assert (await client.take(Disconnect)).reason == R.QUOTA_EXCEEDED
+            async with session.get(f"{url}/healthz") as answer:
+                (problem,) = (await answer.json())["problems"]
+            assert problem == {
+                "part": "publishers",
+                "what": "one publisher is paused: the queue of a subscriber has no room (1)",
+            }
+            found = await metrics(url)
+            assert value(found, "publishers_paused", bound="queue") == 1
+            assert value(found, "publishers_paused", bound="spool") == 0
+            assert value(found, "turned_away_total", bound="queue") == 1
+            told = await asyncio.create_subprocess_exec(
+                *(
+                    sys.executable,
+                    "-m",
+                    "gateway",
+                    "gateway",
+                    "status",
+                    "--data",
+                    tmp_path / "data",
+                ),
+                stdout=asyncio.subprocess.PIPE,
+            )
+            text, _ = await told.communicate()
+            assert told.returncode == 1
+            assert f"problem with the publishers: {problem['what']}" in text.decode()
+            async with (
+                wire(running.port, kept) as subscriber,
+                wire(running.port, Connect("c")) as c,
+            ):
+                subscriber.send(Puback((await subscriber.take(Publish)).packet_id), Pingreq())
+                await subscriber.take(Pingresp)
+                c.send(Publish("t", b"x", 1, 2, dup=True))
+                assert await c.take(Puback) == Puback(2)
+            async with session.get(f"{url}/healthz") as answer:
+                assert answer.status == 200
 
 
 async def test_a_disk_that_takes_nothing_is_a_sick_gateway_until_it_does(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from gateway.ingest.delta.lease import lease
 from gateway.ingest.jobs.source import CHUNK_ROWS, BatchList, read_batches
-from gateway.ingest.landing.place import Announced, Landing
+from gateway.ingest.landing.place import UNREADABLE, Announced, Landing, said
 from gateway.ingest.landing.trust import Trust
 from gateway.ingest.sink.data_files import WRITTEN, DataFiles
 from gateway.ingest.sink.foreach_batch import Sink
@@ -23,13 +23,27 @@ from gateway.ingest.sink.row_batch import RowBatch
 log = logging.getLogger("onceway.ingest")
 
 
-def release(spark: SparkSession, sink: Sink, landing: Landing, trust: Trust) -> int:
-    """Returns how many batches are still damaged, or not to be trusted."""
+def try_again(spark: SparkSession, sink: Sink, landing: Landing, trust: Trust) -> None:
+    """Take batches in that were unreadable when it was their turn. May be called while the stream
+    runs. Raises OSError if the landing place as a whole cannot be read.
+    """
+    if sink.quarantine.has_unreadable:
+        with sink.lock:
+            sink.quarantine.has_unreadable = False
+            release(spark, sink, landing, trust, UNREADABLE)
+
+
+def release(
+    spark: SparkSession, sink: Sink, landing: Landing, trust: Trust, reason: str = ""
+) -> int:
+    """Returns how many batches are still damaged, or not to be trusted. reason: how that of the
+    batches begins that are looked at.
+    """
     trust.refresh()
     still_damaged = 0
     by_files = not issubclass(sink.batches, RowBatch)
     files = DataFiles(sink.locations["publications"], sink.locations["readings"])
-    for batches in _portions(landing, trust, sink.quarantine.open()):
+    for batches in _portions(landing, trust, sink.quarantine.open(reason)):
         chunks = list(read_batches(landing, BatchList(0, batches)))
         damaged = {_origin(one) for one in chunks if one["flaw"][0].is_valid}
         rows = (
@@ -54,13 +68,21 @@ def _portions(
     """What the manifests say now, in lists of about as many rows as the driver may hold."""
     portion: list[Announced] = []
     for feed, number in batches:
-        missing = Announced(feed, number, flaw="the manifest is missing")
-        portion.append(trust.check(landing.manifest(feed, number) or missing))
+        portion.append(_announced(landing, trust, feed, number))
         if sum(announced.rows for announced in portion) >= CHUNK_ROWS:
             yield portion
             portion = []
     if portion:
         yield portion
+
+
+def _announced(landing: Landing, trust: Trust, feed: str, number: int) -> Announced:
+    try:
+        found = landing.manifest(feed, number)
+    except OSError as error:
+        landing.refuse_outage(error)
+        return Announced(feed, number, flaw=f"{UNREADABLE}: {said(error)}")
+    return trust.check(found or Announced(feed, number, flaw="the manifest is missing"))
 
 
 def _origin(flawed: pa.RecordBatch) -> tuple[str, int]:

@@ -13,6 +13,9 @@ from pyspark.errors import PySparkException, StreamingQueryException
 from gateway.errors import OncewayError
 from gateway.ingest.delta.tables import first_line
 
+STOPS = (OncewayError, StreamingQueryException, PySparkException, Py4JError, OSError)
+"""What ends a job with a line that says why."""
+
 
 def run_script(job: Callable[[], None]) -> None:
     """Exit code 0 when `job` returns; 2 for a wrong command line, 130 after Ctrl-C, 1 and a line
@@ -24,7 +27,14 @@ def run_script(job: Callable[[], None]) -> None:
         job()
     except KeyboardInterrupt:
         sys.exit(128 + signal.SIGINT)
-    except OncewayError as error:
-        sys.exit(f"error: {error}")
-    except (StreamingQueryException, PySparkException, Py4JError, OSError) as error:
-        sys.exit(f"error: the ingest stopped: {first_line(error)}")
+    except STOPS as error:
+        sys.exit(f"error: {reason(error)}")
+
+
+def reason(error: Exception) -> str:
+    """Why a job ended, in one line."""
+    return (
+        str(error)
+        if isinstance(error, OncewayError)
+        else f"the ingest stopped: {first_line(error)}"
+    )

@@ -23,7 +23,7 @@ from pyspark.sql.types import StructType
 from gateway.ingest.jobs.read_limits import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from gateway.ingest.landing import batch
 from gateway.ingest.landing.offsets import Feeds, Offset
-from gateway.ingest.landing.place import Announced, Landing
+from gateway.ingest.landing.place import UNREADABLE, Announced, Landing, said
 from gateway.ingest.landing.trust import Trust
 from gateway.ingest.sink import merged_batches
 from gateway.ingest.sink.data_files import SPARK_WRITTEN, DataFiles
@@ -178,7 +178,9 @@ def split(batches: list[Announced], tasks: int) -> list[BatchList]:
 
 
 def read_batches(landing: Landing, part: BatchList) -> Iterator[pa.RecordBatch]:
-    """Read and check batches; yields chunks, and a row per damaged batch."""
+    """Read and check batches; yields chunks, and a row per damaged or unreadable batch. Raises
+    OSError if the landing place as a whole cannot be read.
+    """
     number = part.first_chunk
     gathered: list[tuple[Announced, pa.Table]] = []
     rows = 0
@@ -188,6 +190,9 @@ def read_batches(landing: Landing, part: BatchList) -> Iterator[pa.RecordBatch]:
             gathered.append((landing.with_time(announced), rows_of))
         except batch.Damaged as damage:
             yield merged_batches.damaged(announced, str(damage))
+        except OSError as error:
+            landing.refuse_outage(error)
+            yield merged_batches.damaged(announced, f"{UNREADABLE}: {said(error)}")
         else:
             if not gathered[-1][1].num_rows:
                 yield merged_batches.without_rows(announced)

@@ -13,25 +13,32 @@ import signal
 import sys
 import threading
 import time
+from contextlib import suppress
 from typing import get_args
 
-from pyspark.errors import StreamingQueryException
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from gateway.errors import OncewayError
+from gateway.ingest.dedup import snapshot
 from gateway.ingest.dedup.taken import Feeds
-from gateway.ingest.delta.tables import absolute_folder, beside, is_named
+from gateway.ingest.delta.storage import open_folder
+from gateway.ingest.delta.tables import Table, absolute_folder, beside, first_line, is_named
 from gateway.ingest.delta.writers import WriterName
 from gateway.ingest.durations import seconds
 from gateway.ingest.jobs.assembly import open_sink
-from gateway.ingest.jobs.checkpoint import make_fit, refuse_foreign
-from gateway.ingest.jobs.script import run_script
+from gateway.ingest.jobs.checkpoint import is_used, make_fit, refuse_foreign, set_aside
+from gateway.ingest.jobs.release import try_again
+from gateway.ingest.jobs.script import STOPS, reason, run_script
 from gateway.ingest.jobs.session import close_session, open_session
 from gateway.ingest.landing import keys, trust
-from gateway.ingest.landing.place import NOTHING_LANDED, Landing, reached
+from gateway.ingest.landing.place import NOTHING_LANDED, Landing, reached, said
+from gateway.ingest.report import stopped
 from gateway.ingest.report.progress import note
 from gateway.ingest.sink.foreach_batch import Sink
+from gateway.ingest.sink.publications import PUBLICATIONS
 from gateway.ingest.sink.row_batch import RowBatch
 
 ROWS = 500_000
@@ -50,6 +57,13 @@ TRUSTED_HELP = "file of the gateways' keys (default: beside the table, TABLE_tru
 
 log = logging.getLogger("onceway.ingest")
 
+SOURCE_FAILED = ("PYTHON_STREAMING_DATA_SOURCE", "Python worker")
+"""Words in what Spark says of an error of `source.py`, or of its process."""
+
+STEADY_S = 60.0
+"""Running time after which an ingest counts as started, in seconds."""
+TRY_AGAIN_S = 600.0
+"""Seconds between two tries to read the batches in quarantine that were unreadable."""
 LOOK_S = 1
 """Seconds between two looks whether a stop was asked for, and how far Spark is."""
 PATIENCE_S = 30.0
@@ -113,10 +127,22 @@ def start(spark: SparkSession, options: argparse.Namespace) -> tuple[StreamingQu
     refuse_foreign(spark, checkpoint)
     sink, source = prepare(spark, options)
     make_fit(spark, checkpoint, sink.taken.feeds)
+    try:
+        return _begin(spark, options, sink, source), sink
+    except (PySparkException, Py4JJavaError) as error:
+        if not is_used(spark, checkpoint):
+            raise
+        set_aside(spark, checkpoint, f"Spark does not start with it ({first_line(error)})")
+        return _begin(spark, options, sink, source), sink
+
+
+def _begin(
+    spark: SparkSession, options: argparse.Namespace, sink: Sink, source: dict[str, str]
+) -> StreamingQuery:
     rows = spark.readStream.format("onceway").options(**source).load()
     writer = (
         rows.writeStream.foreachBatch(sink)
-        .option("checkpointLocation", checkpoint)
+        .option("checkpointLocation", absolute_folder(options.checkpoint))
         .queryName("onceway-ingest")
     )
     writer = (
@@ -124,16 +150,17 @@ def start(spark: SparkSession, options: argparse.Namespace) -> tuple[StreamingQu
         if options.available_now
         else writer.trigger(processingTime=f"{options.every:.3f} seconds")
     )
-    return writer.start(), sink
+    return writer.start()
 
 
 def prepare(spark: SparkSession, options: argparse.Namespace) -> tuple[Sink, dict[str, str]]:
     """Tables that exist and say how far they are, and the options of the source (`source.py`)."""
     sink = open_sink(spark, options.landing, options.table, options.writer)
     refuse_emptied(Landing(options.landing), sink)
-    trusted = options.trusted or keys.beside(sink.locations["publications"])
+    trusted = _trusted(options, sink)
     trust.say_how(trusted, sink.signed)
     sink.catch_up()
+    _try_again(spark, options, sink)
     return sink, {
         "landing": absolute_folder(options.landing),
         "taken": json.dumps(sink.taken.feeds),
@@ -147,6 +174,20 @@ def prepare(spark: SparkSession, options: argparse.Namespace) -> tuple[Sink, dic
         "available_now": str(options.available_now).lower(),
         "files": str(not issubclass(sink.batches, RowBatch)).lower(),
     }
+
+
+def _trusted(options: argparse.Namespace, sink: Sink) -> str:
+    """The URL of the file of keys."""
+    return str(options.trusted or keys.beside(sink.locations["publications"]))
+
+
+def _try_again(spark: SparkSession, options: argparse.Namespace, sink: Sink) -> None:
+    """Read batches again that were unreadable when it was their turn."""
+    trusted = trust.Trust(_trusted(options, sink), sink.signed)
+    try:
+        try_again(spark, sink, Landing(options.landing), trusted)
+    except OSError as error:
+        log.warning("the landing place cannot be read now: %s", said(error))
 
 
 def refuse_nested(options: argparse.Namespace) -> None:
@@ -195,10 +236,6 @@ def run(options: argparse.Namespace) -> None:
             landing.refuse_empty()
         landed = landing.any_feed()
     spark = open_session(is_named(options.table))
-    query, sink = start(spark, options)
-    if not landed:
-        log.warning("%s: %s. The ingest waits", options.landing, NOTHING_LANDED)
-
     # A handler that called Spark itself could do so in the middle of another call to it.
     stopping = threading.Event()
 
@@ -206,22 +243,79 @@ def run(options: argparse.Namespace) -> None:
         stopping.set()
         signal.signal(number, signal.SIG_DFL)  # who asks twice does not want to wait
 
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, stop)
     try:
-        while not query.awaitTermination(LOOK_S):
-            note(sink.counters, [query.lastProgress])
-            if stopping.is_set():
-                log.info("stopping after this micro-batch")
-                _let_end(query)
-                query.stop()
-        if not sink.micro_batches:
-            log.info("nothing new: %s", so_far(sink.taken.feeds))
-        finish(query, sink)
-    except StreamingQueryException as error:
-        raise sink.failure or error from error
+        query, sink = start(spark, options)
+        if not landed:
+            log.warning("%s: %s. The ingest waits", options.landing, NOTHING_LANDED)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, stop)
+        try:
+            _follow(spark, options, query, sink, stopping)
+        except StreamingQueryException as error:
+            if not _blames_checkpoint(spark, options, sink, error):
+                raise sink.failure or error from error
+            why = f"Spark cannot go on from it ({first_line(error)})"
+            set_aside(spark, absolute_folder(options.checkpoint), why)
+            query, sink = start(spark, options)
+            try:
+                _follow(spark, options, query, sink, stopping)
+            except StreamingQueryException as again:
+                raise sink.failure or again from again
+    except STOPS as error:
+        _note_stop(spark, options, error)
+        raise
     finally:
         close_session(spark)
+
+
+def _follow(
+    spark: SparkSession,
+    options: argparse.Namespace,
+    query: StreamingQuery,
+    sink: Sink,
+    stopping: threading.Event,
+) -> None:
+    """Wait until the query has ended, or end it when a stop was asked for."""
+    begun = tried = time.monotonic()
+    noted = True
+    while not query.awaitTermination(LOOK_S):
+        note(sink.counters, [query.lastProgress])
+        now = time.monotonic()
+        if noted and (sink.micro_batches or now - begun > STEADY_S):
+            sink.forget_stop()
+            noted = False
+        if stopping.is_set():
+            log.info("stopping after this micro-batch")
+            _let_end(query)
+            query.stop()
+        elif now - tried > TRY_AGAIN_S:
+            _try_again(spark, options, sink)
+            tried = time.monotonic()
+    if not sink.micro_batches:
+        log.info("nothing new: %s", so_far(sink.taken.feeds))
+    finish(query, sink)
+
+
+def _blames_checkpoint(
+    spark: SparkSession, options: argparse.Namespace, sink: Sink, error: StreamingQueryException
+) -> bool:
+    """Whether the checkpoint is the likely reason that a query ended: it did so before its first
+    micro-batch, and the error is not one of the source.
+    """
+    return (
+        not sink.micro_batches
+        and not any(words in str(error) for words in SOURCE_FAILED)
+        and is_used(spark, absolute_folder(options.checkpoint))
+    )
+
+
+def _note_stop(spark: SparkSession, options: argparse.Namespace, error: Exception) -> None:
+    """Note for the report why the ingest ended, if there is a table."""
+    with suppress(*STOPS):
+        table = Table(spark, options.table, PUBLICATIONS)
+        location = table.location()
+        if location is not None and table.exists():
+            stopped.note(open_folder(spark, location, snapshot.FOLDER), reason(error))
 
 
 def _let_end(query: StreamingQuery) -> None:
@@ -243,6 +337,7 @@ def finish(query: StreamingQuery, sink: Sink) -> None:
     """
     note(sink.counters, query.recentProgress)
     sink.save()
+    sink.forget_stop()
 
 
 if __name__ == "__main__":

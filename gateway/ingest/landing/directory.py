@@ -5,19 +5,29 @@ leave a marker that says which batch is the newest (`gateway/uplink/newest.py`),
 tells the news of all gateways. A marker is a hint, and one may be missing or old, after a crash in
 the wrong moment. So each gateway is looked at as a whole once an hour, as those without markers
 are at each pass.
+
+A folder that cannot be listed, or whose name the table cannot hold, is closed: it is named, and
+disturbs no other.
 """
 
+import logging
+import os
 import time
 from collections.abc import Callable, Iterable
 from zlib import crc32
 
-from gateway.ingest.landing.place import Landing
+from gateway import gateway_name
+from gateway.ingest.landing.place import Landing, said
+from gateway.uplink.manifest import MARKERS
 
 ROUND_S = 3600
 """In this time each gateway is looked at as a whole: one in a second of it, by its name."""
 
 AS_FAR_AS_IT_GOES = 10**12
 """Above every number of a batch."""
+
+
+log = logging.getLogger("onceway.ingest")
 
 
 class Directory:
@@ -31,21 +41,28 @@ class Directory:
         self._landing = landing
         self._map = map_many
         self._feeds: dict[str, list[str]] = {}  # by gateway
+        self._complaint: str | None = None  # why there are no markers
+        self.closed: dict[str, str] = {}
+        """Why nothing of a gateway can be listed, by gateway."""
         self._looked_at: float | None = None
         self.marked: set[str] = set()  # feeds whose gateway leaves markers
         self.told: dict[str, int] = {}  # what they say
 
     def look(self) -> dict[str, int]:
         """Feeds, and up to which batch each may have news."""
-        gateways, markers = self._landing.gateways(), self._landing.markers()
+        gateways, markers = self._landing.gateways(), self._markers()
         marked = {feed.partition("/")[0] for feed in markers}
         turn = self._turn(gateways)
         to_list = [
             gateway
             for gateway in gateways
-            if gateway in turn or gateway not in marked or gateway not in self._feeds
+            if gateway in turn
+            or gateway not in self._feeds
+            or gateway in self.closed
+            or self._tells_nothing(gateway, marked)
         ]
-        found = dict(zip(to_list, self._map(self._landing.feeds, to_list), strict=True))
+        found = self.feeds(to_list)
+        self.closed = {one: why for one, why in self.closed.items() if one in gateways}
         self._feeds = {
             gateway: found.get(gateway, self._feeds.get(gateway, [])) for gateway in gateways
         }
@@ -60,6 +77,51 @@ class Directory:
         self.marked = {feed for feed in limits if feed.partition("/")[0] in marked}
         return limits
 
+    def feeds(self, gateways: list[str]) -> dict[str, list[str]]:
+        """The feeds of each gateway; of one that cannot be listed, those that are known."""
+        return dict(zip(gateways, self._map(self._feeds_of, gateways), strict=True))
+
+    def _feeds_of(self, gateway: str) -> list[str]:
+        try:
+            feeds = self._landing.feeds(gateway)
+            if gateway_name.problem(gateway):  # no gateway's, but of an older version
+                feeds = [feed for feed in feeds if self._landing.after(feed, 0) is not None]
+        except OSError as error:
+            self._landing.refuse_outage(error)
+            if gateway == MARKERS:
+                return []  # hints
+            self.closed[gateway] = f"it cannot be listed: {said(error)}"
+            return self._feeds.get(gateway, [])
+        if feeds and not gateway_name.is_text(gateway):
+            self.closed[gateway] = "its name is not in UTF-8. Rename the folder, or mount it so"
+            return []
+        self.closed.pop(gateway, None)
+        return feeds
+
+    def _markers(self) -> dict[str, int]:
+        """What the markers say; nothing if they cannot be read, for they are hints."""
+        complaint, found = None, {}
+        try:
+            found = self._landing.markers()
+        except OSError as error:
+            complaint = said(error)
+        if complaint is not None and self._complaint is None:
+            log.warning(
+                "the markers of new batches cannot be read, so each gateway is looked at instead,"
+                " which takes more requests: %s",
+                complaint,
+            )
+        self._complaint = complaint
+        return found
+
+    def _tells_nothing(self, gateway: str, marked: set[str]) -> bool:
+        """Whether only a look tells what is new. A folder whose name no gateway can have is most
+        likely none.
+        """
+        return gateway not in marked and (
+            bool(self._feeds.get(gateway)) or gateway_name.problem(gateway) is None
+        )
+
     def _turn(self, gateways: Iterable[str]) -> set[str]:
         """The gateways whose turn it is to be looked at as a whole: at first all."""
         now = time.monotonic()
@@ -69,5 +131,5 @@ class Directory:
         return {
             gateway
             for gateway in gateways
-            if (crc32(gateway.encode()) - int(before)) % ROUND_S < int(now) - int(before)
+            if (crc32(os.fsencode(gateway)) - int(before)) % ROUND_S < int(now) - int(before)
         }

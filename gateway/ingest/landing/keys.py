@@ -21,6 +21,7 @@ from typing import Any
 import fsspec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
+from gateway import gateway_name
 from gateway.errors import OncewayError
 from gateway.ingest.delta import local_disk
 from gateway.uplink.manifest import key_id
@@ -73,6 +74,16 @@ class Keys:
             "keys": self.keys,
         }
         return json.dumps(fields, indent=1, ensure_ascii=False).encode()
+
+
+def _check_name(gateway: str, old_names: bool) -> None:
+    """Raises ValueError for a name that no gateway can have."""
+    problem = gateway_name.problem(gateway)
+    if problem and not (old_names and gateway):
+        raise ValueError(
+            f"no gateway's name: {gateway[:80]!r} {problem}. If a gateway up to version 0.2.0"
+            " landed batches under it, add --old-names"
+        )
 
 
 def parse(text: bytes) -> Keys:
@@ -152,9 +163,11 @@ def change(
     distrust: Iterable[str] = (),
     until: Iterable[str] = (),
     unsigned: bool | None = None,
+    old_names: bool = False,
 ) -> bool:
     """Do what `onceway ingest trust` was asked for; whether that was anything. lines: as `onceway
-    uplink key` prints them. Raises OncewayError and changes nothing that is kept then.
+    uplink key` prints them. old_names: whether names are taken that only gateways up to version
+    0.2.0 could have. Raises OncewayError and changes nothing that is kept then.
     """
     asked = False
     for gateway in distrust:
@@ -162,8 +175,10 @@ def change(
             raise OncewayError("no key of this gateway is trusted", gateway)
         asked = True
     for line in filter(str.strip, lines):
-        key, _, gateway = line.strip().partition(" ")
+        key, _, gateway = (line.strip("\r\n") if old_names else line.strip()).partition(" ")
         try:
+            public_key(key)
+            _check_name(gateway, old_names)
             keys.add(gateway, key)
         except ValueError as error:
             raise OncewayError(
@@ -174,6 +189,10 @@ def change(
         found = _UNTIL.fullmatch(text)
         if found is None:
             raise OncewayError("this is not GATEWAY/EPOCH:NUMBER", text)
+        try:
+            _check_name(found[1].rpartition("/")[0], old_names)
+        except ValueError as error:
+            raise OncewayError(str(error), text) from error
         keys.until[found[1]] = int(found[2])
         asked = True
     if unsigned is not None:

@@ -3,7 +3,7 @@
 In: a landing place and an offset {"GATEWAY/EPOCH": number}. Out: the next offset, the manifests
 between two offsets, and what holds a feed. An offset moves over one manifest after the other, so a
 missing number holds its feed, and no other, until it comes. On request a damaged batch does the
-same until it is repaired.
+same until it is repaired. What cannot be read holds the feed, or the gateway, that it belongs to.
 
 A pass costs a look-up for each new batch, and one for each feed whose gateway tells its news by no
 marker, whatever lies before its offset.
@@ -16,9 +16,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TypeVar
 
+from gateway import gateway_name
 from gateway.ingest.landing import batch
 from gateway.ingest.landing.directory import AS_FAR_AS_IT_GOES, Directory
-from gateway.ingest.landing.place import Announced, Landing
+from gateway.ingest.landing.place import UNREADABLE, Announced, Landing, said
 from gateway.ingest.landing.trust import Trust
 
 Offset = dict[str, int]
@@ -38,7 +39,28 @@ HOLE_LISTS = 8
 few feeds in turn are listed at each check, and so often all whose last batch is not there either.
 """
 
+SHOWN = 20
+"""Most unreadable feeds that one pass names in the log, a line each."""
+
 log = logging.getLogger("onceway.ingest")
+
+
+@dataclass(slots=True)
+class Unreadable:
+    """A feed or a whole gateway with an unreadable file or folder. since: seconds since 1970."""
+
+    name: str
+    why: str
+    since: float
+    reported: float = 0.0
+
+    @property
+    def age(self) -> float:
+        """Seconds."""
+        return max(0.0, time.time() - self.since)
+
+    def __str__(self) -> str:
+        return f"{gateway_name.shown(self.name)} cannot be read: {self.why}"
 
 
 @dataclass(slots=True)
@@ -89,19 +111,29 @@ class Feeds:
         self._hole_list_due = 0.0
         self._next_listed = 0
         self.holes: dict[str, Hole] = {}
+        self.unreadable: dict[str, Unreadable] = {}
+        self._failed: dict[str, str] = {}  # why a manifest could not be read, by feed
+        self._doubtful: dict[str, str] = {}  # why it is not known what a feed waits for
+        self._odd_names: set[str] = set()
 
     def advance(self, start: Offset, rows: int, ceiling: Offset | None = None) -> Offset:
         """The offset after the next `rows` rows or somewhat more, or as far as there are batches;
         never above `ceiling`, if that is given.
 
-        Feeds take turns, so a feed with a long backlog does not keep others waiting. Raises what
-        the landing place raises.
+        Feeds take turns, so a feed with a long backlog does not keep others waiting. Raises OSError
+        if the landing place as a whole cannot be read.
         """
+        offset = self._advance(start, rows, ceiling)
+        self._say_unreadable()
+        return offset
+
+    def _advance(self, start: Offset, rows: int, ceiling: Offset | None) -> Offset:
         if self._trust is not None:
             self._trust.refresh()
         limits = self._limits(ceiling)
         offset = self._from(start, limits)
         feeds = self._trusted(sorted(offset))
+        self._failed = {feed: self._failed[feed] for feed in self._failed.keys() & set(feeds)}
         turn = self._first_turn % max(1, len(feeds))
         active, waiting = feeds[turn:] + feeds[:turn], []
         taken, step = 0, 1
@@ -140,38 +172,68 @@ class Feeds:
         if ceiling is not None:
             return ceiling
         limits = self._directory.look()
-        return limits | dict.fromkeys(self.holes, AS_FAR_AS_IT_GOES)
+        return limits | dict.fromkeys({*self.holes, *self._failed}, AS_FAR_AS_IT_GOES)
 
     def _trusted(self, feeds: list[str]) -> list[str]:
-        """Those whose gateway need not wait until it is trusted."""
-        trust = self._trust
-        if trust is None:
-            return feeds
-        trust.say({feed.partition("/")[0] for feed in feeds})
-        return [feed for feed in feeds if not trust.waits(feed.partition("/")[0])]
+        """Return the feeds of trusted gateways."""
+        gateways = {feed.partition("/")[0] for feed in feeds}
+        odd = {gateway for gateway in gateways if self._odd(gateway)}
+        for gateway in sorted(odd - self._odd_names):
+            log.warning("held: %s: %s", gateway, self._odd(gateway))
+        self._odd_names = odd
+        if self._trust is not None:
+            self._trust.say(gateways - odd)
+        return [feed for feed in feeds if self.not_trusted(feed) is None]
+
+    def _odd(self, gateway: str) -> str | None:
+        """Return why a gateway waits whose name breaks the rule; None if it need not. Versions up
+        to 0.2.0 allowed such names, so their batches are taken once a key is given for the name.
+        """
+        problem = gateway_name.problem(gateway)
+        if problem is None or (self._trust is not None and self._trust.has_key(gateway)):
+            return None
+        return (
+            f"a gateway's name {problem}. If a gateway up to version 0.2.0 landed this: `onceway"
+            " uplink key` there, and `onceway ingest trust --old-names` here"
+        )
 
     def names(self) -> list[str]:
-        """All feeds at the landing place, sorted."""
-        return [
-            feed
-            for found in self._map(self._landing.feeds, self._landing.gateways())
-            for feed in found
-        ]
+        """All feeds at the landing place, sorted. `closed` has the gateways that cannot be
+        listed.
+        """
+        found = self._directory.feeds(self._landing.gateways())
+        return [feed for feeds in found.values() for feed in feeds]
+
+    @property
+    def closed(self) -> dict[str, Unreadable]:
+        """Gateways of which the feeds are not known."""
+        now = time.time()
+        return {
+            name: self.unreadable.get(name) or Unreadable(name, why, now)
+            for name, why in self._directory.closed.items()
+        }
 
     def newest(self, start: Offset) -> Offset:
         """The newest number of each feed: an upper bound of what `advance` reaches now."""
         offset = self._from(start, self.names())
-        return dict(
-            zip(
-                offset,
-                self._map(lambda item: self._landing.newest(*item), offset.items()),
-                strict=True,
-            )
-        )
+        return dict(zip(offset, self._map(self._newest, offset.items()), strict=True))
+
+    def _newest(self, item: tuple[str, int]) -> int:
+        feed, known = item
+        try:
+            return self._landing.newest(feed, known)
+        except OSError as error:
+            self._failed[feed] = self._own(error)
+            return known
+
+    def _own(self, error: OSError) -> str:
+        """Return why something of one feed cannot be read. Raises the error if nothing can."""
+        self._landing.refuse_outage(error)
+        return said(error)
 
     def between(self, start: Offset, end: Offset) -> list[Announced]:
-        """The manifests after `start` up to `end`. One that is gone by now comes with that flaw,
-        unless it was deleted on purpose.
+        """The manifests after `start` up to `end`. One that is gone or unreadable by now comes with
+        that flaw, unless it was deleted on purpose.
         """
         if self._trust is not None:
             self._trust.refresh()
@@ -184,13 +246,27 @@ class Feeds:
         ]
         self._look_up(wanted)
         gone = {feed for feed, number in wanted if (feed, number) not in self._manifests}
-        cleaned = {feed: self._landing.cleaned(feed) for feed in gone}
+        cleaned = {feed: self._cleaned(feed) for feed in gone}
         return [
             self._manifests.get((feed, number))
-            or Announced(feed, number, flaw="the manifest is gone")
+            or Announced(
+                feed,
+                number,
+                flaw=f"{UNREADABLE}: {self._failed[feed]}"
+                if feed in self._failed
+                else "the manifest is gone",
+            )
             for feed, number in wanted
             if (feed, number) in self._manifests or number > cleaned[feed]
         ]
+
+    def _cleaned(self, feed: str) -> int:
+        """Up to which number batches were deleted on purpose, as far as that can be read."""
+        try:
+            return self._landing.cleaned(feed)
+        except OSError as error:
+            self._failed.setdefault(feed, self._own(error))
+            return 0
 
     def _from(self, start: Offset, names: Iterable[str]) -> Offset:
         """Where each feed goes on. The first call leaves out what was deleted on purpose."""
@@ -199,13 +275,21 @@ class Feeds:
             fresh = {feed: max(number, self._taken.get(feed, 0)) for feed, number in offset.items()}
             for feed, number in zip(
                 fresh,
-                self._map(lambda item: self._behind_cleaned(*item), fresh.items()),
+                self._map(self._begin, fresh.items()),
                 strict=True,
             ):
                 if number > fresh[feed]:
                     self._taken[feed] = number
             self._looked_for_cleaned = True
         return {feed: max(number, self._taken.get(feed, 0)) for feed, number in offset.items()}
+
+    def _begin(self, item: tuple[str, int]) -> int:
+        feed, number = item
+        try:
+            return self._behind_cleaned(feed, number)
+        except OSError as error:
+            self._failed[feed] = self._own(error)
+            return number
 
     def _behind_cleaned(self, feed: str, number: int) -> int:
         """`number`, or the last batch that was deleted on purpose, when that is all that keeps the
@@ -247,21 +331,28 @@ class Feeds:
     def _look_up(self, items: Iterable[tuple[str, int]], whole: bool = False) -> None:
         """whole: a damaged batch counts as missing."""
         unknown = [item for item in items if item not in self._manifests]
-        for item, manifest in zip(
-            unknown, self._map(lambda item: self._landing.manifest(*item), unknown), strict=True
-        ):
-            if manifest is not None:
-                checked = self._trust.check(manifest) if self._trust else manifest
-                self._manifests[item] = checked
-        if whole:
-            found = [item for item in unknown if item in self._manifests]
-            for item, flaw in zip(
-                found,
-                self._map(lambda item: batch.flaw(self._landing, self._manifests[item]), found),
-                strict=True,
-            ):
-                if flaw is not None:
-                    del self._manifests[item]
+        answers = list(self._map(lambda item: self._manifest(item, whole), unknown))
+        for feed, _ in unknown:
+            self._failed.pop(feed, None)
+        for item, answer in zip(unknown, answers, strict=True):
+            if isinstance(answer, OSError):
+                self._failed[item[0]] = said(answer)
+            elif answer is not None:
+                self._manifests[item] = answer
+
+    def _manifest(self, item: tuple[str, int], whole: bool) -> Announced | OSError | None:
+        """A manifest as far as it is trusted, None while it is missing, or why it cannot be
+        read.
+        """
+        try:
+            manifest = self._landing.manifest(*item)
+            if manifest is None:
+                return None
+            checked = self._trust.check(manifest) if self._trust else manifest
+            return None if whole and batch.flaw(self._landing, checked) else checked
+        except OSError as error:
+            self._landing.refuse_outage(error)
+            return error
 
     def _map(self, function: Callable[[T], R], items: Iterable[T]) -> Iterable[R]:
         return map(function, items) if self._pool is None else self._pool.map(function, items)
@@ -273,8 +364,21 @@ class Feeds:
         self._hole_check_due = now + HOLE_CHECK_SECONDS
         listed = self._to_list(now, waiting, offset)
         holes: dict[str, Hole] = {}
-        for hole in self._map(lambda feed: self.hole(feed, offset[feed], feed in listed), waiting):
-            if hole is not None and not self._goes_on(hole, offset):
+        doubtful: dict[str, str] = {}
+
+        def look(feed: str) -> Hole | None:
+            hole = self.holes.get(feed)
+            if feed in self._failed:
+                return hole
+            try:
+                hole = self.hole(feed, offset[feed], feed in listed)
+                return None if hole is None or self._goes_on(hole, offset) else hole
+            except OSError as error:
+                doubtful[feed] = self._own(error)
+                return hole
+
+        for hole in self._map(look, waiting):
+            if hole is not None:
                 known = self.holes.get(hole.feed)
                 holes[hole.feed] = (
                     known
@@ -287,7 +391,30 @@ class Feeds:
                 log.warning("held: %s", hole)
         for feed in self.holes.keys() - holes.keys():
             log.info("%s goes on: batch %d has come", feed, self.holes[feed].number)
-        self.holes = holes
+        self.holes, self._doubtful = holes, doubtful
+
+    def _say_unreadable(self) -> None:
+        """Log what is unreadable: at once when it is new, then once an hour."""
+        now = time.time()
+        why = {**self._directory.closed, **self._doubtful, **self._failed}
+        found = {
+            name: Unreadable(name, reason, known.since, known.reported)
+            if (known := self.unreadable.get(name))
+            else Unreadable(name, reason, now)
+            for name, reason in why.items()
+        }
+        due = [one for one in found.values() if now >= one.reported + HOLE_REPORT_SECONDS]
+        for one in due:
+            one.reported = now
+        for one in due[:SHOWN]:
+            log.warning("held: %s", one)
+        if len(due) > SHOWN:
+            log.warning(
+                "held: %d more cannot be read; `onceway ingest report` names all", len(due) - SHOWN
+            )
+        for name in self.unreadable.keys() - found.keys():
+            log.info("%s can be read again", gateway_name.shown(name))
+        self.unreadable = found
 
     def _quiet(self, feed: str, offset: Offset) -> bool:
         """Whether a feed would tell by a marker if there were more of it than was found."""
@@ -307,13 +434,22 @@ class Feeds:
         found |= {feed for feed in feeds if told.get(feed, 0) > offset[feed] + 1}
         if now >= self._hole_list_due:
             self._hole_list_due = now + HOLE_LIST_SECONDS
-            there = self._map(lambda feed: self._landing.has(feed, offset[feed]), feeds)
-            found |= {feed for feed, has in zip(feeds, there, strict=True) if not has}
+            there = self._map(lambda feed: self._is_there(feed, offset[feed]), feeds)
+            found |= {feed for feed, is_there in zip(feeds, there, strict=True) if not is_there}
         return found
+
+    def _is_there(self, feed: str, number: int) -> bool:
+        try:
+            return self._landing.has(feed, number)
+        except OSError as error:
+            self._landing.refuse_outage(error)
+            return False
 
     def not_trusted(self, feed: str) -> str | None:
         """Why nothing of a feed is taken, whatever has landed of it; None when it is."""
-        return self._trust.waits(feed.partition("/")[0]) if self._trust is not None else None
+        gateway = feed.partition("/")[0]
+        odd = self._odd(gateway)
+        return odd or (self._trust.waits(gateway) if self._trust is not None else None)
 
     def hole(self, feed: str, taken: int, surely: bool = True) -> Hole | None:
         """Why a feed, taken up to `taken`, cannot go on; None when nothing holds it.

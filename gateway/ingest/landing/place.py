@@ -11,9 +11,10 @@ FSSPEC_SFTP_CLIENT_KEYS=/etc/onceway/id, AWS_PROFILE=...
 
 import errno
 import json
+import logging
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -23,6 +24,7 @@ from typing import Any, TypeVar
 
 import fsspec
 
+from gateway import gateway_name
 from gateway.errors import OncewayError
 from gateway.uplink.manifest import (
     MARKERS,
@@ -34,6 +36,8 @@ from gateway.uplink.manifest import (
     marker_name,
     parse_cleaned,
     parse_marker,
+    parse_refused,
+    refused_name,
 )
 
 MANIFEST_LIMIT = 4096
@@ -46,6 +50,17 @@ CLEANED_LIMIT = 1024 * 1024
 NO_FILE = (errno.EISDIR, errno.ELOOP)
 """What stands where a file should, and never will be one: a folder, or a link to itself."""
 
+FINAL = (FileNotFoundError, PermissionError, NotADirectoryError, IsADirectoryError)
+"""Errors that another try at once does not change."""
+
+FORBIDDEN = 403
+"""HTTP's status code, as clients of object stores keep it in their errors."""
+
+UNREADABLE = "cannot be read now"
+"""How the reason of a batch in quarantine begins that nobody has to repair: the stream tries again
+by itself.
+"""
+
 S3_PAGE = 100
 """Names that one listing on S3 gives at most: a batch has two."""
 
@@ -54,7 +69,15 @@ NOTHING_LANDED = "no gateway has landed a batch at this landing place"
 PAUSES = (1.0, 5.0, None)
 """Seconds before the next try on a new connection; None: there is none."""
 
+IN_A_HURRY = (0.0, None)
+"""PAUSES while single objects fail and the place as a whole answers: there may be many."""
+
+ANSWERED_S = 30.0
+"""Seconds for which the place counts as up after it has answered as a whole."""
+
 T = TypeVar("T")
+
+log = logging.getLogger("onceway.ingest")
 
 _EPOCH = re.compile(r"[0-9a-f]{8}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -98,8 +121,8 @@ def reached(url: str) -> Iterator[None]:
 
 
 class Landing:
-    """A landing URL. Every method raises OSError when the place cannot be reached, after some tries
-    on a new connection each.
+    """A landing URL. Every method raises OSError if the place cannot be reached, after some tries
+    on a new connection each, or if an object cannot be read. `refuse_outage` tells the two apart.
 
     May be shared between threads.
     """
@@ -107,6 +130,7 @@ class Landing:
     def __init__(self, url: str) -> None:
         self.url = url.rstrip("/")
         self._connecting = Lock()
+        self._answered = -ANSWERED_S
         try:
             self._fs, self._root = self._connect()
         except (ValueError, ImportError) as error:
@@ -123,27 +147,50 @@ class Landing:
             )
         else:
             options = {"use_listings_cache": False}
+        if protocol in ("s3", "s3a"):
+            # s3fs tries again by itself, and boto3 would do so within each of its tries
+            given = fsspec.config.conf.get(protocol, {}).get("config_kwargs", {})
+            options["config_kwargs"] = {"retries": {"total_max_attempts": 1}} | given
         fs, root = fsspec.core.url_to_fs(self.url, skip_instance_cache=True, **options)
         return fs, str(root)
 
     def _ask(self, question: Callable[[Any], T]) -> T:
-        """What the file system answers. A missing file is an answer; after any other error it is
-        asked again on a new connection.
+        """Return what the file system answers. That a file is missing or not to be read is an
+        answer; after any other error the question is asked again on a new connection.
         """
-        for pause in PAUSES:
+        for pause in IN_A_HURRY if self._is_up() else PAUSES:
             asked = self._fs
             try:
                 return question(asked)
-            except FileNotFoundError:
-                raise
             except Exception as error:
-                if pause is None or self.local:
-                    raise _as_os_error(error) from error
+                failure = _as_os_error(error)
+                if pause is None or self.local or isinstance(failure, FINAL):
+                    raise failure from error
             time.sleep(pause)
             with self._connecting, suppress(Exception):  # if it fails, the next try says why
                 if self._fs is asked:
                     self._fs, _ = self._connect()
         raise AssertionError("the last pause is None")
+
+    def _is_up(self) -> bool:
+        return time.monotonic() - self._answered < ANSWERED_S
+
+    def refuse_outage(self, error: OSError) -> None:
+        """Raise `error` if the place as a whole does not answer. Else the error concerns the object
+        alone that was asked for, and whatever does not need that object goes on.
+        """
+        if self._is_up():
+            return
+        try:
+            self._ask(lambda fs: fs.ls(self._root, detail=False))
+        except OSError:
+            raise error from None
+        self._answered = time.monotonic()
+
+    def _read(self, name: str, limit: int) -> bytes:
+        """Return the first `limit` bytes of a file."""
+        path = f"{self._root}/{name}"
+        return self._ask(lambda fs: _first_bytes(fs, path, limit))
 
     @property
     def local(self) -> bool:
@@ -155,8 +202,14 @@ class Landing:
     def gateways(self) -> list[str]:
         """The folders that may belong to a gateway, sorted. Raises FileNotFoundError when there is
         no such place.
+
+        Versions up to 0.2.0 took any name for a gateway's, so only `feeds` tells what is none.
         """
-        return self._folders(self._root)
+        return [
+            name
+            for name in self._folders(self._root)
+            if name.casefold() not in gateway_name.OF_FILE_SYSTEMS
+        ]
 
     def markers(self) -> dict[str, int]:
         """The newest batch of each feed, as far as uplinks have said it (`gateway.uplink.newest`).
@@ -171,23 +224,25 @@ class Landing:
         found: dict[str, int] = {}
         for path in paths:
             parsed = parse_marker(str(path).rpartition("/")[2])
-            if parsed is not None and _is_text(parsed[0].gateway):
+            if parsed is not None and _may_be_a_folder(parsed[0].gateway):
                 origin, number = parsed
                 found[origin.folder] = max(number, found.get(origin.folder, 0))
         return found
 
     def any_feed(self) -> bool:
         """Whether a gateway has landed a batch here, be it one that was deleted on purpose since.
-        Raises OncewayError when there is no such place.
+        Of a folder that cannot be read, that is assumed. Raises OncewayError when there is no such
+        place.
         """
         try:
-            return any(map(self._has_landed, self.gateways()))
+            gateways = self.gateways()
         except FileNotFoundError:
             raise OncewayError(
                 "there is no such landing place",
                 self.url,
                 "Is it mounted? The uplink makes it when it lands its first batch",
             ) from None
+        return any(map(self._may_have_landed, gateways))
 
     def refuse_empty(self) -> None:
         """Raises OncewayError when no gateway has ever landed a batch here, or there is no such
@@ -196,31 +251,51 @@ class Landing:
         if not self.any_feed():
             raise OncewayError(NOTHING_LANDED, self.url, "Is it the right place, and mounted?")
 
-    def _has_landed(self, gateway: str) -> bool:
-        feeds = self.feeds(gateway)
-        return any(self.has(feed, 1) or self.after(feed, 1) is not None for feed in feeds) or bool(
-            self.cleaned_epochs(gateway)
-        )
+    def _may_have_landed(self, gateway: str) -> bool:
+        try:
+            feeds = self.feeds(gateway)
+            return any(
+                self.has(feed, 1) or self.after(feed, 1) is not None for feed in feeds
+            ) or bool(self.cleaned_epochs(gateway))
+        except OSError as error:
+            self.refuse_outage(error)
+            return True
 
     def feeds(self, gateway: str) -> list[str]:
         """The feeds of a gateway, sorted. Folders that are not named as an epoch are left alone."""
-        return [
-            f"{gateway}/{name}"
-            for name in self._folders(f"{self._root}/{gateway}")
-            if _EPOCH.fullmatch(name)
-        ]
+        try:
+            names = self._folders(f"{self._root}/{gateway}")
+        except FileNotFoundError:
+            return []
+        except PermissionError:
+            if gateway.startswith("."):
+                return []  # a folder of this machine, as .Trash-0
+            raise
+        return [f"{gateway}/{name}" for name in names if _EPOCH.fullmatch(name)]
 
     def _folders(self, path: str) -> list[str]:
-        entries = self._ask(lambda fs: fs.ls(path, detail=True))
-        found = (
-            entry["name"].rstrip("/").rpartition("/")[2]
-            for entry in entries
-            if entry["type"] == "directory"
-        )
-        return sorted(name for name in found if not name.startswith((".", "_")) and _is_text(name))
+        """The names of folders in a folder, and of links to folders."""
+
+        def question(fs: Any) -> list[str]:
+            return [
+                str(entry["name"]).rstrip("/").rpartition("/")[2]
+                for entry in fs.ls(path, detail=True)
+                if entry["type"] == "directory"
+                or (entry["type"] != "file" and fs.isdir(entry["name"]))
+            ]
+
+        return sorted(self._ask(question))
 
     def has(self, feed: str, number: int) -> bool:
-        return bool(self._ask(lambda fs: fs.exists(self._manifest(feed, number))))
+        try:
+            # not `exists`, which takes an error for a "no" on some file systems
+            self._ask(lambda fs: fs.info(self._manifest(feed, number)))
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            if error.errno not in NO_FILE:
+                raise
+        return True
 
     def modified(self, feed: str, number: int) -> float | None:
         """When a manifest was written, in seconds since 1970, where the file system knows."""
@@ -265,33 +340,52 @@ class Landing:
     def cleaned_epochs(self, gateway: str) -> dict[str, int]:
         """The same for each epoch of a gateway of which any were."""
         try:
-            text = self._ask(
-                lambda fs: fs.cat_file(
-                    f"{self._root}/{cleaned_name(gateway)}", start=0, end=CLEANED_LIMIT
-                )
-            )
+            text = self._read(cleaned_name(gateway), CLEANED_LIMIT)
         except FileNotFoundError:
             return {}
-        return parse_cleaned(text)
+        cleaned = parse_cleaned(text)
+        if cleaned is None:
+            log.warning(
+                "%s/%s is damaged, and counts as missing. If batches were deleted on purpose, say"
+                " so again: onceway ingest clean --feed",
+                self.url,
+                cleaned_name(gateway),
+            )
+        return cleaned or {}
 
-    def old_until(self, feed: str, known: int, before: float) -> int:
+    def refused(self, gateway: str) -> tuple[str, str] | None:
+        """Host and time (ISO 8601) of another gateway that found this name taken; None when none
+        has said so.
+        """
+        path = f"{self._root}/{refused_name(gateway)}"
+        try:
+            text = self._fs.cat_file(path, start=0, end=MANIFEST_LIMIT)
+        except Exception:  # it is only for people to know
+            return None
+        note = parse_refused(text)
+        return None if note is None else note[1:]
+
+    def old_until(self, feed: str, known: int, before: float, keep: Collection[int] = ()) -> int:
         """The last number up to `known` of which all manifests were written before a moment, in
-        seconds since 1970; 0 when there is none.
+        seconds since 1970; 0 when there is none. Those in `keep` do not count.
         """
         until = 0
         for number in self._stems(feed, ".json"):
+            if number in keep:
+                continue
             written = self.modified(feed, number)
             if number > known or written is None or written >= before:
                 break
             until = number
         return until
 
-    def delete(self, feed: str, until: int) -> int:
-        """Delete the batches of a feed up to a number; returns how many. A manifest goes before its
-        data, so no reader finds half a batch.
+    def delete(self, feed: str, until: int, keep: Collection[int] = ()) -> int:
+        """Delete the batches of a feed up to a number, but for those in `keep`; returns how many. A
+        manifest goes before its data, so no reader finds half a batch.
         """
         for ending in (".json", ".parquet"):
-            numbers = [number for number in self._stems(feed, ending) if number <= until]
+            stems = self._stems(feed, ending)
+            numbers = [number for number in stems if number <= until and number not in keep]
             for number in numbers:
                 self._ask(partial(_delete, f"{self._root}/{feed}/{file_stem(number)}{ending}"))
         return len(numbers)
@@ -329,9 +423,7 @@ class Landing:
     def manifest(self, feed: str, number: int) -> Announced | None:
         """The manifest of a batch; None while it is missing."""
         try:
-            text = self._ask(
-                lambda fs: fs.cat_file(self._manifest(feed, number), start=0, end=MANIFEST_LIMIT)
-            )
+            text = self._read(f"{feed}/{file_stem(number)}.json", MANIFEST_LIMIT)
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -344,21 +436,14 @@ class Landing:
         """The bytes of a batch, at most one more than announced. Raises FileNotFoundError when only
         the manifest is there.
         """
-        return bytes(
-            self._ask(
-                lambda fs: fs.cat_file(
-                    f"{self._root}/{announced.name}", start=0, end=announced.bytes + 1
-                )
-            )
-        )
+        return self._read(announced.name, announced.bytes + 1)
 
     def _manifest(self, feed: str, number: int) -> str:
         return f"{self._root}/{feed}/{file_stem(number)}.json"
 
 
-def _is_text(name: str) -> bool:
-    """No gateway's folder has a name that is not, and no table could hold it."""
-    return not any("\ud800" <= letter <= "\udfff" for letter in name)
+def _may_be_a_folder(name: str) -> bool:
+    return name not in (".", "..") and gateway_name.is_text(name)
 
 
 def _delete(path: str, fs: Any) -> None:
@@ -382,8 +467,42 @@ def _names_after(fs: Any, folder: str, stem: str) -> list[str]:
         after = keys[-1]
 
 
+def _first_bytes(fs: Any, path: str, limit: int) -> bytes:
+    """A server that has ranges of bytes may refuse the range of an empty file (HTTP's 416)."""
+    try:
+        return bytes(fs.cat_file(path, start=0, end=limit))
+    except FINAL:
+        raise
+    except Exception:
+        if _is_empty(fs, path):
+            return b""
+        raise
+
+
+def _is_empty(fs: Any, path: str) -> bool:
+    try:
+        found = fs.info(path)
+    except Exception:  # the caller raises what it had before
+        return False
+    return bool(found["type"] == "file" and found["size"] == 0)
+
+
 def _as_os_error(error: Exception) -> OSError:
-    return error if isinstance(error, OSError) else OSError(f"{type(error).__name__}: {error}")
+    """Return the same, if it is an OSError. Each file system has its own kinds of errors."""
+    if isinstance(error, OSError):
+        return error
+    text = f"{type(error).__name__}: {error}"
+    codes = (getattr(error, name, None) for name in ("code", "status", "status_code"))
+    if "PermissionDenied" in type(error).__name__ or FORBIDDEN in codes:
+        return PermissionError(errno.EACCES, text)
+    return OSError(text)
+
+
+def said(error: OSError) -> str:
+    """Return an error for people, in one line."""
+    text = " ".join(str(error).split()) or type(error).__name__
+    may = ". May this account read it?" if isinstance(error, PermissionError) else ""
+    return f"{text[:300]}{may}"
 
 
 def boundary(holds: Callable[[int], bool], known: int) -> int:

@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from gateway.errors import OncewayError
 from gateway.ingest.landing.keys import Keys, load, public_key
-from gateway.ingest.landing.place import Announced
+from gateway.ingest.landing.place import Announced, said
 from gateway.uplink.manifest import Manifest, Origin, key_id
 
 SHOWN = 5
@@ -49,17 +49,21 @@ class Trust:
         self._owners: dict[str, list[str]] = {}  # the gateways that have a key, by its id
         self._usable: dict[str, Ed25519PublicKey] = {}
         self._complaint: str | None = None
+        self._read = False
         self._waiting: set[str] = set()
 
     def refresh(self) -> None:
-        """Read the file again. One that is damaged changes nothing, and a line says so. Raises
-        OSError.
+        """Read the file again. One that is damaged or out of reach changes nothing, and a line says
+        so.
         """
         complaint = None
         try:
             self.use(load(self._url))
+            self._read = True
         except OncewayError as error:
             complaint = str(error)
+        except OSError as error:
+            complaint = f"{self._url}: the trusted keys cannot be read: {said(error)}"
         if complaint and complaint != self._complaint:
             log.error("%s. Until then the keys stay as they were", complaint)
         self._complaint = complaint
@@ -77,10 +81,16 @@ class Trust:
         """Whether a gateway whose key is not known has to wait."""
         return self._demanded if self._keys.unsigned is None else not self._keys.unsigned
 
+    def has_key(self, gateway: str) -> bool:
+        """Whether a key was given for a gateway."""
+        return bool(self._keys.keys.get(gateway))
+
     def waits(self, gateway: str) -> str | None:
         """Why nothing of a gateway is taken; None when it is."""
-        if self._keys.keys.get(gateway) or not self.strict:
+        if self.has_key(gateway) or not self.strict:
             return None
+        if self._complaint and not self._read:
+            return self._complaint
         return (
             "its key is not trusted. If it is a gateway of yours: `onceway uplink key` there, and"
             " `onceway ingest trust` here"

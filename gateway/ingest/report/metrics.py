@@ -64,7 +64,7 @@ def _metrics(report: Report, now: float) -> dict[str, tuple[str, Iterable[Sample
         ),
         "feed_gone": (
             "1: the landing place has nothing of this feed any more.",
-            [(name, one.landed is None) for name, one in feeds],
+            [(name, one.gone) for name, one in feeds],
         ),
         "feed_lag_seconds": (
             "Since when the oldest batch that the table lacks has been there.",
@@ -105,6 +105,10 @@ def _metrics(report: Report, now: float) -> dict[str, tuple[str, Iterable[Sample
         "conflicts": (
             "Publications that came with the key of another one and another payload.",
             [({}, report.conflicts)],
+        ),
+        "stopped": (
+            "1: the ingest has ended with an error, and has not run since; the report says why.",
+            [({}, report.stopped is not None)],
         ),
         "micro_batch_seconds": (
             "How long the last micro-batch took.",

@@ -10,24 +10,28 @@ import time
 from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from gateway import gateway_name
 from gateway.ingest.dedup import snapshot
 from gateway.ingest.dedup.gaps import DeviceGaps, gaps
 from gateway.ingest.landing import keys
-from gateway.ingest.landing.offsets import LOOK_UPS_AT_ONCE, Feeds
-from gateway.ingest.landing.place import NOTHING_LANDED, Landing
+from gateway.ingest.landing.offsets import LOOK_UPS_AT_ONCE, Feeds, Unreadable
+from gateway.ingest.landing.place import NOTHING_LANDED, Landing, said
 from gateway.ingest.landing.trust import Trust
-from gateway.ingest.report import counters, tables
+from gateway.ingest.report import counters, stopped, tables
 from gateway.ingest.report.counters import FeedTotal
 
 DEVICES_SHOWN = 20
+REFUSED_DAYS = 7
 
 
 @dataclass(frozen=True, slots=True)
 class FeedReport:
     """One gateway's store. taken: number of the newest batch taken; landed: of the newest that is
-    there without a gap, None when nothing of this feed is at the landing place; held: why it waits.
+    there without a gap, None when nothing of this feed is at the landing place or can be read;
+    held: why it waits. A gateway of which no feed can be listed has only its name for a feed.
 
     rows: in the table now; doubles: rows that came again and were left out; quarantine: batches in
     it; at: when the last rows came (UTC). lag_s: since when the oldest batch that is not taken has
@@ -49,11 +53,18 @@ class FeedReport:
     def behind(self) -> int:
         return 0 if self.landed is None else self.landed - self.taken
 
+    @property
+    def gone(self) -> bool:
+        """Whether nothing of it is at the landing place any more."""
+        return self.landed is None and self.held is None
+
 
 @dataclass(frozen=True, slots=True)
 class Report:
     """saved: when the counts were written (UTC); spark: its last progress; covers: the table's
-    version that `devices` is of; conflicts: publications whose key has another payload.
+    version that `devices` is of; conflicts: publications whose key has another payload; refused:
+    gateways whose name another gateway wanted to use in the last days, with its host and when;
+    stopped: why the ingest ended, if it did with an error and has not run since.
     """
 
     feeds: list[FeedReport]
@@ -62,6 +73,8 @@ class Report:
     saved: str | None = None
     spark: dict[str, Any] = field(default_factory=dict)
     conflicts: int = 0
+    refused: list[tuple[str, str, str]] = field(default_factory=list)
+    stopped: str | None = None
 
     @property
     def missing(self) -> int:
@@ -70,12 +83,13 @@ class Report:
 
     def ill(self, max_lag_s: float, max_missing: int | None = None) -> bool:
         """Whether somebody should look: nothing has ever landed, a feed is held, lags, or is not at
-        the landing place any more, a batch is in quarantine, a key has two payloads, or too much is
-        missing.
+        the landing place any more, a batch is in quarantine, a key has two payloads, the ingest has
+        ended with an error, or too much is missing.
         """
         return (
             not self.feeds
             or bool(self.conflicts)
+            or self.stopped is not None
             or (max_missing is not None and self.missing > max_missing)
             or any(
                 one.held or one.quarantine or one.landed is None or (one.lag_s or 0.0) > max_lag_s
@@ -112,7 +126,16 @@ def make(landing: Landing, table: str, trusted: str | None = None) -> Report:
         )
 
     with ThreadPoolExecutor(LOOK_UPS_AT_ONCE) as pool:
-        feeds = list(pool.map(one, sorted({*source.names(), *taken_by_feed, *rows})))
+        names = sorted({*source.names(), *taken_by_feed, *rows})
+        feeds = list(pool.map(one, names))
+    gateways = {name.partition("/")[0] for name in names}
+    feeds += [
+        FeedReport(
+            gateway_name.shown(name), 0, None, 0, 0, 0, "", held=str(closed), held_s=closed.age
+        )
+        for name, closed in sorted(source.closed.items())
+        if name not in gateways
+    ]
     return Report(
         feeds,
         list(gaps(seen.ranges)) if seen else [],
@@ -120,6 +143,8 @@ def make(landing: Landing, table: str, trusted: str | None = None) -> Report:
         counted.saved if counted else None,
         counted.spark if counted else {},
         tables.conflicts(table),
+        _refused(landing, sorted({one.feed.partition("/")[0] for one in feeds})),
+        stopped.why(files),
     )
 
 
@@ -172,16 +197,40 @@ def text(report: Report) -> str:
         if report.conflicts
         else []
     )
+    refused = [
+        f"refused: another gateway of the name {gateway} (host {host}, {at}). What it has taken"
+        " stays in its spool until it gets a name of its own"
+        for gateway, host, at in report.refused
+    ]
     none = [] if report.feeds else [NOTHING_LANDED]
-    return "\n".join([*table, *none, *held, *conflicts, *missing, *spark])
+    ended = [f"stopped: {report.stopped}"] if report.stopped else []
+    return "\n".join([*table, *none, *ended, *held, *refused, *conflicts, *missing, *spark])
+
+
+def _refused(landing: Landing, gateways: list[str]) -> list[tuple[str, str, str]]:
+    with ThreadPoolExecutor(LOOK_UPS_AT_ONCE) as pool:
+        notes = zip(gateways, pool.map(landing.refused, gateways), strict=True)
+    since = (datetime.now(UTC) - timedelta(days=REFUSED_DAYS)).isoformat()
+    return [(gateway, *note) for gateway, note in notes if note is not None and note[1] > since]
 
 
 def _feed(landing: Landing, source: Feeds, report: FeedReport) -> FeedReport:
     """Add what the landing place says of a feed."""
+    try:
+        return _looked_at(landing, source, report)
+    except OSError as error:
+        landing.refuse_outage(error)
+        unreadable = Unreadable(report.feed, said(error), time.time())
+        return replace(report, landed=None, held=str(unreadable))
+
+
+def _looked_at(landing: Landing, source: Feeds, report: FeedReport) -> FeedReport:
     landed = landing.newest(report.feed, report.taken)
     cleaned = not landing.has(report.feed, landed)  # then a listing is short, and the only way
     if cleaned and landing.after(report.feed, 0) is None:
         return replace(report, landed=None)
+    if landed > report.taken:
+        landing.manifest(report.feed, report.taken + 1)  # can the ingest read what comes next?
     hole = source.hole(report.feed, landed, surely=cleaned)
     since = landing.modified(report.feed, report.taken + 1) if landed > report.taken else None
     lag = None if since is None else max(0.0, time.time() - since)

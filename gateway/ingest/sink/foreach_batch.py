@@ -7,6 +7,7 @@ the seen ranges now and then.
 
 import logging
 import time
+from threading import RLock
 
 from pyspark.sql import DataFrame
 
@@ -16,6 +17,7 @@ from gateway.ingest.dedup.taken import Taken
 from gateway.ingest.delta.commits import APPENDED
 from gateway.ingest.delta.lease import lease
 from gateway.ingest.delta.storage import Folder
+from gateway.ingest.report import stopped
 from gateway.ingest.report.counters import Counters
 from gateway.ingest.sink.microbatch import MicroBatch, TableName
 from gateway.ingest.sink.publications import Appender, Outcome
@@ -65,11 +67,14 @@ class Sink:
         self.batches = batches
         self._rows = 0
         self._appends = 0
+        self.lock = RLock()
+        """Held while anything is taken in: Spark calls from a thread of its own."""
 
     def __call__(self, rows: DataFrame, batch: int) -> None:
         """The next batches of their feeds. What it raises, Spark wraps: it stands in `failure`."""
         try:
-            self._take(rows, batch, {APPENDED: batch}, moves_feeds=True)
+            with self.lock:
+                self._take(rows, batch, {APPENDED: batch}, moves_feeds=True)
         except OncewayError as error:
             self.failure = error
             raise
@@ -130,6 +135,10 @@ class Sink:
         self.counters.save(self._files)
         if self._seen.unsaved:
             self._save_seen()
+
+    def forget_stop(self) -> None:
+        """Tell the report that the ingest works again."""
+        stopped.forget(self._files)
 
     def catch_up(self) -> None:
         """At a start, whether a batch comes or not: what users did to `publications` reaches the

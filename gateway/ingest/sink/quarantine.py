@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from gateway.ingest.delta.tables import Layout, Table
+from gateway.ingest.landing.place import UNREADABLE
 from gateway.ingest.sink.microbatch import DamagedBatch
 from gateway.uplink.manifest import file_stem
 
@@ -40,6 +41,8 @@ class Quarantine:
         self._spark = spark
         self._table = table
         self._landing = landing.rstrip("/")
+        self.has_unreadable = True
+        """Whether a batch may be here that has only to be read again."""
 
     def add(self, damaged: list[DamagedBatch]) -> None:
         """Note batches, each once. One that was released and is damaged again is open again."""
@@ -49,6 +52,7 @@ class Quarantine:
             log.warning(
                 "quarantine: %s/%s batch %d: %s", one.gateway, one.epoch, one.batch, one.reason
             )
+            self.has_unreadable = self.has_unreadable or one.reason.startswith(UNREADABLE)
         rows = [(one.gateway, one.epoch, one.batch, self._url(one), one.reason) for one in damaged]
         found = self._spark.createDataFrame(
             rows, "gateway string, epoch string, batch bigint, url string, reason string"
@@ -64,13 +68,16 @@ class Quarantine:
         merge.whenNotMatchedInsert(values={**fresh, "found": "current_timestamp()"}).execute()
         self._table.settle()
 
-    def open(self) -> list[tuple[str, int]]:
-        """(feed, number) of the batches that were not taken in yet, in order."""
+    def open(self, reason: str = "") -> list[tuple[str, int]]:
+        """(feed, number) of the batches that were not taken in yet, in order. reason: how theirs
+        begins.
+        """
         if not self._table.exists():
             return []
         rows = (
             self._table.read()
             .where("released is null")
+            .where(F.col("reason").startswith(reason))
             .select("gateway", "epoch", "batch")
             .collect()
         )

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from gateway.broker.peer import DeviceIdentity, Peer
 from gateway.links.carrier import Accept, Receiver
+from gateway.links.faults import blame
 from gateway.links.lora.frames import LONGEST_NAME
 from gateway.links.lora.turns import (
     Event,
@@ -97,8 +98,8 @@ class TurnCarrier:
             data = self._waiting.pop(0)
             try:
                 self.receiver.receive(data)
-            except Exception:
-                log.exception("%s: connection closed after an internal error", self.peer.address)
+            except Exception as error:
+                blame(self.peer.address, error)
                 self.session.pending.clear()
                 self._link.close(self.session)
                 self.lose("internal error")
@@ -195,8 +196,8 @@ class Carriers:
         carrier = TurnCarrier(self._link, session, peer, self._wake)
         try:
             carrier.receiver = self._accept(carrier)
-        except Exception:
-            log.exception("%s: connection closed after an internal error", self._path)
+        except Exception as error:
+            blame(self._path, error)
             carrier.abort()
             return
         self._carriers[session] = carrier

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from gateway.errors import OncewayError
 from gateway.links.carrier import Accept
+from gateway.links.faults import blame
 from gateway.links.lora.airtime import Modulation
 from gateway.links.lora.carriers import Carriers
 from gateway.links.lora.exchange import Radio as Kind
@@ -230,13 +231,13 @@ class LoraListener:
             self._warn(f"{error.what}. {error.hint or ''}".strip())
             self._try_again()
             return
-        self._loop.add_reader(self._tty.fd, self._on_readable, self._tty)
+        self._loop.add_reader(self._tty.fd, self._do, self._on_readable, self._tty)
         self._station.open(self._loop.time())
         self._flush([])
 
     def _try_again(self) -> None:
         if self._again is None:
-            self._again = self._loop.call_later(RETRY_S, self._open)
+            self._again = self._loop.call_later(RETRY_S, self._do, self._open)
 
     def _close_port(self) -> None:
         tty, self._tty = self._tty, None
@@ -249,6 +250,17 @@ class LoraListener:
             self._timer.cancel()
             self._timer = None
         self._outgoing = b""
+
+    def _do(self, call: Callable[..., None], *args: object) -> None:
+        """Do what the event loop calls. After an error of ours the modem is opened again."""
+        try:
+            call(*args)
+        except Exception as error:
+            blame(self._settings.port, error, "radio closed and opened again: internal error")
+            try:
+                self._fail("internal error. Trying again until it works")
+            except Exception as other:
+                blame(self._settings.port, other, "it cannot be closed")
 
     def _fail(self, reason: str) -> None:
         self._close_port()
@@ -275,7 +287,7 @@ class LoraListener:
         """The broker has written, or reads again: not from inside its call."""
         if not self._awake:
             self._awake = True
-            self._loop.call_soon(self._on_wake)
+            self._loop.call_soon(self._do, self._on_wake)
 
     def _on_wake(self) -> None:
         self._awake = False
@@ -293,7 +305,7 @@ class LoraListener:
             return
         if (data := self._station.record(now)) is not None:
             writing = self._loop.run_in_executor(self._disk, write, self._file, data)
-            writing.add_done_callback(self._on_recorded)
+            writing.add_done_callback(partial(self._do, self._on_recorded))
         self._carriers.go_on()
         self._look_at_limits(now)
         self._write(self._tty)
@@ -338,11 +350,11 @@ class LoraListener:
             written = tty.write(outgoing)
         except OSError as error:
             text = f"gone ({error.strerror}). Waiting for it to come back"
-            self._loop.call_soon(partial(self._fail, text))
+            self._loop.call_soon(self._do, self._fail, text)
             return
         self._outgoing = outgoing[written : written + _OUTGOING_LIMIT]
         if self._outgoing:
-            self._loop.add_writer(tty.fd, self._on_writable, tty)
+            self._loop.add_writer(tty.fd, self._do, self._on_writable, tty)
 
     def _arm(self) -> None:
         if self._timer is not None:
@@ -350,7 +362,7 @@ class LoraListener:
             self._timer = None
         if (deadline := self._station.deadline) is not None:
             # uvloop counts whole milliseconds: a moment later, lest it fires early and spins
-            self._timer = self._loop.call_at(deadline + _TIMER_STEP, self._on_timer)
+            self._timer = self._loop.call_at(deadline + _TIMER_STEP, self._do, self._on_timer)
 
     def _warn(self, text: str) -> None:
         """Log a sentence once for as long as it holds."""

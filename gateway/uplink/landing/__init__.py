@@ -5,7 +5,22 @@ In: names below the landing URL and bytes. Out: whole files under these names, o
 half a file under a final name.
 """
 
-from gateway.uplink.landing.base import Landing, Unreachable, without_password
+from gateway.uplink.landing.base import (
+    Claimed,
+    Landing,
+    NotExclusive,
+    Unreachable,
+    Way,
+    without_password,
+)
 from gateway.uplink.landing.by_url import open_landing
 
-__all__ = ["Landing", "Unreachable", "open_landing", "without_password"]
+__all__ = [
+    "Claimed",
+    "Landing",
+    "NotExclusive",
+    "Unreachable",
+    "Way",
+    "open_landing",
+    "without_password",
+]

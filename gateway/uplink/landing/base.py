@@ -1,9 +1,10 @@
-"""What every landing place offers."""
+"""The interface of a landing place."""
 
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from enum import StrEnum
 
 from gateway.errors import OncewayError
 
@@ -13,7 +14,7 @@ SLOWEST = 1000  # bytes per second; a link slower than that counts as down
 
 
 def patience(size: int = 0) -> float:
-    """How long one operation may take that carries `size` bytes, in seconds."""
+    """Return the timeout of one operation that carries `size` bytes, in seconds."""
     return TIMEOUT_S + size / SLOWEST
 
 
@@ -25,13 +26,78 @@ class Unreachable(OncewayError):
     """The landing place cannot be reached or written now. Worth trying again."""
 
 
+class NotExclusive(Unreachable):
+    """Error: the landing place refuses no second file of one name, and other gateways may write
+    there. Worth trying again: a server may be mended.
+    """
+
+
+class Claimed(OncewayError):
+    """Error: another gateway is putting other bytes under this name, or died while it did so."""
+
+
+class Way(StrEnum):
+    """The means by which only the first of two gateways gets a name at the landing place."""
+
+    RENAME = "rename"
+    LINK = "link"
+    CLAIM_FILE = "claim file"
+    CLAIM_FOLDER = "claim folder"
+    CONDITION = "conditional put"
+    LOOK = "look"
+
+    @property
+    def text(self) -> str:
+        """A sentence about this way for people, without a full stop."""
+        return _TEXTS[self]
+
+
+_TEXTS = {
+    Way.RENAME: "a rename to a taken name is refused",
+    Way.LINK: "a hard link to a taken name is refused",
+    Way.CLAIM_FILE: "a file beside the name claims it, and a second such file is refused",
+    Way.CLAIM_FOLDER: "a folder beside the name claims it, and a second such folder is refused",
+    Way.CONDITION: "a conditional put of a taken name is refused",
+    Way.LOOK: "nothing refuses a taken name; shared = false says that no other gateway writes here",
+}
+
+
 class Landing(ABC):
     """A place below one URL. Names are relative, with `/`. Every method raises Unreachable when the
     place does not do what it should.
+
+    shared: whether other gateways may write there under this gateway's name, by mistake or after a
+    card was cloned. Set it to False only when none can.
     """
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, shared: bool = True) -> None:
         self.url = without_password(url)
+        self._shared = shared
+        self._way: Way | None = None
+
+    def prove(self, gateway: str) -> Way:
+        """Return the way in which this place refuses a second file of one name. The proof is made
+        once per connection, with files of the uplink's own below the gateway's folder.
+
+        Raises NotExclusive when there is no such way, unless the place is not shared.
+        """
+        if self._way is None:
+            with self.attempt("find out whether a taken name is refused"):
+                way = self._find_way(gateway)
+            if way is None and self._shared:
+                raise NotExclusive(
+                    "nothing refuses a second file of one name here: two gateways of one name, as"
+                    " with a cloned card, would replace each other's batches",
+                    self.url,
+                    "Use a landing place that refuses it. If no other gateway ever writes here,"
+                    " say so with shared = false in [uplink].",
+                )
+            self._way = way or Way.LOOK
+        return self._way
+
+    @abstractmethod
+    def _find_way(self, gateway: str) -> Way | None:
+        """Try the ways of this kind of place, best first. Return None when none is proven."""
 
     @abstractmethod
     def read(self, name: str) -> bytes | None:
@@ -40,7 +106,8 @@ class Landing(ABC):
     @abstractmethod
     def create(self, name: str, data: bytes) -> bool:
         """Put bytes under a name at once and whole, and only if nothing stands there. False:
-        something does, and it is untouched.
+        something does, and it is untouched. Raises Claimed when another gateway has begun to put
+        other bytes there.
         """
 
     @abstractmethod
@@ -48,7 +115,7 @@ class Landing(ABC):
         """Put bytes under a name at once and whole, whatever stands there."""
 
     def holds(self, name: str, data: bytes) -> bool:
-        """Whether these bytes, which `create` has just put there, stand under a name, by the best
+        """Return whether these bytes, which `create` has just put, stand under a name, by the best
         proof short of sending them back.
         """
         return self.read(name) == data
@@ -88,12 +155,12 @@ class Landing(ABC):
             raise Unreachable(f"cannot {what}: {reason}", self.url, self.hint(error)) from error
 
     def hint(self, error: Exception) -> str | None:
-        """What a person can do about an error of this kind of place, if known."""
+        """Return advice for a person about an error of this kind of place, or None."""
         return None
 
 
 def only_epochs(names: Iterable[str]) -> list[str]:
-    """Those of some file names or paths that can be epochs, sorted."""
+    """Return the names among file names or paths that can be epochs, sorted."""
     return sorted(
         name for path in names if EPOCH.fullmatch(name := path.rstrip("/").rsplit("/", 1)[-1])
     )

@@ -1,4 +1,4 @@
-"""How a URL becomes a landing place."""
+"""The factory of landing places: a URL in, the matching kind of place out."""
 
 from typing import Any
 
@@ -7,9 +7,9 @@ from gateway.extras import how_to_get
 from gateway.uplink.landing.base import Landing, Unreachable, without_password
 
 
-def open_landing(url: str, options: dict[str, Any] | None = None) -> Landing:
-    """A landing place by its URL. options: handed to the fsspec file system (credentials,
-    endpoint).
+def open_landing(url: str, options: dict[str, Any] | None = None, shared: bool = True) -> Landing:
+    """Open a landing place by its URL. options: handed to the fsspec file system (credentials,
+    endpoint). shared: see `Landing`.
 
     Each kind is imported only when it is used: an uplink to a folder needs neither SSH nor S3.
     Raises Unreachable when the place cannot be reached now, OncewayError when the URL can never
@@ -20,18 +20,18 @@ def open_landing(url: str, options: dict[str, Any] | None = None) -> Landing:
         if scheme in ("file", "local"):
             from gateway.uplink.landing.local import LocalLanding
 
-            return LocalLanding(url)
+            return LocalLanding(url, shared)
         if scheme in ("sftp", "ssh"):
             from gateway.uplink.landing.sftp import SftpLanding
 
-            return SftpLanding(url, options or {})
+            return SftpLanding(url, options or {}, shared)
         if scheme in ("s3", "s3a"):
             from gateway.uplink.landing.s3 import S3Landing
 
-            return S3Landing(url, options or {})
+            return S3Landing(url, options or {}, shared)
         from gateway.uplink.landing.generic import GenericLanding
 
-        return GenericLanding(url, options or {})
+        return GenericLanding(url, options or {}, shared)
     except Unreachable as error:
         if isinstance(error.__cause__, TypeError):
             text = (

@@ -1,25 +1,36 @@
 """A landing place on any other file system that fsspec knows: written under a hidden name, then
 moved to its final name.
 
-Such a place need not offer "only if nothing stands there", so `create` looks first; two gateways
-that write one name in the same moment are told apart by what is read back afterwards.
+Such a place need not have a move that fails on a taken name, so a claim may decide (`files.py`):
+a file that is opened with mode "xb", or a folder. fsspec leaves it to each file system whether "xb"
+is checked when the file is opened or when it is closed, and whether it is checked at all.
 """
 
-import secrets
+import errno
+from contextlib import suppress
+from ftplib import error_perm
 from typing import Any
 
 import fsspec
 
 from gateway.errors import OncewayError
-from gateway.uplink.landing.base import INCOMING, Landing, only_epochs
+from gateway.uplink.landing.base import Way, only_epochs
+from gateway.uplink.landing.files import FileLanding
+
+_CLAIM = (
+    b"An uplink has claimed the name of this file, and removes this claim when it has landed.\n"
+)
+_TAKEN = (errno.EEXIST, errno.ENOTEMPTY)
+_UNKNOWN = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS)
 
 
-class GenericLanding(Landing):
+class GenericLanding(FileLanding):
     """`protocol://…`. options: as of the file system's class."""
 
-    def __init__(self, url: str, options: dict[str, Any]) -> None:
-        super().__init__(url)
-        self._token = secrets.token_hex(4)
+    ways = (Way.RENAME, Way.CLAIM_FILE, Way.CLAIM_FOLDER)
+
+    def __init__(self, url: str, options: dict[str, Any], shared: bool = True) -> None:
+        super().__init__(url, shared)
         try:
             kind = fsspec.get_filesystem_class(url.split("://")[0])
         except ValueError as error:
@@ -35,44 +46,102 @@ class GenericLanding(Landing):
             )
             self._root = self._fs._strip_protocol(url).rstrip("/")
 
-    def read(self, name: str) -> bytes | None:
-        with self.attempt(f"read {name}"):
-            try:
-                return bytes(self._fs.cat_file(f"{self._root}/{name}"))
-            except FileNotFoundError:
-                return None
-
-    def create(self, name: str, data: bytes) -> bool:
-        with self.attempt(f"write {name}"):
-            if self._fs.exists(f"{self._root}/{name}"):
-                return False
-            self.replace(name, data)
-            return True
-
-    def replace(self, name: str, data: bytes) -> None:
-        with self.attempt(f"write {name}"):
-            folder, _, stem = f"{self._root}/{name}".rpartition("/")
-            hidden = f"{folder}/{INCOMING}/{stem}-{self._token}"
-            self._fs.makedirs(f"{folder}/{INCOMING}", exist_ok=True)
-            self._fs.pipe_file(hidden, data)
-            self._fs.mv(hidden, f"{folder}/{stem}")
-
     def move_marker(self, old: str | None, new: str) -> bool:
         with self.attempt(f"write {new}"):
-            self._fs.makedirs(f"{self._root}/{new}".rpartition("/")[0], exist_ok=True)
-            self._fs.pipe_file(f"{self._root}/{new}", b"")
-            if old is not None and self._fs.exists(f"{self._root}/{old}"):
-                self._fs.rm_file(f"{self._root}/{old}")
+            self._make_above(new)
+            self._fs.pipe_file(self._path(new), b"")
+            if old is not None and self.stands(old):
+                self._fs.rm_file(self._path(old))
         return True
 
     def epochs(self, gateway: str) -> list[str]:
         with self.attempt(f"list {gateway}"):
-            folder = f"{self._root}/{gateway}"
-            return only_epochs(self._fs.ls(folder, detail=False)) if self._fs.isdir(folder) else []
+            return only_epochs(self.names(gateway))
 
-    def tidy(self, folder: str) -> None:
-        with self.attempt("tidy up"):
-            incoming = f"{self._root}/{folder}/{INCOMING}"
-            if self._fs.isdir(incoming):
-                for path in self._fs.ls(incoming, detail=False):
-                    self._fs.rm_file(path)
+    def get(self, path: str) -> bytes | None:
+        try:
+            return bytes(self._fs.cat_file(self._path(path)))
+        except FileNotFoundError:
+            return None
+
+    def put(self, path: str, data: bytes) -> None:
+        self._make_above(path)
+        self._fs.pipe_file(self._path(path), data)
+
+    def move(self, old: str, new: str) -> None:
+        self._fs.mv(self._path(old), self._path(new))
+
+    def link(self, old: str, new: str) -> None:
+        raise NotImplementedError("fsspec has no hard links")
+
+    def make_file(self, path: str) -> None:
+        self._make_above(path)
+        with self._fs.open(self._path(path), "xb") as file:
+            file.write(_CLAIM)
+
+    def make_files(self, path: str) -> bool:
+        """Open both before one is closed: a file system that looks at the open and writes at the
+        close lets both pass.
+        """
+        self._make_above(path)
+        first = self._fs.open(self._path(path), "xb")
+        try:
+            second = self._fs.open(self._path(path), "xb")
+        except Exception as error:
+            if not self.refused(error):
+                raise
+            return True
+        finally:
+            first.write(_CLAIM)
+            first.close()
+        try:
+            second.write(_CLAIM)
+            second.close()
+        except Exception as error:
+            if not self.refused(error):
+                raise
+            return True
+        return False
+
+    def make_folder(self, path: str) -> None:
+        self._make_above(path)
+        self._fs.mkdir(self._path(path), create_parents=False)
+
+    def remove(self, path: str) -> None:
+        with suppress(FileNotFoundError):
+            self._fs.rm_file(self._path(path))
+
+    def remove_folder(self, path: str) -> None:
+        with suppress(FileNotFoundError):
+            self._fs.rmdir(self._path(path))
+
+    def stands(self, path: str) -> bool:
+        """`exists` of fsspec says no to an error of any kind."""
+        try:
+            self._fs.info(self._path(path))
+        except FileNotFoundError:
+            return False
+        return True
+
+    def names(self, folder: str) -> list[str]:
+        try:
+            found = self._fs.ls(self._path(folder), detail=False)
+        except FileNotFoundError:
+            return []
+        return [str(path).rstrip("/").rpartition("/")[2] for path in found]
+
+    def refused(self, error: Exception) -> bool:
+        return isinstance(error, FileExistsError | error_perm) or (
+            isinstance(error, OSError) and error.errno in _TAKEN
+        )
+
+    def lacks(self, error: Exception) -> bool:
+        return isinstance(error, NotImplementedError | ValueError | TypeError | error_perm) or (
+            isinstance(error, OSError) and error.errno in _UNKNOWN
+        )
+
+    def _make_above(self, path: str) -> None:
+        self._fs.makedirs(self._path(path).rpartition("/")[0], exist_ok=True)
+
+    def _path(self, path: str) -> str:
+        return f"{self._root}/{path}"

@@ -1,69 +1,35 @@
 """A landing place in a folder: of this machine, or mounted (NFS, SMB, USB).
 
 A file is written under a hidden name, synced, and linked to its final name, which fails when the
-name is taken. Where the file system has no links (FAT on a USB stick), it is renamed after a look.
+name is taken. Where the file system has no links (FAT on a USB stick), a claim decides
+(`files.py`).
 """
 
 import errno
 import os
-import secrets
+from contextlib import suppress
 from pathlib import Path
 
 from gateway.sync import sync
-from gateway.uplink.landing.base import INCOMING, Landing, only_epochs
+from gateway.uplink.landing.base import Way, only_epochs
+from gateway.uplink.landing.files import FileLanding
 
-_NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS)
+_NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EINVAL)
 
 
-class LocalLanding(Landing):
+class LocalLanding(FileLanding):
     """`file:///folder`, or a plain path."""
 
-    def __init__(self, url: str) -> None:
-        super().__init__(url)
+    ways = (Way.LINK, Way.CLAIM_FILE, Way.CLAIM_FOLDER)
+    sets_aside = False
+
+    def __init__(self, url: str, shared: bool = True) -> None:
+        super().__init__(url, shared)
         self._root = Path(url.removeprefix("file://").removeprefix("local://")).absolute()
-        self._token = secrets.token_hex(4)
-
-    def read(self, name: str) -> bytes | None:
-        with self.attempt(f"read {name}"):
-            try:
-                return (self._root / name).read_bytes()
-            except FileNotFoundError:
-                return None
-
-    def create(self, name: str, data: bytes) -> bool:
-        with self.attempt(f"write {name}"):
-            final = self._root / name
-            hidden = self._hide(name, data)
-            try:
-                os.link(hidden, final)
-            except FileExistsError:
-                return False
-            except OSError as error:
-                if error.errno not in _NO_LINKS:
-                    raise
-                if final.exists():
-                    return False
-                hidden.rename(final)
-            finally:
-                hidden.unlink(missing_ok=True)
-            sync(final.parent)
-            return True
-
-    def replace(self, name: str, data: bytes) -> None:
-        with self.attempt(f"write {name}"):
-            final = self._root / name
-            self._hide(name, data).replace(final)
-            sync(final.parent)
 
     def epochs(self, gateway: str) -> list[str]:
         with self.attempt(f"list {gateway}"):
-            folder = self._root / gateway
-            return only_epochs(path.name for path in folder.iterdir()) if folder.exists() else []
-
-    def tidy(self, folder: str) -> None:
-        with self.attempt("tidy up"):
-            for path in (self._root / folder / INCOMING).glob("*"):
-                path.unlink(missing_ok=True)
+            return only_epochs(self.names(gateway))
 
     def hint(self, error: Exception) -> str | None:
         if isinstance(error, OSError) and error.errno in (errno.EACCES, errno.EROFS):
@@ -73,16 +39,63 @@ class LocalLanding(Landing):
             )
         return None
 
-    def _hide(self, name: str, data: bytes) -> Path:
-        """Write and sync under a hidden name beside the final one."""
-        folder = (self._root / name).parent / INCOMING
-        _make(folder)
-        hidden = folder / f"{Path(name).name}-{self._token}"
-        with hidden.open("wb") as file:
+    def get(self, path: str) -> bytes | None:
+        try:
+            return (self._root / path).read_bytes()
+        except FileNotFoundError:
+            return None
+
+    def put(self, path: str, data: bytes) -> None:
+        _make((self._root / path).parent)
+        with (self._root / path).open("wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        return hidden
+
+    def move(self, old: str, new: str) -> None:
+        os.replace(self._root / old, self._root / new)
+        sync((self._root / new).parent)
+
+    def swap(self, hidden: str, name: str) -> None:
+        self.move(hidden, name)
+
+    def link(self, old: str, new: str) -> None:
+        os.link(self._root / old, self._root / new)
+        sync((self._root / new).parent)
+
+    def make_file(self, path: str) -> None:
+        _make((self._root / path).parent)
+        (self._root / path).open("xb").close()
+
+    def make_folder(self, path: str) -> None:
+        _make((self._root / path).parent)
+        (self._root / path).mkdir()
+
+    def remove(self, path: str) -> None:
+        (self._root / path).unlink(missing_ok=True)
+
+    def remove_folder(self, path: str) -> None:
+        with suppress(FileNotFoundError):
+            (self._root / path).rmdir()
+
+    def stands(self, path: str) -> bool:
+        try:
+            (self._root / path).lstat()
+        except FileNotFoundError:
+            return False
+        return True
+
+    def names(self, folder: str) -> list[str]:
+        try:
+            return os.listdir(self._root / folder)
+        except FileNotFoundError:
+            return []
+
+    def refused(self, error: Exception) -> bool:
+        return isinstance(error, FileExistsError)
+
+    def lacks(self, error: Exception) -> bool:
+        return isinstance(error, OSError) and error.errno in _NO_LINKS
 
 
 def _make(folder: Path) -> None:

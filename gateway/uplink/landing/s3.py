@@ -1,8 +1,10 @@
 """A landing place in an S3 bucket (AWS or a server of one's own that knows conditional writes).
 
 An object appears at once and whole, so there are no hidden names. `create` is a put with
-If-None-Match: the store itself refuses a second object of the name. The store checks the SHA-256
-sent with the body, keeps it, and says it again when asked; so nothing is fetched back.
+If-None-Match: the store itself refuses a second object of the name. Some stores ignore that header
+and answer 200; so the same object, LANDING/GATEWAY/.claims/proof, is put twice at each connection,
+and the second put must fail. The store checks the SHA-256 sent with the body, keeps it, and says it
+again when asked; so nothing is fetched back.
 """
 
 import base64
@@ -14,10 +16,18 @@ from aiobotocore.session import AioSession
 from botocore.exceptions import NoCredentialsError
 from botocore.loaders import Loader
 
-from gateway.uplink.landing.base import Landing, only_epochs, patience
+from gateway.uplink.landing.base import Landing, Way, only_epochs, patience
+
+_PROOF = ".claims/proof"
+_PROOF_TEXT = (
+    b"An uplink puts this object twice. The second put must fail, or batches may be lost.\n"
+)
+_REFUSED = ("PreconditionFailed", "ConditionalRequestConflict")
+_UNKNOWN = ("NotImplemented", "InvalidArgument", "InvalidRequest")
+"""Answers of stores that do not know If-None-Match at a put, and say so."""
 
 _SERVICES = ("s3", "sts", "oidc", "portal.sso")
-"""Of AWS: where batches go, and where credentials come from."""
+"""The services of AWS that hold batches and give credentials."""
 
 
 def _small_loader() -> Any:
@@ -37,8 +47,8 @@ class S3Landing(Landing):
     places of AWS credentials are used.
     """
 
-    def __init__(self, url: str, options: dict[str, Any]) -> None:
-        super().__init__(url)
+    def __init__(self, url: str, options: dict[str, Any], shared: bool = True) -> None:
+        super().__init__(url, shared)
         config = {
             "connect_timeout": 10,
             "read_timeout": patience(),
@@ -65,7 +75,13 @@ class S3Landing(Landing):
                 return None
 
     def create(self, name: str, data: bytes) -> bool:
+        way = self.prove(name.partition("/")[0])
         with self.attempt(f"write {name}"):
+            if way is Way.LOOK:
+                if self._stands(name):
+                    return False
+                self._put(name, data)
+                return True
             try:
                 self._put(name, data, IfNoneMatch="*")
             except OSError as error:
@@ -73,6 +89,27 @@ class S3Landing(Landing):
                     return False
                 raise
             return True
+
+    def _find_way(self, gateway: str) -> Way | None:
+        """Put one object twice. If an earlier proof left it there, the first put fails already."""
+        for _ in range(2):
+            try:
+                self._put(f"{gateway}/{_PROOF}", _PROOF_TEXT, IfNoneMatch="*")
+            except OSError as error:
+                if _code(error) in _REFUSED:
+                    return Way.CONDITION
+                if _code(error) not in _UNKNOWN:
+                    raise
+                self._put(f"{gateway}/{_PROOF}", _PROOF_TEXT)  # unless the fault is another one
+                return None
+        return None
+
+    def _stands(self, name: str) -> bool:
+        try:
+            self._call("head_object", name)
+        except FileNotFoundError:
+            return False
+        return True
 
     def replace(self, name: str, data: bytes) -> None:
         with self.attempt(f"write {name}"):

@@ -1,15 +1,15 @@
 """A landing place on an SFTP server.
 
 A file is written under a hidden name, synced where the server can (fsync@openssh.com), and renamed.
-SFTP's own rename (draft-ietf-secsh-filexfer-02, section 6.5) fails when the new name is taken; only
-the extension posix-rename@openssh.com overwrites. SSH protects each byte on its way (RFC 4253,
-section 6.4), so the size is all that is asked back.
+SFTP's own rename (draft-ietf-secsh-filexfer-02, section 6.5) fails when the new name is taken, on a
+server that keeps to the draft, as OpenSSH does. Others replace what stands there; on those, a hard
+link (hardlink@openssh.com) or a claim decides (`files.py`). SSH protects each byte on its way (RFC
+4253, section 6.4), so the size is all that is asked back.
 
 The server must be known: its key is looked up in ~/.ssh/known_hosts, or in the file that the option
 `known_hosts` names.
 """
 
-import secrets
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any, TypeVar
@@ -18,19 +18,25 @@ import asyncssh
 from fsspec.asyn import sync
 from sshfs import SSHFileSystem
 
-from gateway.uplink.landing.base import INCOMING, Landing, only_epochs, patience
+from gateway.uplink.landing.base import Way, only_epochs, patience
+from gateway.uplink.landing.files import FileLanding
 
 T = TypeVar("T")
 
+_MISSING = (asyncssh.SFTPNoSuchFile, asyncssh.SFTPNoSuchPath)
+_NO_ANSWER = (asyncssh.SFTPNoConnection, asyncssh.SFTPConnectionLost)
+_ONLY_NEW = asyncssh.FXF_WRITE | asyncssh.FXF_CREAT | asyncssh.FXF_EXCL
 
-class SftpLanding(Landing):
+
+class SftpLanding(FileLanding):
     """`sftp://user@host:port/folder`. options: as of asyncssh.connect, such as client_keys =
     ["/etc/onceway/id_ed25519"].
     """
 
-    def __init__(self, url: str, options: dict[str, Any]) -> None:
-        super().__init__(url)
-        self._token = secrets.token_hex(4)
+    ways = (Way.RENAME, Way.LINK, Way.CLAIM_FILE, Way.CLAIM_FOLDER)
+
+    def __init__(self, url: str, options: dict[str, Any], shared: bool = True) -> None:
+        super().__init__(url, shared)
         defaults = {
             "known_hosts": (),
             "keepalive_interval": 15,
@@ -47,46 +53,6 @@ class SftpLanding(Landing):
             self._fs = SSHFileSystem(**arguments)
             self._root = SSHFileSystem._strip_protocol(url).rstrip("/")
             self._sftp = self._wait(self._fs.client.start_sftp_client)
-
-    def read(self, name: str) -> bytes | None:
-        async def read() -> bytes | None:
-            try:
-                async with self._sftp.open(self._path(name), "rb") as file:
-                    return bytes(await file.read())
-            except asyncssh.SFTPNoSuchFile:
-                return None
-
-        with self.attempt(f"read {name}"):
-            return self._wait(read)
-
-    def create(self, name: str, data: bytes) -> bool:
-        async def create() -> bool:
-            hidden = await self._hide(name, data)
-            try:
-                await self._sftp.rename(hidden, self._path(name))
-            except asyncssh.SFTPError:
-                taken = await self._sftp.exists(self._path(name))
-                await self._sftp.remove(hidden)
-                if not taken:
-                    raise
-                return False
-            return True
-
-        with self.attempt(f"write {name}"):
-            return self._wait(create, len(data))
-
-    def replace(self, name: str, data: bytes) -> None:
-        async def replace() -> None:
-            hidden = await self._hide(name, data)
-            try:
-                await self._sftp.posix_rename(hidden, self._path(name))
-            except asyncssh.SFTPOpUnsupported:
-                if await self._sftp.exists(self._path(name)):
-                    await self._sftp.remove(self._path(name))
-                await self._sftp.rename(hidden, self._path(name))
-
-        with self.attempt(f"write {name}"):
-            self._wait(replace, len(data))
 
     def holds(self, name: str, data: bytes) -> bool:
         async def has_size() -> bool:
@@ -116,24 +82,8 @@ class SftpLanding(Landing):
         return True
 
     def epochs(self, gateway: str) -> list[str]:
-        async def names() -> list[str]:
-            with suppress(asyncssh.SFTPNoSuchFile):
-                return [str(name) for name in await self._sftp.listdir(self._path(gateway))]
-            return []
-
         with self.attempt(f"list {gateway}"):
-            return only_epochs(self._wait(names))
-
-    def tidy(self, folder: str) -> None:
-        async def tidy() -> None:
-            incoming = f"{self._path(folder)}/{INCOMING}"
-            with suppress(asyncssh.SFTPNoSuchFile):
-                for name in await self._sftp.listdir(incoming):
-                    if name not in (".", ".."):
-                        await self._sftp.remove(f"{incoming}/{name}")
-
-        with self.attempt("tidy up"):
-            self._wait(tidy)
+            return only_epochs(self.names(gateway))
 
     def hint(self, error: Exception) -> str | None:
         if isinstance(error, asyncssh.HostKeyNotVerifiable):
@@ -148,22 +98,103 @@ class SftpLanding(Landing):
     def close(self) -> None:
         self._fs.loop.call_soon_threadsafe(self._fs.client.abort)
 
-    async def _hide(self, name: str, data: bytes) -> str:
-        """Write and sync under a hidden name beside the final one. Folders are made when they turn
-        out to be missing, not looked for.
-        """
-        folder, _, stem = self._path(name).rpartition("/")
-        hidden = f"{folder}/{INCOMING}/{stem}-{self._token}"
+    def get(self, path: str) -> bytes | None:
+        async def read() -> bytes | None:
+            try:
+                async with self._sftp.open(self._path(path), "rb") as file:
+                    return bytes(await file.read())
+            except _MISSING:
+                return None
+
+        return self._wait(read)
+
+    def put(self, path: str, data: bytes) -> None:
+        async def write() -> None:
+            async with await self._open(path, "wb") as file:
+                await file.write(data)
+                with suppress(asyncssh.SFTPOpUnsupported):
+                    await file.fsync()
+
+        self._wait(write, len(data))
+
+    def move(self, old: str, new: str) -> None:
+        """Rename, by another operation where the server does not know that one."""
         try:
-            file = await self._sftp.open(hidden, "wb")
-        except asyncssh.SFTPNoSuchFile:
-            await self._sftp.makedirs(f"{folder}/{INCOMING}", exist_ok=True)
-            file = await self._sftp.open(hidden, "wb")
-        async with file:
-            await file.write(data)
-            with suppress(asyncssh.SFTPOpUnsupported):
-                await file.fsync()
-        return hidden
+            self._wait(lambda: self._sftp.rename(self._path(old), self._path(new)))
+        except asyncssh.SFTPOpUnsupported:
+            try:
+                self._wait(lambda: self._sftp.posix_rename(self._path(old), self._path(new)))
+            except asyncssh.SFTPOpUnsupported:
+                self.link(old, new)
+                self.remove(old)
+
+    def swap(self, hidden: str, name: str) -> None:
+        try:
+            self._wait(lambda: self._sftp.posix_rename(self._path(hidden), self._path(name)))
+        except asyncssh.SFTPOpUnsupported:
+            super().swap(hidden, name)
+
+    def link(self, old: str, new: str) -> None:
+        self._wait(lambda: self._sftp.link(self._path(old), self._path(new)))
+
+    def make_file(self, path: str) -> None:
+        async def make() -> None:
+            await (await self._open(path, _ONLY_NEW)).close()
+
+        self._wait(make)
+
+    def make_folder(self, path: str) -> None:
+        async def make() -> None:
+            try:
+                await self._sftp.mkdir(self._path(path))
+            except _MISSING:
+                await self._make_above(path)
+                await self._sftp.mkdir(self._path(path))
+
+        self._wait(make)
+
+    def remove(self, path: str) -> None:
+        with suppress(*_MISSING):
+            self._wait(lambda: self._sftp.remove(self._path(path)))
+
+    def remove_folder(self, path: str) -> None:
+        with suppress(*_MISSING):
+            self._wait(lambda: self._sftp.rmdir(self._path(path)))
+
+    def stands(self, path: str) -> bool:
+        async def stands() -> bool:
+            try:
+                await self._sftp.lstat(self._path(path))
+            except _MISSING:
+                return False
+            return True
+
+        return self._wait(stands)
+
+    def names(self, folder: str) -> list[str]:
+        async def names() -> list[str]:
+            with suppress(*_MISSING):
+                return [str(name) for name in await self._sftp.listdir(self._path(folder))]
+            return []
+
+        return [name for name in self._wait(names) if name not in (".", "..")]
+
+    def refused(self, error: Exception) -> bool:
+        return isinstance(error, asyncssh.SFTPError) and not isinstance(error, _NO_ANSWER)
+
+    def lacks(self, error: Exception) -> bool:
+        return self.refused(error)
+
+    async def _open(self, path: str, mode: str | int) -> Any:
+        """Folders are made when they turn out to be missing, not looked for."""
+        try:
+            return await self._sftp.open(self._path(path), mode)
+        except _MISSING:
+            await self._make_above(path)
+            return await self._sftp.open(self._path(path), mode)
+
+    async def _make_above(self, path: str) -> None:
+        await self._sftp.makedirs(self._path(path).rpartition("/")[0], exist_ok=True)
 
     def _path(self, name: str) -> str:
         return f"{self._root}/{name}"

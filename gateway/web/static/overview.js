@@ -44,7 +44,8 @@ function way() {
     station("Boards", `${count(boards.connected)} of ${count(boards.known)}`,
       ["connected", rate(history.came)], spark(history.came)),
     station("Spool", count(spool.waiting),
-      [spool.waiting ? `readings wait, the oldest for ${waited(spool.since)}` : "nothing waits", `${bytes(spool.bytes)} of ${bytes(spool.limit)}`],
+      [spool.waiting ? `readings wait, the oldest for ${waited(spool.since)}` : spool.used ? "nothing waits" : "not used without an uplink",
+        (spool.used || spool.waiting > 0) && `${bytes(spool.bytes)} of ${bytes(spool.limit)}`],
       spark(history.waiting)),
     station("Batch", uplink ? count(open) : "–",
       uplink ? [open === 1 ? "batch is on its way" : "batches are on their way", uplink.cut ? `number ${count(uplink.cut)} is the newest` : "none was cut yet"]
@@ -73,7 +74,7 @@ function facts() {
   const label = `${outages} in the last ${span(history.down.length * sample_s)}`;
   return h("section", {}, h("h2", {}, "The gateway"),
     h("dl", { class: "facts" },
-      fact("Room if nothing lands", room_days === null ? "not known yet" : room_days > 3650 ? "more than ten years" : `${count(room_days)} days`),
+      state.overview.spool.used && fact("Room if nothing lands", room_days === null ? "not known yet" : room_days > 3650 ? "more than ten years" : `${count(room_days)} days`),
       fact("Clock", clock ? "synchronised" : h("span", { class: "warn" }, "not synchronised")),
       fact("Running since", started === null ? "an unknown time" : moment(started))),
     uplink && history.down.length > 0 && [h("p", { class: "small quiet" }, label), bars(history.down, label)]);

@@ -51,7 +51,7 @@ class RadioSite:
             f'[[lora]]\nport = "{folder}/modem"\nmodem = "{modem}"\n'
             f"spreading_factor = {factor}\nnetwork = 7\n"
             f"boards = {{{numbers}}}\n"
-            f'[spool]\ntopics = ["sensors/#"]\n{text}'
+            f'[uplink]\nlanding = "file:///landing"\n[spool]\ntopics = ["sensors/#"]\n{text}'
         )
 
     async def begin(self, *air: str) -> None:

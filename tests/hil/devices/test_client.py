@@ -47,7 +47,9 @@ def gateway(tmp_path: Path, programs: Children, port: int) -> Start:
         config = tmp_path / "gateway.toml"
         config.write_text(
             f'[gateway]\nname = "g"\ndata = "{tmp_path / "data"}"\n[[listener]]\nbind ='
-            f' "127.0.0.1:{port}"\nanonymous = true\n[spool]\ntopics = ["sensors/#"]\n{spool}'
+            f' "127.0.0.1:{port}"\nanonymous = true\n'
+            '[uplink]\nlanding = "file:///landing"\n'
+            f'[spool]\ntopics = ["sensors/#"]\n{spool}'
         )
         readiness = Readiness("gateway")
         child = await programs.start(
@@ -217,6 +219,7 @@ async def test_a_subscriber_gets_what_it_is_owed_though_the_gateway_is_killed(
     [
         ({"in_flight": 2}, 'need program = "strict"'),
         ({"first_identifier": 2}, 'need program = "strict"'),
+        ({"hops": True}, 'hops needs program = "strict"'),
         ({"program": "strict", "in_flight": 3, "identifiers": 2}, "need as many identifiers"),
     ],
 )

@@ -1,14 +1,15 @@
 """Faults of a site of several gateways."""
 
 import asyncio
+from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import pytest
 
 from hil.faults import Fault
 from hil.faults.gateway import UplinkKill
-from hil.faults.site import BoardRoams
+from hil.faults.site import BoardRoams, RollingRestart
 
 ROAMS = Fault("lora-1/board-roams-1", "board-roams", "lora-1 way", "t", "sampled lora-1", 3)
 ATTIC, BARN = "attic", "barn"
@@ -42,6 +43,39 @@ def system_of(board: Roamer, hands: asyncio.Lock) -> Any:
         gateway_of=lambda name: board.gateway,
         next_gateway=NEXT.__getitem__,
     )
+
+
+async def test_a_rolling_restart_says_that_it_excuses_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    done: list[str] = []
+
+    class Running:
+        async def stop(self) -> int:
+            done.append("stop")
+            return 0
+
+    class Alive:
+        running: ClassVar = {"uplink": Running(), "gateway": Running()}
+        folder = SimpleNamespace(data=Path("attic"))
+
+        async def start_gateway(self) -> None:
+            done.append("gateway")
+
+        async def start_uplink(self) -> None:
+            done.append("uplink")
+
+    async def nobody(folders: object) -> list[str]:
+        return []
+
+    monkeypatch.setattr("hil.faults.site.out_of_contact", nobody)
+    site = SimpleNamespace(hands=asyncio.Lock())
+    system = SimpleNamespace(alive={ATTIC: Alive()}, site=site, look=lambda: 7)
+    fault = Fault("gateway/rolling-restart-1", "rolling-restart", "gateway", "t", "spooled", 3)
+    evidence = await RollingRestart(kind="rolling-restart").inject(fault, cast(Any, system))
+    assert evidence is not None
+    assert evidence.data["excuses"] is False
+    assert done == ["stop", "stop", "gateway", "uplink"]
 
 
 @pytest.mark.parametrize("arrives", [True, False])

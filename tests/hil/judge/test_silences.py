@@ -64,6 +64,12 @@ def test_one_gateway_alone_and_one_that_answered_all_are_not_excused() -> None:
     assert wrong_links([run(), happened(MemberSlow.text, doubts=1), *gone]) == []
 
 
+def test_a_planned_restart_excuses_nothing() -> None:
+    gone = [connack(1, False), connack(5, False)]
+    assert wrong_links([run(), happened(RollingRestart.text, excuses=False), *gone]) == FORGOTTEN
+    assert wrong_links([run(), happened(RollingRestart.text), *gone]) == [], "an older history"
+
+
 def test_who_is_dead_is_silent_until_the_end() -> None:
     late = [connack(1, False), connack(900, False)]
     assert wrong_links([run(), happened(GatewayDies.text), *late]) == []

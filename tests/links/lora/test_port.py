@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from gateway.links.carrier import Carrier, Receiver
+from gateway.links.lora import port
 from gateway.links.lora.airtime import LONGEST, Modulation
 from gateway.links.lora.exchange import Radio
 from gateway.links.lora.plan import most_heard
@@ -95,3 +96,26 @@ def test_it_is_said_again_only_after_it_was_calm() -> None:
         *(False, True, False, False, False),
         *(False, False, True),
     ]
+
+
+@pytest.mark.parametrize("call", ["_on_readable", "_on_timer", "_on_wake", "_on_recorded"])
+async def test_after_an_error_of_ours_a_radio_is_opened_again(
+    call: str,
+    line: Pty,
+    listener: LoraListener,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def boom(*args: object) -> None:
+        raise ArithmeticError(f"boom in {call}")
+
+    monkeypatch.setattr(port, "RETRY_S", 0.05)
+    serve(line, Tnc())
+    await until(lambda: listener.status.told)
+    with monkeypatch.context() as patch:
+        patch.setattr(LoraListener, call, boom)
+        listener._do(getattr(listener, call))
+        assert not listener.status.is_open
+        assert "internal error" in (listener.status.problem or "")
+    await until(lambda: listener.status.is_open)
+    assert "internal error" in caplog.text

@@ -5,7 +5,10 @@ from contextlib import suppress
 from pathlib import Path
 
 from gateway.mqtt.packets import (
+    Connack,
     Connect,
+    Disconnect,
+    Pingreq,
     Puback,
     Publish,
     Pubrec,
@@ -125,6 +128,35 @@ async def disk(site: Site) -> None:
     assert set(reasons) <= {0, R.QUOTA_EXCEEDED}  # 0: those that came before it was known
 
 
+async def pauses(site: Site) -> None:
+    """400 clients that are refused, come back at once, and send on and on."""
+    port = int((site.folder / "FEW").read_text())
+    await spool_is_full(site)
+
+    async def one(number: int) -> None:
+        for attempt in range(2):
+            client = await site.open(port=port)
+            client.send(Connect(f"p{number}", V5))
+            assert (await client.take(Connack)).reason == 0
+            packets = [Publish("spool/t", bytes(1000), 1, at) for at in range(1, 201)]
+            if not attempt:
+                await pour(client, bytes_of(packets[0]))
+                assert (await client.take(Disconnect)).reason == R.QUOTA_EXCEEDED
+            else:
+                with suppress(ConnectionError):
+                    await pour(client, bytes_of(*packets))
+                    client.send(Pingreq())
+
+    await together([one(number) for number in range(400)])
+
+
+async def spool_is_full(site: Site) -> None:
+    client = await site.client("filler")
+    packets = [Publish("spool/t", bytes(1000), 1, at) for at in range(1, 101)]
+    await pour(client, bytes_of(*packets))
+    assert R.QUOTA_EXCEEDED in await answers(client, Puback, 100)
+
+
 def _faulty(folder: Path) -> dict[str, str]:
     return faulty(build("faults", folder), folder / "plan")
 
@@ -213,6 +245,17 @@ FLOODS = [
         disk=220 * MEGABYTE,
         says="limits.will_bytes",
         counts="refused_total request=connect reason=quota_exceeded",
+    ),
+    Flood(
+        "clients that are paused, and what they send meanwhile",
+        pauses,
+        "max_bytes = 50_000\n[[listener]]\nbind = '127.0.0.1:FEW-PORT'\nanonymous = true\n"
+        "[limits]\nmemory_bytes = 16_000_000\n",
+        memory=60 * MEGABYTE,
+        disk=4 * MEGABYTE,
+        says="nothing is taken from the client for 1 to 30 s",
+        lines=40,
+        counts="turned_away_total bound=spool",
     ),
     Flood(
         "spool",

@@ -197,7 +197,8 @@ def _prepare(folder: Path, flood: Flood) -> tuple[Path, int]:
     path, port = folder / "gateway.toml", free_port()
     path.write_text(
         f'[gateway]\ndata = "{folder / "data"}"\n[[listener]]\nbind = "127.0.0.1:{port}"\n'
-        f'anonymous = true\n[web]\nbind = "127.0.0.1:0"\n[spool]\ntopics = ["spool/#"]\n{text}'
+        f'anonymous = true\nrefuse = "reason code"\n[web]\nbind = "127.0.0.1:0"\n[uplink]\n'
+        f'landing = "file:///landing"\n[spool]\ntopics = ["spool/#"]\n{text}'
     )
     return path, port
 

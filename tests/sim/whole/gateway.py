@@ -23,7 +23,7 @@ from gateway.broker.broker import Broker
 from gateway.broker.delivery import Load, Order
 from gateway.broker.spool import Oldest
 from gateway.broker.store_rows import Commit
-from gateway.config import Config, GatewaySection, SerialSection, SiteSection
+from gateway.config import Config, GatewaySection, SerialSection, SiteSection, UplinkSection
 from gateway.links.greeter import Greeter
 from gateway.links.serial_port import SerialPort
 from gateway.service.boards import Boards
@@ -141,7 +141,8 @@ class Gateway:
         self.shelf = sqlite3.connect(":memory:", isolation_level=None)
         """Where it keeps copies of others' spools."""
         self.site = site
-        self._config = Config(gateway=GatewaySection(name=name), site=site)
+        uplink = UplinkSection(landing="file:///landing")
+        self._config = Config(gateway=GatewaySection(name=name), site=site, uplink=uplink)
         self.restored = False
         """This life began with another store."""
         self.gone = False

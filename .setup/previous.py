@@ -1,0 +1,49 @@
+"""The Debian packages of the release before this one: users upgrade from it, and roll back to it.
+
+In: the release's commit. Out: `build/previous/RELEASE/build/onceway_*.deb`, made by the release's
+own Makefile and `deb.py`, with the Python packages of this tree's .venv. A package is built once.
+After a release, `RELEASE` and `COMMIT` become those of that one.
+"""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from targets import Target
+
+ROOT = Path(__file__).parents[1]
+RELEASE, COMMIT = "0.2.0", "440d853fd38c68e2db4d37cf8cb91742f869df0a"
+
+BUILD = """
+from deb import Path, Target, build
+build({target!r}, Path("{wheel}"))
+"""
+
+
+def package(target: Target) -> Path:
+    """The package of the last release for this Debian and machine."""
+    tree = ROOT / "build/previous" / RELEASE
+    made = f"build/onceway_{RELEASE}+deb{target.release}_{target.architecture}.deb"
+    if not (tree / made).exists():
+        _make(tree, target)
+    return tree / made
+
+
+def _make(tree: Path, target: Target) -> None:
+    tree.mkdir(parents=True, exist_ok=True)
+    files = subprocess.run(["git", "archive", COMMIT], cwd=ROOT, check=True, capture_output=True)
+    subprocess.run(["tar", "--extract"], cwd=tree, check=True, input=files.stdout)
+    make = ["make", "--silent", "--no-print-directory"]
+    subprocess.run([*make, "-C", "firmware"], cwd=tree, check=True)
+    # what it would install first is in this tree's .venv
+    ready = ["--old-file=setup", "--old-file=firmware", f"BIN={Path(sys.executable).parent}"]
+    subprocess.run([*make, *ready, "wheel"], cwd=tree, check=True, stdout=subprocess.DEVNULL)
+    wheel = f"build/wheel/onceway-{RELEASE}-py3-none-any.whl"
+    subprocess.run(
+        [sys.executable, "-c", BUILD.format(target=target, wheel=wheel)],
+        cwd=tree,
+        check=True,
+        env=os.environ | {"PYTHONPATH": f"{tree}:{tree}/.setup"},
+        stdout=subprocess.DEVNULL,
+    )

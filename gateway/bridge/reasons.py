@@ -1,0 +1,57 @@
+"""Which reason codes of the other broker speak of the message, and which of anything else.
+
+In: the reason code of a PUBACK, a PUBREC or a DISCONNECT. Out: whether the message is at fault. A
+PUBACK or PUBREC that speaks of the message refuses the message for good [MQTT-4.4.0-2]: the message
+is set aside. A DISCONNECT that does counts as a close at the message in flight. For every other
+failure the message waits, and is sent again later.
+"""
+
+from gateway.mqtt.reason import ReasonCode
+
+OF_THE_MESSAGE: dict[ReasonCode, str] = {
+    ReasonCode.UNSPECIFIED_ERROR: "the broker does not want it, and does not say why",
+    ReasonCode.MALFORMED_PACKET: "the broker cannot read it: a character or level that it forbids",
+    ReasonCode.PROTOCOL_ERROR: "it uses what the broker does not offer",
+    ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR: "it is valid, and the broker does not take it",
+    ReasonCode.NOT_AUTHORIZED: "the bridge's user may not publish to its topic",
+    ReasonCode.TOPIC_FILTER_INVALID: "the broker takes no such topic",
+    ReasonCode.TOPIC_NAME_INVALID: "the broker takes no such topic",
+    ReasonCode.PACKET_IDENTIFIER_IN_USE: "the broker took another message by its identifier",
+    ReasonCode.PACKET_IDENTIFIER_NOT_FOUND: "no answer to a PUBLISH, so nothing better will come",
+    ReasonCode.TOPIC_ALIAS_INVALID: "the broker misreads it: bridges send no topic alias",
+    ReasonCode.PACKET_TOO_LARGE: "it is beyond a limit of the broker, announced or not",
+    ReasonCode.PAYLOAD_FORMAT_INVALID: "its payload is not what its properties say",
+    ReasonCode.RETAIN_NOT_SUPPORTED: "the broker keeps no such retained message",
+    ReasonCode.QOS_NOT_SUPPORTED: "the broker takes no such QoS on its topic",
+    ReasonCode.SHARED_SUBSCRIPTIONS_NOT_SUPPORTED: "its topic begins like a shared subscription",
+    ReasonCode.SUBSCRIPTION_IDENTIFIERS_NOT_SUPPORTED: "it uses what the broker does not offer",
+    ReasonCode.WILDCARD_SUBSCRIPTIONS_NOT_SUPPORTED: "it uses what the broker does not offer",
+}
+"""Failures that repeat however often the message is sent, each with what it says."""
+
+OF_ANYTHING_ELSE: dict[ReasonCode, str] = {
+    ReasonCode.UNSUPPORTED_PROTOCOL_VERSION: "about the connection",
+    ReasonCode.CLIENT_IDENTIFIER_NOT_VALID: "about the connection",
+    ReasonCode.BAD_USER_NAME_OR_PASSWORD: "about the bridge's login",
+    ReasonCode.SERVER_UNAVAILABLE: "the broker is not ready",
+    ReasonCode.SERVER_BUSY: "the broker has too much to do",
+    ReasonCode.BANNED: "about the bridge's login",
+    ReasonCode.SERVER_SHUTTING_DOWN: "the broker stops, and will start again",
+    ReasonCode.BAD_AUTHENTICATION_METHOD: "about the bridge's login",
+    ReasonCode.KEEP_ALIVE_TIMEOUT: "the line was silent",
+    ReasonCode.SESSION_TAKEN_OVER: "another client uses the bridge's client identifier",
+    ReasonCode.RECEIVE_MAXIMUM_EXCEEDED: "about how many messages are in flight",
+    ReasonCode.MESSAGE_RATE_TOO_HIGH: "about how fast messages come",
+    ReasonCode.QUOTA_EXCEEDED: "the broker has no room now",
+    ReasonCode.ADMINISTRATIVE_ACTION: "a person ended the connection",
+    ReasonCode.USE_ANOTHER_SERVER: "about the broker",
+    ReasonCode.SERVER_MOVED: "about the broker",
+    ReasonCode.CONNECTION_RATE_EXCEEDED: "about how often the bridge connects",
+    ReasonCode.MAXIMUM_CONNECT_TIME: "about how long the connection lasted",
+}
+"""Failures that pass, or that a person mends, each with what it says."""
+
+
+def blames_message(reason: ReasonCode) -> bool:
+    """Return True if a failure speaks of the message."""
+    return reason in OF_THE_MESSAGE

@@ -1,0 +1,113 @@
+"""Messages that can never reach the other broker of a bridge, kept until a person looks at them.
+
+In: a message that is set aside, with the reason. Out: rows for the next commit, and which messages
+are kept. The rows are in the store alone; memory holds their numbers and sizes. Beyond the bound of
+a bridge the oldest of its messages goes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from gateway.broker.ledger import Ledger
+
+ROW_BYTES = 64
+"""Bytes that a message counts for beside its topic, payload and properties."""
+
+
+class Message(NamedTuple):
+    """An application message. properties: encoded, without length. expires: in seconds on the
+    broker's time axis, None for never.
+    """
+
+    topic: str
+    payload: bytes
+    qos: int
+    retain: bool
+    properties: bytes
+    expires: float | None
+
+    @property
+    def size(self) -> int:
+        """Bytes that the message counts for."""
+        return len(self.topic.encode()) + len(self.payload) + len(self.properties) + ROW_BYTES
+
+
+class Bound(NamedTuple):
+    """The most that may be kept for one bridge."""
+
+    messages: int
+    size: int
+
+
+class Aside:
+    """The messages that are set aside. held: number, bridge and size of each one in the store."""
+
+    def __init__(self, ledger: Ledger, held: Iterable[tuple[int, str, int]]) -> None:
+        self._ledger = ledger
+        self._held: dict[str, dict[int, int]] = {}
+        """Sizes by bridge and number, the oldest first."""
+        self._next = 1
+        for number, bridge, size in held:
+            self._held.setdefault(bridge, {})[number] = size
+            self._next = max(self._next, number + 1)
+
+    @property
+    def bridges(self) -> list[str]:
+        """Names of the bridges that have messages here."""
+        return [name for name, held in self._held.items() if held]
+
+    def numbers(self, bridge: str) -> list[int]:
+        """Numbers of the messages of a bridge, the oldest first."""
+        return list(self._held.get(bridge, ()))
+
+    def size(self, bridge: str) -> int:
+        """Bytes that the messages of a bridge count for."""
+        return sum(self._held.get(bridge, {}).values())
+
+    def keep(self, bridge: str, message: Message, reason: str, most: Bound, utc: int | None) -> int:
+        """Keep a message with the open changes. Return how many messages are lost at the bound.
+
+        utc: µs since 1970, None while the clock is unknown.
+        """
+        if message.size > most.size:
+            return 1
+        number, self._next = self._next, self._next + 1
+        held = self._held.setdefault(bridge, {})
+        held[number] = message.size
+        expires = message.expires
+        self._ledger.changes.aside[number] = (
+            number,
+            bridge,
+            utc,
+            message.topic,
+            message.qos,
+            int(message.retain),
+            message.properties,
+            None if expires is None else int(expires * 1000),
+            message.payload,
+            reason,
+        )
+        self._ledger.changes.bytes += message.size
+        lost, size = 0, self.size(bridge)
+        for oldest in list(held):
+            if len(held) <= most.messages and size <= most.size:
+                break
+            size -= held[oldest]
+            self.forget(bridge, oldest)
+            lost += 1
+        self._ledger.promise()
+        return lost
+
+    def forget(self, bridge: str, number: int) -> bool:
+        """Delete a message with the open changes. Return False if there is none."""
+        if self._held.get(bridge, {}).pop(number, None) is None:
+            return False
+        changes = self._ledger.changes
+        if changes.aside.pop(number, None) is None:
+            changes.aside[number] = None
+        self._ledger.promise()
+        return True

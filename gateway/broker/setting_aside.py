@@ -1,0 +1,68 @@
+"""Move a message that its receiver can never take from the queue of a session to those that are set
+aside.
+
+In: the packet identifier of a message in flight. Out: in one commit the message leaves the queue
+and is kept by `aside.py`, so a power cut leaves it in exactly one of the two.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, cast
+
+from gateway.broker.aside import Bound, Message
+from gateway.broker.exchanges import recorded
+from gateway.broker.publish_run import RETAIN
+
+if TYPE_CHECKING:
+    from gateway.broker.connection import Connection
+    from gateway.broker.core import Core
+    from gateway.broker.session import Session
+
+
+class SetAside(NamedTuple):
+    """A message that was set aside. lost: how many messages the bound cost."""
+
+    topic: str
+    lost: int
+
+
+def set_aside(
+    core: Core,
+    session: Session,
+    identifier: int,
+    bridge: str,
+    reason: str,
+    most: Bound,
+    *,
+    taken: bool,
+) -> SetAside | None:
+    """Set aside the message in flight that has a packet identifier. Return None if there is none.
+
+    taken: the receiver may have received the PUBLISH. At QoS 2 the receiver then may still hold the
+    identifier, and would mistake a later message for this one. So PUBREL follows, and the
+    identifier is used again only after PUBCOMP.
+    """
+    flow, connection = session.send_flow, session.connection
+    found = flow.in_flight(identifier)
+    if found is None or connection is None:
+        return None
+    delivery, index = found
+    run = delivery.run
+    qos = delivery.flags >> 1
+    message = Message(
+        run.topic.name,
+        run.payload(index),
+        qos,
+        bool(delivery.flags & RETAIN),
+        run.properties,
+        run.expires,
+    )
+    lost = core.aside.keep(bridge, message, reason, most, core.utc)
+    if qos == 1:
+        flow.puback((identifier,))
+    elif taken:
+        recorded(cast("Connection", connection), session, (identifier,))
+    else:
+        flow.refused(identifier)
+    flow.pump()
+    return SetAside(message.topic, lost)

@@ -1,0 +1,48 @@
+"""A note for the report: the ingest has ended with an error.
+
+In: why a job ended. Out: one JSON file in the table's folder `_onceway`: `{"at": UTC, "why":
+"…"}`. The next start that gets to work deletes it.
+"""
+
+import json
+import logging
+
+from py4j.protocol import Py4JError
+
+from gateway.ingest.delta.storage import Folder, Readable
+from gateway.ingest.report.counters import now
+
+FILE = "stopped.json"
+
+log = logging.getLogger("onceway.ingest")
+
+
+def note(files: Folder, why: str) -> None:
+    """Best effort: the job ends with the error that it has. Without a table there is no folder for
+    a note, and the report says that there is no table.
+    """
+    try:
+        files.write(FILE, json.dumps({"at": now(), "why": why}).encode())
+    except FileNotFoundError:
+        return
+    except (Py4JError, OSError) as error:
+        log.warning("the report will not know of it: %s", str(error).splitlines()[0])
+
+
+def forget(files: Folder) -> None:
+    try:
+        files.delete(FILE)
+    except (Py4JError, OSError) as error:
+        log.warning("%s/%s was not deleted: %s", files, FILE, str(error).splitlines()[0])
+
+
+def why(files: Readable) -> str | None:
+    """Return when and why the ingest ended; None if it has not, or has run since."""
+    text = files.read(FILE)
+    if text is None:
+        return None
+    try:
+        kept = json.loads(text)
+        return f"the ingest ended at {kept['at']} and has not run since: {kept['why']}"
+    except (ValueError, KeyError, TypeError):
+        return f"the ingest ended with an error, and {FILE} is damaged: look at its log"

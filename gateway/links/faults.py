@@ -1,0 +1,23 @@
+"""The log line about an exception in the code of a link.
+
+In: where, and the exception. Out: one line with the traceback, once per burst. The caller ends the
+connection, or opens the port again.
+"""
+
+import logging
+import time
+
+from gateway.broker.log_throttle import LogThrottle
+
+log = logging.getLogger(__name__)
+
+_throttle = LogThrottle(time.monotonic)
+
+
+def blame(
+    where: str, error: Exception, text: str = "connection closed after an internal error"
+) -> None:
+    """where: address, port or listener. text: what follows from the error."""
+    found = f"{type(error).__name__}: {error}"
+    if _throttle.allows(f"{where} {found}"):
+        log.error("%s: %s (%s)", where, text, found, exc_info=error)

@@ -1,0 +1,320 @@
+"""References between rows of the store, and rows that are missing.
+
+In: an open store. Out: findings, one for each session, batch or range of the spool that lacks
+something. A row that is gone breaks no rule of SQLite: whoever joins two tables leaves the other
+row out without a word. So each reference is followed here, at every start (`recovery.py`), by
+`onceway store check` and by a salvage; `queue_reads.py` follows those of a queue again when it
+reads a page of it.
+
+    subscription, flow, journey, queue → session
+    queue → message, and as many publications as the place says
+    queue                              numbers without a gap; from the next one to send on, in
+                                       sessions that have lived through a start or a stop
+    flow (sent, not acknowledged)      → queue
+    session                            → flow
+    given → given_part, given_part → given
+    batch → batch_content → batch
+    batch that has not landed          → its rows of the spool
+    spool                              numbers without a gap, behind the last batch
+    meta                               the epoch, the name and the count of starts
+
+What no other row refers to can go unseen: a subscription, a retained message, a will, a mark, a
+journey but that of a follower, the place of a client, the newest row of the spool.
+"""
+
+import json
+import sqlite3
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from gateway.broker.elsewhere import name_of
+from gateway.broker.message_ids import packet_id, unpack_ids
+from gateway.config import INSIDE, MEMBER
+from gateway.logs import printable
+
+FLOWS = "flows"
+"""Key in `meta`: the number of the start that noted it, and the highest number of a session then.
+Sessions up to that one have a row in `flow`, and all of their queue, unless an older version, which
+gives no such rows, was the last to start.
+"""
+GONE = "spool.gone"
+"""Key in `meta`: ranges of spool ids that a salvage has named as lost, or a person has given up, as
+a list in JSON."""
+
+
+Kind = Literal["session", "own", "stray", "given", "other"]
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """Something is missing.
+
+    kind: `session`: of a client's session, which cannot go on. `own`: of the session of a bridge or
+    of another gateway, whose other messages go on. `stray`: the session of rows that are there.
+    `given`: a part of a session that has left. session: its number, 0 for none.
+    """
+
+    what: str
+    kind: Kind = "other"
+    session: int = 0
+
+    def __str__(self) -> str:
+        return self.what
+
+
+_MESSAGES = """
+    SELECT session, message.id IS NULL AS gone, sum(queue.count)
+    FROM queue LEFT JOIN message ON message.id = queue.message
+    WHERE message.id IS NULL OR queue.count < 1 OR skip < 0 OR skip + queue.count > message.count
+        OR message.count < 1 OR length(body) % message.count
+    GROUP BY session, gone
+"""
+_PLACES = f"""
+    SELECT queue.session, max(first + count) - sum(first + count - max(first, coalesce(next, 1)))
+        - iif(queue.session <= ?, coalesce(next, 1), min(max(first, coalesce(next, 1)))) AS gap
+    FROM queue JOIN session ON session.id = queue.session
+        LEFT JOIN flow ON flow.session = queue.session
+    WHERE first + count > coalesce(next, 1) AND client NOT LIKE '{MEMBER}%'
+    GROUP BY queue.session HAVING gap > 0
+"""  # noqa: S608 - a name of ours
+_HIGHEST = (1 << 63) - 1
+_OF_SESSIONS = ("subscription", "flow", "journey", "queue")
+_STRAY = "session NOT IN (SELECT id FROM session)"
+
+
+def missing(database: sqlite3.Connection, tables: frozenset[str] | None = None) -> list[Missing]:
+    """Follow every reference. tables: those that a store of an older version has."""
+    return [
+        item
+        for needed, look in _LOOKS
+        if tables is None or needed <= tables
+        for item in look(database)
+    ]
+
+
+def missing_of_sessions(database: sqlite3.Connection) -> list[Missing]:
+    """Follow those of sessions that are there, but for those that the next start ends anyway."""
+    noted = _with_flows(database)
+    found = [
+        (
+            session,
+            f"the content of {count:,} messages of its queue is gone"
+            if gone
+            else f"{count:,} messages of its queue are not as long as they say",
+        )
+        for session, gone, count in database.execute(_MESSAGES)
+    ]
+    found += [
+        (session, f"{count:,} messages of its queue are gone")
+        for session, count in database.execute(_PLACES, (noted,))
+    ]
+    found += _in_flight(database)
+    query = "SELECT id FROM session WHERE id <= ? AND id NOT IN (SELECT session FROM flow)"
+    found += [
+        (session, "its packet identifiers are gone")
+        for (session,) in database.execute(query, (noted,))
+    ]
+    if not found:
+        return []
+    query = "SELECT id, client, user, expiry FROM session"
+    known = {row[0]: row[1:] for row in database.execute(query)}
+    missing = []
+    for session, what in found:
+        if session not in known:
+            missing.append(Missing(f"a session that has ended (number {session}): {what}"))
+            continue
+        client, user, expiry = known[session]
+        if not expiry:
+            continue
+        kind: Kind = "own" if user == INSIDE else "session"
+        missing.append(Missing(f"session of {name(client)}: {what}", kind, session))
+    return missing
+
+
+def _in_flight(database: sqlite3.Connection) -> Iterator[tuple[int, str]]:
+    """Messages that were sent and not acknowledged, and have no place in the queue."""
+    for session, following, sent in database.execute(
+        "SELECT session, next, sent FROM flow WHERE length(sent) > 0"
+        " AND session IN (SELECT id FROM session)"
+    ).fetchall():
+        flying = set(unpack_ids(sent))
+        for first, count in database.execute(
+            "SELECT first, count FROM queue WHERE session = ? AND first < ?", (session, following)
+        ):
+            flying -= {packet_id(n) for n in range(first, min(first + count, following))}
+        if flying:
+            yield session, f"{len(flying):,} messages that were under way are gone"
+
+
+def _with_flows(database: sqlite3.Connection) -> int:
+    """Up to which number sessions have a row in `flow`."""
+    query = "SELECT key, value FROM meta WHERE key IN (?, 'boot')"
+    found = dict(database.execute(query, (FLOWS,)).fetchall())
+    start, _, highest = found.get(FLOWS, "").partition(" ")
+    if not highest or start != found.get("boot"):
+        return 0
+    # one of a session that is gone: the session may be there under another number
+    alone = database.execute(f"SELECT 1 FROM flow WHERE {_STRAY} LIMIT 1").fetchone()  # noqa: S608
+    return int(highest) if alone is None else _HIGHEST
+
+
+def note_flows(database: sqlite3.Connection) -> None:
+    """Note that each session that is there has a row in `flow`."""
+    database.execute(
+        "INSERT OR REPLACE INTO meta SELECT ?, (SELECT value FROM meta WHERE key = 'boot') || ' '"
+        " || (SELECT coalesce(max(id), 0) FROM session)",
+        (FLOWS,),
+    )
+
+
+def strays(database: sqlite3.Connection) -> list[Missing]:
+    """Rows of sessions that are gone. Messages from shared subscriptions are none of these: they
+    wait for other members.
+    """
+    found: dict[int, list[str]] = {}
+    for table in _OF_SESSIONS:
+        shared = " AND share = ''" if table == "queue" else ""
+        for session, count in database.execute(
+            f"SELECT session, count(*) FROM {table} WHERE {_STRAY}{shared} GROUP BY session"  # noqa: S608
+        ):
+            found.setdefault(session, []).append(f"{count:,} rows in {table}")
+    return [
+        Missing(f"session {session} is gone, and has left {', '.join(rows)}", "stray", session)
+        for session, rows in found.items()
+    ]
+
+
+def _followers(database: sqlite3.Connection) -> Iterator[Missing]:
+    """Followers (`gateway/broker/following.py`) without the place of the session that has left. A
+    follower's name has no length for SQLite. A start ends such a follower.
+    """
+    for (session,) in database.execute(
+        "SELECT id FROM session WHERE length(client) = 0 AND client <> '' AND expiry > 0"
+        " AND id NOT IN (SELECT session FROM journey)"
+    ):
+        yield Missing(
+            f"session {session}, for messages that are late for one that has left: where that one"
+            " is now is gone, so they are lost"
+        )
+
+
+def missing_parts(database: sqlite3.Connection) -> list[tuple[str, Missing]]:
+    """Sessions that have left and are not whole, by their keys."""
+    incomplete = database.execute(
+        "SELECT key, member, parts - (SELECT count(*) FROM given_part WHERE"
+        " given_part.key = given.key AND part BETWEEN 0 AND given.parts - 1) AS gone"
+        " FROM given WHERE gone <> 0"
+    )
+    alone = database.execute(
+        "SELECT key, count(*) FROM given_part WHERE key NOT IN (SELECT key FROM given) GROUP BY key"
+    )
+    found = [
+        (key, f"{gone:,} parts are gone of what has left for {printable(member)}")
+        for key, member, gone in incomplete.fetchall()
+    ]
+    found += [
+        (key, f"{count:,} parts of it have no row in given") for key, count in alone.fetchall()
+    ]
+    return [
+        (key, Missing(f"session of {name(name_of(key))}, which was given away: {what}", "given"))
+        for key, what in found
+    ]
+
+
+def _batches(database: sqlite3.Connection) -> Iterator[Missing]:
+    for (number,) in database.execute(
+        "SELECT number FROM batch WHERE number NOT IN (SELECT number FROM batch_content)"
+    ):
+        yield Missing(f"batch {number}: which readings it holds is gone (onceway where)")
+    for (number,) in database.execute(
+        "SELECT number FROM batch_content WHERE number NOT IN (SELECT number FROM batch)"
+    ):
+        yield Missing(f"batch {number} is gone, but for which readings it holds")
+    for number, rows, there in database.execute(
+        "SELECT number, rows, (SELECT count(*) FROM spool WHERE id BETWEEN first AND last) AS there"
+        " FROM batch WHERE landed IS NULL AND rows <> there"
+    ):
+        yield Missing(
+            f"batch {number}, which has not landed: {rows - there:,} of its {rows:,} rows of the"
+            " spool are gone"
+        )
+
+
+def spool_holes(database: sqlite3.Connection, after: int | None = None) -> list[tuple[int, int]]:
+    """Ranges of spool ids that have no row, behind the last batch and before the newest row. Ids
+    are given one after the other. after: look behind this id instead.
+    """
+    (cut, last), known = (
+        database.execute(
+            "SELECT coalesce((SELECT last FROM batch ORDER BY number DESC LIMIT 1), 0),"
+            " coalesce((SELECT CAST(value AS INTEGER) FROM meta WHERE key = 'spool.last'), 0)"
+        ).fetchone(),
+        database.execute("SELECT value FROM meta WHERE key = ?", (GONE,)).fetchone(),
+    )
+    told = json.loads(known[0]) if known else []
+    begin = cut if after is None else after
+    holes = database.execute(
+        "SELECT before + 1, id - 1 FROM (SELECT id,"
+        " lag(id, 1, CASE WHEN ?1 THEN ?1 ELSE id - 1 END) OVER (ORDER BY id) AS before"
+        " FROM spool WHERE id > ?1) WHERE id > before + 1",
+        (begin,),
+    )
+    # a hole that ends at `spool.last` is where numbers went on: rows were given up, or salvaged
+    return [
+        (first, end)
+        for first, end in holes.fetchall()
+        if end != last and not any(low <= first and end <= high for low, high in told)
+    ]
+
+
+def words(hole: tuple[int, int]) -> str:
+    """Name a hole of the spool."""
+    first, end = hole
+    if first == end:
+        return f"row {first} of the spool is gone: a reading that was acknowledged does not land"
+    return (
+        f"rows {first} to {end} of the spool are gone: {end - first + 1:,} readings that were"
+        " acknowledged do not land"
+    )
+
+
+def _spool(database: sqlite3.Connection) -> Iterator[Missing]:
+    for hole in spool_holes(database):
+        yield Missing(words(hole))
+
+
+def missing_in_meta(database: sqlite3.Connection) -> list[Missing]:
+    """Look for the keys of `meta` that a store has after a first start."""
+    found = {key for (key,) in database.execute("SELECT key FROM meta")}
+    if not found and not any(
+        database.execute(f"SELECT 1 FROM {table} LIMIT 1").fetchone()  # noqa: S608
+        for table in ("session", "spool", "batch")
+    ):
+        return []  # it was being made when the power failed
+    wanted = {"epoch": "the epoch", "gateway": "the gateway's name"}
+    if found & {"generation", "uptime", "axis", "machine"}:
+        wanted["boot"] = "the count of starts"
+    return [
+        Missing(f"{what} is gone (meta.{key})") for key, what in wanted.items() if key not in found
+    ]
+
+
+def name(client: str) -> str:
+    """A client identifier as it may stand in a log."""
+    return printable(client) or "a client without a name"
+
+
+_Look = Callable[[sqlite3.Connection], "list[Missing] | Iterator[Missing]"]
+_LOOKS: tuple[tuple[frozenset[str], _Look], ...] = (
+    (frozenset({"session", "flow", "queue", "message"}), missing_of_sessions),
+    (frozenset(_OF_SESSIONS), strays),
+    (frozenset({"journey"}), _followers),
+    (
+        frozenset({"given", "given_part"}),
+        lambda database: [item for _, item in missing_parts(database)],
+    ),
+    (frozenset({"batch", "batch_content", "spool"}), _batches),
+    (frozenset({"spool", "batch"}), _spool),
+    (frozenset({"meta"}), missing_in_meta),
+)

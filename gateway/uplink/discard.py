@@ -1,0 +1,61 @@
+"""Give up the rows of a spool, after a person has agreed, for a gateway without an uplink.
+
+In: the gateway's database; the gateway may run. Out: the rows are gone, and neither a spool id, a
+batch number nor a key of theirs is ever given to another reading.
+
+Rules: a row without identity has the epoch and a number as its key, and another member of the site
+may hold a copy of it, so later rows get a new epoch in their key. A batch that was cut may stand at
+the landing place without this store knowing, so batch numbers begin again in a new epoch. Rows go
+in small transactions, because the gateway's writer waits for each. Whenever it is interrupted, run
+it again.
+"""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from gateway.store.references import GONE
+from gateway.uplink.epoch import draw
+from gateway.uplink.numbers import IDENTITIES
+from gateway.uplink.spool import Spool
+
+_PIECE = 500
+"""Rows of one transaction."""
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """The rows of a spool.
+
+    rows, bytes: as the broker counts them. in_batch: rows of them in a batch that was cut and has
+    not landed. oldest: µs UTC when the first one came, None when there is none or its time is not
+    known. last: its highest spool id, 0 when it is empty.
+    """
+
+    rows: int
+    bytes: int
+    in_batch: int
+    oldest: int | None
+    last: int
+
+
+def waiting(spool: Spool) -> Waiting:
+    """Look at the whole spool once."""
+    volume, cut = spool.volume(0), spool.unlanded()
+    oldest, last = spool.ends()
+    return Waiting(volume.rows, volume.bytes, cut.rows if cut else 0, oldest, last)
+
+
+def discard(spool: Spool, data: Path, last: int) -> None:
+    """Delete the rows up to the spool id `last`. The caller holds the uplink's lock."""
+    identities = [entry for entry in spool.identities() if entry[0] <= last]
+    cut = spool.unlanded()
+    begin = cut.last if cut else 0
+    gone = [*json.loads(spool.get(GONE) or "[]"), (begin + 1, last)]
+    spool.put({IDENTITIES: json.dumps([*identities, (last + 1, draw())]), GONE: json.dumps(gone)})
+    while spool.delete(begin, last, _PIECE):
+        pass
+    if cut is not None:
+        spool.renumber(draw(), {}, last + 1, new_key=True)
+        for path in (data / "batches").glob("*.parquet"):
+            path.unlink()

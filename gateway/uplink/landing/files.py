@@ -1,0 +1,155 @@
+"""Landing places that are made of files: a file is written under a hidden name, then given its
+final name in the way that the place has proven (`proof.py`).
+
+Where a rename or a hard link fails on a taken name, that decides between two gateways of one name.
+Where a rename replaces what stands there, a claim decides: a file or folder
+LANDING/GATEWAY/EPOCH/.claims/NAME whose second creation fails. Whoever makes the claim looks
+whether the final name is free, renames, and removes the claim. Three rules keep this safe at every
+cut:
+
+- The hidden file is there before the claim, and the rename makes it the final file. So each gateway
+  that may still rename has a hidden file, and its name holds the hash of its bytes.
+- A gateway that finds the claim made lists the hidden files of the name. If all have the hash of
+  its own bytes, the claim is its own, left over by a cut, or the maker of the claim can never
+  rename any more; so it goes on. Two gateways with the same bytes need not be told apart.
+  Otherwise the name counts as taken (`Claimed`).
+- A claim is removed only while the final name stands.
+"""
+
+import hashlib
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from gateway.uplink.landing import proof
+from gateway.uplink.landing.base import INCOMING, Claimed, Landing, Way
+
+
+class FileLanding(Landing, proof.Files):
+    """The common part of such places; its primitives are those of `proof.Files`.
+
+    sets_aside: whether the place may be unable to replace a file at once. The one before then
+    stands beside it for a moment, and after a cut.
+    """
+
+    sets_aside = True
+
+    def __init__(self, url: str, shared: bool = True) -> None:
+        super().__init__(url, shared)
+        self._token = secrets.token_hex(4)
+
+    def _find_way(self, gateway: str) -> Way | None:
+        return proof.find_way(self, gateway)
+
+    def read(self, name: str) -> bytes | None:
+        with self.attempt(f"read {name}"):
+            found = self.get(name)
+            return self.get(_aside(name)) if found is None and self.sets_aside else found
+
+    def create(self, name: str, data: bytes) -> bool:
+        way = self.prove(name.partition("/")[0])
+        with self.attempt(f"write {name}"):
+            if way not in (Way.RENAME, Way.LINK) and self.stands(name):
+                return False
+            hidden = self._hide(name, data, f"{hashlib.sha256(data).hexdigest()[:16]}-")
+            created = False
+            try:
+                with self._claimed(way, hidden, name) as free:
+                    created = free and self._give(way, hidden, name)
+            except Claimed:
+                self.remove(hidden)  # so the other gateway can go on
+                raise
+            if not created or way is Way.LINK:
+                self.remove(hidden)
+            return created
+
+    def replace(self, name: str, data: bytes) -> None:
+        with self.attempt(f"write {name}"):
+            self.swap(self._hide(name, data), name)
+
+    def swap(self, hidden: str, name: str) -> None:
+        """Give a hidden file its final name, whatever stands there. Where a rename refuses a taken
+        name, what stood there is set aside, so a cut leaves one or the other.
+        """
+        try:
+            return self.move(hidden, name)
+        except Exception as error:
+            if not (self.refused(error) and self.stands(name)):
+                raise
+        aside = _aside(name)
+        self.remove(aside)
+        self.move(name, aside)
+        self.move(hidden, name)
+        self.remove(aside)
+
+    def tidy(self, folder: str) -> None:
+        with self.attempt("tidy up"):
+            for name in self.names(f"{folder}/{INCOMING}"):
+                final = f"{folder}/{name.removesuffix(_ASIDE)}"
+                if name.endswith(_ASIDE) and not self.stands(final):
+                    self.move(f"{folder}/{INCOMING}/{name}", final)
+                else:
+                    self.remove(f"{folder}/{INCOMING}/{name}")
+            if self._way not in (Way.RENAME, Way.LINK) or "/" not in folder:
+                proof.tidy(self, folder)
+
+    def _hide(self, name: str, data: bytes, tag: str = "") -> str:
+        """Write and sync under a hidden name beside the final one."""
+        folder, _, stem = name.rpartition("/")
+        hidden = f"{folder}/{INCOMING}/{stem}-{tag}{self._token}"
+        self.put(hidden, data)
+        return hidden
+
+    def _give(self, way: Way, hidden: str, name: str) -> bool:
+        """Give a hidden file its final name; False when that is taken."""
+        try:
+            (self.link if way is Way.LINK else self.move)(hidden, name)
+        except Exception as error:
+            if self.refused(error) and self.stands(name):
+                return False
+            raise
+        return True
+
+    @contextmanager
+    def _claimed(self, way: Way, hidden: str, name: str) -> Iterator[bool]:
+        """Hold the claim of a name, where the way has claims. Tells whether the name is free.
+        Raises Claimed.
+        """
+        if way in (Way.RENAME, Way.LINK):
+            yield True
+            return
+        if way is Way.LOOK:
+            yield not self.stands(name)
+            return
+        folder, _, stem = name.rpartition("/")
+        claim = f"{folder}/{proof.CLAIMS}/{stem}"
+        try:
+            (self.make_file if way is Way.CLAIM_FILE else self.make_folder)(claim)
+        except Exception as error:
+            if not (self.refused(error) and self.stands(claim)):
+                raise
+            if not self._alone(hidden):
+                raise Claimed(
+                    f"another gateway is putting other bytes at {name}", self.url
+                ) from error
+        yield not self.stands(name)
+        # nobody has raised, so the final name stands
+        (self.remove if way is Way.CLAIM_FILE else self.remove_folder)(claim)
+
+    def _alone(self, hidden: str) -> bool:
+        """Return whether all hidden files of a name are of the same bytes as this one."""
+        folder, _, own = hidden.rpartition("/")
+        same, stem = own[:-9], own[:-26]
+        return all(
+            name.startswith(f"{same}-")
+            for name in self.names(folder)
+            if name[:-26] == stem and name[-9] == name[-26] == "-"
+        )
+
+
+_ASIDE = ".old"
+
+
+def _aside(name: str) -> str:
+    folder, _, stem = name.rpartition("/")
+    return f"{folder}/{INCOMING}/{stem}{_ASIDE}"

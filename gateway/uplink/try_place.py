@@ -1,0 +1,22 @@
+"""A try of the landing place for `onceway doctor` and `onceway gateway check-config --connect`.
+
+In: the settings of the uplink. Out: the way in which the place refuses a taken name, or an error.
+What the try writes are files of its own below the gateway's folder, which it removes.
+"""
+
+from contextlib import closing
+
+from gateway.config import UplinkSection
+from gateway.uplink import owner
+from gateway.uplink.landing import Way, open_landing
+
+
+def try_place(settings: UplinkSection, gateway: str, landed: int = 0) -> Way:
+    """Reach the place, and prove that a taken name is refused there. landed: how many batches of
+    this gateway must have landed, so an empty folder is not mistaken for the place. Raises
+    OncewayError.
+    """
+    with closing(open_landing(settings.landing, settings.options, settings.shared)) as place:
+        place.epochs(gateway)
+        owner.must_be_the_place(place, gateway, landed)
+        return place.prove(gateway)

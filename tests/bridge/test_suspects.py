@@ -1,0 +1,96 @@
+"""Which message is guilty of closed connections, and which never is."""
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gateway.bridge.suspects import SLOWEST, SOON_S, TIMES, Suspects
+
+
+def connection(
+    suspects: Suspects, waiting: list[int], closes: Callable[[int], bool], late: bool = False
+) -> list[int]:
+    """One connection, as the bridge uses it: suspects alone, and the others all at once. Return
+    what still waits. closes: whether the other broker closes at a message. late: only after a long
+    time.
+    """
+    suspects.keep(waiting)
+    left = [number for number in waiting if not suspects.guilty(number)]
+    for number in set(waiting) - set(left):
+        suspects.convict(number)
+    alone = suspects.on_trial
+    now = 0.0
+    while left:
+        together = left[:1] if alone and suspects.on_trial else list(left)
+        for number in together:
+            suspects.sent(number, 100, now)
+        for number in together:
+            if closes(number):
+                suspects.ended(True, now + 2 * SOON_S if late else now)
+                return left
+            suspects.answered(number)
+            left.remove(number)
+    suspects.ended(False, now)
+    return left
+
+
+@given(st.sets(st.integers(0, 20)), st.integers(1, 20))
+@settings(deadline=None)
+def test_guilty_ones_are_found_and_no_other_one(poison: set[int], count: int) -> None:
+    suspects, waiting, tries = Suspects(), list(range(count)), 0
+    taken: list[int] = []
+
+    def closes(number: int) -> bool:
+        if number not in poison:
+            taken.append(number)
+        return number in poison
+
+    while waiting:
+        waiting = connection(suspects, waiting, closes)
+        tries += 1
+        assert tries <= 1 + (TIMES + 1) * len(poison)
+    assert sorted(taken) == [number for number in range(count) if number not in poison]
+    assert not suspects.on_trial
+
+
+@given(st.lists(st.booleans(), max_size=40))
+@settings(deadline=None)
+def test_a_broker_that_goes_down_at_random_moments_makes_nobody_guilty_that_it_takes(
+    kills: list[bool],
+) -> None:
+    """Each connection takes one message at least, or none and is not blamed."""
+    suspects, waiting = Suspects(), list(range(10))
+    for killed in kills:
+        went: list[int] = []
+
+        def closes(number: int, went: list[int] = went, killed: bool = killed) -> bool:
+            went.append(number)
+            return killed and len(went) > 1
+
+        before = len(waiting)
+        waiting = connection(suspects, waiting, closes)
+        assert not any(suspects.guilty(number) for number in range(10))
+        assert len(waiting) < before or not before
+
+
+@pytest.mark.parametrize("size", [0, 1_000_000])
+def test_a_late_close_blames_nobody(size: int) -> None:
+    suspects = Suspects()
+    for _ in range(2 * TIMES):
+        suspects.sent(1, size, 0)
+        suspects.ended(True, SOON_S + size / SLOWEST + 0.1)
+    assert not suspects.on_trial
+    for _ in range(TIMES):
+        suspects.sent(1, size, 0)
+        suspects.ended(True, SOON_S + size / SLOWEST - 0.1)
+    assert suspects.guilty(1)
+
+
+def test_an_end_that_has_other_reasons_blames_nobody() -> None:
+    suspects = Suspects()
+    for _ in range(TIMES):
+        suspects.sent(1, 0, 0)
+        suspects.ended(False, 0)
+    assert not suspects.on_trial

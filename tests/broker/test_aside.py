@@ -1,0 +1,137 @@
+"""A message is in the queue or set aside, whatever is cut; what is set aside has a bound."""
+
+import pytest
+
+from gateway.broker.aside import ROW_BYTES, Bound, Message
+from gateway.broker.setting_aside import SetAside, set_aside
+from gateway.mqtt.packets import Pubcomp, Publish, Pubrec, Pubrel
+from gateway.mqtt.properties import PropertyId as P
+from tests.broker.harness import Client, World
+
+MOST = Bound(10, 10_000)
+PLAIN = {P.CONTENT_TYPE: "text/plain"}
+
+
+def flying(world: World, qos: int, *payloads: bytes) -> tuple[Client, list[Publish]]:
+    """A client with messages in flight."""
+    client = world.durable("bridge")
+    client.subscribe("t")
+    publisher = world.accepted(answers=True)
+    for payload in payloads:
+        publisher.publish("t", payload, qos, properties=dict(PLAIN))
+    return client, client.take_all(Publish)
+
+
+def put(world: World, packet: Publish, taken: bool = False) -> SetAside | None:
+    world.engine.begin()
+    session = world.broker.sessions["bridge"]
+    return set_aside(world.broker, session, packet.packet_id, "cloud", "because", MOST, taken=taken)
+
+
+def kept(world: World) -> list[tuple[bytes, str]]:
+    return world.rows("SELECT payload, reason FROM aside ORDER BY id")  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize("committed", [False, True])
+@pytest.mark.parametrize("taken", [False, True])
+@pytest.mark.parametrize("qos", [1, 2])
+def test_a_message_moves_in_one_commit(qos: int, taken: bool, committed: bool) -> None:
+    """A power cut before that commit: it is in the queue. After: it is kept, and in no queue."""
+    world = World()
+    _, (first, second) = flying(world, qos, b"bad", b"good")
+    world.slow_disk = True
+    assert put(world, first, taken) == SetAside("t", 0)
+    world.turn()
+    assert kept(world) == []
+    if committed:
+        world.commit()
+    world.power_cut()
+    world.slow_disk = False
+    assert kept(world) == ([(b"bad", "because")] if committed else [])
+    assert world.broker.aside.numbers("cloud") == ([1] if committed else [])
+    again = world.durable("bridge", answers=True)
+    sent = {packet.payload for packet in again.take_all(Publish)}
+    assert sent == ({b"good"} if committed else {b"bad", b"good"})
+    released = [packet.packet_id for packet in again.take_all(Pubrel)]
+    if committed and qos == 2:
+        assert (first.packet_id in released) == taken
+    assert second.payload == b"good"
+
+
+def test_an_identifier_that_the_receiver_may_hold_is_released_first() -> None:
+    world = World()
+    client, (packet,) = flying(world, 2, b"bad")
+    put(world, packet, taken=True)
+    world.turn()
+    assert client.take(Pubrel).packet_id == packet.packet_id
+    assert list(world.broker.sessions["bridge"].send_flow.released) == [packet.packet_id]
+    client.send(Pubcomp(packet.packet_id))
+    assert not world.broker.sessions["bridge"].send_flow.inflight
+    world.commit()
+    assert world.rows("SELECT count(*) FROM queue") == [(0,)]
+
+
+def test_what_is_not_in_flight_is_not_set_aside() -> None:
+    world = World()
+    client, (packet,) = flying(world, 2, b"good")
+    client.send(Pubrec(packet.packet_id))
+    assert put(world, packet) is None
+    client.drop()
+    assert put(world, packet) is None
+    world.commit()
+    assert kept(world) == []
+
+
+def test_a_message_of_a_run_is_set_aside_as_itself() -> None:
+    """Publications that came in one piece share their bytes."""
+    world = World()
+    client = world.durable("bridge")
+    client.subscribe("t")
+    publisher = world.accepted(answers=True)
+    publisher.send(*(Publish("t", b"%02d" % number, 2, number + 1) for number in range(9)))
+    packets = client.take_all(Publish)
+    for packet in packets[3:6]:
+        put(world, packet)
+    world.commit()
+    assert [payload for payload, _ in kept(world)] == [b"03", b"04", b"05"]
+
+
+@pytest.mark.parametrize("most", [Bound(3, 10_000), Bound(10, 3 * (1 + 1 + ROW_BYTES))])
+def test_the_oldest_goes_at_the_bound(most: Bound) -> None:
+    world = World()
+    aside = world.broker.aside
+    lost = 0
+    for number in range(5):
+        world.engine.begin()
+        message = Message("t", b"%d" % number, 0, False, b"", None)
+        lost += aside.keep("cloud", message, "because", most, None)
+        if number % 2:
+            world.commit()
+    world.commit()
+    assert lost == 2
+    assert [payload for payload, _ in kept(world)] == [b"2", b"3", b"4"]
+    assert (
+        aside.keep("cloud", Message("t", bytes(20_000), 0, False, b"", None), "", most, None) == 1
+    )
+    world.power_cut()
+    assert world.broker.aside.numbers("cloud") == [3, 4, 5]
+    assert world.broker.aside.size("cloud") == 3 * (1 + 1 + ROW_BYTES)
+    assert world.broker.aside.forget("cloud", 4)
+    assert not world.broker.aside.forget("cloud", 4)
+    assert not world.broker.aside.forget("other", 5)
+    world.commit()
+    assert [payload for payload, _ in kept(world)] == [b"2", b"4"]
+
+
+def test_properties_and_expiry_are_kept() -> None:
+    world = World()
+    client = world.durable("bridge")
+    client.subscribe("t")
+    world.accepted(answers=True).publish("t", b"x", 2, properties={P.MESSAGE_EXPIRY_INTERVAL: 100})
+    (packet,) = client.take_all(Publish)
+    put(world, packet)
+    world.commit()
+    ((expires, qos, properties),) = world.rows("SELECT expires, qos, properties FROM aside")
+    assert expires / 1000 == pytest.approx(world.broker.now + 100, abs=1)
+    assert (qos, properties) == (2, b"")
+    assert P.MESSAGE_EXPIRY_INTERVAL in (packet.properties or {})

@@ -1,0 +1,817 @@
+"""Every function of the broker and its engine raises an exception, one at a time, in the middle of
+what a client does.
+
+`calls()` finds the functions, so a new one is tried without a word here. Two bystanders, a
+publisher at QoS 2 and a subscriber that pings, share turns with that client (the victim). Either
+they notice nothing, and only the victim's connection ends; or the engine stops before its next
+commit, and after a start nothing acknowledged is lost and nothing has come twice. Which of the two
+it has to be, `OWN` and `SHARED` say for those calls of which the README promises it.
+"""
+
+import importlib
+import inspect
+import logging
+import pkgutil
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import wraps
+from types import FunctionType, ModuleType
+from typing import Any
+
+import pytest
+
+import gateway.broker
+from gateway.broker.access import ByAcl, Policy, Question, Refusal
+from gateway.broker.broker import Broker
+from gateway.broker.connection import Connection
+from gateway.broker.doubled import Doubled
+from gateway.broker.peer import DeviceIdentity
+from gateway.broker.publish_run import PublishRun
+from gateway.broker.receiver import Outgoing
+from gateway.broker.send_flow import SendFlow
+from gateway.broker.session import Session
+from gateway.broker.state import State
+from gateway.config import QuotaSection
+from gateway.errors import OncewayError
+from gateway.links.carrier import Carrier
+from gateway.mqtt import encode as encoding
+from gateway.mqtt.encode import encode
+from gateway.mqtt.packets import (
+    Connack,
+    Connect,
+    Disconnect,
+    Packet,
+    Pingreq,
+    Pingresp,
+    Puback,
+    Pubcomp,
+    Publish,
+    Pubrec,
+    Pubrel,
+    Subscribe,
+    Subscription,
+    Unsubscribe,
+    Version,
+    Will,
+)
+from gateway.mqtt.properties import PropertyId
+from gateway.mqtt.reason import ReasonCode
+from gateway.mqtt.stream import PacketStream
+from gateway.service import client_link, engine
+from gateway.service.client_link import ClientLink
+from tests.broker import harness
+from tests.broker.harness import FOREVER, Client, World
+
+VICTIM = "victim"
+V5 = Version.V5
+
+
+SPOOLED = {11, 12, 13, 14, 21, 22, 23, 24}
+"""Identifiers of what the victim publishes into the spool: from 21 on at QoS 2."""
+
+
+class Asking(harness.Anonymous):
+    """Has to find out whether the password is `right`."""
+
+    def refuses_connect(self, connection: Connection, packet: Connect) -> Refusal | Question | None:
+        wrong = ReasonCode.BAD_USER_NAME_OR_PASSWORD, "wrong"
+        return Question(VICTIM, lambda: None if packet.password == b"right" else wrong)
+
+
+class Injected(Exception):
+    """No error that the gateway knows."""
+
+
+# -- what is made to raise
+
+
+@dataclass(frozen=True)
+class Call:
+    """A function of the product. owner: its class or module."""
+
+    owner: Any
+    name: str
+    function: Callable[..., Any]
+
+    def __str__(self) -> str:
+        return f"{self.owner.__name__.removeprefix('gateway.broker.')}.{self.name}"
+
+
+def modules() -> list[ModuleType]:
+    found = [
+        importlib.import_module(f"gateway.broker.{item.name}")
+        for item in pkgutil.iter_modules(gateway.broker.__path__)
+    ]
+    return [*found, engine, client_link, encoding]
+
+
+def calls() -> Iterator[Call]:
+    """Every function and method that is written there, and the carrier of this harness."""
+    classes: list[type] = [Client, harness.Anonymous, PacketStream]
+    for module in modules():
+        for name, item in vars(module).items():
+            if getattr(item, "__module__", None) != module.__name__:
+                continue
+            if isinstance(item, FunctionType):
+                yield Call(module, name, item)
+            elif inspect.isclass(item) and not getattr(item, "_is_protocol", False):
+                classes.append(item)
+    for owner in classes:
+        for name, item in vars(owner).items():
+            function = item.fget if isinstance(item, property) else item
+            if not isinstance(function, FunctionType) or inspect.iscoroutinefunction(function):
+                continue
+            if owner is Client and name not in CARRIER:
+                continue
+            if not name.startswith("__") or (owner, name) == (Connection, "__init__"):
+                yield Call(owner, name, function)
+
+
+def members(protocol: Any) -> set[str]:
+    """Names of what a protocol offers."""
+    return {name for item in protocol.__mro__ for name in vars(item) if not name.startswith("_")}
+
+
+CARRIER = members(Carrier) & set(vars(Client))
+
+
+@contextmanager
+def replaced(call: Call, function: Callable[..., Any]) -> Iterator[None]:
+    """Another function stands in its place wherever the product has it."""
+    undo: list[tuple[Any, str, Any]] = []
+    if inspect.isclass(call.owner):
+        former = vars(call.owner)[call.name]
+        new = property(function, former.fset) if isinstance(former, property) else function
+        setattr(call.owner, call.name, new)
+        undo.append((call.owner, call.name, former))
+    else:
+        for module in list(sys.modules.values()):
+            if not getattr(module, "__name__", "").startswith("gateway."):
+                continue
+            for name, item in list(vars(module).items()):
+                if item is call.function:
+                    setattr(module, name, function)
+                    undo.append((module, name, item))
+    try:
+        yield
+    finally:
+        for owner, name, former in undo:
+            setattr(owner, name, former)
+
+
+def client_of(item: object) -> str | None:
+    """Whom an argument belongs to; None: to nobody in particular."""
+    match item:
+        case Client():
+            return item.connection.client if hasattr(item, "connection") else None
+        case Connection():
+            return getattr(item, "client", None)
+        case ClientLink():
+            return client_of(getattr(item, "connection", None))
+        case Session():
+            return getattr(item, "client", None)
+        case SendFlow():
+            return client_of(getattr(item, "session", None))
+        case Outgoing():
+            return client_of(getattr(item, "connection", None))
+    return None
+
+
+class Trap:
+    """Stands in place of a function, and raises once. nth: at which call since `set`, from 0 on.
+    late: when the work is done, before anything is returned.
+    """
+
+    def __init__(self, call: Call, nth: int, late: bool, scene: "Scene") -> None:
+        self.sprung = self.raised = False
+        """raised: the function itself has raised an error, at the call in question."""
+        self.kinds: list[tuple[str, int]] = []
+        """Of each call: whose it was, and in how many steps it came."""
+        self._call, self._nth, self._late, self._scene = call, nth, late, scene
+
+    def function(self) -> Callable[..., Any]:
+        call, original = self._call, self._call.function
+
+        @wraps(original)
+        def trapped(*args: Any, **more: Any) -> Any:
+            if not self._scene.begun:
+                return original(*args, **more)
+            now = len(self.kinds) == self._nth
+            self.kinds.append((self._kind(args), self._scene.world.broker.step.unfinished))
+            if now and not self._late:
+                self.sprung = True
+                raise Injected(str(call))
+            self.raised |= now
+            found = original(*args, **more)
+            self.raised &= not now
+            if now:
+                self.sprung = True
+                raise Injected(str(call))
+            return found
+
+        return trapped
+
+    def _kind(self, args: tuple[Any, ...]) -> str:
+        owners = {client_of(item) for item in args} - {None}
+        if owners:
+            return "victim" if owners <= {VICTIM, ""} else "other"
+        return self._scene.acting
+
+
+# -- who notices nothing
+
+
+class Bystander:
+    """A client that keeps its state over connections, and brings each message to its end."""
+
+    def __init__(self, world: World, client_id: str) -> None:
+        self.world, self.client_id = world, client_id
+        self.client = self._connect()
+        self.seen = 0
+        """So many packets of this connection were looked at."""
+
+    def _connect(self) -> Client:
+        client = self.world.connect(self.client_id, clean=False, properties=FOREVER)
+        assert client.take(Connack).reason == 0
+        return client
+
+    def come_back(self) -> None:
+        self.client, self.seen = self._connect(), 0
+
+    def look(self) -> list[Packet]:
+        """Packets that have come since the last look."""
+        found = self.client.received[self.seen :]
+        self.seen = len(self.client.received)
+        return found
+
+
+class Writer(Bystander):
+    """Publishes at QoS 2."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world, "writer")
+        self.open: dict[int, Packet] = {}
+        """What it would send again, by identifier."""
+        self.recorded: list[int] = []
+
+    def write(self, number: int) -> None:
+        packet = self.open[number] = Publish("spool/by", b"%d" % number, 2, number)
+        self.client.bring(encode(packet, V5))
+
+    def go_on(self) -> None:
+        """Answer what has come."""
+        while packets := self.look():
+            for packet in packets:
+                if isinstance(packet, Pubrec):
+                    assert packet.reason == 0
+                    self.recorded.append(packet.packet_id)
+                    self.open[packet.packet_id] = Pubrel(packet.packet_id)
+                    self.client.send(Pubrel(packet.packet_id))
+                elif isinstance(packet, Pubcomp):
+                    assert packet.reason == 0
+                    del self.open[packet.packet_id]
+
+    def come_back(self) -> None:
+        super().come_back()
+        for packet in self.open.values():
+            if isinstance(packet, Publish):
+                packet.dup = True
+            self.client.send(packet)
+        self.go_on()
+
+
+class Reader(Bystander):
+    """Subscribed at QoS 2, and pings."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world, "reader")
+        self.client.subscribe("spool/by")
+        self.got: list[bytes] = []
+        self.pongs = 0
+        self._held: set[int] = set()
+
+    def go_on(self) -> None:
+        while packets := self.look():
+            for packet in packets:
+                if isinstance(packet, Publish):
+                    if packet.packet_id not in self._held:
+                        self.got.append(packet.payload)
+                    self._held.add(packet.packet_id)
+                    self.client.send(Pubrec(packet.packet_id))
+                elif isinstance(packet, Pubrel):
+                    self._held.discard(packet.packet_id)
+                    self.client.send(Pubcomp(packet.packet_id))
+                elif isinstance(packet, Pingresp):
+                    self.pongs += 1
+
+
+# -- what the victim does
+
+
+class Scene:
+    """A victim and two bystanders. begun: traps may spring. acting: who is doing something, "all"
+    while the engine works for all.
+    """
+
+    def __init__(self) -> None:
+        self.begun, self.acting = False, "other"
+        self.world = world = World(
+            outgoing_bytes=270_000,
+            session_expiry_s=1000,
+            keep_alive_s=60,
+            receive_maximum=60,
+            quota=[QuotaSection(users=[VICTIM], messages_per_s=5)],
+        )
+        self.reader, self.writer = Reader(world), Writer(world)
+        world.accepted("former").publish("kept/1", b"r", 1, retain=True)
+        self.friend = world.accepted("friend", answers=True)
+        self.friend.subscribe("v/#", "will")
+        self.wrote = 0
+        self.pings = 0
+        self.victims: list[Client] = []
+        self.last: dict[str, Any] = {}
+        """How it connected last."""
+        self.rounds = 0
+        """How many of the victim's acts are over."""
+        self.broke = self.patient = False
+
+    # -- one turn for all
+
+    def turn(self, act: Callable[[], None] = lambda: None) -> None:
+        """The victim does something, and the bystanders go on, all in one turn."""
+        self._act(act)
+        if not self.world.engine.broken:
+            self.wrote += 1
+            self.writer.write(self.wrote)
+        if not self.world.engine.broken:
+            self.pings += 1
+            self.reader.client.bring(encode(Pingreq(), V5))
+        self.acting = "all"
+        self.world.turn()
+        self.acting = "other"
+        self._look()
+        self.rounds += 1
+
+    def _act(self, act: Callable[[], None]) -> None:
+        self.acting = "victim"
+        try:
+            act()
+        except (Injected, OncewayError) as error:  # a carrier ends, or a command
+            logging.getLogger(__name__).error("the carrier ends", exc_info=error)
+        finally:
+            self.acting = "other"
+
+    def _look(self) -> None:
+        if self.world.engine.broken:
+            self._start_again()
+            return
+        sound(self.world.broker)
+        if self.world.slow_disk or self.patient:
+            return
+        self.writer.go_on()
+        self.reader.go_on()
+        assert not self.writer.open
+        assert self.reader.got == [b"%d" % number for number in range(1, self.wrote + 1)]
+        assert self.reader.pongs == self.pings
+        assert not self.reader.client.closed
+        assert not self.writer.client.closed
+
+    def _start_again(self) -> None:
+        """The process has ended: what was acknowledged is in the store."""
+        self.broke = True
+        commits = len(self.world.commits)
+        self.world.turn()
+        self.world.sleep(5)
+        assert len(self.world.commits) == commits, "a commit after the failure"
+        self.acknowledged()
+        self.world.slow_disk = self.patient = False
+        self.world.power_cut()
+        self.pings = self.reader.pongs
+        for bystander in (self.reader, self.writer):
+            bystander.come_back()
+        self.world.turn()
+        self._look()
+
+    # -- promises
+
+    def acknowledged(self) -> None:
+        """What was acknowledged is in the spool; of a message at QoS 2 there is one row."""
+        rows = Counter(payload for (payload,) in self.world.rows("SELECT payload FROM spool"))
+        for packet in self.writer.look():
+            if isinstance(packet, Pubrec):
+                self.writer.recorded.append(packet.packet_id)
+                self.writer.open[packet.packet_id] = Pubrel(packet.packet_id)
+        for number in self.writer.recorded:
+            assert rows[b"%d" % number] == 1, number
+        for client in self.victims:
+            for packet in client.received:
+                if isinstance(packet, Puback | Pubrec) and packet.packet_id in SPOOLED:
+                    assert packet.reason >= 0x80 or rows[b"v%d" % packet.packet_id], packet
+        assert all(count == 1 for payload, count in rows.items() if payload.startswith(b"v2"))
+
+    def end(self) -> None:
+        """Everything is brought to its end. Memory and store tell the same."""
+        self.turn()
+        self.world.commit()
+        self.acknowledged()
+        rows = Counter(payload for (payload,) in self.world.rows("SELECT payload FROM spool"))
+        assert all(rows[b"%d" % number] == 1 for number in range(1, self.wrote + 1))
+        told = state(self.world.broker)
+        self.world.power_cut()
+        assert state(self.world.broker) == told
+
+    # -- the victim
+
+    def victim(self, **more: Any) -> Client:
+        """Its connection; another one like the last if that has ended."""
+        if not self.victims or self.victims[-1].closed:
+            self.connect(**self.last | more)
+        return self.victims[-1]
+
+    def connect(
+        self,
+        policy: Policy | None = None,
+        version: Version = V5,
+        device: DeviceIdentity | None = None,
+        **more: Any,
+    ) -> None:
+        self.last = more | {"policy": policy, "version": version, "device": device}
+        client = self.world.open(version, policy=policy, device=device)
+        client._receive = client._link.receive  # type: ignore[method-assign]
+        self.victims.append(client)
+        properties = FOREVER | {PropertyId.TOPIC_ALIAS_MAXIMUM: 3, PropertyId.RECEIVE_MAXIMUM: 4}
+        will = Will("will", b"w", 1, properties={PropertyId.WILL_DELAY_INTERVAL: 2})
+        wanted = {"clean_start": False, "keep_alive": 10, "will": will, "properties": properties}
+        if version < V5:
+            wanted |= {"properties": None, "will": None}
+        said = Connect(**{"client_id": VICTIM, "version": version} | wanted | more)
+        client.bring(encode(said, version))
+
+    def say(self, *packets: Packet) -> None:
+        client = self.victim()
+        client.bring(b"".join(encode(packet, client.version) for packet in packets))
+
+    def play(self, acts: str = "client") -> None:
+        """All that a client does, or a board."""
+        self.begun = True
+        for act in getattr(self, f"{acts}_acts"):
+            self.turn(act)
+        self.begun = False
+        self.end()
+
+    @property
+    def client_acts(self) -> list[Callable[[], None]]:
+        return [
+            self.connect,
+            lambda: self.say(
+                Subscribe(
+                    1,
+                    [Subscription("v/#", 2), Subscription("kept/#", 1), Subscription("$SYS/#", 0)],
+                    {PropertyId.SUBSCRIPTION_IDENTIFIER: [7]},
+                ),
+                Subscribe(2, [Subscription("$share/g/s", 1)]),
+                Pingreq(),
+            ),
+            lambda: self.say(
+                Publish("spool/v", b"v0", 0),
+                Publish("spool/v", b"v11", 1, 11),
+                Publish("spool/v", b"v12", 1, 12),
+                Publish("spool/v", b"v21", 2, 21),
+                Publish("spool/v", b"v22", 2, 22),
+            ),
+            lambda: self.say(Publish("spool/v", b"v21", 2, 21, dup=True), Pubrel(21), Pubrel(99)),
+            lambda: self.say(
+                Publish("v/own", b"x", 2, 31, properties={PropertyId.TOPIC_ALIAS: 1}),
+                Publish("", b"y", 1, 32, properties={PropertyId.TOPIC_ALIAS: 1}),
+                Publish("v/q", b"z", 0, properties={PropertyId.MESSAGE_EXPIRY_INTERVAL: 9}),
+                Publish("v/kept", b"k", 1, 33, retain=True),
+            ),
+            self.answer,
+            self.answer,
+            lambda: self.others("v/a", 0, 1, 2),
+            self.answer,
+            self.answer,
+            lambda: self.say(
+                Puback(77, ReasonCode.NO_MATCHING_SUBSCRIBERS),
+                Pubrec(78, ReasonCode.UNSPECIFIED_ERROR),
+                Pubcomp(79, ReasonCode.PACKET_IDENTIFIER_NOT_FOUND),
+            ),
+            lambda: self.others("s", 1),
+            self.be_slow,
+            lambda: self.world.sleep(1),
+            self.read_a_little,
+            lambda: self.world.sleep(1),
+            lambda: self.victims[-1].read_on(),
+            self.answer,
+            self.wait_for_the_disk,
+            self.commit,
+            self.connect,  # takes its session over
+            lambda: self.victim().drop(),
+            lambda: self.others("v/away", 1, 2, 1),
+            self.connect,
+            self.answer,
+            lambda: self.say(Unsubscribe(3, ["kept/#", "none"])),
+            lambda: self.victim().bring(b"\xf0\x00"),
+            lambda: self.world.sleep(3),  # its will is due
+            self.connect,
+            lambda: self.world.sleep(20),  # its keep alive is over
+            lambda: self.connect(clean_start=True, properties={}, will=None),
+            lambda: self.say(Subscribe(1, [Subscription("v/#", 2)])),
+            lambda: self.others("v/z", 0, 1, 2),
+            lambda: self.world.engine.dismiss(
+                lambda item: item.client == VICTIM, ReasonCode.ADMINISTRATIVE_ACTION, "test"
+            ),
+            self.connect,
+            lambda: self.say(Disconnect()),
+            lambda: self.world.end_session(VICTIM),
+            lambda: self.connect(client_id=""),
+        ]
+
+    @property
+    def bounds_acts(self) -> list[Callable[[], None]]:
+        """What a client does to whom a password is asked, in whose way bounds are, and who speaks
+        MQTT 3.1.1; and what a board does that has proved its key.
+        """
+        asked = Policy(Asking())
+        bound = Policy(harness.Anonymous(), receive_maximum=2)
+        long = b"x" * 30_000
+        return [
+            lambda: self.connect(policy=asked, username=VICTIM, password=b"wrong"),
+            lambda: self.connect(policy=asked, username=VICTIM, password=b"right"),
+            lambda: self.say(Subscribe(1, [Subscription("v/#", 1)])),
+            lambda: self.victim().drop(),
+            lambda: self.others("v/a", *[1] * 12),
+            lambda: self.connect(policy=asked, username=VICTIM, password=b"right"),
+            *[self.answer] * 4,
+            self.hurry,
+            self.be_the_slowest,
+            self.forgive,
+            self.wait_for_another_disk,
+            self.copy,
+            lambda: self.connect(policy=asked, username=VICTIM, password=b"right"),
+            lambda: self.say(*[Publish("v/q", b"", 0)] * 9),
+            lambda: self.say(Pingreq()),
+            lambda: self.world.sleep(5),
+            lambda: self.say(Publish("spool/v", b"v11", 1, 11), Publish("spool/v", b"v21", 2, 21)),
+            self.be_held_back,
+            self.commit,
+            lambda: self.world.end_session(VICTIM),
+            lambda: self.connect(policy=bound, version=Version.V3_1_1),
+            lambda: self.say(*[Publish("v/q", long, 1, number) for number in range(40, 46)]),
+            lambda: self.connect(policy=bound),
+            lambda: self.say(*[Publish("v/q", long, 2, number) for number in range(40, 46)]),
+            self.meet_a_full_disk,
+            lambda: self.connect(policy=bound),
+            lambda: self.say(Publish("v/q", b"put off", 1, 50)),
+            lambda: self.world.sleep(2),
+            lambda: self.world.end_session(VICTIM),
+            lambda: self.connect(device=DeviceIdentity(VICTIM, 7, 21, proved=True)),
+            lambda: self.say(Publish("spool/v", b"v22", 2, 22), Publish("spool/v", b"v23", 2, 23)),
+            lambda: self.say(Publish("spool/v", b"v23", 2, 23, dup=True), Pubrel(22), Pubrel(99)),
+            lambda: self.victim().drop(),
+            lambda: self.connect(device=DeviceIdentity(VICTIM, 7, 24, proved=True)),
+        ]
+
+    def hurry(self) -> None:
+        """The turn is over before all of its bytes are looked at."""
+        broker, calls = self.world.broker, iter([True])
+        broker.overtime = lambda: next(calls, False)
+        self.say(Pingreq(), Pingreq())
+
+    def be_the_slowest(self) -> None:
+        """All clients together hold too much, and this one the most."""
+        self.be_slow()
+        self.acting = "all"
+        self.world.turn()
+        engine = self.world.engine
+        link = engine._links.get(self.victims[-1].connection)
+        if link is not None:
+            engine._unsent += self.world.broker.limits.memory_bytes
+            engine._slow[link] = None
+            engine.begin()
+
+    def forgive(self) -> None:
+        self.world.engine._unsent = 0
+
+    def wait_for_another_disk(self) -> None:
+        """Acknowledgements wait until another gateway has a copy."""
+        broker = self.world.broker
+        broker.doubled = Doubled(lambda rows: None, broker.spool.next - 1)
+        self.patient = True
+        identity = {PropertyId.USER_PROPERTY: [("incarnation", "1"), ("seq", "1")]}
+        self.say(
+            Publish("spool/v", b"v13", 1, 13),
+            Publish("spool/v", b"v24", 2, 24),
+            Publish("v/q", b"i", 1, 34, properties=identity),
+        )
+
+    def copy(self) -> None:
+        self.patient = False
+        self.world.engine.spool_is_safe(1 << 40)
+        self.world.broker.doubled = None
+
+    def be_held_back(self) -> None:
+        """Much waits for the disk."""
+        self.world.slow_disk, self.world.disk.backlog = True, 0
+        self.say(Publish("spool/v", b"v12", 1, 12))
+        self.world.disk.backlog = sys.maxsize
+
+    def meet_a_full_disk(self) -> None:
+        self.victim()
+        self.world.disk_full(True)
+        self.say(
+            Publish("spool/v", b"v14", 1, 14),
+            Publish("spool/v", b"v24", 2, 24),
+            Subscribe(4, [Subscription("more", 1)]),
+            Pingreq(),
+        )
+        self.world.disk_full(False)
+
+    def answer(self) -> None:
+        """Answer what has come, and what was answered."""
+        client = self.victim()
+        found, client.received = client.received, []
+        for packet in found:
+            client._answer(packet)
+
+    def others(self, topic: str, *qos: int) -> None:
+        """What others publish for it."""
+        self.acting = "other"
+        for number, level in enumerate(qos):
+            self.friend.bring(encode(Publish(topic, b"%d" % number, level, 50 + number), V5))
+
+    def be_slow(self) -> None:
+        self.victim().reads = False
+        self.acting = "other"
+        for number in range(5):
+            self.friend.bring(encode(Publish("v/big", bytes(70_000), 0), V5))
+            self.friend.bring(encode(Publish("v/big", b"1", 1, 60 + number), V5))
+
+    def read_a_little(self) -> None:
+        if self.victim().unsent:
+            self.victim().read_a_little()
+
+    def wait_for_the_disk(self) -> None:
+        self.victim().reads = True
+        self.world.slow_disk = True
+        self.say(Publish("spool/v", b"v13", 1, 13), Publish("spool/v", b"v23", 2, 23))
+
+    def commit(self) -> None:
+        self.world.slow_disk = False
+        self.world.commit()
+
+
+def sound(broker: Broker) -> None:
+    """What memory counts is what it holds, and no message stands in a queue twice."""
+    sessions = broker.by_id.values()
+    for session in sessions:
+        flow = session.send_flow
+        unsent = [delivery for delivery in flow.pending if delivery.flags >> 1]
+        waiting = [*flow.pending, *(delivery for _, delivery in flow.behind)]
+        flights = [*flow.acknowledging, *flow.receiving, *flow.resend]
+        left = sum(delivery.count - delivery.sent for delivery in waiting)
+        assert flow.tail or flow.messages == len(flights) + left, session.client
+        for number, _ in flow.resend:
+            assert all(number < item.first + item.sent for item in unsent), session.client
+        for delivery in {*flow.acknowledging.values(), *flow.receiving.values()} & set(unsent):
+            flying = [at for at, item in flow.acknowledging.items() if item is delivery]
+            flying += [at for at, item in flow.receiving.items() if item is delivery]
+            assert max(flying) < delivery.first + delivery.sent, session.client
+        assert (session.connection is None) == (session.left is not None), session.client
+        assert session.connection is None or session.connection.state is State.OPEN
+    assert broker.queued == sum(session.send_flow.size for session in sessions)
+    assert broker.received == sum(len(session.receive_flow.received) for session in sessions)
+    assert broker.router.count == sum(len(session.subscriptions) for session in sessions)
+    connected = [connection for connection in broker.connections if connection.session is not None]
+    assert sum(broker.listeners.values()) == len(connected)
+
+
+def state(broker: Broker) -> dict[str, Any]:
+    """What a store must know, as the broker has it in memory. Of a board's flow it knows nothing
+    but the mark.
+    """
+    durable = [session for session in broker.sessions.values() if session.durable]
+    return {
+        "sessions": {
+            session.client: (
+                sorted(session.subscriptions),
+                session.send_flow.messages,
+                [] if session.receive_flow.mark else sorted(session.receive_flow.received),
+                sorted(session.send_flow.released),
+            )
+            for session in durable
+        },
+        "spool": (broker.spool.size, broker.spool.next),
+        "retained": sorted(item.topic for item in broker.retained.everything()),
+    }
+
+
+# -- the trials
+
+BOUNDARY = {
+    "Engine._do",
+    "Engine.serve",
+    "Engine.fault",
+    "Engine.fail",
+    "ClientLink.abort",
+    "Engine.spool_is_safe",
+    "Step",
+    "faults",
+}
+"""What catches the others' exceptions."""
+FOR_ALL = {"Engine.hear"}
+"""What each bystander calls for itself, and the victim never does."""
+THREAD = {"Engine._from_store", "Engine._from_writer", "Engine._on_failure", "Engine._on_landed"}
+"""Called by the writer's thread: they hand something to the event loop, and do nothing else."""
+
+
+CALLS = [
+    call
+    for call in calls()
+    if not {str(call), call.owner.__name__.rpartition(".")[2]} & (BOUNDARY | THREAD | FOR_ALL)
+]
+_PACKETS_OUT = {"take", "answer", "acknowledge", "send", "send_qos_0", "shape", "resume_sending"}
+_END = {"disconnect", "lost", "end", "_farewell", "on_disk", "on_two_disks"}
+_OF_A_CLASS = {
+    Connection: _PACKETS_OUT | _END,
+    PacketStream: {"feed", "take"},
+    PublishRun: {"shape", "packets"},
+    encoding: {"encode", "encode_within", "acknowledgements"},
+}
+OWN = {
+    str(call)
+    for call in CALLS
+    if call.owner in (Client, ClientLink, ByAcl) or call.name in _OF_A_CLASS.get(call.owner, ())
+}
+"""Calls for one connection: take, encode, write, close, decode, and what its client may do."""
+SHARED = ("Router.", "Spool.", "Changes.", "NeededRows.", "Broker.seal", "RoutedTopic.")
+"""Calls of state that all share, wherever they stand."""
+
+
+Seen = dict[str, dict[str, list[tuple[str, int]]]]
+"""By script and call: of each call, whose it was and in how many steps it came."""
+
+
+@pytest.fixture(scope="module")
+def seen() -> Seen:
+    logging.disable(logging.CRITICAL)
+    found = {}
+    for script in SCRIPTS:
+        Scene().play(script)  # what is cached for the whole process is cached by then
+        scene = Scene()
+        traps = {str(call): (call, Trap(call, -1, False, scene)) for call in calls()}
+        with ExitStack() as stack:
+            for call, trap in traps.values():
+                stack.enter_context(replaced(call, trap.function()))
+            scene.play(script)
+        found[script] = {name: trap.kinds for name, (_, trap) in traps.items()}
+    logging.disable(logging.NOTSET)
+    return found
+
+
+SCRIPTS = "client", "bounds"
+
+
+def trials(seen: Seen, call: Call) -> Iterator[tuple[str, int]]:
+    """Scripts in which it is called, and at which calls it shall raise: of the victim's, the first
+    one in each number of steps, and the last one.
+    """
+    for kind in "victim", "all":
+        for script in SCRIPTS:
+            kinds = seen[script][str(call)]
+            if found := [at for at, (one, _) in enumerate(kinds) if one == kind]:
+                firsts = {kinds[at][1]: at for at in reversed(found)}
+                for at in sorted({*firsts.values(), found[-1]}):
+                    yield script, at
+                return
+
+
+@pytest.mark.parametrize("call", CALLS, ids=str)
+def test_an_exception_ends_one_connection_or_the_engine(
+    call: Call, seen: Seen, caplog: pytest.LogCaptureFixture
+) -> None:
+    for script, at in trials(seen, call):
+        for late in False, True:
+            caplog.clear()
+            scene = Scene()
+            trap = Trap(call, at, late, scene)
+            with replaced(call, trap.function()):
+                scene.play(script)
+            if late and trap.raised:
+                continue
+            assert trap.sprung
+            where = f"{call}, call {at} in {script}, {'late' if late else 'early'}"
+            assert f"Injected: {call}" in caplog.text, f"{where}: nobody says so"
+            if str(call) in OWN:
+                assert not scene.broke, f"{where}: the engine has stopped"
+            if str(call).startswith(SHARED):
+                assert scene.broke, f"{where}: the engine has gone on"
+
+
+def test_what_serves_one_connection_is_tried(seen: Seen) -> None:
+    """A call that no script reaches is shown by nothing."""
+    reached = {str(call) for call in CALLS if any(trials(seen, call))}
+    assert OWN - reached == set()

@@ -1,0 +1,334 @@
+"""Whatever a power cut does to Spark's checkpoint, the next start goes on, and each row is in the
+table once.
+"""
+
+import shutil
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from zlib import crc32
+
+import pytest
+from typer.testing import CliRunner
+
+from gateway.errors import OncewayError
+from gateway.ingest.cli import app
+from gateway.ingest.jobs import checkpoint, stream
+from tests.ingest.batches import EPOCH, land, row
+from tests.ingest.lake import Job
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+
+
+FEED = f"site/{EPOCH}"
+
+
+@dataclass
+class Begun:
+    """A job that has ended, and its checkpoint as it was then."""
+
+    job: Job
+    saved: Path
+    next: int = 4
+
+    def restore(self) -> None:
+        shutil.rmtree(self.job.checkpoint, ignore_errors=True)
+        shutil.copytree(self.saved, self.job.checkpoint)
+
+
+@pytest.fixture(scope="module")
+def begun(spark: "SparkSession", tmp_path_factory: pytest.TempPathFactory) -> Begun:
+    """Three micro-batches."""
+    folder = tmp_path_factory.mktemp("torn")
+    job = Job(spark, folder)
+    for number in (1, 2, 3):
+        land(job.landing, "site", number, [row("dev", number)])
+    job.run(rows=1)
+    saved = folder / "saved"
+    shutil.copytree(job.checkpoint, saved)
+    return Begun(job, saved)
+
+
+def sum_of(path: Path) -> Path:
+    return path.with_name(f".{path.name}.crc")
+
+
+def missing(path: Path) -> None:
+    path.unlink()
+    sum_of(path).unlink(missing_ok=True)
+
+
+def file_missing(path: Path) -> None:
+    """Its sum is there."""
+    path.unlink()
+
+
+def written(path: Path, data: bytes) -> None:
+    path.write_bytes(data)
+    sum_of(path).unlink(missing_ok=True)
+
+
+def empty(path: Path) -> None:
+    written(path, b"")
+
+
+def half(path: Path) -> None:
+    written(path, path.read_bytes()[: path.stat().st_size // 2])
+
+
+def zeros(path: Path) -> None:
+    """What a file system leaves that had a file's length, and not its bytes."""
+    written(path, b"\0" * path.stat().st_size)
+
+
+def garbage(path: Path) -> None:
+    written(path, b"\x8f\xff garbage")
+
+
+def lines_of_garbage(path: Path) -> None:
+    written(path, b"garbage\n" + b"[" * 100_000 + b"\n{}")
+
+
+def first_line(path: Path) -> None:
+    """Cut off behind a line feed, so nothing that is there is wrong."""
+    written(path, path.read_bytes().partition(b"\n")[0] + b"\n")
+
+
+def other_sum(path: Path) -> None:
+    """A sum in the right form, of other bytes."""
+    sum_of(path).write_bytes(b"crc\0" + struct.pack(">iI", 512, crc32(b"other")))
+
+
+def half_and_its_old_sum(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def empty_and_its_old_sum(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def empty_sum(path: Path) -> None:
+    sum_of(path).write_bytes(b"")
+
+
+def a_folder(path: Path) -> None:
+    missing(path)
+    path.mkdir()
+
+
+FAULTS: list[Callable[[Path], None]] = [
+    missing,
+    file_missing,
+    empty,
+    half,
+    zeros,
+    garbage,
+    lines_of_garbage,
+    first_line,
+    other_sum,
+    half_and_its_old_sum,
+    empty_and_its_old_sum,
+    empty_sum,
+    a_folder,
+]
+FILES = ["metadata", *(f"{log}/{n}" for log in ("offsets", "commits") for n in (0, 1, 2))]
+
+
+CASES = [
+    pytest.param(file, fault, id=f"{file}-{fault.__name__}") for file in FILES for fault in FAULTS
+]
+
+
+def test_it_goes_on_where_it_was(begun: Begun, caplog: pytest.LogCaptureFixture) -> None:
+    goes_on(begun)
+    assert not asides(begun)
+    assert "put aside" not in caplog.text
+
+
+@pytest.mark.parametrize(("file", "fault"), CASES)
+def test_what_is_not_put_aside_spark_can_read(
+    begun: Begun, file: str, fault: Callable[[Path], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    """By what Spark itself reads the checkpoint with at a start."""
+    begun.restore()
+    fault(begun.job.checkpoint / file)
+    checkpoint.make_fit(begun.job.spark, str(begun.job.checkpoint), {FEED: 10**9})
+    if begun.job.checkpoint.exists():
+        read_by_spark(begun)
+        assert caplog.messages == []
+    else:
+        (line,) = caplog.messages
+        assert str(begun.job.checkpoint) in line
+        assert str(asides(begun)[-1]) in line
+        assert "the ingest begins where the table is" in line
+
+
+@pytest.mark.parametrize(
+    ("file", "fault"),
+    [
+        pytest.param("metadata", missing, id="metadata"),
+        pytest.param("commits/2", empty, id="commit"),
+        pytest.param("offsets/1", other_sum, id="offset"),
+        *(pytest.param(*case.values, id=case.id, marks=pytest.mark.soak) for case in CASES),
+    ],
+)
+def test_the_stream_goes_on_whatever_happened(
+    begun: Begun, file: str, fault: Callable[[Path], None]
+) -> None:
+    begun.restore()
+    fault(begun.job.checkpoint / file)
+    goes_on(begun)
+
+
+@pytest.mark.parametrize("fault", [missing, garbage])
+def test_the_checkpoint_of_another_stream_is_refused_whatever_else_is_torn(
+    begun: Begun, fault: Callable[[Path], None]
+) -> None:
+    begun.restore()
+    for number in (0, 1):
+        written(begun.job.checkpoint / "offsets" / str(number), b'v1\n{}\n{"logOffset":3}')
+    for file in ("metadata", "commits/2", "offsets/2"):
+        fault(begun.job.checkpoint / file)
+    with pytest.raises(OncewayError, match="that of another stream"):
+        begun.job.run()
+    assert begun.job.checkpoint.exists()
+
+
+def test_a_checkpoint_that_lost_its_newest_commits_begins_where_spark_does(begun: Begun) -> None:
+    """Spark makes the newest micro-batch again, and skips those before it."""
+    begun.restore()
+    for number in (1, 2):
+        missing(begun.job.checkpoint / "commits" / str(number))
+    checkpoint.make_fit(begun.job.spark, str(begun.job.checkpoint), {FEED: 1})
+    assert not begun.job.checkpoint.exists()
+
+
+class Process:
+    """The job as its process runs it, in the session of the test."""
+
+    def __init__(self, begun: Begun, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._begun = begun
+        monkeypatch.setattr(stream, "open_session", lambda named: begun.job.spark)
+        monkeypatch.setattr(stream, "close_session", lambda spark: None)
+        monkeypatch.setattr(stream.signal, "signal", lambda number, handler: None)
+
+    def run(self) -> None:
+        stream.run(self._begun.job.options())
+
+    def report(self) -> tuple[int, str, str]:
+        """Exit code, text, metrics."""
+        job = self._begun.job
+        where = ["--landing", str(job.landing), "--table", str(job.publications)]
+        done = [
+            CliRunner().invoke(app, ["report", *where, *more]) for more in ([], ["--metrics", "-"])
+        ]
+        return done[0].exit_code, done[0].stdout, done[1].stdout
+
+
+@pytest.fixture
+def process(begun: Begun, monkeypatch: pytest.MonkeyPatch) -> Process:
+    return Process(begun, monkeypatch)
+
+
+@pytest.mark.parametrize("file", ["metadata", "commits/2"])
+def test_what_only_spark_finds_is_put_aside_too(
+    begun: Begun,
+    process: Process,
+    file: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(stream, "make_fit", lambda *_: None)
+    begun.restore()
+    before = len(asides(begun))
+    garbage(begun.job.checkpoint / file)
+    land(begun.job.landing, "site", begun.next, [row("dev", begun.next)])
+    process.run()
+    assert begun.job.keys() == [("dev", 7, number) for number in range(1, begun.next + 1)]
+    begun.next += 1
+    assert len(asides(begun)) == before + 1
+    assert "Spark " in caplog.text
+
+
+def test_a_landing_place_that_cannot_be_read_does_not_blame_the_checkpoint(
+    begun: Begun, process: Process, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun.restore()
+    begin = stream._begin
+
+    def gone(*arguments: Any) -> Any:
+        begun.job.landing.rename(f"{begun.job.landing}.gone")
+        return begin(*arguments)
+
+    before = asides(begun)
+    with monkeypatch.context() as patch:
+        patch.setattr(stream, "_begin", gone)
+        with pytest.raises(Exception, match=r"."):
+            process.run()
+    Path(f"{begun.job.landing}.gone").rename(begun.job.landing)
+    assert asides(begun) == before
+    assert begun.job.checkpoint.exists()
+
+
+def test_the_report_says_that_the_ingest_has_stopped_until_it_runs_again(
+    begun: Begun, process: Process
+) -> None:
+    begun.restore()
+    process.run()
+    assert process.report()[0] == 0
+    for number in (0, 1, 2):
+        written(begun.job.checkpoint / "offsets" / str(number), b'v1\n{}\n{"logOffset":3}')
+    shutil.rmtree(begun.job.checkpoint / "commits")
+    with pytest.raises(OncewayError, match="that of another stream"):
+        process.run()
+    code, text, metrics = process.report()
+    assert code == 5
+    assert "stopped: the ingest ended at " in text
+    assert "that of another stream" in text
+    assert "onceway_ingest_stopped 1" in metrics
+    begun.restore()
+    process.run()
+    code, text, metrics = process.report()
+    assert (code, "stopped" in text) == (0, False)
+    assert "onceway_ingest_stopped 0" in metrics
+
+
+def asides(begun: Begun) -> list[Path]:
+    return sorted(begun.job.checkpoint.parent.glob("checkpoint.aside-*"))
+
+
+def read_by_spark(begun: Begun) -> None:
+    """Raises what Spark raises. As its MicroBatchExecution does at a start, and after it."""
+    spark: Any = begun.job.spark
+    streaming = spark._jvm.org.apache.spark.sql.execution.streaming
+    path = f"file:{begun.job.checkpoint}"
+    metadata = spark._jvm.org.apache.hadoop.fs.Path(f"{path}/metadata")
+    session = spark._jsparkSession
+    read = streaming.runtime.StreamMetadata.read(metadata, session.sessionState().newHadoopConf())
+    offsets = streaming.checkpointing.OffsetSeqLog(session, f"{path}/offsets", False)
+    commits = streaming.checkpointing.CommitLog(session, f"{path}/commits", False)
+    newest = offsets.getLatest()
+    if newest.isDefined():
+        assert read.isDefined()
+        number = newest.get()._1()
+        assert number == 0 or offsets.get(number - 1).isDefined()
+        ended = commits.getLatest()
+        assert not ended.isDefined() or ended.get()._1() <= number
+    paths = list(begun.job.checkpoint.rglob("*"))
+    assert all(path.is_file() for path in paths if path.name not in ("offsets", "commits"))
+    names = {path.name for path in paths}
+    assert {name.removeprefix(".").removesuffix(".crc") for name in names} <= names
+
+
+def goes_on(begun: Begun) -> None:
+    """A start, with one more batch: every row is there, once."""
+    job = begun.job
+    land(job.landing, "site", begun.next, [row("dev", begun.next)])
+    job.run()
+    assert job.keys() == [("dev", 7, number) for number in range(1, begun.next + 1)]
+    begun.next += 1

@@ -1,0 +1,96 @@
+"""`onceway ingest clean`, where a part of the landing place cannot be read, or is in quarantine."""
+
+import json
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from click.testing import Result
+from deltalake import CommitProperties, write_deltalake
+from typer.testing import CliRunner
+
+from gateway.errors import OncewayError
+from gateway.ingest.cli import app
+from gateway.ingest.landing.place import Landing
+from gateway.uplink.manifest import cleaned_json
+from tests.ingest.batches import EPOCH, land, row
+from tests.ingest.landing.closed_places import open_folder, without_rights
+
+FEEDS = {f"{gateway}/{EPOCH}": 3 for gateway in ("a", "bad", "z")}
+
+
+def fill(folder: Path) -> tuple[Path, Path]:
+    """A landing place of three gateways, everybody's, and a table that has all of it."""
+    landing, table = folder / "landing", folder / "lake"
+    for feed in FEEDS:
+        for number in (1, 2, 3):
+            land(landing, feed.partition("/")[0], number, [row("dev", number)])
+    note = {"onceway": {"micro_batch": 0, "feeds": FEEDS, "all": True}}
+    rows = {
+        "gateway": [feed.partition("/")[0] for feed in FEEDS],
+        "epoch": [EPOCH] * 3,
+        "batch": [3] * 3,
+    }
+    properties = CommitProperties(custom_metadata={"userMetadata": json.dumps(note)})
+    write_deltalake(table, pa.table(rows), commit_properties=properties)
+    for path in (folder, *folder.rglob("*")):
+        path.chmod(0o777)
+        os.utime(path, (1e9, 1e9))
+    return landing, table
+
+
+def clean(landing: Path, table: Path, *more: str) -> Result:
+    where = ["clean", "--landing", str(landing), "--table", str(table)]
+    return CliRunner().invoke(app, [*where, *more])
+
+
+def left(landing: Path) -> dict[str, list[int]]:
+    return {
+        feed: sorted(int(path.stem) for path in (landing / feed).glob("*.json")) for feed in FEEDS
+    }
+
+
+@pytest.mark.parametrize("what", ["bad", f"bad/{EPOCH}", "bad/cleaned.json"])
+def test_a_feed_that_cannot_be_read_keeps_no_other_from_being_cleaned(what: str) -> None:
+    with open_folder() as folder:
+        landing, table = fill(folder)
+        if what.endswith(".json"):
+            (landing / what).write_bytes(cleaned_json("bad", {"ffffffff": 7}))
+        (landing / what).chmod(0o700 if "json" not in what else 0o600)
+        with without_rights():
+            done = clean(landing, table)
+        assert isinstance(done.exception, OncewayError)
+        assert f"1 feeds were not cleaned: bad/{EPOCH}: " in str(done.exception)
+        assert [line.split(":")[0] for line in done.output.splitlines()] == [
+            f"a/{EPOCH}",
+            f"z/{EPOCH}",
+        ]
+        (landing / what).chmod(0o777)
+        assert left(landing) == {feed: [1, 2, 3] if "bad" in feed else [] for feed in FEEDS}
+        assert clean(landing, table).exit_code == 0
+        assert left(landing) == {feed: [] for feed in FEEDS}
+        expected = {"ffffffff": 7} if what.endswith(".json") else {}
+        assert Landing(str(landing)).cleaned_epochs("bad") == expected | {EPOCH: 3}
+
+
+def test_a_batch_in_quarantine_stays_until_it_is_released() -> None:
+    with open_folder() as folder:
+        landing, table = fill(folder)
+        row_of = {
+            "gateway": ["bad"],
+            "epoch": [EPOCH],
+            "batch": pa.array([2], pa.int64()),
+            "released": pa.array([None], pa.timestamp("us", "UTC")),
+        }
+        write_deltalake(f"{table}_quarantine", pa.table(row_of))
+        assert clean(landing, table).exit_code == 0
+        assert left(landing) == {feed: [2] if "bad" in feed else [] for feed in FEEDS}
+        assert (landing / "bad" / EPOCH / f"{2:012d}.parquet").exists()
+        assert clean(landing, table).output == ""
+        assert Landing(str(landing)).cleaned(f"bad/{EPOCH}") == 3
+        row_of["released"] = pa.array([datetime.now(UTC)], pa.timestamp("us", "UTC"))
+        write_deltalake(f"{table}_quarantine", pa.table(row_of), mode="overwrite")
+        assert clean(landing, table).exit_code == 0
+        assert left(landing) == {feed: [] for feed in FEEDS}

@@ -1,0 +1,203 @@
+"""An error of ours at a link costs one connection, or one port for a moment, and no other."""
+
+import ast
+import asyncio
+import inspect
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from types import ModuleType
+from typing import Any
+
+import aiohttp
+import pytest
+
+from gateway.broker.log_throttle import LogThrottle
+from gateway.links import faults, serial_port
+from gateway.links.lora import port as lora_port
+from gateway.links.serial_port import SerialListener, SerialPort
+from gateway.links.tcp import TcpListener
+from gateway.links.websocket import PATH, WebSocketCarrier, WebSocketListener
+from gateway.service import engine
+from tests.links.board import Board, Broker, Connection, Pty, until
+from tests.links.test_serial_port import listening as serial_listening
+
+_SCHEDULES = {
+    "call_soon": 0,
+    "call_soon_threadsafe": 0,
+    "call_later": 1,
+    "call_at": 1,
+    "add_reader": 1,
+    "add_writer": 1,
+    "add_done_callback": 0,
+}
+"""What hands the event loop something to call, and at which place that stands."""
+_HARMLESS = {
+    "call",  # Engine.call_later: its users guard themselves
+    "self.fail",  # the end of the engine itself
+    "self._scan",  # sets its timer first, and opens each port by itself
+    "self._wake",  # sets a flag and calls `call_soon`
+}
+
+
+@pytest.fixture(autouse=True)
+def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing was logged before."""
+    monkeypatch.setattr(faults, "_throttle", LogThrottle(time.monotonic))
+
+
+def boom(*args: Any) -> Any:
+    raise ArithmeticError("boom")
+
+
+def callbacks(module: ModuleType) -> Iterator[str]:
+    """What a module gives the event loop to call."""
+    for node in ast.walk(ast.parse(inspect.getsource(module))):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            place = _SCHEDULES.get(node.func.attr)
+            if place is not None and ast.unparse(node.func.value) != "turns":
+                yield ast.unparse(node.args[place])
+
+
+@pytest.mark.parametrize("module", [engine, serial_port, lora_port], ids=lambda item: item.__name__)
+def test_what_the_event_loop_calls_is_guarded(module: ModuleType) -> None:
+    """An exception that reaches the event loop itself is logged, and everything goes on as if
+    nothing had happened.
+    """
+    found = list(callbacks(module))
+    assert len(found) >= 5
+    for callback in found:
+        guarded = callback.startswith(("self._do", "partial(self._do"))
+        assert guarded or callback in _HARMLESS, callback
+
+
+# -- TCP
+
+
+async def tcp(broker: Any) -> tuple[TcpListener, int]:
+    listener = TcpListener(broker.accept, "127.0.0.1", 0)
+    await listener.start()
+    return listener, listener.addresses[0][1]
+
+
+async def ended(reader: asyncio.StreamReader) -> None:
+    with suppress(ConnectionError):
+        assert await asyncio.wait_for(reader.read(), 20) == b""
+
+
+@pytest.mark.parametrize("call", ["accept", "receive", "writable"])
+async def test_an_error_costs_one_tcp_connection(
+    call: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = Broker()
+    listener, port = await tcp(broker)
+    other, tell = await asyncio.open_connection("127.0.0.1", port)
+    await until(lambda: broker.connections)
+    with monkeypatch.context() as patch:
+        if call == "accept":
+            patch.setattr(Broker, "accept", boom)
+            listener._accept = broker.accept
+        else:
+            patch.setattr(Connection, call, boom)
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        if call != "accept":
+            await until(lambda: len(broker.connections) == 2)
+        if call == "writable":
+            broker.last.carrier.write(bytes(8_000_000))
+            await reader.readexactly(8_000_000)
+        writer.write(b"boom")
+        await ended(reader)
+        writer.close()
+    if call != "accept":
+        assert broker.last.reason == "internal error"
+    assert "ArithmeticError: boom" in caplog.text
+    tell.write(b"fine")
+    await until(lambda: broker.connections[0].received == b"fine")
+    broker.connections[0].carrier.write(b"yes")
+    assert await other.readexactly(3) == b"yes"
+    tell.close()
+    await listener.close()
+
+
+# -- WebSocket
+
+
+@pytest.mark.parametrize("call", ["accept", "send"])
+async def test_an_error_costs_one_websocket(
+    call: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = Broker()
+    listener = WebSocketListener(lambda carrier: broker.accept(carrier), "127.0.0.1", 0)
+    await listener.start()
+    url = f"http://127.0.0.1:{listener.addresses[0][1]}{PATH}"
+    async with aiohttp.ClientSession() as session:
+        other = await session.ws_connect(url, protocols=["mqtt"])
+        await until(lambda: broker.connections)
+        with monkeypatch.context() as patch:
+            if call == "accept":
+                patch.setattr(broker, "accept", boom)
+            else:
+                patch.setattr(WebSocketCarrier, "send", boom)
+            client = await session.ws_connect(url, protocols=["mqtt"])
+            found = await client.receive(20)
+            assert found.type in (aiohttp.WSMsgType.CLOSED, aiohttp.WSMsgType.ERROR)
+        if call == "send":
+            assert broker.last.reason == "internal error"
+        assert "ArithmeticError: boom" in caplog.text
+        await other.send_bytes(b"fine")
+        await until(lambda: broker.connections[0].received == b"fine")
+        broker.connections[0].carrier.write(b"yes")
+        assert (await other.receive(20)).data == b"yes"
+    await listener.close()
+
+
+# -- serial ports
+
+
+@pytest.mark.parametrize("call", ["_on_readable", "_on_timer", "_resume", "_gone"])
+async def test_after_an_error_a_serial_port_is_opened_again(
+    call: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may be any that the event loop calls; the board greets again."""
+    broker, line = Broker(), Pty()
+    async with serial_listening(broker, line.path) as listener:
+        board = Board(line)
+        await until(lambda: board.started)
+        (port,) = _ports(listener)
+        first = broker.last
+        with monkeypatch.context() as patch:
+            patch.setattr(SerialPort, call, boom)
+            asyncio.get_running_loop().call_soon(port._do, getattr(port, call))
+            await until(lambda: first.reason)
+        assert first.reason == "internal error"
+        assert "ArithmeticError: boom" in caplog.text
+        await until(lambda: len(board.started) == 2)
+        board.write(b"fine")
+        await until(lambda: broker.last.received == b"fine")
+        board.power_off()
+
+
+async def test_an_error_at_one_serial_port_keeps_no_other_closed(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker, bad, good = Broker(), Pty(), Pty()
+    original = SerialPort.open
+
+    def open_or_not(port: SerialPort) -> None:
+        if port.path == bad.path:
+            boom()
+        original(port)
+
+    monkeypatch.setattr(SerialPort, "open", open_or_not)
+    paths = [bad.path, good.path]
+    monkeypatch.setattr(serial_port.glob, "has_magic", lambda path: True)
+    monkeypatch.setattr(serial_port.glob, "glob", lambda path: paths)
+    async with serial_listening(broker, "*"):
+        board = Board(good)
+        await until(lambda: board.started)
+        assert "ArithmeticError: boom" in caplog.text
+        board.power_off()
+
+
+def _ports(listener: SerialListener) -> list[SerialPort]:
+    return list(listener._ports.values())

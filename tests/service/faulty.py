@@ -1,0 +1,72 @@
+"""`onceway gateway run`, in which one function raises an exception where `poison` comes by.
+
+ONCEWAY_FAULT names the fault, one of `FAULTS`. Those of `OWN` are calls for one connection, whose
+client is called `victim`; those of `SHARED` work on what all share.
+"""
+
+import os
+import sys
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+from gateway.broker.access import ByAcl
+from gateway.broker.changes import Changes
+from gateway.broker.connection import Connection
+from gateway.broker.publish_run import PublishRun
+from gateway.broker.router import Router
+from gateway.broker.spool import Spool
+from gateway.links.tcp import TcpCarrier
+from gateway.mqtt.stream import PacketStream
+from gateway.service.client_link import ClientLink
+from gateway.store import writer
+
+POISON = "poison"
+VICTIM = "victim"
+
+
+def _is_poison(item: Any) -> bool:
+    return bool(item.topic.name == POISON)
+
+
+def _is_victim(carrier: Any) -> bool:
+    link = carrier._receiver
+    return isinstance(link, ClientLink) and link.connection.client == VICTIM
+
+
+OWN: dict[str, tuple[Any, str, Callable[..., bool]]] = {
+    "take": (Connection, "take", lambda self: self.client == VICTIM and self.session is not None),
+    "encode": (PublishRun, "packets", lambda self, *_: _is_poison(self)),
+    "decode": (PacketStream, "_decode", lambda self, *_: POISON.encode() in self.fresh),
+    "judge": (ByAcl, "refuses_publish", lambda self, caller, topic: topic.name == POISON),
+    "write": (TcpCarrier, "write", lambda self, data: POISON.encode() in data),
+    "close": (TcpCarrier, "close", _is_victim),
+    "look": (TcpCarrier, "unsent", _is_victim),
+}
+SHARED: dict[str, tuple[Any, str, Callable[..., bool]]] = {
+    "route": (Router, "routed", lambda self, topic: topic.name == POISON),
+    "spool": (Spool, "rows", lambda self, run, *_: _is_poison(run)),
+    "seal": (Changes, "seal", lambda self, *_: any(POISON in row for row in self.spool)),
+    "store": (writer, "apply", lambda _, commit: any(POISON in row for row in commit.spool)),
+}
+
+
+def arm(owner: Any, name: str, concerns: Callable[..., bool]) -> None:
+    """From now on a function raises an exception for arguments that concern the fault."""
+    found = vars(owner)[name]
+    original = found.fget if isinstance(found, property) else found
+
+    @wraps(original)
+    def faulty(*args: Any, **more: Any) -> Any:
+        if concerns(*args):
+            raise ArithmeticError(f"injected into {name}")
+        return original(*args, **more)
+
+    setattr(owner, name, property(faulty) if isinstance(found, property) else faulty)
+
+
+if __name__ == "__main__":
+    arm(*(OWN | SHARED)[os.environ["ONCEWAY_FAULT"]])
+    from gateway.cli import main
+
+    sys.exit(main())

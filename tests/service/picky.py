@@ -1,0 +1,179 @@
+"""A broker that is hard to please, for tests: the other broker of a bridge.
+
+It keeps its session for good, takes each QoS 2 message once, and does to each PUBLISH what the test
+says: take it, answer with a reason code, or close the connection.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Literal
+
+from gateway.mqtt.encode import encode
+from gateway.mqtt.packets import (
+    Connack,
+    Connect,
+    Disconnect,
+    Packet,
+    Pingreq,
+    Pingresp,
+    Publish,
+    Pubrel,
+    Side,
+    Suback,
+    Subscribe,
+    Unsuback,
+    Unsubscribe,
+    Version,
+)
+from gateway.mqtt.properties import Properties, PropertyId
+from gateway.mqtt.reason import ReasonCode
+from gateway.mqtt.stream import PacketStream
+from gateway.mqtt.wire import pack_u16
+
+Verdict = int | Literal["close"] | Disconnect | None
+"""A reason code to answer with, what ends the connection, or None for no answer at all."""
+
+
+class Picky:
+    """verdict: what becomes of a PUBLISH; the default takes it. filters: the same for a filter of a
+    SUBSCRIBE or UNSUBSCRIBE. greet: called with each connection's number before CONNACK; "close"
+    closes the connection instead.
+    """
+
+    def __init__(self, **properties: int) -> None:
+        self.port = 0
+        self.properties: Properties = {
+            PropertyId[name.upper()]: value for name, value in properties.items()
+        }
+        self.verdict: Callable[[Publish], Verdict] = lambda packet: 0
+        self.filters: Callable[[str], Verdict] = lambda item: 0
+        self.greet: Callable[[int], Literal["close"] | None] = lambda number: None
+        self.came: list[Packet] = []
+        """Every packet, in order."""
+        self.largest = 0
+        """Bytes of the largest packet after a CONNECT."""
+        self.taken: list[Publish] = []
+        """Messages that were taken, each once at QoS 2."""
+        self.connections = 0
+        self.silent: set[int] = set()
+        """Packet identifiers whose PUBREL gets no answer."""
+        self.received: set[int] = set()
+        """QoS 2 identifiers between PUBLISH and PUBREL."""
+        self._known = False
+        self._writers: set[asyncio.StreamWriter] = set()
+        self._news = asyncio.Condition()
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._writers.add(writer)
+        stream = PacketStream(1 << 28, None, Side.CLIENT)
+        while data := await reader.read(65536):
+            stream.feed(data)
+            for packet in stream:
+                self.came.append(packet)
+                if not isinstance(packet, Connect):
+                    self.largest = max(self.largest, len(encode(packet, Version.V5)))
+                answer = self._answer(packet)
+                async with self._news:
+                    self._news.notify_all()
+                if isinstance(answer, bytes):
+                    writer.write(answer)
+                    continue
+                if isinstance(answer, Disconnect):
+                    writer.write(encode(answer, Version.V5))
+                writer.close()
+                return
+        writer.close()
+
+    def _answer(self, packet: Packet) -> bytes | Literal["close"] | Disconnect:
+        match packet:
+            case Connect():
+                self.connections += 1
+                if (wanted := self.greet(self.connections)) is not None:
+                    return wanted
+                known, self._known = self._known, True
+                return encode(Connack(known, properties=dict(self.properties)), Version.V5)
+            case Publish():
+                return self._published(packet)
+            case Pubrel():
+                if packet.packet_id in self.silent:
+                    return b""
+                self.received.discard(packet.packet_id)
+                return b"\x70\x02" + pack_u16(packet.packet_id)
+            case Subscribe() | Unsubscribe():
+                return self._asked(packet)
+            case Pingreq():
+                return encode(Pingresp(), Version.V5)
+        return b""
+
+    def _published(self, packet: Publish) -> bytes | Literal["close"] | Disconnect:
+        known = packet.qos == 2 and packet.packet_id in self.received
+        verdict = 0 if known else self.verdict(packet)
+        if not isinstance(verdict, int):
+            return b"" if verdict is None else verdict
+        if verdict < 0x80 and not known:
+            self.taken.append(packet)
+        if not packet.qos:
+            return b""
+        if packet.qos == 2 and verdict < 0x80:
+            self.received.add(packet.packet_id)
+        kind = b"\x40" if packet.qos == 1 else b"\x50"
+        return kind + b"\x03" + pack_u16(packet.packet_id) + bytes((verdict,))
+
+    def _asked(self, packet: Subscribe | Unsubscribe) -> bytes | Literal["close"] | Disconnect:
+        if isinstance(packet, Subscribe):
+            items = [item.topic_filter for item in packet.subscriptions]
+        else:
+            items = packet.topic_filters
+        reasons = []
+        for item in items:
+            verdict = self.filters(item)
+            if not isinstance(verdict, int):
+                return b"" if verdict is None else verdict
+            reasons.append(ReasonCode(verdict))
+        answer = Suback if isinstance(packet, Subscribe) else Unsuback
+        return encode(answer(packet.packet_id, reasons), Version.V5)
+
+    def send(self, packet: Packet) -> None:
+        """Send a packet to whoever is connected."""
+        for writer in self._writers:
+            if not writer.is_closing():
+                writer.write(encode(packet, Version.V5))
+
+    @property
+    def payloads(self) -> list[bytes]:
+        return [packet.payload for packet in self.taken]
+
+    @property
+    def sent(self) -> list[Publish]:
+        """Every PUBLISH that came, repeated ones too."""
+        return [packet for packet in self.came if isinstance(packet, Publish)]
+
+    async def until(self, count: int, within: float = 60) -> None:
+        """Wait until so many messages were taken."""
+        async with asyncio.timeout(within), self._news:
+            await self._news.wait_for(lambda: len(self.taken) >= count)
+
+    def forget(self) -> None:
+        """Close every connection and lose the session, as a restart without its store does."""
+        self._known = False
+        self.close()
+
+    def close(self) -> None:
+        """Close every connection."""
+        for writer in self._writers:
+            writer.close()
+        self._writers.clear()
+
+
+@asynccontextmanager
+async def picky(port: int = 0, **properties: int) -> AsyncIterator[Picky]:
+    """A picky broker that listens."""
+    broker = Picky(**properties)
+    server = await asyncio.start_server(broker.serve, "127.0.0.1", port)
+    broker.port = int(server.sockets[0].getsockname()[1])
+    try:
+        yield broker
+    finally:
+        broker.close()
+        server.close()

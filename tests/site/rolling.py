@@ -1,0 +1,117 @@
+"""A rolling restart with clients that hop at once: `python -m tests.site.rolling --clients 1000`.
+
+In: gateways as processes, in turn stopped and started again, and clients of one event loop. Each
+client that loses its gateway goes to the next one without waiting. Out: how often clients came, how
+many of them did not find their session, and how long CONNACK took. Exit code 1 if one is lost.
+"""
+
+import argparse
+import asyncio
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from gateway.mqtt.packets import Connack, Connect, Version
+from gateway.mqtt.properties import PropertyId
+from tests.service.wire import Wire
+from tests.site.gateways import Gateways, gateways
+
+NAMES = ("attic", "barn", "cellar")
+PATIENCE_S = 10.0
+"""Seconds that a client waits for CONNACK."""
+AGAIN_S = 0.02
+SETTLED_S = 60.0
+
+
+@dataclass(slots=True)
+class Crowd:
+    """What the clients have seen."""
+
+    connected: set[str] = field(default_factory=set)
+    come: int = 0
+    lost: list[str] = field(default_factory=list)
+    waits: list[float] = field(default_factory=list)
+
+
+async def stay(site: Gateways, crowd: Crowd, client: str, at: int) -> None:
+    """One client, until it is cancelled."""
+    known = False
+    while True:
+        running = site.running[NAMES[at % len(NAMES)]]
+        wire = None
+        try:
+            reader, writer = await asyncio.open_connection("127.0.0.1", running.port)
+            wire = Wire(reader, writer, Version.V5)
+            properties = {PropertyId.SESSION_EXPIRY_INTERVAL: 3600}
+            wire.send(Connect(client, Version.V5, clean_start=False, properties=properties))
+            begun = time.monotonic()
+            connack = await wire.take(Connack, within=PATIENCE_S)
+            if connack.reason == 0:
+                crowd.waits.append(time.monotonic() - begun)
+                crowd.come += 1
+                if known and not connack.session_present:
+                    crowd.lost.append(f"{client} at {NAMES[at % len(NAMES)]}")
+                known = True
+                crowd.connected.add(client)
+                while await reader.read(4096):
+                    pass
+        except (OSError, AssertionError, TimeoutError):
+            pass
+        finally:
+            crowd.connected.discard(client)
+            if wire is not None:
+                wire.writer.transport.abort()
+        at += 1
+        await asyncio.sleep(AGAIN_S)
+
+
+async def roll(folder: Path, clients: int) -> Crowd:
+    """All gateways restart, one after the other."""
+    crowd = Crowd()
+    async with gateways(folder, *NAMES) as site:
+        tasks = [
+            asyncio.create_task(stay(site, crowd, f"client-{number}", number))
+            for number in range(clients)
+        ]
+        try:
+            await _all_there(crowd, clients)
+            for name in NAMES:
+                assert await site.running[name].end() == 0
+                await site.start(name)
+                await _all_there(crowd, clients)
+                await site.joined()
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+    return crowd
+
+
+async def _all_there(crowd: Crowd, clients: int) -> None:
+    async with asyncio.timeout(SETTLED_S):
+        while len(crowd.connected) < clients:  # noqa: ASYNC110 - of many things
+            await asyncio.sleep(0.05)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--clients", type=int, default=1000)
+    parser.add_argument("--times", type=int, default=1)
+    arguments = parser.parse_args()
+    lost = 0
+    for _ in range(arguments.times):
+        with tempfile.TemporaryDirectory() as folder:
+            crowd = asyncio.run(roll(Path(folder), arguments.clients))
+        lost += len(crowd.lost)
+        print(
+            f"{arguments.clients} clients came {crowd.come} times, lost {len(crowd.lost)} sessions,"
+            f" waited {max(crowd.waits):.2f} s at most {crowd.lost[:5]}",
+            flush=True,
+        )
+    sys.exit(lost > 0)
+
+
+if __name__ == "__main__":
+    main()

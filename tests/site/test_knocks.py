@@ -1,0 +1,303 @@
+"""Links of members that start, over real TLS on loopback: knocks, and when a member dials again."""
+
+import asyncio
+import json
+import logging
+import secrets
+import ssl
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+import uvloop
+
+from gateway.site import net as net_module
+from gateway.site.authority import membership
+from gateway.site.framing import Kind, pack_number, unpack_number
+from gateway.site.link import SILENT
+from gateway.site.tls import serving
+from tests.site.members import Peer, Site, as_member, dialled, joined, running, until
+
+LONG_S = 600.0
+"""Longer than any test."""
+
+
+@pytest.fixture(scope="module", params=[asyncio.DefaultEventLoopPolicy, uvloop.EventLoopPolicy])
+def event_loop_policy(request: pytest.FixtureRequest) -> asyncio.AbstractEventLoopPolicy:
+    """The gateway runs on uvloop; TLS of both is not the same code."""
+    return request.param()
+
+
+@pytest.fixture
+def log(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
+    caplog.set_level(logging.INFO, "gateway.site")
+    return caplog
+
+
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who has dialled in vain does not dial again by itself."""
+    monkeypatch.setattr(net_module, "_FIRST_WAIT_S", LONG_S)
+    monkeypatch.setattr(net_module, "MOST_WAIT_S", LONG_S)
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    return Site(tmp_path, "attic", "barn")
+
+
+@asynccontextmanager
+async def answering(
+    site: Site, name: str, talk: Callable[[Peer], object]
+) -> AsyncIterator[list[Peer]]:
+    """A member's place in which `talk`, a coroutine, speaks on each connection that comes."""
+    came: list[Peer] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        came.append(Peer(reader, writer))
+        try:
+            await talk(came[-1])  # type: ignore[misc]
+        except (OSError, AssertionError):
+            pass
+        finally:
+            writer.transport.abort()
+
+    host, _, port = site.addresses[name].rpartition(":")
+    context = serving(site.of(name), membership(site.of(name)))
+    server = await asyncio.start_server(serve, host, int(port), ssl=context)
+    try:
+        yield came
+    finally:
+        server.close()
+        for peer in came:
+            peer.writer.transport.abort()
+
+
+def greeted(peer: Peer, generation: str = "0" * 16) -> None:
+    greeting = {
+        "version": 1,
+        "oldest": 1,
+        "generation": generation,
+        "clock": time.time(),
+        "removed": [],
+    }
+    peer.say(Kind.GREETING, json.dumps(greeting).encode())
+
+
+async def knock(site: Site, by: str, at: str) -> bytes:
+    """What the member says to it."""
+    async with dialled(site.addresses[at], as_member(site, by)) as peer:
+        said = await peer.hear(Kind.BYE)
+        await peer.ended()
+        return said
+
+
+@pytest.mark.usefixtures("patient")
+async def test_a_member_that_starts_is_dialled_at_once(
+    site: Site, log: pytest.LogCaptureFixture
+) -> None:
+    async with running(site.config("attic")) as (attic,):
+        await until(lambda: attic.row("barn")["problem"])
+        async with running(site.config("barn")) as (barn,):
+            await until(lambda: attic.linked("barn") and barn.linked("attic"))
+    assert "barn: not joined: it is attic" not in log.text
+    assert "was refused" not in log.text, "a knock is nothing that goes wrong"
+
+
+@pytest.mark.usefixtures("patient")
+async def test_members_that_start_together_have_one_link(site: Site) -> None:
+    async with joined(*map(site.config, site.addresses)) as (attic, barn):
+        await asyncio.sleep(0.3)
+        assert attic.events == [("joined", "barn")]
+        assert barn.events == [("joined", "attic")]
+
+
+async def test_a_knock_changes_nothing_about_a_link_that_is_alive(site: Site) -> None:
+    async with joined(*map(site.config, site.addresses)) as (attic, barn):
+        for _ in range(10):
+            assert b"the knock is heard" in await knock(site, "barn", "attic")
+        await asyncio.sleep(0.3)
+        assert attic.events == [("joined", "barn")]
+        assert barn.events == [("joined", "attic")]
+
+
+async def test_a_knock_ends_a_link_on_which_nothing_comes(
+    site: Site, log: pytest.LogCaptureFixture
+) -> None:
+    """The power of the other machine was cut, and it is back before its silence is noticed."""
+    async with joined(*map(site.config, site.addresses)) as (attic, _):
+        link = attic.net._far["barn"].link
+        assert link is not None
+        knocking = asyncio.create_task(knock(site, "barn", "attic"))
+        while not knocking.done():
+            link.heard = asyncio.get_running_loop().time() - 1.0
+            await asyncio.sleep(0)
+        await until(lambda: len(attic.events) == 3)
+        assert attic.events[1:] == [("left", "barn"), ("joined", "barn")]
+    assert f"barn: lost: {SILENT}" in log.text
+
+
+@pytest.mark.usefixtures("patient")
+async def test_a_flood_of_knocks_has_a_bound(site: Site) -> None:
+    """Each one that counts makes attic dial once."""
+
+    async def refuse(peer: Peer) -> None:
+        peer.say(Kind.BYE, b"not now")
+
+    async with answering(site, "barn", refuse) as came, running(site.config("attic")):
+        await until(lambda: came)
+        begun = time.monotonic()
+        for _ in range(30):
+            await knock(site, "barn", "attic")
+        await until(lambda: len(came) > 1)
+        bound = 2 + (time.monotonic() - begun) / net_module._KNOCK_S
+        assert len(came) <= bound
+
+
+@pytest.mark.usefixtures("patient")
+async def test_a_knock_ends_an_attempt_that_waits_for_a_machine_that_was_off(
+    site: Site, monkeypatch: pytest.MonkeyPatch, log: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(net_module, "DIAL_S", LONG_S)
+    monkeypatch.setattr(net_module, "_SLOW_S", 0.0)
+    monkeypatch.setattr(net_module, "_KNOCK_S", 0.0)
+    came: list[asyncio.StreamWriter] = []
+
+    async def hang(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        came.append(writer)
+        while await reader.read(4096):
+            pass
+
+    host, _, port = site.addresses["barn"].rpartition(":")
+    server = await asyncio.start_server(hang, host, int(port))
+    async with running(site.config("attic")):
+        await until(lambda: len(came) == 1)
+        await knock(site, "barn", "attic")
+        await until(lambda: len(came) == 2)
+        await knock(site, "barn", "attic")
+        await asyncio.sleep(0.3)
+        assert len(came) == 2, "one that follows a knock goes on"
+    server.close()
+    for writer in came:
+        writer.transport.abort()
+    assert "barn: not joined" not in log.text
+
+
+async def test_a_member_of_0_2_0_refuses_a_knock_and_is_left_alone(
+    site: Site, log: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is attic, and dials when its time has come."""
+    monkeypatch.setattr(net_module, "_FIRST_WAIT_S", 0.01)
+    monkeypatch.setattr(net_module, "MOST_WAIT_S", 0.01)
+
+    async def refuse(peer: Peer) -> None:
+        peer.say(Kind.REMOVED, b"[]")
+        peer.say(Kind.BYE, b"it is attic that dials barn, not the other way round")
+        peer.writer.close()
+        await peer.ended()
+
+    async with answering(site, "attic", refuse) as came, running(site.config("barn")) as (barn,):
+        await until(lambda: came)
+        await asyncio.sleep(0.5)
+        assert len(came) == 1
+        assert barn.row("attic")["problem"] is None
+        async with dialled(site.addresses["barn"], as_member(site, "attic")) as attic:
+            await attic.join()
+            await until(lambda: barn.linked("attic"))
+    assert "not joined" not in log.text
+
+
+async def test_a_knock_at_a_member_that_does_not_know_us_tells_both(
+    site: Site, log: pytest.LogCaptureFixture
+) -> None:
+    alone = {"attic": site.addresses["attic"]}
+    configs = site.config("attic", members=alone), site.config("barn")
+    async with running(*configs) as (attic, barn):
+        await until(lambda: barn.row("attic")["problem"])
+        assert "'barn' is not in [site.members] of attic" in barn.row("attic")["problem"]
+        await until(lambda: "of barn from 127.0.0.1" in log.text)
+        assert attic.events == barn.events == []
+
+
+async def test_a_stranger_cannot_knock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither one without a certificate nor one of another site."""
+    site = Site(tmp_path / "ours", "attic", "barn")
+    other = Site(tmp_path / "theirs", "attic", "barn")
+    heard: list[str] = []
+    monkeypatch.setattr(net_module.Net, "_knocked", lambda self, far: heard.append(far.name))
+    async with running(site.config("attic")):
+        stranger = as_member(other, "barn")
+        stranger.verify_mode = ssl.CERT_NONE
+        for context in (None, stranger):
+            async with dialled(site.addresses["attic"], context) as peer:
+                peer.say(Kind.GREETING, b"{}")
+                await peer.ended()
+        assert not heard
+        await knock(site, "barn", "attic")
+        assert heard == ["barn"]
+
+
+async def test_a_removed_member_knocks_in_vain(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    heard: list[str] = []
+    monkeypatch.setattr(net_module.Net, "_knocked", lambda self, far: heard.append(far.name))
+    async with running(site.config("attic")) as (attic,):
+        monkeypatch.setattr(attic.net._removed, "covers", lambda certificate: True)
+        assert b"removed from the site" in await knock(site, "barn", "attic")
+        assert not heard
+
+
+async def _answers(peer: Peer) -> None:
+    """Join, answer a question, and break."""
+    await peer.hear(Kind.GREETING)
+    greeted(peer, secrets.token_hex(8))
+    await peer.hear(Kind.ALIVE)  # of joining
+    question = await peer.hear(Kind.ALIVE)
+    peer.writer.write(pack_number(Kind.ECHO, unpack_number(question)))
+    await asyncio.sleep(0.05)
+
+
+async def _says_nothing(peer: Peer) -> None:
+    """Join, and break."""
+    await peer.hear(Kind.GREETING)
+    greeted(peer, secrets.token_hex(8))
+    await peer.hear(Kind.ALIVE)
+
+
+@pytest.mark.parametrize(("talk", "forgiven"), [(_answers, True), (_says_nothing, False)])
+async def test_backoff_is_forgiven_by_an_answered_question(
+    site: Site, monkeypatch: pytest.MonkeyPatch, talk: Callable[[Peer], object], forgiven: bool
+) -> None:
+    """A link that breaks soon, again and again."""
+    waits: list[float] = []
+    monkeypatch.setattr(net_module, "TICK_S", 0.02)
+    timeout = asyncio.timeout
+
+    def noted(seconds: float) -> asyncio.Timeout:
+        if seconds < net_module.DIAL_S / 2:
+            waits.append(seconds)
+            seconds = 0.01
+        return timeout(seconds)
+
+    monkeypatch.setattr(net_module.asyncio, "timeout", noted)
+    async with answering(site, "barn", talk), running(site.config("attic")) as (attic,):
+        await until(lambda: attic.events.count(("left", "barn")) >= 6)
+    monkeypatch.undo()
+    longest = max(waits[:5])
+    assert (longest <= 0.12) is forgiven, waits
+
+
+async def test_a_member_that_has_stopped_is_told_from_one_that_is_lost(site: Site) -> None:
+    async with running(site.config("barn")) as (barn,):
+        async with running(site.config("attic")):
+            await until(lambda: barn.linked("attic"))
+            assert not barn.net.has_stopped("attic")
+        await until(lambda: not barn.linked("attic"))
+        assert barn.net.has_stopped("attic")
+        async with dialled(site.addresses["barn"], as_member(site, "attic")) as peer:
+            await peer.join(generation="0b")
+            await until(lambda: barn.linked("attic"))
+            assert not barn.net.has_stopped("attic")
+        await until(lambda: not barn.linked("attic"))
+        assert not barn.net.has_stopped("attic"), "its connection broke"

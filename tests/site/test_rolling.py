@@ -1,0 +1,81 @@
+"""Gateways of a site as processes that restart, and clients that come at once."""
+
+import asyncio
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from gateway.mqtt.packets import Disconnect
+from gateway.site.contact import START_S
+from tests.site.gateways import gateways
+from tests.site.rolling import NAMES, roll
+
+CLIENTS = 24
+
+
+async def test_a_rolling_restart_with_clients_that_hop_loses_no_session(tmp_path: Path) -> None:
+    crowd = await roll(tmp_path, 30)
+    assert crowd.come > 30
+    assert crowd.lost == []
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("name", NAMES)
+async def test_clients_that_come_as_soon_as_a_gateway_listens_find_their_sessions(
+    tmp_path: Path, name: str, how: signal.Signals
+) -> None:
+    """Their sessions are at the other gateways, which run."""
+    others = [other for other in NAMES if other != name]
+    async with gateways(tmp_path, *NAMES) as site:
+        for number in range(CLIENTS):
+            wire, _ = await site.connect(others[number % 2], f"c{number}")
+            wire.writer.close()
+        await site.running[name].end(how)
+        await site.start(name)
+        came = [site.connect(name, f"c{number}") for number in range(CLIENTS)]
+        found = await asyncio.gather(*came)
+        assert [number for number, (_, present) in enumerate(found) if not present] == []
+        assert (await site.figures(name))["marked"] == 0
+
+
+async def test_a_gateway_that_stops_gives_its_sessions_to_where_clients_go(tmp_path: Path) -> None:
+    """It takes no client any more, and says goodbye, before its links to the others end."""
+    async with gateways(tmp_path, "a", "b") as site:
+        client, _ = await site.connect("a")
+        idle, _ = await site.connect("a", "idle")
+        stopping = asyncio.create_task(site.running["a"].end())
+        assert (await client.take(Disconnect)).reason == 0x8B
+        with pytest.raises(ConnectionRefusedError):
+            await asyncio.open_connection("127.0.0.1", site.running["a"].port)
+        _, present = await site.connect("b")
+        assert present
+        assert await stopping == 0
+        assert await site.sessions("b") == ["c"]
+        idle.writer.close()
+        await site.start("a")
+        _, present = await site.connect("a", "idle")
+        assert present, "one that goes nowhere finds its session where it was"
+
+
+async def test_who_comes_while_a_gateway_restarts_waits_for_it(tmp_path: Path) -> None:
+    async with gateways(tmp_path, "a", "b") as site:
+        (await site.connect("b"))[0].writer.close()
+        begun = time.monotonic()
+        await site.running["b"].end()
+        await site.connect("a")
+        assert time.monotonic() - begun > START_S
+        await site.start("b")
+        await site.joined()
+        await site.kill("b")
+        await site.running["a"].logged("b: lost: it ended the connection")
+
+
+async def test_a_gateway_that_stops_alone_waits_for_nobody(tmp_path: Path) -> None:
+    async with gateways(tmp_path, "a", "b") as site:
+        await site.connect("a")
+        await site.kill("b")
+        await site.running["a"].logged("b: lost")
+        async with asyncio.timeout(20):
+            assert await site.running["a"].end() == 0

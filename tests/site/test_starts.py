@@ -1,0 +1,295 @@
+"""Members that start and stop while clients come, on virtual time: who is waited for, how long."""
+
+from random import Random
+
+import pytest
+
+from gateway.site.contact import ANSWER_S, START_S
+from gateway.site.holder import Outcome
+from tests.site.test_rules import Site
+from tests.site.world import Client, World
+
+STAYS_S = 1.0
+"""Seconds until a client whose gateway runs goes elsewhere by itself."""
+RESTART_S = (0.5, 1.5, 2.5)
+"""Seconds for which a member is away, within START_S of the goodbye."""
+
+
+@pytest.fixture
+def site() -> Site:
+    return Site()
+
+
+def start_without_links(site: Site, name: str) -> None:
+    """A member starts again, and no other one has reached it yet."""
+    for other in set(site.names) - {name}:
+        site.cut(name, other, notice=0.001)
+    site.run(0.1)
+    site.crash(name)
+    site.run(10.0)
+    site.start(name)
+
+
+def reach(site: Site, name: str) -> None:
+    for other in set(site.names) - {name}:
+        site.heal(name, other)
+
+
+@pytest.mark.parametrize("reached_after", [0.1, 0.9, 2.0, START_S - 0.3])
+@pytest.mark.parametrize("holder", ["a", "b"])
+def test_a_client_of_a_member_that_starts_keeps_its_session(
+    site: Site, holder: str, reached_after: float
+) -> None:
+    """holder: where its session is, at another member or at the one that starts."""
+    site.come(holder)
+    site.client.leave()
+    start_without_links(site, "b")
+    site.client.connect("b")
+    site.run(reached_after)
+    assert not site.client.accepted
+    reach(site, "b")
+    site.run(0.5 + ANSWER_S)
+    assert site.client.accepted, "world.py has looked at its session"
+    assert not site.client.marked
+    assert site.reached["none"] == 1, "its first session"
+
+
+@pytest.mark.parametrize("comes_after", [0.0, 1.0, START_S - 0.1])
+def test_a_member_that_nobody_reaches_waits_for_its_bound(site: Site, comes_after: float) -> None:
+    """The bound counts from the start."""
+    site.come("a")
+    site.client.leave()
+    start_without_links(site, "b")
+    site.run(comes_after)
+    site.client.connect("b")
+    site.run(START_S - comes_after - 0.05)
+    assert not site.client.accepted
+    site.run(0.2)
+    assert site.client.accepted
+    assert site.client.marked
+    assert site.place_at("b").older == {"a", "c"}
+
+
+def test_the_bound_counts_from_the_end_of_a_start(site: Site) -> None:
+    """A start may keep a machine busy for longer than that."""
+    start_without_links(site, "b")
+    site.run(START_S + 1.0)
+    member = site.gateways["b"].member
+    assert member is not None
+    member.started(site.gateways["b"].now)
+    site.come("b", START_S - 0.1)
+    assert not site.client.accepted
+    site.run(0.2)
+    assert site.client.accepted
+
+
+def test_a_start_says_nothing_of_members_that_were_there(site: Site) -> None:
+    site.silence("b")
+    member = site.gateways["b"].member
+    assert member is not None
+    member.started(site.gateways["b"].now)
+    site.come("b", 0.2)
+    assert site.client.accepted
+
+
+def test_after_the_bound_a_member_without_a_link_is_silent_at_once(site: Site) -> None:
+    start_without_links(site, "b")
+    site.run(START_S + 0.1)
+    site.come("b", 0.2)
+    assert site.client.accepted
+    assert site.client.marked
+
+
+def test_a_clean_start_does_not_wait_for_members_that_start(site: Site) -> None:
+    start_without_links(site, "b")
+    site.come("b", ANSWER_S + 0.1, clean=True)
+    assert site.client.accepted
+
+
+@pytest.mark.parametrize("patience", [0.1, 1.5, 2.5, 60.0])
+def test_nobody_waits_longer_for_a_start_than_its_client_can(site: Site, patience: float) -> None:
+    start_without_links(site, "b")
+    outcomes = wants(site, "b", patience)
+    waits = min(START_S, max(patience, 0.8))  # a lease of before the start may last for 0.8 s
+    site.run(waits - 0.05)
+    assert not outcomes
+    site.run(0.2)
+    assert outcomes
+    assert set(outcomes[0].silent) == {"a", "c"}
+
+
+def test_the_last_connection_of_a_client_says_how_long_it_can_wait(site: Site) -> None:
+    start_without_links(site, "b")
+    first = wants(site, "b", 60.0)
+    second = wants(site, "b", 1.2)
+    site.run(1.3)
+    assert first
+    assert second
+
+
+def wants(site: Site, name: str, patience: float) -> list[Outcome]:
+    outcomes: list[Outcome] = []
+    gateway = site.gateways[name]
+    assert gateway.member is not None
+    gateway.member.want_session(
+        "client-0", gateway.now, outcomes.append, False, lambda: True, patience
+    )
+    gateway.run(lambda: None)
+    return outcomes
+
+
+def test_a_member_that_answers_late_after_a_start_is_busy_and_not_silent(site: Site) -> None:
+    """Its disk is slow, with all who come; it says something all the time."""
+    site.come("a")
+    site.client.leave()
+    start_without_links(site, "b")
+    holder = site.gateways["a"].holder
+    reach(site, "b")
+    site.run(0.5)
+    site.commit_s = lambda: 1.6  # type: ignore[method-assign]
+    holder.commit(lambda: None, lambda: None)
+    site.client.connect("b")
+    site.run(ANSWER_S + 0.1)
+    assert not site.client.accepted
+    site.run(8.0)
+    assert site.client.accepted
+    assert not site.client.marked
+
+
+def releases(site: Site, name: str) -> list[tuple[bool, tuple[str, ...]]]:
+    """A PUBREL whose identifier is not known there."""
+    answers: list[tuple[bool, tuple[str, ...]]] = []
+    gateway = site.gateways[name]
+    assert gateway.member is not None
+    gateway.member.want_release(
+        "client-0", 1, gateway.now, lambda known, silent: answers.append((known, silent))
+    )
+    gateway.run(lambda: None)
+    return answers
+
+
+@pytest.mark.parametrize("reached_after", [0.1, 0.9, START_S - 0.3])
+@pytest.mark.parametrize("known", [True, False])
+def test_a_pubrel_at_a_member_that_starts_is_answered_truly(
+    site: Site, reached_after: float, known: bool
+) -> None:
+    site.eager = 0.0
+    site.come("a")
+    if known:
+        site.client.publish()
+        site.run(0.2)
+    start_without_links(site, "b")
+    answers = releases(site, "b")
+    site.run(reached_after)
+    assert not answers
+    reach(site, "b")
+    site.run(0.5 + ANSWER_S)
+    assert answers == [(known, ())]
+
+
+def test_a_pubrel_waits_no_longer_than_a_connect(site: Site) -> None:
+    start_without_links(site, "b")
+    answers = releases(site, "b")
+    site.run(START_S - 0.1)
+    later = releases(site, "b")
+    site.run(0.2)
+    assert answers == later == [(False, ("a", "c"))]
+    site.run(1.0)
+    answers = releases(site, "b")
+    site.run(0.1)
+    assert answers == [(False, ("a", "c"))], "the start is over, and nobody has a link"
+
+
+def test_a_pubrel_over_a_link_that_breaks_is_asked_again(site: Site) -> None:
+    site.eager = 0.0
+    site.come("a")
+    site.client.publish()
+    site.run(0.2)
+    answers = releases(site, "b")
+    site.break_link(site.link("a", "b"))
+    site.run(1.0)
+    assert answers == [(True, ())]
+
+
+@pytest.mark.parametrize("away_s", RESTART_S)
+@pytest.mark.parametrize("to", ["a", "b", "c"])
+def test_who_comes_while_a_member_restarts_keeps_its_session(
+    site: Site, to: str, away_s: float
+) -> None:
+    """Its session is at the one that restarts, and it comes to that one or to another one."""
+    site.come("b")
+    site.client.leave()
+    site.run(0.1)
+    site.crash("b", stopped=True)
+    site.after(away_s, lambda: site.start("b"))
+    if to == "b":
+        site.run(away_s + 0.001)
+    else:
+        site.run(0.1)
+    site.client.connect(to)
+    site.run(START_S + 1.0)
+    assert site.client.accepted
+    assert not site.client.marked
+
+
+def test_one_that_stops_for_good_is_silent_after_the_bound(site: Site) -> None:
+    site.come("b")
+    site.client.leave()
+    site.run(0.1)
+    site.crash("b", stopped=True)
+    site.run(0.1)
+    site.come("a", START_S - 0.3)
+    assert not site.client.accepted
+    site.run(0.5)
+    assert site.client.accepted
+    assert site.client.marked
+    site.client.marked = False
+    site.client.leave()
+    site.client.session = None
+    site.come("c", 1.0)
+    assert site.client.accepted, "later ones wait no longer than for any silent member"
+
+
+def test_one_that_crashes_is_silent_as_soon_as_its_lease_is_over(site: Site) -> None:
+    site.crash("b")
+    site.run(0.05)
+    site.come("a", ANSWER_S)
+    assert site.client.accepted
+    assert site.client.marked
+
+
+def hop(world: World, client: Client, random: Random) -> None:
+    """It loses its connection, and goes at once to one that runs."""
+    running = [name for name, gateway in world.gateways.items() if gateway.member is not None]
+    client.connect(random.choice(running))
+
+
+@pytest.mark.parametrize("away_s", RESTART_S)
+def test_a_rolling_restart_with_clients_that_hop_loses_no_session(away_s: float) -> None:
+    """30 clients, each of which goes elsewhere when its gateway stops, and now and then besides."""
+    random = Random(f"rolling {away_s}")
+    world = World(random, members=3, clients=30)
+    for client in world.clients:
+        client.connect(random.choice(world.names))
+    came = dict.fromkeys(world.clients, 0.0)
+    world.run(3.0)
+    begun = world.reached["none"]
+    assert begun == len(world.clients)
+    for name in world.names:
+        world.crash(name, stopped=True)
+        world.after(away_s, lambda name=name: world.start(name))  # type: ignore[misc]
+        for _ in range(60):
+            world.run(0.1)
+            for client in world.clients:
+                stays = world.now < came[client] + STAYS_S or random.random() > 0.04
+                if client.connection is None or not stays:
+                    hop(world, client, random)
+                    came[client] = world.now
+                client.publish()
+        assert world.gateways[name].member is not None
+    world.run(5.0)
+    assert all(client.accepted for client in world.clients)
+    assert not any(client.marked for client in world.clients)
+    assert world.reached["none"] == begun, "no session began anew"
+    assert world.reached["doubt"] == 0
+    world.settle(5.0)

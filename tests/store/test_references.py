@@ -1,0 +1,413 @@
+"""A row of each kind is deleted, and each reference between rows is cut: nothing is left out
+without a line, the session is told or the store is refused, and `onceway store check` finds it.
+"""
+
+import json
+import re
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from gateway.broker.elsewhere import key_of
+from gateway.mqtt.packets import Connack, Disconnect, Puback, Publish, Will
+from gateway.mqtt.properties import PropertyId
+from gateway.store.check import check
+from gateway.store.copies import Copies
+from gateway.store.doubts import FILE as DOUBTS
+from gateway.store.doubts import read as read_doubts
+from gateway.store.references import missing
+from gateway.store.salvage import salvage
+from gateway.store.schema import FILE, PAGE_BYTES, StoreError, open_store, prepare
+from tests.broker.harness import FOREVER, World
+
+COUNT = 600
+GIVEN = key_of("given", None, 0)
+
+
+@pytest.fixture
+def world() -> World:
+    """Sessions in every state, as the broker leaves them: `waiting` has a long queue, `flying` has
+    messages under way in both directions, `shared` waits for a shared subscription.
+    """
+    world = World()
+    world.absent("waiting", topic="w/#")
+    shared = world.durable("shared")
+    shared.subscribe("$share/g/shared/#", qos=1)
+    shared.drop()
+    flying = world.durable("flying", properties={PropertyId.RECEIVE_MAXIMUM: 10})
+    flying.subscribe("f/#", qos=2)
+    publisher = world.accepted("p", answers=True)
+    for number in range(COUNT):
+        publisher.publish("w/x", f"{number}", qos=1)
+    for number in range(20):
+        publisher.publish("f/x", f"{number}", qos=1 + number % 2)
+        publisher.publish("shared/x", f"{number}", qos=1)
+    for number in range(9):
+        publisher.publish("spool/x", f"{number}", qos=1)
+    publisher.publish("kept", "x", qos=1, retain=True)
+    flying.send(Publish("t", b"x", 2, 7))
+    flying.send(Puback(flying.take_all(Publish)[0].packet_id))
+    willing = world.durable("willing", will=Will("t", b"x", 1, properties=None))
+    assert willing.connection
+    world.commit()
+    _as_in_a_site(world.database)
+    world.power_cut()
+    assert missing(world.database) == []
+    return world
+
+
+def _as_in_a_site(database: sqlite3.Connection) -> None:
+    """Tables that other parts fill."""
+    (session,) = database.execute("SELECT id FROM session WHERE client = 'willing'").fetchone()
+    journey = (session, 5, 1, '["b"]', "[]", "[]", None, None, None, "[]")
+    database.execute(f"INSERT INTO journey VALUES ({','.join('?' * 10)})", journey)
+    database.execute("INSERT INTO place VALUES (?, 3, 0, '[]')", (GIVEN,))
+    database.execute("INSERT INTO given VALUES (?, 'b', 3, 1, NULL)", (GIVEN,))
+    for part in range(3):
+        database.execute(
+            "INSERT INTO given_part (key, part, body) VALUES (?, ?, x'00')", (GIVEN, part)
+        )
+    for number, landed in ((1, 5), (2, None)):
+        first = 2 * number - 1
+        database.execute(
+            "INSERT INTO batch VALUES (?, ?, ?, 2, 9, '', 0, ?)", (number, first, first + 1, landed)
+        )
+        database.execute("INSERT INTO batch_content VALUES (?, 9, x'')", (number,))
+    database.execute("DELETE FROM spool WHERE id <= 2")
+
+
+def of(client: str) -> str:
+    return f"session = (SELECT id FROM session WHERE client = '{client}')"
+
+
+_WAITING = "SELECT {} FROM queue WHERE " + of("waiting")
+MIDDLE = _WAITING + " ORDER BY first LIMIT 1 OFFSET 300"
+FIRST = _WAITING + " ORDER BY first LIMIT 1"
+LAST = _WAITING + " ORDER BY first DESC LIMIT 1"
+
+CASES = {
+    # the session of which something is missing, what happens to the store, what the log says
+    "message": ("waiting", "DELETE FROM message WHERE id = ({message})", "content of 1 messages"),
+    "message, the first": (
+        "waiting",
+        "DELETE FROM message WHERE id = ({first_message})",
+        "content of 1 messages",
+    ),
+    "message, the last": (
+        "waiting",
+        "DELETE FROM message WHERE id = ({last_message})",
+        "content of 1 messages",
+    ),
+    "message, another number": (
+        "waiting",
+        "UPDATE queue SET message = 999999 WHERE first = ({place}) AND " + of("waiting"),
+        "content of 1 messages",
+    ),
+    "message, shorter": (
+        "waiting",
+        "UPDATE message SET count = 2, body = x'001122' WHERE id = ({message})",
+        "1 messages of its queue are not as long",
+    ),
+    "message, nothing in it": (
+        "waiting",
+        "UPDATE message SET count = 0 WHERE id = ({message})",
+        "1 messages of its queue are not as long",
+    ),
+    "message under way": (
+        "flying",
+        "DELETE FROM message WHERE id = (SELECT message FROM queue WHERE "
+        + of("flying")
+        + " ORDER BY first LIMIT 1 OFFSET 3)",
+        "content of 1 messages",
+    ),
+    "message of a shared subscription": (
+        "shared",
+        "DELETE FROM message WHERE id = (SELECT message FROM queue WHERE share <> '' LIMIT 1)",
+        "content of 1 messages",
+    ),
+    "queue": (
+        "waiting",
+        "DELETE FROM queue WHERE first = ({place}) AND " + of("waiting"),
+        "1 messages of its queue are gone",
+    ),
+    "queue, the first": (
+        "waiting",
+        "DELETE FROM queue WHERE first = ({first_place}) AND " + of("waiting"),
+        "1 messages of its queue are gone",
+    ),
+    "queue, under way": (
+        "flying",
+        "DELETE FROM queue WHERE " + of("flying") + " AND first = 3",
+        "1 messages that were under way are gone",
+    ),
+    "flow": ("flying", "DELETE FROM flow WHERE " + of("flying"), "packet identifiers are gone"),
+    "flow of a queue": (
+        "waiting",
+        "DELETE FROM flow WHERE " + of("waiting"),
+        "packet identifiers are gone",
+    ),
+    "session": (
+        "waiting",
+        "DELETE FROM session WHERE client = 'waiting'",
+        r"session \d+ is gone, and has left 1 rows in subscription, 1 rows in flow, 600 rows in"
+        " queue",
+    ),
+    "session on a journey": (
+        "willing",
+        "DELETE FROM session WHERE client = 'willing'",
+        "rows in journey",
+    ),
+    "session, another number": (
+        "flying",
+        "UPDATE session SET id = 777 WHERE client = 'flying'",
+        "is gone, and has left",
+    ),
+    "given_part": (None, "DELETE FROM given_part WHERE part = 1", "session of given, which was"),
+    "given": (None, "DELETE FROM given", "3 parts of it have no row in given"),
+    "batch": (None, "DELETE FROM batch WHERE number = 1", "batch 1 is gone"),
+    "batch_content": (
+        None,
+        "DELETE FROM batch_content WHERE number = 1",
+        "batch 1: which readings",
+    ),
+    "spool": (None, "DELETE FROM spool WHERE id = 7", "row 7 of the spool is gone"),
+    "spool, two rows": (None, "DELETE FROM spool WHERE id IN (6, 7)", "rows 6 to 7 of the spool"),
+    "spool, the first behind a batch": (None, "DELETE FROM spool WHERE id = 5", "row 5 of the"),
+    "spool, of a batch": (None, "DELETE FROM spool WHERE id = 3", "1 of its 2 rows of the spool"),
+}
+REFUSED = {
+    "meta, the epoch": "DELETE FROM meta WHERE key = 'epoch'",
+    "meta, the name": "DELETE FROM meta WHERE key = 'gateway'",
+    "meta, the starts": "DELETE FROM meta WHERE key = 'boot'",
+    "meta, all of it": "DELETE FROM meta",
+}
+UNBOUND = {"aside", "subscription", "retained", "will", "mark", "place", "journey"}
+"""Tables whose rows no other row refers to (gateway/store/README.md says so)."""
+
+
+def harm(database: sqlite3.Connection, statement: str) -> None:
+    places = {
+        "message": MIDDLE.format("message"),
+        "first_message": FIRST.format("message"),
+        "last_message": LAST.format("message"),
+        "place": MIDDLE.format("first"),
+        "first_place": FIRST.format("first"),
+    }
+    assert database.execute(statement.format(**places)).rowcount > 0
+
+
+def findings(world: World, folder: Path) -> list[str]:
+    """Findings of `onceway store check` on a copy of the store."""
+    (folder / FILE).write_bytes(world.database.serialize())
+    with closing(sqlite3.connect(folder / FILE)) as database:
+        database.execute("PRAGMA journal_mode=WAL")
+    return check(folder)
+
+
+def present(world: World, client: str) -> bool:
+    connack = world.connect(client, clean=False, properties=FOREVER).take(Connack)
+    assert connack.reason == 0
+    return connack.session_present
+
+
+def test_every_table_has_a_case() -> None:
+    with closing(sqlite3.connect(":memory:")) as database:
+        prepare(database, "test")
+        tables = {
+            name
+            for (name,) in database.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")
+        }
+    assert tables == {re.split(r"[ ,]", name)[0] for name in (*CASES, *REFUSED)} | UNBOUND
+
+
+def test_whole_store_is_sound_and_starts_without_a_word(
+    world: World, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert findings(world, tmp_path) == []
+    world.power_cut()
+    assert caplog.messages == []
+    assert all(present(world, client) for client in ("waiting", "flying", "shared", "willing"))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_is_missing_is_told_and_found(
+    world: World, tmp_path: Path, caplog: pytest.LogCaptureFixture, case: str
+) -> None:
+    client, statement, said = CASES[case]
+    harm(world.database, statement)
+    found = findings(world, tmp_path)
+    assert any(re.search(said, line) for line in found), found
+    world.power_cut()
+    lines = [line for line in caplog.messages if "the store is not whole" in line]
+    assert any(re.search(said, line) for line in lines), caplog.text
+    for other in ("waiting", "flying", "shared", "willing"):
+        assert present(world, other) is (other != client), other
+    again = [item for item in map(str, missing(world.database)) if "session" in item]
+    assert again == []
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_store_without_what_every_store_has_is_refused(
+    world: World, tmp_path: Path, case: str
+) -> None:
+    world.database.execute("INSERT INTO meta VALUES ('generation', 'x')")
+    harm(world.database, REFUSED[case])
+    assert any("is gone (meta." in line for line in findings(world, tmp_path))
+    with pytest.raises(StoreError, match=r"is gone .*onceway store salvage"):
+        open_store(tmp_path, "test")
+    result = salvage(tmp_path)
+    assert check(tmp_path) == []
+    with closing(open_store(tmp_path, "test")) as database:
+        epochs = database.execute("SELECT value FROM meta WHERE key = 'epoch'").fetchall()
+        batches = database.execute("SELECT count(*) FROM batch").fetchone()
+        (boot,) = database.execute("SELECT value FROM meta WHERE key = 'boot'").fetchone()
+    assert len(epochs) == 1
+    assert int(boot) >= 1
+    new = any("epoch" in line for line in result.lost)
+    assert (batches == (0,)) is new is (case in ("meta, the epoch", "meta, all of it"))
+
+
+@pytest.mark.parametrize("case", [case for case, it in CASES.items() if it[0] is not None])
+def test_salvage_ends_the_session_of_which_something_is_missing(
+    world: World, tmp_path: Path, case: str
+) -> None:
+    client, statement, _ = CASES[case]
+    harm(world.database, statement)
+    assert findings(world, tmp_path)
+    assert salvage(tmp_path).lost
+    assert check(tmp_path) == []
+    with closing(sqlite3.connect(tmp_path / FILE)) as source:
+        source.execute("PRAGMA journal_mode=DELETE")
+        world.database = sqlite3.connect(":memory:", isolation_level=None)
+        world.database.execute(f"PRAGMA page_size={PAGE_BYTES}")
+        source.backup(world.database)
+    world.start()
+    assert present(world, str(client)) is False
+
+
+def test_many_losses_are_told_in_a_bounded_number_of_lines(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    for number in range(50):
+        world.absent(f"c{number}", topic=f"c/{number}")
+        world.accepted(answers=True).publish(f"c/{number}", "x", qos=1)
+    world.commit()
+    harm(world.database, "DELETE FROM message WHERE topic LIKE 'c/%'")
+    world.power_cut()
+    lines = [line for line in caplog.messages if "the store is not whole" in line]
+    assert len(lines) == 21
+    assert "30 more things are missing" in lines[-1]
+
+
+RUNNING = [case for case in CASES if case.startswith(("message", "queue")) and "way" not in case]
+
+
+@pytest.mark.parametrize("case", RUNNING)
+def test_loss_behind_the_back_of_a_running_gateway_is_told(
+    world: World, caplog: pytest.LogCaptureFixture, case: str
+) -> None:
+    """The gateway reads a page of the queue when the client takes more."""
+    client, statement, _ = CASES[case]
+    harm(world.database, statement)
+    found = world.connect(str(client), clean=False, properties=FOREVER, answers=True)
+    world.sleep(1)
+    assert [line for line in caplog.messages if "are gone from the store" in line], case
+    assert found.closed
+    assert found.take_all(Disconnect) or not found.raw, "or it ends before its CONNACK"
+    assert not present(world, str(client))
+    publisher = world.accepted(answers=True)
+    publisher.publish("w/x", "later", qos=1)
+
+
+def test_last_message_of_a_queue_that_is_gone_is_told_while_the_gateway_runs(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    """No row behind it shows the gap."""
+    harm(world.database, "DELETE FROM queue WHERE first >= ({place}) AND " + of("waiting"))
+    found = world.connect("waiting", clean=False, properties=FOREVER, answers=True)
+    world.sleep(1)
+    assert f"{COUNT - 300} messages of its queue are gone" in caplog.text
+    assert len(found.take_all(Publish)) <= 300
+    assert found.closed
+    assert not present(world, "waiting")
+
+
+def test_queue_that_is_not_committed_yet_is_no_loss(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.slow_disk = True
+    publisher = world.accepted("q")
+    reader = world.connect("waiting", clean=False, properties=FOREVER, answers=True)
+    for number in range(2000):
+        publisher.send(Publish("w/x", b"%d" % number, 1, number % 1000 + 1))
+        if number % 100 == 99:
+            world.commit()
+    world.slow_disk = False
+    world.commit()
+    world.sleep(1)
+    assert "gone" not in caplog.text
+    assert not reader.closed
+    assert reader.payloads == [
+        *(b"%d" % number for number in range(COUNT)),
+        *(b"%d" % number for number in range(2000)),
+    ]
+
+
+def test_messages_of_an_ended_session_that_are_gone_are_told(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The messages were for the other members of its shared subscription."""
+    harm(world.database, CASES["message of a shared subscription"][1])
+    other = world.durable("other")
+    other.subscribe("$share/g/shared/#", qos=1)
+    world.end_session("shared")
+    world.sleep(1)
+    assert "1 messages from shared subscriptions are gone" in caplog.text
+    assert len(other.take_all(Publish)) == 19
+
+
+def test_store_of_an_older_version_has_sessions_without_flows_and_keeps_them(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Where that version was the last to run."""
+    world.database.execute("UPDATE meta SET value = value + 1 WHERE key = 'boot'")
+    harm(world.database, "DELETE FROM flow WHERE " + of("waiting"))
+    world.power_cut()
+    assert caplog.messages == []
+    assert present(world, "waiting")
+
+
+def test_in_doubt_file_that_is_damaged_is_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert read_doubts(tmp_path) == []
+    assert caplog.messages == []
+    for text, kept in (("{", 0), ('[["c", 1, ["b"]], ["d", "x", []]]', 1)):
+        (tmp_path / DOUBTS).write_text(text)
+        caplog.clear()
+        assert len(read_doubts(tmp_path)) == kept
+        assert len(caplog.messages) == 1
+
+
+def test_copies_that_are_gone_are_counted(tmp_path: Path) -> None:
+    shelf = Copies(tmp_path)
+    told = json.dumps({"first": 3})
+    rows = [(1, (n, "d", 1, n, "c", "t", b"x", 1, n, None)) for n in range(3, 11)]
+    shelf.write([(1, "b", 10, told)], rows, {}, [])
+    assert (shelf.gaps(), shelf.orphans()) == ({}, {})
+    for gone, expected in (
+        ([3], (3, 1)),
+        ([6, 8], (6, 2)),
+        ([10], (10, 1)),
+        (range(3, 11), (3, 8)),
+    ):
+        with closing(sqlite3.connect(tmp_path / "copies.db")) as database, database:
+            database.executemany("DELETE FROM copy WHERE key & 255 = ?", [(n,) for n in gone])
+        assert shelf.gaps() == {1: expected}
+        shelf.write([], rows, {}, [])
+    with closing(sqlite3.connect(tmp_path / "copies.db")) as database, database:
+        database.execute("DELETE FROM line")
+    assert shelf.orphans() == {1: 8}
+    shelf.close()

@@ -1,0 +1,177 @@
+"""An SFTP server in this process that is as lax, or as poor, as some servers are: its rename
+replaces, it knows no hard links, it closes in the middle.
+
+It is asyncssh's server with real files below a folder. Each request goes through `Kind.at`, where a
+test cuts the connection before the request is done, or before its answer is sent.
+"""
+
+import asyncio
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import asyncssh
+
+from tests.uplink.servers import wait_until
+
+
+@dataclass
+class Kind:
+    """The behaviour of a server. renames: "refuses", "replaces" or "never". exclusive_open,
+    mkdir_twice: whether FXF_EXCL is heeded, and whether a second mkdir of a name succeeds.
+
+    at: is told of each request and its first path, and returns None, "before" or "after": when the
+    connection is cut. Set it at any time.
+    """
+
+    renames: str = "refuses"
+    posix_rename: bool = True
+    hardlink: bool = True
+    exclusive_open: bool = True
+    mkdir_twice: bool = False
+    at: Callable[[str, str], str | None] = field(default=lambda request, path: None)
+
+
+class Files(asyncssh.SFTPServer):
+    """One session."""
+
+    def __init__(self, channel: Any, kind: Kind) -> None:
+        super().__init__(channel)
+        self._kind = kind
+
+    def _cut(self) -> None:
+        self.channel.get_connection().abort()
+        raise asyncssh.SFTPConnectionLost("cut")
+
+    def _do(self, request: str, path: bytes, action: Callable[[], Any]) -> Any:
+        when = self._kind.at(request, os.fsdecode(path))
+        if when == "before":
+            self._cut()
+        done = action()
+        if when == "after":
+            self._cut()
+        return done
+
+    def open(self, path: bytes, pflags: int, attrs: Any) -> Any:
+        if not self._kind.exclusive_open:
+            pflags &= ~asyncssh.FXF_EXCL
+        above = super().open
+        file = self._do("open", path, lambda: above(path, pflags, attrs))
+        file.path = path
+        return file
+
+    def write(self, file_obj: Any, offset: int, data: bytes) -> Any:
+        above = super().write
+        return self._do("write", file_obj.path, lambda: above(file_obj, offset, data))
+
+    def close(self, file_obj: Any) -> Any:
+        above = super().close
+        return self._do("close", file_obj.path, lambda: above(file_obj))
+
+    def stat(self, path: bytes) -> Any:
+        above = super().stat
+        return self._do("stat", path, lambda: above(path))
+
+    def lstat(self, path: bytes) -> Any:
+        above = super().lstat
+        return self._do("lstat", path, lambda: above(path))
+
+    def remove(self, path: bytes) -> Any:
+        above = super().remove
+        return self._do("remove", path, lambda: above(path))
+
+    def rmdir(self, path: bytes) -> Any:
+        above = super().rmdir
+        return self._do("rmdir", path, lambda: above(path))
+
+    def mkdir(self, path: bytes, attrs: Any) -> Any:
+        above = super().mkdir
+
+        def make() -> None:
+            if not (self._kind.mkdir_twice and Path(os.fsdecode(path)).is_dir()):
+                above(path, attrs)
+
+        return self._do("mkdir", path, make)
+
+    def rename(self, old: bytes, new: bytes) -> Any:
+        if self._kind.renames == "never":
+            raise asyncssh.SFTPOpUnsupported("no rename here")
+        above = super().posix_rename if self._kind.renames == "replaces" else super().rename
+        return self._do("rename", new, lambda: above(old, new))
+
+    def posix_rename(self, old: bytes, new: bytes) -> Any:
+        if not self._kind.posix_rename:
+            raise asyncssh.SFTPOpUnsupported("no posix-rename here")
+        above = super().posix_rename
+        return self._do("posix_rename", new, lambda: above(old, new))
+
+    def link(self, old: bytes, new: bytes) -> Any:
+        if not self._kind.hardlink:
+            raise asyncssh.SFTPOpUnsupported("no hard links here")
+        above = super().link
+        return self._do("link", new, lambda: above(old, new))
+
+
+class SftpOfKind:
+    """A server of a kind, which may be changed while it runs."""
+
+    def __init__(self, folder: Path, kind: Kind) -> None:
+        self.folder, self.kind = folder, kind
+        self.root = folder / "files"
+        self.root.mkdir(parents=True)
+        self._key = asyncssh.generate_private_key("ssh-ed25519")
+        self._client = asyncssh.generate_private_key("ssh-ed25519")
+        self._client.write_private_key(folder / "client")
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+        self.port = asyncio.run_coroutine_threadsafe(self._listen(), self._loop).result(20)
+        host = self._key.export_public_key().decode()
+        (folder / "known_hosts").write_text(f"[127.0.0.1]:{self.port} {host}")
+
+    async def _listen(self) -> int:
+        keys = asyncssh.import_authorized_keys(self._client.export_public_key().decode())
+        server = await asyncssh.listen(
+            "127.0.0.1",
+            0,
+            server_host_keys=[self._key],
+            authorized_client_keys=keys,
+            sftp_factory=lambda channel: Files(channel, self.kind),
+        )
+        self._server = server
+        return int(server.get_port())
+
+    def close(self) -> None:
+        async def stop() -> None:
+            self._server.close()
+            await self._server.wait_closed()
+
+        asyncio.run_coroutine_threadsafe(stop(), self._loop).result(20)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(20)
+        wait_until(lambda: not self._thread.is_alive(), "the server to end")
+
+    def url(self, name: str = "landing") -> str:
+        return f"sftp://me@127.0.0.1:{self.port}{self.root}/{name}"
+
+    @property
+    def options(self) -> dict[str, Any]:
+        return {
+            "known_hosts": str(self.folder / "known_hosts"),
+            "client_keys": [str(self.folder / "client")],
+            "agent_path": None,
+            "config": None,
+        }
+
+
+@contextmanager
+def sftp_of_kind(folder: Path, kind: Kind) -> Iterator[SftpOfKind]:
+    server = SftpOfKind(folder, kind)
+    try:
+        yield server
+    finally:
+        server.close()
