@@ -44,7 +44,7 @@ class Gateways:
             more = f'\n[web]\nbind = "127.0.0.1:{self.web[name]}"\n' if web else text
             self.config(name).write_text(
                 f'[gateway]\nname = "{name}"\ndata = "{self.data(name)}"\n'
-                '[[listener]]\nbind = "127.0.0.1:0"\nanonymous = true\n'
+                '[[listener]]\nbind = "127.0.0.1:0"\nanonymous = true\nrefuse = "reason code"\n'
                 f'[site]\nbind = "{self.site.addresses[name]}"\n{site}\n'
                 f"[site.members]\n{members}\n{more}"
             )
