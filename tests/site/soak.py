@@ -57,7 +57,8 @@ class Schedule:
             self.bounce,
             *[self.publish] * 8,
             self.leave,
-            *[self.crash, self.restart, self.cut, self.cut, self.pause] * harm,
+            *[self.crash, self.cut, self.cut, self.pause] * harm,
+            *[self.restart] * (harm > 0),
             *[self.slow_disk, self.expire, self.copy],
             *[self.restore] * (harm > 1),
         )
