@@ -339,7 +339,7 @@ def _active(userland: Userland) -> None:
 def _sequences(userland: Userland) -> list[int]:
     """Return the sequence numbers of the board's readings that have landed."""
     found: list[int] = []
-    for file in userland.path.glob("srv/onceway/landing/site-1/*/*.parquet"):
+    for file in userland.path.glob("srv/onceway/landing/site-1/[!.]*/*.parquet"):
         rows = pq.read_table(file, columns=["topic", "sequence"]).to_pylist()
         found += [row["sequence"] for row in rows if row["topic"].startswith("sensors/")]
     return sorted(found)

@@ -179,7 +179,7 @@ class Visitors:
     def _look(self) -> None:
         """Read the batches that have landed since the last call."""
         exact = {publisher.name: publisher.qos == 2 for publisher in self._publishers}
-        for manifest in sorted(self._landing.glob("site-1/*/*.json")):
+        for manifest in sorted(self._landing.glob("site-1/[!.]*/*.json")):
             file = manifest.with_suffix(".parquet")
             if file in self._read:
                 continue

@@ -42,7 +42,7 @@ class LandingHop:
         self._rows: dict[tuple[str, int], list[list[Any]]] = {}  # keys, by feed and batch
 
     def look(self) -> None:
-        for manifest in sorted(set(self._folder.glob("*/*/*.json")) - self._seen.keys()):
+        for manifest in sorted(set(self._folder.glob("*/[!.]*/*.json")) - self._seen.keys()):
             origin = "/".join(manifest.parts[-3:-1])
             number = int(manifest.stem)
             data = manifest.with_suffix(".parquet").read_bytes()

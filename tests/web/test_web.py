@@ -205,7 +205,7 @@ async def test_metrics_tell_what_the_uplink_did(tmp_path: Path) -> None:
     assert [value(before, name) for name in names] == [0, 0, 0, 0, 0]
     assert [value(failed, name) for name in names] == [0, 0, 0, 0, 1]
     assert [value(after, name) for name in names] == [0, 1, 1, 1, 1]
-    (batch,) = landing.rglob("*.parquet")
+    (batch,) = landing.glob("*/[!.]*/*.parquet")
     assert value(after, "uplink_sent_bytes_total") == batch.stat().st_size
     assert abs(value(after, "uplink_landed_timestamp_seconds") - batch.stat().st_mtime) < 60
 
