@@ -15,9 +15,11 @@ import fsspec
 import pytest
 from fsspec.implementations.memory import MemoryFile, MemoryFileSystem
 
+from gateway.config import parse
 from gateway.ingest.landing import place as place_of_centre
 from gateway.ingest.report import report
 from gateway.uplink import status
+from gateway.uplink.cli import landing_settings
 from gateway.uplink.landing import Claimed, Landing, NotExclusive, Unreachable, Way, open_landing
 from gateway.uplink.owner import OwnedByAnother
 from gateway.uplink.spool import Spool
@@ -786,3 +788,29 @@ def test_a_try_makes_nothing_in_the_place_of_a_folder_that_is_not_mounted(data, 
         assert done.returncode == 1
         assert "its owner mark site-1/owner.json is gone" in done.stdout + done.stderr
         assert not place.exists()
+
+
+@pytest.mark.parametrize(
+    ("file", "typed", "same", "options"),
+    [
+        ("s3://alone/x", None, True, True),
+        ("s3://alone/x", "s3://alone/x", True, True),
+        ("s3://alone/x", "s3a://alone/x/", True, True),
+        ("s3://alone/x", "s3://alone/y", False, True),
+        ("s3://alone/x", "s3://alone/x/y", False, True),
+        ("s3://alone/x", "sftp://other/share", False, False),
+        ("s3://alone/x", "/srv/alone/x", False, False),
+        ("file:///srv/x", "/srv/x", True, True),
+        ("file:///srv/x", "local:///srv/x/", True, True),
+        ("sftp://me@host/x", "ssh://me@host/x", True, True),
+        ("sftp://me@host/x", "sftp://me@other/x", False, True),
+        ("sftp://me@host/x", "sftp://you@host/x", False, True),
+    ],
+)
+def test_shared_false_is_about_the_place_in_the_file_only(file, typed, same, options):
+    """options: whether those of the file are kept, which are of one kind of place."""
+    section = {"landing": file, "shared": False, "options": {"key": "a"}}
+    settings = landing_settings(parse({"uplink": section}, "test").uplink, typed)
+    assert settings is not None
+    assert settings.shared is not same
+    assert settings.options == ({"key": "a"} if options else {})

@@ -289,7 +289,6 @@ def test_a_mark_cut_at_any_request_is_finished_under_another_host_name(
         assert count > 2
         assert land(data, connect) is None
         assert data.spool_ids() == []
-        assert data.meta(owner.FIRST_MARK) is None
 
 
 @pytest.mark.parametrize(
