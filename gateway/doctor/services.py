@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from gateway.config import Config
 from gateway.doctor.finding import Finding, ok, unseen, warning, wrong
 from gateway.errors import OncewayError
-from gateway.service.control import NotRunning, ask
+from gateway.service.control_client import NotRunning, ask
 from gateway.uplink.landing import open_landing, without_password
 from gateway.uplink.spool import NoSpool, Spool
 from gateway.uplink.status import Status, look

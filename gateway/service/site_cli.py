@@ -19,7 +19,7 @@ from gateway.config import Config, load
 from gateway.errors import OncewayError
 from gateway.logs import printable
 from gateway.options import ConfigOption, JsonOption, config_file, nothing_named
-from gateway.service.control import NotRunning, ask
+from gateway.service.control_client import NotRunning, ask
 from gateway.site import folder as files
 from gateway.site import invitation as invitations
 from gateway.site.authority import authority_of, found, membership
