@@ -25,9 +25,9 @@ from gateway.site import invitation as invitations
 from gateway.site.authority import authority_of, found, membership
 from gateway.site.joining import join as join_site
 from gateway.site.link import SILENT
+from gateway.site.problems import copies_problems
 from gateway.site.removed import Removed
 from gateway.store.schema import make_folder
-from gateway.web.health import copies_problems
 
 app = typer.Typer(
     help="The gateways of one site: init, invite, join, status, remove.", no_args_is_help=True
