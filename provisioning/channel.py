@@ -10,7 +10,7 @@ from typing import Any
 
 from gateway.errors import OncewayError
 from gateway.regions import REGIONS
-from gateway.service.control import NotRunning, ask
+from gateway.service.control_client import NotRunning, ask
 from provisioning.radio_plan import POWER, RadioPlan
 from provisioning.registry import Registry
 

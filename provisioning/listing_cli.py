@@ -18,7 +18,7 @@ from gateway.logs import printable
 from gateway.service.board_log import PATIENCE_S, RADIO_PATIENCE_S
 from gateway.service.boards import KEYED
 from gateway.service.boards import read as statuses
-from gateway.service.control import NotRunning, ask
+from gateway.service.control_client import NotRunning, ask
 from gateway.service.devices import pending as asking
 from provisioning import boards, device, ports
 from provisioning.channel import radios

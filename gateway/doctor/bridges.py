@@ -12,7 +12,7 @@ from gateway.bridge.far import check
 from gateway.config import BridgeSection, Config
 from gateway.doctor.finding import Finding, ok, unseen, warning, wrong
 from gateway.errors import OncewayError
-from gateway.service.control import NotRunning, ask
+from gateway.service.control_client import NotRunning, ask
 
 
 def bridges(config: Config) -> Iterator[Finding]:

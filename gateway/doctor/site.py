@@ -11,7 +11,7 @@ from typing import Any
 from gateway.config import Config
 from gateway.doctor.finding import Finding, ok, unseen, warning, wrong
 from gateway.errors import OncewayError
-from gateway.service.control import NotRunning, ask
+from gateway.service.control_client import NotRunning, ask
 
 _SOON = timedelta(days=90)
 _APART_S = 60.0

@@ -13,7 +13,7 @@ from gateway.errors import OncewayError
 from gateway.lock import ProcessLock
 from gateway.logs import printable
 from gateway.options import ConfigOption, DataOption, JsonOption, folder_of
-from gateway.service import control
+from gateway.service import control_client as control
 from gateway.store import views
 from gateway.store.schema import FILE, connect, existing
 from gateway.store.views import AsideView

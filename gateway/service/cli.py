@@ -27,7 +27,7 @@ from gateway.options import (
     folder_of,
     nothing_named,
 )
-from gateway.service.control import NotRunning, ask
+from gateway.service.control_client import NotRunning, ask
 from gateway.service.gateway import serve
 from gateway.service.listeners import certificates
 from gateway.service.users import Users

@@ -25,7 +25,7 @@ from gateway.links.serial_port import PortStatus
 from gateway.logs import about, printable
 from gateway.mirror.decode import DEVICE_NAME
 from gateway.mqtt.errors import quote
-from gateway.service.control import LEND_S
+from gateway.service.control_client import LEND_S
 from gateway.service.devices import FILE, Registry
 from gateway.service.shipped import kinds
 

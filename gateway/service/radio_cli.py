@@ -14,7 +14,7 @@ import typer
 from gateway.errors import OncewayError
 from gateway.links.lora.cli import plan
 from gateway.options import ConfigOption, DataOption, JsonOption, folder_of
-from gateway.service import control
+from gateway.service import control_client as control
 
 app = typer.Typer(help="LoRa: plan a site, look at its radios.", no_args_is_help=True)
 app.command()(plan)

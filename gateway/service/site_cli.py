@@ -19,15 +19,15 @@ from gateway.config import Config, load
 from gateway.errors import OncewayError
 from gateway.logs import printable
 from gateway.options import ConfigOption, JsonOption, config_file, nothing_named
-from gateway.service.control import NotRunning, ask
+from gateway.service.control_client import NotRunning, ask
 from gateway.site import folder as files
 from gateway.site import invitation as invitations
 from gateway.site.authority import authority_of, found, membership
 from gateway.site.joining import join as join_site
 from gateway.site.link import SILENT
+from gateway.site.problems import copies_problems
 from gateway.site.removed import Removed
 from gateway.store.schema import make_folder
-from gateway.web.health import copies_problems
 
 app = typer.Typer(
     help="The gateways of one site: init, invite, join, status, remove.", no_args_is_help=True

@@ -14,6 +14,7 @@ from typing import Any
 from gateway import __version__
 from gateway.broker.lack import FOR_GOOD
 from gateway.links.serial_port import LENT
+from gateway.site.problems import copies_problems
 from gateway.web.source import Source
 
 STUCK_S = 5.0
@@ -116,19 +117,6 @@ def _site(source: Source) -> list[Problem]:
             for text in copies_problems(rows[0].get("copies", {}) if rows else {})
         ),
     ]
-
-
-def copies_problems(copies: dict[str, Any]) -> list[str]:
-    """copies: of this gateway (`gateway/service/site_copies.py`)."""
-    found = []
-    if copies.get("copies_refusing"):
-        found.append("no other member takes copies: readings are refused (site.copies)")
-    elif copies.get("copies_behind") and copies["copies_at"] is None:
-        behind = copies["copies_behind"]
-        found.append(f"messages on this disk alone, without a copy: {behind:,} (site.copies)")
-    if copies.get("copies_full"):
-        found.append("there is no room for copies of other members (site.copies_bytes, the disk)")
-    return found
 
 
 def _boards(source: Source) -> list[Problem]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from gateway.errors import OncewayError
-from gateway.service.control import NotRunning, ask
+from gateway.service.control_client import NotRunning, ask
 
 CONTACT_WITHIN = 60.0  # s, on a busy machine
 LOOK_EVERY = 0.1  # s

@@ -23,7 +23,7 @@ from gateway.backup.sealed import SealedReader
 from gateway.config import load
 from gateway.errors import OncewayError
 from gateway.mqtt.packets import Connect, Publish, Pubrec
-from gateway.service import control
+from gateway.service import control_client as control
 from gateway.site.authority import found, membership
 from gateway.site.invitation import invite
 from gateway.store.schema import open_store

@@ -31,7 +31,7 @@ from gateway.mqtt.packets import (
 )
 from gateway.mqtt.properties import Properties, PropertyId
 from gateway.mqtt.reason import ReasonCode
-from gateway.service import control
+from gateway.service import control_client as control
 from gateway.service.bridge_cli import _row
 from gateway.store import views
 from tests.service.mosquitto import Mosquitto

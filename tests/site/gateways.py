@@ -16,7 +16,7 @@ from gateway.doctor.finding import Finding
 from gateway.doctor.site import site as doctor_of_site
 from gateway.mqtt.packets import Connack, Connect, Version
 from gateway.mqtt.properties import PropertyId
-from gateway.service import control
+from gateway.service import control_client as control
 from gateway.site.authority import authority_of, membership
 from gateway.site.removed import Removed
 from tests.service.process import GatewayProcess, free_port, start

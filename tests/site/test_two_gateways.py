@@ -25,7 +25,8 @@ from gateway.mqtt.packets import (
     Subscribe,
     Subscription,
 )
-from gateway.service import control, session_cli
+from gateway.service import control_client as control
+from gateway.service import session_cli
 from gateway.site.folder import RETURNED
 from gateway.site.invitation import invite
 from gateway.site.joining import join

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gateway.links.lora.frames import ANSWER, TURN
-from gateway.service.control import ask
+from gateway.service.control_client import ask
 from hil.air.physics import Channel, airtime
 from tests.hil.air.radio_site import RadioSite
 
