@@ -8,7 +8,7 @@ from cbor2 import dumps
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.rewording import DRIFT_S, says_the_same
+from gateway.payload.rewording import DRIFT_S, says_the_same
 
 NAME, UNIT, VALUE, TIME = 0, 1, 2, 6
 BASE_NAME, BASE_TIME = -2, -3

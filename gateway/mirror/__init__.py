@@ -2,5 +2,5 @@
 
 In: publications of boards, as they are taken. Out: readings (`decode.py`), and the last one of each
 name in memory (`last.py`). No I/O here but the file of the last values; topics are
-`gateway/service/mirror.py`'s.
+`gateway/mirror/json_topics.py`'s.
 """

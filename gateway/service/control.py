@@ -11,7 +11,7 @@ request, a line of JSON such as `{"do": "end", "client": "c1"}`. Out: any number
     end, client            ends the session, and its connection with 0x98; one row {"ended": true}
                            once that is on disk, none for an unknown client
     status                 one row: is all well, serial ports, bridges, and the figures of `$SYS`
-    site                   one row for each member of the site (`gateway/site/net.py`)
+    site                   one row for each member of the site (`gateway/site/links/net.py`)
     radios                 one row for each LoRa radio (`gateway/links/lora/status.py`)
     listen                 a row for each frame that they hear, and an empty one after LISTEN_S
                            without any, until the other end closes the connection
@@ -39,16 +39,16 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Protocol
 
+from gateway.boards import log as board_log
 from gateway.broker.sys_topics import figures
 from gateway.broker.view import details
+from gateway.commands.control_client import FILE, LEND_S, TIMEOUT_S, Row, short
 from gateway.errors import OncewayError
 from gateway.links.lora.status import Overheard
 from gateway.links.serial_port import PortStatus
-from gateway.logs import about
-from gateway.service import board_log
-from gateway.service.control_client import FILE, LEND_S, TIMEOUT_S, Row, short
-from gateway.service.engine import Engine
-from gateway.service.session_rows import Places, place_of, session_rows
+from gateway.runtime.engine import Engine
+from gateway.runtime.session_rows import Places, place_of, session_rows
+from gateway.system.logs import about
 from gateway.web.health import status
 from gateway.web.source import Source
 

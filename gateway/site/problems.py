@@ -4,7 +4,7 @@ from typing import Any
 
 
 def copies_problems(copies: dict[str, Any]) -> list[str]:
-    """Return what is wrong with the copies of this gateway (`gateway/service/site_copies.py`)."""
+    """Return what is wrong with the copies of this gateway (`gateway/site/wiring/replicas.py`)."""
     found = []
     if copies.get("copies_refusing"):
         found.append("no other member takes copies: readings are refused (site.copies)")

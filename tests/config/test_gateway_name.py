@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from gateway import gateway_name
 from gateway.config import load
 from gateway.errors import OncewayError
+from gateway.system import gateway_name
 
 GOOD = [
     "site-1",

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.mirror.decode import Reading, readings
+from gateway.payload.readings import Reading, readings
 
 NOW = 1_767_225_600_000_000  # 2026-01-01T00:00:00Z
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import aiohttp
 
-from gateway.service.shipped import ROOT
+from gateway.boards.bundled_firmware import ROOT
 from tests.service.process import free_port
 
 VERSION = "2025.4.4"

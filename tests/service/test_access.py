@@ -14,6 +14,8 @@ import aiomqtt
 import pytest
 from typer.testing import CliRunner
 
+from gateway.access.cli import app
+from gateway.access.users import Users, UsersError
 from gateway.mqtt.encode import encode
 from gateway.mqtt.packets import (
     Connack,
@@ -29,8 +31,6 @@ from gateway.mqtt.packets import (
 )
 from gateway.mqtt.reason import ReasonCode as R
 from gateway.mqtt.stream import PacketStream
-from gateway.service.users import Users, UsersError
-from gateway.service.users_cli import app
 from tests.links.certificates import Authority
 from tests.service.process import START_S, GatewayProcess, gateway, start
 from tests.service.wire import Wire, wire

@@ -17,12 +17,12 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from gateway.access.hook import AuthHook
+from gateway.access.logins import MOST_AT_ONCE
 from gateway.config import AccessSection, ConfigError, parse
 from gateway.mqtt.packets import Connect, Puback, Publish
 from gateway.mqtt.reason import ReasonCode as R
-from gateway.service.auth_hook import AuthHook
-from gateway.service.logins import MOST_AT_ONCE
-from gateway.service.spawn import run
+from gateway.system.spawn import run
 from tests.links.certificates import Authority
 from tests.service.process import gateway
 from tests.service.test_access import LISTENER, alice, answer, configured

@@ -12,12 +12,12 @@ import aiomqtt
 import pytest
 from typer.testing import CliRunner
 
+from gateway.boards import log as board_log
 from gateway.broker.access import Acl
 from gateway.config import Config
 from gateway.errors import OncewayError
 from gateway.mqtt.packets import Connect, Suback, Subscribe, Subscription
-from gateway.service import board_log
-from gateway.service.engine import Engine
+from gateway.runtime.engine import Engine
 from provisioning.listing_cli import app
 from tests.service.process import gateway
 from tests.service.wire import wire

@@ -14,12 +14,12 @@ from pathlib import Path
 import cbor2
 import pytest
 
+from gateway.boards.admission import FILE
+from gateway.boards.payload_conflicts import KEPT, LONGEST
+from gateway.boards.reports import FORGET_US, MOST_BOARDS, Boards, read
 from gateway.mqtt.encode import encode
 from gateway.mqtt.packets import Publish, Version
 from gateway.mqtt.reason import ReasonCode
-from gateway.service.boards import FORGET_US, MOST_BOARDS, Boards, read
-from gateway.service.devices import FILE
-from gateway.service.said import KEPT, LONGEST
 from provisioning.registry import Registry
 from tests.benchmarks.load import connect_packet
 from tests.links.board import Board, Pty, until
@@ -165,7 +165,7 @@ def test_payloads_that_cannot_be_compared_are_two(
     def fails(first: bytes, second: bytes) -> bool:
         raise TypeError("a mistake of ours in the comparison")
 
-    monkeypatch.setattr("gateway.rewording.says_the_same", fails)
+    monkeypatch.setattr("gateway.payload.rewording.says_the_same", fails)
     said = Boards(tmp_path).said
     for payload in (b"one", b"two"):
         said.hear(("roof-1", 7, 1), payload, 0)

@@ -16,7 +16,9 @@ from typing import Any
 
 import pytest
 
+from gateway.bridge.cli import _row
 from gateway.bridge.reasons import OF_ANYTHING_ELSE, OF_THE_MESSAGE
+from gateway.commands import control_client as control
 from gateway.mqtt.encode import encode
 from gateway.mqtt.packets import (
     Connect,
@@ -31,8 +33,6 @@ from gateway.mqtt.packets import (
 )
 from gateway.mqtt.properties import Properties, PropertyId
 from gateway.mqtt.reason import ReasonCode
-from gateway.service import control_client as control
-from gateway.service.bridge_cli import _row
 from gateway.store import views
 from tests.service.mosquitto import Mosquitto
 from tests.service.picky import Verdict, picky

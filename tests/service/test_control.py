@@ -21,9 +21,9 @@ from typer.testing import CliRunner
 
 from gateway.broker.broker import Broker
 from gateway.broker.store_rows import Commit, Recovered
+from gateway.commands import control_client
 from gateway.config import Config
 from gateway.errors import OncewayError
-from gateway.lock import Locked, ProcessLock
 from gateway.mqtt.packets import (
     Connack,
     Connect,
@@ -38,13 +38,14 @@ from gateway.mqtt.packets import (
 )
 from gateway.mqtt.properties import PropertyId
 from gateway.mqtt.reason import ReasonCode as R
-from gateway.service import control, control_client, retained_cli, session_cli
+from gateway.runtime.clock import Clock
+from gateway.runtime.engine import Engine
+from gateway.service import control, retained_cli, session_cli
 from gateway.service.cli import app as gateway_app
-from gateway.service.clock import Clock
-from gateway.service.engine import Engine
 from gateway.service.session_cli import UnknownClient
 from gateway.store.apply import apply
 from gateway.store.schema import open_store
+from gateway.system.lock import Locked, ProcessLock
 from tests.service.process import gateway
 from tests.service.wire import Wire, wire
 

@@ -16,15 +16,15 @@ from typing import Any
 
 import pytest
 
+from gateway.access.authentication import ListenerAccess, Passwords
+from gateway.access.identifiers import Identifiers
+from gateway.access.users import Users
+from gateway.boards.admission import FILE, LOOK_S, DeviceAccess, pending
+from gateway.boards.admission import Registry as Admitted
+from gateway.boards.reports import read as statuses
 from gateway.broker.access import Acl
 from gateway.config import AccessSection, AclSection, ListenerSection
 from gateway.links.greeter import Refusal as LinkRefusal
-from gateway.service.access import ListenerAccess, Passwords
-from gateway.service.boards import read as statuses
-from gateway.service.devices import FILE, LOOK_S, DeviceAccess, pending
-from gateway.service.devices import Registry as Admitted
-from gateway.service.identifiers import Identifiers
-from gateway.service.users import Users
 from provisioning.identity import Identity
 from provisioning.registry import Registry
 from tests.benchmarks.load import connect_packet

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from gateway.service import doubts as service
-from gateway.service.doubts import Doubts
+from gateway.site.wiring import suspect_answers as service
+from gateway.site.wiring.suspect_answers import Doubts
 from gateway.store.doubts import LONGEST, MOST, Doubt, read
 from tests.links.board import until
 

@@ -11,9 +11,9 @@ from typing import Any
 import cbor2
 import pytest
 
+from gateway.boards.admission import FILE
+from gateway.boards.bundled_firmware import ROOT
 from gateway.mqtt.packets import Connect, Publish, Suback, Subscribe, Subscription
-from gateway.service.devices import FILE
-from gateway.service.shipped import ROOT
 from provisioning.identity import Identity
 from provisioning.registry import Registry
 from tests.links.board import Pty, until

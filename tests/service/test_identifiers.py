@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from gateway.access.identifiers import Identifiers
 from gateway.config import AccessSection, ConfigError, parse
 from gateway.mqtt.packets import Connack, Connect, Version
 from gateway.mqtt.properties import PropertyId as P
 from gateway.mqtt.reason import ReasonCode as R
-from gateway.service.identifiers import Identifiers
 from provisioning.registry import Registry
 from tests.service.process import gateway
 from tests.service.test_access import LISTENER, alice, answer, configured

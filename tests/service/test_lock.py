@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from gateway.errors import OncewayError
-from gateway.lock import Locked, ProcessLock, holder
+from gateway.system.lock import Locked, ProcessLock, holder
 
 HOLD = """
 import signal, sys
 from pathlib import Path
-from gateway.lock import ProcessLock
+from gateway.system.lock import ProcessLock
 lock = ProcessLock(Path(sys.argv[1]))
 print("held", flush=True)
 signal.pause()

@@ -8,10 +8,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
+from gateway.access.logins import BackOff
+from gateway.access.users import Users
 from gateway.mqtt.packets import Connack, Connect
 from gateway.mqtt.reason import ReasonCode as R
-from gateway.service.logins import BackOff
-from gateway.service.users import Users
 from tests.service.process import gateway
 from tests.service.test_access import LISTENER, alice, answer, configured
 from tests.service.wire import Wire

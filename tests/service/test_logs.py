@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from gateway.logs import Form, HumanFormatter, JsonFormatter, about, configure
 from gateway.mqtt.packets import Connack, Connect, Version
 from gateway.mqtt.reason import ReasonCode as R
+from gateway.system.logs import Form, HumanFormatter, JsonFormatter, about, configure
 from tests.service.process import gateway, start
 from tests.service.wire import Wire
 

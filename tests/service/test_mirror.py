@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from gateway.boards.admission import FILE
 from gateway.mqtt.packets import Connect, Publish, Suback, Subscribe, Subscription
-from gateway.service.devices import FILE
 from provisioning.registry import Registry
 from tests.links.board import Pty
 from tests.service.boards import Sensor, configuration

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from gateway.access.authentication import Passwords
+from gateway.access.users import Users
 from gateway.config import AccessSection
-from gateway.service import page_logins
-from gateway.service.access import Passwords
-from gateway.service.page_logins import IDLE_S, LONGEST_S, MOST_WAITING, PageLogins
-from gateway.service.users import Users
+from gateway.web import page_logins
+from gateway.web.page_logins import IDLE_S, LONGEST_S, MOST_WAITING, PageLogins
 
 PASSWORD = "correct horse"
 

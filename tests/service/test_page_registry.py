@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from gateway.service import page_registry
-from gateway.service.page_registry import PageRegistry
+from gateway.web import page_registry
+from gateway.web.page_registry import PageRegistry
 
 
 class Slow(PageRegistry):

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from gateway.service.devices import FILE
-from gateway.service.users import Users
+from gateway.access.users import Users
+from gateway.boards.admission import FILE
 from provisioning.identity import Identity
 from provisioning.registry import Registry
 from tests.links.board import Pty, until

@@ -28,13 +28,13 @@ from gateway.mqtt.packets import (
 )
 from gateway.mqtt.reason import ReasonCode
 from gateway.service.gateway import _membership
-from gateway.service.site import Site
-from gateway.service.site_copies import SiteCopies
-from gateway.service.site_passing import Forwarding
-from gateway.service.site_retained import SiteRetained
-from gateway.site.copy_messages import FIRST as COPIES
-from gateway.site.passing_messages import FIRST as PASSING
-from gateway.site.retained_sharing import FIRST as RETAINED
+from gateway.site.forwarding.messages import FIRST as PASSING
+from gateway.site.replication.messages import FIRST as COPIES
+from gateway.site.shared_state.retained import FIRST as RETAINED
+from gateway.site.wiring.forwarding import Forwarding
+from gateway.site.wiring.local_member import Site
+from gateway.site.wiring.replicas import SiteCopies
+from gateway.site.wiring.retained import SiteRetained
 from gateway.store.move_out import StoredParts
 from gateway.store.recovery import recover
 from gateway.store.uptime import save_axis

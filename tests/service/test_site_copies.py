@@ -12,9 +12,9 @@ import pytest
 from gateway.mqtt.packets import Packet, Puback, Publish, Pubrec, Pubrel
 from gateway.mqtt.properties import PropertyId
 from gateway.mqtt.reason import ReasonCode
-from gateway.site.copy_messages import Rows, Told, encode
-from gateway.site.copying import WAIT_S
 from gateway.site.errors import SiteError
+from gateway.site.replication.messages import Rows, Told, encode
+from gateway.site.replication.sending import WAIT_S
 from gateway.store.copies import FILE, Copies
 from gateway.uplink import copied
 from gateway.uplink.manifest import Row

@@ -18,8 +18,8 @@ from gateway.mqtt.packets import (
     Version,
 )
 from gateway.mqtt.properties import PropertyId
-from gateway.service.inside import Inside, forget_members
-from gateway.site.passing_messages import FIRST
+from gateway.runtime.internal_client import Inside, forget_members
+from gateway.site.forwarding.messages import FIRST
 from tests.broker.harness import FOREVER
 from tests.service.test_site import Sites
 

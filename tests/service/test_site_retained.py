@@ -12,9 +12,9 @@ from gateway.broker.retained import Retained
 from gateway.broker.retained_changes import DELETION_S, take
 from gateway.mqtt.packets import Connack, Connect, Publish, Subscription, Version, Will
 from gateway.mqtt.properties import PropertyId
-from gateway.service.inside import Inside
-from gateway.site.retained_entry import MOST_VERSION
-from gateway.site.retained_sharing import FIRST
+from gateway.runtime.internal_client import Inside
+from gateway.site.shared_state.retained import FIRST
+from gateway.site.shared_state.retained_entry import MOST_VERSION
 from tests.broker.harness import Client
 from tests.service.test_site import Sites
 from tests.service.test_site_passing import SOON_S, publisher, reader

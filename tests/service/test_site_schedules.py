@@ -28,7 +28,7 @@ from gateway.mqtt.packets import (
     Subscription,
     Version,
 )
-from gateway.site import messages
+from gateway.site.rules import messages
 from tests.broker.harness import FOREVER, Client
 from tests.service.test_site import Sites
 

@@ -16,8 +16,8 @@ from gateway.links import serial_port
 from gateway.links.greeter import Greeter
 from gateway.links.serial_port import SerialListener
 from gateway.mqtt.packets import Connect, Publish
-from gateway.service import watchdog as module
-from gateway.service.watchdog import Watchdog, interval_s
+from gateway.runtime import watchdog as module
+from gateway.runtime.watchdog import Watchdog, interval_s
 from tests.links.board import until
 from tests.service.process import GatewayProcess, spooling, start
 from tests.service.test_bad_disk import build, faulty
@@ -26,7 +26,7 @@ from tests.service.wire import wire
 INTERVAL_S = 4
 HANGS_ON_SIGNAL = (
     "import signal, time; signal.signal(signal.SIGUSR1, lambda *_: time.sleep(600));"
-    " from gateway.cli import main; main()"
+    " from gateway.commands.main import main; main()"
 )
 
 

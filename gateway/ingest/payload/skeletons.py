@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from gateway.senml import (
+from gateway.payload.senml import (
     BASE_NAME,
     BASE_TIME,
     EARLIEST,
