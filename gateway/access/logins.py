@@ -1,6 +1,6 @@
 """Who a client is, found out beside the event loop: one password after the other, fairly.
 
-Where others are asked (`auth_hook.py`) there are MOST_AT_ONCE at a time, and who waits for them has
+Where others are asked (`hook.py`) there are MOST_AT_ONCE at a time, and who waits for them has
 a line of his own: a hook that hangs keeps no user of the file out.
 
 In: orders of the broker, each a CONNECT with a question. Out: the answer to each, given to
@@ -10,7 +10,7 @@ so there is one at a time, and:
 - turns go round by address, and an address has so many places: who floods keeps nobody else out;
 - after a few wrong passwords an address waits before it may try the same user again, and after
   some more before it may try any, twice as long each time; meanwhile it gets 0x9F at once;
-- a password that was right a moment ago is never asked for here (`access.py`).
+- a password that was right a moment ago is never asked for here (`authentication.py`).
 """
 
 import logging

@@ -5,7 +5,7 @@ a connection to the other broker as often as that is there. A publication goes i
 the same commit as into the spool; what the other broker acknowledges, it acknowledges to the
 session. So after a power cut of ours the session goes on where it was: PUBREL for what had PUBREC,
 PUBLISH with DUP and the same packet identifier for what had not. A message that can never reach the
-other broker moves from the queue to those that are set aside (`bridge_aside.py`).
+other broker moves from the queue to those that are set aside (`aside.py`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""The client's half of the control socket: asks a running gateway (`control.py` has the requests).
+"""The client's half of the control socket: asks a running gateway (`gateway/service/control.py` has
+the requests).
 
 In: a data directory and a request. Out: rows, or NotRunning if no gateway listens there.
 """

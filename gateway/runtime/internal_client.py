@@ -48,8 +48,8 @@ class _Access(ByAcl):
 
 
 def forget_members(broker: Broker, wanted: Collection[str] = ()) -> None:
-    """End the sessions that stood for gateways of the site (`site_passing.py`). wanted: their
-    clients, as far as they still do.
+    """End the sessions that stood for gateways of the site (`gateway/site/wiring/forwarding.py`).
+    wanted: their clients, as far as they still do.
     """
     for client, session in list(broker.sessions.items()):
         if client.startswith(MEMBER) and session.user == INSIDE and client not in wanted:

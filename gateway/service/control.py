@@ -4,9 +4,10 @@
 request, a line of JSON such as `{"do": "end", "client": "c1"}`. Out: any number of lines `{"row":
 …}`, and at last `{"done": true}` or `{"error": "what was wrong"}`.
 
-    sessions               one row for each session (`session_rows.py`)
+    sessions               one row for each session (`gateway/runtime/session_rows.py`)
     site-sessions          the same of all members of the site, with `member`; of one that does not
-                           answer (any more) a row with `silent` (`site_listing.py`)
+                           answer (any more) a row with `silent`
+                           (`gateway/site/wiring/session_list.py`)
     session, client        one row, with its subscriptions; none for an unknown client
     end, client            ends the session, and its connection with 0x98; one row {"ended": true}
                            once that is on disk, none for an unknown client
@@ -17,8 +18,9 @@ request, a line of JSON such as `{"do": "end", "client": "c1"}`. Out: any number
                            without any, until the other end closes the connection
     heard, client          one row: has it a session, is it connected, for how long has nothing
                            been heard of it, is it by radio, and how strong it was
-    log, client, wait      the lines of a board's log, and how many it has lost (`board_log.py`),
-                           empty rows while nothing comes; for so many seconds at most
+    log, client, wait      the lines of a board's log, and how many it has lost
+                           (`gateway/boards/log.py`), empty rows while nothing comes; for so many
+                           seconds at most
     bridge-again, bridge, numbers
                            one row {"done": how many}: messages that a bridge has set aside are in
                            its queue again; numbers: with commas between them, empty for all

@@ -3,7 +3,7 @@
 In: user name, password and address; later tokens. Out: sessions, or why not. A session ends when
 its user is removed or has another password, after half a day without a look, and after a week.
 Passwords are compared on a thread, a few wait at a time, and wrong ones make their address wait, as
-at the listeners (`logins.py`). Tokens are kept as hashes alone.
+at the listeners (`gateway/access/logins.py`). Tokens are kept as hashes alone.
 """
 
 import asyncio

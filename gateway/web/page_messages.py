@@ -1,9 +1,9 @@
 """Messages for the page's users, and from them.
 
-Both are MQTT by a client inside the gateway (`inside.py`) under the user's name, so that access
-rules, quotas and limits hold as for any client. What is watched comes at QoS 0 from the moment on,
-and not faster than somebody can read: when more than MOST_A_SECOND come within a second, the
-subscription ends until the next second, so that a flood costs the gateway nothing.
+Both are MQTT by a client inside the gateway (`gateway/runtime/internal_client.py`) under the user's
+name, so that access rules, quotas and limits hold as for any client. What is watched comes at QoS 0
+from the moment on, and not faster than somebody can read: when more than MOST_A_SECOND come within
+a second, the subscription ends until the next second, so that a flood costs the gateway nothing.
 """
 
 import asyncio

@@ -2,7 +2,8 @@
 
 In: a user, a board, and `admit` or `revoke`. Out: a device registry that says so, or why it does
 not. The registry belongs to `provisioning`, which the gateway does not import: its command does it,
-in a process beside the gateway. The gateway goes by what it finds there (`devices.py`).
+in a process beside the gateway. The gateway goes by what it finds there
+(`gateway/boards/admission.py`).
 """
 
 import asyncio

@@ -2,7 +2,7 @@
 
 In: messages. Out: bytes (`encode`), and back (`decode`), which raises SiteError for all that is not
 exactly one message. The first byte is FIRST or above, so that these frames are told from those of
-`messages.py`. Numbers are big-endian.
+`rules/messages.py`. Numbers are big-endian.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ One client has one search at a time, in these stages:
                member that is expected or busy (`contact.py`) is waited for longer, as far as the
                client can wait. Who was restored, and may have forgotten what it knew, counts as
                silent, too
-    MOVING     a session comes from another member (`arriving.py`)
+    MOVING     a session comes from another member (`inbound_moves.py`)
     SETTLING   what was decided is on its way to the disk
 
 Of two members that search for the same client at once, the one with the lower name goes first: the
@@ -324,7 +324,7 @@ class Asking:
         """Our record and that of the source name one another. Once the session is given to us, ours
         looks like the one that was made of it, even if nothing ever comes: so it is in doubt first,
         and names what that one does. Those hear of it with the next decision, for what is in doubt
-        is called back (`leaving.py`).
+        is called back (`outbound_moves.py`).
         """
         self._working.finish(search.client)
         self._claim(search)

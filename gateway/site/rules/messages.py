@@ -1,8 +1,8 @@
 """What members say to one another: one frame, one message.
 
 In: messages. Out: bytes (`encode`), and back (`decode`), which raises SiteError for all that is not
-exactly one message. A frame has no length of its own: `net.py` brings frames whole. Numbers are
-big-endian. The sizes of lists and texts are checked before anything of them is made.
+exactly one message. A frame has no length of its own: `links/net.py` brings frames whole. Numbers
+are big-endian. The sizes of lists and texts are checked before anything of them is made.
 
 A set of members is a number: bit n stands for the n-th name of the sender's Names.
 """
@@ -23,7 +23,7 @@ PART_BYTES = 256_000
 CREDIT = 4
 """So many frames of parts may be on the way to a member."""
 MAX_EPOCH = 1 << 62
-"""Every epoch is below it. A record that would need a higher one is not made (`asking.py`), so
+"""Every epoch is below it. A record that would need a higher one is not made (`lookup.py`), so
 nothing that one member says makes us say what another one must refuse."""
 MEMBERS = 16
 _ROOM = 64

@@ -6,7 +6,7 @@ off.
 A session is given to who has asked for its client since we last decided about it, and claims it
 with the epoch that we said. Once the commit is through it is kept, unusable, until somebody says
 that it has something newer (`ending.py`). One of which nobody says so is called back
-(`asking.py`: recall).
+(`lookup.py`: recall).
 """
 
 from collections import deque

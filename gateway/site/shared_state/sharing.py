@@ -2,7 +2,7 @@
 
 In: links that come and go, frames, and what is held here (`changed`). Out: frames (`send`), and
 items of others that are to be entered here (`_enter`). What the things are, and which of two items
-of a name holds, is for `board_sharing.py` and `retained_sharing.py` to say.
+of a name holds, is for `boards.py` and `retained.py` to say.
 
 When a link begins, each side says a digest: of each group of names a sum of its items. Where they
 differ, both send theirs of that group. From then on each change goes to all members of whom it is

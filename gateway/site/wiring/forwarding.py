@@ -5,7 +5,7 @@ In: the filters of clients here, and what comes from other members
 which has the filters of that member's clients. So what is published here waits for it in a queue on
 disk as for any client that is away, and leaves when there is a link; what the member acknowledges
 is on its disk. Over the same connection comes what the member passes on, and goes to clients of
-this gateway alone (`broker/passed_on.py`).
+this gateway alone (`gateway/broker/passed_on.py`).
 
 The gateway's own clients (bridges, pages, mirrors) count nowhere: they see what is published at
 their gateway.

@@ -2,7 +2,7 @@
 
 In: CONNECTs whose session may be at another gateway, PUBRELs whose identifier nobody here knows,
 and what the other members say. Out: the answers to clients, in the engine's turns; sessions that
-leave and come (`site_sessions.py`); figures for people.
+leave and come (`sessions.py`); figures for people.
 
 A client waits at most a second for members that are silent, up to 3 s for one that may be starting,
 and longer only while its session is on its way. What it sends meanwhile waits, too, within the

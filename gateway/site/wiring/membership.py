@@ -193,7 +193,7 @@ class Membership:
         return self._site.holder.given_to()
 
     def sessions(self) -> AsyncIterator[dict[str, Any]]:
-        """Of the other members (`site_listing.py`)."""
+        """Of the other members (`session_list.py`)."""
         return self._listing.sessions()
 
     async def shown(self) -> dict[str, Any]:
@@ -216,11 +216,11 @@ class Membership:
         return Counts(len(sessions), connected, place["given"], place["in_doubt"])
 
     def rows(self) -> list[dict[str, Any]]:
-        """Of all members, this one first (`net.py`), with what this one has counted: `figures`. Of
-        each other how often it was `silent`, and whether it has given a `lease`: while one has not,
-        each client that comes is asked for. `boards`: changes of the device registry that it may
-        not have yet; `retained`: of retained messages. `copies`: of this one, how its spool and
-        those of others are copied (`site_copies.py`).
+        """Of all members, this one first (`links/net.py`), with what this one has counted:
+        `figures`. Of each other how often it was `silent`, and whether it has given a `lease`:
+        while one has not, each client that comes is asked for. `boards`: changes of the device
+        registry that it may not have yet; `retained`: of retained messages. `copies`: of this one,
+        how its spool and those of others are copied (`replicas.py`).
         """
         here, *others = self._net.status()
         member, now = self._site.member, asyncio.get_running_loop().time()

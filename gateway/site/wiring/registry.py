@@ -1,9 +1,9 @@
 """The device registry of this gateway and of its site are the same.
 
 In: changes of `DATA/registry.db` by commands and the page, and what the other members say. Out: the
-same file with what they did, which `devices.py` notices as it notices each change. The file belongs
-to `provisioning`, which the gateway does not import: `provisioning.share_pipe` does it, as a
-process beside the gateway.
+same file with what they did, which `gateway/boards/admission.py` notices as it notices each change.
+The file belongs to `provisioning`, which the gateway does not import: `provisioning.share_pipe`
+does it, as a process beside the gateway.
 """
 
 import asyncio

@@ -1,10 +1,11 @@
 """Copies of spools at other gateways of the site (`[site] copies = 2`).
 
 In: rows of this gateway's spool as they are committed, and copies of other members' spools. Out:
-acknowledgements that have waited for a second disk (`broker/doubled.py`); rows for the member that
-keeps ours (`site/copying.py`); what we keep for others (`site/keeping.py`), on a shelf of its own
-(`store/copies.py`); and what a member that is gone has left here, in the spool of this gateway,
-under the keys that it would have had there.
+acknowledgements that have waited for a second disk (`gateway/broker/doubled.py`); rows for the
+member that keeps ours (`replication/sending.py`); what we keep for others
+(`replication/receiving.py`), on a shelf of its own (`gateway/store/copies.py`); and what a member
+that is gone has left here, in the spool of this gateway, under the keys that it would have had
+there.
 """
 
 from __future__ import annotations

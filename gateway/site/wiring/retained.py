@@ -2,8 +2,8 @@
 
 In: what clients and boards publish here with RETAIN, and what the other members say. Out: the
 newest message of each topic at all of them, for whoever subscribes later. Which one that is says
-`broker/retained_changes.py`. Subscribers that are there get publications by `site_passing.py`, and
-nothing by this.
+`gateway/broker/retained_changes.py`. Subscribers that are there get publications by
+`forwarding.py`, and nothing by this.
 
 What the gateway itself says on topics of its own is in its memory alone, and is not shared; on such
 a topic it takes nothing from others.

@@ -4,7 +4,8 @@ In: frames from member to member, and what is to happen to their connections. Ou
 in order, after some milliseconds. A connection breaks when one of its ends dies, and the other one
 notices a moment later. One that is cut carries nothing; what it was given comes when it is mended,
 unless it was given up by then. Each member has the real parts of a gateway in a site
-(`service/membership.py`) but for its certificates and its sockets (tests/site has those).
+(`gateway/site/wiring/membership.py`) but for its certificates and its sockets (tests/site has
+those).
 """
 
 import asyncio
