@@ -111,7 +111,7 @@ def test_a_command_whose_packages_are_missing_says_what_brings_them(tmp_path: Pa
     assert done.returncode == 1
     told = json.loads(done.stderr)
     assert "asyncio, which is not installed" in told["error"]
-    clone = Path(__file__).parents[1]
+    clone = Path(__file__).parents[2]
     assert told["hint"] == f"Run: {sys.executable} -m pip install --editable '{clone}[hil]'"
 
 

@@ -12,8 +12,8 @@ from gateway.access.logins import BackOff
 from gateway.access.users import Users
 from gateway.mqtt.packets import Connack, Connect
 from gateway.mqtt.reason import ReasonCode as R
+from tests.access.test_access import LISTENER, alice, answer, configured
 from tests.service.process import gateway
-from tests.service.test_access import LISTENER, alice, answer, configured
 from tests.service.wire import Wire
 
 

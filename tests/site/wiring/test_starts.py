@@ -6,7 +6,7 @@ from gateway.mqtt.packets import Connack, Connect, Pubcomp, Publish, Pubrec, Pub
 from gateway.mqtt.reason import ReasonCode
 from gateway.site.rules.contact import START_S
 from tests.broker.harness import FOREVER, Client
-from tests.service.test_site import Sites
+from tests.site.wiring.test_local_member import Sites
 
 
 @pytest.fixture

@@ -23,9 +23,9 @@ from gateway.config import AccessSection, ConfigError, parse
 from gateway.mqtt.packets import Connect, Puback, Publish
 from gateway.mqtt.reason import ReasonCode as R
 from gateway.system.spawn import run
+from tests.access.test_access import LISTENER, alice, answer, configured
 from tests.links.certificates import Authority
 from tests.service.process import gateway
-from tests.service.test_access import LISTENER, alice, answer, configured
 from tests.service.test_bad_disk import build
 from tests.service.wire import wire
 

@@ -14,8 +14,8 @@ from gateway.boards.admission import FILE
 from provisioning.identity import Identity
 from provisioning.registry import Registry
 from tests.links.board import Pty, until
+from tests.mirror.home_assistant import FIRST_START_S, HomeAssistant, install, interpreter
 from tests.service.boards import Sensor, configuration
-from tests.service.home_assistant import FIRST_START_S, HomeAssistant, install, interpreter
 from tests.service.process import GatewayProcess, free_port, gateway
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(3600)]

@@ -12,8 +12,8 @@ from gateway.mqtt.packets import Connack, Connect, Version
 from gateway.mqtt.properties import PropertyId as P
 from gateway.mqtt.reason import ReasonCode as R
 from provisioning.registry import Registry
+from tests.access.test_access import LISTENER, alice, answer, configured
 from tests.service.process import gateway
-from tests.service.test_access import LISTENER, alice, answer, configured
 from tests.service.wire import Wire
 
 USERS, BOARDS = {"alice", "bob"}, {"pump-3"}

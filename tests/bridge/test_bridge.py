@@ -30,8 +30,8 @@ from gateway.mqtt.packets import (
 )
 from gateway.mqtt.properties import PropertyId
 from gateway.mqtt.reason import ReasonCode
+from tests.bridge.mosquitto import Mosquitto, mosquitto
 from tests.links.certificates import Authority
-from tests.service.mosquitto import Mosquitto, mosquitto
 from tests.service.process import GatewayProcess, free_port, gateway
 from tests.service.wire import Wire, wire
 

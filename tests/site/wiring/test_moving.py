@@ -20,9 +20,9 @@ from gateway.mqtt.errors import ProtocolError
 from gateway.mqtt.packets import Connect, Publish, Subscribe, Subscription, Version
 from gateway.mqtt.properties import PropertyId
 from tests.broker.harness import FOREVER
-from tests.service.test_site import Sites
-from tests.service.test_site_passing import SOON_S, Peer, publisher, reader
-from tests.service.test_site_schedules import NAMES, Mover, Source
+from tests.site.wiring.test_forwarding import SOON_S, Peer, publisher, reader
+from tests.site.wiring.test_local_member import Sites
+from tests.site.wiring.test_schedules import NAMES, Mover, Source
 
 PAIRS = ("a", "b"), ("a", "c"), ("b", "c")
 

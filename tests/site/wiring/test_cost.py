@@ -9,7 +9,7 @@ import pytest
 
 from gateway.mqtt.packets import Connect, Version
 from tests.broker.harness import FOREVER, Client, World
-from tests.service.test_site import Sites
+from tests.site.wiring.test_local_member import Sites
 
 RUNS = 3
 """So many messages go before the one that is looked at: the first ones make what is kept."""

@@ -21,7 +21,7 @@ from gateway.uplink.manifest import Row
 from gateway.uplink.numbers import Numbers
 from gateway.uplink.spool import Cut, Spool, with_numbers
 from tests.broker.harness import Client
-from tests.service.test_site import Sites
+from tests.site.wiring.test_local_member import Sites
 
 SILENT_S = 600
 

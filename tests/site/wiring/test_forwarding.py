@@ -21,7 +21,7 @@ from gateway.mqtt.properties import PropertyId
 from gateway.runtime.internal_client import Inside, forget_members
 from gateway.site.forwarding.messages import FIRST
 from tests.broker.harness import FOREVER
-from tests.service.test_site import Sites
+from tests.site.wiring.test_local_member import Sites
 
 SOON_S = 0.2
 

@@ -20,7 +20,7 @@ from gateway.mqtt.packets import (
 from gateway.mqtt.properties import PropertyId as P
 from gateway.mqtt.reason import ReasonCode
 from tests.broker.harness import Client
-from tests.service.test_site import Sites
+from tests.site.wiring.test_local_member import Sites
 
 EXPIRY_S = 2
 

@@ -30,7 +30,7 @@ from gateway.mqtt.packets import (
 )
 from gateway.site.rules import messages
 from tests.broker.harness import FOREVER, Client
-from tests.service.test_site import Sites
+from tests.site.wiring.test_local_member import Sites
 
 NAMES = "a", "b", "c"
 STEPS = 150

@@ -34,10 +34,9 @@ from gateway.mqtt.packets import (
 from gateway.mqtt.properties import Properties, PropertyId
 from gateway.mqtt.reason import ReasonCode
 from gateway.store import views
-from tests.service.mosquitto import Mosquitto
-from tests.service.picky import Verdict, picky
-from tests.service.process import free_port, gateway
-from tests.service.test_bridge import (
+from tests.bridge.mosquitto import Mosquitto
+from tests.bridge.picky import Verdict, picky
+from tests.bridge.test_bridge import (
     READING,
     UP,
     bridged,
@@ -47,6 +46,7 @@ from tests.service.test_bridge import (
     subscribe,
     take,
 )
+from tests.service.process import free_port, gateway
 from tests.service.wire import Wire, wire
 
 PREFIX = "site-1/"

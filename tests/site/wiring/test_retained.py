@@ -16,8 +16,8 @@ from gateway.runtime.internal_client import Inside
 from gateway.site.shared_state.retained import FIRST
 from gateway.site.shared_state.retained_entry import MOST_VERSION
 from tests.broker.harness import Client
-from tests.service.test_site import Sites
-from tests.service.test_site_passing import SOON_S, publisher, reader
+from tests.site.wiring.test_forwarding import SOON_S, publisher, reader
+from tests.site.wiring.test_local_member import Sites
 
 NOON = 1_800_000_000_000_000
 """µs UTC."""
