@@ -14,7 +14,6 @@ from typing import Any
 from gateway import __version__
 from gateway.broker.lack import FOR_GOOD
 from gateway.links.serial_port import LENT
-from gateway.site.problems import copies_problems
 from gateway.web.source import Source
 
 STUCK_S = 5.0
@@ -106,16 +105,17 @@ def _radios(source: Source) -> list[Problem]:
 def _site(source: Source) -> list[Problem]:
     """A client that comes back waits a second for a member that is silent."""
     rows = source.site()
+    if not rows:
+        return []
+    from gateway.site.problems import copies_problems  # not where there is no site
+
     return [
         *(
             Problem("site", f"{row['name']}: {row['problem'] or 'there is no link to it'}")
             for row in rows
             if not row["connected"] or row["problem"]
         ),
-        *(
-            Problem("site", text)
-            for text in copies_problems(rows[0].get("copies", {}) if rows else {})
-        ),
+        *(Problem("site", text) for text in copies_problems(rows[0].get("copies", {}))),
     ]
 
 
