@@ -184,6 +184,16 @@ def status(
                     f" other broker are kept, {bridge['aside_lost']} were lost. See: onceway bridge"
                     " aside"
                 )
+            if bridge["unconfirmed"]:
+                typer.echo(
+                    f"bridge {bridge['name']}: {bridge['unconfirmed']} messages were given up at"
+                    " their PUBREL, and may have reached the other broker"
+                )
+            if bridge["not_taken"]:
+                typer.echo(
+                    f"bridge {bridge['name']}: {bridge['not_taken']} messages from the other broker"
+                    " could not be taken here. See the log"
+                )
             for item in bridge["lacking"]:
                 typer.echo(f"bridge {bridge['name']}: no subscription to {item} there")
         spool = found["spool"]
