@@ -282,9 +282,10 @@ class Engine:
         """Wait until all that has changed is on disk. OncewayError when the engine fails."""
         if self.broken:
             raise _stops()
-        if not self.broker.changes.empty:
+        number = self._writing if self.broker.changes.empty else self.broker.promise()
+        if number:
             on_disk = self._loop.create_future()
-            self._awaited.append((self.broker.promise(), on_disk))
+            self._awaited.append((number, on_disk))
             await on_disk
 
     @property
