@@ -44,6 +44,11 @@ def is_text(name: str) -> bool:
     return not any("\ud800" <= letter <= "\udfff" for letter in name)
 
 
-def shown(name: str) -> str:
-    """Return a name for people; what cannot be shown is escaped."""
-    return name.encode(errors="backslashreplace").decode()
+def shown(text: str) -> str:
+    """Return text for people, in one line that any output can encode. Characters that cannot be
+    printed are escaped: surrogates, line feeds and other control characters.
+    """
+    return "".join(
+        letter if letter.isprintable() else letter.encode("unicode_escape").decode()
+        for letter in text
+    )

@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 import typer
 
 from gateway.errors import OncewayError
+from gateway.gateway_name import shown
 from gateway.ingest.command import Job, build
 from gateway.ingest.durations import seconds
 from gateway.options import JsonOption
@@ -345,7 +346,7 @@ def clean(
             raise OncewayError("say of which feed that is the last batch", "--until", "Use --feed")
         else:
             for one in cleaning.clean(there, table, seconds(older_than)):
-                print(f"{one.feed}: {one.batches} batches deleted, up to {one.until}")
+                print(f"{shown(one.feed)}: {one.batches} batches deleted, up to {one.until}")
 
 
 @app.command("trust")

@@ -25,6 +25,7 @@ from gateway.ingest.landing import batch
 from gateway.ingest.landing.offsets import Feeds, Offset
 from gateway.ingest.landing.place import UNREADABLE, Announced, Landing, said
 from gateway.ingest.landing.trust import Trust
+from gateway.ingest.log_lines import to_stderr
 from gateway.ingest.sink import merged_batches
 from gateway.ingest.sink.data_files import SPARK_WRITTEN, DataFiles
 from gateway.ingest.sink.merged_batches import SPARK_CHUNK
@@ -114,7 +115,7 @@ class LandingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @property
     def _feeds(self) -> Feeds:
         if self._feeds_opened is None:
-            logging.basicConfig(stream=sys.stderr, format="%(message)s", level=logging.INFO)
+            to_stderr("%(message)s", logging.INFO)
             self._feeds_opened = Feeds(Landing(self._url), self._wait, self._taken, self._trust)
         return self._feeds_opened
 

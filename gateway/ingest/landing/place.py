@@ -44,6 +44,9 @@ MANIFEST_LIMIT = 4096
 BATCH_LIMIT = 256 * 1024 * 1024
 """The longest manifest and batch that are read, in bytes. The uplink cuts far below."""
 
+ROWS_LIMIT = 2**31 - 1
+"""The most rows that a manifest may announce."""
+
 CLEANED_LIMIT = 1024 * 1024
 """The longest note of what was cleaned that is read, in bytes: 40,000 epochs of one gateway."""
 
@@ -500,7 +503,7 @@ def _as_os_error(error: Exception) -> OSError:
 
 def said(error: OSError) -> str:
     """Return an error for people, in one line."""
-    text = " ".join(str(error).split()) or type(error).__name__
+    text = gateway_name.shown(" ".join(str(error).split())) or type(error).__name__
     may = ". May this account read it?" if isinstance(error, PermissionError) else ""
     return f"{text[:300]}{may}"
 
@@ -521,25 +524,33 @@ def boundary(holds: Callable[[int], bool], known: int) -> int:
 
 
 def parse_manifest(text: bytes, feed: str, number: int) -> Announced:
-    """A manifest's JSON; whatever does not fit becomes its flaw."""
+    """A manifest's JSON. Whatever does not fit becomes its flaw, and so does any exception."""
     try:
-        fields: Any = json.loads(text)
-        version = fields["schema"]
-        if version != SCHEMA_VERSION:
-            return Announced(feed, number, flaw=f"unknown schema version {str(version)[:20]}")
-        rows, size, digest = fields["rows"], fields["bytes"], fields["sha256"]
-        if (f"{fields['gateway']}/{fields['epoch']}", fields["number"]) != (feed, number):
-            return Announced(feed, number, flaw="the manifest names another batch")
-        if not (
-            type(rows) is int
-            and rows >= 0
-            and type(size) is int
-            and 0 <= size <= BATCH_LIMIT
-            and _SHA256.fullmatch(digest)
-        ):
-            return Announced(feed, number, flaw="the manifest has impossible values")
+        return _parsed(text, feed, number)
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        return Announced(feed, number, flaw=f"unreadable manifest: {type(error).__name__}")
+        name = type(error).__name__
+    except Exception as error:
+        log.exception("%s batch %d: an unexpected error", gateway_name.shown(feed), number)
+        name = type(error).__name__
+    return Announced(feed, number, flaw=f"unreadable manifest: {name}")
+
+
+def _parsed(text: bytes, feed: str, number: int) -> Announced:
+    fields: Any = json.loads(text)
+    version = fields["schema"]
+    if version != SCHEMA_VERSION:
+        return Announced(feed, number, flaw=f"unknown schema version {str(version)[:20]}")
+    rows, size, digest = fields["rows"], fields["bytes"], fields["sha256"]
+    if (f"{fields['gateway']}/{fields['epoch']}", fields["number"]) != (feed, number):
+        return Announced(feed, number, flaw="the manifest names another batch")
+    if not (
+        type(rows) is int
+        and 0 <= rows <= ROWS_LIMIT
+        and type(size) is int
+        and 0 <= size <= BATCH_LIMIT
+        and _SHA256.fullmatch(digest)
+    ):
+        return Announced(feed, number, flaw="the manifest has impossible values")
     key, value = fields.get("key"), fields.get("signature")
     signature = Signature(key, value) if isinstance(key, str) and isinstance(value, str) else None
     return Announced(feed, number, rows, size, digest, signature=signature)

@@ -11,6 +11,7 @@ from datetime import datetime
 from pathlib import Path
 
 from gateway.errors import OncewayError
+from gateway.gateway_name import shown
 from gateway.ingest.report.report import FeedReport, Report
 
 Sample = tuple[dict[str, str], float | None]
@@ -129,7 +130,10 @@ def _labels(labels: dict[str, str]) -> str:
 
 
 def _escaped(value: str) -> str:
-    return value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
+    """Return a label's value as it stands between quotes. A name with a surrogate is no UTF-8, and
+    the format has no way to write it, so it is written as people read it.
+    """
+    return shown(value).replace("\\", r"\\").replace('"', r"\"")
 
 
 def _seconds(moment: str) -> float | None:

@@ -153,7 +153,7 @@ def text(report: Report) -> str:
     columns = ("gateway/epoch", "taken", "landed", "lag", "rows", "doubles", "quarantine")
     lines = [
         (
-            one.feed,
+            gateway_name.shown(one.feed),
             one.taken,
             "-" if one.landed is None else one.landed,
             "" if one.lag_s is None else f"{one.lag_s:.0f} s",
@@ -204,7 +204,8 @@ def text(report: Report) -> str:
     ]
     none = [] if report.feeds else [NOTHING_LANDED]
     ended = [f"stopped: {report.stopped}"] if report.stopped else []
-    return "\n".join([*table, *none, *ended, *held, *refused, *conflicts, *missing, *spark])
+    written = [*table, *none, *ended, *held, *refused, *conflicts, *missing, *spark]
+    return "\n".join(map(gateway_name.shown, written))
 
 
 def _refused(landing: Landing, gateways: list[str]) -> list[tuple[str, str, str]]:
