@@ -26,6 +26,7 @@ import fsspec
 
 from gateway import gateway_name
 from gateway.errors import OncewayError
+from gateway.ingest.landing.local_file import NO_REGULAR_FILE, first_bytes
 from gateway.uplink.manifest import (
     MARKERS,
     SCHEMA_VERSION,
@@ -50,8 +51,10 @@ ROWS_LIMIT = 2**31 - 1
 CLEANED_LIMIT = 1024 * 1024
 """The longest note of what was cleaned that is read, in bytes: 40,000 epochs of one gateway."""
 
-NO_FILE = (errno.EISDIR, errno.ELOOP)
-"""What stands where a file should, and never will be one: a folder, or a link to itself."""
+NO_FILE = (errno.EISDIR, errno.ELOOP, NO_REGULAR_FILE)
+"""What stands where a file should, and never will be one: a folder, a link to itself, a FIFO, a
+socket, a device.
+"""
 
 FINAL = (FileNotFoundError, PermissionError, NotADirectoryError, IsADirectoryError)
 """Errors that another try at once does not change."""
@@ -292,13 +295,15 @@ class Landing:
     def has(self, feed: str, number: int) -> bool:
         try:
             # not `exists`, which takes an error for a "no" on some file systems
-            self._ask(lambda fs: fs.info(self._manifest(feed, number)))
+            found = self._ask(lambda fs: fs.info(self._manifest(feed, number)))
         except FileNotFoundError:
             return False
         except OSError as error:
             if error.errno not in NO_FILE:
                 raise
-        return True
+            return True
+        # an object store may have `NUMBER.json/x`, and no manifest
+        return found["type"] != "directory" or self.manifest(feed, number) is not None
 
     def modified(self, feed: str, number: int) -> float | None:
         """When a manifest was written, in seconds since 1970, where the file system knows."""
@@ -362,7 +367,7 @@ class Landing:
         """
         path = f"{self._root}/{refused_name(gateway)}"
         try:
-            text = self._fs.cat_file(path, start=0, end=MANIFEST_LIMIT)
+            text = _first_bytes(self._fs, path, MANIFEST_LIMIT)
         except Exception:  # it is only for people to know
             return None
         note = parse_refused(text)
@@ -472,6 +477,8 @@ def _names_after(fs: Any, folder: str, stem: str) -> list[str]:
 
 def _first_bytes(fs: Any, path: str, limit: int) -> bytes:
     """A server that has ranges of bytes may refuse the range of an empty file (HTTP's 416)."""
+    if "file" in fs.protocol:
+        return first_bytes(path, limit)
     try:
         return bytes(fs.cat_file(path, start=0, end=limit))
     except FINAL:
