@@ -165,6 +165,7 @@ class Feeds:
                         more.append(feed)
             active, step = more, max(1, min(2 * step, AHEAD // max(1, len(more))))
         self._look_for_holes([feed for feed in waiting if not self._quiet(feed, offset)], offset)
+        self._directory.looked()
         return _started(offset)
 
     def _limits(self, ceiling: Offset | None) -> Offset:
@@ -433,9 +434,9 @@ class Feeds:
         told = self._directory.told
         found |= {feed for feed in feeds if told.get(feed, 0) > offset[feed] + 1}
         if now >= self._hole_list_due:
-            self._hole_list_due = now + HOLE_LIST_SECONDS
             there = self._map(lambda feed: self._is_there(feed, offset[feed]), feeds)
             found |= {feed for feed, is_there in zip(feeds, there, strict=True) if not is_there}
+            self._hole_list_due = now + HOLE_LIST_SECONDS
         return found
 
     def _is_there(self, feed: str, number: int) -> bool:
