@@ -95,6 +95,10 @@ def _metrics(report: Report, now: float) -> dict[str, tuple[str, Iterable[Sample
             "When the last rows came.",
             [(name, _seconds(one.at)) for name, one in feeds],
         ),
+        "names_refused": (
+            "Names of gateways that another gateway wanted to use in the last days.",
+            [({}, len(report.refused))],
+        ),
         "missing_sequences": (
             "Sequences that the table lacks between those that it has.",
             [({}, report.missing)],

@@ -84,10 +84,11 @@ class Report:
     def ill(self, max_lag_s: float, max_missing: int | None = None) -> bool:
         """Whether somebody should look: nothing has ever landed, a feed is held, lags, or is not at
         the landing place any more, a batch is in quarantine, a key has two payloads, the ingest has
-        ended with an error, or too much is missing.
+        ended with an error, another gateway was refused, or too much is missing.
         """
         return (
             not self.feeds
+            or bool(self.refused)
             or bool(self.conflicts)
             or self.stopped is not None
             or (max_missing is not None and self.missing > max_missing)
@@ -199,7 +200,8 @@ def text(report: Report) -> str:
     )
     refused = [
         f"refused: another gateway of the name {gateway} (host {host}, {at}). What it has taken"
-        " stays in its spool until it gets a name of its own"
+        " stays in its spool until it gets a name of its own. This is said for"
+        f" {REFUSED_DAYS} days"
         for gateway, host, at in report.refused
     ]
     none = [] if report.feeds else [NOTHING_LANDED]
