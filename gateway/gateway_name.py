@@ -15,6 +15,18 @@ LONGEST_BYTES = 200
 OF_FILE_SYSTEMS = ("lost+found", "system volume information", "$recycle.bin")
 """Folders that file systems make by themselves, in lower case."""
 
+OF_FILE_SERVERS = frozenset(
+    [
+        *("#recycle", "#snapshot", "@eadir", "@tmp", "@sharebin", "@sharesnap"),  # Synology
+        *("@recycle", "@recently-snapshot", "network recycle bin"),  # QNAP
+        *("~snapshot", "trashbox", "recycler", "recycle bin", "network trash folder"),
+        *("temporary items", "@snapshots", "lost+dir"),
+    ]
+)
+"""Folders that file servers make by themselves, in lower case, beside those that begin with a dot.
+A gateway may have such a name, but a folder that cannot be read is taken for theirs.
+"""
+
 
 def problem(name: str) -> str | None:
     """Return what is wrong with a name, to be read after the name; None if a gateway may have
@@ -35,6 +47,11 @@ def problem(name: str) -> str | None:
     if len(name) > LONGEST or len(name.encode()) > LONGEST_BYTES:
         return f"must have at most {LONGEST} characters, and {LONGEST_BYTES} bytes in UTF-8"
     return None
+
+
+def is_of_a_file_server(name: str) -> bool:
+    """Whether an unreadable folder is most likely one of a file server's own."""
+    return name.startswith(".") or name.casefold() in OF_FILE_SERVERS
 
 
 def is_text(name: str) -> bool:

@@ -265,7 +265,9 @@ class Landing:
             ) or bool(self.cleaned_epochs(gateway))
         except OSError as error:
             self.refuse_outage(error)
-            return True
+            return not (
+                isinstance(error, PermissionError) and gateway_name.is_of_a_file_server(gateway)
+            )
 
     def feeds(self, gateway: str) -> list[str]:
         """The feeds of a gateway, sorted. Folders that are not named as an epoch are left alone."""
@@ -274,8 +276,8 @@ class Landing:
         except FileNotFoundError:
             return []
         except PermissionError:
-            if gateway.startswith("."):
-                return []  # a folder of this machine, as .Trash-0
+            if gateway_name.is_of_a_file_server(gateway):
+                return []
             raise
         return [f"{gateway}/{name}" for name in names if _EPOCH.fullmatch(name)]
 
