@@ -14,12 +14,10 @@ from gateway.errors import OncewayError
 from gateway.gateway_name import shown
 from gateway.ingest.command import Job, build
 from gateway.ingest.durations import seconds
+from gateway.ingest.exit_codes import SOMEBODY_SHOULD_LOOK
 from gateway.options import JsonOption
 
 app = typer.Typer(no_args_is_help=True, help="Landing place to Delta table, with Spark.")
-
-SOMEBODY_SHOULD_LOOK = 5
-"""Exit code of a report that is not as it should be."""
 
 Landing = Annotated[
     str,
@@ -164,6 +162,8 @@ def run(
     writer: Writer = "auto",
 ) -> None:
     """Run that job in place of this process. SIGTERM and Ctrl-C stop it in order.
+
+    Exit code 5, with --available-now: all that can be taken is taken, and a gateway is held.
 
     Example: onceway ingest run --landing /srv/landing --table /srv/lake/publications --checkpoint
     /srv/lake/checkpoint --available-now

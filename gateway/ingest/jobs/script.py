@@ -18,18 +18,20 @@ STOPS = (OncewayError, StreamingQueryException, PySparkException, Py4JError, OSE
 """What ends a job with a line that says why."""
 
 
-def run_script(job: Callable[[], None]) -> None:
-    """Exit code 0 when `job` returns; 2 for a wrong command line, 130 after Ctrl-C, 1 and a line
-    that says why for the rest.
+def run_script(job: Callable[[], int | None]) -> None:
+    """Exit code: what `job` returns, 0 if nothing; 2 for a wrong command line, 130 after Ctrl-C, 1
+    and a line that says why for the rest.
     """
     to_stderr("%(asctime)s %(message)s", logging.WARNING)
     logging.getLogger("onceway.ingest").setLevel(logging.INFO)
     try:
-        job()
+        code = job()
     except KeyboardInterrupt:
         sys.exit(128 + signal.SIGINT)
     except STOPS as error:
         sys.exit(f"error: {reason(error)}")
+    if code:
+        sys.exit(code)
 
 
 def reason(error: Exception) -> str:
