@@ -6,6 +6,8 @@ column of the table. Names that begin with `_` or `.` belong to the landing plac
 `.incoming`).
 """
 
+import unicodedata
+
 LONGEST = 64
 """Characters."""
 
@@ -28,6 +30,12 @@ A gateway may have such a name, but a folder that cannot be read is taken for th
 """
 
 
+_DEVICES = {"con", "prn", "aux", "nul"} | {
+    f"{port}{number}" for port in ("com", "lpt") for number in "123456789¹²³"
+}
+"""Names of Windows for devices, in lower case, with any ending."""
+
+
 def problem(name: str) -> str | None:
     """Return what is wrong with a name, to be read after the name; None if a gateway may have
     it.
@@ -46,6 +54,22 @@ def problem(name: str) -> str | None:
         return "must not be the name of a folder that file systems make by themselves"
     if len(name) > LONGEST or len(name.encode()) > LONGEST_BYTES:
         return f"must have at most {LONGEST} characters, and {LONGEST_BYTES} bytes in UTF-8"
+    return None
+
+
+def caution(name: str) -> str | None:
+    """Return why a name that a gateway may have is a poor one for a new gateway, to be read after
+    the name; None if it is not. On SMB and FAT, two such names may be one folder, or none.
+    """
+    where = "SMB and FAT, where the landing place may be one day"
+    if found := "".join(sorted(set(name) & set('<>:"|*'))):
+        return f"has characters that no folder name may have on {where}: {found}"
+    if name.endswith("."):
+        return f"ends with a dot, which is left out on {where}"
+    if name.partition(".")[0].strip().casefold() in _DEVICES:
+        return f"is the name of a device, not of a folder, on {where}"
+    if name != unicodedata.normalize("NFC", name):
+        return "has letters that other systems write in other bytes (it is not in Unicode's NFC)"
     return None
 
 
