@@ -15,7 +15,6 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from gateway import gateway_name
 from gateway.config.mistakes import explain
 from gateway.config.sections import (
     BRIDGE,
@@ -44,6 +43,7 @@ from gateway.config.sections import (
 )
 from gateway.config.values import is_local, split_address, split_bind, split_broker, split_window
 from gateway.errors import OncewayError
+from gateway.system import gateway_name
 
 __all__ = [
     "BRIDGE",

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import fsspec
 
 from gateway.errors import OncewayError
-from gateway.gateway_name import shown
 from gateway.ingest.landing.place import Landing, said
 from gateway.ingest.report.tables import in_quarantine, taken
+from gateway.system.gateway_name import shown
 from gateway.uplink.landing import Unreachable, open_landing
 from gateway.uplink.manifest import cleaned_json, cleaned_name
 

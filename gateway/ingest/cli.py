@@ -10,12 +10,12 @@ from typing import Annotated, Literal
 
 import typer
 
+from gateway.commands.options import JsonOption
 from gateway.errors import OncewayError
-from gateway.gateway_name import shown
 from gateway.ingest.command import Job, build
 from gateway.ingest.durations import seconds
 from gateway.ingest.exit_codes import SOMEBODY_SHOULD_LOOK
-from gateway.options import JsonOption
+from gateway.system.gateway_name import shown
 
 app = typer.Typer(no_args_is_help=True, help="Landing place to Delta table, with Spark.")
 

@@ -5,7 +5,7 @@ from the landing place. Names of folders there may have line feeds.
 import logging
 import sys
 
-from gateway.gateway_name import shown
+from gateway.system.gateway_name import shown
 
 
 class OneLine(logging.Formatter):

@@ -7,7 +7,7 @@ import json
 import re
 from dataclasses import dataclass
 
-from gateway.gateway_name import shown
+from gateway.system.gateway_name import shown
 
 SCHEMA_VERSION = 1
 

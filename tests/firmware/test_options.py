@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from intelhex import IntelHex
 
-from gateway import senml
 from gateway.links.keys import NO_KEY
+from gateway.payload import senml
 from hil.boards.exchange import Gateway, converse
 from hil.boards.simulator import SimulatedBoard
 from provisioning.boards import board

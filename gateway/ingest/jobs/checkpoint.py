@@ -22,10 +22,10 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from gateway.errors import OncewayError
-from gateway.gateway_name import shown
 from gateway.ingest.dedup.taken import Feeds
 from gateway.ingest.delta.local_disk import local_path
 from gateway.ingest.delta.storage import HadoopFolder, open_folder
+from gateway.system.gateway_name import shown
 
 LINES = 3
 """Of a file of the offset log: a version, something about the micro-batch, our offset."""

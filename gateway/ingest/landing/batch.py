@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from gateway import senml
-from gateway.gateway_name import shown
 from gateway.ingest.landing.place import NO_FILE, Announced, Landing
+from gateway.payload import senml
+from gateway.system.gateway_name import shown
 from gateway.uplink.manifest import SCHEMA_VERSION
 
 SCHEMA = pa.schema(

@@ -24,9 +24,9 @@ from typing import Any, TypeVar
 
 import fsspec
 
-from gateway import gateway_name
 from gateway.errors import OncewayError
 from gateway.ingest.landing.local_file import NO_REGULAR_FILE, first_bytes
+from gateway.system import gateway_name
 from gateway.uplink.manifest import (
     MARKERS,
     SCHEMA_VERSION,

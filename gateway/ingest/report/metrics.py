@@ -11,8 +11,8 @@ from datetime import datetime
 from pathlib import Path
 
 from gateway.errors import OncewayError
-from gateway.gateway_name import shown
 from gateway.ingest.report.report import FeedReport, Report
+from gateway.system.gateway_name import shown
 
 Sample = tuple[dict[str, str], float | None]
 

@@ -20,11 +20,11 @@ import pyarrow.compute as pc
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
-from gateway.gateway_name import shown
 from gateway.ingest.dedup.finding import find_ranges, in_order
 from gateway.ingest.dedup.ranges import RANGES, Ranges
 from gateway.ingest.landing.place import Announced
 from gateway.ingest.payload import decoded
+from gateway.system.gateway_name import shown
 
 _FEED = pa.struct(
     [
