@@ -319,11 +319,12 @@ class Bridge:
                 return
             near.leave()  # no message leaves for the session that ends there
             self._engine.begin()
-            session.send_flow.pubcomp(released)
+            with self._engine.broker.step:
+                session.send_flow.pubcomp(released)
             self._give_up(released)
             self._begin_anew("a new session begins there, without the message that closed the last")
 
-        self._engine.call_later(0, give_up)
+        self._soon("the bridge gives a message up", give_up)
 
     def _give_up(self, released: tuple[int, ...]) -> None:
         """Count and log messages whose PUBREL closes the connection."""
