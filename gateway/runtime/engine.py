@@ -233,8 +233,8 @@ class Engine:
                 self._loop.call_soon(self._do, self._end_turn)
 
     def call_later(self, seconds: float, call: Callable[[], None]) -> None:
-        """Do a part of a later turn. A call for one connection goes by `serve`."""
-        self._loop.call_later(seconds, self._do, call)
+        """Do a call later. A call for one connection goes by `serve`."""
+        self._loop.call_later(seconds, call)
 
     def _overtime(self) -> bool:
         return time.monotonic() > self._turn_ends
