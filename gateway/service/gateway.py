@@ -167,6 +167,7 @@ class Gateway:
         with closing(ProcessLock(config.gateway.data / "gateway.lock")):
             clock = Clock(config.gateway.trust_clock)
             broker, restored = _open_broker(config, clock.utc())
+            broker.registered = self._registry.reserves
             self._registry.boards.said.recall(config.gateway.data)
             if restored is not None:
                 log.warning(
