@@ -8,8 +8,6 @@ anybody may connect, and every client is told goodbye before the last commit.
 import asyncio
 import logging
 import signal
-import sqlite3
-import struct
 from collections.abc import Callable
 from contextlib import closing
 from functools import partial
@@ -29,7 +27,6 @@ from gateway.config import Config
 from gateway.errors import OncewayError
 from gateway.links.greeter import Greeter
 from gateway.links.serial_port import PortStatus
-from gateway.mqtt.errors import MqttError
 from gateway.mqtt.reason import ReasonCode
 from gateway.runtime.clock import Clock
 from gateway.runtime.engine import Engine
@@ -312,7 +309,10 @@ def _open_broker(config: Config, utc: int | None) -> tuple[Broker, str | None]:
             str(folder),
             "Look at the disk",
         ) from error
-    except (sqlite3.DatabaseError, MqttError, KeyError, ValueError, struct.error) as error:
+    except OncewayError:
+        raise
+    except Exception as error:  # a value that fits its column, and nothing else
+        log.debug("the store cannot be read", exc_info=error)
         raise unusable(folder, error) from error
 
 

@@ -14,6 +14,7 @@ from gateway.broker.addresses import LINEAGES, MOST_MOVES
 from gateway.broker.marks import PLACES
 from gateway.config import MEMBER
 from gateway.store import wal
+from gateway.store.queue_reads import SIZE
 from gateway.store.references import missing
 from gateway.store.schema import SCHEMA_VERSION, StoreError, connect_to_read, existing, salvaged
 
@@ -63,9 +64,9 @@ RULES = (
     ),
     Rule(
         "queue",
-        "first < 1 OR count < 1 OR skip < 0 OR flags NOT BETWEEN 2 AND 5 OR EXISTS (SELECT 1 FROM"
-        " message WHERE id = queue.message AND (skip + queue.count > message.count OR size *"
-        " message.count <> length(body)))",
+        "first < 1 OR count < 1 OR skip < 0 OR flags NOT BETWEEN 2 AND 5 OR EXISTS (SELECT 1 FROM"  # noqa: S608
+        " message WHERE id = queue.message AND (skip + queue.count > message.count OR NOT"
+        f" ({SIZE})))",
         "a place in a queue that cannot be",
     ),
     Rule(

@@ -12,11 +12,19 @@ import json
 import logging
 import sqlite3
 
+from gateway.broker.sound_rows import HIGHEST
 from gateway.broker.spool import PART
 from gateway.broker.store_rows import Moved, Recovered
 from gateway.store.lives import settle
-from gateway.store.queue_reads import DELIVERY, UNSOUND
-from gateway.store.references import Missing, missing, missing_parts, note_flows
+from gateway.store.queue_reads import DELIVERY, UNSOUND, delivery, teach
+from gateway.store.references import (
+    BAD_FLOW,
+    Missing,
+    missing,
+    missing_parts,
+    note_flows,
+    sweep,
+)
 from gateway.store.schema import ASIDE_SIZE, ROW_SIZE
 from gateway.store.uptime import Uptime, axis, save_uptime
 
@@ -62,9 +70,11 @@ def recover(
         settle(database)
         _leave_out(database, found)
         _give_each_session_flows(database)
+        sweep(database)
         leaving = _drop_strays(database)
         references = _references(database)
     rows = database.execute
+    _refuse_numbers(database)
     return Recovered(
         boot=boot,
         now=now,
@@ -89,12 +99,15 @@ def recover(
         sessions=rows("SELECT * FROM session").fetchall(),
         subscriptions=rows("SELECT * FROM subscription").fetchall(),
         flows=rows("SELECT * FROM flow").fetchall(),
-        queue=rows(
-            f"{_BORDER} SELECT queue.session, {DELIVERY} FROM border"  # noqa: S608
-            " JOIN queue ON queue.session = border.id AND first < number"
-            " JOIN message ON message.id = queue.message ORDER BY queue.session, first",
-            (inflight,),
-        ).fetchall(),
+        queue=[
+            delivery(row)
+            for row in rows(
+                f"{_BORDER} SELECT queue.session, {DELIVERY} FROM border"  # noqa: S608
+                " JOIN queue ON queue.session = border.id AND first < number"
+                " JOIN message ON message.id = queue.message ORDER BY queue.session, first",
+                (inflight,),
+            )
+        ],
         tails=rows(
             f"{_BORDER} SELECT border.id, min(first), max(first + count),"  # noqa: S608
             " sum(count), sum(count * size) FROM border"
@@ -115,6 +128,23 @@ def recover(
         ),
         aside=rows(f"SELECT id, bridge, {ASIDE_SIZE} FROM aside ORDER BY id").fetchall(),  # noqa: S608
     )
+
+
+def _refuse_numbers(database: sqlite3.Connection) -> None:
+    """ValueError where numbers could not go on behind the highest that was given."""
+    for what, query in _NUMBERS.items():
+        (highest,) = database.execute(query).fetchone()
+        if highest is not None and highest > HIGHEST:
+            raise ValueError(f"{what} is {highest}, which was never given")
+
+
+_NUMBERS = {
+    "session.id": "SELECT max(id) FROM session",
+    "queue.session": "SELECT max(session) FROM queue",
+    "message.id": "SELECT max(id) FROM message",
+    "spool.id": "SELECT id FROM spool_last",
+    "aside.id": "SELECT max(id) FROM aside",
+}
 
 
 def _members(database: sqlite3.Connection) -> frozenset[str] | None:
@@ -142,8 +172,13 @@ def _leave_out(database: sqlite3.Connection, found: list[Missing]) -> None:
         "UPDATE session SET expiry = 0 WHERE id = ?",
         [(item.session,) for item in found if item.kind == "session"],
     )
-    if found:
+    if found or database.execute("SELECT 1 FROM session WHERE expiry = 0 LIMIT 1").fetchone():
+        teach(database)
         database.execute(f"DELETE FROM queue WHERE {UNSOUND}")  # noqa: S608 - a text of ours
+        database.execute(
+            "UPDATE flow SET received = x'', sent = x'', released = x'', next = coalesce((SELECT"  # noqa: S608
+            f" min(first) FROM queue WHERE queue.session = flow.session), 1) WHERE {BAD_FLOW}"
+        )
     for key, _ in missing_parts(database):
         database.execute("DELETE FROM given WHERE key = ?", (key,))
         database.execute("DELETE FROM given_part WHERE key = ?", (key,))

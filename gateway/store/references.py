@@ -7,10 +7,12 @@ row out without a word. So each reference is followed here, at every start (`rec
 reads a page of it.
 
     subscription, flow, journey, queue → session
-    queue → message, and as many publications as the place says
+    queue → message, as many publications as the place says, all of which a PUBLISH can hold
     queue                              numbers without a gap; from the next one to send on, in
                                        sessions that have lived through a start or a stop
     flow (sent, not acknowledged)      → queue
+    queue (before the next one to send)  → flow, since a start that noted it (`SWEPT`)
+    spool                              texts that are UTF-8
     session                            → flow
     given → given_part, given_part → given
     batch → batch_content → batch
@@ -29,8 +31,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from gateway.broker.elsewhere import name_of
-from gateway.broker.message_ids import packet_id, unpack_ids
+from gateway.broker.message_ids import IDENTIFIERS, packet_id, unpack_ids
+from gateway.broker.sound_rows import HIGHEST
 from gateway.config import INSIDE, MEMBER
+from gateway.store.queue_reads import PLAUSIBLE, UNSOUND, teach
 from gateway.system.logs import printable
 
 FLOWS = "flows"
@@ -42,6 +46,11 @@ GONE = "spool.gone"
 """Key in `meta`: ranges of spool ids that a salvage has named as lost, or a person has given up, as
 a list in JSON."""
 
+
+SWEPT = "swept"
+"""Key in `meta`: the number of the start that noted it. Since then each commit deletes the places
+whose messages it notes as acknowledged, unless an older version was the last to start.
+"""
 
 Kind = Literal["session", "own", "stray", "given", "other"]
 
@@ -63,21 +72,32 @@ class Missing:
         return self.what
 
 
-_MESSAGES = """
-    SELECT session, message.id IS NULL AS gone, sum(queue.count)
+_MESSAGES = f"""
+    SELECT session, CASE
+            WHEN NOT ({PLAUSIBLE}) THEN 'damaged'
+            WHEN message.id IS NULL THEN 'gone'
+            WHEN message.count < 1 OR length(body) % message.count THEN 'length'
+            ELSE 'damaged' END AS what,
+        count(*), total(queue.count)
     FROM queue LEFT JOIN message ON message.id = queue.message
-    WHERE message.id IS NULL OR queue.count < 1 OR skip < 0 OR skip + queue.count > message.count
-        OR message.count < 1 OR length(body) % message.count
-    GROUP BY session, gone
-"""
+    WHERE {UNSOUND} GROUP BY session, what
+"""  # noqa: S608 - texts of ours
+_DAMAGED = "a place of its queue is damaged"
 _PLACES = f"""
-    SELECT queue.session, max(first + count) - sum(first + count - max(first, coalesce(next, 1)))
-        - iif(queue.session <= ?, coalesce(next, 1), min(max(first, coalesce(next, 1)))) AS gap
+    SELECT queue.session, max(first + count)
+        - total(first + count - max(first, coalesce(next, 1)))
+        - iif(queue.session <= ?, coalesce(next, 1), min(max(first, coalesce(next, 1)))) AS gap,
+        count(*)
     FROM queue JOIN session ON session.id = queue.session
         LEFT JOIN flow ON flow.session = queue.session
-    WHERE first + count > coalesce(next, 1) AND client NOT LIKE '{MEMBER}%'
-    GROUP BY queue.session HAVING gap > 0
-"""  # noqa: S608 - a name of ours
+    WHERE {PLAUSIBLE} AND first + count > coalesce(next, 1) AND client NOT LIKE '{MEMBER}%'
+    GROUP BY queue.session HAVING gap <> 0
+"""  # noqa: S608 - texts of ours
+BAD_FLOW = (
+    f"next NOT BETWEEN 1 AND {HIGHEST} OR length(received) % 2 OR length(sent) % 2"
+    " OR length(released) % 2"
+)
+"""SQL: a row of `flow` that cannot be."""
 _HIGHEST = (1 << 63) - 1
 _OF_SESSIONS = ("subscription", "flow", "journey", "queue")
 _STRAY = "session NOT IN (SELECT id FROM session)"
@@ -95,19 +115,20 @@ def missing(database: sqlite3.Connection, tables: frozenset[str] | None = None) 
 
 def missing_of_sessions(database: sqlite3.Connection) -> list[Missing]:
     """Follow those of sessions that are there, but for those that the next start ends anyway."""
+    teach(database)
     noted = _with_flows(database)
     found = [
-        (
-            session,
-            f"the content of {count:,} messages of its queue is gone"
-            if gone
-            else f"{count:,} messages of its queue are not as long as they say",
-        )
-        for session, gone, count in database.execute(_MESSAGES)
+        (session, _words(what, places, int(count)))
+        for session, what, places, count in database.execute(_MESSAGES)
     ]
     found += [
-        (session, f"{count:,} messages of its queue are gone")
-        for session, count in database.execute(_PLACES, (noted,))
+        # a gap that is longer than the queue: rather one number is wrong
+        (session, f"{int(gap):,} messages of its queue are gone" if 0 < gap <= rows else _DAMAGED)
+        for session, gap, rows in database.execute(_PLACES, (noted,))
+    ]
+    found += [
+        (session, "its packet identifiers are damaged")
+        for (session,) in database.execute(f"SELECT session FROM flow WHERE {BAD_FLOW}")  # noqa: S608
     ]
     found += _in_flight(database)
     query = "SELECT id FROM session WHERE id <= ? AND id NOT IN (SELECT session FROM flow)"
@@ -132,19 +153,83 @@ def missing_of_sessions(database: sqlite3.Connection) -> list[Missing]:
     return missing
 
 
+def _words(what: str, places: int, count: int) -> str:
+    if what == "gone":
+        return f"the content of {count:,} messages of its queue is gone"
+    if what == "length":
+        return f"{count:,} messages of its queue are not as long as they say"
+    return _DAMAGED if places == 1 else f"{places:,} places of its queue are damaged"
+
+
 def _in_flight(database: sqlite3.Connection) -> Iterator[tuple[int, str]]:
-    """Messages that were sent and not acknowledged, and have no place in the queue."""
+    """Messages that were sent and not acknowledged, and have no place in the queue. And places that
+    the flow says are sent, whose messages are neither under way nor acknowledged.
+    """
+    swept = _are_swept(database)
+    for session, following, flying, places in _begun(database):
+        gone = set(flying)
+        for first, count in places:
+            gone -= _identifiers(first, count, following)
+        if gone:
+            yield session, f"{len(gone):,} messages that were under way are gone"
+        if swept and (idle := _idle(following, flying, places)):
+            yield (
+                session,
+                f"{len(idle):,} places of its queue are neither under way nor still to be sent",
+            )
+
+
+def _begun(
+    database: sqlite3.Connection,
+) -> Iterator[tuple[int, int, set[int], list[tuple[int, int]]]]:
+    """Of each session that has messages under way or places before the next one to send: its
+    number, the number of that one, identifiers under way, and those places.
+    """
     for session, following, sent in database.execute(
-        "SELECT session, next, sent FROM flow WHERE length(sent) > 0"
+        f"SELECT session, next, sent FROM flow WHERE NOT ({BAD_FLOW}) AND (length(sent) > 0 OR"  # noqa: S608
+        " EXISTS (SELECT 1 FROM queue WHERE queue.session = flow.session AND first < next))"
         " AND session IN (SELECT id FROM session)"
     ).fetchall():
-        flying = set(unpack_ids(sent))
-        for first, count in database.execute(
-            "SELECT first, count FROM queue WHERE session = ? AND first < ?", (session, following)
-        ):
-            flying -= {packet_id(n) for n in range(first, min(first + count, following))}
-        if flying:
-            yield session, f"{len(flying):,} messages that were under way are gone"
+        places = database.execute(
+            f"SELECT first, count FROM queue WHERE session = ? AND first < ? AND {PLAUSIBLE}",  # noqa: S608
+            (session, following),
+        ).fetchall()
+        yield session, following, set(unpack_ids(sent)), places
+
+
+def _identifiers(first: int, count: int, following: int) -> set[int]:
+    """Packet identifiers of a place, as far as it is before the next message to send."""
+    end = min(first + count, following, first + IDENTIFIERS)
+    return {packet_id(number) for number in range(first, end)}
+
+
+def _idle(following: int, flying: set[int], places: list[tuple[int, int]]) -> list[int]:
+    """First numbers of places that are sent, and of which nothing is under way."""
+    return [
+        first
+        for first, count in places
+        if first + count <= following and not flying & _identifiers(first, count, following)
+    ]
+
+
+def _are_swept(database: sqlite3.Connection) -> bool:
+    query = "SELECT value FROM meta WHERE key IN (?, 'boot') ORDER BY key = 'boot'"
+    found = [value for (value,) in database.execute(query, (SWEPT,))]
+    return len(found) == 2 and found[0] == found[1]
+
+
+def sweep(database: sqlite3.Connection) -> None:
+    """Delete the places whose messages are acknowledged, which an older version may have kept, and
+    note that none is left.
+    """
+    for session, following, flying, places in _begun(database):
+        database.executemany(
+            "DELETE FROM queue WHERE session = ? AND first = ?",
+            [(session, first) for first in _idle(following, flying, places)],
+        )
+    database.execute(
+        "INSERT OR REPLACE INTO meta SELECT ?, value FROM meta WHERE key = 'boot'", (SWEPT,)
+    )
 
 
 def _with_flows(database: sqlite3.Connection) -> int:
@@ -279,6 +364,16 @@ def words(hole: tuple[int, int]) -> str:
     )
 
 
+def _spool_texts(database: sqlite3.Connection) -> Iterator[Missing]:
+    teach(database)
+    bad = " OR ".join(
+        f"NOT is_text(CAST(coalesce({column}, '') AS BLOB))"
+        for column in ("device", "client", "topic")
+    )
+    for (row,) in database.execute(f"SELECT id FROM spool WHERE {bad}"):  # noqa: S608 - names of ours
+        yield Missing(f"row {row} of the spool is damaged: a text in it is no UTF-8")
+
+
 def _spool(database: sqlite3.Connection) -> Iterator[Missing]:
     for hole in spool_holes(database):
         yield Missing(words(hole))
@@ -316,5 +411,6 @@ _LOOKS: tuple[tuple[frozenset[str], _Look], ...] = (
     ),
     (frozenset({"batch", "batch_content", "spool"}), _batches),
     (frozenset({"spool", "batch"}), _spool),
+    (frozenset({"spool"}), _spool_texts),
     (frozenset({"meta"}), missing_in_meta),
 )

@@ -314,11 +314,13 @@ def _log(path: Path) -> tuple[Path, Path]:
 
 def unusable(folder: Path, error: Exception) -> StoreError:
     """What a start says when it cannot read or write the store in a folder."""
-    if isinstance(error, sqlite3.OperationalError):
+    code = getattr(error, "sqlite_errorcode", None)
+    # without a code: text that is no UTF-8. SQLITE_ERROR: a sum beyond 64 bits, no such table
+    if isinstance(error, sqlite3.OperationalError) and code not in (None, sqlite3.SQLITE_ERROR):
         hint = f"Is the disk full, or read-only? If not: onceway store check --data {folder}"
         return StoreError(f"the store cannot be opened ({error})", str(folder / FILE), hint)
     return StoreError(
-        f"the store is damaged ({error})",
+        f"the store is damaged ({str(error) or type(error).__name__})",
         str(folder / FILE),
         f"See: onceway store salvage --data {folder}",
     )
