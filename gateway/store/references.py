@@ -93,6 +93,9 @@ _PLACES = f"""
     WHERE {PLAUSIBLE} AND first + count > coalesce(next, 1) AND client NOT LIKE '{MEMBER}%'
     GROUP BY queue.session HAVING gap <> 0
 """  # noqa: S608 - texts of ours
+_BAD_SESSION = (
+    "expiry NOT BETWEEN 0 AND 4294967295 OR left < 0 OR incarnation NOT BETWEEN 0 AND 4294967295"
+)
 BAD_FLOW = (
     f"next NOT BETWEEN 1 AND {HIGHEST} OR length(received) % 2 OR length(sent) % 2"
     " OR length(released) % 2"
@@ -129,6 +132,10 @@ def missing_of_sessions(database: sqlite3.Connection) -> list[Missing]:
     found += [
         (session, "its packet identifiers are damaged")
         for (session,) in database.execute(f"SELECT session FROM flow WHERE {BAD_FLOW}")  # noqa: S608
+    ]
+    found += [
+        (session, "its row is damaged")
+        for (session,) in database.execute(f"SELECT id FROM session WHERE {_BAD_SESSION}")  # noqa: S608
     ]
     found += _in_flight(database)
     query = "SELECT id FROM session WHERE id <= ? AND id NOT IN (SELECT session FROM flow)"
