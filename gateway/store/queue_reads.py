@@ -41,7 +41,12 @@ is gone. For a database that `teach` has taught.
 
 
 def teach(database: sqlite3.Connection) -> None:
-    """Give a connection the functions that `UNSOUND` calls."""
+    """Give a connection the functions that `UNSOUND` calls, once: SQLite replaces no function while
+    a statement runs.
+    """
+    known = "SELECT 1 FROM pragma_function_list WHERE name = 'is_block'"
+    if database.execute(known).fetchone() is not None:
+        return
     for function in (is_topic, is_text, is_block):
         database.create_function(function.__name__, 1, function, deterministic=True)
 
