@@ -171,7 +171,7 @@ def unreadable(core: Core, session: Session, error: Exception) -> None:
     log.error(
         "%s: its queue cannot be read from the store (%s). %s. See: onceway store check",
         printable(session.client),
-        str(error) or type(error).__name__,
+        f"{type(error).__name__}: {error}",
         "It is read again when the connection comes back"
         if own
         else "The session ends, and its client learns it by Session Present 0",
