@@ -233,6 +233,7 @@ class Engine:
                 self._loop.call_soon(self._do, self._end_turn)
 
     def call_later(self, seconds: float, call: Callable[[], None]) -> None:
+        """Do a call later. A call for one connection goes by `serve`."""
         self._loop.call_later(seconds, call)
 
     def _overtime(self) -> bool:
@@ -259,9 +260,10 @@ class Engine:
         session = broker.sessions.get(client)
         if session is None:
             return False
-        broker.effects.end(
-            session, ReasonCode.ADMINISTRATIVE_ACTION, "an administrator ended the session"
-        )
+        with broker.step:
+            broker.effects.end(
+                session, ReasonCode.ADMINISTRATIVE_ACTION, "an administrator ended the session"
+            )
         self._do(broker.settle)
         await self.kept()
         return True
@@ -282,9 +284,10 @@ class Engine:
         """Wait until all that has changed is on disk. OncewayError when the engine fails."""
         if self.broken:
             raise _stops()
-        if not self.broker.changes.empty:
+        number = self._writing if self.broker.changes.empty else self.broker.promise()
+        if number:
             on_disk = self._loop.create_future()
-            self._awaited.append((self.broker.promise(), on_disk))
+            self._awaited.append((number, on_disk))
             await on_disk
 
     @property
