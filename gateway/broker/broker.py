@@ -470,8 +470,8 @@ class Broker(Core):
         self.settle()
 
     def take_unread(self, order: Order, error: Exception) -> bool:
-        """What an order asked for cannot be read. The session of a client ends; what waits for a
-        bridge or another gateway is read again when that connects. False: nobody would notice.
+        """What an order asked for cannot be read: the session ends. False: it has ended before, and
+        nobody would notice.
         """
         session = self.by_id.get(order.session)
         if isinstance(order, Collect):

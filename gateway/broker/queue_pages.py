@@ -21,10 +21,8 @@ from gateway.broker.delivery import Collect, Delivery, LeftBehind, Load, Order
 from gateway.broker.late_messages import send_on, sends_on, wait_to_send_on
 from gateway.broker.publish_run import PublishRun
 from gateway.broker.queue_limits import trim
-from gateway.broker.sound_rows import FLAGS, HIGHEST, MOST, is_block
 from gateway.config import INSIDE
 from gateway.mqtt.reason import ReasonCode
-from gateway.mqtt.topics import topic_name_problem
 from gateway.system.logs import about, printable
 
 if TYPE_CHECKING:
@@ -73,7 +71,7 @@ def run_of(
         count=count,
         stride=len(body) // count,
         properties=properties,
-        expires=None if expires is None else min(expires / 1000, core.now + 0xFFFF_FFFF),
+        expires=None if expires is None else expires / 1000,
     )
     run.message = message
     run.written = True
@@ -114,24 +112,8 @@ def _loaded(core: Core, order: Load, rows: list[StoredDelivery]) -> None:
 
 
 def is_whole(row: StoredDelivery) -> bool:
-    """Whether a place of a queue can be sent: its message is there, as long as the place says, and
-    a PUBLISH packet can hold it.
-    """
-    first, count, _, skip, flags, extra, share, topic, _, held, properties, expires, body = row
-    return (
-        topic is not None
-        and share is not None
-        and topic_name_problem(topic) is None
-        and 0 < held <= MOST
-        and len(body) % held == 0
-        and 0 < first <= HIGHEST
-        and count > 0 <= skip
-        and skip + count <= held
-        and FLAGS[0] <= flags <= FLAGS[1]
-        and (expires is None or 0 <= expires <= HIGHEST)
-        and is_block(properties)
-        and is_block(extra)
-    )
+    """Whether a place of a queue can be sent: the store gives the topic of such places alone."""
+    return row[7] is not None
 
 
 def _gone(session: Session, order: Load, rows: list[StoredDelivery]) -> int:
@@ -145,7 +127,7 @@ def _gone(session: Session, order: Load, rows: list[StoredDelivery]) -> int:
         if session.passage is None:
             gone += max(0, row[0] - following)
         if not is_whole(row):
-            gone += max(1, min(row[1], MOST))
+            gone += row[1]
         following = row[0] + row[1]
     return gone
 
@@ -166,22 +148,21 @@ def _tell(core: Core, session: Session, gone: int) -> None:
 
 
 def unreadable(core: Core, session: Session, error: Exception) -> None:
-    """A page of a queue cannot be read, and no further try will help."""
+    """A page of a queue cannot be read, and no further try will help: the session ends, of whatever
+    client.
+    """
     own = session.user == INSIDE
     log.error(
-        "%s: its queue cannot be read from the store (%s). %s. See: onceway store check",
+        "%s: its queue cannot be read from the store (%s: %s). The session ends, and %s. See:"
+        " onceway store check",
         printable(session.client),
-        f"{type(error).__name__}: {error}",
-        "It is read again when the connection comes back"
-        if own
-        else "The session ends, and its client learns it by Session Present 0",
+        type(error).__name__,
+        error,
+        "a new one begins" if own else "its client learns it by Session Present 0",
         extra=about(client=session.client, reason="store_damaged"),
     )
-    if own:
-        session.send_flow.fail(error, "its queue is read from the store")
-    else:
-        text = "its queue cannot be read from the store"
-        core.effects.end(session, ReasonCode.UNSPECIFIED_ERROR, text)
+    text = "its queue cannot be read from the store"
+    core.effects.end(session, ReasonCode.UNSPECIFIED_ERROR, text)
 
 
 def _collected(

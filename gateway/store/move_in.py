@@ -35,7 +35,7 @@ from gateway.store.move_records import (
     read_head,
     records,
 )
-from gateway.store.queue_reads import DELIVERY, delivery
+from gateway.store.queue_reads import DELIVERY
 
 
 def take(database: sqlite3.Connection, order: Taking) -> None:
@@ -215,16 +215,13 @@ def _read(database: sqlite3.Connection, order: Taking, marks: list[tuple[Any, ..
         sessions=rows("SELECT * FROM session WHERE id = ?"),
         subscriptions=rows("SELECT * FROM subscription WHERE session = ?"),
         flows=rows("SELECT * FROM flow WHERE session = ?"),
-        queue=[
-            delivery(row)
-            for row in rows(
-                f"SELECT queue.session, {DELIVERY} FROM queue"  # noqa: S608 - names of ours
-                " JOIN message ON message.id = queue.message"
-                " WHERE queue.session = ? AND first < ? ORDER BY first",
-                order.session,
-                border,
-            )
-        ],
+        queue=rows(
+            f"SELECT queue.session, {DELIVERY} FROM queue"  # noqa: S608 - names of ours
+            " JOIN message ON message.id = queue.message"
+            " WHERE queue.session = ? AND first < ? ORDER BY first",
+            order.session,
+            border,
+        ),
         tails=rows(
             "SELECT session, min(first), max(first + count), sum(count), sum(count * size)"
             " FROM queue WHERE session = ? AND first >= ? GROUP BY session",

@@ -19,8 +19,9 @@ from gateway.broker.message_ids import packet_id, unpack_ids
 from gateway.broker.session import NEVER
 from gateway.broker.store_rows import Giving
 from gateway.store import move_records as to
+from gateway.store.cells import teach
 from gateway.store.move_records import PART_BYTES, head, record
-from gateway.store.queue_reads import UNSOUND, teach
+from gateway.store.queue_reads import UNSOUND
 from gateway.store.references import name
 
 log = logging.getLogger(__name__)

@@ -12,13 +12,14 @@ import json
 import logging
 import sqlite3
 
-from gateway.broker.sound_rows import HIGHEST
 from gateway.broker.spool import PART
 from gateway.broker.store_rows import Moved, Recovered
+from gateway.store.cells import HIGHEST, sound, teach
 from gateway.store.lives import settle
-from gateway.store.queue_reads import DELIVERY, UNSOUND, delivery, teach
+from gateway.store.queue_reads import DELIVERY, UNSOUND
 from gateway.store.references import (
-    BAD_FLOW,
+    ALONE,
+    ENDING,
     Missing,
     missing,
     missing_parts,
@@ -29,6 +30,11 @@ from gateway.store.schema import ASIDE_SIZE, ROW_SIZE
 from gateway.store.uptime import Uptime, axis, save_uptime
 
 log = logging.getLogger(__name__)
+
+
+class Refused(ValueError):
+    """No start is possible with a row of the store."""
+
 
 _MOST_LINES = 20
 """Log lines about missing rows at one start."""
@@ -55,10 +61,13 @@ def recover(
     machine's, None when it is not known. forget: this is another life of the store (`lives.py`).
     by_user: whose rows of the spool are wanted, too.
     """
-    now = axis(database, utc, uptime)
     with database:
         database.execute("BEGIN IMMEDIATE")
         found = missing(database)
+        for item in found:
+            if item.kind == "refused":
+                raise Refused(str(item))
+        now = axis(database, utc, uptime)
         boot = _count_start(database)
         if uptime is not None:
             save_uptime(database, now, uptime)
@@ -99,15 +108,12 @@ def recover(
         sessions=rows("SELECT * FROM session").fetchall(),
         subscriptions=rows("SELECT * FROM subscription").fetchall(),
         flows=rows("SELECT * FROM flow").fetchall(),
-        queue=[
-            delivery(row)
-            for row in rows(
-                f"{_BORDER} SELECT queue.session, {DELIVERY} FROM border"  # noqa: S608
-                " JOIN queue ON queue.session = border.id AND first < number"
-                " JOIN message ON message.id = queue.message ORDER BY queue.session, first",
-                (inflight,),
-            )
-        ],
+        queue=rows(
+            f"{_BORDER} SELECT queue.session, {DELIVERY} FROM border"  # noqa: S608
+            " JOIN queue ON queue.session = border.id AND first < number"
+            " JOIN message ON message.id = queue.message ORDER BY queue.session, first",
+            (inflight,),
+        ).fetchall(),
         tails=rows(
             f"{_BORDER} SELECT border.id, min(first), max(first + count),"  # noqa: S608
             " sum(count), sum(count * size) FROM border"
@@ -131,11 +137,11 @@ def recover(
 
 
 def _refuse_numbers(database: sqlite3.Connection) -> None:
-    """ValueError where numbers could not go on behind the highest that was given."""
+    """Refused where numbers could not go on behind the highest that was given."""
     for what, query in _NUMBERS.items():
         (highest,) = database.execute(query).fetchone()
         if highest is not None and highest > HIGHEST:
-            raise ValueError(f"{what} is {highest}, which was never given")
+            raise Refused(f"{what} is {highest}, which was never given")
 
 
 _NUMBERS = {
@@ -168,17 +174,17 @@ def _leave_out(database: sqlite3.Connection, found: list[Missing]) -> None:
     if len(found) > _MOST_LINES:
         text = "the store is not whole: %d more things are missing"
         log.error(text, len(found) - _MOST_LINES)
+    teach(database)
+    if found:
+        for table in (*ENDING, *ALONE):  # first: SQLite updates no row with a value of a wrong type
+            database.execute(f"DELETE FROM {table} WHERE ({sound(table)}) IS NOT TRUE")  # noqa: S608
+        database.execute("REINDEX session")
     database.executemany(
         "UPDATE session SET expiry = 0 WHERE id = ?",
-        [(item.session,) for item in found if item.kind == "session"],
+        [(item.session,) for item in found if item.kind in ("session", "anew")],
     )
     if found or database.execute("SELECT 1 FROM session WHERE expiry = 0 LIMIT 1").fetchone():
-        teach(database)
         database.execute(f"DELETE FROM queue WHERE {UNSOUND}")  # noqa: S608 - a text of ours
-        database.execute(
-            "UPDATE flow SET received = x'', sent = x'', released = x'', next = coalesce((SELECT"  # noqa: S608
-            f" min(first) FROM queue WHERE queue.session = flow.session), 1) WHERE {BAD_FLOW}"
-        )
     for key, _ in missing_parts(database):
         database.execute("DELETE FROM given WHERE key = ?", (key,))
         database.execute("DELETE FROM given_part WHERE key = ?", (key,))
@@ -187,8 +193,11 @@ def _leave_out(database: sqlite3.Connection, found: list[Missing]) -> None:
 _CONSEQUENCE = {
     "session": ". The session ends, and its client learns it by Session Present 0",
     "own": ". What is there of it goes on",
+    "anew": ". The session ends, and a new one begins",
     "stray": ". They are deleted, and the client begins a new session",
     "given": ". It is given up, and its client begins a new session",
+    "row": ". The row is left out",
+    "refused": "",
     "other": "",
 }
 

@@ -10,9 +10,10 @@ reads a page of it.
     queue → message, as many publications as the place says, all of which a PUBLISH can hold
     queue                              numbers without a gap; from the next one to send on, in
                                        sessions that have lived through a start or a stop
+    a cell of a row                    what it may hold (`cells.py`, `meta.py`)
+    session (client)                   its index
     flow (sent, not acknowledged)      → queue
     queue (before the next one to send)  → flow, since a start that noted it (`SWEPT`)
-    spool                              texts that are UTF-8
     session                            → flow
     given → given_part, given_part → given
     batch → batch_content → batch
@@ -32,9 +33,10 @@ from typing import Literal
 
 from gateway.broker.elsewhere import name_of
 from gateway.broker.message_ids import IDENTIFIERS, packet_id, unpack_ids
-from gateway.broker.sound_rows import HIGHEST
 from gateway.config import INSIDE, MEMBER
-from gateway.store.queue_reads import PLAUSIBLE, UNSOUND, teach
+from gateway.store import meta
+from gateway.store.cells import broken, sound, teach
+from gateway.store.queue_reads import PLAUSIBLE, WHOLE
 from gateway.system.logs import printable
 
 FLOWS = "flows"
@@ -52,7 +54,7 @@ SWEPT = "swept"
 whose messages it notes as acknowledged, unless an older version was the last to start.
 """
 
-Kind = Literal["session", "own", "stray", "given", "other"]
+Kind = Literal["session", "own", "anew", "stray", "given", "row", "refused", "other"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +62,10 @@ class Missing:
     """Something is missing.
 
     kind: `session`: of a client's session, which cannot go on. `own`: of the session of a bridge or
-    of another gateway, whose other messages go on. `stray`: the session of rows that are there.
-    `given`: a part of a session that has left. session: its number, 0 for none.
+    of another gateway, whose other messages go on. `anew`: of such a one, which cannot go on.
+    `stray`: the session of rows that are there. `given`: a part of a session that has left. `row`:
+    a row that nothing else needs is damaged. `refused`: without it, no start is possible. session:
+    its number, 0 for none.
     """
 
     what: str
@@ -80,7 +84,7 @@ _MESSAGES = f"""
             ELSE 'damaged' END AS what,
         count(*), total(queue.count)
     FROM queue LEFT JOIN message ON message.id = queue.message
-    WHERE {UNSOUND} GROUP BY session, what
+    WHERE ({WHOLE}) IS NOT TRUE GROUP BY session, what
 """  # noqa: S608 - texts of ours
 _DAMAGED = "a place of its queue is damaged"
 _PLACES = f"""
@@ -93,14 +97,19 @@ _PLACES = f"""
     WHERE {PLAUSIBLE} AND first + count > coalesce(next, 1) AND client NOT LIKE '{MEMBER}%'
     GROUP BY queue.session HAVING gap <> 0
 """  # noqa: S608 - texts of ours
-_BAD_SESSION = (
-    "expiry NOT BETWEEN 0 AND 4294967295 OR left < 0 OR incarnation NOT BETWEEN 0 AND 4294967295"
+_FLOW = sound("flow")
+ENDING = ("session", "subscription", "flow", "journey")
+"""Tables of which a damaged row ends its session."""
+ALONE = ("retained", "will", "mark", "aside", "given", "given_part")
+"""Tables of which a damaged row is left out."""
+_LOOKED_AT = (*ENDING, *ALONE, "place", "batch", "batch_content")
+"""A start looks at each cell of these tables. Those of `queue` and `message` it looks at together
+(`queue_reads.py`), and those of `spool` the uplink does.
+"""
+_CROSSED = (
+    "SELECT id, client FROM session NOT INDEXED EXCEPT"
+    " SELECT id, client FROM session INDEXED BY sqlite_autoindex_session_1"
 )
-BAD_FLOW = (
-    f"next NOT BETWEEN 1 AND {HIGHEST} OR length(received) % 2 OR length(sent) % 2"
-    " OR length(released) % 2"
-)
-"""SQL: a row of `flow` that cannot be."""
 _HIGHEST = (1 << 63) - 1
 _OF_SESSIONS = ("subscription", "flow", "journey", "queue")
 _STRAY = "session NOT IN (SELECT id FROM session)"
@@ -108,17 +117,55 @@ _STRAY = "session NOT IN (SELECT id FROM session)"
 
 def missing(database: sqlite3.Connection, tables: frozenset[str] | None = None) -> list[Missing]:
     """Follow every reference. tables: those that a store of an older version has."""
-    return [
-        item
-        for needed, look in _LOOKS
-        if tables is None or needed <= tables
-        for item in look(database)
-    ]
+    teach(database)
+    strict, database.text_factory = database.text_factory, _lenient
+    try:
+        return [
+            item
+            for needed, look in _LOOKS
+            if tables is None or needed <= tables
+            for item in look(database)
+        ]
+    finally:
+        database.text_factory = strict
+
+
+def _lenient(data: bytes) -> str:
+    return data.decode(errors="replace")
+
+
+def _cells(database: sqlite3.Connection) -> Iterator[Missing]:
+    """Cells that cannot be, and client identifiers that their index knows otherwise."""
+    known = {row[0]: row[1:] for row in database.execute("SELECT id, client, user FROM session")}
+    tables = {name for (name,) in database.execute("SELECT name FROM sqlite_schema")}
+    for table in tables.intersection(_LOOKED_AT):
+        for item in broken(database, table):
+            if table not in ENDING or item.row[0] not in known:
+                yield Missing(str(item), _KINDS.get(table, "row"))
+                continue
+            client, user = known[item.row[0]]
+            yield _ended(item.row[0], client, user, str(item))
+    for session, client in database.execute(_CROSSED):
+        what = f"row {session} of session: its client is another one in the index"
+        yield _ended(session, client, known[session][1], what)
+
+
+def _ended(session: int, client: str, user: str | None, what: str) -> Missing:
+    kind: Kind = "anew" if user == INSIDE else "session"
+    return Missing(f"session of {name(client)}: {what}", kind, session)
+
+
+_KINDS: dict[str, Kind] = {
+    "place": "refused",
+    "batch": "refused",
+    "batch_content": "other",
+    "given": "given",
+    "given_part": "given",
+}
 
 
 def missing_of_sessions(database: sqlite3.Connection) -> list[Missing]:
     """Follow those of sessions that are there, but for those that the next start ends anyway."""
-    teach(database)
     noted = _with_flows(database)
     found = [
         (session, _words(what, places, int(count)))
@@ -128,14 +175,6 @@ def missing_of_sessions(database: sqlite3.Connection) -> list[Missing]:
         # a gap that is longer than the queue: rather one number is wrong
         (session, f"{int(gap):,} messages of its queue are gone" if 0 < gap <= rows else _DAMAGED)
         for session, gap, rows in database.execute(_PLACES, (noted,))
-    ]
-    found += [
-        (session, "its packet identifiers are damaged")
-        for (session,) in database.execute(f"SELECT session FROM flow WHERE {BAD_FLOW}")  # noqa: S608
-    ]
-    found += [
-        (session, "its row is damaged")
-        for (session,) in database.execute(f"SELECT id FROM session WHERE {_BAD_SESSION}")  # noqa: S608
     ]
     found += _in_flight(database)
     query = "SELECT id FROM session WHERE id <= ? AND id NOT IN (SELECT session FROM flow)"
@@ -193,7 +232,7 @@ def _begun(
     number, the number of that one, identifiers under way, and those places.
     """
     for session, following, sent in database.execute(
-        f"SELECT session, next, sent FROM flow WHERE NOT ({BAD_FLOW}) AND (length(sent) > 0 OR"  # noqa: S608
+        f"SELECT session, next, sent FROM flow WHERE {_FLOW} AND (length(sent) > 0 OR"  # noqa: S608
         " EXISTS (SELECT 1 FROM queue WHERE queue.session = flow.session AND first < next))"
         " AND session IN (SELECT id FROM session)"
     ).fetchall():
@@ -371,35 +410,14 @@ def words(hole: tuple[int, int]) -> str:
     )
 
 
-def _spool_texts(database: sqlite3.Connection) -> Iterator[Missing]:
-    teach(database)
-    bad = " OR ".join(
-        f"NOT is_text(CAST(coalesce({column}, '') AS BLOB))"
-        for column in ("device", "client", "topic")
-    )
-    for (row,) in database.execute(f"SELECT id FROM spool WHERE {bad}"):  # noqa: S608 - names of ours
-        yield Missing(f"row {row} of the spool is damaged: a text in it is no UTF-8")
-
-
 def _spool(database: sqlite3.Connection) -> Iterator[Missing]:
     for hole in spool_holes(database):
         yield Missing(words(hole))
 
 
-def missing_in_meta(database: sqlite3.Connection) -> list[Missing]:
-    """Look for the keys of `meta` that a store has after a first start."""
-    found = {key for (key,) in database.execute("SELECT key FROM meta")}
-    if not found and not any(
-        database.execute(f"SELECT 1 FROM {table} LIMIT 1").fetchone()  # noqa: S608
-        for table in ("session", "spool", "batch")
-    ):
-        return []  # it was being made when the power failed
-    wanted = {"epoch": "the epoch", "gateway": "the gateway's name"}
-    if found & {"generation", "uptime", "axis", "machine"}:
-        wanted["boot"] = "the count of starts"
-    return [
-        Missing(f"{what} is gone (meta.{key})") for key, what in wanted.items() if key not in found
-    ]
+def _meta(database: sqlite3.Connection) -> Iterator[Missing]:
+    for key, what in meta.damage(database).items():
+        yield Missing(what, "other" if key.startswith(meta.UPLINK) else "refused")
 
 
 def name(client: str) -> str:
@@ -409,6 +427,7 @@ def name(client: str) -> str:
 
 _Look = Callable[[sqlite3.Connection], "list[Missing] | Iterator[Missing]"]
 _LOOKS: tuple[tuple[frozenset[str], _Look], ...] = (
+    (frozenset({"session"}), _cells),
     (frozenset({"session", "flow", "queue", "message"}), missing_of_sessions),
     (frozenset(_OF_SESSIONS), strays),
     (frozenset({"journey"}), _followers),
@@ -418,6 +437,5 @@ _LOOKS: tuple[tuple[frozenset[str], _Look], ...] = (
     ),
     (frozenset({"batch", "batch_content", "spool"}), _batches),
     (frozenset({"spool", "batch"}), _spool),
-    (frozenset({"spool"}), _spool_texts),
-    (frozenset({"meta"}), missing_in_meta),
+    (frozenset({"meta"}), _meta),
 )
