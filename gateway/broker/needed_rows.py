@@ -79,8 +79,8 @@ class NeededRows:
 
     def sweep(self, all_of_them: bool) -> tuple[list[tuple[int, int]], list[int]]:
         """The open changes are sealed: returns the queue rows and the message rows to delete with
-        them. A queue row goes with the row in `flow` that says its messages are acknowledged, so a
-        start can tell a place that is done from a damaged `flow`.
+        them. A queue row goes with the row in `flow` that says nothing of its messages any more, so
+        a start can tell a place that is done from a damaged `flow`.
         """
         finished, self.finished = self.finished, []
         self.taken.clear()

@@ -212,13 +212,13 @@ def _in_flight(database: sqlite3.Connection) -> Iterator[tuple[int, str]]:
     the flow says are sent, whose messages are neither under way nor acknowledged.
     """
     swept = _are_swept(database)
-    for session, following, flying, places in _begun(database):
+    for session, following, flying, released, places in _begun(database):
         gone = set(flying)
         for first, count in places:
             gone -= _identifiers(first, count, following)
         if gone:
             yield session, f"{len(gone):,} messages that were under way are gone"
-        if swept and (idle := _idle(following, flying, places)):
+        if swept and (idle := _idle(following, flying | released, places)):
             yield (
                 session,
                 f"{len(idle):,} places of its queue are neither under way nor still to be sent",
@@ -227,12 +227,12 @@ def _in_flight(database: sqlite3.Connection) -> Iterator[tuple[int, str]]:
 
 def _begun(
     database: sqlite3.Connection,
-) -> Iterator[tuple[int, int, set[int], list[tuple[int, int]]]]:
+) -> Iterator[tuple[int, int, set[int], set[int], list[tuple[int, int]]]]:
     """Of each session that has messages under way or places before the next one to send: its
-    number, the number of that one, identifiers under way, and those places.
+    number, the number of that one, identifiers under way, identifiers released, and those places.
     """
-    for session, following, sent in database.execute(
-        f"SELECT session, next, sent FROM flow WHERE {_FLOW} AND (length(sent) > 0 OR"  # noqa: S608
+    for session, following, sent, released in database.execute(
+        f"SELECT session, next, sent, released FROM flow WHERE {_FLOW} AND (length(sent) > 0 OR"  # noqa: S608
         " EXISTS (SELECT 1 FROM queue WHERE queue.session = flow.session AND first < next))"
         " AND session IN (SELECT id FROM session)"
     ).fetchall():
@@ -240,7 +240,7 @@ def _begun(
             f"SELECT first, count FROM queue WHERE session = ? AND first < ? AND {PLAUSIBLE}",  # noqa: S608
             (session, following),
         ).fetchall()
-        yield session, following, set(unpack_ids(sent)), places
+        yield session, following, set(unpack_ids(sent)), set(unpack_ids(released)), places
 
 
 def _identifiers(first: int, count: int, following: int) -> set[int]:
@@ -249,12 +249,12 @@ def _identifiers(first: int, count: int, following: int) -> set[int]:
     return {packet_id(number) for number in range(first, end)}
 
 
-def _idle(following: int, flying: set[int], places: list[tuple[int, int]]) -> list[int]:
-    """First numbers of places that are sent, and of which nothing is under way."""
+def _idle(following: int, needed: set[int], places: list[tuple[int, int]]) -> list[int]:
+    """First numbers of places that are sent, and of which no identifier is needed."""
     return [
         first
         for first, count in places
-        if first + count <= following and not flying & _identifiers(first, count, following)
+        if first + count <= following and not needed & _identifiers(first, count, following)
     ]
 
 
@@ -268,7 +268,7 @@ def sweep(database: sqlite3.Connection) -> None:
     """Delete the places whose messages are acknowledged, which an older version may have kept, and
     note that none is left.
     """
-    for session, following, flying, places in _begun(database):
+    for session, following, flying, _, places in _begun(database):
         database.executemany(
             "DELETE FROM queue WHERE session = ? AND first = ?",
             [(session, first) for first in _idle(following, flying, places)],
