@@ -18,6 +18,15 @@ row sensor 'sensor example'
 row size-lora 'LoRa: QoS 2 both ways, journal, keys, SX1276'
 row sensor-lora 'sensor example by radio'
 
+# PART WITHOUT WITH: what a part costs
+price() {
+    { avr-size "$folder/$2.elf"; avr-size "$folder/$3.elf"; } | awk -v name="$1" '
+        $1 ~ /^[0-9]+$/ {flash[++n] = $1 + $2; ram[n] = $2 + $3}
+        END {
+            printf "%-46s %+7d %+7d\n", name, flash[2] - flash[1], ram[2] - ram[1]
+        }'
+}
+
 # BUILD FILE FLASH RAM [--radio]: the budgets of a build; the stack's is 400 bytes, the EEPROM's ten years
 judge() {
     measured=$(cd .. && "$python" -m hil.boards.measure "${folder#../}/$2.hex" --readings "$readings" ${5-})
@@ -39,3 +48,5 @@ rm -f ../build/size.json
 judge serial size 13312 750
 judge serial-without-keys size-without-keys 11264 700
 judge lora size-lora 14336 900 --radio
+price 'slot check (OW_SLOT_CHECK)' size size-check
+price 'slot check by radio' size-lora size-lora-check

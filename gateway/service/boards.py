@@ -40,6 +40,8 @@ _MOST_BYTES = 256
 _BASE_NAME, _NAME, _VALUE = -2, 0, 2
 UNKNOWN_COMMAND = "unknown command: "
 """How a board's answer to a command that it does not know begins; what follows may be cut short."""
+LOST = "lost: "
+"""Start of a report on `logs/NAME`. The sequence of the lost publication follows."""
 _KNOWN_COMMANDS = "`interval N s`, `identify` and `reboot`"
 
 KEYED = "keyed"
@@ -152,6 +154,14 @@ class Boards:
 
     def _hear_log(self, name: str, payload: bytes) -> None:
         text = payload[:_MOST_BYTES].decode(errors="replace")
+        if text.startswith(LOST) and self._throttle.allows(f"{name} {text}"):
+            log.warning(
+                "%s: publication %s is lost: its bytes in the board's memory changed while the"
+                " board was off or the publication waited",
+                name,
+                quote(text.removeprefix(LOST)),
+                extra=about(client=name),
+            )
         if text.startswith(UNKNOWN_COMMAND) and self._throttle.allows(f"{name} {text}"):
             log.warning(
                 "%s: the board does not know the command %s; Onceway's sensor knows %s",

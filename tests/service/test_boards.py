@@ -104,6 +104,17 @@ def test_a_command_that_a_board_does_not_know_is_a_line(
     assert caplog.records[0].__dict__["about"] == {"client": "roof-1"}
 
 
+def test_a_lost_publication_is_a_line(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    boards = Boards(tmp_path)
+    for _ in range(2):  # a power cut makes the board report it twice
+        met(boards, "logs/roof-1", None, 0, b"lost: 1234")
+    assert caplog.messages == [
+        "roof-1: publication '1234' is lost: its bytes in the board's memory changed while the"
+        " board was off or the publication waited"
+    ]
+    assert caplog.records[0].__dict__["about"] == {"client": "roof-1"}
+
+
 def test_what_else_a_board_says_is_no_unknown_command(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
