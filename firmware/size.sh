@@ -10,6 +10,7 @@ row() {
 
 printf '%-46s %7s %7s\n' 'ATmega328P' flash RAM
 row size 'serial: QoS 2 both ways, journal, keys'
+row size-sensor '  with values judged (ow_sensor)'
 row size-without-keys 'serial-without-keys'
 row size-unsubscribed '  without subscribe'
 row size-volatile '  without persistence'
@@ -17,15 +18,6 @@ row size-qos0 '  QoS 0 outward only, without subscribe'
 row sensor 'sensor example'
 row size-lora 'LoRa: QoS 2 both ways, journal, keys, SX1276'
 row sensor-lora 'sensor example by radio'
-
-# PART WITHOUT WITH: what a part costs
-price() {
-    { avr-size "$folder/$2.elf"; avr-size "$folder/$3.elf"; } | awk -v name="$1" '
-        $1 ~ /^[0-9]+$/ {flash[++n] = $1 + $2; ram[n] = $2 + $3}
-        END {
-            printf "%-46s %+7d %+7d\n", name, flash[2] - flash[1], ram[2] - ram[1]
-        }'
-}
 
 # BUILD FILE FLASH RAM [--radio]: the budgets of a build; the stack's is 400 bytes, the EEPROM's ten years
 judge() {
@@ -44,9 +36,21 @@ over += ["EEPROM life below 10 years"] if figures["eeprom_years"] < 10 else []
 sys.exit(f"{build} is over budget: " + ", ".join(over) if over else 0)' "$1" "$measured" "$3" "$4" 400
 }
 
+# PART FILE BASE: the price of a part in flash, at most 600 bytes
+price() {
+    avr-size "$folder/$2.elf" "$folder/$3.elf" | awk -v part="$1" '
+        NR > 1 {flash[NR] = $1 + $2; ram[NR] = $2 + $3}
+        END {
+            cost = flash[2] - flash[3]
+            printf "%s costs %d bytes of flash and %d of RAM\n", part, cost, ram[2] - ram[3]
+            if (cost > 600) {print part " costs more than 600 bytes of flash"; exit 1}
+        }'
+}
+
 rm -f ../build/size.json
 judge serial size 13312 750
 judge serial-without-keys size-without-keys 11264 700
 judge lora size-lora 14336 900 --radio
-price 'slot check (OW_SLOT_CHECK)' size size-check
-price 'slot check by radio' size-lora size-lora-check
+price 'the sensor layer' size-sensor size
+price 'the slot check' size-check size
+price 'the slot check by radio' size-lora-check size-lora

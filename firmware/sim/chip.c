@@ -85,12 +85,26 @@ static avr_cycle_count_t on_cycle_timer(avr_t *avr, avr_cycle_count_t when, void
     return 0;
 }
 
+/* libsimavr takes those of a port at once. */
+static void set_external(struct chip *chip)
+{
+    avr_ioport_external_t all = {
+        .name = 'D', .mask = chip->pull_ups, .value = chip->pull_ups & (uint8_t)~chip->grounded};
+    avr_ioctl(chip->avr, AVR_IOCTL_IOPORT_SET_EXTERNAL('D'), &all);
+}
+
 avr_irq_t *chip_pull_up(struct chip *chip, unsigned pin)
 {
-    chip->pull_ups |= (uint8_t)(1 << pin); /* libsimavr takes those of a port at once */
-    avr_ioport_external_t all = {.name = 'D', .mask = chip->pull_ups, .value = chip->pull_ups};
-    avr_ioctl(chip->avr, AVR_IOCTL_IOPORT_SET_EXTERNAL('D'), &all);
+    chip->pull_ups |= (uint8_t)(1 << pin);
+    set_external(chip);
     return avr_io_getirq(chip->avr, AVR_IOCTL_IOPORT_GETIRQ('D'), (int)pin);
+}
+
+void chip_ground(struct chip *chip, unsigned pin, bool grounded)
+{
+    uint8_t mask = (uint8_t)(1 << pin);
+    chip->grounded = (uint8_t)(grounded ? chip->grounded | mask : chip->grounded & ~mask);
+    set_external(chip);
 }
 
 void chip_alarm_handler(struct chip *chip, enum alarm alarm, alarm_handler ring, void *context)

@@ -97,6 +97,7 @@ struct chip {
         void *context;
     } alarms[ALARM_COUNT];
     uint8_t pull_ups; /* pins of port D */
+    uint8_t grounded; /* those of them that lie on the ground */
 };
 
 /* Make the chip with empty memories, without power. flash: CHIP_FLASH bytes followed by a guard of
@@ -126,6 +127,9 @@ void chip_scramble_ram(struct chip *chip);
 
 /* A pull-up outside of the chip at a pin of port D. Returns the pin, to be pulled down. */
 avr_irq_t *chip_pull_up(struct chip *chip, unsigned pin);
+
+/* Such a pin lies on the ground from now on, or no more: when the chip lets go of it, it is low. */
+void chip_ground(struct chip *chip, unsigned pin, bool grounded);
 
 void chip_alarm_handler(struct chip *chip, enum alarm alarm, alarm_handler ring, void *context);
 void chip_alarm(struct chip *chip, enum alarm alarm, uint64_t due);

@@ -25,6 +25,7 @@ extern "C" {
 #include "ow_bytes.h" /* integers in a source */
 #include "ow_hal.h"   /* the board: ow_hal_idle, ow_hal_reset_cause and so on */
 #include "ow_mqtt.h"  /* what struct ow_mqtt is made of */
+#include "ow_sensor.h" /* whether a measurement counts */
 
 /* --- messages, and what the program is asked for --- */
 

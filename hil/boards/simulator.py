@@ -372,6 +372,12 @@ class SimulatedBoard:
     async def adc(self, channel: int, millivolts: int) -> None:
         await self.command(f"adc {channel} {millivolts}")
 
+    async def sensor(self, kind: Literal["ds18b20", "dht22"], fault: str) -> None:
+        """Put something else than a sound sensor at its pin; the faults are in
+        firmware/sim/README.md.
+        """
+        await self.command(f"sensor {kind} {fault}")
+
     async def unplug(self) -> None:
         """Take the serial port away; programs that have it open get a hang-up."""
         await self.command("unplug")
