@@ -80,7 +80,7 @@ struct ow_entry {
     bool released; /* PUBREC has come */
     uint32_t sequence;
     uint8_t source[OW_JOURNAL_SOURCE];
-    bool lost; /* for the library: the report of a lost publication, whose sequence is the source */
+    uint8_t lost; /* for the library: not 0: the report of a lost publication */
 };
 
 enum ow_state { OW_WAITING, OW_GREETING, OW_OPENING, OW_CONNECTING, OW_CONNECTED, OW_CLOSING };
@@ -244,9 +244,6 @@ struct ow_health {
     uint8_t worn;     /* writes to the EEPROM that a cell did not take */
     /* publications that the gateway has refused for good, and that are kept, or were dropped */
     uint8_t aside;
-    /* publications whose slot had changed while the board was off or while they waited. The gateway
-     * is told the sequence of each on `logs/NAME` */
-    uint8_t lost;
     bool memory_missing; /* OW_JOURNAL_MEMORY: nobody answers on the bus, no publication is taken */
 };
 

@@ -232,7 +232,7 @@ static void publish(struct ow_mqtt *client, struct ow_flight *flight)
         return;
     }
     if (OW_SLOT_CHECK && entry.lost) {
-        ow_lost_packet(client, &entry, &message, scratch);
+        ow_lost_packet(client, &message);
     } else {
         client->application->recall_packet(client->user, &entry, &message, scratch);
     }

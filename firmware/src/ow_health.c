@@ -13,7 +13,6 @@ void ow_mqtt_health(const struct ow_mqtt *client, struct ow_health *health)
         .pending = client->journal.pending,
         .worn = client->journal.worn,
         .aside = aside < 0xFF ? (uint8_t)aside : 0xFF,
-        .lost = ow_journal_lost(&client->journal),
         .memory_missing = ow_journal_missing(&client->journal),
     };
 }

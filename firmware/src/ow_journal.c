@@ -28,13 +28,10 @@ enum { RELEASED_MASK = 0x55, DONE_MASK = 0xAA, ASKED = 0x5A, ERASED = 0xFF };
 #else
 #define CELL_LIFE 100000ul /* writes of an EEPROM cell (ATmega328P data sheet, features) */
 #endif
-enum { JOB_NONE, JOB_BOOT, JOB_SLOT, JOB_OTHER, JOB_REPAIR, JOB_CHECK };
-/* Residue of a slot that holds the report of a lost publication: its CRC is stored inverted. Three
- * bits at least lie between a report and a publication. */
-enum { REPORT_RESIDUE = 0x1D0F };
-enum { NO_REPORT, REPORT_BEGUN, REPORT_WRITTEN };
-enum { CHECKED_AT_ONCE = 64 }; /* slots a poll */
-#define SEQUENCES_END 0xFF000000ul /* a slot whose first byte is 0xFF counts as never written */
+enum { JOB_NONE, JOB_BOOT, JOB_SLOT, JOB_OTHER, JOB_MEND };
+/* Residue of a slot that holds the report of a lost publication: the first byte of its CRC is stored
+ * inverted. */
+enum { REPORT_RESIDUE = 0x03FF };
 
 _Static_assert(!OW_SLOT_CHECK || OW_PERSISTENCE,
     "OW_SLOT_CHECK looks for damage at rest: without OW_PERSISTENCE nothing rests");
@@ -158,15 +155,14 @@ bool ow_journal_idle(const struct ow_journal *journal)
     return journal->job == JOB_NONE;
 }
 
-/* The check of the slots goes on between jobs. */
-static void ended(struct ow_journal *journal)
+static bool is_released(const uint8_t *record)
 {
-#if OW_SLOT_CHECK
-    journal->job = journal->unchecked ? JOB_CHECK : JOB_NONE;
-#else
-    journal->job = JOB_NONE;
-#endif
+    return record[RELEASED_AT] == (record[SEQUENCE_AT + 3] ^ RELEASED_MASK);
 }
+
+#if OW_SLOT_CHECK
+static void check_slots(struct ow_journal *journal);
+#endif
 
 static void succeeded(struct ow_journal *journal)
 {
@@ -174,25 +170,15 @@ static void succeeded(struct ow_journal *journal)
         journal->head = ow_journal_following(journal->head);
         journal->next = after(journal->next);
         journal->pending++;
-#if OW_SLOT_CHECK
-        journal->report += journal->report == REPORT_BEGUN;
-    } else if (journal->job == JOB_REPAIR) {
-        uint16_t released_at = (uint16_t)(journal->address + RELEASED_AT);
-        journal->pending++;
-        journal->released += load(released_at) == (journal->record[SEQUENCE_AT + 3] ^ RELEASED_MASK);
-#endif
     }
-    ended(journal);
-}
-
 #if OW_SLOT_CHECK
-static void count_lost(struct ow_journal *journal, bool one)
-{
-    journal->lost += one && journal->lost != 0xFF;
-}
-
-static void check_slot(struct ow_journal *journal);
+    if (journal->job == JOB_BOOT || journal->job == JOB_MEND) {
+        check_slots(journal);
+        return;
+    }
 #endif
+    journal->job = JOB_NONE;
+}
 
 /* A slot or a boot cell goes to the next place. A mark that cannot be kept costs a repetition after
  * the next start, so it is let go. */
@@ -211,10 +197,7 @@ static void failed(struct ow_journal *journal)
         journal->head = slot;
         start(journal, JOB_SLOT, slot_address(slot), OW_JOURNAL_SLOT_SIZE);
     } else {
-#if OW_SLOT_CHECK
-        count_lost(journal, journal->job == JOB_REPAIR);
-#endif
-        ended(journal);
+        journal->job = JOB_NONE;
     }
 }
 
@@ -224,14 +207,6 @@ void ow_journal_poll(struct ow_journal *journal)
     if (journal->job == JOB_NONE || busy()) {
         return;
     }
-#if OW_SLOT_CHECK
-    for (uint8_t slots = 0; journal->job == JOB_CHECK && slots < CHECKED_AT_ONCE; slots++) {
-        check_slot(journal);
-    }
-    if (journal->job == JOB_CHECK || journal->job == JOB_NONE) {
-        return;
-    }
-#endif
     while (journal->left) {
         uint16_t address = (uint16_t)(journal->address + journal->left - 1);
         uint8_t byte = journal->record[journal->left - 1];
@@ -330,60 +305,21 @@ static void open_incarnation(struct ow_journal *journal)
     }
 }
 
-#if OW_SLOT_CHECK
-/* A slot's content passes its check. */
-static OW_ONE_COPY bool is_whole(const uint8_t *record, bool *report)
-{
-    uint16_t residue = ow_crc(OW_CRC_INITIAL, record, RELEASED_AT);
-    *report = residue == REPORT_RESIDUE;
-    return residue == 0 || *report;
-}
-
-static bool is_one_bit_or_none(uint8_t difference)
-{
-    return !(difference & (difference - 1));
-}
-
-/* One bit of the mark has changed, and it is neither that of the publication before nor erased.
- * Without this, one that is done would be published again. */
-static bool is_done_but_for_a_bit(uint8_t mark, uint8_t low)
-{
-    uint8_t before = (uint8_t)(low - OW_JOURNAL_SLOTS);
-    return is_one_bit_or_none(mark ^ low ^ DONE_MASK) &&
-           !is_one_bit_or_none(mark ^ before ^ DONE_MASK) && !is_one_bit_or_none(mark ^ ERASED);
-}
-
-/* Erased, but for a bit. */
-static bool is_blank(const uint8_t *record)
-{
-    return is_one_bit_or_none((uint8_t)~record[SEQUENCE_AT]);
-}
-#endif
-
 /* Reads a slot into `entry`; false if it holds no publication. */
 static OW_ONE_COPY bool read_slot(ow_slot slot, struct ow_entry *entry, bool *done)
 {
     uint8_t record[OW_JOURNAL_SLOT_SIZE];
     fetch(record, slot_address(slot), OW_JOURNAL_SLOT_SIZE);
-#if OW_SLOT_CHECK
-    if (!is_whole(record, &entry->lost)) {
+    uint16_t residue = ow_crc(OW_CRC_INITIAL, record, RELEASED_AT);
+    if (residue != 0 && (!OW_SLOT_CHECK || residue != REPORT_RESIDUE)) {
         return false;
     }
-#else
-    if (ow_crc(OW_CRC_INITIAL, record, RELEASED_AT) != 0) {
-        return false;
-    }
-#endif
+    entry->lost = OW_SLOT_CHECK ? (uint8_t)residue : 0;
     uint8_t low = record[SEQUENCE_AT + 3];
     entry->slot = slot;
     entry->sequence = ow_get_u32(record + SEQUENCE_AT);
     memcpy(entry->source, record + SOURCE_AT, OW_JOURNAL_SOURCE);
-    entry->released = record[RELEASED_AT] == (low ^ RELEASED_MASK);
-#if OW_SLOT_CHECK
-    if (entry->released && is_done_but_for_a_bit(record[DONE_AT], low)) {
-        record[DONE_AT] = low ^ DONE_MASK;
-    }
-#endif
+    entry->released = is_released(record);
     *done = record[DONE_AT] == (low ^ DONE_MASK);
     /* A new slot whose CRC was written before the power went may fit its erased rest by chance. No
      * EEPROM lives to see a sequence that begins so. */
@@ -405,171 +341,75 @@ static void note_done(struct ow_journal *journal, uint16_t id)
 /* --- damage at rest ---
  *
  * Slots are used in turn and sequences are consecutive, so a slot that does not pass its check has a
- * known sequence: the one between its neighbours. After a start each slot is looked at once. If only
- * the sequence has changed, the slot is written again as it was. If the slot's publication was done,
- * nothing is lost. Else the publication is lost: a report takes the next slot and a new sequence,
- * then the damaged slot is marked as done. A power cut between the two repeats the report. */
+ * known sequence: the one before that of the next whole slot, if no slot has that. If only the
+ * sequence has changed, a start writes the slot again as it was. Else a report takes its place, under
+ * its sequence: if the gateway has the publication already, it takes the report for a repetition, and
+ * nothing is lost. A publication that was done stays done. */
 
 /* Whether nothing but the sequence has changed, if it was this one. The record has it then. */
 static OW_ONE_COPY bool fits(uint8_t *record, uint32_t sequence)
 {
-    bool report;
     ow_put_u32(record + SEQUENCE_AT, sequence);
-    return is_whole(record, &report);
+    return ow_crc(OW_CRC_INITIAL, record, RELEASED_AT) == 0;
 }
 
-/* Whether a damaged slot held a publication that was done: its mark is the one of its sequence, or
- * of the sequence that passes the check. Alters the record. */
-static OW_ONE_COPY bool was_done(uint8_t *record)
-{
-    uint8_t low = record[DONE_AT] ^ DONE_MASK;
-    bool report;
-    if (record[SEQUENCE_AT + 3] == low) {
-        return true;
-    }
-    record[SEQUENCE_AT + 3] = low;
-    return is_whole(record, &report);
-}
+#define NOWHERE ((ow_slot)~0)
 
-/* The sequence of the first whole slot from this one on, and how many slots away it is. */
-static OW_ONE_COPY uint32_t sequence_from(const struct ow_journal *journal, ow_slot slot, uint16_t *distance)
+/* Starts to write the first damaged slot again, seen from the oldest; the check then begins anew. The
+ * slot behind the newest whole one may hold a newer publication, whose sequence must not be used
+ * again: it does if it has that sequence, or lacks nothing else. What a power cut left half-written
+ * has the sequence of an older publication. An erased slot in front of all publications was never
+ * used, and a slot that could not be written leaves no gap. */
+static void mend_one(struct ow_journal *journal)
 {
-    struct ow_entry entry;
-    bool done;
-    *distance = 0;
+    uint8_t *const record = journal->record;
+    uint16_t awaited = 1, address; /* identifier */
+    ow_slot slot = journal->head, hole = NOWHERE;
+    uint32_t missing = 0;
     do {
+        struct ow_entry entry;
+        bool done;
         if (read_slot(slot, &entry, &done)) {
-            return entry.sequence;
+            if (hole != NOWHERE && (uint16_t)entry.sequence != awaited) {
+                missing = entry.sequence - 1;
+                missing -= (uint16_t)missing == 0;
+                break;
+            }
+            hole = NOWHERE;
+            awaited = (uint16_t)entry.sequence + 1;
+            awaited += awaited == 0;
+        } else {
+            fetch(record, slot_address(slot), OW_JOURNAL_SLOT_SIZE);
+            if (awaited != 1 || record[SEQUENCE_AT] != ERASED) {
+                hole = slot;
+            }
+            if (slot == journal->head &&
+                (ow_get_u16(record + SEQUENCE_AT + 2) == (uint16_t)journal->next ||
+                    fits(record, journal->next))) {
+                missing = journal->next;
+                hole = slot;
+                break;
+            }
         }
-        ++*distance;
         slot = ow_journal_following(slot);
     } while (slot != journal->head);
-    return journal->next;
-}
-
-/* From the oldest slot on. In front of sequence 1 the expected one is SEQUENCES_END or more: such
- * slots were never used. */
-static void begin_check(struct ow_journal *journal)
-{
-    uint16_t distance;
-    uint32_t first = sequence_from(journal, journal->head, &distance);
-    uint32_t expected = first - distance;
-    if ((uint16_t)expected == 0 || (uint16_t)expected > (uint16_t)first) {
-        expected--; /* one sequence in 65,536 is left out */
+    if (!missing) {
+        return;
     }
-    journal->expected = expected;
-    journal->checked = journal->head;
-    journal->anchored = false;
-}
-
-/* The slots behind the newest whole one may hold newer publications that are damaged. Their
- * sequences are not used again. A slot whose write the power cut has ended still has the marks and
- * the sequence of a publication that is done, or passes the check with its new sequence. */
-static void pass_damaged(struct ow_journal *journal)
-{
-    bool any = journal->next != 1;
-    for (ow_slot i = 0; i < OW_JOURNAL_SLOTS; i++) {
-        uint8_t record[OW_JOURNAL_SLOT_SIZE];
-        bool report;
-        fetch(record, slot_address(journal->head), OW_JOURNAL_SLOT_SIZE);
-        uint32_t found = ow_get_u32(record + SEQUENCE_AT);
-        if (is_whole(record, &report) || is_blank(record)) {
-            return;
+    address = slot_address(hole);
+    fetch(record, address, OW_JOURNAL_SLOT_SIZE);
+    if (!fits(record, missing)) {
+        seal(record, CRC_AT);
+        record[CRC_AT] ^= 0xFF;
+        if (!is_released(record)) {
+            record[DONE_AT] = (uint8_t)missing ^ RELEASED_MASK; /* done it was not */
         }
-        if (!fits(record, journal->next)) {
-            begin_check(journal);
-            if (found == journal->expected || fits(record, journal->expected)) {
-                return; /* the oldest one */
-            }
-            ow_put_u32(record + SEQUENCE_AT, found);
-            bool marked = (record[DONE_AT] ^ DONE_MASK) == (uint8_t)journal->next;
-            if (any ? !marked && was_done(record) : found != journal->next) {
-                return;
-            }
-        }
-        journal->head = ow_journal_following(journal->head);
-        journal->next = after(journal->next);
     }
-}
-
-static bool append(struct ow_journal *journal, const uint8_t *source, bool report);
-static void mark(struct ow_journal *journal, ow_slot slot, uint8_t at, uint8_t value);
-
-/* True: the report is in the journal, and the damaged slot is being marked or written over. `low`:
- * of the sequence that stands in the slot. */
-static bool report_lost(struct ow_journal *journal, uint32_t sequence, uint8_t low)
-{
-    uint8_t source[OW_JOURNAL_SOURCE] = {0};
-    ow_slot slot = journal->checked;
-    if (journal->report == REPORT_WRITTEN) {
-        journal->report = NO_REPORT;
-        mark(journal, slot, DONE_AT, low ^ DONE_MASK);
-        return true;
-    }
-    ow_put_u32(source, sequence);
-    bool over_it = slot == journal->head;
-    journal->report = over_it ? NO_REPORT : REPORT_BEGUN;
-    if (!append(journal, source, true)) {
-        journal->job = JOB_NONE; /* the journal is full: again when a publication is done */
-        return false;
-    }
-    return over_it;
-}
-
-/* Without a loss there is no second round. */
-static void end_of_round(struct ow_journal *journal)
-{
-    if (journal->lost) {
-        begin_check(journal);
-    } else {
-        journal->unchecked = 0;
-    }
-}
-
-/* Looks at one slot. The first round repairs and counts, the second one reports: so the journal is
- * in order when a report has to wait for room. */
-static void check_slot(struct ow_journal *journal)
-{
-    uint8_t record[OW_JOURNAL_SLOT_SIZE];
-    struct ow_entry entry;
-    bool done;
-    uint16_t distance;
-    bool second = journal->unchecked <= OW_JOURNAL_SLOTS;
-    ow_slot slot = journal->checked;
-    uint32_t expected = journal->expected;
-    if (read_slot(slot, &entry, &done)) {
-        expected = entry.sequence;
-        journal->anchored = true;
-    } else if (expected < SEQUENCES_END && expected < sequence_from(journal, slot, &distance)) {
-        fetch(record, slot_address(slot), OW_JOURNAL_SLOT_SIZE);
-        uint32_t found = ow_get_u32(record + SEQUENCE_AT);
-        bool unused = is_blank(record) && !journal->anchored;
-        bool fitting = fits(record, expected);
-        if (!fitting) {
-            ow_put_u32(record + SEQUENCE_AT, found);
-        }
-        bool lost = !unused && !was_done(record);
-        if (lost && second && !report_lost(journal, expected, (uint8_t)found)) {
-            return;
-        }
-        if (lost && !second && fitting) {
-            ow_put_u32(journal->record, expected);
-            start(journal, JOB_REPAIR, slot_address(slot), SOURCE_AT);
-        }
-        count_lost(journal, lost && !second && !fitting);
-    }
-    journal->expected = after(expected);
-    journal->checked = ow_journal_following(slot);
-    if (--journal->unchecked == OW_JOURNAL_SLOTS) {
-        end_of_round(journal);
-    }
-    if (journal->unchecked == 0 && journal->job == JOB_CHECK) {
-        journal->job = JOB_NONE;
-    }
+    start(journal, JOB_MEND, address, OW_JOURNAL_SLOT_SIZE);
 }
 #endif
 
-static void open_slots(struct ow_journal *journal)
+static void read_slots(struct ow_journal *journal)
 {
     struct ow_entry entry;
     bool done;
@@ -588,13 +428,19 @@ static void open_slots(struct ow_journal *journal)
             note_done(journal, (uint16_t)entry.sequence);
         }
     }
-#if OW_SLOT_CHECK
-    pass_damaged(journal);
-    journal->unchecked = 2 * OW_JOURNAL_SLOTS;
-    begin_check(journal);
-#endif
     journal->tail = journal->head;
 }
+
+#if OW_SLOT_CHECK
+static void check_slots(struct ow_journal *journal)
+{
+    journal->job = JOB_NONE;
+    journal->pending = 0;
+    journal->released = 0;
+    read_slots(journal);
+    mend_one(journal);
+}
+#endif
 
 void ow_journal_open(struct ow_journal *journal)
 {
@@ -605,9 +451,9 @@ void ow_journal_open(struct ow_journal *journal)
 #endif
     if (OW_PERSISTENCE) {
         open_incarnation(journal);
-        open_slots(journal);
+        read_slots(journal);
         for (uint8_t count = 0; count < CELLS; count++) {
-            if (load(asked_address(count)) == ASKED) {
+            if (load(asked_address(count)) != ERASED) { /* a damaged one, too: to ask is safe */
                 journal->asked = (uint8_t)asked_address(count);
             }
         }
@@ -618,7 +464,7 @@ void ow_journal_open(struct ow_journal *journal)
     open_boot(journal);
 #if OW_SLOT_CHECK
     if (journal->job == JOB_NONE) {
-        ended(journal);
+        journal->job = JOB_MEND; /* of nothing: then the slots are checked */
     }
 #endif
 }
@@ -657,10 +503,11 @@ static uint8_t other_mark(uint8_t old, uint8_t mark)
 }
 #endif
 
-static bool append(struct ow_journal *journal, const uint8_t *source, bool report)
+bool ow_journal_append(struct ow_journal *journal, const uint8_t *source)
 {
     struct ow_entry oldest;
-    if (ow_journal_missing(journal) || (uint8_t)(journal->next >> 24) == ERASED) {
+    if (ow_journal_missing(journal) || !ow_journal_idle(journal) ||
+        (uint8_t)(journal->next >> 24) == ERASED) {
         return false;
     }
     if (ow_journal_find(journal, journal->tail, &oldest) && oldest.slot == journal->head) {
@@ -672,10 +519,6 @@ static bool append(struct ow_journal *journal, const uint8_t *source, bool repor
     ow_put_u32(record + SEQUENCE_AT, journal->next);
     memcpy(record + SOURCE_AT, source, OW_JOURNAL_SOURCE);
     seal(record, CRC_AT);
-    if (report) {
-        record[CRC_AT] ^= 0xFF;
-        record[CRC_AT + 1] ^= 0xFF;
-    }
     fetch(record + RELEASED_AT, (uint16_t)(address + RELEASED_AT), 2);
     /* The marks of an earlier publication stay, to spare the cells. */
 #if OW_SLOT_CHECK
@@ -691,16 +534,6 @@ static bool append(struct ow_journal *journal, const uint8_t *source, bool repor
 #endif
     start(journal, JOB_SLOT, address, OW_JOURNAL_SLOT_SIZE);
     return true;
-}
-
-bool ow_journal_append(struct ow_journal *journal, const uint8_t *source)
-{
-#if OW_SLOT_CHECK
-    if (journal->unchecked) {
-        return false; /* a report comes first */
-    }
-#endif
-    return ow_journal_idle(journal) && append(journal, source, false);
 }
 
 uint32_t ow_journal_left(const struct ow_journal *journal)

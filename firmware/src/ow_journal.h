@@ -41,14 +41,6 @@ struct ow_journal {
     bool missing;         /* nobody answers on the bus: no publication is taken */
     uint16_t newest_done; /* low bits of the highest sequence that is done */
 #endif
-#if OW_SLOT_CHECK
-    uint16_t unchecked; /* steps that the check has still to do */
-    ow_slot checked;    /* the slot that it looks at next */
-    uint32_t expected;  /* the sequence that belongs there */
-    bool anchored;      /* a whole slot came before it */
-    uint8_t report;     /* on the loss of this one */
-    uint8_t lost;       /* publications found damaged since the start; 255: or more */
-#endif
 
     uint8_t job;
     bool tried; /* the byte at `left - 1` was written once */
@@ -68,21 +60,10 @@ void ow_journal_poll(struct ow_journal *journal);
 /* No job runs. The calls below are for an idle journal only. */
 bool ow_journal_idle(const struct ow_journal *journal);
 
-/* False: a job runs, every slot holds a publication that is not done, a report of a lost publication
- * waits for room, or `next` has reached 0xFF000000. Once the job has ended, `next` has moved on if
- * the publication was taken. */
+/* False: a job runs, every slot holds a publication that is not done, or `next` has reached
+ * 0xFF000000, which a start would take for a slot that was never written. Once the job has ended,
+ * `next` has moved on if the publication was taken. */
 bool ow_journal_append(struct ow_journal *journal, const uint8_t *source);
-
-/* Publications that were damaged at rest, found since the start; 255: or more. */
-static inline uint8_t ow_journal_lost(const struct ow_journal *journal)
-{
-#if OW_SLOT_CHECK
-    return journal->lost;
-#else
-    (void)journal;
-    return 0;
-#endif
-}
 
 /* Publications that are left until the cells have had as many writes as their maker promises. A
  * slot's cells are written once for each publication in it, and the slots are used in turn. */

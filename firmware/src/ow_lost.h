@@ -1,6 +1,6 @@
 /*
- * The packet that reports a lost publication. In: the report from the journal. Out: a message at
- * QoS 2 on `logs/NAME`, in text: `lost: SEQUENCE`.
+ * The packet that reports a lost publication: the message `lost` at QoS 2 on `logs/NAME`, under the
+ * publication's sequence.
  */
 #ifndef OW_LOST_H
 #define OW_LOST_H
@@ -8,14 +8,11 @@
 #include "Onceway.h"
 
 #if OW_SLOT_CHECK
-/* Makes the packet in OW_SCRATCH bytes of scratch, topic included. */
-void ow_lost_packet(const struct ow_mqtt *client, const struct ow_entry *report,
-    struct ow_message *message, uint8_t *scratch);
+void ow_lost_packet(const struct ow_mqtt *client, struct ow_message *message);
 #else
-static inline void ow_lost_packet(const struct ow_mqtt *client, const struct ow_entry *report,
-    struct ow_message *message, uint8_t *scratch)
+static inline void ow_lost_packet(const struct ow_mqtt *client, struct ow_message *message)
 {
-    (void)client, (void)report, (void)message, (void)scratch;
+    (void)client, (void)message;
 }
 #endif
 

@@ -94,10 +94,9 @@ static void drain(void)
     while (journal.pending) {
         struct ow_entry entry = oldest();
         if (entry.lost) {
-            uint32_t lost = ow_get_u32(entry.source);
-            CHECK(entry.sequence > newest, "report %u of %u", entry.sequence, lost);
-            CHECK(lost > done && lost <= newest, "%u was not lost", lost);
-            reported[lost]++;
+            CHECK(entry.sequence <= newest, "%u", entry.sequence);
+            reported[entry.sequence] += entry.sequence > done;
+            again += entry.sequence <= done; /* the gateway takes it for a repetition */
         } else {
             source_of(entry.sequence, source);
             CHECK(memcmp(source, entry.source, sizeof source) == 0, "%u", entry.sequence);
@@ -109,7 +108,6 @@ static void drain(void)
         }
         finish(&entry);
     }
-    CHECK_EQUAL(journal.unchecked, 0);
     CHECK_EQUAL(journal.released, 0);
 }
 
@@ -119,13 +117,13 @@ static void forget(void)
     memset(reported, 0, sizeof reported);
 }
 
-/* Returns how many were lost. `times`: how often a loss may be told. */
-static uint32_t check_all(uint32_t times)
+/* Returns how many were lost. */
+static uint32_t check_all(void)
 {
     uint32_t lost = 0;
     for (uint32_t sequence = done + 1; sequence <= newest; sequence++) {
         CHECK(delivered[sequence] + reported[sequence], "%u was lost in silence", sequence);
-        CHECK(delivered[sequence] <= 1 && reported[sequence] <= times, "%u: %u, %u", sequence,
+        CHECK(delivered[sequence] <= 1 && reported[sequence] <= 1, "%u: %u, %u", sequence,
             delivered[sequence], reported[sequence]);
         CHECK(!delivered[sequence] || !reported[sequence], "%u came and is told lost", sequence);
         lost += reported[sequence] != 0;
@@ -145,7 +143,6 @@ static void check_afterwards(void)
     CHECK(next > newest, "%u is used again", next);
     start();
     CHECK_EQUAL(journal.pending, 0);
-    CHECK_EQUAL(journal.lost, 0);
     CHECK_EQUAL(journal.next, next);
     publish();
     struct ow_entry entry = oldest();
@@ -166,15 +163,13 @@ static void no_single_bit_loses_a_publication_in_silence(void)
             forget();
             flip(8 * SLOTS_AT + board_random() % (8 * (OW_EEPROM_SIZE - SLOTS_AT)));
             start();
-            uint8_t told = journal.lost;
             drain();
-            CHECK_EQUAL(check_all(1), told);
-            lost += told;
+            lost += check_all();
             check_afterwards();
         }
     }
     CHECK(lost > FLIPS / 10, "only %u", lost);
-    CHECK(again < FLIPS / 100, "%u", again);
+    CHECK(again < FLIPS / 10, "%u", again);
     printf("  %u flips: %u lost and told, %u published again as before, 0 silent, 0 used again\n",
         flips, lost, again);
 }
@@ -188,9 +183,8 @@ static void a_damaged_sequence_is_repaired(void)
             forget();
             flip(8 * (SLOTS_AT + (count - 1) % OW_JOURNAL_SLOTS * OW_JOURNAL_SLOT_SIZE) + bit);
             start();
-            CHECK_EQUAL(journal.lost, 0);
             drain();
-            CHECK_EQUAL(check_all(0), 0);
+            CHECK_EQUAL(check_all(), 0);
             check_afterwards();
         }
     }
@@ -214,12 +208,11 @@ static void damaged_slots_are_told_one_by_one(void)
         }
         start();
         drain();
-        CHECK_EQUAL(check_all(1), many);
+        CHECK_EQUAL(check_all(), many);
         check_afterwards();
     }
 }
 
-/* Between the report and the mark of its slot it is told twice, never not at all. */
 static void a_power_cut_at_any_write_loses_no_report(void)
 {
     static uint8_t image[OW_EEPROM_SIZE];
@@ -246,30 +239,60 @@ static void a_power_cut_at_any_write_loses_no_report(void)
             board.cut_at_write = 0;
             start();
             drain();
-            CHECK_EQUAL(check_all(2), 1);
+            CHECK_EQUAL(check_all(), 1);
             check_afterwards();
         }
     }
 }
 
-/* The report waits for room, and goes before the next publication. */
-static void a_full_journal_reports_when_there_is_room(void)
+/* The report needs no room: it stands where the publication stood. */
+static void a_full_journal_reports(void)
 {
     uint8_t source[OW_JOURNAL_SOURCE] = {0};
-    make(100, OW_JOURNAL_SLOTS, false);
-    forget();
-    flip(8 * (SLOTS_AT + (70 - 1) % OW_JOURNAL_SLOTS * OW_JOURNAL_SLOT_SIZE + 6));
+    for (uint32_t damaged = 41; damaged <= 100; damaged++) {
+        make(100, OW_JOURNAL_SLOTS, false);
+        forget();
+        flip(8 * (SLOTS_AT + (damaged - 1) % OW_JOURNAL_SLOTS * OW_JOURNAL_SLOT_SIZE + 6));
+        start();
+        CHECK_EQUAL(journal.next, 101);
+        CHECK_EQUAL(journal.pending, OW_JOURNAL_SLOTS);
+        CHECK(!ow_journal_append(&journal, source), "it takes the report's place");
+        drain();
+        CHECK_EQUAL(check_all(), 1);
+        CHECK_EQUAL(reported[damaged], 1);
+        check_afterwards();
+    }
+}
+
+/* A slot that could not be written leaves no gap in the sequences. */
+static void worn_slots_hold_nothing_that_is_lost(void)
+{
+    board_new("s1");
+    for (unsigned slot = 3; slot < OW_JOURNAL_SLOTS; slot += 7) {
+        board.dead_cell[SLOTS_AT + slot * OW_JOURNAL_SLOT_SIZE + slot % 14] = true;
+    }
     start();
-    CHECK_EQUAL(journal.lost, 1);
-    CHECK_EQUAL(journal.next, 101);
-    CHECK(!ow_journal_append(&journal, source), "it takes the report's place");
-    struct ow_entry entry = oldest();
-    delivered[entry.sequence]++;
-    finish(&entry);
-    CHECK_EQUAL(journal.next, 102);
+    forget();
+    for (done = 0, newest = 0; newest < 150;) {
+        publish();
+        newest++;
+        if (journal.pending > 20) {
+            struct ow_entry entry = oldest();
+            release(&entry);
+            finish(&entry);
+            done = entry.sequence > done ? entry.sequence : done;
+        }
+        if (newest % 10 == 0) {
+            start();
+            /* one in front of the oldest may come out as an older publication: the gateway knows that */
+            for (struct ow_entry entry; journal.pending && (entry = oldest()).sequence <= done;) {
+                finish(&entry);
+            }
+            CHECK_EQUAL(journal.pending, newest - done);
+        }
+    }
     drain();
-    CHECK_EQUAL(check_all(1), 1);
-    CHECK_EQUAL(reported[70], 1);
+    CHECK_EQUAL(check_all(), 0);
     check_afterwards();
 }
 
@@ -281,8 +304,7 @@ static void an_erased_eeprom_with_a_changed_bit_is_empty(void)
         flip(bit);
         start();
         CHECK_EQUAL(journal.next, 1);
-        CHECK_EQUAL(journal.lost, 0);
-    }
+        }
 }
 
 static void the_last_sequences_are_refused(void)
@@ -301,16 +323,14 @@ static void the_last_sequences_are_refused(void)
     CHECK(!ow_journal_append(&journal, source));
 }
 
-static void a_report_names_the_sequence(void)
+static void a_report_is_a_word_under_the_lost_sequence(void)
 {
-    static struct ow_mqtt client = {.name = "abcdefghijklmnopqrstuvw"};
-    uint8_t scratch[OW_SCRATCH];
-    struct ow_entry report = {.source = {0xFE, 0xFF, 0xFF, 0xFF}};
+    static struct ow_mqtt client = {.logs = "logs/", .name = "abcdefghijklmnopqrstuvw"};
     struct ow_message message = {0};
-    ow_lost_packet(&client, &report, &message, scratch);
+    ow_lost_packet(&client, &message);
     CHECK_EQUAL(message.qos, 2);
-    CHECK_EQUAL(message.size, 16);
-    CHECK(memcmp(message.payload, "lost: 4278190079", 16) == 0);
+    CHECK_EQUAL(message.size, 4);
+    CHECK(memcmp(message.payload, "lost", 4) == 0);
     CHECK_EQUAL(message.topic_length, 28);
     CHECK(memcmp(message.topic, "logs/abcdefghijklmnopqrstuvw", 28) == 0);
 }
@@ -325,7 +345,6 @@ static void a_full_journal_of_0_2_0_is_finished(const char *path)
     board_new("s1");
     memcpy(board.eeprom, image, sizeof image);
     start();
-    CHECK_EQUAL(journal.lost, 0);
     CHECK_EQUAL(journal.pending, OW_JOURNAL_SLOTS);
     for (uint32_t sequence = 1; sequence <= OW_JOURNAL_SLOTS; sequence++) {
         struct ow_entry entry = oldest();
@@ -348,9 +367,10 @@ int main(int count, char **arguments)
     RUN(a_damaged_sequence_is_repaired);
     RUN(damaged_slots_are_told_one_by_one);
     RUN(a_power_cut_at_any_write_loses_no_report);
-    RUN(a_full_journal_reports_when_there_is_room);
+    RUN(a_full_journal_reports);
+    RUN(worn_slots_hold_nothing_that_is_lost);
     RUN(an_erased_eeprom_with_a_changed_bit_is_empty);
     RUN(the_last_sequences_are_refused);
-    RUN(a_report_names_the_sequence);
+    RUN(a_report_is_a_word_under_the_lost_sequence);
     return 0;
 }
