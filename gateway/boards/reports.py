@@ -26,6 +26,7 @@ from gateway.broker.log_throttle import LogThrottle
 from gateway.broker.refusals import words
 from gateway.mqtt.errors import quote
 from gateway.mqtt.reason import ReasonCode
+from gateway.payload.loss import LOST
 from gateway.system.logs import about
 
 log = logging.getLogger(__name__)
@@ -40,8 +41,6 @@ _MOST_BYTES = 256
 _BASE_NAME, _NAME, _VALUE = -2, 0, 2
 UNKNOWN_COMMAND = "unknown command: "
 """How a board's answer to a command that it does not know begins; what follows may be cut short."""
-LOST = "lost: "
-"""Start of a report on `logs/NAME`. The sequence of the lost publication follows."""
 _KNOWN_COMMANDS = "`interval N s`, `identify` and `reboot`"
 
 KEYED = "keyed"
@@ -63,6 +62,17 @@ class Refusal:
     last: int
 
 
+@dataclass(slots=True)
+class Loss:
+    """Publications that one board has lost to damage in its memory, since the gateway's start.
+    sequence: of the last one; last: µs, any origin.
+    """
+
+    sequence: int
+    count: int
+    last: int
+
+
 class Boards:
     """By name: statuses, and what each board is refused now. The oldest is forgotten first."""
 
@@ -70,6 +80,7 @@ class Boards:
         self._file = folder / FILE
         self._statuses = read(folder)
         self._refusals: dict[str, Refusal] = {}
+        self._losses: dict[str, Loss] = {}
         self._new = False
         self._throttle = LogThrottle(time.monotonic)
         self.said = Said()
@@ -89,7 +100,7 @@ class Boards:
         utc: µs since 1970.
         """
         if topic == f"logs/{name}":
-            self._hear_log(name, payload)
+            self._hear_log(name, payload, monotonic)
         known = self._refusals.get(name)
         if reason is None:
             if known is not None and known.topic == topic:
@@ -121,12 +132,19 @@ class Boards:
             for name, found in self._refusals.items()
             if monotonic - found.last < FORGET_US
         ]
-        return refused + [
+        lost = [
+            f"{name}: publication {found.sequence} was damaged in the board's memory and is lost"
+            f" ({found.count} since the gateway's start): if there are more, replace the board"
+            for name, found in self._losses.items()
+            if monotonic - found.last < FORGET_US
+        ]
+        contradicted = [
             f"{name}: sequence {found.sequence} came again with another payload ({found.count}"
             " since the gateway's start): it counts wrongly, or two boards have one identity"
             for name, found in self.said.contradictions.items()
             if monotonic - found.last < FORGET_US
         ]
+        return refused + lost + contradicted
 
     @property
     def contradictions(self) -> int:
@@ -152,16 +170,20 @@ class Boards:
         except OSError as error:
             log.error("%s: cannot write what boards tell (%s)", self._file, error.strerror)
 
-    def _hear_log(self, name: str, payload: bytes) -> None:
+    def _hear_loss(self, name: str, sequence: int, monotonic: int) -> None:
+        known = self._losses.get(name)
+        _put(self._losses, name, Loss(sequence, known.count + 1 if known else 1, monotonic))
+        log.warning(
+            "%s: publication %d is lost: its bytes in the board's memory changed while it waited",
+            name,
+            sequence,
+            extra=about(client=name),
+        )
+
+    def _hear_log(self, name: str, payload: bytes, monotonic: int) -> None:
         text = payload[:_MOST_BYTES].decode(errors="replace")
-        if text.startswith(LOST) and self._throttle.allows(f"{name} {text}"):
-            log.warning(
-                "%s: publication %s is lost: its bytes in the board's memory changed while the"
-                " board was off or the publication waited",
-                name,
-                quote(text.removeprefix(LOST)),
-                extra=about(client=name),
-            )
+        if payload == LOST and (identity := self.said.newest) is not None and identity[0] == name:
+            self._hear_loss(name, identity[2], monotonic)
         if text.startswith(UNKNOWN_COMMAND) and self._throttle.allows(f"{name} {text}"):
             log.warning(
                 "%s: the board does not know the command %s; Onceway's sensor knows %s",

@@ -104,15 +104,29 @@ def test_a_command_that_a_board_does_not_know_is_a_line(
     assert caplog.records[0].__dict__["about"] == {"client": "roof-1"}
 
 
-def test_a_lost_publication_is_a_line(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_lost_publication_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     boards = Boards(tmp_path)
-    for _ in range(2):  # a power cut makes the board report it twice
-        met(boards, "logs/roof-1", None, 0, b"lost: 1234")
-    assert caplog.messages == [
-        "roof-1: publication '1234' is lost: its bytes in the board's memory changed while the"
-        " board was off or the publication waited"
+    for sequence in (70, 1234):
+        boards.said.hear(("roof-1", 1, sequence), b"lost", 0)
+        met(boards, "logs/roof-1", None, 0, b"lost")
+    assert caplog.messages[-1] == (
+        "roof-1: publication 1234 is lost: its bytes in the board's memory changed while it waited"
+    )
+    assert caplog.records[-1].__dict__["about"] == {"client": "roof-1"}
+    assert boards.troubles(0) == [
+        "roof-1: publication 1234 was damaged in the board's memory and is lost (2 since the"
+        " gateway's start): if there are more, replace the board"
     ]
-    assert caplog.records[0].__dict__["about"] == {"client": "roof-1"}
+    assert boards.troubles(FORGET_US) == []
+
+
+def test_another_boards_word_is_no_report(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    boards = Boards(tmp_path)
+    boards.said.hear(("roof-2", 1, 70), b"lost", 0)
+    met(boards, "logs/roof-1", None, 0, b"lost")
+    met(boards, "readings/roof-2", None, 0, b"lost")
+    assert caplog.messages == []
+    assert boards.troubles(0) == []
 
 
 def test_what_else_a_board_says_is_no_unknown_command(
