@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway import senml
+from gateway.payload import senml
 from hil.boards.exchange import Gateway, converse
 from hil.boards.simulator import SimulatedBoard
 from tests.firmware.bare import named
