@@ -31,10 +31,12 @@ from gateway.links.reliable import (
     Session,
     SessionEnded,
     SessionStarted,
+    Unheard,
 )
 from gateway.links.roles import GatewayLink
 from gateway.links.statistics import LinkStatistics
 from gateway.links.tty import PortBusy, Tty
+from gateway.mqtt.errors import quote
 from gateway.system.logs import about
 
 log = logging.getLogger(__name__)
@@ -127,6 +129,8 @@ class PortStatus:
     refused: str | None
     problem: str | None
     statistics: LinkStatistics
+    unheard: bool = False
+    """The device that greets does not hear the gateway."""
 
 
 class SerialPort:
@@ -151,6 +155,7 @@ class SerialPort:
         self._said: set[str] = set()
         self._problem: str | None = None
         self._refused: str | None = None
+        self._unheard = False
         self._outgoing = b""
         self._timer: asyncio.Handle | None = None
         self._due = 0.0
@@ -173,6 +178,7 @@ class SerialPort:
             return
         self._said.clear()
         self._problem = None
+        self._unheard = False
         self._diagnosis = Diagnosis(self._baud)
         log.info("%s: opened at %d baud", self.path, self._baud, extra=about(port=self.path))
         self._loop.add_reader(self._tty.fd, self._do, self._on_readable, self._tty)
@@ -211,7 +217,13 @@ class SerialPort:
         )
         name = device.name if device else None
         return PortStatus(
-            self.path, self.is_open, name, self._refused, self._problem, self.link.statistics
+            self.path,
+            self.is_open,
+            name,
+            self._refused,
+            self._problem,
+            self.link.statistics,
+            self._unheard,
         )
 
     def write(self, session: Session, data: bytes) -> None:
@@ -284,6 +296,8 @@ class SerialPort:
         for event in events:
             match event:
                 case Received(session, data):
+                    if self._unheard:
+                        self._problem, self._unheard = None, False
                     if self._carrier is not None and self._carrier.session is session:
                         self._carrier.deliver(data)
                 case SessionStarted(session, hello, welcome, proved):
@@ -297,7 +311,9 @@ class SerialPort:
                         hello.next_sequence,
                         extra=about(port=self.path, device=hello.name),
                     )
-                    self._problem = self._refused = None
+                    if proved or not self._unheard:  # without a key its greeting alone begins one
+                        self._problem = self._refused = None
+                        self._unheard = False
                     device = DeviceIdentity(
                         hello.name, welcome.incarnation, hello.next_sequence, proved
                     )
@@ -321,6 +337,9 @@ class SerialPort:
                 case Refused(name, reason):
                     self._refused = name
                     self._warn(_why_refused(name, reason, self.path))
+                case Unheard(name):
+                    self._unheard = True
+                    self._warn(f"{UNHEARD.format(quote(name))}. {WHERE_UNHEARD}")
                 case OtherVersion(version):
                     self._warn(_other_version(version, self.path))
         self._flush()
@@ -417,6 +436,14 @@ def _why_refused(name: str, reason: Refusal | None, path: str) -> str:
         f"the device {name!r} is not admitted, or was revoked. If it may come in,"
         f" `onceway device admit {quoted}` lets it"
     )
+
+
+UNHEARD = "the board {} greets, but does not hear us"
+WHERE_UNHEARD = (
+    "Check the wire from the gateway's TX to the board's RX pin, a level shifter between them, and"
+    " what else is on that pin, such as a shield on D0. A sketch that reads Serial itself takes the"
+    " answers away, too"
+)
 
 
 def _other_version(version: int, path: str) -> str:

@@ -23,7 +23,7 @@ from gateway.links.diagnosis import Diagnosis
 from gateway.links.frames import handshake_to_bytes
 from gateway.links.greeter import Greeter, Refusal
 from gateway.links.reliable import Event
-from gateway.links.roles import GatewayLink
+from gateway.links.roles import UNHEARD_AFTER, DeviceLink, GatewayLink
 from gateway.links.serial_port import SerialListener, SerialPort, _why_refused
 from gateway.links.statistics import LinkStatistics
 from gateway.links.tty import Tty
@@ -296,6 +296,33 @@ async def test_a_device_that_is_not_admitted_is_refused_and_named_once(
         assert (listener.ports[0].problem, listener.ports[0].refused) == (None, None)
         board.power_off()
     assert caplog.text.count("the device 'stranger' is not admitted") == 1
+
+
+@pytest.mark.parametrize("key", [None, bytes(16)])
+async def test_a_board_that_does_not_hear_the_gateway_is_named(
+    broker: Broker, line: Pty, caplog: pytest.LogCaptureFixture, key: bytes | None
+) -> None:
+    """Its greetings come, and nothing reaches it."""
+    greeting = DeviceLink("roof-1", boot=1, key=key)
+    async with listening(broker, line.path) as listener:
+        (port,) = listener.ports
+        for second in range(UNHEARD_AFTER):
+            assert not port.unheard
+            received = port.statistics.frames_received
+            greeting.tick(10.0 * second)
+            os.write(line.master, greeting.take())
+            await until(lambda: listener.ports[0].statistics.frames_received > received)  # noqa: B023
+            (port,) = listener.ports
+        assert port.unheard
+        said = "the board 'roof-1' greets, but does not hear us. Check the wire"
+        assert (port.problem or "").startswith(said)
+        assert caplog.text.count(said) == 1
+        board = Board(line, "roof-1", boot=2)
+        await until(lambda: board.started)
+        board.write(b"heard")
+        await until(lambda: not listener.ports[0].unheard)
+        assert listener.ports[0].problem is None
+        board.power_off()
 
 
 async def test_another_version_of_the_link_is_said_with_what_to_type(
