@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from gateway.broker.peer import DeviceIdentity, Peer
 from gateway.errors import OncewayError
 from gateway.links.carrier import Accept, Receiver
-from gateway.links.diagnosis import Diagnosis
+from gateway.links.diagnosis import Diagnosis, Prints, Restarts
 from gateway.links.faults import blame
 from gateway.links.greeter import Greeter, Refusal
 from gateway.links.handshake import KEYED, PLAIN
@@ -152,10 +152,15 @@ class SerialPort:
         self._tty: Tty | None = None
         self._carrier: SerialCarrier | None = None
         self._diagnosis = Diagnosis(baud)
+        self._prints = Prints()
+        self._restarts = Restarts()
         self._said: set[str] = set()
         self._problem: str | None = None
         self._refused: str | None = None
         self._unheard = False
+        self._told_restarts = False
+        self._speaks = False
+        """An intact frame has come since the port was opened."""
         self._outgoing = b""
         self._timer: asyncio.Handle | None = None
         self._due = 0.0
@@ -177,9 +182,12 @@ class SerialPort:
             )
             return
         self._said.clear()
+        self._told_restarts = False
         self._problem = None
+        self._speaks = False
         self._unheard = False
         self._diagnosis = Diagnosis(self._baud)
+        self._prints = Prints()
         log.info("%s: opened at %d baud", self.path, self._baud, extra=about(port=self.path))
         self._loop.add_reader(self._tty.fd, self._do, self._on_readable, self._tty)
         self.link.open(self._loop.time())
@@ -263,14 +271,24 @@ class SerialPort:
         except OSError as error:
             self._gone(error)
             return
-        intact = self.link.statistics.frames_received
+        intact, damaged = self.link.statistics.frames_received, self._damaged
         now = self._loop.time()
         events = self.link.receive(data, now)
         if self.link.statistics.frames_received != intact:
             self._diagnosis.intact_frame()
-        elif verdict := self._diagnosis.bytes_received(data, now):
+            self._speaks = True
+        if self._speaks:
+            verdict = self._prints.bytes_received(data, self._damaged != damaged)
+        else:
+            verdict = self._diagnosis.bytes_received(data, now)
+        if verdict is not None:
             self._warn(verdict)
         self._handle(events)
+
+    @property
+    def _damaged(self) -> int:
+        """Frames that were damaged so far."""
+        return self.link.statistics.crc_errors + self.link.statistics.malformed_frames
 
     def _on_writable(self, tty: Tty) -> None:
         self._loop.remove_writer(tty.fd)
@@ -312,8 +330,12 @@ class SerialPort:
                         extra=about(port=self.path, device=hello.name),
                     )
                     if proved or not self._unheard:  # without a key its greeting alone begins one
-                        self._problem = self._refused = None
+                        self._problem, self._refused = self._prints.verdict, None
                         self._unheard = False
+                    if found := self._restarts.started(
+                        hello.boot, hello.power_on, self._loop.time()
+                    ):
+                        self._tell_restarts(found)
                     device = DeviceIdentity(
                         hello.name, welcome.incarnation, hello.next_sequence, proved
                     )
@@ -384,6 +406,12 @@ class SerialPort:
             self._timer.cancel()
         self._due = due
         self._timer = self._loop.call_at(due, self._do, self._on_timer) if due else None
+
+    def _tell_restarts(self, text: str) -> None:
+        self._problem = text
+        if not self._told_restarts:
+            self._told_restarts = True
+            log.warning("%s: %s", self.path, text, extra=about(port=self.path))
 
     def _warn(self, text: str, detail: Callable[[], str] = str) -> None:
         """Log a sentence once for each time that the port is opened. detail: found out for the log
