@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from gateway.errors import OncewayError
+from gateway.system.gateway_name import shown
 from gateway.uplink.lander import NumberTaken
 from gateway.uplink.landing import Claimed, Landing, Unreachable
 from gateway.uplink.manifest import parse_refused, refused_name
@@ -151,8 +152,8 @@ def read(landing: Landing, gateway: str) -> Mark | None:
             str(held["owner"]),
             str(held["epoch"]),
             int(held["landed"]),
-            str(held["host"]),
-            str(held["since"]),
+            shown(str(held["host"])),
+            shown(str(held["since"])),
         )
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return DAMAGED
