@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-#include "ow_sensor.h"
+#include <Onceway.h>
 
 #ifdef __cplusplus
 extern "C" {
