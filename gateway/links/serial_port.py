@@ -318,30 +318,8 @@ class SerialPort:
                         self._problem, self._unheard = None, False
                     if self._carrier is not None and self._carrier.session is session:
                         self._carrier.deliver(data)
-                case SessionStarted(session, hello, welcome, proved):
-                    text = "%s: %s greets%s, start %d, next sequence %d"
-                    log.info(
-                        text,
-                        self.path,
-                        hello.name,
-                        "" if proved else " without a key",
-                        hello.boot,
-                        hello.next_sequence,
-                        extra=about(port=self.path, device=hello.name),
-                    )
-                    if proved or not self._unheard:  # without a key its greeting alone begins one
-                        self._problem, self._refused = self._prints.verdict, None
-                        self._unheard = False
-                    if found := self._restarts.started(
-                        hello.boot, hello.power_on, self._loop.time()
-                    ):
-                        self._tell_restarts(found)
-                    device = DeviceIdentity(
-                        hello.name, welcome.incarnation, hello.next_sequence, proved
-                    )
-                    self._begin(
-                        SerialCarrier(self, session, Peer(self._listener, self.path, device))
-                    )
+                case SessionStarted():
+                    self._on_started(event)
                 case SessionEnded(session, reason):
                     if self._carrier is not None and self._carrier.session is session:
                         log.info(
@@ -365,6 +343,26 @@ class SerialPort:
                 case OtherVersion(version):
                     self._warn(_other_version(version, self.path))
         self._flush()
+
+    def _on_started(self, event: SessionStarted) -> None:
+        hello, proved = event.hello, event.proved
+        text = "%s: %s greets%s, start %d, next sequence %d"
+        log.info(
+            text,
+            self.path,
+            hello.name,
+            "" if proved else " without a key",
+            hello.boot,
+            hello.next_sequence,
+            extra=about(port=self.path, device=hello.name),
+        )
+        if proved or not self._unheard:  # without a key its greeting alone begins one
+            self._problem, self._refused = self._prints.verdict, None
+            self._unheard = False
+        if found := self._restarts.started(hello.boot, hello.power_on, self._loop.time()):
+            self._tell_restarts(found)
+        device = DeviceIdentity(hello.name, event.welcome.incarnation, hello.next_sequence, proved)
+        self._begin(SerialCarrier(self, event.session, Peer(self._listener, self.path, device)))
 
     def _begin(self, carrier: SerialCarrier) -> None:
         try:
