@@ -21,6 +21,11 @@
 #define CHIP_EEPROM 1024u
 #define CHIP_PAGE 128u
 #define CHIP_DATA 0x900u /* registers and RAM */
+#define CHIP_ADDRESSES 0x10001u /* of data that an instruction can name, and the one behind */
+/* Behind the flash, up to where a jump with 22 bits leads: an instruction that has libsimavr go on
+ * at 0, as the counter of a chip with less flash wraps. Both its bytes are this one. */
+#define CHIP_GUARD ((8u << 20) + CHIP_PAGE - CHIP_FLASH)
+#define CHIP_GUARD_BYTE 0xF1
 #define NEVER UINT64_MAX
 
 /* Addresses in data space (ATmega328P data sheet, register summary). */
@@ -100,8 +105,8 @@ struct chip {
     uint8_t grounded; /* those of them that lie on the ground */
 };
 
-/* Make the chip with empty memories, without power. flash: CHIP_FLASH bytes followed by a guard of
- * at least 2. */
+/* Make the chip with empty memories, without power. flash: CHIP_FLASH bytes,
+ * followed by CHIP_GUARD of CHIP_GUARD_BYTE. */
 bool chip_init(struct chip *chip, uint8_t *flash, uint64_t seed);
 
 /* Board time in cycles. */
