@@ -42,10 +42,14 @@ def flash(words: tuple[int, ...]) -> bytes:
     return b"".join(word.to_bytes(2, "little") for word in words).ljust(32_768, b"\xff")
 
 
-async def runs(folder: Path, image: bytes, *, bootloader: bool) -> None:
-    """Run an image through resets, cuts and a new start. Raises if the process dies of it."""
+def put_flash(folder: Path, image: bytes) -> None:
     folder.mkdir()
     (folder / "flash.bin").write_bytes(image)
+
+
+async def runs(folder: Path, image: bytes, *, bootloader: bool) -> None:
+    """Run an image through resets, cuts and a new start. Raises if the process dies of it."""
+    put_flash(folder, image)
     async with SimulatedBoard(folder, speed="step", bootloader=bootloader) as board:
         for _ in range(3):
             await board.run(SECOND // 20)
@@ -72,7 +76,7 @@ async def test_a_bare_board_waits_in_its_boot_loader_for_ever(tmp_path: Path) ->
 
 @pytest.fixture(scope="module")
 def with_sanitizers(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Build the simulated board with sanitizers; return the folder that takes build/firmware's place."""
+    """Build the simulated board with sanitizers. Return a folder like build/firmware."""
     build = tmp_path_factory.mktemp("sanitized")
     flags = "-fsanitize=address,undefined -fno-sanitize-recover=all"
     command = ["make", "-s", "-C", str(SIM), f"OUT={build / 'sim'}", f"LDFLAGS={flags}"]
