@@ -25,6 +25,7 @@ extern "C" {
 #include "ow_bytes.h" /* integers in a source */
 #include "ow_hal.h"   /* the board: ow_hal_idle, ow_hal_reset_cause and so on */
 #include "ow_mqtt.h"  /* what struct ow_mqtt is made of */
+#include "ow_sensor.h" /* whether a measurement counts */
 
 /* --- messages, and what the program is asked for --- */
 
@@ -79,6 +80,7 @@ struct ow_entry {
     bool released; /* PUBREC has come */
     uint32_t sequence;
     uint8_t source[OW_JOURNAL_SOURCE];
+    uint8_t lost; /* for the library: not 0: the report of a lost publication */
 };
 
 enum ow_state { OW_WAITING, OW_GREETING, OW_OPENING, OW_CONNECTING, OW_CONNECTED, OW_CLOSING };

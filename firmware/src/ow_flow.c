@@ -1,4 +1,5 @@
 #include "ow_flow.h"
+#include "ow_lost.h"
 
 /* Steps of an outgoing publication. */
 enum {
@@ -230,7 +231,11 @@ static void publish(struct ow_mqtt *client, struct ow_flight *flight)
     if (!ow_journal_find(&client->journal, flight->slot, &entry)) {
         return;
     }
-    client->application->recall_packet(client->user, &entry, &message, scratch);
+    if (OW_SLOT_CHECK && entry.lost) {
+        ow_lost_packet(client, &message);
+    } else {
+        client->application->recall_packet(client->user, &entry, &message, scratch);
+    }
     message.dup = client->session_present && was_sent(ids, flight->id);
     enum ow_result result = ow_flow_send(client, &message, flight->id);
     if (result == OW_TOO_LONG) {
