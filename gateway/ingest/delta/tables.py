@@ -21,6 +21,7 @@ from pyspark.sql.types import StructType
 
 from gateway.errors import OncewayError
 from gateway.ingest.delta import durability
+from gateway.ingest.delta.causes import cause_of
 from gateway.ingest.delta.commits import APPLICATION, Progress
 from gateway.ingest.delta.lease import lease
 
@@ -93,7 +94,7 @@ class Table:
             except PySparkException as error:
                 if not remaining:
                     raise OncewayError(
-                        f"cannot make the table: {first_line(error)}", self.name
+                        f"cannot make the table: {cause_of(error)}", self.name
                     ) from error
                 time.sleep(0.5)
 
@@ -332,8 +333,3 @@ def beside(name: str, suffix: str) -> str:
 def is_file_gone(error: Py4JJavaError) -> bool:
     """Whether Spark did not find a file of an old version: `VACUUM` deletes those after a week."""
     return "FILE_NOT_EXIST" in str(error)
-
-
-def first_line(error: Exception) -> str:
-    """What a Spark exception says, without the Java stack."""
-    return next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)

@@ -11,9 +11,9 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException, StreamingQueryException
 
 from gateway.errors import OncewayError
-from gateway.ingest.delta.tables import first_line
+from gateway.ingest.delta.causes import explained
 
-STOPS = (OncewayError, StreamingQueryException, PySparkException, Py4JError, OSError)
+STOPS = (OncewayError, StreamingQueryException, PySparkException, Py4JError, OSError, MemoryError)
 """What ends a job with a line that says why."""
 
 
@@ -28,13 +28,4 @@ def run_script(job: Callable[[], None]) -> None:
     except KeyboardInterrupt:
         sys.exit(128 + signal.SIGINT)
     except STOPS as error:
-        sys.exit(f"error: {reason(error)}")
-
-
-def reason(error: Exception) -> str:
-    """Why a job ended, in one line."""
-    return (
-        str(error)
-        if isinstance(error, OncewayError)
-        else f"the ingest stopped: {first_line(error)}"
-    )
+        sys.exit(f"error: {explained(error)}")

@@ -12,6 +12,7 @@ from subprocess import TimeoutExpired
 from typing import Any
 from zipfile import ZipFile
 
+from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
@@ -72,13 +73,15 @@ def open_session(named_tables: bool = False) -> SparkSession:
 
 def close_session(spark: SparkSession) -> None:
     """Java has ended, too, when this returns, if it was this process that started it."""
-    spark.stop()
+    with suppress(Py4JError, OSError):  # Java may have ended before
+        spark.stop()
     gateway: Any = SparkContext._gateway
     java = getattr(gateway, "proc", None)
     if java is None:
         return
-    gateway.shutdown()
-    java.stdin.close()  # it waits for that
+    with suppress(Py4JError, OSError):
+        gateway.shutdown()
+        java.stdin.close()  # it waits for that
     with suppress(TimeoutExpired):
         java.wait(JAVA_ENDS_S)
 

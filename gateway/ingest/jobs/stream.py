@@ -24,14 +24,16 @@ from pyspark.sql.streaming.query import StreamingQuery
 from gateway.errors import OncewayError
 from gateway.ingest.dedup import snapshot
 from gateway.ingest.dedup.taken import Feeds
-from gateway.ingest.delta.storage import open_folder
-from gateway.ingest.delta.tables import Table, absolute_folder, beside, first_line, is_named
+from gateway.ingest.delta.causes import cause_of, explained
+from gateway.ingest.delta.local_disk import local_path
+from gateway.ingest.delta.storage import LocalFolder, open_folder
+from gateway.ingest.delta.tables import Table, absolute, absolute_folder, beside, is_named
 from gateway.ingest.delta.writers import WriterName
 from gateway.ingest.durations import seconds
 from gateway.ingest.jobs.assembly import open_sink
 from gateway.ingest.jobs.checkpoint import is_used, make_fit, refuse_foreign, set_aside
 from gateway.ingest.jobs.release import try_again
-from gateway.ingest.jobs.script import STOPS, reason, run_script
+from gateway.ingest.jobs.script import STOPS, run_script
 from gateway.ingest.jobs.session import close_session, open_session
 from gateway.ingest.landing import keys, trust
 from gateway.ingest.landing.place import NOTHING_LANDED, Landing, reached, said
@@ -132,7 +134,7 @@ def start(spark: SparkSession, options: argparse.Namespace) -> tuple[StreamingQu
     except (PySparkException, Py4JJavaError) as error:
         if not is_used(spark, checkpoint):
             raise
-        set_aside(spark, checkpoint, f"Spark does not start with it ({first_line(error)})")
+        set_aside(spark, checkpoint, f"Spark does not start with it ({cause_of(error)})")
         return _begin(spark, options, sink, source), sink
 
 
@@ -254,7 +256,7 @@ def run(options: argparse.Namespace) -> None:
         except StreamingQueryException as error:
             if not _blames_checkpoint(spark, options, sink, error):
                 raise sink.failure or error from error
-            why = f"Spark cannot go on from it ({first_line(error)})"
+            why = f"Spark cannot go on from it ({cause_of(error)})"
             set_aside(spark, absolute_folder(options.checkpoint), why)
             query, sink = start(spark, options)
             try:
@@ -262,8 +264,9 @@ def run(options: argparse.Namespace) -> None:
             except StreamingQueryException as again:
                 raise sink.failure or again from again
     except STOPS as error:
-        _note_stop(spark, options, error)
-        raise
+        told = explained(error, [options.table, options.checkpoint])
+        _note_stop(spark, options, str(told))
+        raise told from error
     finally:
         close_session(spark)
 
@@ -309,13 +312,20 @@ def _blames_checkpoint(
     )
 
 
-def _note_stop(spark: SparkSession, options: argparse.Namespace, error: Exception) -> None:
-    """Note for the report why the ingest ended, if there is a table."""
+def _note_stop(spark: SparkSession, options: argparse.Namespace, why: str) -> None:
+    """Note for the report why the ingest ended, if there is a table. In a folder of this machine
+    that works without Java, and where the table itself cannot be read.
+    """
+    path = None if is_named(options.table) else local_path(absolute(options.table))
+    if path is not None:
+        if (path / "_delta_log").exists():
+            stopped.note(LocalFolder(path / snapshot.FOLDER), why)
+        return
     with suppress(*STOPS):
         table = Table(spark, options.table, PUBLICATIONS)
         location = table.location()
         if location is not None and table.exists():
-            stopped.note(open_folder(spark, location, snapshot.FOLDER), reason(error))
+            stopped.note(open_folder(spark, location, snapshot.FOLDER), why)
 
 
 def _let_end(query: StreamingQuery) -> None:

@@ -22,8 +22,9 @@ from pyspark.sql.types import (
 )
 
 from gateway.errors import OncewayError
+from gateway.ingest.delta.causes import cause_of
 from gateway.ingest.delta.commits import REWRITING, CommitLog, HistoryGone, Progress
-from gateway.ingest.delta.tables import Layout, Table, first_line, is_file_gone
+from gateway.ingest.delta.tables import Layout, Table, is_file_gone
 from gateway.ingest.delta.transaction import Addition, Conflict, Writer
 from gateway.ingest.payload import decoded
 from gateway.ingest.sink.data_files import KEY, ORIGIN
@@ -173,7 +174,7 @@ class Readings:
         except (HistoryGone, PySparkException, Py4JJavaError) as error:
             if isinstance(error, Py4JJavaError) and not is_file_gone(error):
                 raise
-            log.warning("cannot follow publications: %s", first_line(error))
+            log.warning("cannot follow publications: %s", cause_of(error))
             new = None
         if new is None:
             log.info("making %s again, from all publications", self._table.name)
