@@ -10,9 +10,9 @@ from typing import Annotated, Literal
 
 import typer
 
+from gateway.durations import seconds
 from gateway.errors import OncewayError
 from gateway.ingest.command import Job, build
-from gateway.ingest.durations import seconds
 from gateway.options import JsonOption
 
 app = typer.Typer(no_args_is_help=True, help="Landing place to Delta table, with Spark.")

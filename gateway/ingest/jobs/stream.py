@@ -21,15 +21,15 @@ from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from gateway.durations import seconds
 from gateway.errors import OncewayError
 from gateway.ingest.dedup import snapshot
 from gateway.ingest.dedup.taken import Feeds
 from gateway.ingest.delta.causes import cause_of, explained
 from gateway.ingest.delta.local_disk import local_path
-from gateway.ingest.delta.storage import LocalFolder, open_folder
+from gateway.ingest.delta.storage import Folder, LocalFolder, open_folder
 from gateway.ingest.delta.tables import Table, absolute, absolute_folder, beside, is_named
 from gateway.ingest.delta.writers import WriterName
-from gateway.ingest.durations import seconds
 from gateway.ingest.jobs.assembly import open_sink
 from gateway.ingest.jobs.checkpoint import is_used, make_fit, refuse_foreign, set_aside
 from gateway.ingest.jobs.release import try_again
@@ -37,7 +37,8 @@ from gateway.ingest.jobs.script import STOPS, run_script
 from gateway.ingest.jobs.session import close_session, open_session
 from gateway.ingest.landing import keys, trust
 from gateway.ingest.landing.place import NOTHING_LANDED, Landing, reached, said
-from gateway.ingest.report import stopped
+from gateway.ingest.report import job, stopped
+from gateway.ingest.report.job import EVERY_S
 from gateway.ingest.report.progress import note
 from gateway.ingest.sink.foreach_batch import Sink
 from gateway.ingest.sink.publications import PUBLICATIONS
@@ -280,10 +281,14 @@ def _follow(
 ) -> None:
     """Wait until the query has ended, or end it when a stop was asked for."""
     begun = tried = time.monotonic()
+    alive = -EVERY_S
     noted = True
     while not query.awaitTermination(LOOK_S):
         note(sink.counters, [query.lastProgress])
         now = time.monotonic()
+        if now - alive >= EVERY_S:
+            sink.give_sign_of_life()
+            alive = now
         if noted and (sink.micro_batches or now - begun > STEADY_S):
             sink.forget_stop()
             noted = False
@@ -319,13 +324,18 @@ def _note_stop(spark: SparkSession, options: argparse.Namespace, why: str) -> No
     path = None if is_named(options.table) else local_path(absolute(options.table))
     if path is not None:
         if (path / "_delta_log").exists():
-            stopped.note(LocalFolder(path / snapshot.FOLDER), why)
+            _note(LocalFolder(path / snapshot.FOLDER), why)
         return
     with suppress(*STOPS):
         table = Table(spark, options.table, PUBLICATIONS)
         location = table.location()
         if location is not None and table.exists():
-            stopped.note(open_folder(spark, location, snapshot.FOLDER), why)
+            _note(open_folder(spark, location, snapshot.FOLDER), why)
+
+
+def _note(files: Folder, why: str) -> None:
+    job.failed(files)
+    stopped.note(files, why)
 
 
 def _let_end(query: StreamingQuery) -> None:
@@ -348,6 +358,7 @@ def finish(query: StreamingQuery, sink: Sink) -> None:
     note(sink.counters, query.recentProgress)
     sink.save()
     sink.forget_stop()
+    sink.note_end()
 
 
 if __name__ == "__main__":

@@ -14,11 +14,11 @@ from typing import get_args
 
 from pyspark.sql import SparkSession
 
+from gateway.durations import seconds
 from gateway.errors import OncewayError
 from gateway.ingest.delta.causes import explained
 from gateway.ingest.delta.tables import absolute_folder, beside, is_named, mend
 from gateway.ingest.delta.writers import WriterName, table_kind
-from gateway.ingest.durations import seconds
 from gateway.ingest.jobs.assembly import open_sink
 from gateway.ingest.jobs.compact import compact
 from gateway.ingest.jobs.expire import expire

@@ -27,6 +27,7 @@ from gateway.ingest.delta.commits import REWRITING, CommitLog, HistoryGone, Prog
 from gateway.ingest.delta.tables import Layout, Table, is_file_gone
 from gateway.ingest.delta.transaction import Addition, Conflict, Writer
 from gateway.ingest.payload import decoded
+from gateway.ingest.payload.version import application_id
 from gateway.ingest.sink.data_files import KEY, ORIGIN
 
 READINGS = Layout(
@@ -75,11 +76,6 @@ READINGS = Layout(
     ("device", "received"),
     ("device", "incarnation", "sequence", "position"),
 )
-
-DECODING = 2
-"""Raised whenever the same publications have other readings than before: the table is then made
-again from them.
-"""
 
 _WITH_LIST = StructType(
     [
@@ -255,11 +251,6 @@ def _without(came: DataFrame, went: DataFrame) -> DataFrame:
     same = [F.col(f"came.{name}") == F.col(f"went.{name}") for name in KEY]
     later = F.col("went._commit_version") > F.col("came._commit_version")
     return came.alias("came").join(went.alias("went"), [*same, later], "left_anti")
-
-
-def application_id(publications: str) -> str:
-    """Under which the table stores how far it goes. publications: that table's id."""
-    return f"onceway/readings-{DECODING}/{publications}"
 
 
 def exploded(rows: DataFrame) -> DataFrame:
