@@ -45,6 +45,9 @@ class PublicTable(Table):
         self._location = detail["location"]
         return Place(detail["location"], detail["id"], SIGNED in detail["properties"])
 
+    def has_property(self, key: str) -> bool:
+        return key in self.delta().detail().select("properties").collect()[0]["properties"]
+
     def location(self) -> str | None:
         if self._location is None and self.exists():
             self.place()

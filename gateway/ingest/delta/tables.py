@@ -166,6 +166,10 @@ class Table:
         signed = metadata.configuration().contains(SIGNED)
         return Place(str(log.dataPath()), str(metadata.id()), signed)
 
+    def has_property(self, key: str) -> bool:
+        """Whether the table has a property of this name."""
+        return bool(self._newest()[1].configuration().contains(key))
+
     def _newest(self) -> tuple[Any, Any]:
         """Delta's log of the table and its metadata now."""
         session, jvm = self._spark._jsparkSession, cast(Any, self._spark._jvm)

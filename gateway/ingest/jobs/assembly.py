@@ -22,7 +22,7 @@ from gateway.ingest.sink.foreach_batch import Sink
 from gateway.ingest.sink.microbatch import MicroBatch, TableName
 from gateway.ingest.sink.publications import PUBLICATIONS, Appender
 from gateway.ingest.sink.quarantine import QUARANTINE, Quarantine
-from gateway.ingest.sink.readings import READINGS, Readings
+from gateway.ingest.sink.readings import READINGS, Readings, bound_times
 from gateway.ingest.sink.row_batch import RowBatch
 
 
@@ -39,6 +39,8 @@ def open_sink(
     mend(publications, readings, quarantine, found)
     publications.create()
     readings.create()
+    with lease(publications.place().location):
+        bound_times(spark, readings)
     place, readings_place = publications.place(), readings.place()
     commits, writer = open_writer(spark, publications, place)
     _, readings_writer = open_writer(spark, readings, readings_place)

@@ -4,6 +4,7 @@ In: settings that spark-submit was given; they win over those below. Out: a sess
 place as a data source.
 """
 
+import logging
 import os
 import tempfile
 from contextlib import suppress
@@ -20,10 +21,24 @@ import gateway
 from gateway.errors import OncewayError
 from gateway.ingest.jobs.source import LandingSource
 
+OURS = {
+    # The days of the tables, and what a text says as a time, go by it.
+    "spark.sql.session.timeZone": "UTC",
+    # What `timestamp` means in a statement: a moment, not a time of day of some zone.
+    "spark.sql.timestampType": "TIMESTAMP_LTZ",
+}
+"""Settings of the ingest's own session alone. One that spark-submit was given is ignored, with a
+line in the log.
+"""
+
+TABLE_DEFAULTS = "spark.databricks.delta.properties.defaults."
+"""How settings begin that give properties to every new Delta table. Those of the ingest have the
+properties that it gives them, and no others.
+"""
+
 SETTINGS = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-    "spark.sql.session.timeZone": "UTC",
     # Delta reads its own log with 50 tasks by default, which makes each commit three times as slow.
     "spark.databricks.delta.snapshotPartitions": "2",
     "spark.sql.shuffle.partitions": "4",
@@ -37,6 +52,11 @@ SETTINGS = {
 LOCAL_SETTINGS = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 """Without a cluster nobody else has business with the driver's ports."""
 
+
+SAME_ZONE = ("Etc/UTC", "Z", "+00:00", "GMT")
+"""Other names of UTC."""
+
+log = logging.getLogger("onceway.ingest")
 
 JAVA_ENDS_S = 20
 """Seconds that Java may take to delete what it has in /tmp."""
@@ -64,7 +84,17 @@ def open_session(named_tables: bool = False) -> SparkSession:
     for key, value in settings.items():
         if not given.contains(key):
             builder = builder.config(key, value)
+    for key, value in OURS.items():
+        if given.get(key, value) not in (value, *SAME_ZONE):
+            log.warning("the setting %s=%s is ignored: it is %s here", key, given.get(key), value)
+        builder = builder.config(key, value)
     spark = builder.getOrCreate()
+    for key, value in OURS.items():
+        spark.conf.set(key, value)
+    for key, value in given.getAll():
+        if key.startswith(TABLE_DEFAULTS):
+            log.warning("the setting %s=%s is ignored for tables of the ingest", key, value)
+            spark.conf.unset(key)
     if not local:
         spark.sparkContext.addPyFile(str(_package()))
     spark.dataSource.register(LandingSource)

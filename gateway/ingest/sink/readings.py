@@ -9,7 +9,7 @@ import logging
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import (
@@ -29,6 +29,9 @@ from gateway.ingest.delta.transaction import Addition, Conflict, Writer
 from gateway.ingest.payload import decoded
 from gateway.ingest.payload.version import application_id
 from gateway.ingest.sink.data_files import KEY, ORIGIN
+
+BOUNDED = "onceway.times"
+"""A property of a table in which every time is in these years."""
 
 READINGS = Layout(
     "Each record of each publication once, by (device, incarnation, sequence, position); decoded"
@@ -65,6 +68,14 @@ READINGS = Layout(
                 " says neither, and time is that of receipt, or null"
             ),
         ),
+        (
+            "time_stated",
+            "string",
+            (
+                "The time as text where it is outside the years 2000 to 2099, which only a wrong"
+                " clock says; time is null then"
+            ),
+        ),
         ("gateway", "string", "As in publications"),
         ("topic", "string", "As in publications"),
         ("received", "timestamp", "As in publications"),
@@ -72,6 +83,7 @@ READINGS = Layout(
     (
         ("delta.checkpointInterval", "50"),
         ("delta.dataSkippingStatsColumns", "device,sequence,received,time"),
+        (BOUNDED, "2000-2099"),
     ),
     ("device", "received"),
     ("device", "incarnation", "sequence", "position"),
@@ -244,6 +256,28 @@ class Readings:
         return publications.select(*KEY, *ORIGIN, "payload").mapInArrow(
             decoded.add_readings, _WITH_LIST
         )
+
+
+def bound_times(spark: SparkSession, readings: Table) -> None:
+    """Upgrade a table that versions up to 0.2.1 made: a time outside 2000 to 2099 becomes text in
+    `time_stated`. The property that ends the upgrade comes last, so a cut repeats it.
+    """
+    if readings.has_property(BOUNDED):
+        return
+    spark.sql(f"UPDATE {readings.sql} SET {_AS_TEXT} WHERE {_ODD_TIME}")  # noqa: S608 - ours
+    readings.settle()
+    spark.sql(f"ALTER TABLE {readings.sql} SET TBLPROPERTIES ('{BOUNDED}' = '2000-2099')")
+    readings.settle()
+
+
+_AS_TEXT = (
+    "time_stated ="
+    " replace(date_format(time, \"yyyy-MM-dd'T'HH:mm:ss.SSSSSS'Z'\"), '.000000Z', 'Z'),"
+    " time = NULL"
+)
+_ODD_TIME = (
+    "time < TIMESTAMP '2000-01-01 00:00:00+00:00' OR time >= TIMESTAMP '2100-01-01 00:00:00+00:00'"
+)
 
 
 def _without(came: DataFrame, went: DataFrame) -> DataFrame:
