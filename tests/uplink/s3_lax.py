@@ -3,6 +3,7 @@ gateways do. It signs what it passes on anew, since that header is signed, too.
 """
 
 import http.client
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,13 +18,19 @@ HOP = ("host", "connection", "authorization", "if-none-match", "expect", "conten
 
 
 class LaxS3:
-    """answer: what the store says to a PUT with If-None-Match: None for "as if it were not there",
-    or a status and an S3 code. before: called with the path of each PUT before it is passed on.
+    """lax: whether it drops If-None-Match. answer: what the store says to a PUT with If-None-Match:
+    None for "as if it were not there", or a status and an S3 code. busy: a status and a code for
+    the next request of any kind, or None to pass it on. losing: whether the answer to a request
+    (method, path) is lost on its way, after the store has done what the request says. before:
+    called with the path of each PUT before it is passed on.
     """
 
     def __init__(self, target: int, key: str, secret: str) -> None:
         self.answer: tuple[int, str] | None = None
+        self.lax = True
         self.before: Callable[[str], None] = lambda path: None
+        self.busy: Callable[[], tuple[int, str] | None] = lambda: None
+        self.losing: Callable[[str, str], bool] = lambda method, path: False
         self.puts: list[str] = []
         proxy = self
 
@@ -35,24 +42,36 @@ class LaxS3:
 
             def pass_on(self) -> None:
                 body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+                if (busy := proxy.busy()) is not None:
+                    self.refuse(*busy)
+                    return
                 conditional = "If-None-Match" in self.headers
                 if self.command == "PUT":
                     proxy.puts.append(self.path)
                     proxy.before(self.path)
                 if conditional and proxy.answer is not None:
-                    status, code = proxy.answer
-                    text = f"<Error><Code>{code}</Code><Message>{code}</Message></Error>".encode()
-                    self.answer(status, [("Content-Type", "application/xml")], text)
+                    self.refuse(*proxy.answer)
                     return
-                kept = {k: v for k, v in self.headers.items() if k.lower() not in HOP}
+                left_out = HOP if proxy.lax else tuple(one for one in HOP if one != "if-none-match")
+                kept = {k: v for k, v in self.headers.items() if k.lower() not in left_out}
                 url = f"http://127.0.0.1:{target}{self.path}"
                 request = AWSRequest(self.command, url, headers=kept, data=body)
                 S3SigV4Auth(Credentials(key, secret), "s3", "us-east-1").add_auth(request)
                 server = http.client.HTTPConnection("127.0.0.1", target, timeout=60)
                 server.request(self.command, self.path, body or None, dict(request.headers))
                 found = server.getresponse()
-                self.answer(found.status, found.getheaders(), found.read())
+                content = found.read()
                 server.close()
+                if proxy.losing(self.command, self.path):
+                    self.close_connection = True
+                    self.connection.shutdown(socket.SHUT_RDWR)
+                    return
+                self.answer(found.status, found.getheaders(), content)
+
+            def refuse(self, status: int, code: str) -> None:
+                text = f"<Error><Code>{code}</Code><Message>{code}</Message></Error>".encode()
+                empty = self.command == "HEAD"
+                self.answer(status, [("Content-Type", "application/xml")], b"" if empty else text)
 
             def answer(self, status: int, headers: list[tuple[str, str]], body: bytes) -> None:
                 self.send_response(status)
