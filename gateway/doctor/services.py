@@ -7,10 +7,10 @@ of the try's own are written and removed.
 from collections.abc import Iterator
 
 from gateway.broker.spool import stranded
+from gateway.commands.control_client import NotRunning, ask
 from gateway.config import Config
 from gateway.doctor.finding import Finding, ok, unseen, warning, wrong
 from gateway.errors import OncewayError
-from gateway.service.control import NotRunning, ask
 from gateway.uplink.landing import without_password
 from gateway.uplink.spool import NoSpool, Spool
 from gateway.uplink.status import Status, look
@@ -88,15 +88,16 @@ def _landing(config: Config, state: Status) -> Iterator[Finding]:
     if settings is None:
         return
     part = f"landing place {without_password(settings.landing)}"
-    if state.outage is not None:
-        yield wrong(part, f"the uplink gets no batch there: {state.outage['error']}", _REACH)
-        return
+    outage = state.outage and f"the uplink gets no batch there: {state.outage['error']}"
     try:
         way = try_place(settings, state.gateway, state.landed)
     except OncewayError as error:
-        yield wrong(part, error.what, error.hint or _REACH)
+        yield wrong(part, f"{error.what}; {outage}" if outage else error.what, error.hint or _REACH)
     else:
-        yield ok(part, f"answers; {way.text}")
+        if outage:
+            yield wrong(part, f"it answers now, and {way.text}; {outage}", _REACH)
+        else:
+            yield ok(part, f"answers; {way.text}")
 
 
 _REACH = "Check network, address, folder and credentials: `onceway uplink status`"

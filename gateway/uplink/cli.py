@@ -15,13 +15,20 @@ from typing import Annotated, cast
 
 import typer
 
-from gateway import durations, logs
+from gateway.commands.options import (
+    ConfigOption,
+    DataOption,
+    JsonOption,
+    config_file,
+    nothing_named,
+)
 from gateway.config import Config, LogSection, UplinkSection, parse
 from gateway.config import load as load_config
 from gateway.errors import OncewayError
-from gateway.lock import ProcessLock
-from gateway.notify import notify
-from gateway.options import ConfigOption, DataOption, JsonOption, config_file, nothing_named
+from gateway.system import logs
+from gateway.system.durations import seconds
+from gateway.system.lock import ProcessLock
+from gateway.system.notify import notify
 from gateway.uplink import credentials
 from gateway.uplink.landing import open_landing, without_password
 from gateway.uplink.spool import NoSpool, Spool
@@ -68,11 +75,32 @@ def _landing_alone(landing: str) -> UplinkSection:
 
 
 def landing_settings(settings: UplinkSection | None, landing: str | None) -> UplinkSection | None:
-    """Those of the file, with the landing place that was typed; None when there is neither."""
+    """Return the settings of the file with the landing place that was typed, or None when there is
+    neither. `shared = false` is about the place in the file only, and so are options of another
+    kind of place.
+    """
     if landing is None:
         return settings
     typed = _landing_alone(landing)
-    return settings.model_copy(update={"landing": typed.landing}) if settings else typed
+    if settings is None:
+        return typed
+    if _same(typed.landing, settings.landing):
+        return settings.model_copy(update={"landing": typed.landing})
+    update: dict[str, object] = {"landing": typed.landing, "shared": True}
+    if _scheme(typed.landing) != _scheme(settings.landing):
+        update["options"] = {}
+    return settings.model_copy(update=update)
+
+
+def _scheme(url: str) -> str:
+    scheme = url.partition("://")[0] if "://" in url else "file"
+    return {"local": "file", "ssh": "sftp", "s3a": "s3"}.get(scheme, scheme)
+
+
+def _same(one: str, other: str) -> bool:
+    """Return whether two landing URLs are the same text, but for the spelling of the scheme."""
+    first, second = ((_scheme(url), url.rpartition("://")[2].rstrip("/")) for url in (one, other))
+    return first == second
 
 
 def _job(config: Path | None, data: Path | None, landing: str | None, name: str | None) -> Job:
@@ -285,6 +313,6 @@ def status(
 
 def _seconds(text: str) -> float:
     try:
-        return durations.seconds(text)
+        return seconds(text)
     except ValueError as error:
         raise OncewayError(str(error), "--max-outage") from None

@@ -18,16 +18,18 @@ HOP = ("host", "connection", "authorization", "if-none-match", "expect", "conten
 
 
 class LaxS3:
-    """lax: whether it drops If-None-Match. answer: what the store says to a PUT with If-None-Match:
-    None for "as if it were not there", or a status and an S3 code. busy: a status and a code for
-    the next request of any kind, or None to pass it on. losing: whether the answer to a request
-    (method, path) is lost on its way, after the store has done what the request says. before:
-    called with the path of each PUT before it is passed on.
+    """answer: what the store says to a PUT with If-None-Match: None for "as if it were not there",
+    or a status and an S3 code, or a status and a body that is no XML. heeds: whether the header is
+    passed on, and the store's own refusal has the body of `answer` instead of its own. refuses_all:
+    whether `answer` is said to every PUT. busy: a status and a code for the next request
+    of any kind, or None to pass it on. losing: whether the answer to a request (method, path) is
+    lost on its way, after the store has done what it says. before: called with the path of each
+    PUT before it is passed on.
     """
 
     def __init__(self, target: int, key: str, secret: str) -> None:
-        self.answer: tuple[int, str] | None = None
-        self.lax = True
+        self.answer: tuple[int, str | bytes] | None = None
+        self.heeds = self.refuses_all = False
         self.before: Callable[[str], None] = lambda path: None
         self.busy: Callable[[], tuple[int, str] | None] = lambda: None
         self.losing: Callable[[str, str], bool] = lambda method, path: False
@@ -43,17 +45,19 @@ class LaxS3:
             def pass_on(self) -> None:
                 body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
                 if (busy := proxy.busy()) is not None:
-                    self.refuse(*busy)
+                    self.answer_as_told(busy)
                     return
                 conditional = "If-None-Match" in self.headers
                 if self.command == "PUT":
                     proxy.puts.append(self.path)
                     proxy.before(self.path)
-                if conditional and proxy.answer is not None:
-                    self.refuse(*proxy.answer)
+                told = conditional or (proxy.refuses_all and self.command == "PUT")
+                if told and proxy.answer is not None and not proxy.heeds:
+                    self.answer_as_told(proxy.answer)
                     return
-                left_out = HOP if proxy.lax else tuple(one for one in HOP if one != "if-none-match")
-                kept = {k: v for k, v in self.headers.items() if k.lower() not in left_out}
+                kept = {k: v for k, v in self.headers.items() if k.lower() not in HOP}
+                if conditional and proxy.heeds:
+                    kept["If-None-Match"] = "*"
                 url = f"http://127.0.0.1:{target}{self.path}"
                 request = AWSRequest(self.command, url, headers=kept, data=body)
                 S3SigV4Auth(Credentials(key, secret), "s3", "us-east-1").add_auth(request)
@@ -66,12 +70,19 @@ class LaxS3:
                     self.close_connection = True
                     self.connection.shutdown(socket.SHUT_RDWR)
                     return
-                self.answer(found.status, found.getheaders(), content)
+                if proxy.heeds and proxy.answer is not None and found.status == proxy.answer[0]:
+                    self.answer_as_told(proxy.answer)
+                else:
+                    self.answer(found.status, found.getheaders(), content)
 
-            def refuse(self, status: int, code: str) -> None:
-                text = f"<Error><Code>{code}</Code><Message>{code}</Message></Error>".encode()
-                empty = self.command == "HEAD"
-                self.answer(status, [("Content-Type", "application/xml")], b"" if empty else text)
+            def answer_as_told(self, told: tuple[int, str | bytes]) -> None:
+                status, text = told
+                if isinstance(text, str):
+                    text = f"<Error><Code>{text}</Code><Message>{text}</Message></Error>".encode()
+                    text = b"" if self.command == "HEAD" else text
+                    self.answer(status, [("Content-Type", "application/xml")], text)
+                else:
+                    self.answer(status, [("Content-Type", "text/html")], text)
 
             def answer(self, status: int, headers: list[tuple[str, str]], body: bytes) -> None:
                 self.send_response(status)

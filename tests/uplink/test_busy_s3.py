@@ -15,7 +15,7 @@ def proxy(s3, monkeypatch):
     """A proxy that passes everything on, and an uplink that waits a tenth as long."""
     monkeypatch.setattr(landing_s3, "_PAUSES_S", [one / 10 for one in landing_s3._PAUSES_S])
     with lax_s3(s3.port, s3.KEY, s3.SECRET) as found:
-        found.lax = False
+        found.heeds = True
         yield found
 
 
@@ -25,7 +25,17 @@ def connect_to(s3, proxy: LaxS3, folder: str):
 
 @pytest.mark.parametrize(
     "answer",
-    [(503, "SlowDown"), (500, "InternalError"), (429, "Throttling"), (409, "OperationAborted")],
+    [
+        (503, "SlowDown"),
+        *(
+            pytest.param((status, code), marks=pytest.mark.soak)
+            for status, code in [
+                (500, "InternalError"),
+                (429, "Throttling"),
+                (409, "OperationAborted"),
+            ]
+        ),
+    ],
 )
 def test_batches_land_while_a_store_refuses_four_in_ten_requests(s3, proxy, data, answer):
     drawn = random.Random(4)

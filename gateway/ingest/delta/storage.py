@@ -13,7 +13,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from gateway.ingest.delta import local_disk
-from gateway.sync import sync
+from gateway.system.sync import sync
 
 OBJECT_STORES = ("s3a", "gs")
 """Schemes of Hadoop's file systems where a written file appears whole and at once."""
@@ -140,6 +140,23 @@ class HadoopFolder:
             if status.isFile()
         )
         return sorted(name for name in names if not name.startswith("."))
+
+    def entries(self) -> dict[str, bool]:
+        """Return whether each entry is a folder, hidden ones, too. Nothing when there is no such
+        folder; of a file the file itself.
+        """
+        if not self._fs.exists(self._path):
+            return {}
+        return {
+            str(status.getPath().getName()): bool(status.isDirectory())
+            for status in self._fs.listStatus(self._path)
+        }
+
+    def is_file(self) -> bool:
+        """Whether a file stands where the folder should."""
+        return bool(
+            self._fs.exists(self._path) and not self._fs.getFileStatus(self._path).isDirectory()
+        )
 
     def delete(self, name: str) -> None:
         self._fs.delete(self._child(name), False)

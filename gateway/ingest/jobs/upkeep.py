@@ -14,7 +14,6 @@ from typing import get_args
 
 from pyspark.sql import SparkSession
 
-from gateway.durations import seconds
 from gateway.errors import OncewayError
 from gateway.ingest.delta.causes import explained
 from gateway.ingest.delta.tables import absolute_folder, beside, is_named, mend
@@ -35,6 +34,7 @@ from gateway.ingest.sink.quarantine import QUARANTINE
 from gateway.ingest.sink.readings import READINGS
 from gateway.ingest.summary.devices import DEVICES
 from gateway.ingest.summary.quality import QUALITY
+from gateway.system.durations import seconds
 
 log = logging.getLogger("onceway.ingest")
 

@@ -21,9 +21,9 @@ from typing import Any
 import fsspec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-from gateway import gateway_name
 from gateway.errors import OncewayError
 from gateway.ingest.delta import local_disk
+from gateway.system import gateway_name
 from gateway.uplink.manifest import key_id
 
 SCHEMA = 1
@@ -98,7 +98,7 @@ def parse(text: bytes) -> Keys:
         for gateway, keys in fields["keys"].items():
             for key in keys:
                 found.add(gateway, key)
-    except (KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise ValueError(f"{type(error).__name__}: {error}") from error
     return found
 

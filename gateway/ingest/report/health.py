@@ -14,11 +14,11 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
-from gateway.delta_reader import location, query
 from gateway.ingest.delta.commits import CommitLog, HistoryGone, stored
 from gateway.ingest.delta.tables import beside
 from gateway.ingest.payload.version import application_id
 from gateway.ingest.report.tables import TableFolder
+from gateway.uplink.delta_reader import location, query
 
 SUFFIXES = ("", "readings", "devices", "quality", "quarantine", "conflicts")
 """Of the tables, as they stand beside `publications`."""

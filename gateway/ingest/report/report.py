@@ -13,7 +13,6 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from gateway import gateway_name
 from gateway.ingest.dedup import snapshot
 from gateway.ingest.dedup.gaps import DeviceGaps, gaps
 from gateway.ingest.landing import keys
@@ -24,6 +23,7 @@ from gateway.ingest.report import counters, health, job, stopped, tables
 from gateway.ingest.report.counters import FeedTotal
 from gateway.ingest.report.health import TableHealth
 from gateway.ingest.report.job import Job
+from gateway.system import gateway_name
 
 DEVICES_SHOWN = 20
 REFUSED_DAYS = 7
@@ -94,11 +94,12 @@ class Report:
     def ill(self, max_lag_s: float, max_missing: int | None = None) -> bool:
         """Whether somebody should look: nothing has ever landed, a feed is held, lags, or is not at
         the landing place any more, a batch is in quarantine, a key has two payloads, the ingest has
-        ended with an error or without a word, a table cannot be read or lacks rows, or too much is
-        missing.
+        ended with an error or without a word, another gateway was refused, a table cannot be read
+        or lacks rows, or too much is missing.
         """
         return (
             not self.feeds
+            or bool(self.refused)
             or bool(self.conflicts)
             or self.stopped is not None
             or (self.job is not None and self.job.state == "silent")
@@ -174,7 +175,7 @@ def text(report: Report) -> str:
     columns = ("gateway/epoch", "taken", "landed", "lag", "rows", "doubles", "quarantine")
     lines = [
         (
-            one.feed,
+            gateway_name.shown(one.feed),
             one.taken,
             "-" if one.landed is None else one.landed,
             "" if one.lag_s is None else f"{one.lag_s:.0f} s",
@@ -220,7 +221,8 @@ def text(report: Report) -> str:
     )
     refused = [
         f"refused: another gateway of the name {gateway} (host {host}, {at}). What it has taken"
-        " stays in its spool until it gets a name of its own"
+        " stays in its spool until it gets a name of its own. This is said for"
+        f" {REFUSED_DAYS} days"
         for gateway, host, at in report.refused
     ]
     none = [] if report.feeds else [NOTHING_LANDED]
@@ -228,7 +230,8 @@ def text(report: Report) -> str:
     ended += [f"job: {report.job}"] if report.job else []
     ended += [f"last rows: {report.last_rows}"] if report.last_rows else []
     ended += [f"table: {one.name}: {one.flaw}" for one in report.tables if one.flaw]
-    return "\n".join([*table, *none, *ended, *held, *refused, *conflicts, *missing, *spark])
+    written = [*table, *none, *ended, *held, *refused, *conflicts, *missing, *spark]
+    return "\n".join(map(gateway_name.shown, written))
 
 
 def _refused(landing: Landing, gateways: list[str]) -> list[tuple[str, str, str]]:

@@ -28,7 +28,6 @@ _PROOF = ".claims/proof"
 _PROOF_TEXT = (
     b"An uplink puts this object twice. The second put must fail, or batches may be lost.\n"
 )
-_REFUSED = ("PreconditionFailed", "ConditionalRequestConflict")
 _BUSY = (
     "SlowDown",
     "ServiceUnavailable",
@@ -46,8 +45,9 @@ _BUSY_STATUS = (409, 429, 500, 502, 503, 504)
 _PAUSES_S = (0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0)
 """Seconds before the next try of one request, at most: each is drawn from its upper half."""
 
-_UNKNOWN = ("NotImplemented", "InvalidArgument", "InvalidRequest")
-"""Answers of stores that do not know If-None-Match at a put, and say so."""
+_TAKEN = 412
+_UNKNOWN = (400, 405, 501)
+"""HTTP statuses of stores that do not know If-None-Match at a put. The codes and bodies differ."""
 
 _SERVICES = ("s3", "sts", "oidc", "portal.sso")
 """The services of AWS that hold batches and give credentials."""
@@ -108,7 +108,7 @@ class S3Landing(Landing):
             try:
                 self._put(name, data, IfNoneMatch="*")
             except OSError as error:
-                if _code(error) == "PreconditionFailed":
+                if _status(error) == _TAKEN:
                     return False
                 raise
             return True
@@ -119,9 +119,9 @@ class S3Landing(Landing):
             try:
                 self._put(f"{gateway}/{_PROOF}", _PROOF_TEXT, IfNoneMatch="*")
             except OSError as error:
-                if _code(error) in _REFUSED:
+                if _status(error) == _TAKEN or _code(error) == "ConditionalRequestConflict":
                     return Way.CONDITION
-                if _code(error) not in _UNKNOWN:
+                if _status(error) not in _UNKNOWN:
                     raise
                 self._put(f"{gateway}/{_PROOF}", _PROOF_TEXT)  # unless the fault is another one
                 return None
@@ -213,8 +213,7 @@ def _patiently(request: Callable[[], T]) -> T:
 
 
 def _is_busy(error: BaseException) -> bool:
-    status = _response(error).get("ResponseMetadata", {}).get("HTTPStatusCode")
-    return _code(error) in _BUSY or status in _BUSY_STATUS
+    return _code(error) in _BUSY or _status(error) in _BUSY_STATUS
 
 
 def _sha256(data: bytes) -> str:
@@ -224,6 +223,12 @@ def _sha256(data: bytes) -> str:
 def _code(error: BaseException) -> str:
     """The S3 error code behind an error of s3fs."""
     return str(_response(error).get("Error", {}).get("Code", ""))
+
+
+def _status(error: BaseException) -> int | None:
+    """The HTTP status behind an error of s3fs."""
+    status: int | None = _response(error).get("ResponseMetadata", {}).get("HTTPStatusCode")
+    return status
 
 
 def _response(error: BaseException) -> dict[str, Any]:

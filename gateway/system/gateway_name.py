@@ -1,0 +1,95 @@
+"""The rule for names of gateways: one for the configuration, for `onceway ingest trust`, and for
+the centre.
+
+A gateway's name is a folder at the landing place, a part of the names of markers there, and a
+column of the table. Names that begin with `_` or `.` belong to the landing place itself (`_newest`,
+`.incoming`).
+"""
+
+import unicodedata
+
+LONGEST = 64
+"""Characters."""
+
+LONGEST_BYTES = 200
+"""In UTF-8: with epoch and number behind it, the name of a marker must fit into 255 bytes."""
+
+OF_FILE_SYSTEMS = ("lost+found", "system volume information", "$recycle.bin")
+"""Folders that file systems make by themselves, in lower case."""
+
+OF_FILE_SERVERS = frozenset(
+    [
+        *("#recycle", "#snapshot", "@eadir", "@tmp", "@sharebin", "@sharesnap"),  # Synology
+        *("@recycle", "@recently-snapshot", "network recycle bin"),  # QNAP
+        *("~snapshot", "trashbox", "recycler", "recycle bin", "network trash folder"),
+        *("temporary items", "@snapshots", "lost+dir"),
+    ]
+)
+"""Folders that file servers make by themselves, in lower case, beside those that begin with a dot.
+A gateway may have such a name, but a folder that cannot be read is taken for theirs.
+"""
+
+
+_DEVICES = {"con", "prn", "aux", "nul"} | {
+    f"{port}{number}" for port in ("com", "lpt") for number in "123456789¹²³"
+}
+"""Names of Windows for devices, in lower case, with any ending."""
+
+
+def problem(name: str) -> str | None:
+    """Return what is wrong with a name, to be read after the name; None if a gateway may have
+    it.
+    """
+    if not name:
+        return "must have at least one character"
+    if not is_text(name):
+        return "must be text in UTF-8"
+    if set(name) & set("/\\?") or name in (".", "..") or not name.isprintable():
+        return "must be usable as a folder name anywhere: printable, without '/', '\\' and '?'"
+    if name.startswith(("_", ".")):
+        return "must not begin with '_' or '.': such names belong to the landing place itself"
+    if name != name.strip():
+        return "must not begin or end with a space"
+    if name.casefold() in OF_FILE_SYSTEMS:
+        return "must not be the name of a folder that file systems make by themselves"
+    if len(name) > LONGEST or len(name.encode()) > LONGEST_BYTES:
+        return f"must have at most {LONGEST} characters, and {LONGEST_BYTES} bytes in UTF-8"
+    return None
+
+
+def caution(name: str) -> str | None:
+    """Return why a name that a gateway may have is a poor one for a new gateway, to be read after
+    the name; None if it is not. On SMB and FAT, two such names may be one folder, or none.
+    """
+    where = "SMB and FAT, where the landing place may be one day"
+    if found := "".join(sorted(set(name) & set('<>:"|*'))):
+        return f"has characters that no folder name may have on {where}: {found}"
+    if name.endswith("."):
+        return f"ends with a dot, which is left out on {where}"
+    if name.partition(".")[0].strip().casefold() in _DEVICES:
+        return f"is the name of a device, not of a folder, on {where}"
+    if name != unicodedata.normalize("NFC", name):
+        return "has letters that other systems write in other bytes (it is not in Unicode's NFC)"
+    return None
+
+
+def is_of_a_file_server(name: str) -> bool:
+    """Whether an unreadable folder is most likely one of a file server's own."""
+    return name.startswith(".") or name.casefold() in OF_FILE_SERVERS
+
+
+def is_text(name: str) -> bool:
+    """Whether a name can be written in UTF-8. Python reads other bytes of a file name as lone
+    surrogates.
+    """
+    return not any("\ud800" <= letter <= "\udfff" for letter in name)
+
+
+def shown(text: str) -> str:
+    """Return text for people, in one line that any output can encode. Characters that cannot be
+    printed are escaped: surrogates, line feeds and other control characters.
+    """
+    return "".join(
+        letter if letter.isprintable() else letter.encode("unicode_escape").decode()
+        for letter in text
+    )
