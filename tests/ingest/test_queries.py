@@ -177,6 +177,7 @@ def evening_of_the_change(spark: "SparkSession") -> None:
         spark.createDataFrame(rows[name], columns).createOrReplaceTempView(view)
 
 
+@pytest.mark.soak
 def test_spark_answers_the_same_in_a_session_of_any_zone(spark: "SparkSession") -> None:
     told = {}
     for zone in ("UTC", "Europe/Paris", "Asia/Kolkata"):

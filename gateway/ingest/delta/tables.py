@@ -55,13 +55,18 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """location: the table's folder, as a URL; id: its own, drawn when it was made; signed: whether
-    batches must be signed as long as nobody has said otherwise.
+    """location: the table's folder, as a URL; id: its own, drawn when it was made; properties: the
+    names of its properties.
     """
 
     location: str
     id: str
-    signed: bool = False
+    properties: frozenset[str] = frozenset()
+
+    @property
+    def signed(self) -> bool:
+        """Whether batches must be signed as long as nobody has said otherwise."""
+        return SIGNED in self.properties
 
 
 class Table:
@@ -163,12 +168,8 @@ class Table:
         """
         log, metadata = self._newest()
         refuse_unfit(self._spark, metadata, self.name)
-        signed = metadata.configuration().contains(SIGNED)
-        return Place(str(log.dataPath()), str(metadata.id()), signed)
-
-    def has_property(self, key: str) -> bool:
-        """Whether the table has a property of this name."""
-        return bool(self._newest()[1].configuration().contains(key))
+        names = str(metadata.configuration().keys().mkString("\n"))
+        return Place(str(log.dataPath()), str(metadata.id()), frozenset(names.splitlines()))
 
     def _newest(self) -> tuple[Any, Any]:
         """Delta's log of the table and its metadata now."""

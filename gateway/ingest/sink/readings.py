@@ -262,8 +262,6 @@ def bound_times(spark: SparkSession, readings: Table) -> None:
     """Upgrade a table that versions up to 0.2.1 made: a time outside 2000 to 2099 becomes text in
     `time_stated`. The property that ends the upgrade comes last, so a cut repeats it.
     """
-    if readings.has_property(BOUNDED):
-        return
     spark.sql(f"UPDATE {readings.sql} SET {_AS_TEXT} WHERE {_ODD_TIME}")  # noqa: S608 - ours
     readings.settle()
     spark.sql(f"ALTER TABLE {readings.sql} SET TBLPROPERTIES ('{BOUNDED}' = '2000-2099')")

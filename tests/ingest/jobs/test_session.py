@@ -45,13 +45,22 @@ def given(spark: "SparkSession") -> Iterator[None]:
     open_session()
 
 
-def test_zone_and_properties_are_ours_whatever_the_machine_s_defaults_are(
-    given: None, spark: "SparkSession", tmp_path: Path, caplog: pytest.LogCaptureFixture
+def test_a_given_zone_or_table_default_is_ignored_with_a_line(
+    given: None, spark: "SparkSession", caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING, logger="onceway.ingest"):
         open_session()
     assert "spark.sql.session.timeZone=Europe/Paris is ignored: it is UTC here" in caplog.text
     assert f"{DEFAULTS}columnMapping.mode=name is ignored" in caplog.text
+    assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
+    assert spark.conf.get(f"{DEFAULTS}columnMapping.mode", "unset") == "unset"
+
+
+@pytest.mark.soak
+def test_zone_and_properties_are_ours_whatever_the_machine_s_defaults_are(
+    given: None, spark: "SparkSession", tmp_path: Path
+) -> None:
+    open_session()
     lake = Lake(spark, tmp_path)
     lake.open()(lake.micro_batch([row("dev", 1)]), 0)
     for suffix, feed in (("", "true"), ("_readings", None)):
@@ -66,6 +75,7 @@ def test_zone_and_properties_are_ours_whatever_the_machine_s_defaults_are(
     assert lake.keys() == [("dev", 7, 1)]
 
 
+@pytest.mark.soak
 def test_times_that_cannot_be_become_text_in_a_table_of_an_older_version(
     spark: "SparkSession", tmp_path: Path
 ) -> None:
@@ -90,7 +100,7 @@ def test_times_that_cannot_be_become_text_in_a_table_of_an_older_version(
             f" values ('dev', 7, {sequence}, 0, timestamp '{time}+00:00')"
         )
     lake.open()
-    assert table.has_property(BOUNDED)
+    assert BOUNDED in table.place().properties
     before = table.delta().history(1).select("version").collect()
     lake.open()
     assert table.delta().history(1).select("version").collect() == before  # once
