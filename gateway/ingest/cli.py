@@ -29,7 +29,7 @@ TableName = Annotated[
     str,
     typer.Option(
         metavar="PATH_OR_NAME",
-        help="Delta table for the publications: a path, a URL or a catalog name.",
+        help="Delta table for the publications: a path, a URL or a catalog name (SCHEMA.TABLE).",
     ),
 ]
 Checkpoint = Annotated[
@@ -400,7 +400,7 @@ def trust_command(
     """
     from gateway.ingest.landing import keys as trusted_keys
 
-    if trusted is None and "/" not in table:
+    if trusted is None and "/" not in table and "." in table.strip("."):
         raise OncewayError(
             "the place of a table that is called by its catalog name is not known here",
             table,

@@ -314,21 +314,30 @@ def another_table(name: str) -> OncewayError:
 
 def absolute(name: str) -> str:
     """Make a relative path absolute: Spark and Delta would start from different folders. Catalog
-    names and URLs stay as they are.
+    names and URLs stay as they are. Raises OncewayError for a word that versions up to 0.2.1 took
+    for a catalog name, if such a table stands in the catalog of this folder.
     """
     if is_named(name) or re.match(r"[a-zA-Z][\w+.-]*:", name):
         return name.rstrip("/")
+    if "/" not in name and os.path.exists(os.path.join("spark-warehouse", name.lower())):
+        raise OncewayError(
+            "this may be a folder, or the catalog's table that stands in spark-warehouse here",
+            name,
+            f"Write ./{name} for the folder, or default.{name} for the catalog's table",
+        )
     return os.path.abspath(name)
 
 
 def absolute_folder(url: str) -> str:
-    """The same for what is no table: a word without a slash is a path, too."""
+    """The same for what is no table: a name with a dot is a path, too."""
     return absolute(url if "/" in url else f"./{url}")
 
 
 def is_named(table: str) -> bool:
-    """Whether it is a catalog name, not a path or URL."""
-    return "/" not in table
+    """Whether it is a catalog name (SCHEMA.TABLE, CATALOG.SCHEMA.TABLE), not a path or URL. A word
+    alone is a folder, as for every command that needs no Spark.
+    """
+    return "/" not in table and "." in table.strip(".")
 
 
 def beside(name: str, suffix: str) -> str:

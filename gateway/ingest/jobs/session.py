@@ -10,7 +10,7 @@ import tempfile
 from contextlib import suppress
 from pathlib import Path
 from subprocess import TimeoutExpired
-from typing import Any
+from typing import Any, cast
 from zipfile import ZipFile
 
 from py4j.protocol import Py4JError
@@ -53,6 +53,11 @@ LOCAL_SETTINGS = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": 
 """Without a cluster nobody else has business with the driver's ports."""
 
 
+LOG_SETTINGS = "log4j2.configurationFile"
+"""The property of Java that says how Spark logs. `onceway ingest` sets it; where a spark-submit of
+somebody's own does not, the ingest says errors alone from its session on.
+"""
+
 SAME_ZONE = ("Etc/UTC", "Z", "+00:00", "GMT")
 """Other names of UTC."""
 
@@ -78,7 +83,7 @@ def open_session(named_tables: bool = False) -> SparkSession:
     settings = (
         SETTINGS
         | (LOCAL_SETTINGS if local else {})
-        | ({"spark.sql.catalogImplementation": "hive"} if named_tables else {})
+        | ({"spark.sql.catalogImplementation": "hive"} if named_tables else _no_warehouse())
     )
     builder = SparkSession.builder.appName("onceway-ingest")
     for key, value in settings.items():
@@ -89,6 +94,8 @@ def open_session(named_tables: bool = False) -> SparkSession:
             log.warning("the setting %s=%s is ignored: it is %s here", key, given.get(key), value)
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
+    if not cast(Any, spark._jvm).java.lang.System.getProperty(LOG_SETTINGS):
+        spark.sparkContext.setLogLevel("ERROR")
     for key, value in OURS.items():
         spark.conf.set(key, value)
     for key, value in given.getAll():
@@ -99,6 +106,14 @@ def open_session(named_tables: bool = False) -> SparkSession:
         spark.sparkContext.addPyFile(str(_package()))
     spark.dataSource.register(LandingSource)
     return spark
+
+
+def _no_warehouse() -> dict[str, str]:
+    """Tables of the ingest have paths of their own, so nothing is ever put into this folder. By
+    itself Spark makes one where it is started.
+    """
+    folder = Path(tempfile.gettempdir(), f"onceway-no-tables-{os.getuid()}")
+    return {"spark.sql.warehouse.dir": folder.as_uri()}
 
 
 def close_session(spark: SparkSession) -> None:

@@ -26,7 +26,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from gateway.errors import OncewayError
 from gateway.ingest.dedup import snapshot
 from gateway.ingest.dedup.taken import Feeds
-from gateway.ingest.delta.causes import cause_of, explained
+from gateway.ingest.delta.causes import cause_of, explained, is_java_gone
 from gateway.ingest.delta.local_disk import local_path
 from gateway.ingest.delta.storage import Folder, LocalFolder, open_folder
 from gateway.ingest.delta.tables import Table, absolute, absolute_folder, beside, is_named
@@ -295,6 +295,9 @@ def _run(options: argparse.Namespace) -> None:
             except StreamingQueryException as again:
                 raise sink.failure or again from again
     except STOPS as error:
+        if stopping.is_set() and is_java_gone(error):
+            log.info("Java heard of the stop first: the next start looks into the table")
+            return
         told = explained(error, [options.table, options.checkpoint])
         _note_stop(spark, options, str(told))
         raise told from error
