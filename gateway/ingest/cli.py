@@ -19,6 +19,8 @@ from gateway.system.gateway_name import shown
 
 app = typer.Typer(no_args_is_help=True, help="Landing place to Delta table, with Spark.")
 
+NO_TIME = "0s"
+
 Landing = Annotated[
     str,
     typer.Option(
@@ -56,6 +58,16 @@ Trusted = Annotated[
         show_default="beside the table, TABLE_trusted.json",
     ),
 ]
+Settle = Annotated[
+    str,
+    typer.Option(
+        metavar="TIME",
+        help=(
+            "For a landing place that is copied to the centre (rclone, rsync): so long a batch may"
+            " be half copied, e.g. 10m, before it counts as damaged."
+        ),
+    ),
+]
 Writer = Annotated[
     Literal["auto", "fast", "public"],
     typer.Option(
@@ -87,9 +99,11 @@ def _ingest(
     conf: list[str],
     trusted: str | None,
     writer: str,
+    settle: str,
     downloaded: bool = False,
 ) -> Job:
     _check_time(every, "--every")
+    _check_time(settle, "--settle")
     options = [
         "--landing",
         landing,
@@ -105,6 +119,7 @@ def _ingest(
     options += ["--available-now"] if available_now else ["--every", every]
     options += ["--trusted", trusted] if trusted else []
     options += ["--writer", writer] if writer != "auto" else []
+    options += ["--settle", settle] if settle != NO_TIME else []
     return build("jobs/stream.py", options, master, memory, conf, downloaded)
 
 
@@ -122,6 +137,7 @@ def command(
     conf: Conf = [],  # noqa: B006
     trusted: Trusted = None,
     writer: Writer = "auto",
+    settle: Settle = NO_TIME,
 ) -> None:
     """Print the spark-submit command of this installation.
 
@@ -142,6 +158,7 @@ def command(
             conf,
             trusted,
             writer,
+            settle,
         ).submitted()
     )
 
@@ -160,6 +177,7 @@ def run(
     conf: Conf = [],  # noqa: B006
     trusted: Trusted = None,
     writer: Writer = "auto",
+    settle: Settle = NO_TIME,
 ) -> None:
     """Run that job in place of this process. SIGTERM and Ctrl-C stop it in order.
 
@@ -183,6 +201,7 @@ def run(
             conf,
             trusted,
             writer,
+            settle,
             True,
         )
     )

@@ -34,7 +34,7 @@ from gateway.ingest.delta.writers import WriterName
 from gateway.ingest.exit_codes import SOMEBODY_SHOULD_LOOK
 from gateway.ingest.jobs.assembly import open_sink
 from gateway.ingest.jobs.checkpoint import is_used, make_fit, refuse_foreign, set_aside
-from gateway.ingest.jobs.release import try_again
+from gateway.ingest.jobs.release import take_whole, try_again
 from gateway.ingest.jobs.script import STOPS, run_script
 from gateway.ingest.jobs.session import close_session, open_session
 from gateway.ingest.landing import keys, trust
@@ -55,6 +55,11 @@ DAMAGED_HELP = (
     " repaired (default skip)"
 )
 
+SETTLE_HELP = (
+    "for a landing place that is copied here (rclone, rsync): so long a batch may be half copied,"
+    " e.g. 10m, before it counts as damaged (default 0s)"
+)
+
 WRITER_HELP = (
     "write by Delta's own classes (fast), by its public API (public), or as the table allows"
     " (auto, the default)"
@@ -73,6 +78,8 @@ STEADY_S = 60.0
 """Running time after which an ingest counts as started, in seconds."""
 TRY_AGAIN_S = 600.0
 """Seconds between two tries to read the batches in quarantine that were unreadable."""
+COPIED_S = 10.0
+"""The same for those that are copied to the landing place, at least."""
 LOOK_S = 1
 """Seconds between two looks whether a stop was asked for, and how far Spark is."""
 PATIENCE_S = 30.0
@@ -111,6 +118,7 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--writer", choices=get_args(WriterName), default="auto", help=WRITER_HELP)
     parser.add_argument("--trusted", metavar="URL", help=TRUSTED_HELP)
     parser.add_argument("--damaged", choices=["skip", "wait"], default="skip", help=DAMAGED_HELP)
+    parser.add_argument("--settle", type=_time, default=0.0, metavar="TIME", help=SETTLE_HELP)
     when = parser.add_mutually_exclusive_group()
     when.add_argument("--available-now", action="store_true", help="take what is there and stop")
     when.add_argument(
@@ -177,6 +185,7 @@ def prepare(spark: SparkSession, options: argparse.Namespace) -> tuple[Sink, dic
         "rows": str(options.rows),
         "tasks": str(spark.sparkContext.defaultParallelism * 2),
         "damaged": options.damaged,
+        "settle": str(options.settle),
         "trusted": trusted,
         "signed": str(sink.signed).lower(),
         "publications": sink.locations["publications"],
@@ -193,10 +202,13 @@ def _trusted(options: argparse.Namespace, sink: Sink) -> str:
 
 
 def _try_again(spark: SparkSession, options: argparse.Namespace, sink: Sink) -> None:
-    """Read batches again that were unreadable when it was their turn."""
+    """Read batches again that were unreadable when it was their turn, or only half copied."""
     trusted = trust.Trust(_trusted(options, sink), sink.signed)
+    landing = Landing(options.landing)
     try:
-        try_again(spark, sink, Landing(options.landing), trusted)
+        try_again(spark, sink, landing, trusted)
+        if options.settle:
+            take_whole(spark, sink, landing, trusted)
     except OSError as error:
         log.warning("the landing place cannot be read now: %s", said(error))
 
@@ -329,12 +341,17 @@ def _follow(
             log.info("stopping after this micro-batch")
             _let_end(query)
             query.stop()
-        elif now - tried > TRY_AGAIN_S:
+        elif now - tried > _try_again_s(options):
             _try_again(spark, options, sink)
             tried = time.monotonic()
     if not sink.micro_batches:
         log.info("nothing new: %s", so_far(sink.taken.feeds))
     finish(query, sink)
+
+
+def _try_again_s(options: argparse.Namespace) -> float:
+    """Seconds between two tries to read batches in quarantine again."""
+    return min(TRY_AGAIN_S, max(options.settle, COPIED_S)) if options.settle else TRY_AGAIN_S
 
 
 def _blames_checkpoint(

@@ -314,6 +314,15 @@ class Landing:
         except Exception:  # it is only for people to know
             return None
 
+    def arrived(self, announced: Announced) -> float | None:
+        """When the later file of a batch was written, in seconds since 1970; None where the file
+        system does not know.
+        """
+        times = [self.modified(announced.feed, announced.number)]
+        with suppress(Exception):  # it may be missing
+            times.append(float(self._fs.modified(f"{self._root}/{announced.name}").timestamp()))
+        return max((one for one in times if one is not None), default=None)
+
     def with_time(self, announced: Announced) -> Announced:
         """The same, with the time at which it landed."""
         written = self.modified(announced.feed, announced.number)
