@@ -248,6 +248,10 @@ class Landing:
                 self.url,
                 "Is it mounted? The uplink makes it when it lands its first batch",
             ) from None
+        if not gateways and self._ask(lambda fs: fs.isfile(self._root)):
+            raise OncewayError(
+                "this is a file, and no folder", self.url, "Give the folder that has the gateways'"
+            )
         return any(map(self._may_have_landed, gateways))
 
     def refuse_empty(self) -> None:

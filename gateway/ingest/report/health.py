@@ -11,14 +11,13 @@ from dataclasses import dataclass
 
 import fsspec
 import pyarrow as pa
-from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
 from gateway.ingest.delta.commits import CommitLog, HistoryGone, stored
 from gateway.ingest.delta.tables import beside
 from gateway.ingest.payload.version import application_id
 from gateway.ingest.report.tables import TableFolder
-from gateway.uplink.delta_reader import location, query
+from gateway.uplink.delta_reader import location, opened, query
 
 SUFFIXES = ("", "readings", "devices", "quality", "quarantine", "conflicts")
 """Of the tables, as they stand beside `publications`."""
@@ -60,7 +59,7 @@ def _look(name: str) -> TableHealth | None:
         return _damage(name)
 
     try:
-        DeltaTable(location(name))
+        opened(name)
     except TableNotFoundError:
         if not _has_log(name):
             return None
@@ -85,7 +84,7 @@ def _has_log(name: str) -> bool:
 
 def _damage(name: str) -> str | None:
     """Return which file of the table is missing or has another size than the log says."""
-    actions = pa.table(DeltaTable(location(name)).get_add_actions(flatten=True))
+    actions = pa.table(opened(name).get_add_actions(flatten=True))
     fs, folder = fsspec.core.url_to_fs(location(name))
     sizes = {
         str(entry["name"]).rpartition("/")[2]: entry["size"]
@@ -106,7 +105,7 @@ def _damage(name: str) -> str | None:
 
 def _behind(table: str, readings: str, running: bool) -> str | None:
     """Return since when `readings` lacks rows of `publications`; None if it has them all."""
-    covers = _covers(readings, application_id(str(DeltaTable(location(table)).metadata().id)))
+    covers = _covers(readings, application_id(str(opened(table).metadata().id)))
     log = CommitLog(TableFolder(table, "_delta_log"))
     lacking = [
         commit.version
@@ -131,7 +130,7 @@ def _covers(readings: str, application: str) -> int | None:
     try:
         found = stored(log, application, log.head() or 0)
     except HistoryGone:  # a checkpoint has it, unless the table was made again
-        return DeltaTable(location(readings)).transaction_version(application)
+        return opened(readings).transaction_version(application)
     return None if found is None else found.covers
 
 
