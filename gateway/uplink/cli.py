@@ -6,6 +6,7 @@ import json
 import logging
 import signal
 import threading
+import time
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,12 +26,16 @@ from gateway.config import Config, LogSection, UplinkSection, parse
 from gateway.config import load as load_config
 from gateway.errors import OncewayError
 from gateway.system import logs
+from gateway.system.durations import seconds
 from gateway.system.lock import ProcessLock
 from gateway.system.notify import notify
 from gateway.uplink import credentials
 from gateway.uplink.landing import open_landing, without_password
 from gateway.uplink.spool import NoSpool, Spool
 from gateway.uplink.status import look
+
+SOMEBODY_SHOULD_LOOK = 5
+"""Exit code of a status that is not as it should be, as of `onceway ingest report`."""
 
 GRACE_S = 5
 LOOK_S = 1.0
@@ -282,11 +287,18 @@ def status(
     config: ConfigOption = None,
     data: DataOption = None,
     as_json: JsonOption = False,
+    max_outage: Annotated[
+        str, typer.Option(metavar="TIME", help="How long an outage may last, e.g. 30m or 2h.")
+    ] = "1h",
 ) -> None:
     """What waits, what was cut, what has landed.
 
+    Exit code 5: somebody should look. The landing place has not been reached for longer than
+    --max-outage.
+
     Example: onceway uplink status --json
     """
+    bound_s = _seconds(max_outage)
     found = config if data else config_file(config)
     if data is None and found is None:
         raise nothing_named("Name one with --config FILE, or a data directory with --data DIR")
@@ -295,3 +307,12 @@ def status(
     with Spool(folder, to_read=True) as spool:
         state = look(spool, folder, loaded.spool_bytes if loaded else None)
     typer.echo(json.dumps(state.as_dict()) if as_json else state.as_text())
+    if state.outage_s(time.time()) > bound_s:
+        raise typer.Exit(SOMEBODY_SHOULD_LOOK)
+
+
+def _seconds(text: str) -> float:
+    try:
+        return seconds(text)
+    except ValueError as error:
+        raise OncewayError(str(error), "--max-outage") from None

@@ -248,6 +248,10 @@ class Landing:
                 self.url,
                 "Is it mounted? The uplink makes it when it lands its first batch",
             ) from None
+        if not gateways and self._ask(lambda fs: fs.isfile(self._root)):
+            raise OncewayError(
+                "this is a file, and no folder", self.url, "Give the folder that has the gateways'"
+            )
         return any(map(self._may_have_landed, gateways))
 
     def refuse_empty(self) -> None:
@@ -313,6 +317,15 @@ class Landing:
             return float(self._fs.modified(self._manifest(feed, number)).timestamp())
         except Exception:  # it is only for people to know
             return None
+
+    def arrived(self, announced: Announced) -> float | None:
+        """When the later file of a batch was written, in seconds since 1970; None where the file
+        system does not know.
+        """
+        times = [self.modified(announced.feed, announced.number)]
+        with suppress(Exception):  # it may be missing
+            times.append(float(self._fs.modified(f"{self._root}/{announced.name}").timestamp()))
+        return max((one for one in times if one is not None), default=None)
 
     def with_time(self, announced: Announced) -> Announced:
         """The same, with the time at which it landed."""
