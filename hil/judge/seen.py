@@ -216,6 +216,8 @@ class Seen:
                 self.contradictions.append(
                     f"the ledger of {data['device']} contradicts itself: {data['text']}"
                 )
+            case _, "contradiction":
+                self.contradictions.append(data["text"])
             case "batch", "changed":
                 self.contradictions.append(f"{data['batch']} had landed, and {data['how']}")
             case hop, "complete":

@@ -316,7 +316,10 @@ def test_table_rows_that_were_deleted_do_not_count(tmp_path: Path, history: Hist
     hop = TableHop(tmp_path / "table", tmp_path / "none", history)
     assert hop.rows() == 2
     hop.read()
-    assert sorted(item[0] for item in seen(history, "table")) == [1, 3]
+    rows = [event for event in read(history.path) if event.event == "publication"]
+    assert sorted(event.data["sequence"] for event in rows) == [1, 3]
+    [told] = [event.data["text"] for event in read(history.path) if event.event == "contradiction"]
+    assert told == "table has 2 rows in version 1, and had 3 before it"
 
 
 def test_a_row_whose_arrival_is_not_known(tmp_path: Path, history: History) -> None:
