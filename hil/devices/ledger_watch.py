@@ -115,7 +115,7 @@ class LedgerWatch:
                 self._offset += len(whole) + 1
                 for line in whole.decode().splitlines():
                     self._note_release_taken_back(entry := parse_entry(line))
-                    self._read_to = entry.cycle
+                    self._read_to = entry.cycle or self._read_to
                     self.ledger.apply(entry)
                     self._note_interval(entry)
                     self._note_held(entry)
@@ -176,7 +176,7 @@ class LedgerWatch:
         interval = _interval_of(bytes(self._application))
         if interval is not None and interval != self._interval:
             self._interval, self._before_it = interval, self._interval
-            self._first, self._obeyed_at = None, entry.cycle
+            self._first, self._obeyed_at = None, entry.cycle or 0
             self.obeyed += 1
             self._history.add(
                 "board", "obeyed", device=self._device, interval=interval, cycle=entry.cycle
