@@ -38,11 +38,12 @@ dist: setup ## the Arduino library as a ZIP, in build/dist
 demo: firmware ## the main job, on this machine, with faults: make demo ARGS="--seed 7 --readings 50 --keep"
 	@$(BIN)/onceway hil demo $(ARGS)
 
-lint: setup ## ruff, mypy --strict, and that imports go one way
+lint: setup ## ruff, mypy --strict, that imports go one way, and the figures of the house
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@mkdir -p build && $(BIN)/lint-imports --no-cache >build/imports.txt || { cat build/imports.txt; exit 1; }
+	@$(BIN)/python -m tests.house >build/house.txt || { cat build/house.txt; exit 1; }
 
 test: ## lint, build, and run all tests
 	@$(MAKE) --no-print-directory -s -j2 debian-test setup

@@ -49,7 +49,7 @@ Description: device gateway: every reading of a sensor arrives exactly once
 """
 LAUNCHER = """\
 #!/{home}/bin/python3 -I
-from gateway.cli import main
+from gateway.commands.main import main
 
 main()
 """

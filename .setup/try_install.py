@@ -21,7 +21,7 @@ from previous import RELEASE
 from previous import package as previous_package
 from readme import commands, lines
 from repack import repack
-from targets import TARGETS, Target, here
+from targets import TARGETS, here
 from try_calls import Calls
 from try_upgrade import Upgrades
 from userland import NAMES, Userland, Wrong, debootstrap, wait_for
@@ -108,7 +108,8 @@ def _try_wheel(folder: Path) -> None:
 
 
 def _try_release(release: int, path: Path) -> None:
-    target = Target(release, 0, here().architecture)
+    machine = here().architecture
+    target = next(one for one in TARGETS if (one.release, one.architecture) == (release, machine))
     package = BUILD / f"onceway_{__version__}+{target.name}.deb"
     userland = Userland(path)
 

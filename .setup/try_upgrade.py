@@ -227,6 +227,9 @@ class Upgrades:
 
     def _fill(self) -> str:
         """Load the gateway until spool and journal are full, and nothing lands."""
+        landed = "SELECT count(*) FROM batch WHERE landed IS NOT NULL"
+        # an uplink that has never reached its landing place cuts no batch
+        wait_for("a batch that has landed", lambda: "yes" * (self._store(landed) > 0))
         self._land(False)
         self._visitors.run(self._visitors.load)
         image = self._userland.path / "var/lib/board/eeprom"

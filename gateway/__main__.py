@@ -1,5 +1,5 @@
 """`python -m gateway` is the command `onceway`."""
 
-from gateway.cli import main
+from gateway.commands.main import main
 
 main()

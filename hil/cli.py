@@ -13,8 +13,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from gateway.commands.options import JsonOption
 from gateway.errors import OncewayError
-from gateway.options import JsonOption
 from hil.bench import bench as benches
 from hil.bench.bench import Bench
 from hil.bench.plan import Plan, plan, recorded

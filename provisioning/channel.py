@@ -8,9 +8,9 @@ What the user leaves open is as the gateway's radio has it, else as the board ha
 from dataclasses import dataclass
 from typing import Any
 
+from gateway.commands.control_client import NotRunning, ask
+from gateway.config.regions import REGIONS
 from gateway.errors import OncewayError
-from gateway.regions import REGIONS
-from gateway.service.control import NotRunning, ask
 from provisioning.radio_plan import POWER, RadioPlan
 from provisioning.registry import Registry
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from gateway.service.control import NotRunning, ask, lent
+from gateway.commands.control_client import NotRunning, ask, lent
 
 
 @contextmanager

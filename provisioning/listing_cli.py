@@ -12,14 +12,14 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
+from gateway.boards.admission import pending as asking
+from gateway.boards.log import PATIENCE_S, RADIO_PATIENCE_S
+from gateway.boards.reports import KEYED
+from gateway.boards.reports import read as statuses
+from gateway.commands.control_client import NotRunning, ask
 from gateway.errors import OncewayError
 from gateway.links.lora.frames import LONGEST_NAME
-from gateway.logs import printable
-from gateway.service.board_log import PATIENCE_S, RADIO_PATIENCE_S
-from gateway.service.boards import KEYED
-from gateway.service.boards import read as statuses
-from gateway.service.control import NotRunning, ask
-from gateway.service.devices import pending as asking
+from gateway.system.logs import printable
 from provisioning import boards, device, ports
 from provisioning.channel import radios
 from provisioning.identity import check_name
@@ -40,7 +40,7 @@ from provisioning.registry import SHOWN, Registry, default_path
 app = typer.Typer()
 
 _TOLD = ("life", "worn", "aside")
-"""What boards tell the gateway of themselves: gateway/service/boards.py."""
+"""What boards tell the gateway of themselves: gateway/boards/reports.py."""
 
 _LOOK_S = 0.2
 

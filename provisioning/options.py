@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
+from gateway.commands.options import JsonOption
 from gateway.errors import OncewayError
-from gateway.options import JsonOption
 from provisioning.registry import Registry, default_path
 
 Name = Annotated[str, typer.Argument(help="The device's name; also its MQTT client identifier.")]

@@ -9,11 +9,11 @@ from binascii import crc_hqx
 from dataclasses import dataclass
 from math import ceil
 
+from gateway.config.regions import EU868, REGIONS, Region
 from gateway.errors import OncewayError
 from gateway.links.lora.airtime import FACTORS, Modulation
 from gateway.links.lora.duty import silence_factor
 from gateway.links.lora.frames import LONGEST_NAME
-from gateway.regions import EU868, REGIONS, Region
 from provisioning.identity import Identity
 
 AT = 48

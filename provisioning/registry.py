@@ -18,7 +18,7 @@ from typing import Any, cast
 import sqlite_utils
 
 from gateway.errors import OncewayError
-from gateway.site.board_entry import Entry
+from gateway.site.shared_state.board_entry import Entry
 from provisioning.identity import Identity, check_name
 from provisioning.radio_plan import RadioPlan
 from provisioning.schema import migrate

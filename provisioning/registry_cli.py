@@ -10,8 +10,8 @@ from typing import Annotated
 
 import typer
 
+from gateway.commands.passphrase import ask_passphrase
 from gateway.errors import OncewayError
-from gateway.passphrase import ask_passphrase
 from provisioning.backup import open_sealed, seal
 from provisioning.options import Json, RegistryFile, existing_registry, open_registry
 

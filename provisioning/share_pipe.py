@@ -10,7 +10,7 @@ from types import ModuleType
 from typing import cast
 
 from gateway.errors import OncewayError
-from gateway.site.board_entry import Entry
+from gateway.site.shared_state.board_entry import Entry
 
 
 def main() -> None:

@@ -1,11 +1,11 @@
 """The device registry in a site of several gateways: what was done here becomes entries for the
 others, and theirs are entered here.
 
-In: entries of other members (`gateway/site/board_entry.py`), and a registry that commands have
-changed. Out: all entries as they are now, and the same in the table `device`. For each name the
-table `shared` keeps its entry and a digest of the row when that was looked at last: a row that
-differs was changed here. Both are in the registry's file, so one that comes back from a backup
-says what it says with the age that it has.
+In: entries of other members (`gateway/site/shared_state/board_entry.py`), and a registry that
+commands have changed. Out: all entries as they are now, and the same in the table `device`. For
+each name the table `shared` keeps its entry and a digest of the row when that was looked at last: a
+row that differs was changed here. Both are in the registry's file, so one that comes back from a
+backup says what it says with the age that it has.
 """
 
 import hashlib
@@ -17,7 +17,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from gateway.errors import OncewayError
-from gateway.site.board_entry import Board, Entry, merged
+from gateway.site.shared_state.board_entry import Board, Entry, merged
 from provisioning.radio_plan import RadioPlan
 
 _TABLE = "CREATE TABLE IF NOT EXISTS shared (name TEXT PRIMARY KEY, entry TEXT, row TEXT) STRICT"

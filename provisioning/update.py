@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from gateway.errors import OncewayError
-from gateway.sync import sync
+from gateway.system.sync import sync
 from provisioning import avrdude, device, exclusive, plans
 from provisioning.device import Contact, Target
 from provisioning.identity import Identity

@@ -17,7 +17,7 @@ from typing import IO
 
 HERE = Path(__file__).parent
 SPARK, RIG, BOARDS = "ingest", "hil", "provisioning"
-PARTS = 4
+PARTS = 6
 """Of all other tests: short ones, so that no core is idle for long at the end."""
 
 

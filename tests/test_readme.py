@@ -110,3 +110,12 @@ def test_the_broker_alone(tmp_path: Path) -> None:
             listen.kill()
             gateway.terminate()
     assert out == 'sensors/roof-1/adc0 {"n":"adc0","v":512}\n'
+
+
+def test_every_path_that_contributors_read_is_there() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    assert len(text.splitlines()) <= 120
+    paths = re.findall(r"(?<![\w/])(?:gateway|firmware|hil|provisioning|tests)/[\w/.-]*\w", text)
+    assert len(paths) > 30
+    paths.remove("tests/ingest/FOLDER")
+    assert [path for path in paths if not (ROOT / path).exists()] == []

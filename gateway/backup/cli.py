@@ -13,12 +13,12 @@ from gateway.backup import contents
 from gateway.backup.landing import put
 from gateway.backup.restore import make_data_folder, put_back
 from gateway.backup.sealed import SealedReader, SealedWriter
+from gateway.commands.options import CONFIG_FILE, ConfigOption, config_file, nothing_named
+from gateway.commands.passphrase import ask_passphrase
 from gateway.config import Config, load
 from gateway.errors import OncewayError
-from gateway.lock import ProcessLock
-from gateway.options import CONFIG_FILE, ConfigOption, config_file, nothing_named
-from gateway.passphrase import ask_passphrase
-from gateway.sync import sync
+from gateway.system.lock import ProcessLock
+from gateway.system.sync import sync
 from gateway.uplink import credentials
 from gateway.uplink.landing import open_landing
 

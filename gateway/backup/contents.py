@@ -25,7 +25,7 @@ from pydantic import TypeAdapter, ValidationError
 from gateway import __version__
 from gateway.config import Config
 from gateway.errors import OncewayError
-from gateway.site.folder import KEPT
+from gateway.site.pki.folder import KEPT
 from gateway.store import backup as store_backup
 from gateway.uplink import signing
 

@@ -11,12 +11,12 @@ import sqlite3
 from contextlib import closing, suppress
 from pathlib import Path
 
-from gateway.accounts import give_to_uplink
 from gateway.backup.contents import CONFIG, REGISTRY, SIGNING_KEY, STORE, Entry, Manifest
 from gateway.errors import OncewayError
 from gateway.store import backup as store_backup
 from gateway.store.schema import make_folder
-from gateway.sync import sync
+from gateway.system.accounts import give_to_uplink
+from gateway.system.sync import sync
 
 _KEPT = ".before-restore"
 

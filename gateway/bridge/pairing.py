@@ -15,7 +15,7 @@ from pathlib import Path
 
 from gateway.errors import OncewayError
 from gateway.store.schema import make_folder
-from gateway.sync import sync
+from gateway.system.sync import sync
 
 FOLDER = "bridges"
 

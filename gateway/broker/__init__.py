@@ -2,7 +2,7 @@
 
 In: bytes of connections, the time, and the news that a commit is on disk. Out: bytes of
 connections, commits as plain rows, and orders for the store. Who drives it is
-`gateway/service/engine.py`, in the tests too (`tests/broker/harness.py`).
+`gateway/runtime/engine.py`, in the tests too (`tests/broker/harness.py`).
 
 Its floors; a file imports from those below it only, for types too (`make lint`):
 

@@ -4,7 +4,7 @@ In: connections (`enter`), whose bytes come by `dispatch.py`; the time (`advance
 commit is on disk (`on_disk`). Out: `dirty`, the connections that have bytes to write or want
 to close; and `seal()`, the next commit.
 
-Whoever drives it sets `now` (seconds on the time axis, `gateway/service/clock.py`) before it hands
+Whoever drives it sets `now` (seconds on the time axis, `gateway/runtime/clock.py`) before it hands
 in anything, writes what is dirty at the end of each turn of the event loop, and seals whenever the
 disk is free and something is urgent.
 """

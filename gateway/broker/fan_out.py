@@ -32,10 +32,10 @@ from gateway.broker.retained import Retained
 from gateway.broker.retained_changes import clear, keep, next_version
 from gateway.broker.spool import ROW_OVERHEAD
 from gateway.config import INSIDE
-from gateway.logs import about
 from gateway.mqtt.errors import quote
 from gateway.mqtt.reason import ReasonCode
 from gateway.mqtt.topics import SHARE_PREFIX
+from gateway.system.logs import about
 
 if TYPE_CHECKING:
     from gateway.broker.accounts import Account

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from gateway.logs import about
+from gateway.system.logs import about
 
 if TYPE_CHECKING:
     from gateway.broker.core import Core

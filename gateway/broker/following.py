@@ -30,8 +30,8 @@ from gateway.broker.cuts import ask, close, end_if_over, say, send_to
 from gateway.broker.journey import OWN, Follower, Journey
 from gateway.broker.session import Session
 from gateway.config import INSIDE, QueueSection
-from gateway.logs import about
 from gateway.mqtt.topics import SHARE_PREFIX, SYSTEM_PREFIX, split_shared
+from gateway.system.logs import about
 
 if TYPE_CHECKING:
     from collections.abc import Collection

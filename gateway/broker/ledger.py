@@ -35,7 +35,7 @@ class Ledger:
 
     def __init__(self, now: float, limits: LimitsSection, rows: NeededRows) -> None:
         self.now = now
-        """Seconds on the time axis (`gateway/service/clock.py`)."""
+        """Seconds on the time axis (`gateway/runtime/clock.py`)."""
         self.limits = limits
         self.step = Step()
         """Work on what all connections share."""

@@ -31,8 +31,8 @@ from typing import TYPE_CHECKING
 from gateway.broker.addresses import NOTICES
 from gateway.broker.delivery import MOST_PENDING, PAGE_BYTES, PAGE_ROWS
 from gateway.broker.publish_run import OVERHEAD
-from gateway.logs import about
 from gateway.mqtt.reason import ReasonCode
+from gateway.system.logs import about
 
 if TYPE_CHECKING:
     from gateway.broker.core import Core

@@ -22,8 +22,8 @@ from gateway.broker.late_messages import send_on, sends_on, wait_to_send_on
 from gateway.broker.publish_run import PublishRun
 from gateway.broker.queue_limits import trim
 from gateway.config import INSIDE
-from gateway.logs import about, printable
 from gateway.mqtt.reason import ReasonCode
+from gateway.system.logs import about, printable
 
 if TYPE_CHECKING:
     from gateway.broker.core import Core

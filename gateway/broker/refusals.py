@@ -8,8 +8,8 @@ import logging
 from typing import TYPE_CHECKING
 
 from gateway.broker.admission import origin
-from gateway.logs import about
 from gateway.mqtt.reason import ReasonCode
+from gateway.system.logs import about
 
 if TYPE_CHECKING:
     from gateway.broker.core import Core

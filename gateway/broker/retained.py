@@ -4,7 +4,7 @@ Rules: a retained PUBLISH replaces what its topic had [MQTT-3.3.1-5]; an empty p
 [MQTT-3.3.1-6]; a new subscription gets those that match its filter with RETAIN set; an expired one
 is gone.
 
-In a site of several gateways they are shared (`gateway/service/site_retained.py`): then each has a
+In a site of several gateways they are shared (`gateway/site/wiring/retained.py`): then each has a
 version, and a message that was removed leaves a deletion behind, a `Retained` without payload, so
 that nobody brings it back who has not heard of that.
 """

@@ -8,7 +8,8 @@ Rules of a site, the same at all its gateways:
 - Of a topic the message or deletion with the highest version holds. A version is the time of
   publication (µs UTC) by the clock of the gateway where it was published, and higher than that of
   what it replaces there, whatever the clocks say. So it is one more than that while the time is not
-  known. Of equal versions the same one holds everywhere (`gateway/site/retained_entry.py`).
+  known. Of equal versions the same one holds everywhere
+  (`gateway/site/shared_state/retained_entry.py`).
 - What a store holds from before its gateway was in a site is older than all else: version 1.
 - A deletion is remembered for DELETION_S, or until there are too many.
 - A message that has expired is deleted at each gateway by itself, with the same version: one more

@@ -56,7 +56,7 @@ older version kept (as `message_ids.unpack_set` reads them).
 
 PlaceRow = tuple[str, int, int, str]
 """key, epoch, 1 if doubtful, names of the members that may hold an older session, as a list in
-JSON (`gateway/site/holder.py`).
+JSON (`gateway/site/rules/holder.py`).
 """
 GivenRow = tuple[str, str, int, int, int | None]
 """key, member, parts, messages, ends (axis ms; None for never)."""

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from gateway.config.regions import REGIONS
 from gateway.config.values import (
     U16,
     Address,
@@ -32,7 +33,6 @@ from gateway.config.values import (
     split_broker,
 )
 from gateway.errors import OncewayError
-from gateway.regions import REGIONS
 
 MEGABYTE = 1_000_000
 
@@ -602,7 +602,7 @@ BRIDGE = "onceway-bridge:"
 """How the client identifiers of bridges begin."""
 
 INSIDE = "onceway-inside"
-"""The user name of the gateway's own clients (`gateway/service/inside.py`)."""
+"""The user name of the gateway's own clients (`gateway/runtime/internal_client.py`)."""
 
 
 READS_REASON_CODES = ("onceway-reads-reason-codes", "1")

@@ -10,13 +10,13 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field
 
-from gateway import gateway_name
 from gateway.mqtt.topics import (
     SHARE_PREFIX,
     SYSTEM_PREFIX,
     topic_filter_problem,
     topic_name_problem,
 )
+from gateway.system import gateway_name
 
 _OFTEN = ("file", "s3", "sftp")
 """Schemes of landing places that fsspec knows for sure."""

@@ -9,10 +9,10 @@ from contextlib import suppress
 from typing import Any
 
 from gateway.bridge.far import check
+from gateway.commands.control_client import NotRunning, ask
 from gateway.config import BridgeSection, Config
 from gateway.doctor.finding import Finding, ok, unseen, warning, wrong
 from gateway.errors import OncewayError
-from gateway.service.control import NotRunning, ask
 
 
 def bridges(config: Config) -> Iterator[Finding]:

@@ -7,11 +7,11 @@ from typing import Annotated
 
 import typer
 
+from gateway.commands.options import ConfigOption, JsonOption, config_file, nothing_named
 from gateway.config import Config, load
 from gateway.doctor import bridges, disk, machine, ports, services, settings, site
 from gateway.doctor.finding import Finding, State, wrong
 from gateway.errors import OncewayError
-from gateway.options import ConfigOption, JsonOption, config_file, nothing_named
 from gateway.uplink import credentials
 
 app = typer.Typer()

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from gateway.doctor.finding import Finding, ok, unseen, wrong
-from gateway.service.clock import synchronised
+from gateway.runtime.clock import synchronised
 
 _VOLTAGE_SENSOR = "rpi_volt"
 _TOO_LOW = "in0_lcrit_alarm"

@@ -7,10 +7,10 @@ of the try's own are written and removed.
 from collections.abc import Iterator
 
 from gateway.broker.spool import stranded
+from gateway.commands.control_client import NotRunning, ask
 from gateway.config import Config
 from gateway.doctor.finding import Finding, ok, unseen, warning, wrong
 from gateway.errors import OncewayError
-from gateway.service.control import NotRunning, ask
 from gateway.uplink.landing import without_password
 from gateway.uplink.spool import NoSpool, Spool
 from gateway.uplink.status import Status, look

@@ -15,13 +15,13 @@ from pathlib import Path
 
 from cryptography.x509 import load_pem_x509_certificates
 
-from gateway.accounts import is_shared, uplink_owner
+from gateway.access.users import Users
 from gateway.config import Config, advice
 from gateway.doctor.finding import Finding, ok, unseen, warning, wrong
 from gateway.errors import OncewayError
 from gateway.links.tls import Tls
 from gateway.service.listeners import certificates
-from gateway.service.users import Users
+from gateway.system.accounts import is_shared, uplink_owner
 from gateway.uplink.credentials import FILE
 from gateway.uplink.signing import FILE as KEY
 

@@ -8,10 +8,10 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from gateway.commands.control_client import NotRunning, ask
 from gateway.config import Config
 from gateway.doctor.finding import Finding, ok, unseen, warning, wrong
 from gateway.errors import OncewayError
-from gateway.service.control import NotRunning, ask
 
 _SOON = timedelta(days=90)
 _APART_S = 60.0
@@ -31,9 +31,9 @@ def site(config: Config) -> Iterator[Finding]:
 
 
 def _certificate(config: Config) -> Finding:
-    from gateway.site.authority import membership  # not where there is no site
-    from gateway.site.folder import MEMBER
-    from gateway.site.removed import Removed
+    from gateway.site.pki.authority import membership  # not where there is no site
+    from gateway.site.pki.folder import MEMBER
+    from gateway.site.pki.removed import Removed
 
     part = "site"
     try:

@@ -10,10 +10,10 @@ from typing import Annotated, Literal
 
 import typer
 
+from gateway.commands.options import JsonOption
 from gateway.errors import OncewayError
 from gateway.ingest.command import Job, build
 from gateway.ingest.durations import seconds
-from gateway.options import JsonOption
 
 app = typer.Typer(no_args_is_help=True, help="Landing place to Delta table, with Spark.")
 

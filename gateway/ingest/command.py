@@ -12,8 +12,8 @@ from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
+from gateway.commands.extras import how_to_get
 from gateway.errors import OncewayError
-from gateway.extras import how_to_get
 
 HERE = Path(__file__).parent
 SUBMIT = Path(sys.executable).parent / "spark-submit"

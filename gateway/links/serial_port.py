@@ -35,7 +35,7 @@ from gateway.links.reliable import (
 from gateway.links.roles import GatewayLink
 from gateway.links.statistics import LinkStatistics
 from gateway.links.tty import PortBusy, Tty
-from gateway.logs import about
+from gateway.system.logs import about
 
 log = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gateway.mirror.decode import Reading
+from gateway.payload.readings import Reading
 
 log = logging.getLogger(__name__)
 

@@ -1,12 +1,8 @@
-"""The gateway as a process: configuration, store, broker and links put together; `onceway gateway
-…`.
+"""The gateway as a process: puts the packages together for `onceway gateway …`.
 
 gateway.py         start, reload and stop, in their order; change.py what a reload may change
-watchdog.py        systemd learns while all of it makes progress
-engine.py          the broker on an event loop; clock.py its time
-listeners.py       where it can be reached; access.py, users.py who a client is; logins.py
-                   passwords, fairly; devices.py which boards may greet
-outside.py         how it is looked at: control.py for people on this machine, gateway/web for
+listeners.py       the listeners, serial ports and radios of the configuration
+management.py      the management endpoints: control.py for people on this machine, gateway/web for
                    others
-cli.py             what people type, with session_cli.py, retained_cli.py, users_cli.py
+cli.py             `onceway gateway`; session_cli.py, retained_cli.py its other commands
 """

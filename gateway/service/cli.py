@@ -13,13 +13,11 @@ from typing import Annotated
 import typer
 import uvloop
 
-from gateway import logs
+from gateway.access.users import Users
 from gateway.bridge.far import check as check_bridge
 from gateway.broker.spool import stranded
-from gateway.config import Config, ConfigError, LimitsSection, advice, load, parse
-from gateway.config.reference import as_toml
-from gateway.errors import OncewayError
-from gateway.options import (
+from gateway.commands.control_client import NotRunning, ask
+from gateway.commands.options import (
     ConfigOption,
     DataOption,
     JsonOption,
@@ -27,26 +25,28 @@ from gateway.options import (
     folder_of,
     nothing_named,
 )
-from gateway.service.control import NotRunning, ask
+from gateway.config import Config, ConfigError, LimitsSection, advice, load, parse
+from gateway.config.reference import as_toml
+from gateway.errors import OncewayError
 from gateway.service.gateway import serve
 from gateway.service.listeners import certificates
-from gateway.service.users import Users
+from gateway.system import logs
 
 log = logging.getLogger(__name__)
 
 app = typer.Typer(help="The gateway: MQTT broker, links and spool.", no_args_is_help=True)
 
 _TALKATIVE = (
-    "gateway.service.bridge",
+    "gateway.bridge.bridge",
     "gateway.links.lora.carriers",
     "gateway.links.lora.port",
     "gateway.links.serial_port",
     "gateway.service.gateway",
-    "gateway.service.home_assistant",
+    "gateway.mirror.home_assistant",
     "gateway.service.listeners",
-    "gateway.service.outside",
-    "gateway.service.page_logins",
-    "gateway.site.net",
+    "gateway.service.management",
+    "gateway.web.page_logins",
+    "gateway.site.links.net",
 )
 """Where it is, when it starts and reloads, boards that come and go, and who logs in to the page."""
 
@@ -219,7 +219,7 @@ def check_config(
     for bridge in found.bridge:
         check_bridge(bridge)
     if found.site is not None:
-        from gateway.site.authority import membership  # not where there is no site
+        from gateway.site.pki.authority import membership  # not where there is no site
 
         membership(found.site_folder, found.gateway.name)
     warnings = advice(found)

@@ -4,21 +4,23 @@
 request, a line of JSON such as `{"do": "end", "client": "c1"}`. Out: any number of lines `{"row":
 …}`, and at last `{"done": true}` or `{"error": "what was wrong"}`.
 
-    sessions               one row for each session (`session_rows.py`)
+    sessions               one row for each session (`gateway/runtime/session_rows.py`)
     site-sessions          the same of all members of the site, with `member`; of one that does not
-                           answer (any more) a row with `silent` (`site_listing.py`)
+                           answer (any more) a row with `silent`
+                           (`gateway/site/wiring/session_list.py`)
     session, client        one row, with its subscriptions; none for an unknown client
     end, client            ends the session, and its connection with 0x98; one row {"ended": true}
                            once that is on disk, none for an unknown client
     status                 one row: is all well, serial ports, bridges, and the figures of `$SYS`
-    site                   one row for each member of the site (`gateway/site/net.py`)
+    site                   one row for each member of the site (`gateway/site/links/net.py`)
     radios                 one row for each LoRa radio (`gateway/links/lora/status.py`)
     listen                 a row for each frame that they hear, and an empty one after LISTEN_S
                            without any, until the other end closes the connection
     heard, client          one row: has it a session, is it connected, for how long has nothing
                            been heard of it, is it by radio, and how strong it was
-    log, client, wait      the lines of a board's log, and how many it has lost (`board_log.py`),
-                           empty rows while nothing comes; for so many seconds at most
+    log, client, wait      the lines of a board's log, and how many it has lost
+                           (`gateway/boards/log.py`), empty rows while nothing comes; for so many
+                           seconds at most
     bridge-again, bridge, numbers
                            one row {"done": how many}: messages that a bridge has set aside are in
                            its queue again; numbers: with commas between them, empty for all
@@ -31,38 +33,33 @@ request, a line of JSON such as `{"do": "end", "client": "c1"}`. Out: any number
 import asyncio
 import json
 import logging
-import os
 import re
 import socket
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, closing, contextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
+from gateway.boards import log as board_log
 from gateway.broker.sys_topics import figures
 from gateway.broker.view import details
+from gateway.commands.control_client import FILE, LEND_S, TIMEOUT_S, Row, short
 from gateway.errors import OncewayError
 from gateway.links.lora.status import Overheard
 from gateway.links.serial_port import PortStatus
-from gateway.logs import about
-from gateway.service import board_log
-from gateway.service.engine import Engine
-from gateway.service.session_rows import Places, place_of, session_rows
+from gateway.runtime.engine import Engine
+from gateway.runtime.session_rows import Places, place_of, session_rows
+from gateway.system.logs import about
 from gateway.web.health import status
 from gateway.web.source import Source
 
 log = logging.getLogger(__name__)
 
-FILE = "control.sock"
 MOST_REQUESTS = 8
 MOST_LENT = 64
 LONGEST_REQUEST = 1_000_000
 """Bytes: a client identifier of 65,535 characters, each escaped."""
-TIMEOUT_S = 30.0
-LEND_S = 900.0
-"""Longer than a board is written, or written twice."""
-
 LISTEN_S = 5.0
 MOST_OVERHEARD = 1000
 """Frames that wait for one who listens; he misses what comes beyond."""
@@ -88,8 +85,6 @@ _LONG = ("listen", "log")
 
 _NO_SITE = "`onceway session list` shows its own sessions; [site] counts from the next start"
 
-Row = dict[str, Any]
-
 Lending = Callable[[str], AbstractContextManager[None]]
 """A port → it is another process's for as long as the context lasts. Raises OncewayError."""
 
@@ -106,10 +101,6 @@ class SetAside(Protocol):
     async def again(self, name: str, numbers: list[int]) -> int: ...
 
     async def discard(self, name: str, numbers: list[int]) -> int: ...
-
-
-class NotRunning(Exception):
-    """No gateway listens in this data directory."""
 
 
 class Control:
@@ -144,7 +135,7 @@ class Control:
         listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             (self._folder / FILE).unlink(missing_ok=True)
-            with _short(self._folder) as path:
+            with short(self._folder) as path:
                 listening.bind(path)
             (self._folder / FILE).chmod(0o600)  # nobody can connect before it listens
             self._server = await asyncio.start_unix_server(
@@ -360,82 +351,3 @@ def _parse(line: bytes) -> dict[str, str]:
 
 def _write(writer: asyncio.StreamWriter, line: Row) -> None:
     writer.write(json.dumps(line).encode() + b"\n")
-
-
-def ask(folder: Path, **request: str) -> list[Row]:
-    """The other end: the rows that the gateway on this data directory answers. NotRunning when
-    there is none, OncewayError otherwise.
-    """
-    with _asked(folder, request) as rows:
-        return list(rows)
-
-
-def follow(folder: Path, **request: str) -> Iterator[Row]:
-    """As `ask`, each row when it comes."""
-    with _asked(folder, request) as rows:
-        yield from rows
-
-
-@contextmanager
-def lent(folder: Path, port: str) -> Iterator[None]:
-    """The gateway on this data directory leaves a port alone for as long as the context lasts.
-    NotRunning when there is none, OncewayError otherwise.
-    """
-    with _asked(folder, {"do": "lend", "port": os.path.realpath(port)}) as rows:
-        next(rows)
-        yield
-
-
-@contextmanager
-def _asked(folder: Path, request: Mapping[str, str]) -> Iterator[Iterator[Row]]:
-    """Ask; the answer's rows as they come."""
-    where = str(folder / FILE)
-    with closing(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) as channel:
-        channel.settimeout(TIMEOUT_S)
-        try:
-            with _short(folder) as path:
-                channel.connect(path)
-            with suppress(BrokenPipeError):  # refused before it was asked: the answer is there
-                channel.sendall(json.dumps(request).encode() + b"\n")
-        except (FileNotFoundError, NotADirectoryError, ConnectionRefusedError) as error:
-            raise NotRunning from error
-        except PermissionError as error:
-            hint = "Run this as root, or as the account of the gateway"
-            raise OncewayError("this account may not talk to the gateway", where, hint) from error
-        except OSError as error:
-            raise _mute(error, where) from error
-        with channel.makefile("rb") as file:
-            yield _read(file, where)
-
-
-def _mute(error: OSError, where: str) -> OncewayError:
-    text = f"the gateway does not answer ({error.strerror or error})"
-    return OncewayError(text, where, "Is its disk full? See the log")
-
-
-def _read(lines: Iterable[bytes], where: str) -> Iterator[Row]:
-    try:
-        for line in lines:
-            answer = json.loads(line)
-            if "row" in answer:
-                yield answer["row"]
-            elif "error" in answer:
-                raise OncewayError(answer["error"], where)
-            else:
-                return
-    except OSError as error:
-        raise _mute(error, where) from error
-    raise OncewayError("the gateway ended in the middle of its answer", where)
-
-
-@contextmanager
-def _short(folder: Path) -> Iterator[str]:
-    """A path to the socket that fits into a socket's address (108 bytes), however deep the folder
-    is.
-    """
-    file = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        yield f"/proc/self/fd/{file}/{FILE}"
-    finally:
-        with suppress(OSError):
-            os.close(file)

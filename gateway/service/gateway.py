@@ -16,7 +16,10 @@ from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING
 
-from gateway.accounts import leave_for_uplink
+from gateway.access.authentication import Passwords
+from gateway.access.users import Users
+from gateway.boards.admission import Registry, Watch
+from gateway.bridge.bridge import Bridges
 from gateway.bridge.pairing import forget
 from gateway.broker.broker import Broker
 from gateway.broker.following import end_journeys
@@ -26,30 +29,27 @@ from gateway.config import Config
 from gateway.errors import OncewayError
 from gateway.links.greeter import Greeter
 from gateway.links.serial_port import PortStatus
-from gateway.lock import ProcessLock
 from gateway.mqtt.errors import MqttError
 from gateway.mqtt.reason import ReasonCode
-from gateway.notify import notify
-from gateway.service.access import Passwords
-from gateway.service.bridge import Bridges
+from gateway.runtime.clock import Clock
+from gateway.runtime.engine import Engine
+from gateway.runtime.garbage import Garbage
+from gateway.runtime.internal_client import forget_members
+from gateway.runtime.watchdog import Watchdog
 from gateway.service.change import CHANGEABLE, needs_restart
-from gateway.service.clock import Clock
-from gateway.service.devices import Registry, Watch
-from gateway.service.engine import Engine
-from gateway.service.garbage import Garbage
-from gateway.service.inside import forget_members
 from gateway.service.listeners import Listeners
-from gateway.service.outside import Outside
-from gateway.service.users import Users
-from gateway.service.watchdog import Watchdog
+from gateway.service.management import Outside
 from gateway.store.lives import Generation, another_life
 from gateway.store.recovery import recover
 from gateway.store.schema import StoreError, make_folder, open_store, unusable
 from gateway.store.space import release
 from gateway.store.uptime import uptime
+from gateway.system.accounts import leave_for_uplink
+from gateway.system.lock import ProcessLock
+from gateway.system.notify import notify
 
 if TYPE_CHECKING:
-    from gateway.service.membership import Membership
+    from gateway.site.wiring.membership import Membership
 
 log = logging.getLogger(__name__)
 
@@ -279,7 +279,7 @@ def _membership(config: Config, engine: Engine, restored: bool) -> "Membership |
             moves(engine.broker).members = frozenset()
             engine.broker.promise()
         return None
-    from gateway.service.membership import Membership
+    from gateway.site.wiring.membership import Membership
 
     return Membership(config, engine, restored)
 

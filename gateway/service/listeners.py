@@ -22,9 +22,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, cast
 
+from gateway.access.authentication import ListenerAccess, Passwords
+from gateway.access.identifiers import Identifiers
+from gateway.boards.admission import DeviceAccess, Registry
 from gateway.broker.access import Policy
 from gateway.broker.session import Attached
 from gateway.config import Config, ConfigError, ListenerSection, LoraSection, SerialSection
+from gateway.config.regions import REGIONS
 from gateway.errors import OncewayError
 from gateway.links.activation import activated_sockets
 from gateway.links.address import format_address
@@ -35,11 +39,7 @@ from gateway.links.serial_port import PortStatus, SerialListener
 from gateway.links.tcp import TcpListener
 from gateway.links.tls import Tls
 from gateway.mqtt.reason import ReasonCode
-from gateway.regions import REGIONS
-from gateway.service.access import ListenerAccess, Passwords
-from gateway.service.devices import DeviceAccess, Registry
-from gateway.service.engine import Engine
-from gateway.service.identifiers import Identifiers
+from gateway.runtime.engine import Engine
 from gateway.store.uptime import uptime
 
 if TYPE_CHECKING:

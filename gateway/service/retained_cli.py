@@ -5,10 +5,10 @@ from dataclasses import asdict
 
 import typer
 
-from gateway.logs import printable
-from gateway.options import ConfigOption, DataOption, JsonOption, folder_of
-from gateway.service.clock import Clock
+from gateway.commands.options import ConfigOption, DataOption, JsonOption, folder_of
+from gateway.runtime.clock import Clock
 from gateway.store import views
+from gateway.system.logs import printable
 
 app = typer.Typer(help="Retained messages of the gateway.", no_args_is_help=True)
 

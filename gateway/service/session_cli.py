@@ -12,14 +12,14 @@ from typing import Annotated, Any
 import typer
 
 from gateway.broker.view import IN_DOUBT, gone
+from gateway.commands import control_client as control
+from gateway.commands.options import ConfigOption, DataOption, JsonOption, folder_of
 from gateway.errors import OncewayError
-from gateway.lock import ProcessLock
-from gateway.logs import printable
-from gateway.options import ConfigOption, DataOption, JsonOption, folder_of
-from gateway.service import control
-from gateway.service.clock import Clock
+from gateway.runtime.clock import Clock
 from gateway.store import views
 from gateway.store.schema import FILE, connect
+from gateway.system.lock import ProcessLock
+from gateway.system.logs import printable
 
 app = typer.Typer(help="Sessions of the gateway's clients: list, show, end.", no_args_is_help=True)
 

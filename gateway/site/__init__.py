@@ -2,6 +2,6 @@
 for subscribers (README.md).
 
 In: frames of other members, the questions of this gateway's broker, the time. Out: frames for
-members, changes of what this gateway holds (`holder.py`), answers for the broker. Without I/O but
-for `net.py`.
+members, changes of what this gateway holds (`rules/holder.py`), answers for the broker. Without I/O
+but for `links/net.py`.
 """

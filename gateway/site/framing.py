@@ -2,8 +2,8 @@
 
     length   4 bytes, of what follows
     kind     1 byte (`Kind`)
-    body     by kind; of ALIVE and ECHO a number of 4 bytes, of FRAME what `messages.py` reads, of
-             the others JSON or text
+    body     by kind; of ALIVE and ECHO a number of 4 bytes, of FRAME what `rules/messages.py`
+             reads, of the others JSON or text
 
 All numbers have the high byte first.
 """

@@ -11,7 +11,6 @@ from contextlib import closing, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
-from gateway.accounts import share
 from gateway.store import lives
 from gateway.store.schema import (
     FILE,
@@ -22,7 +21,8 @@ from gateway.store.schema import (
     make_folder,
     refuse_half_salvaged,
 )
-from gateway.sync import sync
+from gateway.system.accounts import share
+from gateway.system.sync import sync
 
 _PAGES = 1000
 """Copied in one go; in between the gateway writes."""

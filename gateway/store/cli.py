@@ -8,13 +8,13 @@ from typing import Annotated
 
 import typer
 
-from gateway.lock import ProcessLock
-from gateway.options import ConfigOption, DataOption, JsonOption, folder_of
+from gateway.commands.options import ConfigOption, DataOption, JsonOption, folder_of
 from gateway.store import backup as copies
 from gateway.store import check as inspection
 from gateway.store import downgrade as older
 from gateway.store import salvage as job
 from gateway.store.schema import SCHEMA_VERSION, make_folder
+from gateway.system.lock import ProcessLock
 
 app = typer.Typer(
     help="The store of a gateway: check, back up, restore, downgrade or salvage it.",

@@ -1,4 +1,5 @@
-"""The shelf: `DATA/copies.db`, copies of other gateways' spools (`gateway/site/keeping.py`).
+"""The shelf: `DATA/copies.db`, copies of other gateways' spools
+(`gateway/site/replication/receiving.py`).
 
 In: rows of other spools by their line, a small number. Out: the same, a page at a time. Apart from
 the gateway's own store, so a backup, a salvage or an older version knows nothing of it, and losing

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from gateway.logs import printable
+from gateway.system.logs import printable
 
 log = logging.getLogger(__name__)
 

@@ -23,7 +23,7 @@ import sqlite3
 from pathlib import Path
 from time import monotonic
 
-from gateway.sync import sync
+from gateway.system.sync import sync
 
 NAME = "generation"
 MARK = "restored"

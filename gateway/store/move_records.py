@@ -28,7 +28,7 @@ from gateway.mqtt.topics import (
 from gateway.mqtt.wire import MAX_U32, MAX_VARINT, Reader, encode_varint
 
 PART_BYTES = 250_000
-"""With a head less than the link takes (`gateway/site/messages.py`)."""
+"""With a head less than the link takes (`gateway/site/rules/messages.py`)."""
 VERSION = 2
 OLDEST = 1
 """Of a session without a journey: members of a version before know no other."""

@@ -31,7 +31,7 @@ from typing import Literal
 from gateway.broker.elsewhere import name_of
 from gateway.broker.message_ids import packet_id, unpack_ids
 from gateway.config import INSIDE, MEMBER
-from gateway.logs import printable
+from gateway.system.logs import printable
 
 FLOWS = "flows"
 """Key in `meta`: the number of the start that noted it, and the highest number of a session then.

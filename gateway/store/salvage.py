@@ -17,7 +17,7 @@ from gateway.store.check import LEFT_BEHIND, RULES, check
 from gateway.store.reading import Gap, read
 from gateway.store.references import GONE, missing, spool_holes
 from gateway.store.schema import FILE, connect, existing, prepare, refuse_orphaned, salvaged
-from gateway.sync import sync
+from gateway.system.sync import sync
 
 _FAR = 1_000_000_000
 _NEWER = {"place": 5, "given": 5, "given_part": 5, "journey": 7}

@@ -11,13 +11,13 @@ import sqlite3
 from contextlib import suppress
 from pathlib import Path
 
-from gateway.accounts import leave, share
 from gateway.broker import aside
 from gateway.broker.spool import ROW_OVERHEAD
 from gateway.errors import OncewayError
 from gateway.store import wal
 from gateway.store.references import missing_in_meta
 from gateway.store.rewrite import rewrite_log
+from gateway.system.accounts import leave, share
 
 FILE = "gateway.db"
 SCHEMA_VERSION = 7

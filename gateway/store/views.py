@@ -130,7 +130,7 @@ def sessions(folder: Path, utc: int | None) -> list[SessionView]:
 
 def places(folder: Path) -> tuple[set[str], dict[str, str]]:
     """Clients whose sessions are in doubt, and those whose sessions were given to another gateway
-    of the site, with its name (`gateway/service/site_sessions.py`).
+    of the site, with its name (`gateway/site/wiring/sessions.py`).
     """
     with _opened(folder) as database:
         if not database.execute("SELECT 1 FROM sqlite_master WHERE name = 'given'").fetchone():

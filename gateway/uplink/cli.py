@@ -14,13 +14,19 @@ from typing import Annotated, cast
 
 import typer
 
-from gateway import logs
+from gateway.commands.options import (
+    ConfigOption,
+    DataOption,
+    JsonOption,
+    config_file,
+    nothing_named,
+)
 from gateway.config import Config, LogSection, UplinkSection, parse
 from gateway.config import load as load_config
 from gateway.errors import OncewayError
-from gateway.lock import ProcessLock
-from gateway.notify import notify
-from gateway.options import ConfigOption, DataOption, JsonOption, config_file, nothing_named
+from gateway.system import logs
+from gateway.system.lock import ProcessLock
+from gateway.system.notify import notify
 from gateway.uplink import credentials
 from gateway.uplink.landing import open_landing, without_password
 from gateway.uplink.spool import NoSpool, Spool

@@ -1,11 +1,11 @@
 """The spool as other members of the site are to know it: its rows, with the keys under which they
 land, and how far it has landed.
 
-In: the gateway's database. Out: rows, and what is told of them (`gateway/site/copy_messages.py`).
-The line says which spool it is. A new one is drawn where ids may be given a second time, or rows
-may be lost: at the first start with copies, in a restored store, and when another member has rows
-that this disk has not. From there on rows without identity have another epoch in their key, so none
-has the key of a row that is lost here.
+In: the gateway's database. Out: rows, and what is told of them
+(`gateway/site/replication/messages.py`). The line says which spool it is. A new one is drawn where
+ids may be given a second time, or rows may be lost: at the first start with copies, in a restored
+store, and when another member has rows that this disk has not. From there on rows without identity
+have another epoch in their key, so none has the key of a row that is lost here.
 """
 
 import json

@@ -11,12 +11,12 @@ import os
 import time
 from pathlib import Path
 
-from gateway.accounts import give_to_uplink
 from gateway.broker.spool import ROW_OVERHEAD
 from gateway.config import UplinkSection
 from gateway.errors import OncewayError
 from gateway.store.references import words
-from gateway.sync import sync
+from gateway.system.accounts import give_to_uplink
+from gateway.system.sync import sync
 from gateway.uplink.batch import encode
 from gateway.uplink.keys import pack
 from gateway.uplink.manifest import Row, file_stem, sha256

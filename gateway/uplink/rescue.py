@@ -26,7 +26,6 @@ from pathlib import Path
 
 from gateway.config import UplinkSection
 from gateway.errors import OncewayError
-from gateway.lock import Locked, ProcessLock, holder
 from gateway.store.copies import FILE as SHELF
 from gateway.store.copies import bring_all
 from gateway.store.schema import (
@@ -38,6 +37,7 @@ from gateway.store.schema import (
     refuse_orphaned,
     unusable,
 )
+from gateway.system.lock import Locked, ProcessLock, holder
 from gateway.uplink import epoch, owner
 from gateway.uplink.cutter import Cutter
 from gateway.uplink.lander import NumberLost, land

@@ -21,9 +21,9 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
-from gateway.accounts import give_to_uplink
 from gateway.errors import OncewayError
-from gateway.sync import sync
+from gateway.system.accounts import give_to_uplink
+from gateway.system.sync import sync
 from gateway.uplink.manifest import Manifest, Signature, key_id
 
 FILE = "uplink.key"

@@ -14,10 +14,10 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from gateway.commands.options import ConfigOption, DataOption, JsonOption, config_file, folder_of
 from gateway.config import load
 from gateway.errors import OncewayError
-from gateway.lock import ProcessLock
-from gateway.options import ConfigOption, DataOption, JsonOption, config_file, folder_of
+from gateway.system.lock import ProcessLock
 from gateway.uplink import credentials
 from gateway.uplink.cli import LandingOption, landing_settings
 from gateway.uplink.discard import Waiting, waiting

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from gateway.lock import holder
+from gateway.system.lock import holder
 from gateway.uplink.landing.base import Way
 from gateway.uplink.spool import OUTAGE, RIVAL, WAY, Spool, Totals
 

@@ -12,10 +12,16 @@ from typing import Annotated, Literal
 
 import typer
 
+from gateway.commands.extras import how_to_get
+from gateway.commands.options import (
+    ConfigOption,
+    DataOption,
+    JsonOption,
+    config_file,
+    nothing_named,
+)
 from gateway.config import Config, load
 from gateway.errors import OncewayError
-from gateway.extras import how_to_get
-from gateway.options import ConfigOption, DataOption, JsonOption, config_file, nothing_named
 from gateway.store import doubts
 from gateway.store.doubts import Doubt
 from gateway.uplink.keys import incarnations
@@ -169,7 +175,7 @@ def in_gateway(spool: Spool, device: str, sequence: int, landing: str | None) ->
 
 def in_table(table: str, device: str, sequence: int) -> Iterator[Place]:
     try:
-        from gateway.delta_reader import arrivals, contradictions
+        from gateway.uplink.delta_reader import arrivals, contradictions
     except ModuleNotFoundError as error:
         raise OncewayError(
             f"--table needs the Python package {error.name}, which is not installed",
@@ -198,7 +204,7 @@ def in_table(table: str, device: str, sequence: int) -> Iterator[Place]:
 
 def in_quarantine(table: str, found: list[Place]) -> Iterator[Place]:
     """Those of the places whose batch landed and was found damaged."""
-    from gateway.delta_reader import quarantined
+    from gateway.uplink.delta_reader import quarantined
 
     for place in found:
         if place.place != "landed" or place.batch is None:

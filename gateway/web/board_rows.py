@@ -8,8 +8,8 @@ from itertools import islice
 from typing import Any, Protocol
 
 from gateway.links.serial_port import PortStatus
-from gateway.mirror.decode import Reading
 from gateway.mirror.last import LastReadings
+from gateway.payload.readings import Reading
 from gateway.web.source import Source
 
 Row = dict[str, Any]

@@ -105,30 +105,18 @@ def _radios(source: Source) -> list[Problem]:
 def _site(source: Source) -> list[Problem]:
     """A client that comes back waits a second for a member that is silent."""
     rows = source.site()
+    if not rows:
+        return []
+    from gateway.site.problems import copies_problems  # not where there is no site
+
     return [
         *(
             Problem("site", f"{row['name']}: {row['problem'] or 'there is no link to it'}")
             for row in rows
             if not row["connected"] or row["problem"]
         ),
-        *(
-            Problem("site", text)
-            for text in copies_problems(rows[0].get("copies", {}) if rows else {})
-        ),
+        *(Problem("site", text) for text in copies_problems(rows[0].get("copies", {}))),
     ]
-
-
-def copies_problems(copies: dict[str, Any]) -> list[str]:
-    """copies: of this gateway (`gateway/service/site_copies.py`)."""
-    found = []
-    if copies.get("copies_refusing"):
-        found.append("no other member takes copies: readings are refused (site.copies)")
-    elif copies.get("copies_behind") and copies["copies_at"] is None:
-        behind = copies["copies_behind"]
-        found.append(f"messages on this disk alone, without a copy: {behind:,} (site.copies)")
-    if copies.get("copies_full"):
-        found.append("there is no room for copies of other members (site.copies_bytes, the disk)")
-    return found
 
 
 def _boards(source: Source) -> list[Problem]:

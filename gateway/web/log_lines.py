@@ -6,7 +6,7 @@ import logging
 from collections import deque
 from typing import Any
 
-from gateway.logs import printable
+from gateway.system.logs import printable
 
 MOST = 1000
 LONGEST = 500

@@ -19,8 +19,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from gateway.mirror.decode import readings
 from gateway.mqtt.packets import Publish
+from gateway.payload.readings import readings
 
 _PAUSE_S = 0.2
 """Between two events, so that a browser draws a few times a second."""

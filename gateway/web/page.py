@@ -12,7 +12,7 @@ server-sent events.
     GET  /api/where?device=&sequence=    where one reading is
     GET  /api/clients?wanted=        sessions, retained messages, refusals
     GET  /api/air                    radios, and how each board was heard
-    GET  /api/site                   the members of the site (`gateway/service/membership.py`)
+    GET  /api/site                   the members of the site (`gateway/site/wiring/membership.py`)
     GET  /api/log?after=&wanted=&level=    the last log lines: operators only
     POST /api/command                JSON {"device", "command"}: operators only
     POST /api/board-log              JSON {"device"}: asks a board for its log; operators only
@@ -86,7 +86,7 @@ class Login(Protocol):
 
 
 class Logins(Protocol):
-    """Who may look (`gateway/service/page_logins.py`)."""
+    """Who may look (`gateway/web/page_logins.py`)."""
 
     async def login(self, user: str, password: str, address: str) -> str | tuple[int, str]: ...
 
@@ -98,7 +98,7 @@ class Logins(Protocol):
 Command = Callable[[str, str, str], Awaitable[str | None]]
 """User, board, command → why it was not sent, or None."""
 BoardLog = Callable[[str, str], Awaitable[list[dict[str, Any]]]]
-"""User, board → what the board has logged (`gateway/service/board_log.py`). Raises OncewayError."""
+"""User, board → what the board has logged (`gateway/boards/log.py`). Raises OncewayError."""
 Change = Callable[[str, str, str], Awaitable[str | None]]
 """User, board, `admit` or `revoke` → why the device registry is as it was, or None."""
 Where = Callable[[str, int], dict[str, Any]]
@@ -116,7 +116,7 @@ Site = Callable[[], Awaitable[dict[str, Any]]]
 
 
 class Flash(Protocol):
-    """Writes to boards (`gateway/service/page_flash.py`)."""
+    """Writes to boards (`gateway/web/page_flash.py`)."""
 
     async def choices(self) -> dict[str, Any]: ...
 

@@ -15,7 +15,7 @@ from gateway.store.times import CommitTimes
 
 
 class Boards(Protocol):
-    """What boards tell of themselves, and what they are refused (`gateway/service/boards.py`)."""
+    """What boards tell of themselves, and what they are refused (`gateway/boards/reports.py`)."""
 
     @property
     def contradictions(self) -> int: ...

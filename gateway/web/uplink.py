@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gateway.errors import OncewayError
-from gateway.lock import holder
+from gateway.system.lock import holder
 from gateway.uplink.spool import OUTAGE, Spool, Totals
 
 PATIENCE_S = 1.0

@@ -11,8 +11,8 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
+from gateway.commands.extras import how_to_get
 from gateway.errors import OncewayError
-from gateway.extras import how_to_get
 
 
 class Switch:

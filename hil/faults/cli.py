@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args, get_origin
 
 import typer
 
-from gateway.options import JsonOption
+from gateway.commands.options import JsonOption
 from hil.faults import KINDS, Kind
 from hil.faults.base import OF_ONE_GATEWAY, Unit
 

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from gateway.commands.control_client import NotRunning, ask
 from gateway.errors import OncewayError
-from gateway.service.control import NotRunning, ask
 
 CONTACT_WITHIN = 60.0  # s, on a busy machine
 LOOK_EVERY = 0.1  # s

@@ -11,8 +11,8 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+from gateway.config.regions import EU868
 from gateway.errors import OncewayError
-from gateway.regions import EU868
 from gateway.store.uptime import uptime
 from hil.air.places import Places
 from hil.air.tap import AirTap

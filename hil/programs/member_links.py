@@ -1,7 +1,7 @@
 """The network between the gateways of a site, as a process that can cut it and make it slow.
 
 In: the addresses of the gateways. Out: the addresses at which they reach each other, and hands on
-the links. Of two members the one with the lower name dials (gateway/site/net.py).
+the links. Of two members the one with the lower name dials (gateway/site/links/net.py).
 """
 
 import asyncio

@@ -8,8 +8,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from gateway.commands.options import JsonOption
 from gateway.errors import OncewayError
-from gateway.options import JsonOption
 from hil.traces.plot import plot
 from hil.traces.recording import load, place
 from hil.traces.trace import Trace

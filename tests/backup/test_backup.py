@@ -20,12 +20,12 @@ from gateway.backup.contents import read, write
 from gateway.backup.landing import put
 from gateway.backup.restore import put_back
 from gateway.backup.sealed import SealedReader
+from gateway.commands import control_client as control
 from gateway.config import load
 from gateway.errors import OncewayError
 from gateway.mqtt.packets import Connect, Publish, Pubrec
-from gateway.service import control
-from gateway.site.authority import found, membership
-from gateway.site.invitation import invite
+from gateway.site.pki.authority import found, membership
+from gateway.site.pki.invitation import invite
 from gateway.store.schema import open_store
 from gateway.uplink.landing import open_landing
 from gateway.uplink.signing import load_or_make

@@ -19,9 +19,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from random import Random
 
+from gateway.boards.admission import FILE
 from gateway.links.reliable import Received, SessionStarted
 from gateway.links.roles import DeviceLink
-from gateway.service.devices import FILE
 from provisioning.identity import Identity
 from provisioning.registry import Registry
 from tests.benchmarks.load import PUBCOMP, PUBREC, connect_packet

@@ -8,6 +8,7 @@ No peer: this is a budget, not a contest.
 import sys
 import time
 
+from gateway.config.regions import EU868
 from gateway.links.lora.airtime import Modulation
 from gateway.links.lora.exchange import Radio, preamble
 from gateway.links.lora.frames import (
@@ -24,7 +25,6 @@ from gateway.links.lora.frames import (
 from gateway.links.lora.ledger_file import Ledgers
 from gateway.links.lora.packing import Answer, Turn, expected, pack_answer, pack_turn
 from gateway.links.lora.turns import Received, TurnLink
-from gateway.regions import EU868
 from tests.benchmarks.report import Figure, report
 
 KEY = bytes(range(16))

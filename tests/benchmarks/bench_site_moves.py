@@ -15,7 +15,7 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 
-from gateway.service import control
+from gateway.commands import control_client as control
 from tests.benchmarks.brokers import START_S, BrokerProcess, onceway
 from tests.benchmarks.load import (
     Peer,

@@ -103,7 +103,7 @@ def start(settings: Path) -> subprocess.Popen[bytes]:
     command = [
         sys.executable,
         "-c",
-        "from gateway.cli import main; main()",
+        "from gateway.commands.main import main; main()",
         "uplink",
         "run",
         "--once",

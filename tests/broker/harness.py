@@ -57,8 +57,8 @@ from gateway.mqtt.packets import (
 from gateway.mqtt.properties import Properties, PropertyId
 from gateway.mqtt.reason import ReasonCode
 from gateway.mqtt.stream import PacketStream
-from gateway.service.clock import Clock
-from gateway.service.engine import GATHER_S, Engine
+from gateway.runtime.clock import Clock
+from gateway.runtime.engine import GATHER_S, Engine
 from gateway.store.apply import apply
 from gateway.store.queue_reads import collect, load
 from gateway.store.recovery import recover

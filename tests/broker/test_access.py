@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.access.logins import Logins
 from gateway.broker.access import Policy, Question, Refusal, covers
 from gateway.broker.connection import Connection
 from gateway.broker.peer import DeviceIdentity
@@ -24,7 +25,6 @@ from gateway.mqtt.packets import (
 from gateway.mqtt.properties import PropertyId
 from gateway.mqtt.reason import ReasonCode as R
 from gateway.mqtt.topics import topic_filter_problem, topic_matches
-from gateway.service.logins import Logins
 from tests.broker.harness import FOREVER, Anonymous, Client, Passwords, World
 
 V4, V5 = Version.V3_1_1, Version.V5

@@ -60,8 +60,8 @@ from gateway.mqtt.packets import (
 from gateway.mqtt.properties import PropertyId
 from gateway.mqtt.reason import ReasonCode
 from gateway.mqtt.stream import PacketStream
-from gateway.service import client_link, engine
-from gateway.service.client_link import ClientLink
+from gateway.runtime import client_link, engine
+from gateway.runtime.client_link import ClientLink
 from tests.broker import harness
 from tests.broker.harness import FOREVER, Client, World
 

@@ -7,6 +7,7 @@ from typing import Literal
 
 import pytest
 
+from gateway.access.logins import MOST_OF_ONE
 from gateway.broker.access import Policy, Question, Refusal
 from gateway.broker.admission import origin
 from gateway.broker.connection import Connection
@@ -28,7 +29,6 @@ from gateway.mqtt.packets import (
 )
 from gateway.mqtt.properties import PropertyId as P
 from gateway.mqtt.reason import ReasonCode as R
-from gateway.service.logins import MOST_OF_ONE
 from tests.broker.harness import FOREVER, Anonymous, Client, World
 
 V3, V4, V5 = Version.V3_1, Version.V3_1_1, Version.V5

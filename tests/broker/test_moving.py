@@ -25,8 +25,8 @@ from gateway.mqtt.packets import (
 )
 from gateway.mqtt.properties import PropertyId
 from gateway.mqtt.reason import ReasonCode
-from gateway.service.site_sessions import SessionHolder
-from gateway.site.holder import ALL_CLIENTS, Held
+from gateway.site.rules.holder import ALL_CLIENTS, Held
+from gateway.site.wiring.sessions import SessionHolder
 from gateway.store import move_records
 from gateway.store.move_out import StoredParts
 from gateway.store.move_records import record

@@ -18,11 +18,11 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from gateway import accounts
 from gateway.config import Config, parse
 from gateway.doctor import bridges, disk, machine, ports, settings
 from gateway.doctor.finding import Finding, State
 from gateway.store.schema import open_store
+from gateway.system import accounts
 from tests.service.process import start
 
 ONCEWAY = Path(sys.executable).with_name("onceway")

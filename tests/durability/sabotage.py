@@ -11,7 +11,7 @@ from pathlib import Path
 from gateway.broker.changes import Changes
 from gateway.broker.connection import Connection
 from gateway.broker.store_rows import Commit
-from gateway.cli import main
+from gateway.commands.main import main
 from gateway.store import checkpoint, schema, writer
 from gateway.store.apply import apply
 

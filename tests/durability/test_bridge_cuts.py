@@ -18,10 +18,10 @@ import pytest
 
 from gateway.mqtt.packets import Version
 from hil.faults.loop_disk import LoopDisk, missing
+from tests.bridge.mosquitto import Mosquitto
 from tests.durability.clients import Publisher, Subscriber
 from tests.durability.ledger import Faults
 from tests.links.board import until
-from tests.service.mosquitto import Mosquitto
 from tests.service.process import GatewayProcess, free_port, start
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(1800)]

@@ -13,7 +13,7 @@ from random import Random
 import pyarrow.parquet as pq
 import pytest
 
-from gateway.rewording import says_the_same
+from gateway.payload.rewording import says_the_same
 from provisioning.registry import Registry
 from tests.firmware.test_host_board import NAME, Board, board_on, gateway_at, until
 

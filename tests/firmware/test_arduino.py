@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from gateway import senml
 from gateway.links.greeter import Greeter
 from gateway.links.roles import GatewayLink
+from gateway.payload import senml
 from hil.boards.exchange import INCARNATION, Gateway, converse
 from hil.boards.measure import measure
 from hil.boards.simulator import HZ, SimulatedBoard

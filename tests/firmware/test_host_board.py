@@ -18,7 +18,7 @@ from random import Random
 import aiomqtt
 import pytest
 
-from gateway.service import control
+from gateway.commands import control_client as control
 from hil.boards.ledger import Ledger
 from hil.judge.senml import decode, expected, is_status, says
 from provisioning.identity import Identity

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gateway.senml import decode
+from gateway.payload.senml import decode
 
 SOURCES = Path(__file__).parents[2] / "firmware" / "src"
 INT32 = st.integers(-(2**31), 2**31 - 1)

@@ -18,7 +18,7 @@ from gateway.links.lora import port as lora_port
 from gateway.links.serial_port import SerialListener, SerialPort
 from gateway.links.tcp import TcpListener
 from gateway.links.websocket import PATH, WebSocketCarrier, WebSocketListener
-from gateway.service import engine
+from gateway.runtime import engine
 from tests.links.board import Board, Broker, Connection, Pty, until
 from tests.links.test_serial_port import listening as serial_listening
 

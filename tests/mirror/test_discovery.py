@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.mirror.decode import Reading
 from gateway.mirror.discovery import LEAST_EXPIRY_S, expiry_s, identifier, of_board, of_gateway
 from gateway.mirror.last import LastReadings
+from gateway.payload.readings import Reading
 
 NOW = 1_767_225_600_000_000
 

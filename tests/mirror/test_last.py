@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from gateway.mirror import last
-from gateway.mirror.decode import Reading
 from gateway.mirror.last import FILE, MOST_OF_ONE, POINTS, LastReadings
+from gateway.payload.readings import Reading
 
 NOW = 1_767_225_600_000_000
 

@@ -231,7 +231,7 @@ Give(n) ==
     /\ UNCHANGED <<stream, knows, got, twice, published, restarts>>
 
 (* Nobody has taken it, and a third member gets it. *)
-\* gateway/site/leaving.py: on_take
+\* gateway/site/rules/outbound_moves.py: on_take
 GiveElse(n) ==
     /\ session.to # 0 /\ gives < Gives /\ n \notin {session.at, session.to}
     /\ gives' = gives + 1

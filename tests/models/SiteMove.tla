@@ -10,7 +10,7 @@
 (* again: a session that holds it too long swallows the next publication.   *)
 (*                                                                         *)
 (* Time is left out. A lease is a fact that ends at some time, and nobody   *)
-(* calls a member silent before it has ended (gateway/site/contact.py). How *)
+(* calls a member silent before it has ended (gateway/site/rules/contact.py). How *)
 (* much longer members wait, for one that may be starting say, is left out. *)
 (*                                                                         *)
 (* Left out, too: Clean Start, more than one part of a session, a stall of  *)
@@ -61,12 +61,12 @@ Pair(m, n) == IF m < n THEN <<m, n>> ELSE <<n, m>>
 Pairs == {<<1, 2>>, <<1, 3>>, <<2, 3>>}
 Link(m, n) == link[Pair(m, n)]
 
-(* Records: gateway/site/holder.py, Held. received: the publication that the identifier stands for,
+(* Records: gateway/site/rules/holder.py, Held. received: the publication that the identifier stands for,
    or 0. *)
 Nothing == [epoch |-> 0, session |-> 0, received |-> 0, given |-> 0, older |-> {}, doubt |-> FALSE]
 Kept(record) == IF record.session = 0 /\ record.older = {} THEN Nothing ELSE record
 
-\* gateway/site/doubt.py
+\* gateway/site/rules/suspect.py
 Doubted(record, names) ==
     IF names \subseteq record.older \/ record.given # 0 THEN [record EXCEPT !.doubt = TRUE]
     ELSE [record EXCEPT !.doubt = TRUE, !.older = @ \cup names, !.epoch = @ + 1]
@@ -124,16 +124,16 @@ Init ==
 Memory(m) == IF work[m] # Idle THEN work[m].record ELSE disk[m]
 Searches(m) == search[m].stage # "none"
 
-\* gateway/site/working.py: __contains__
+\* gateway/site/rules/working.py: __contains__
 Works(m) == work[m] # Idle
 
-\* gateway/site/asking.py: is_deciding
+\* gateway/site/rules/lookup.py: is_deciding
 Decides(m) == work[m] # Idle \/ search[m].stage \in {"move", "settle"}
 
-\* gateway/site/trust.py: unsure
+\* gateway/site/rules/trust.py: unsure
 Unsure(m) == asked[m] \cup {n \in Others(m) : ~lease[m][n]}
 
-\* gateway/site/member.py: is_newest; gateway/site/trust.py: is_newest
+\* gateway/site/rules/member.py: is_newest; gateway/site/rules/trust.py: is_newest
 IsNewest(m) ==
     LET held == Memory(m)
     IN  /\ held.session # 0 /\ held.given = 0 /\ ~held.doubt
@@ -214,7 +214,7 @@ Release(m, heard) ==
        ELSE client' = [client EXCEPT !.at = 0, !.open = FALSE] /\ UNCHANGED completed
     /\ UNCHANGED <<work, search, asked, net, spool, twice, wrong, born, counts>>
 
-\* gateway/site/releasing.py: want, on_reply; gateway/site/answering.py: _release (a member that has
+\* gateway/site/rules/releasing.py: want, on_reply; gateway/site/rules/replies.py: _release (a member that has
 \* the identifier releases it in one commit)
 ReleaseElsewhere(m, n) ==
     /\ client.at = m /\ client.open /\ work[m] = Idle /\ client.step = "release"
@@ -225,7 +225,7 @@ ReleaseElsewhere(m, n) ==
     /\ client' = [client EXCEPT !.step = "idle"] /\ completed' = completed \cup {client.message}
     /\ UNCHANGED <<work, search, asked, net, spool, twice, wrong, born, counts>>
 
-\* gateway/site/releasing.py: _finish (nobody has it, or who has it is silent: 0x92)
+\* gateway/site/rules/releasing.py: _finish (nobody has it, or who has it is silent: 0x92)
 ReleaseUnknown(m) ==
     /\ client.at = m /\ client.open /\ work[m] = Idle /\ client.step = "release"
     /\ disk[m].session # 0 /\ disk[m].given = 0 /\ disk[m].received = 0
@@ -245,7 +245,7 @@ Expire(m) ==
 ----------------------------------------------------------------------------
 (* Asking. *)
 
-\* gateway/site/member.py: is_newest (rule 1: no word to anybody)
+\* gateway/site/rules/member.py: is_newest (rule 1: no word to anybody)
 Resume(m) ==
     /\ Waits(m) /\ work[m] = Idle /\ IsNewest(m)
     /\ Told(TRUE, disk[m].session, FALSE)
@@ -258,14 +258,14 @@ Begin(m, waits) ==
     /\ asked' = [asked EXCEPT ![m] = {}]
     /\ wire' = AskAll(wire, m)
 
-\* gateway/site/asking.py: want, _begin, _ask_all
+\* gateway/site/rules/lookup.py: want, _begin, _ask_all
 Want(m) ==
     /\ Waits(m) /\ work[m] = Idle /\ ~IsNewest(m)
     /\ search[m].stage = "none" \/ (search[m].stage = "ask" /\ ~search[m].waits)
     /\ Begin(m, TRUE)
     /\ UNCHANGED <<disk, work, lease, owes, link, client, told, wrong, born, counts>>
 
-\* gateway/site/leaving.py: advance; gateway/site/asking.py: recall
+\* gateway/site/rules/outbound_moves.py: advance; gateway/site/rules/lookup.py: recall
 Recall(m) ==
     /\ work[m] = Idle /\ ~Searches(m) /\ disk[m].given # 0
     /\ ~Patient \/ Broken = "called back at once" \/ ~\E n \in Members : Waits(n)
@@ -275,7 +275,7 @@ Recall(m) ==
 
 (* m is busy: n asks again. After its second it does not: m is silent. That may be when a session is
    long on its way, over a link that is cut. *)
-\* gateway/site/asking.py: on_reply
+\* gateway/site/rules/lookup.py: on_reply
 Busy(m, n, rest, again) ==
     IF ~search[n].waits
     THEN search' = [search EXCEPT ![n] = NoSearch] /\ wire' = Forget(rest, n)
@@ -285,7 +285,7 @@ Busy(m, n, rest, again) ==
             /\ search' = [search EXCEPT ![n].said[m] = [kind |-> "late"]]
             /\ wire' = rest
 
-\* gateway/site/asking.py: yields; gateway/site/answering.py: _reply (gone: m knows that the client
+\* gateway/site/rules/lookup.py: yields; gateway/site/rules/replies.py: _reply (gone: m knows that the client
 \* which waited has gone)
 TakeAsk(m, n, frame, rest, gone) ==
     LET recall == search[m].stage = "ask" /\ (~search[m].waits \/ gone)
@@ -317,7 +317,7 @@ TakeAsk(m, n, frame, rest, gone) ==
                            ELSE IF recall THEN Forget(rest, m) ELSE AskAll(rest, m)
         /\ UNCHANGED <<disk, work, client>>
 
-\* gateway/site/asking.py: _abandon (a search ends without a decision)
+\* gateway/site/rules/lookup.py: _abandon (a search ends without a decision)
 Abandon(m, w) ==
     /\ search' = [search EXCEPT ![m] = NoSearch]
     /\ asked' = [asked EXCEPT ![m] = @ \cup search[m].suspects]
@@ -326,7 +326,7 @@ Abandon(m, w) ==
 ----------------------------------------------------------------------------
 (* Deciding. *)
 
-\* gateway/site/verdict.py: supersedes
+\* gateway/site/rules/decision.py: supersedes
 Supersedes(claims, one, other) ==
     /\ other \in claims[one].older
     /\ one \notin claims[other].older \/ claims[other].given = one
@@ -336,7 +336,7 @@ Best(claims, among) ==
         \/ claims[other].epoch < claims[one].epoch
         \/ claims[other].epoch = claims[one].epoch /\ other <= one
 
-\* gateway/site/verdict.py: decide
+\* gateway/site/rules/decision.py: decide
 Verdict(me, claims, silent) ==
     LET all == DOMAIN claims
         older == ((IF Broken = "who was silent is forgotten" THEN {} ELSE silent) \cup all) \ {me}
@@ -360,11 +360,11 @@ Verdict(me, claims, silent) ==
               doubt |-> ambiguous \/ best.doubt \/ silent \cap better # {},
               silent |-> silent # {}, claimed |-> best.epoch]
 
-\* gateway/site/asking.py: _stands
+\* gateway/site/rules/lookup.py: _stands
 Stands(m, verdict) == verdict.older = {} /\ disk[m].given = 0
 
 (* What the broker does with an outcome: one more commit, and the CONNACK. *)
-\* gateway/service/site.py: _placed, _begin_again
+\* gateway/site/wiring/local_member.py: _placed, _begin_again
 Outcome(m, record, verdict) ==
     LET none == verdict.source = 0
         new == none \/ (verdict.doubt /\ record.received # 0)
@@ -386,8 +386,8 @@ IsSilent(m, n) ==
     \/ /\ search[m].said[n].kind = "none" /\ Link(m, n) # "up"
        /\ ~lease[n][m] \/ Broken = "no lease is waited for"
 
-\* gateway/site/asking.py: _look, _decide, _claim, _give_up, _settled;
-\* gateway/site/arriving.py: claim
+\* gateway/site/rules/lookup.py: _look, _decide, _claim, _give_up, _settled;
+\* gateway/site/rules/inbound_moves.py: claim
 Decide(m) ==
     /\ search[m].stage = "ask" /\ work[m] = Idle
     /\ \A n \in Others(m) : search[m].said[n].kind \in {"no", "claim"} \/ IsSilent(m, n)
@@ -442,7 +442,7 @@ Decide(m) ==
 ----------------------------------------------------------------------------
 (* Moving. *)
 
-\* gateway/site/leaving.py: on_take, _may_have, _give
+\* gateway/site/rules/outbound_moves.py: on_take, _may_have, _give
 TakeTake(m, n, frame, rest) ==
     LET held == disk[m]
         may == /\ held.session # 0 /\ held.epoch = frame.epoch /\ ~Decides(m)
@@ -460,7 +460,7 @@ TakeTake(m, n, frame, rest) ==
                      /\ wire' = rest
              /\ UNCHANGED <<disk, search>>
 
-\* gateway/site/arriving.py: on_give, _on_part; gateway/site/asking.py: arrived, lost
+\* gateway/site/rules/inbound_moves.py: on_give, _on_part; gateway/site/rules/lookup.py: arrived, lost
 TakeGive(m, n, frame, rest) ==
     LET verdict == search[m].verdict
         mine == search[m].stage = "move" /\ verdict.source = n /\ verdict.claimed = frame.epoch
@@ -481,7 +481,7 @@ TakeGive(m, n, frame, rest) ==
 ----------------------------------------------------------------------------
 (* Ending. *)
 
-\* gateway/site/ending.py: tell, _say
+\* gateway/site/rules/ending.py: tell, _say
 SayEnd(m, n) ==
     /\ n \in disk[m].older /\ ~Works(m) /\ ~Searches(m) /\ Link(m, n) = "up"
     /\ ~\E i \in DOMAIN wire[m][n] : wire[m][n][i].kind = "end"
@@ -491,7 +491,7 @@ SayEnd(m, n) ==
     /\ owes' = owes \ {<<m, n>>}
     /\ UNCHANGED <<members, lease, link, client, told, wrong, born, counts>>
 
-\* gateway/site/ending.py: _end, _judge
+\* gateway/site/rules/ending.py: _end, _judge
 TakeEnd(m, n, frame, rest) ==
     LET held == disk[m]
         below == frame.below
@@ -522,7 +522,7 @@ TakeEnd(m, n, frame, rest) ==
         ELSE /\ asked' = [asked EXCEPT ![m] = @ \cup {n}]
              /\ reply(state, held.epoch) /\ UNCHANGED <<work, client>>
 
-\* gateway/site/ending.py: _on_ended, _give_way, _raised
+\* gateway/site/rules/ending.py: _on_ended, _give_way, _raised
 TakeEnded(m, n, frame, rest) ==
     LET held == disk[m]
         kept == Kept([held EXCEPT !.older = @ \ {n}])
@@ -543,7 +543,7 @@ TakeEnded(m, n, frame, rest) ==
            ELSE UNCHANGED <<disk, work, client>>
 
 ----------------------------------------------------------------------------
-\* gateway/site/member.py: received
+\* gateway/site/rules/member.py: received
 Receive(m, n) ==
     /\ wire[n][m] # <<>> /\ Link(m, n) = "up"
     /\ LET frame == Head(wire[n][m])
@@ -560,9 +560,9 @@ Receive(m, n) ==
                     TakeEnded(m, n, frame, rest) /\ UNCHANGED <<search, asked>>
     /\ UNCHANGED <<lease, owes, link, told, wrong, born, counts>>
 
-\* gateway/store/writer.py: _write; gateway/site/asking.py: _on_disk;
-\* gateway/site/leaving.py: _given;
-\* gateway/site/ending.py: _gone, _stay; gateway/site/asking.py: _doubted
+\* gateway/store/writer.py: _write; gateway/site/rules/lookup.py: _on_disk;
+\* gateway/site/rules/outbound_moves.py: _given;
+\* gateway/site/rules/ending.py: _gone, _stay; gateway/site/rules/lookup.py: _doubted
 Commit(m) ==
     /\ work[m] # Idle
     /\ LET done == work[m]
@@ -599,7 +599,7 @@ Commit(m) ==
 (* Links, leases, power cuts. *)
 
 (* What m does when its link to n is gone. *)
-\* gateway/site/asking.py: left, lost; gateway/site/arriving.py: left
+\* gateway/site/rules/lookup.py: left, lost; gateway/site/rules/inbound_moves.py: left
 Left(s, n) ==
     IF s.stage = "ask" /\ s.said[n].kind \in {"claim", "no"} THEN [s EXCEPT !.said[n] = NoReply]
     ELSE IF s.stage = "move" /\ s.verdict.source = n THEN Again(s)
@@ -616,7 +616,7 @@ Asked(w, l, losers) ==
                             ~(frame.kind = "ask" /\ a \in losers))
              IN  IF a \in losers THEN Append(kept, Ask(TRUE)) ELSE kept]]
 
-\* gateway/site/member.py: left (leases end later, each at its time)
+\* gateway/site/rules/member.py: left (leases end later, each at its time)
 Cut(pair) ==
     /\ cuts < Cuts /\ link[pair] = "up"
     /\ cuts' = cuts + 1
@@ -637,7 +637,7 @@ Heal(pair) ==
     /\ UNCHANGED <<members, lease, owes, wire, client, told, wrong, born, counts>>
 
 (* What m says first on a new link. *)
-\* gateway/site/asking.py: joined; gateway/site/ending.py: joined
+\* gateway/site/rules/lookup.py: joined; gateway/site/rules/ending.py: joined
 First(m, n) ==
     (IF Searches(m) THEN <<Ask(search[m].stage = "ask")>> ELSE <<>>)
     \o (IF n \in disk[m].older /\ ~Works(m) /\ ~Searches(m)
@@ -647,7 +647,7 @@ Owes(m, n) == n \in disk[m].older /\ (Works(m) \/ Searches(m))
 
 Joined(s, n) == IF s.stage = "ask" THEN [s EXCEPT !.said[n] = NoReply] ELSE s
 
-\* gateway/site/member.py: joined; gateway/site/contact.py: joined
+\* gateway/site/rules/member.py: joined; gateway/site/rules/contact.py: joined
 Join(pair) ==
     /\ link[pair] = "down"
     /\ LET m == pair[1]
@@ -660,7 +660,7 @@ Join(pair) ==
                         \cup {p \in {<<m, n>>, <<n, m>>} : Owes(p[1], p[2])}
     /\ UNCHANGED <<disk, work, asked, client, told, wrong, born, counts>>
 
-\* gateway/site/contact.py: on_beat (a beat comes after what was said before it)
+\* gateway/site/rules/contact.py: on_beat (a beat comes after what was said before it)
 Grant(m, n) ==
     /\ ~lease[m][n] /\ Link(m, n) = "up" /\ Memory(m).session # 0
     /\ \/ Broken = "a lease before the word"
@@ -669,7 +669,7 @@ Grant(m, n) ==
     /\ lease' = [lease EXCEPT ![m][n] = TRUE]
     /\ UNCHANGED <<members, owes, link, wire, client, told, wrong, born, counts>>
 
-\* gateway/site/contact.py: left (or its time is over)
+\* gateway/site/rules/contact.py: left (or its time is over)
 LeaseEnds(m, n) ==
     /\ lease[m][n] /\ Link(m, n) # "up"
     /\ Waits(m) \/ \E o \in Members : Searches(o)

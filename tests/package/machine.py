@@ -161,9 +161,10 @@ class Machine:
             (self.root / "etc/systemd/system" / unit).is_symlink(),
         )
 
-    def dpkg(self, *calls: Call | str) -> None:
-        """One run of dpkg. A string is "unpack" or "remove": what happens to the files between two
-        calls. Raises AssertionError if a script fails that should not.
+    def dpkg(self, *calls: Call | str) -> str:
+        """One run of dpkg; returns what the scripts print. A string is "unpack" or "remove": what
+        happens to the files between two calls. Raises AssertionError if a script fails that should
+        not.
         """
         lines = ["set -e"]
         for number, call in enumerate(calls):
@@ -182,6 +183,7 @@ class Machine:
             text=True,
         )
         assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout + done.stderr
 
     def _here(self, script: str) -> str:
         """A script whose `/` is this machine's."""

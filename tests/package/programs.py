@@ -14,7 +14,13 @@ _STARTS = {
     *("run", "Popen", "call", "check_call", "check_output", "which"),
     *("create_subprocess_exec", "execv", "execve", "execvp", "execvpe"),
 }
-_PROGRAM = re.compile(r"(?:/usr/s?bin/|/s?bin/)?([a-z][a-z0-9+._-]*)")
+_PROGRAM = re.compile(r"(?:/usr/s?bin/|/s?bin/)?([A-Za-z][A-Za-z0-9+._-]*)")
+HIDDEN = re.compile(
+    r"\bos\.(?:system|popen|spawn\w+|posix_spawnp?)\(|\bget(?:status)?output\(|_subprocess_shell\("
+)
+"""Ways to start a program that are not read here, so no module may use one."""
+_LAUNCHERS = {"sudo", "nice", "timeout", "env", "strace", "xargs", "setsid", "stdbuf", "nohup"}
+"""Programs that start the first of their arguments that is no option, number or assignment."""
 _FUNCTION = ast.FunctionDef | ast.AsyncFunctionDef
 _STARTING = re.compile(r"\bsubprocess\b|create_subprocess_exec|\bwhich\(|\bos\.exec")
 _SHELL_WORDS = re.compile(
@@ -106,6 +112,12 @@ class Module:
                     yield found[1]
             case ast.List(elts=[first, *_]) | ast.Tuple(elts=[first, *_]):
                 yield from self._named(first, depth)
+                words = [
+                    str(word.value) if isinstance(word, ast.Constant) else "-"
+                    for word in value.elts
+                ]
+                if words[0] in _LAUNCHERS:
+                    yield from launched(words)
                 if _shell(value.elts):
                     yield from shell_programs(str(value.elts[2].value))  # type: ignore[attr-defined]
             case ast.Starred(value=inner) | ast.BinOp(left=inner, op=ast.Add()):
@@ -118,7 +130,7 @@ class Module:
             case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name)) if depth:
                 for returned in self._returns.get(name, []):
                     yield from self._named(returned, depth - 1)
-            case ast.Name(id=name) if depth:
+            case ast.Name(id=name) | ast.Attribute(value=ast.Name(), attr=name) if depth:
                 for assigned in self._values.get(name, []):
                     yield from self._named(assigned, depth - 1)
 
@@ -141,6 +153,8 @@ def _members(value: ast.expr) -> list[ast.expr]:
 def _calls(tree: ast.AST, names: set[str]) -> Iterator[list[ast.expr]]:
     """Yield the first argument of each call of these names, as a list of one."""
     for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and not node.args:
+            node.args = [word.value for word in node.keywords if word.arg == "args"]
         if isinstance(node, ast.Call) and node.args:
             function = node.func
             name = function.attr if isinstance(function, ast.Attribute) else ""
@@ -209,7 +223,22 @@ def shell_programs(text: str) -> set[str]:
         word = words[0].lstrip("@-") if words else ""
         if (name := _PROGRAM.fullmatch(word)) and not _SHELL_WORDS.fullmatch(word):
             found.add(name[1])
+            found |= launched(words)
     return found - functions
+
+
+def launched(words: list[str]) -> set[str]:
+    """Return the programs that a command starts by another one, such as `sudo` or `find -exec`."""
+    found: set[str] = set()
+    launches = words[:1] and words[0].lstrip("@-") in _LAUNCHERS
+    for place, word in enumerate(words[1:], 1):
+        if words[place - 1] in ("-exec", "-execdir", "-ok"):
+            launches = True
+        if launches and not re.match(r"[-+\d_$]|\w+=", word):
+            launches = word in _LAUNCHERS
+            if name := _PROGRAM.fullmatch(word):
+                found.add(name[1])
+    return found
 
 
 def makefile_programs(text: str) -> set[str]:

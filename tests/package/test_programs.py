@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.package.programs import (
+    HIDDEN,
     ROOT,
     makefile_programs,
     python_programs,
@@ -167,12 +168,18 @@ async def go(self):
     for tool in ("in-a-loop",): shutil.which(tool)
     subprocess.run(["sh", "-c", "in-shell | second && 'no'"])
     subprocess.run("as-string --option".split())
+    subprocess.run(["sudo", "-n", "nice", "-n", "5", "Launched", "x"])
+    subprocess.run(args=["by-keyword"])
+class Tool:
+    PROGRAM = "by-attribute"
+    def start(self): subprocess.run([self.PROGRAM])
 """
     )
     found = python_programs([module])
     assert {
         *("plain", "by-name", "by-asyncio", "by-function", "by-argument", "looked-up"),
         *("by-return", "in-a-loop", "in-shell", "second", "as-string", "sh"),
+        *("sudo", "nice", "Launched", "by-keyword", "by-attribute"),
     } == set(found)
     assert shell_programs(
         """
@@ -181,6 +188,8 @@ async def go(self):
         case $1 in
         word | other) fifth ;;
         esac
+        find . -type f -exec ninth {} + | xargs tenth
+        env A=1 timeout 5 eleventh x
         function_here() { VALUE=1 sixth \\
             seventh; }
         echo "no: $x" && function_here
@@ -188,7 +197,16 @@ async def go(self):
 eighth
 END
         """
-    ) == {"first", "second", "third", "fourth", "fifth", "sixth", "cat"}
+    ) == {"first", "second", "third", "fourth", "fifth", "sixth", "cat"} | {
+        *("find", "ninth", "xargs", "tenth", "env", "timeout", "eleventh")
+    }
     assert makefile_programs(
         "X := $(shell one x)\nall: y\n\t@two $(X) && $(MAKE) -C z; three $$x\n\t-five\n"
     ) == {"one", "two", "make", "three", "five"}
+
+
+def test_no_module_starts_a_program_in_a_way_that_is_not_read() -> None:
+    paths = [path for path in tree((".py",), *FOLDERS) if path.parent != Path(__file__).parent]
+    assert [str(path) for path in paths if HIDDEN.search(path.read_text())] == []
+    for text in ("os.system('x')", "subprocess.getoutput('x')", "create_subprocess_shell('x')"):
+        assert HIDDEN.search(text)

@@ -230,6 +230,31 @@ def test_a_step_of_postinst_that_fails_keeps_no_service_from_running(
         check(machine, before)
 
 
+@pytest.mark.parametrize("stopped", [GATEWAY, UPLINK])
+def test_what_a_user_stops_after_a_configuration_that_failed_stays_stopped(
+    machine: Machine, stopped: str
+) -> None:
+    before = put_all(machine, State())
+    machine.fail("systemd-sysusers")
+    machine.dpkg(*upgrade(NOW)[:-1], Call(NOW, "postinst", f"configure {HERE}", "at the end"))
+    check(machine, before)
+    machine.put(stopped, State(active="inactive"))
+    (machine.root / "fails/systemd-sysusers").unlink()
+    machine.dpkg(Call(NOW, "postinst", f"configure {HERE}"))
+    check(machine, before | {stopped: State(active="inactive")})
+
+
+def test_who_removed_0_2_0_hears_that_the_backups_are_disabled(machine: Machine) -> None:
+    put_all(machine, State())
+    machine.dpkg(*REMOVED_OLD)
+    stamp = machine.root / "var/lib/systemd/timers/stamp-onceway-backup.timer"
+    install = Call(NOW, "preinst", f"install {VERSIONS[OLD]} {HERE}")
+    assert "onceway-backup.timer" not in machine.dpkg(install)
+    stamp.parent.mkdir(parents=True)
+    stamp.touch()
+    assert "systemctl enable --now onceway-backup.timer" in machine.dpkg(install)
+
+
 @pytest.mark.parametrize("step", ["systemd-sysusers", "systemd-tmpfiles", "install"])
 def test_dpkg_hears_of_a_step_of_postinst_that_fails(machine: Machine, step: str) -> None:
     machine.fail(step)

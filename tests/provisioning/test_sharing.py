@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.site.board_entry import Entry
+from gateway.site.shared_state.board_entry import Entry
 from provisioning.identity import Identity
 from provisioning.radio_plan import RadioPlan
 from provisioning.registry import Device, Registry

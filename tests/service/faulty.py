@@ -18,7 +18,7 @@ from gateway.broker.router import Router
 from gateway.broker.spool import Spool
 from gateway.links.tcp import TcpCarrier
 from gateway.mqtt.stream import PacketStream
-from gateway.service.client_link import ClientLink
+from gateway.runtime.client_link import ClientLink
 from gateway.store import writer
 
 POISON = "poison"
@@ -67,6 +67,6 @@ def arm(owner: Any, name: str, concerns: Callable[..., bool]) -> None:
 
 if __name__ == "__main__":
     arm(*(OWN | SHARED)[os.environ["ONCEWAY_FAULT"]])
-    from gateway.cli import main
+    from gateway.commands.main import main
 
     sys.exit(main())

@@ -15,10 +15,10 @@ from pathlib import Path
 import paho.mqtt.client as paho
 import pytest
 
+from gateway.access.users import Users
 from gateway.mqtt.encode import encode
 from gateway.mqtt.packets import Connack, Connect, Puback, Publish, Pubrec, Version
 from gateway.mqtt.reason import ReasonCode as R
-from gateway.service.users import Users
 from tests.links.certificates import Authority
 from tests.service.process import START_S, GatewayProcess, free_port, gateway
 from tests.service.wire import READS, Wire, wire

@@ -21,9 +21,9 @@ from typer.testing import CliRunner
 
 from gateway.broker.broker import Broker
 from gateway.broker.store_rows import Commit, Recovered
+from gateway.commands import control_client
 from gateway.config import Config
 from gateway.errors import OncewayError
-from gateway.lock import Locked, ProcessLock
 from gateway.mqtt.packets import (
     Connack,
     Connect,
@@ -38,13 +38,14 @@ from gateway.mqtt.packets import (
 )
 from gateway.mqtt.properties import PropertyId
 from gateway.mqtt.reason import ReasonCode as R
+from gateway.runtime.clock import Clock
+from gateway.runtime.engine import Engine
 from gateway.service import control, retained_cli, session_cli
 from gateway.service.cli import app as gateway_app
-from gateway.service.clock import Clock
-from gateway.service.engine import Engine
 from gateway.service.session_cli import UnknownClient
 from gateway.store.apply import apply
 from gateway.store.schema import open_store
+from gateway.system.lock import Locked, ProcessLock
 from tests.service.process import gateway
 from tests.service.wire import Wire, wire
 
@@ -76,21 +77,21 @@ async def test_a_port_is_lent_to_one_command_at_a_time_and_for_as_long_as_it_las
     tmp_path: Path,
 ) -> None:
     def twice() -> None:
-        with control.lent(tmp_path, "/dev/null"):
-            with control.lent(tmp_path, "/dev/zero"):
+        with control_client.lent(tmp_path, "/dev/null"):
+            with control_client.lent(tmp_path, "/dev/zero"):
                 pass
             with pytest.raises(OncewayError, match="lent to another command already"):
-                control.lent(tmp_path, "/dev/null").__enter__()
+                control_client.lent(tmp_path, "/dev/null").__enter__()
 
     def free() -> bool:
         try:
-            with control.lent(tmp_path, "/dev/null"):
+            with control_client.lent(tmp_path, "/dev/null"):
                 return True
         except OncewayError:
             return False
 
-    with pytest.raises(control.NotRunning):
-        control.lent(tmp_path, "/dev/null").__enter__()
+    with pytest.raises(control_client.NotRunning):
+        control_client.lent(tmp_path, "/dev/null").__enter__()
     async with gateway(tmp_path):
         await asyncio.to_thread(twice)
         async with asyncio.timeout(30):
@@ -267,16 +268,18 @@ async def test_status_says_what_is_wrong_and_so_does_its_exit_code(tmp_path: Pat
 
 async def test_only_the_gateways_own_account_may_ask(tmp_path: Path) -> None:
     async with gateway(tmp_path):
-        assert stat.filemode((tmp_path / control.FILE).stat().st_mode) == "srw-------"
-    assert (tmp_path / control.FILE).exists()  # the gateway was killed: the next one takes over
+        assert stat.filemode((tmp_path / control_client.FILE).stat().st_mode) == "srw-------"
+    assert (
+        tmp_path / control_client.FILE
+    ).exists()  # the gateway was killed: the next one takes over
     async with gateway(tmp_path) as running:
-        assert await asyncio.to_thread(control.ask, tmp_path, do="sessions") == []
+        assert await asyncio.to_thread(control_client.ask, tmp_path, do="sessions") == []
         await running.end()
-    assert not (tmp_path / control.FILE).exists()
+    assert not (tmp_path / control_client.FILE).exists()
 
 
 async def test_without_its_control_socket_a_gateway_serves_all_the_same(tmp_path: Path) -> None:
-    (tmp_path / control.FILE).mkdir()
+    (tmp_path / control_client.FILE).mkdir()
     async with gateway(tmp_path) as running:
         assert any("cannot listen on the control socket" in line for line in running.log)
         async with wire(running.port, Connect("c")):
@@ -319,13 +322,13 @@ async def test_what_is_no_request_is_answered_and_hurts_nobody(tmp_path: Path) -
             answer = json.loads(await asyncio.wait_for(reader.readline(), 10))
             assert answer["error"].startswith("not a request"), line[:10]
             writer.close()
-        assert await asyncio.to_thread(control.ask, tmp_path, do="sessions") == []
+        assert await asyncio.to_thread(control_client.ask, tmp_path, do="sessions") == []
 
 
 async def test_so_many_may_ask_at_a_time(tmp_path: Path) -> None:
     def is_refused() -> bool:
         try:
-            control.ask(tmp_path, do="sessions")
+            control_client.ask(tmp_path, do="sessions")
         except OncewayError as error:
             return "too many requests" in str(error)
         return False
@@ -341,20 +344,20 @@ async def test_so_many_may_ask_at_a_time(tmp_path: Path) -> None:
 
 def _connected(folder: Path) -> socket.socket:
     channel = socket.socket(socket.AF_UNIX)
-    with control._short(folder) as path:
+    with control_client.short(folder) as path:
         channel.connect(path)
     channel.setblocking(False)
     return channel
 
 
 def test_without_a_gateway_nobody_answers(tmp_path: Path) -> None:
-    with pytest.raises(control.NotRunning):
-        control.ask(tmp_path, do="sessions")
-    with socket.socket(socket.AF_UNIX) as stale, control._short(tmp_path) as path:
+    with pytest.raises(control_client.NotRunning):
+        control_client.ask(tmp_path, do="sessions")
+    with socket.socket(socket.AF_UNIX) as stale, control_client.short(tmp_path) as path:
         stale.bind(path)
-    with pytest.raises(control.NotRunning):
-        control.ask(tmp_path, do="sessions")
-    assert os.listdir(tmp_path) == [control.FILE]
+    with pytest.raises(control_client.NotRunning):
+        control_client.ask(tmp_path, do="sessions")
+    assert os.listdir(tmp_path) == [control_client.FILE]
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,9 @@ from typing import Any
 
 import pytest
 
+from gateway.bridge.exchange import Near
 from gateway.config import BridgeSection
+from gateway.mirror.json_topics import tell
 from gateway.mqtt.packets import (
     Connect,
     Disconnect,
@@ -32,9 +34,7 @@ from gateway.mqtt.packets import (
 )
 from gateway.mqtt.properties import PropertyId
 from gateway.mqtt.reason import ReasonCode
-from gateway.service.bridge_exchange import Near
-from gateway.service.inside import Inside
-from gateway.service.mirror import tell
+from gateway.runtime.internal_client import Inside
 from gateway.store.schema import FILE
 from tests.broker.harness import World
 from tests.service import faulty

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from gateway.access.users import Users
 from gateway.config import LimitsSection, parse
 from gateway.mqtt.packets import (
     Connack,
@@ -29,7 +30,6 @@ from gateway.mqtt.packets import (
 )
 from gateway.mqtt.properties import PropertyId
 from gateway.mqtt.reason import ReasonCode as R
-from gateway.service.users import Users
 from tests.benchmarks.load import connect_packet
 from tests.links.board import Board, Pty, until
 from tests.links.certificates import Authority

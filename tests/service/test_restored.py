@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from gateway.commands import control_client as control
 from gateway.mqtt.packets import Connect, Pubcomp, Publish, Pubrec, Pubrel
 from gateway.mqtt.properties import PropertyId
 from gateway.mqtt.reason import ReasonCode
-from gateway.service import control
 from gateway.store.backup import backup, restore
 from tests.service.process import gateway
 from tests.service.wire import wire

@@ -57,6 +57,6 @@ async def _watched(config: Config, *more: object) -> None:
 
 if __name__ == "__main__":
     cli.serve = _watched  # type: ignore[assignment]
-    from gateway.cli import main
+    from gateway.commands.main import main
 
     sys.exit(main())

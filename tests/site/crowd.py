@@ -12,9 +12,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
-from gateway.site.holder import NOBODY, Held, Outcome
-from gateway.site.member import Member
-from gateway.site.windows import WINDOW_S
+from gateway.site.rules.holder import NOBODY, Held, Outcome
+from gateway.site.rules.member import Member
+from gateway.site.rules.merge_window import WINDOW_S
 
 FRAME_S = 0.001
 COMMIT_S = 0.005

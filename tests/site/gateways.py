@@ -10,15 +10,15 @@ from typing import Any
 
 import aiohttp
 
+from gateway.commands import control_client as control
 from gateway.config import load
 from gateway.doctor import services
 from gateway.doctor.finding import Finding
 from gateway.doctor.site import site as doctor_of_site
 from gateway.mqtt.packets import Connack, Connect, Version
 from gateway.mqtt.properties import PropertyId
-from gateway.service import control
-from gateway.site.authority import authority_of, membership
-from gateway.site.removed import Removed
+from gateway.site.pki.authority import authority_of, membership
+from gateway.site.pki.removed import Removed
 from tests.service.process import GatewayProcess, free_port, start
 from tests.service.wire import Wire
 from tests.site.members import Site

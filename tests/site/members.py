@@ -13,12 +13,12 @@ from typing import Any
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from gateway.config import Config, parse
-from gateway.site import folder as files
-from gateway.site.authority import Membership, authority_of, found, membership
 from gateway.site.framing import FRAME_BYTES, Frames, Kind, pack, pack_number
-from gateway.site.link import OLDEST, VERSION
-from gateway.site.net import Net
-from gateway.site.tls import dialling
+from gateway.site.links.link import OLDEST, VERSION
+from gateway.site.links.net import Net
+from gateway.site.pki import folder as files
+from gateway.site.pki.authority import Membership, authority_of, found, membership
+from gateway.site.pki.tls import dialling
 from tests.service.process import free_port
 
 SOON_S = 30

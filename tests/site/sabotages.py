@@ -9,14 +9,14 @@ from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from gateway.site.asking import Asking, Search
-from gateway.site.contact import Contact
-from gateway.site.ending import Ending
-from gateway.site.holder import Held
-from gateway.site.leaving import Leaving, Parts
-from gateway.site.messages import End, Ended, Over, Part, State, Wanted
-from gateway.site.trust import Trust
-from gateway.site.verdict import Claim, Verdict, decide, supersedes
+from gateway.site.rules.contact import Contact
+from gateway.site.rules.decision import Claim, Verdict, decide, supersedes
+from gateway.site.rules.ending import Ending
+from gateway.site.rules.holder import Held
+from gateway.site.rules.lookup import Asking, Search
+from gateway.site.rules.messages import End, Ended, Over, Part, State, Wanted
+from gateway.site.rules.outbound_moves import Leaving, Parts
+from gateway.site.rules.trust import Trust
 from tests.site.world import MemoryHolder
 
 
@@ -87,9 +87,17 @@ def _decided_without_a_new_epoch(own: Held | None, verdict: Verdict) -> bool:
 
 
 SABOTAGES: dict[str, tuple[Any, str, Any]] = {
-    "the highest epoch wins": ("gateway.site.verdict", "supersedes", lambda newer, older: False),
-    "who was silent is forgotten": ("gateway.site.asking", "decide", _who_was_silent_is_forgotten),
-    "nothing is in doubt": ("gateway.site.asking", "decide", _nothing_is_in_doubt),
+    "the highest epoch wins": (
+        "gateway.site.rules.decision",
+        "supersedes",
+        lambda newer, older: False,
+    ),
+    "who was silent is forgotten": (
+        "gateway.site.rules.lookup",
+        "decide",
+        _who_was_silent_is_forgotten,
+    ),
+    "nothing is in doubt": ("gateway.site.rules.lookup", "decide", _nothing_is_in_doubt),
     "silence is a no": (Asking, "_decide", _silence_is_a_no),
     "answers do not wait for the disk": (MemoryHolder, "on_disk", lambda self, done: done()),
     "a lease lasts for ever": (Contact, "on_beat", _a_lease_for_ever),
@@ -98,14 +106,18 @@ SABOTAGES: dict[str, tuple[Any, str, Any]] = {
     "a higher epoch is taken for an end": (Ending, "_on_ended", _what_is_higher_is_confirmed),
     "a restore is kept quiet": (Ending, "_mistrust_all", lambda self, member, done: done()),
     "no doubt comes with a session": (Leaving, "_part", _a_part_without_doubt),
-    "a copy is as good as what it was": ("gateway.site.verdict", "supersedes", _a_copy_counts),
+    "a copy is as good as what it was": (
+        "gateway.site.rules.decision",
+        "supersedes",
+        _a_copy_counts,
+    ),
     "the one that stays is not in doubt": (
         MemoryHolder,
         "mistrust",
         lambda self, client, done: done(),
     ),
     "an earlier word ends a record": (
-        "gateway.site.asking",
+        "gateway.site.rules.lookup",
         "_stands",
         _decided_without_a_new_epoch,
     ),

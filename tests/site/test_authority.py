@@ -12,9 +12,10 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from gateway.errors import OncewayError
-from gateway.site import folder as files
-from gateway.site import invitation as invitations
-from gateway.site.authority import (
+from gateway.site.errors import SiteError
+from gateway.site.pki import folder as files
+from gateway.site.pki import invitation as invitations
+from gateway.site.pki.authority import (
     Authority,
     authority_of,
     found,
@@ -25,10 +26,9 @@ from gateway.site.authority import (
     removal_from_json,
     request,
 )
-from gateway.site.errors import SiteError
-from gateway.site.invitation import Invitation, answer, invite, prove, read
-from gateway.site.removed import MOST, Removed, from_values
-from gateway.site.removed import read as read_removed
+from gateway.site.pki.invitation import Invitation, answer, invite, prove, read
+from gateway.site.pki.removed import MOST, Removed, from_values
+from gateway.site.pki.removed import read as read_removed
 from tests.site.members import Site
 
 
@@ -103,7 +103,7 @@ def test_a_machine_whose_clock_shows_1970_dates_no_certificate(
         def now(cls, tz: Any = None) -> datetime:
             return datetime(1970, 1, 1, tzinfo=tz)
 
-    monkeypatch.setattr("gateway.site.authority.datetime", Stopped)
+    monkeypatch.setattr("gateway.site.pki.authority.datetime", Stopped)
     with pytest.raises(OncewayError, match="clock shows 1970-01-01"):
         found(tmp_path / "site", "attic")
 
@@ -177,7 +177,7 @@ def test_an_invitation_that_has_ended_was_altered_or_withdrawn(
             def now(cls, tz: Any = None) -> datetime:
                 return later
 
-        patch.setattr("gateway.site.invitation.datetime", Later)
+        patch.setattr("gateway.site.pki.invitation.datetime", Later)
         assert "the invitation ended at" in asked(site, wanted(newer))["refused"]
     assert invitations.withdraw(site.of("attic"), "barn")
     assert not invitations.withdraw(site.of("attic"), "barn")

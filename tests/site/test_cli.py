@@ -18,11 +18,11 @@ from gateway.doctor.finding import State
 from gateway.doctor.site import site as examine
 from gateway.errors import OncewayError
 from gateway.service import cli as gateway_cli
-from gateway.service import site_cli
-from gateway.site import folder as files
-from gateway.site import joining
-from gateway.site.authority import membership
-from gateway.site.invitation import read
+from gateway.site import cli as site_cli
+from gateway.site.pki import folder as files
+from gateway.site.pki import joining
+from gateway.site.pki.authority import membership
+from gateway.site.pki.invitation import read
 from tests.service.process import free_port
 from tests.site.members import running, until
 

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from gateway.config import UplinkSection
 from gateway.mqtt.packets import Packet, Puback, Publish, Pubrec
 from gateway.mqtt.properties import PropertyId
-from gateway.service.site_cli import app
+from gateway.site.cli import app
 from gateway.uplink.batch import decode
 from gateway.uplink.cutter import Cutter
 from gateway.uplink.landing import open_landing

@@ -4,10 +4,10 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from gateway.site.copy_messages import Held, Message, Row, Rows, Told, decode
-from gateway.site.copying import WAIT_S, Copying
 from gateway.site.errors import SiteError
 from gateway.site.framing import FRAME_BYTES
+from gateway.site.replication.messages import Held, Message, Row, Rows, Told, decode
+from gateway.site.replication.sending import WAIT_S, Copying
 
 LINE, NEXT_LINE = "0" * 16, "1" * 16
 

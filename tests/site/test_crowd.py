@@ -6,8 +6,8 @@ import tracemalloc
 
 import pytest
 
-from gateway.site import ending
-from gateway.site.leaving import AT_ONCE
+from gateway.site.rules import ending
+from gateway.site.rules.outbound_moves import AT_ONCE
 from tests.site.crowd import Crowd, report
 from tests.slowness import slowness
 
@@ -18,7 +18,7 @@ CPU_S = 20.0
 def test_calls_are_bounded_by_windows_and_members_not_by_clients() -> None:
     gc.collect()
     before = gc.get_threshold()
-    gc.set_threshold(5000, 10, 1_000_000_000)  # as in gateway/service/garbage.py
+    gc.set_threshold(5000, 10, 1_000_000_000)  # as in gateway/runtime/garbage.py
     try:
         begin = time.process_time()
         crowd = Crowd(CLIENTS)

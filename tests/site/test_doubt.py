@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from gateway.site.doubt import doubt
-from gateway.site.holder import Held
-from gateway.site.messages import MAX_EPOCH
+from gateway.site.rules.holder import Held
+from gateway.site.rules.messages import MAX_EPOCH
+from gateway.site.rules.suspect import doubt
 
 
 class Disk:

@@ -8,10 +8,10 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gateway.site.authority import Removal, authority_of, membership
 from gateway.site.errors import SiteError
 from gateway.site.framing import FRAME_BYTES, Frames, Kind, pack, pack_number
-from gateway.site.link import Greeting, Link, State
+from gateway.site.links.link import Greeting, Link, State
+from gateway.site.pki.authority import Removal, authority_of, membership
 from tests.site.members import Site
 
 KINDS = st.sampled_from(Kind)

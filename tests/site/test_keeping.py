@@ -7,7 +7,9 @@ from functools import partial
 
 import pytest
 
-from gateway.site.copy_messages import (
+from gateway.site.errors import SiteError
+from gateway.site.framing import FRAME_BYTES
+from gateway.site.replication.messages import (
     MOST_ID,
     Held,
     Message,
@@ -19,9 +21,7 @@ from gateway.site.copy_messages import (
     portions,
     row_bytes,
 )
-from gateway.site.errors import SiteError
-from gateway.site.framing import FRAME_BYTES
-from gateway.site.keeping import MOST_LINES, MOST_OWED, Keeping, Order
+from gateway.site.replication.receiving import MOST_LINES, MOST_OWED, Keeping, Order
 
 LINE = "0123456789abcdef"
 SILENT_S = 600.0

@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 import uvloop
 
-from gateway.site import net as net_module
-from gateway.site.authority import membership
 from gateway.site.framing import Kind, pack_number, unpack_number
-from gateway.site.link import SILENT
-from gateway.site.tls import serving
+from gateway.site.links import net as net_module
+from gateway.site.links.link import SILENT
+from gateway.site.pki.authority import membership
+from gateway.site.pki.tls import serving
 from tests.site.members import Peer, Site, as_member, dialled, joined, running, until
 
 LONG_S = 600.0

@@ -4,11 +4,15 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from gateway.site import answering, arriving, asking, ending, leaving, trust
 from gateway.site.errors import SiteError
-from gateway.site.holder import ALL_CLIENTS, NOBODY, Done, Held, Outcome
-from gateway.site.member import Member
-from gateway.site.messages import (
+from gateway.site.rules import ending, trust
+from gateway.site.rules import inbound_moves as arriving
+from gateway.site.rules import lookup as asking
+from gateway.site.rules import outbound_moves as leaving
+from gateway.site.rules import replies as answering
+from gateway.site.rules.holder import ALL_CLIENTS, NOBODY, Done, Held, Outcome
+from gateway.site.rules.member import Member
+from gateway.site.rules.messages import (
     CREDIT,
     MAX_EPOCH,
     PART_BYTES,

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.site.errors import SiteError
-from gateway.site.messages import (
+from gateway.site.rules.messages import (
     ENTRIES,
     FRAME_BYTES,
     MAX_EPOCH,

@@ -12,13 +12,13 @@ import pytest
 import uvloop
 
 from gateway.errors import OncewayError
-from gateway.site import net as net_module
-from gateway.site.authority import authority_of, membership
 from gateway.site.errors import SiteError
 from gateway.site.framing import Kind, pack, pack_number
-from gateway.site.link import MOST_UNSENT
-from gateway.site.removed import Removed
-from gateway.site.tls import expected_authority
+from gateway.site.links import net as net_module
+from gateway.site.links.link import MOST_UNSENT
+from gateway.site.pki.authority import authority_of, membership
+from gateway.site.pki.removed import Removed
+from gateway.site.pki.tls import expected_authority
 from tests.service.process import free_port
 from tests.site.members import Member, Site, as_member, dialled, joined, running, until
 
@@ -207,7 +207,7 @@ async def test_a_clock_that_is_off_is_named(
     site = Site(tmp_path, "attic", "barn")
     with monkeypatch.context() as patch:
         wrong = datetime.now(UTC) + timedelta(days=days)
-        patch.setattr("gateway.site.authority._now", lambda: wrong)
+        patch.setattr("gateway.site.pki.authority._now", lambda: wrong)
         site.issue("barn")
     async with running(*map(site.config, site.addresses)) as (attic, _):
         await until(lambda: attic.row("barn")["problem"])
@@ -215,7 +215,7 @@ async def test_a_clock_that_is_off_is_named(
         assert said(log, "barn: not joined", words) == 1
     site.issue("barn")
     with monkeypatch.context() as patch:
-        patch.setattr("gateway.site.authority._now", lambda: wrong)
+        patch.setattr("gateway.site.pki.authority._now", lambda: wrong)
         site.issue("attic")
     async with running(*map(site.config, site.addresses)):
         await until(lambda: said(log, "a connection from 127", words))

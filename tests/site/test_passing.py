@@ -5,10 +5,10 @@ from collections.abc import Callable, Iterable
 
 import pytest
 
-from gateway.site import passing
 from gateway.site.errors import SiteError
-from gateway.site.passing import AGAIN_S, WINDOW_BYTES, Passing
-from gateway.site.passing_messages import (
+from gateway.site.forwarding import forwarding as passing
+from gateway.site.forwarding.forwarding import AGAIN_S, WINDOW_BYTES, Passing
+from gateway.site.forwarding.messages import (
     FIRST,
     GONE,
     PIECE_BYTES,

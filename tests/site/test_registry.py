@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from gateway.mqtt.packets import Connack, Connect, Version
-from gateway.service import site_registry
-from gateway.service.site_registry import SiteRegistry
+from gateway.site.wiring import registry as site_registry
+from gateway.site.wiring.registry import SiteRegistry
 from provisioning.identity import Identity
 from provisioning.registry import Device, Registry
 from tests.service.wire import Wire

@@ -7,9 +7,9 @@ import pytest
 
 from gateway.site.errors import SiteError
 from gateway.site.framing import FRAME_BYTES
-from gateway.site.retained_entry import MOST_VERSION, NEVER, Entry, decode, encode
-from gateway.site.retained_sharing import FIRST, RetainedSharing
-from gateway.site.sharing import FRAME, MOST_ITEMS, Link
+from gateway.site.shared_state.retained import FIRST, RetainedSharing
+from gateway.site.shared_state.retained_entry import MOST_VERSION, NEVER, Entry, decode, encode
+from gateway.site.shared_state.sharing import FRAME, MOST_ITEMS, Link
 
 
 class One:

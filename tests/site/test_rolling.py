@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gateway.mqtt.packets import Disconnect
-from gateway.site.contact import START_S
+from gateway.site.rules.contact import START_S
 from tests.site.gateways import gateways
 from tests.site.rolling import NAMES, roll
 

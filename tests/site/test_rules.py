@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from gateway.site.errors import SiteError
-from gateway.site.holder import Outcome
-from gateway.site.messages import (
+from gateway.site.rules.holder import Outcome
+from gateway.site.rules.messages import (
     Answer,
     Beat,
     End,

@@ -5,10 +5,10 @@ from collections import deque
 
 import pytest
 
-from gateway.site.board_entry import Board, Entry, merged
-from gateway.site.board_sharing import FIRST, MOST, BoardSharing
 from gateway.site.errors import SiteError
-from gateway.site.sharing import FRAME, Link
+from gateway.site.shared_state.board_entry import Board, Entry, merged
+from gateway.site.shared_state.boards import FIRST, MOST, BoardSharing
+from gateway.site.shared_state.sharing import FRAME, Link
 
 
 def board(key: int = 0) -> Board:

@@ -4,8 +4,8 @@ from random import Random
 
 import pytest
 
-from gateway.site.contact import ANSWER_S, START_S
-from gateway.site.holder import Outcome
+from gateway.site.rules.contact import ANSWER_S, START_S
+from gateway.site.rules.holder import Outcome
 from tests.site.test_rules import Site
 from tests.site.world import Client, World
 

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from gateway.commands import control_client as control
 from gateway.config import load
 from gateway.mqtt.packets import (
     Disconnect,
@@ -25,10 +26,10 @@ from gateway.mqtt.packets import (
     Subscribe,
     Subscription,
 )
-from gateway.service import control, session_cli
-from gateway.site.folder import RETURNED
-from gateway.site.invitation import invite
-from gateway.site.joining import join
+from gateway.service import session_cli
+from gateway.site.pki.folder import RETURNED
+from gateway.site.pki.invitation import invite
+from gateway.site.pki.joining import join
 from gateway.store import doubts
 from gateway.store.schema import connect_to_read, existing
 from tests.service.wire import Wire

@@ -1,6 +1,6 @@
 """Which of several claims for a session is the newest."""
 
-from gateway.site.verdict import Claim, Verdict, decide
+from gateway.site.rules.decision import Claim, Verdict, decide
 
 NONE: frozenset[str] = frozenset()
 

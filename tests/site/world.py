@@ -16,9 +16,9 @@ from functools import partial
 from random import Random
 from typing import NamedTuple
 
-from gateway.site.holder import ALL_CLIENTS, NOBODY, Held, Outcome
-from gateway.site.member import Member
-from gateway.site.messages import Beat, decode
+from gateway.site.rules.holder import ALL_CLIENTS, NOBODY, Held, Outcome
+from gateway.site.rules.member import Member
+from gateway.site.rules.messages import Beat, decode
 
 Event = Callable[[], None]
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from gateway.lock import Locked, ProcessLock
 from gateway.store.cli import app
 from gateway.store.schema import FILE, StoreError, connect_to_read
+from gateway.system.lock import Locked, ProcessLock
 from tests.store.test_salvage import damage, filled
 
 runner = CliRunner()

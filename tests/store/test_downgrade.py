@@ -11,7 +11,6 @@ from typer.testing import CliRunner
 
 from gateway.broker.message_ids import pack_bits, unpack_ids
 from gateway.broker.store_rows import Commit
-from gateway.lock import ProcessLock
 from gateway.store.apply import apply
 from gateway.store.check import check
 from gateway.store.cli import app
@@ -19,6 +18,7 @@ from gateway.store.downgrade import downgrade
 from gateway.store.move_records import END, JOURNEY, SESSION, record
 from gateway.store.recovery import recover
 from gateway.store.schema import FILE, SCHEMA_VERSION, StoreError, open_store
+from gateway.system.lock import ProcessLock
 from tests.store import older
 
 Tables = dict[str, list[tuple[object, ...]]]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.accounts import UPLINK
+from gateway.system.accounts import UPLINK
 from gateway.uplink.credentials import FILE
 from tests.systemd.unit import BACKUP, SYSTEMD, UNITS, listed, service
 

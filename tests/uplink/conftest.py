@@ -141,7 +141,12 @@ class Onceway:
         self._started: list[subprocess.Popen] = []
 
     def command(self, *args: str | Path) -> list[str]:
-        return [sys.executable, "-c", "from gateway.cli import main; main()", *map(str, args)]
+        return [
+            sys.executable,
+            "-c",
+            "from gateway.commands.main import main; main()",
+            *map(str, args),
+        ]
 
     def __call__(self, *args: str | Path, timeout: float = 60) -> subprocess.CompletedProcess[str]:
         return subprocess.run(

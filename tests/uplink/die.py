@@ -33,7 +33,7 @@ def main() -> None:
 
     setattr(holder, name, dying)
     sys.argv = ["onceway", *args]
-    from gateway.cli import main as onceway
+    from gateway.commands.main import main as onceway
 
     onceway()
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from gateway import accounts
 from gateway.config import UplinkSection
+from gateway.system import accounts
 from gateway.uplink import signing
 from gateway.uplink.cutter import Cutter
 from gateway.uplink.spool import Spool

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from gateway.config import UplinkSection
-from gateway.lock import ProcessLock
 from gateway.store.check import check
+from gateway.system.lock import ProcessLock
 from gateway.uplink.cutter import Cutter
 from gateway.uplink.discard import discard, waiting
 from gateway.uplink.spool import Spool

@@ -15,12 +15,12 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from gateway.delta_reader import arrivals
 from gateway.errors import OncewayError
 from gateway.store import doubts
 from gateway.store.doubts import Doubt
 from gateway.uplink import spool as spool_module
 from gateway.uplink.cutter import Cutter
+from gateway.uplink.delta_reader import arrivals
 from gateway.uplink.spool import Spool
 from gateway.uplink.status import look
 

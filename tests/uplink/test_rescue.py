@@ -16,9 +16,9 @@ from aiomqtt import ProtocolVersion
 
 from gateway.config import UplinkSection
 from gateway.errors import OncewayError
-from gateway.lock import Locked, ProcessLock
 from gateway.store.copies import Copies
 from gateway.store.schema import StoreError
+from gateway.system.lock import Locked, ProcessLock
 from gateway.uplink import owner
 from gateway.uplink.landing import Unreachable, open_landing
 from gateway.uplink.rescue import Rescued, rescue

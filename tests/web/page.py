@@ -10,7 +10,7 @@ from pathlib import Path
 
 import aiohttp
 
-from gateway.service.users import Users
+from gateway.access.users import Users
 from tests.links.board import Pty
 from tests.service.boards import Sensor, configuration
 from tests.service.process import GatewayProcess, start
@@ -19,7 +19,7 @@ USER, OPERATOR, PASSWORD = "lena", "otto", "correct horse"
 EACH_SECOND = (
     "-c",
     "from gateway.web import live, overview; live.SAMPLE_S = overview.SAMPLE_S = 1.0;"
-    " from gateway.cli import main; main()",
+    " from gateway.commands.main import main; main()",
 )
 """A gateway whose history has a look each second, not each minute."""
 TEXT = f'[page]\nbind = "127.0.0.1:0"\noperators = ["{OPERATOR}"]\n'
@@ -49,7 +49,7 @@ class Page:
         await process.wait()
 
     async def _start_uplink(self, *options: str) -> asyncio.subprocess.Process:
-        command = "from gateway.cli import main; main()"
+        command = "from gateway.commands.main import main; main()"
         arguments = [sys.executable, "-c", command, "uplink", "run", *options]
         return await asyncio.create_subprocess_exec(
             *arguments, "--config", str(self.file), stderr=asyncio.subprocess.DEVNULL

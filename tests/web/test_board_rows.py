@@ -3,13 +3,13 @@
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from gateway.boards.admission import Listed
+from gateway.boards.bundled_firmware import Kind
+from gateway.boards.reports import Boards
 from gateway.links.lora.status import RadioStatus
 from gateway.links.serial_port import PortStatus
-from gateway.mirror.decode import Reading
 from gateway.mirror.last import LastReadings
-from gateway.service.boards import Boards
-from gateway.service.devices import Listed
-from gateway.service.shipped import Kind
+from gateway.payload.readings import Reading
 from gateway.web.board_rows import MOST_AT_ONCE, ROUND, BoardRows
 from tests.web.test_air import WELL
 from tests.web.test_web import a_port, a_source

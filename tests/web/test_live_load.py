@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from gateway.mirror.decode import Reading
+from gateway.boards.admission import Listed
 from gateway.mirror.last import LastReadings
-from gateway.service.devices import Listed
+from gateway.payload.readings import Reading
 from gateway.web.board_rows import BoardRows
 from gateway.web.clients import Clients
 from gateway.web.live import Live

@@ -13,12 +13,12 @@ import aiohttp
 import cbor2
 import pytest
 
+from gateway.access.users import Users
 from gateway.config import advice, parse
 from gateway.mqtt.packets import Connect, Disconnect, Puback, Publish
-from gateway.service.page_messages import MOST_A_SECOND
-from gateway.service.users import Users
 from gateway.web.log_lines import MOST, LogLines
 from gateway.web.messages import said
+from gateway.web.page_messages import MOST_A_SECOND
 from tests.links.board import until
 from tests.links.certificates import Authority
 from tests.service.wire import wire

@@ -19,8 +19,8 @@ import pytest
 from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import Browser, Page, expect
 
-from gateway.service.shipped import ROOT
-from gateway.service.users import Users
+from gateway.access.users import Users
+from gateway.boards.bundled_firmware import ROOT
 from tests.hil.air.radio_site import RadioSite
 from tests.links.board import until
 from tests.service.boards import Sensor

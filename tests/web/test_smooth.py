@@ -7,7 +7,7 @@ from time import monotonic
 import pytest
 from playwright.async_api import Browser, CDPSession, expect
 
-from gateway.mirror.decode import Reading
+from gateway.payload.readings import Reading
 from tests.slowness import slowness
 from tests.web.test_live_load import NOW, UPDATES, many, served
 

@@ -173,7 +173,7 @@ async def test_metrics_tell_what_the_uplink_did(tmp_path: Path) -> None:
         command = [
             sys.executable,
             "-c",
-            "from gateway.cli import main; main()",
+            "from gateway.commands.main import main; main()",
             "uplink",
             "run",
             "--once",

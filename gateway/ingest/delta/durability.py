@@ -21,7 +21,7 @@ from gateway.errors import OncewayError
 from gateway.ingest.delta import deletion_vectors
 from gateway.ingest.delta.commits import ACTIONS, is_whole, parse
 from gateway.ingest.delta.local_disk import local_path, sync_all
-from gateway.sync import sync
+from gateway.system.sync import sync
 
 PARQUET_END = b"PAR1"
 

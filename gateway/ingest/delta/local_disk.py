@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from gateway.sync import sync
+from gateway.system.sync import sync
 
 
 def local_path(location: str) -> Path | None:

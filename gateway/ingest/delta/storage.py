@@ -13,7 +13,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from gateway.ingest.delta import local_disk
-from gateway.sync import sync
+from gateway.system.sync import sync
 
 OBJECT_STORES = ("s3a", "gs")
 """Schemes of Hadoop's file systems where a written file appears whole and at once."""

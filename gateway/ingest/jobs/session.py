@@ -92,7 +92,7 @@ def _package() -> Path:
     with ZipFile(path, "w") as archive:
         for folder in (
             root.glob("*.py"),
-            (root / "ingest").rglob("*.py"),
+            *((root / name).rglob("*.py") for name in ("ingest", "payload", "system")),
             (root / "uplink").glob("*.py"),
         ):
             for file in sorted(folder):

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from gateway import senml
 from gateway.ingest.landing.place import NO_FILE, Announced, Landing
+from gateway.payload import senml
 from gateway.uplink.manifest import SCHEMA_VERSION
 
 SCHEMA = pa.schema(

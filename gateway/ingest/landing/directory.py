@@ -16,8 +16,8 @@ import time
 from collections.abc import Callable, Iterable
 from zlib import crc32
 
-from gateway import gateway_name
 from gateway.ingest.landing.place import Landing, said
+from gateway.system import gateway_name
 from gateway.uplink.manifest import MARKERS
 
 ROUND_S = 3600

@@ -21,9 +21,9 @@ from typing import Any
 import fsspec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-from gateway import gateway_name
 from gateway.errors import OncewayError
 from gateway.ingest.delta import local_disk
+from gateway.system import gateway_name
 from gateway.uplink.manifest import key_id
 
 SCHEMA = 1

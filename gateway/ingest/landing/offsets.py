@@ -16,11 +16,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TypeVar
 
-from gateway import gateway_name
 from gateway.ingest.landing import batch
 from gateway.ingest.landing.directory import AS_FAR_AS_IT_GOES, Directory
 from gateway.ingest.landing.place import UNREADABLE, Announced, Landing, said
 from gateway.ingest.landing.trust import Trust
+from gateway.system import gateway_name
 
 Offset = dict[str, int]
 T = TypeVar("T")

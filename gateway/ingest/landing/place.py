@@ -24,8 +24,8 @@ from typing import Any, TypeVar
 
 import fsspec
 
-from gateway import gateway_name
 from gateway.errors import OncewayError
+from gateway.system import gateway_name
 from gateway.uplink.manifest import (
     MARKERS,
     SCHEMA_VERSION,

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from gateway.ingest.payload import skeletons
 from gateway.ingest.payload.names import without_device
-from gateway.senml import RELATIVE, NotSenml, Record, decode
+from gateway.payload.senml import RELATIVE, NotSenml, Record, decode
 
 READING = pa.struct(
     [

@@ -5,9 +5,9 @@ columns.
 
 A kind of sensor sends the same fields in the same order, so thousands of payloads have one
 skeleton: the same bytes but for the contents of some fields, which stand at the same places. numpy
-reads such a field of all payloads as one column, in a twentieth of the time that `senml.py` takes
-for one after the other. A payload that is anything but plain, or in doubt, is left to `senml.py`,
-which knows the whole standard and the reasons.
+reads such a field of all payloads as one column, in a twentieth of the time that
+`gateway/payload/senml.py` takes for one after the other. A payload that is anything but plain, or
+in doubt, is left to `gateway/payload/senml.py`, which knows the whole standard and the reasons.
 """
 
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from gateway.senml import (
+from gateway.payload.senml import (
     BASE_NAME,
     BASE_TIME,
     EARLIEST,
@@ -158,7 +158,9 @@ def _foreign(payload: bytes, position: int) -> slice | None:
 
 
 def _read(table: Any, skeleton: Skeleton, positions: Any) -> Plain:
-    """table: a row of bytes per payload. Rows that `senml.py` might refuse are left out."""
+    """table: a row of bytes per payload. Rows that `gateway/payload/senml.py` might refuse are left
+    out.
+    """
     nothing = slice(0, 0)
     name = np.concatenate(
         [table[:, skeleton.texts.get(label, nothing)] for label in (BASE_NAME, NAME)], axis=1

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from gateway import gateway_name
 from gateway.ingest.dedup import snapshot
 from gateway.ingest.dedup.gaps import DeviceGaps, gaps
 from gateway.ingest.landing import keys
@@ -22,6 +21,7 @@ from gateway.ingest.landing.place import NOTHING_LANDED, Landing, said
 from gateway.ingest.landing.trust import Trust
 from gateway.ingest.report import counters, stopped, tables
 from gateway.ingest.report.counters import FeedTotal
+from gateway.system import gateway_name
 
 DEVICES_SHOWN = 20
 REFUSED_DAYS = 7

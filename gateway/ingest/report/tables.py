@@ -9,12 +9,12 @@ from collections import Counter
 import fsspec
 from deltalake import DeltaTable
 
-from gateway.delta_reader import location, query
 from gateway.errors import OncewayError
 from gateway.ingest.dedup import snapshot
 from gateway.ingest.dedup.taken import Feeds, Taken
 from gateway.ingest.delta.commits import CommitLog
 from gateway.ingest.delta.tables import SIGNED, beside
+from gateway.uplink.delta_reader import location, query
 
 CATALOG_HINT = "Catalog names are not known here: give the table's path or URL."
 

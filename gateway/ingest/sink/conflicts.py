@@ -1,7 +1,7 @@
 """One key, two payloads: which is right nobody knows, so the first stays and the second is kept.
 
 In: the rows of a micro-batch that are left out as doubles. Out: those of them whose payload says
-something else than that of the row with their key (`gateway/rewording.py`), in the table
+something else than that of the row with their key (`gateway/payload/rewording.py`), in the table
 `…_conflicts`, each once, and an alarm in the log. A device that counts wrongly, or two that were
 given one identity, show up here.
 """
@@ -15,7 +15,7 @@ from pyspark.sql.types import BooleanType
 from gateway.ingest.dedup.claim import ChunkRange
 from gateway.ingest.delta.tables import Layout, Table
 from gateway.ingest.sink.microbatch import MicroBatch
-from gateway.rewording import says_the_same
+from gateway.payload.rewording import says_the_same
 
 CONFLICTS = Layout(
     "Publications whose key stands in publications with another payload; they are not in there",

@@ -20,7 +20,7 @@ from gateway.links.lora.turns import (
     SessionStarted,
     TurnLink,
 )
-from gateway.logs import about
+from gateway.system.logs import about
 
 log = logging.getLogger(__name__)
 

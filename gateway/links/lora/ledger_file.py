@@ -15,9 +15,9 @@ import os
 from pathlib import Path
 from typing import Any
 
+from gateway.config.regions import Region
 from gateway.links.lora.duty import BLOCKS, Ledger
-from gateway.regions import Region
-from gateway.sync import sync
+from gateway.system.sync import sync
 
 _PARTS = 64
 LATE = 1.0

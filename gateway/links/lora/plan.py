@@ -16,10 +16,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import exp, inf, isinf
 
+from gateway.config.regions import EU868, Region, SubBand
 from gateway.links.lora.airtime import FACTORS
 from gateway.links.lora.duty import silence_factor
 from gateway.links.lora.exchange import Exchange, Radio, exchange
-from gateway.regions import EU868, Region, SubBand
 
 MOST_TRIES = 3.0
 """Tries a reading, on average, above which a channel counts as full. Near the point where more load

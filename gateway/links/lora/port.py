@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from gateway.config.regions import Region
 from gateway.errors import OncewayError
 from gateway.links.carrier import Accept
 from gateway.links.faults import blame
@@ -29,8 +30,7 @@ from gateway.links.lora.station import Event, RadioFailed, RadioReady, Station
 from gateway.links.lora.status import BoardSignal, Overheard, RadioStatus
 from gateway.links.lora.turns import Others, TurnLink
 from gateway.links.tty import Tty
-from gateway.logs import about
-from gateway.regions import Region
+from gateway.system.logs import about
 
 log = logging.getLogger(__name__)
 

@@ -2,8 +2,8 @@
 
 from typing import Any
 
+from gateway.commands.extras import how_to_get
 from gateway.errors import OncewayError
-from gateway.extras import how_to_get
 from gateway.uplink.landing.base import Landing, Unreachable, without_password
 
 

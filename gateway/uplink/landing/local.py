@@ -10,7 +10,7 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-from gateway.sync import sync
+from gateway.system.sync import sync
 from gateway.uplink.landing.base import Way, only_epochs
 from gateway.uplink.landing.files import FileLanding
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from intelhex import IntelHex
 
-from gateway.service.devices import FILE
+from gateway.boards.admission import FILE
 from hil.boards.simulator import BUILD, Air, SimulatedBoard
 from provisioning.boards import board as kind
 from provisioning.identity import Identity

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from gateway.commands.control_client import ask
 from gateway.links.lora.frames import ANSWER, TURN
-from gateway.service.control import ask
 from hil.air.physics import Channel, airtime
 from tests.hil.air.radio_site import RadioSite
 

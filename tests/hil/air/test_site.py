@@ -10,7 +10,7 @@ from pathlib import Path
 import aiomqtt
 import pytest
 
-from gateway.service.control import ask
+from gateway.commands.control_client import ask
 from tests.hil.air.radio_site import RadioSite
 
 

@@ -64,5 +64,6 @@ PYTHONPATH={site_packages}${{PYTHONPATH:+:$PYTHONPATH}} exec {sys.executable} -S
     return python
 
 
+@pytest.mark.soak
 def test_two_workers_share_the_batches_and_each_is_taken_once(tmp_path: Path) -> None:
     take_in_on_two_workers(Site(tmp_path), "fast")

@@ -117,7 +117,7 @@ def test_a_table_that_is_restored_under_the_ingest_stops_it(job: Job) -> None:
     assert job.keys() == keys(1, 2, 3)
 
 
-@pytest.mark.parametrize("writer", ["fast", "public"])
+@pytest.mark.parametrize("writer", WRITERS)
 def test_a_table_that_is_put_back_under_the_ingest_is_not_taken_for_itself(
     job: Job, writer: WriterName
 ) -> None:
@@ -314,7 +314,7 @@ def test_progress_outlives_a_log_that_others_fill(
     assert job.version() == versions
 
 
-@pytest.mark.parametrize("writer", ["fast", "public"])
+@pytest.mark.parametrize("writer", WRITERS)
 def test_another_table_in_the_place_of_the_old_one_is_not_written_to(
     job: Job, writer: WriterName
 ) -> None:

@@ -89,7 +89,7 @@ def test_a_table_with_a_constraint_a_lost_checkpoint_and_a_double(
     assert job.keys() == [("dev", 7, number) for number in (1, 2, 3, 4)]
 
 
-@pytest.mark.parametrize("writer", ["fast", "public"])
+@pytest.mark.parametrize("writer", ["fast", pytest.param("public", marks=pytest.mark.soak)])
 def test_a_table_may_be_called_by_catalog_schema_and_table(
     spark: "SparkSession", tmp_path: Path, writer: WriterName
 ) -> None:

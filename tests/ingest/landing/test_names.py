@@ -20,9 +20,9 @@ from gateway.ingest.landing.offsets import Feeds
 from gateway.ingest.landing.place import Landing
 from gateway.ingest.landing.trust import Trust
 from gateway.uplink.signing import Signer, load_or_make
-from tests.config.test_gateway_name import BAD, GOOD
 from tests.ingest.batches import EPOCH, land, row
 from tests.ingest.landing.closed_places import open_folder, without_rights
+from tests.system.test_gateway_name import BAD, GOOD
 
 A = f"a/{EPOCH}"
 ALL = 10**9

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from gateway.ingest.payload import decoded
 from gateway.ingest.payload.names import without_device
-from gateway.senml import LABELS, PAYLOAD_LIMIT, NotSenml, Record, decode
+from gateway.payload.senml import LABELS, PAYLOAD_LIMIT, NotSenml, Record, decode
 
 STAMP = pa.timestamp("us", "UTC")
 RECEIVED = 1_760_000_000_000_000

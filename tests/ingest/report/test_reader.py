@@ -7,9 +7,9 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from gateway.delta_reader import arrivals
 from gateway.errors import OncewayError
 from gateway.ingest.report.tables import rows_by_feed
+from gateway.uplink.delta_reader import arrivals
 from tests.ingest.batches import row
 from tests.ingest.lake import Lake
 

@@ -498,7 +498,7 @@ def test_a_second_payload_of_one_key_is_kept_aside_with_an_alarm(
 def test_a_second_wording_of_one_reading_is_a_double_and_no_conflict(
     lake: Lake, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A board may have learned the time between two sendings (`gateway/rewording.py`)."""
+    """A board may have learned the time between two sendings (`gateway/payload/rewording.py`)."""
 
     def said(value: int, **time: int) -> bytes:
         return json.dumps([{"n": "a", "v": value, **time}]).encode()

@@ -60,7 +60,9 @@ def once_before(
     monkeypatch.setattr(owner, name, real)
 
 
-@pytest.mark.parametrize(("seed", "writer"), [(1, "fast"), (2, "public")])
+@pytest.mark.parametrize(
+    ("seed", "writer"), [(1, "fast"), pytest.param(2, "public", marks=pytest.mark.soak)]
+)
 def test_the_table_is_the_set_of_all_keys(
     spark: "SparkSession",
     tmp_path: Path,

@@ -12,10 +12,10 @@ from typing import cast
 
 import pytest
 
+from gateway.boards.admission import Registry
 from gateway.config import parse
 from gateway.links.lora.turns import Others, Session
-from gateway.service.devices import Registry
-from gateway.service.engine import Engine
+from gateway.runtime.engine import Engine
 from gateway.service.listeners import _Lora
 from tests.links.lora.test_turns import is_greeting
 from tests.links.lora.world import DEVICE, RADIO, Board, Gateway, Ledger

@@ -7,11 +7,11 @@ from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 
+from gateway.access.logins import MOST_OF_ONE
+from gateway.access.users import Users
 from gateway.mqtt.packets import Connect, Publish, Subscribe, Subscription, Will
 from gateway.mqtt.properties import PropertyId as P
 from gateway.mqtt.reason import ReasonCode as R
-from gateway.service.logins import MOST_OF_ONE
-from gateway.service.users import Users
 from tests.links.certificates import Authority
 from tests.service.floods.site import (
     MEGABYTE,

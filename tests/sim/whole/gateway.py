@@ -18,6 +18,8 @@ from threading import Event
 from typing import Any, cast
 from unittest.mock import patch
 
+from gateway.boards.admission import DeviceAccess, Registry
+from gateway.boards.reports import Boards
 from gateway.broker.access import Policy
 from gateway.broker.broker import Broker
 from gateway.broker.delivery import Load, Order
@@ -26,10 +28,8 @@ from gateway.broker.store_rows import Commit
 from gateway.config import Config, GatewaySection, SerialSection, SiteSection, UplinkSection
 from gateway.links.greeter import Greeter
 from gateway.links.serial_port import SerialPort
-from gateway.service.boards import Boards
-from gateway.service.clock import Clock
-from gateway.service.devices import DeviceAccess, Registry
-from gateway.service.engine import Engine
+from gateway.runtime.clock import Clock
+from gateway.runtime.engine import Engine
 from gateway.store import lives
 from gateway.store.queue_reads import collect, load
 from gateway.store.recovery import recover

@@ -4,7 +4,8 @@ In: frames from member to member, and what is to happen to their connections. Ou
 in order, after some milliseconds. A connection breaks when one of its ends dies, and the other one
 notices a moment later. One that is cut carries nothing; what it was given comes when it is mended,
 unless it was given up by then. Each member has the real parts of a gateway in a site
-(`service/membership.py`) but for its certificates and its sockets (tests/site has those).
+(`gateway/site/wiring/membership.py`) but for its certificates and its sockets (tests/site has
+those).
 """
 
 import asyncio
@@ -14,13 +15,13 @@ from itertools import combinations
 from random import Random
 from typing import cast
 
-from gateway.service.membership import Channel
-from gateway.service.site import Site
-from gateway.service.site_passing import Forwarding
-from gateway.service.site_retained import SiteRetained
-from gateway.site.copy_messages import FIRST as COPIES
-from gateway.site.passing_messages import FIRST as PASSING
-from gateway.site.retained_sharing import FIRST as RETAINED
+from gateway.site.forwarding.messages import FIRST as PASSING
+from gateway.site.replication.messages import FIRST as COPIES
+from gateway.site.shared_state.retained import FIRST as RETAINED
+from gateway.site.wiring.forwarding import Forwarding
+from gateway.site.wiring.local_member import Site
+from gateway.site.wiring.membership import Channel
+from gateway.site.wiring.retained import SiteRetained
 from gateway.store.move_out import StoredParts
 from tests.sim.whole.clock import Time
 from tests.sim.whole.gateway import Gateway

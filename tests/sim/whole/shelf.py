@@ -10,8 +10,8 @@ from concurrent.futures import Executor
 from typing import Any, cast
 from unittest.mock import patch
 
-from gateway.service.site_copies import SiteCopies
-from gateway.site.keeping import Line
+from gateway.site.replication.receiving import Line
+from gateway.site.wiring.replicas import SiteCopies
 from tests.sim.whole.gateway import NOWHERE, Gateway
 
 

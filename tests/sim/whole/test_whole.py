@@ -12,8 +12,8 @@ import pytest
 
 from gateway.broker.doubled import Doubled
 from gateway.broker.receive_flow import ReceiveFlow
-from gateway.service.engine import Engine
-from gateway.service.site_retained import SiteRetained
+from gateway.runtime.engine import Engine
+from gateway.site.wiring.retained import SiteRetained
 from tests.hil.sabotage import catalogue
 from tests.sim.whole import sabotages
 from tests.sim.whole.plan import Plan, draw

@@ -17,9 +17,9 @@ from tempfile import TemporaryDirectory
 from typing import Any
 from unittest.mock import patch
 
+from gateway.boards.admission import Registry
 from gateway.broker.retained import Retained
 from gateway.config import SiteSection
-from gateway.service.devices import Registry
 from gateway.store import lives
 from gateway.store.schema import prepare
 from hil.judge.checker import Result, check

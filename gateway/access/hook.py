@@ -1,0 +1,108 @@
+"""Users that somebody else knows: a command or an HTTP URL is asked.
+
+In: a user name and a password, with client identifier, address and listener. Out: yes, no, or that
+there was no answer in time, which is a no, too. All of it on a thread of `logins.py`, never on the
+event loop. The password goes to the hook's standard input or into the body of the request, and
+nowhere else.
+"""
+
+import http.client
+import json
+import logging
+import socket
+import ssl
+import threading
+import time
+from urllib.parse import urlsplit
+
+from gateway.access.hook_socket import Server
+from gateway.broker.access import Refusal
+from gateway.broker.log_throttle import LogThrottle
+from gateway.config import AccessSection
+from gateway.mqtt.reason import ReasonCode
+from gateway.system.logs import about
+from gateway.system.spawn import run
+
+log = logging.getLogger(__name__)
+
+WRONG = ReasonCode.BAD_USER_NAME_OR_PASSWORD, "user name or password is wrong"
+_SILENT = ReasonCode.SERVER_UNAVAILABLE, "who knows the user cannot be asked now"
+_YES, _NO = (200, 204), (401, 403)
+
+
+class AuthHook:
+    """What stands under `[access]` as `command` or `url`."""
+
+    def __init__(self, section: AccessSection) -> None:
+        self._section = section
+        self._url = urlsplit(section.url or "")
+        self._server = Server(self._url)
+        self._throttle = LogThrottle(time.monotonic)
+
+    def refuses(
+        self, user: str, password: bytes, client: str, address: str, listener: str
+    ) -> Refusal | None:
+        """Ask. Takes as long as the hook does, at most `hook_timeout_s`; on any thread."""
+        question = {
+            "user": user,
+            "password": password.decode("utf-8", "surrogateescape"),
+            "client": client,
+            "address": address,
+            "listener": listener,
+        }
+        body = json.dumps(question).encode()
+        try:
+            allowed = self._run(body) if self._section.command else self._post(body)
+        except (OSError, http.client.HTTPException, _OddError) as error:
+            self._complain(error)
+            return _SILENT
+        return None if allowed else WRONG
+
+    def _run(self, body: bytes) -> bool:
+        """What the command writes is not logged: it may hold the password."""
+        code = run(self._section.command, body, self._section.hook_timeout_s)
+        if code not in (0, 1):
+            raise _OddError(f"exit code {code}, where 0 is yes and 1 is no")
+        return code == 0
+
+    def _post(self, body: bytes) -> bool:
+        url, until = self._url, time.monotonic() + self._section.hook_timeout_s
+        kind = http.client.HTTPSConnection if url.scheme == "https" else http.client.HTTPConnection
+        connection = kind(url.hostname or "", url.port)
+        connection.sock = found = self._server.connect(until)
+        # a timeout of its own counts for each piece of an answer that comes byte by byte
+        timer = threading.Timer(max(0.0, until - time.monotonic()), _cut, [found])
+        timer.start()
+        try:
+            if isinstance(found, ssl.SSLSocket):
+                found.do_handshake()
+            path = (url.path or "/") + (f"?{url.query}" if url.query else "")
+            connection.request("POST", path, body, {"Content-Type": "application/json"})
+            status = connection.getresponse().status
+        finally:
+            timer.cancel()
+            connection.close()
+        if status not in (*_YES, *_NO):
+            raise _OddError(f"HTTP status {status}, where 200 is yes and 403 is no")
+        return status in _YES
+
+    def _complain(self, error: Exception) -> None:
+        asked = self._section.command[0] if self._section.command else self._section.url
+        if self._throttle.allows("hook"):
+            log.error(
+                "%s: users that it should know are refused (%s). See access.command, access.url",
+                asked,
+                error,
+                extra=about(reason="server_unavailable"),
+            )
+
+
+class _OddError(Exception):
+    """An answer that is neither yes nor no."""
+
+
+def _cut(connection: socket.socket) -> None:
+    try:
+        connection.shutdown(socket.SHUT_RDWR)
+    except OSError:
+        return

@@ -1,0 +1,194 @@
+"""Who a client is, found out beside the event loop: one password after the other, fairly.
+
+Where others are asked (`hook.py`) there are MOST_AT_ONCE at a time, and who waits for them has
+a line of his own: a hook that hangs keeps no user of the file out.
+
+In: orders of the broker, each a CONNECT with a question. Out: the answer to each, given to
+`answered` on the event loop. A comparison takes a fifth of a second of a small machine and 32 MiB,
+so there is one at a time, and:
+
+- turns go round by address, and an address has so many places: who floods keeps nobody else out;
+- after a few wrong passwords an address waits before it may try the same user again, and after
+  some more before it may try any, twice as long each time; meanwhile it gets 0x9F at once;
+- a password that was right a moment ago is never asked for here (`authentication.py`).
+"""
+
+import logging
+from asyncio import AbstractEventLoop
+from collections.abc import Callable
+from concurrent.futures import Executor
+from contextlib import suppress
+from threading import Thread
+from typing import Any
+
+from gateway.broker.access import Ask, Refusal
+from gateway.broker.admission import origin
+from gateway.links.crowd import Crowd
+from gateway.mqtt.reason import ReasonCode
+from gateway.system.logs import about
+
+log = logging.getLogger(__name__)
+
+MOST_WAITING = 200
+MOST_OF_ONE = 32
+MOST_AT_ONCE = 8
+"""Where others are asked, who may take their time."""
+
+_BUSY = ReasonCode.SERVER_BUSY, "too many passwords are being compared"
+_GONE = ReasonCode.NOT_AUTHORIZED, "the user was removed or has another password"
+
+
+class BackOff:
+    """Failures by key, and until when each key has to wait. free: failures that cost nothing."""
+
+    LONGEST_S = 60.0
+    FORGET_S = 600.0
+    KEYS = 4096
+
+    def __init__(self, free: int) -> None:
+        self._free = free
+        self._failed: dict[object, tuple[int, float]] = {}
+
+    def wait_s(self, key: object, now: float) -> float:
+        """Seconds that this key has still to wait."""
+        return max(0.0, self._failed.get(key, (0, now))[1] - now)
+
+    def fail(self, key: object, now: float) -> int:
+        """Note a failure; returns how many there were without a long pause between two."""
+        count, until = self._failed.pop(key, (0, now))
+        count = 1 if now > until + self.FORGET_S else count + 1
+        wait = min(self.LONGEST_S, 2.0 ** min(count - self._free, 16)) if count > self._free else 0
+        if len(self._failed) >= self.KEYS:
+            del self._failed[next(iter(self._failed))]
+        self._failed[key] = count, now + wait
+        return count
+
+    def succeed(self, key: object) -> None:
+        self._failed.pop(key, None)
+
+
+class _Threads(Executor):
+    """Each call has a thread of its own, which does not keep the process from ending: who is asked
+    may take a minute.
+    """
+
+    def submit(self, call: Callable[..., Any], /, *args: Any, **more: Any) -> Any:
+        Thread(target=call, args=args, kwargs=more, name="password", daemon=True).start()
+
+
+class _Line:
+    """Those who wait for one kind of answer. at_once: how many questions may be under way."""
+
+    def __init__(self, at_once: int) -> None:
+        self.at_once = at_once
+        self.waiting: Crowd[Ask] = Crowd(MOST_WAITING, MOST_OF_ONE)
+        self.under_way = 0
+        """How many are, or are about to be."""
+
+
+class Logins:
+    """answered: called with each order and why it is refused, None when it is not. thread: where
+    passwords are compared.
+    """
+
+    def __init__(
+        self,
+        loop: AbstractEventLoop,
+        answered: Callable[[Ask, Refusal | None], None],
+        thread: Executor | None = None,
+    ) -> None:
+        self._loop = loop
+        self._answered = answered
+        self._thread = thread or _Threads()
+        self._compared_here, self._asked_elsewhere = _Line(1), _Line(MOST_AT_ONCE)
+        self._users = BackOff(free=3)
+        self._addresses = BackOff(free=20)
+
+    def ask(self, order: Ask) -> None:
+        """Find out who this is."""
+        line = self._line(order)
+        gone = line.waiting.add(order.connection.peer.address, order)
+        if gone is not None:
+            self._loop.call_soon(self._answered, gone, _BUSY)
+        if line.under_way < line.at_once:
+            line.under_way += 1
+            self._loop.call_soon(self._next, line)
+
+    def _line(self, order: Ask) -> _Line:
+        return self._asked_elsewhere if order.question.asks_others else self._compared_here
+
+    def stop(self) -> None:
+        """Find out nothing more."""
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+    def _next(self, line: _Line) -> None:
+        line.under_way -= 1
+        while (order := line.waiting.pop()) is not None:
+            refusal: Refusal | None
+            try:
+                refusal = self._refuses(order)
+                if refusal is None and order.connection.closing is None:
+                    self._thread.submit(self._compare, order)
+                    line.under_way += 1
+                    return
+            except Exception:
+                refusal = _failed(order)
+            self._answered(order, refusal)
+
+    def _refuses(self, order: Ask) -> Refusal | None:
+        address, now = origin(order.connection.peer.address), self._loop.time()
+        wait = max(
+            self._users.wait_s((address, order.question.user), now),
+            self._addresses.wait_s(address, now),
+        )
+        if not wait:
+            return None
+        text = f"too many wrong passwords from {address}, wait {wait:.0f} s"
+        return ReasonCode.CONNECTION_RATE_EXCEEDED, text
+
+    def _compare(self, order: Ask) -> None:
+        refusal: Refusal | None
+        try:
+            refusal = order.question.answer()
+        except Exception:
+            refusal = _failed(order)
+        with suppress(RuntimeError):  # the loop is closed: nobody waits for this any more
+            self._loop.call_soon_threadsafe(self._compared, order, refusal)
+
+    def _compared(self, order: Ask, refusal: Refusal | None) -> None:
+        try:
+            refusal = self._judge(order, refusal)
+        except Exception:
+            refusal = _failed(order)
+        self._answered(order, refusal)
+        self._next(self._line(order))
+
+    def _judge(self, order: Ask, refusal: Refusal | None) -> Refusal | None:
+        """Note a success or a failure. Returns why the client is refused, or None."""
+        address, user = origin(order.connection.peer.address), order.question.user
+        if refusal is None:
+            self._users.succeed((address, user))
+            if not order.question.holds():
+                refusal = _GONE
+        elif refusal[0] == ReasonCode.BAD_USER_NAME_OR_PASSWORD:
+            now = self._loop.time()
+            self._users.fail((address, user), now)
+            failures = self._addresses.fail(address, now)
+            if failures >= 4 and not failures & failures - 1:  # 4, 8, 16 …
+                log.warning(
+                    "%s: %d wrong passwords; it has to wait longer and longer between two",
+                    address,
+                    failures,
+                    extra=about(address=address, reason="bad_user_name_or_password"),
+                )
+        return refusal
+
+
+def _failed(order: Ask) -> Refusal:
+    """An error of ours refuses one client: whoever waits behind it has still its turn."""
+    log.exception(
+        "%s: refused after an internal error",
+        order.connection.name,
+        extra=about(**order.connection.about),
+    )
+    return ReasonCode.UNSPECIFIED_ERROR, "internal error"

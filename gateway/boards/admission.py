@@ -1,0 +1,357 @@
+"""Which boards may greet: none that was revoked, and on a port that is not open to all only those
+in the device registry that prove their key, or were let in without one by `device admit`.
+
+In: a name from a HELLO, and the registry as it changes. Out: yes or no, and the device's key; the
+end of a connection whose device was revoked or has another key now; and `DATA/pending.json`, the
+strangers that ask to be let in now: `[{"name": …, "port": …}]`. The registry is `DATA/registry.db`,
+table `device` (`provisioning/registry.py`). It is looked at every second, beside the event loop,
+and read when it has changed, so nothing done to it needs a restart of the gateway, and a disk or a
+writer that is slow holds nobody up.
+"""
+
+import asyncio
+import json
+import logging
+import os
+import sqlite3
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from gateway.boards.reports import Boards
+from gateway.broker.access import ByAcl, Caller, Refusal
+from gateway.broker.session import Attached
+from gateway.broker.spool import Identity
+from gateway.links.greeter import Refusal as LinkRefusal
+from gateway.links.serial_port import PortStatus
+from gateway.mqtt.packets import Connect
+from gateway.mqtt.reason import ReasonCode
+from gateway.runtime.engine import Engine
+from gateway.system.lock import holder
+from gateway.system.logs import about
+
+log = logging.getLogger(__name__)
+
+FILE = "registry.db"
+PENDING = "pending.json"
+LOOK_S = 1.0
+_LOCKED_S = 5.0
+"""A writer of the registry takes milliseconds; what it had before counts until it is done."""
+_LOCKED = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+_COUNTER_AT, _COUNTER_SIZE = 24, 4
+_MOST_TOLD = 1000
+"""Names of strangers that the log tells, once each."""
+
+
+class Registry:
+    """The device registry in the data directory, as it was when it was read last. While it cannot
+    be read nobody is let in, and nobody is put out.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.boards = Boards(folder)
+        self._path = folder / FILE
+        self._stamp = b""
+        self._known: dict[str, _Known] | None = {}
+        self._numbers: dict[tuple[int, int], str] = {}
+        self.rekeyed: set[str] = set()
+        """Names whose key has changed with the last reading."""
+        self.refresh()
+
+    def refresh(self) -> bool:
+        """Read it if it has changed; on any thread. Returns whether something is new."""
+        stamp = self._look()
+        if stamp in (b"", self._stamp):  # one that is gone for a moment has let nobody in
+            return False
+        before = self._known or {}
+        try:
+            self._known = known = self._read()
+            self._numbers = {item.number: name for name, item in known.items() if item.number}
+        except sqlite3.Error as error:
+            if getattr(error, "sqlite_errorcode", None) in _LOCKED:
+                log.warning("the device registry cannot be read (%s): looking again", error)
+            elif self._known is not None:
+                log.error(
+                    "%s: the device registry cannot be read (%s); boards are refused",
+                    self._path,
+                    error,
+                )
+                self._known = None
+            return False
+        self._stamp = stamp
+        self.rekeyed = {
+            name for name, old in before.items() if name in known and known[name].key != old.key
+        }
+        return True
+
+    def admits(self, name: str, stranger: bool) -> bool:
+        """Whether this device may connect. stranger: the answer for a name that is not
+        registered.
+        """
+        return self._known is not None and _welcome(self._known, name, stranger)
+
+    def key(self, name: str) -> bytes | None:
+        """The key of a device, if it has one that is known."""
+        found = (self._known or {}).get(name)
+        return found.key if found else None
+
+    def name(self, network: int, number: int) -> str | None:
+        """Of the board by radio that has this number there."""
+        return self._numbers.get((network, number))
+
+    def tolerates(self, names: set[str], stranger: bool) -> bool:
+        """Whether a connection that was let in under these names may stay."""
+        known = self._known
+        return known is None or all(_welcome(known, name, stranger) for name in names)
+
+    def knows(self, name: str) -> bool:
+        """Whether the name is registered, be it revoked. A registry that cannot be read knows every
+        name.
+        """
+        return self._known is None or name in self._known
+
+    def reserves(self, name: str) -> bool:
+        """Whether the name is registered, as far as that is known now."""
+        return self._known is not None and name in self._known
+
+    def takes_at_its_word(self, name: str) -> bool:
+        """Whether somebody has let this device in by its name, though it has no key here."""
+        found = (self._known or {}).get(name)
+        return found is not None and found.status == "admitted" and found.key is None
+
+    def registered(self) -> "dict[str, Listed]":
+        """All devices of the registry; none while it cannot be read."""
+        return {name: item.listed for name, item in (self._known or {}).items()}
+
+    def _look(self) -> bytes:
+        """Differs after each change: the change counter in the file's header (SQLite's "Database
+        File Format", section 1.3.7). Empty while there is no registry.
+        """
+        try:
+            with self._path.open("rb") as file:
+                file.seek(_COUNTER_AT)
+                return file.read(_COUNTER_SIZE)
+        except OSError:
+            return b""
+
+    def _read(self) -> "dict[str, _Known]":
+        with closing(
+            sqlite3.connect(
+                f"{self._path.absolute().as_uri()}?mode=ro", uri=True, timeout=_LOCKED_S
+            )
+        ) as database:
+            database.row_factory = sqlite3.Row
+            rows = map(dict, database.execute("SELECT * FROM device"))
+            return {
+                row["name"]: _Known(
+                    row["status"],
+                    row["key"],
+                    Listed(row["status"], row["board"], row["firmware"]),
+                    _number(row.get("radio")),
+                )
+                for row in rows
+            }
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """What may be shown of a device. board: its kind. firmware: SHA-256 of its HEX file. Both None
+    where that is not known.
+    """
+
+    status: str
+    board: str | None
+    firmware: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What the registry says of a device. key: 16 bytes, or None. number: of a board by radio its
+    network, and its number there.
+    """
+
+    status: str
+    key: bytes | None = field(repr=False)
+    listed: Listed
+    number: tuple[int, int] | None = None
+
+
+def _number(radio: str | None) -> tuple[int, int] | None:
+    """radio: JSON of provisioning/radio_plan.py; None, too, in a registry from before."""
+    if radio is None:
+        return None
+    plan = json.loads(radio)
+    return plan["network"], plan["device"]
+
+
+def _welcome(known: dict[str, _Known], name: str, stranger: bool) -> bool:
+    return stranger if name not in known else known[name].status != "revoked"
+
+
+class DeviceAccess(ByAcl):
+    """The access rules of a serial port. stranger: whether a board that is not registered may
+    connect; may change.
+    """
+
+    def __init__(self, registry: Registry, stranger: bool) -> None:
+        self._registry = registry
+        self.stranger = stranger
+
+    def greets(self, name: str, proved: bool) -> LinkRefusal | None:
+        """Why a board of this name may not greet, if so. proved: it has shown that it has its
+        key.
+        """
+        if not self._registry.admits(name, self.stranger):
+            return LinkRefusal.STRANGER
+        if not proved and self.key(name) and self._registry.boards.has_proved(name):
+            return LinkRefusal.NO_PROOF
+        if not proved and self._registry.reserves(name):
+            self._registry.boards.greeted(name, keyed=False)
+        taken = proved or self.stranger or self._registry.takes_at_its_word(name)
+        return None if taken else LinkRefusal.NO_PROOF
+
+    def key(self, name: str) -> bytes | None:
+        """The key of the device of this name, if it is known."""
+        return self._registry.key(name)
+
+    def refuses_connect(self, caller: Caller, packet: Connect) -> Refusal | None:
+        device = caller.peer.device
+        if self._registry.admits(packet.client_id, self.stranger):
+            if device is not None and device.proved:
+                self._registry.boards.greeted(device.name, keyed=True)
+            return None
+        return (
+            ReasonCode.NOT_AUTHORIZED,
+            f"device {packet.client_id!r} is revoked, or not in the device registry",
+        )
+
+    def heard(self, identity: Identity, payload: bytes, monotonic: int) -> None:
+        self._registry.boards.said.hear(identity, payload, monotonic)
+
+    def met(
+        self,
+        device: str,
+        topic: str,
+        payload: bytes,
+        reason: ReasonCode | None,
+        monotonic: int,
+        utc: int | None,
+    ) -> None:
+        self._registry.boards.met(device, topic, payload, reason, monotonic, utc)
+
+    def holds(self, caller: Caller) -> bool:
+        """Whether a connection that was let in would be let in again; yes while the registry cannot
+        be read.
+        """
+        device = caller.peer.device
+        names = {caller.client} | ({device.name} if device is not None else set())
+        return self._registry.tolerates(names - {""}, self.stranger)
+
+
+class Watch:
+    """Looks every second, from its creation until `close`, at the registry and at the ports. What
+    touches the disk runs on a thread of its own. changed: is told that the registry has changed.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        registry: Registry,
+        engine: Engine,
+        ports: Callable[[], list[PortStatus]],
+        changed: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._file = folder / PENDING
+        self._changed = changed
+        self._registry = registry
+        self._engine = engine
+        self._ports = ports
+        self._written: str | None = None
+        self._told: set[str] = set()
+        self._thread = ThreadPoolExecutor(1, "registry")
+        self._task = asyncio.create_task(self._watch())
+
+    def close(self) -> None:
+        self._task.cancel()
+        self._thread.shutdown(cancel_futures=True)
+        with suppress(OSError):
+            self._file.unlink(missing_ok=True)
+
+    async def _watch(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                if await loop.run_in_executor(self._thread, self._registry.refresh):
+                    self._dismiss()
+                    self._changed()
+                text = json.dumps(self._strangers())
+                if text != self._written:
+                    self._written = text
+                    await loop.run_in_executor(self._thread, self._write, text)
+                if news := self._registry.boards.news():
+                    await loop.run_in_executor(self._thread, self._registry.boards.write, news)
+            except Exception:
+                log.exception("the look at the device registry met an internal error")
+            await asyncio.sleep(LOOK_S)
+
+    def _dismiss(self) -> None:
+        """End connections of boards that are revoked, or whose key was replaced."""
+
+        def is_rekeyed(caller: Attached) -> bool:
+            device = caller.peer.device
+            return device is not None and device.name in self._registry.rekeyed
+
+        def is_revoked(caller: Attached) -> bool:
+            access = caller.policy.access
+            revoked = isinstance(access, DeviceAccess) and not access.holds(caller)
+            if revoked:
+                log.warning(
+                    "%s: the device was revoked: its connection ends",
+                    caller.name,
+                    extra=about(**caller.about),
+                )
+            return revoked
+
+        self._engine.dismiss(is_revoked, ReasonCode.NOT_AUTHORIZED, "the device was revoked")
+        text = "the device has another key now"
+        self._engine.dismiss(is_rekeyed, ReasonCode.ADMINISTRATIVE_ACTION, text)
+
+    def _strangers(self) -> list[dict[str, str]]:
+        """Boards that ask in vain to be let in; the log tells each of them once."""
+        strangers = [
+            {"name": port.refused, "port": port.path}
+            for port in self._ports()
+            if port.refused is not None and not self._registry.knows(port.refused)
+        ]
+        for stranger in strangers:
+            if stranger["name"] not in self._told and len(self._told) < _MOST_TOLD:
+                self._told.add(stranger["name"])
+                log.warning(
+                    "%s: the device %r is not registered: `onceway device admit NAME` lets it in",
+                    stranger["port"],
+                    stranger["name"],
+                )
+        return strangers
+
+    def _write(self, text: str) -> None:
+        new = self._file.with_suffix(".new")
+        try:
+            new.write_text(text)
+            os.replace(new, self._file)
+        except OSError as error:
+            log.error("%s: cannot write which devices are pending (%s)", self._file, error.strerror)
+
+
+def pending(folder: Path) -> list[dict[str, str]] | None:
+    """The strangers that ask the gateway of this data directory to be let in, `name` and `port` of
+    each; None when none runs there.
+    """
+    if holder(folder / "gateway.lock") is None:
+        return None
+    try:
+        strangers: list[dict[str, str]] = json.loads((folder / PENDING).read_text())
+    except FileNotFoundError:
+        return []
+    return strangers

@@ -1,0 +1,73 @@
+"""Commands of the page's users to boards.
+
+In: a user, a board, and a command in the words of `firmware/README.md`. Out: a publication to
+`commands/BOARD` at QoS 2, as if the user had sent it, and its commit; or why not.
+"""
+
+import asyncio
+import logging
+import re
+
+from gateway.broker.fan_out import publish, refuses
+from gateway.broker.publish_run import PublishRun
+from gateway.mqtt.errors import quote
+from gateway.payload.readings import DEVICE_NAME
+from gateway.runtime.engine import Engine
+from gateway.system.logs import about
+
+log = logging.getLogger(__name__)
+
+_COMMAND = re.compile(r"identify|reboot|interval [1-9]\d{0,4}( s| min)?")
+_MOST = 65_535
+PATIENCE_S = 5.0
+_SLOW = "The disk is slow: the command waits for it."
+
+
+async def command(engine: Engine, user: str, device: str, text: str) -> str | None:
+    """Why a command was not sent, or None."""
+    number = re.search(r"\d+", text)
+    if not DEVICE_NAME.fullmatch(device):
+        return "A board of such a name takes no commands."
+    if not _COMMAND.fullmatch(text) or (number and int(number[0]) > _MOST):
+        return "There is no such command."
+    if not engine.broker.acl.may_write(user, "", f"commands/{device}"):
+        return f"The access rules do not let you publish to commands/{device}."
+    problem = await send(engine, device, text)
+    if problem is None or problem is _SLOW:
+        said = quote(user)
+        log.warning("%s: the command %r of %s", device, text, said, extra=about(client=device))
+    return problem
+
+
+async def send(engine: Engine, device: str, text: str) -> str | None:
+    """Publish a command that nobody has to be asked about. Why it was not sent, or None."""
+    broker = engine.broker
+    topic = broker.router.routed(broker.router.topic(f"commands/{device}"))
+    if not any(route.qos == 2 and route.session.client == device for route in topic.routes):
+        return "The board has never asked for commands: nothing was sent."
+    engine.begin()
+    run = PublishRun(topic, text.encode(), 2)
+    if refuses(broker, run):
+        return "The gateway takes no messages now: its disk or a queue is full."
+    commit = publish(broker, run, "")
+    broker.settle()
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            await _on_disk(engine, commit)
+    except TimeoutError:
+        return _SLOW
+    return None
+
+
+async def _on_disk(engine: Engine, commit: int) -> None:
+    """Returns after this commit."""
+    broker, done = engine.broker, asyncio.Event()
+
+    def look() -> None:
+        if broker.committed >= commit:
+            done.set()
+        else:
+            broker.after_commit.append(look)
+
+    look()
+    await done.wait()

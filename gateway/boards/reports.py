@@ -1,0 +1,206 @@
+"""What boards tell of themselves, and what they are refused.
+
+In: each publication of a board, and the reason if it is refused. Out: what `gateway status`,
+/healthz, metrics and `onceway device list` show of it; and `DATA/boards.json`, so that it is known
+after a restart and without a gateway: `{"roof-1": {"life": 11.4, "worn": 0, …, "seen": UTC}}`; and
+a line in the log for each command that a board does not know.
+
+A board tells of itself on a topic that ends with `/status`, in SenML-CBOR (RFC 8428) under its own
+name; see firmware/README.md. What cannot be read is no status. A command that it does not know it
+tells on `logs/NAME`, as `unknown command: TEXT`.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gateway.boards.payload_conflicts import Said
+from gateway.broker.log_throttle import LogThrottle
+from gateway.broker.refusals import words
+from gateway.mqtt.errors import quote
+from gateway.mqtt.reason import ReasonCode
+from gateway.system.logs import about
+
+log = logging.getLogger(__name__)
+
+FILE = "boards.json"
+MOST_BOARDS = 10_000
+FORGET_US = 3 * 3_600_000_000
+"""A board tries what it was refused for good about hourly: firmware/src/ow_flow.c."""
+FIGURES = ("life", "worn", "aside", "denied", "boot", "bad", "again")
+_TOPIC_END = "/status"
+_MOST_BYTES = 256
+_BASE_NAME, _NAME, _VALUE = -2, 0, 2
+UNKNOWN_COMMAND = "unknown command: "
+"""How a board's answer to a command that it does not know begins; what follows may be cut short."""
+_KNOWN_COMMANDS = "`interval N s`, `identify` and `reboot`"
+
+KEYED = "keyed"
+Status = dict[str, float]
+"""The FIGURES that a board has told, and `seen`: when, UTC, if the clock was known; `keyed`: 1 if
+it has proved its key once, 0 if it has shown none yet, as older firmware does.
+"""
+
+
+@dataclass(slots=True)
+class Refusal:
+    """Publications of one board that were refused for a reason that does not pass by itself. topic:
+    of the last one. last: µs, any origin.
+    """
+
+    topic: str
+    reason: ReasonCode
+    count: int
+    last: int
+
+
+class Boards:
+    """By name: statuses, and what each board is refused now. The oldest is forgotten first."""
+
+    def __init__(self, folder: Path) -> None:
+        self._file = folder / FILE
+        self._statuses = read(folder)
+        self._refusals: dict[str, Refusal] = {}
+        self._new = False
+        self._throttle = LogThrottle(time.monotonic)
+        self.said = Said()
+        self.taken: Callable[[str, str, bytes, int | None], None] | None = None
+        """Called with name, topic, payload and time (µs since 1970) of what a board publishes."""
+
+    def met(
+        self,
+        name: str,
+        topic: str,
+        payload: bytes,
+        reason: ReasonCode | None,
+        monotonic: int,
+        utc: int | None,
+    ) -> None:
+        """A publication of a board. reason: why it is refused, or None. monotonic: µs, any origin;
+        utc: µs since 1970.
+        """
+        if topic == f"logs/{name}":
+            self._hear_log(name, payload)
+        known = self._refusals.get(name)
+        if reason is None:
+            if known is not None and known.topic == topic:
+                del self._refusals[name]
+            if self.taken is not None:
+                self.taken(name, topic, payload, utc)
+            if topic.endswith(_TOPIC_END) and len(payload) <= _MOST_BYTES:
+                self._take(name, payload, utc)
+        elif reason != ReasonCode.QUOTA_EXCEEDED:  # passes: the spool's trouble, not the board's
+            count = known.count if known is not None and known.topic == topic else 0
+            _put(self._refusals, name, Refusal(topic, reason, count + 1, monotonic))
+
+    def greeted(self, name: str, *, keyed: bool) -> None:
+        """A board of the registry has greeted."""
+        known = self._statuses.get(name, {})
+        if known.get(KEYED) != keyed:
+            self._new = True
+            _put(self._statuses, name, known | {KEYED: float(keyed)})
+
+    def has_proved(self, name: str) -> bool:
+        """Whether the board has proved its key, so that whoever shows none is not it."""
+        return self._statuses.get(name, {}).get(KEYED) == 1
+
+    def troubles(self, monotonic: int) -> list[str]:
+        """What boards are refused, and which have contradicted themselves, in words."""
+        refused = [
+            f"{name}: publications to {found.topic!r} are refused"
+            f" ({words(found.reason)}, 0x{found.reason:02X}; {found.count} since it began)"
+            for name, found in self._refusals.items()
+            if monotonic - found.last < FORGET_US
+        ]
+        return refused + [
+            f"{name}: sequence {found.sequence} came again with another payload ({found.count}"
+            " since the gateway's start): it counts wrongly, or two boards have one identity"
+            for name, found in self.said.contradictions.items()
+            if monotonic - found.last < FORGET_US
+        ]
+
+    @property
+    def contradictions(self) -> int:
+        """Publications that came again with another payload, since the start."""
+        return sum(found.count for found in self.said.contradictions.values())
+
+    def status(self, name: str) -> Status | None:
+        return self._statuses.get(name)
+
+    def news(self) -> str | None:
+        """What `write` shall write, if there is anything new since the last call."""
+        if not self._new:
+            return None
+        self._new = False
+        return json.dumps(self._statuses)
+
+    def write(self, text: str) -> None:
+        """On any thread."""
+        new = self._file.with_suffix(".new")
+        try:
+            new.write_text(text)
+            os.replace(new, self._file)
+        except OSError as error:
+            log.error("%s: cannot write what boards tell (%s)", self._file, error.strerror)
+
+    def _hear_log(self, name: str, payload: bytes) -> None:
+        text = payload[:_MOST_BYTES].decode(errors="replace")
+        if text.startswith(UNKNOWN_COMMAND) and self._throttle.allows(f"{name} {text}"):
+            log.warning(
+                "%s: the board does not know the command %s; Onceway's sensor knows %s",
+                name,
+                quote(text.removeprefix(UNKNOWN_COMMAND)),
+                _KNOWN_COMMANDS,
+                extra=about(client=name),
+            )
+
+    def _take(self, name: str, payload: bytes, utc: int | None) -> None:
+        if told := _figures(name, payload):
+            known = self._statuses.get(name, {})
+            self._new = True
+            kept = {key: value for key, value in known.items() if key == KEYED}
+            seen = {} if utc is None else {"seen": float(utc // 1_000_000)}
+            _put(self._statuses, name, kept | told | seen)
+
+
+def read(folder: Path) -> dict[str, Status]:
+    """What boards have told the gateway of this data directory; empty when nothing is known."""
+    try:
+        found = json.loads((folder / FILE).read_text())
+        return {
+            str(name): {str(key): float(value) for key, value in status.items()}
+            for name, status in found.items()
+        }
+    except (OSError, ValueError, TypeError, AttributeError):
+        return {}
+
+
+def _put(table: dict[str, Any], name: str, value: Any) -> None:
+    table.pop(name, None)
+    table[name] = value
+    if len(table) > MOST_BOARDS:
+        del table[next(iter(table))]
+
+
+def _figures(name: str, payload: bytes) -> Status:
+    """What a status says of the board that sent it; nothing if it is none."""
+    from cbor2 import loads  # a gateway without boards does without it
+
+    told: Status = {}
+    try:
+        pack: Any = loads(payload)
+        if pack[0][_BASE_NAME] != f"{name}:":
+            return {}
+        for record in pack:
+            if record[_NAME] in FIGURES:
+                told[record[_NAME]] = float(record[_VALUE])
+    except Exception:  # whatever hostile bytes make of the decoder, they are no status
+        return {}
+    return told if all(abs(value) < 1e9 for value in told.values()) else {}

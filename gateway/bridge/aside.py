@@ -1,0 +1,141 @@
+"""Messages of a bridge that can never reach the other broker.
+
+In: such a message, with the reason. Out: the message is in the store's table `aside` and in no
+queue, the log names its topic and the reason, and a person may discard it or try it again
+(`onceway bridge`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from gateway.broker.aside import Bound, Message
+from gateway.broker.exchanges import pass_through
+from gateway.broker.fan_out import deliver
+from gateway.broker.publish_run import PublishRun
+from gateway.broker.queue_limits import is_full
+from gateway.broker.session import Session
+from gateway.broker.setting_aside import set_aside
+from gateway.config import BridgeSection
+from gateway.errors import OncewayError
+from gateway.mqtt.errors import quote
+from gateway.mqtt.packets import Publish
+from gateway.mqtt.properties import PropertyId
+from gateway.runtime.engine import Engine
+from gateway.store import views
+
+log = logging.getLogger(__name__)
+
+
+class BridgeAside:
+    """The messages that one bridge has set aside."""
+
+    def __init__(self, engine: Engine, section: BridgeSection) -> None:
+        self._engine = engine
+        self._section = section
+        self._most = Bound(section.aside_messages, section.aside_bytes)
+        self.set_aside = 0
+        """Messages set aside since the start."""
+        self.lost = 0
+        """Messages lost at the bound since the start."""
+
+    @property
+    def kept(self) -> tuple[int, int]:
+        """How many messages are kept now, and the bytes that they count for."""
+        aside, name = self._engine.broker.aside, self._section.name
+        return len(aside.numbers(name)), aside.size(name)
+
+    def move(
+        self, session: Session, identifier: int, kind: str, reason: str, *, taken: bool
+    ) -> bool:
+        """Set aside a message in flight. Return False if there is none. kind: the reason without
+        figures. taken: the other broker may have received the message.
+        """
+        broker, name = self._engine.broker, self._section.name
+        done = set_aside(broker, session, identifier, name, reason, self._most, taken=taken)
+        if done is not None:
+            self._tell(done.topic, kind, reason, done.lost)
+        return done is not None
+
+    def keep(self, packet: Publish, kind: str, reason: str) -> None:
+        """Set aside a message at QoS 0, which is in no queue any more."""
+        broker, properties = self._engine.broker, packet.properties or {}
+        expiry = properties.get(PropertyId.MESSAGE_EXPIRY_INTERVAL)
+        message = Message(
+            packet.topic,
+            packet.payload,
+            0,
+            packet.retain,
+            pass_through(properties),
+            None if expiry is None else broker.now + expiry,
+        )
+        lost = broker.aside.keep(self._section.name, message, reason, self._most, broker.utc)
+        self._tell(packet.topic, kind, reason, lost)
+
+    def _tell(self, topic: str, kind: str, reason: str, lost: int) -> None:
+        """Count, and log once per burst."""
+        allows, name = self._engine.broker.log_throttle.allows, self._section.name
+        self.set_aside += 1
+        self.lost += lost
+        if allows(f"bridge {name} sets aside: {kind}"):
+            log.warning(
+                "bridge %s: a message is set aside and the next one goes on, topic %s: %s. See:"
+                " onceway bridge aside",
+                name,
+                quote(topic),
+                reason,
+            )
+        if lost and allows(f"bridge {name} loses what is set aside"):
+            log.warning(
+                "bridge %s: too much is set aside (bridge.aside_messages, bridge.aside_bytes): the"
+                " oldest messages are lost",
+                name,
+            )
+
+    def discard(self, numbers: list[int]) -> int:
+        """Delete messages for good. Return how many there were. numbers: empty for all."""
+        aside, name = self._engine.broker.aside, self._section.name
+        self._engine.begin()
+        return sum(aside.forget(name, number) for number in numbers or aside.numbers(name))
+
+    async def again(self, session: Session, numbers: list[int]) -> int:
+        """Put messages back into the queue, in order. Return how many there were. numbers: empty
+        for all. OncewayError if the queue has no room, or cannot take a message at QoS 0.
+        """
+        engine, name = self._engine, self._section.name
+        broker, data = engine.broker, engine.broker.config.gateway.data
+        wanted = numbers or broker.aside.numbers(name)
+        rows = {row.number: row for row in await asyncio.to_thread(views.aside, data, name)}
+        engine.begin()
+        done = 0
+        for number in wanted:
+            row = rows.get(number)
+            if row is None or number not in broker.aside.numbers(name):
+                continue
+            qos = min(row.qos, self._section.qos)
+            run = PublishRun(
+                broker.router.topic(row.topic),
+                row.payload,
+                qos,
+                bool(row.retain),
+                properties=row.properties,
+                expires=row.expires,
+            )
+            if session.ended or is_full(broker, session, run, 1):
+                raise OncewayError(
+                    f"the queue has no room for more messages; {done} were put back",
+                    f"bridge {name}",
+                    "Try the others when fewer wait: onceway gateway status",
+                )
+            if not qos and session.connection is None:
+                raise OncewayError(
+                    f"a message at QoS 0 does not wait for a connection; {done} were put back",
+                    f"bridge {name}",
+                    "Try again when the bridge is connected: onceway gateway status",
+                )
+            broker.aside.forget(name, number)
+            flags = qos << 1 | row.retain
+            deliver(broker, session, run, flags, b"", 0, 1, broker.promise() if qos else 0)
+            done += 1
+        return done

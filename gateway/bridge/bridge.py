@@ -1,0 +1,515 @@
+"""Bridges: sessions of this broker whose client is another broker.
+
+In: the `[[bridge]]` sections. Out: for each a session with a queue on disk, from the start on, and
+a connection to the other broker as often as that is there. A publication goes into that queue in
+the same commit as into the spool; what the other broker acknowledges, it acknowledges to the
+session. So after a power cut of ours the session goes on where it was: PUBREL for what had PUBREC,
+PUBLISH with DUP and the same packet identifier for what had not. A message that can never reach the
+other broker moves from the queue to those that are set aside (`aside.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from contextlib import suppress
+
+from gateway.bridge.aside import BridgeAside
+from gateway.bridge.exchange import Exchange, Near
+from gateway.bridge.far import Far
+from gateway.bridge.pairing import Pair, Pairing, forget
+from gateway.bridge.status import BridgeStatus
+from gateway.bridge.suspects import ANSWER_S, HOLD_S, TIMES, Suspects
+from gateway.bridge.translate import Unfit
+from gateway.broker.session import Session
+from gateway.config import BRIDGE, BridgeSection
+from gateway.errors import OncewayError
+from gateway.mqtt.packets import (
+    Ack,
+    Packet,
+    Pingreq,
+    Pubcomp,
+    Publish,
+    Suback,
+    Subscribe,
+    Subscription,
+    Unsuback,
+    Unsubscribe,
+)
+from gateway.mqtt.properties import Properties, PropertyId
+from gateway.mqtt.reason import ReasonCode
+from gateway.runtime.engine import Engine
+
+log = logging.getLogger(__name__)
+
+LONGEST_WAIT_S = 60.0
+SETTLED_S = 10.0
+"""A connection that held so long was a good one: the next try comes soon."""
+_ONLY_NEW = 1
+"""Retain Handling: retained messages for a new subscription alone."""
+_LAST_IDENTIFIER = 65_535
+"""Requests have packet identifiers from here downwards, out of the way of messages."""
+
+_Request = tuple[bool, str]
+"""A filter at the other broker, and whether it is to be subscribed to."""
+
+
+class Bridge:
+    """One of them. Runs from `start` to `close`."""
+
+    def __init__(self, engine: Engine, section: BridgeSection) -> None:
+        self.section = section
+        self._engine = engine
+        self._pairing = Pairing(engine.broker.config.gateway.data, section.name)
+        self._task: asyncio.Task[None] | None = None
+        self._connected = False
+        self._error = "not connected yet"
+        self._sent = self._refused = self._dropped = self._received = 0
+        self.aside = BridgeAside(engine, section)
+        self._suspects = Suspects()
+        self._in_flight = 65_535
+        """Messages that the other broker takes at a time."""
+        self._released: set[int] = set()
+        """Packet identifiers of messages that are set aside and wait for PUBCOMP."""
+        self._asked: dict[int, _Request] = {}
+        """Requests to the other broker, by packet identifier."""
+        self._given_up: set[_Request] = set()
+        """Requests at which the other broker closes the connection."""
+        self._lacking: dict[str, str] = {}
+        """Filters that the other broker does not take, with the reason."""
+        self._down_since: float | None = None
+        self._tries = 0
+        self._subscribed: Pair | None = None
+        self._near: Near | None = None
+        self._established = False
+        """Whether messages were sent on the latest connection."""
+
+    async def start(self) -> None:
+        """Returns when the session is there: from now on nothing is missed."""
+        await self._ensure()
+        self._task = asyncio.create_task(self._run())
+
+    async def _ensure(self) -> None:
+        """The session is there, with its subscriptions, whether the other broker is or not."""
+        try:
+            if self._session is None:
+                self._pairing.draw()
+            if wishes := self._wishes():
+                await self._say(wishes)
+        except OncewayError as error:
+            self._fail(str(error))
+
+    async def _say(self, packets: list[Packet]) -> None:
+        """To our broker, and wait for its answers."""
+        answers = 1 + len(packets)
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def came(found: list[Packet]) -> None:
+            nonlocal answers
+            answers -= sum(not isinstance(packet, Publish) for packet in found)
+            if answers <= 0 and not done.done():
+                done.set_result(None)
+
+        def ended() -> None:
+            if not done.done():
+                done.set_exception(OncewayError("our broker does not take the session"))
+
+        near = Near(self._engine, self.section, None, {PropertyId.RECEIVE_MAXIMUM: 1})
+        near.came, near.ended = came, ended
+        near.take(packets)
+        try:
+            await done
+        finally:
+            near.leave()
+
+    async def close(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    @property
+    def status(self) -> BridgeStatus:
+        session = self._session
+        flow = session.send_flow if session is not None else None
+        return BridgeStatus(
+            self.section.name,
+            self.section.server,
+            None if self._connected else self._error,
+            flow.messages if flow else 0,
+            flow.size if flow else 0,
+            self._sent,
+            self._refused,
+            self._dropped + (flow.overflowed if flow else 0),
+            self._received,
+            self.aside.set_aside,
+            self.aside.lost,
+            *self.aside.kept,
+            tuple(self._lacking),
+        )
+
+    @property
+    def _session(self) -> Session | None:
+        return self._engine.broker.sessions.get(self.section.client)
+
+    # -- the connection, again and again
+
+    async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            began, self._established = loop.time(), False
+            try:
+                await self._connect()
+            except OncewayError as error:
+                self._fail(str(error))
+            except Exception as error:
+                log.exception("bridge %s: internal error", self.section.name)
+                self._fail(f"internal error ({error})")
+            if self._session is None:  # somebody has ended it
+                await self._ensure()
+            if self._established and self._suspects.on_trial:
+                self._tries = self._suspects.in_a_row  # a suspect is tried again soon
+            else:
+                self._tries = 0 if loop.time() - began > SETTLED_S else self._tries + 1
+            wait = min(2.0 ** min(self._tries, 16), LONGEST_WAIT_S)
+            await asyncio.sleep(wait * random.uniform(0.5, 1))  # noqa: S311 - jitter, no secret
+
+    def _fail(self, error: str) -> None:
+        self._connected = False
+        if error != self._error or self._down_since is None:
+            log.warning(
+                "bridge %s: %s. Messages wait for it; trying again until it works",
+                self.section.name,
+                error.rstrip("."),
+            )
+        self._error = error
+        if self._down_since is None:
+            self._down_since = asyncio.get_running_loop().time()
+
+    def _succeed(self) -> None:
+        self._connected = True
+        if self._down_since is not None:
+            seconds = asyncio.get_running_loop().time() - self._down_since
+            log.warning("bridge %s: connected after %.0f s", self.section.name, seconds)
+            self._down_since = None
+        else:
+            log.info("bridge %s: connected to %s", self.section.name, self.section.server)
+
+    async def _connect(self) -> None:
+        """Connect, and serve until the end, which is an OncewayError."""
+        loop = asyncio.get_running_loop()
+        ended: asyncio.Future[tuple[str, bool]] = loop.create_future()
+
+        def end(reason: str, blamed: bool = False) -> None:
+            if not ended.done():
+                ended.set_result((reason, blamed))
+
+        pair = self._pair()
+        packet_bytes = self._engine.broker.limits.packet_bytes
+        exchange = Exchange(self, self._suspects, loop.time, end)
+        far = Far(exchange.from_far, end, exchange.drained, packet_bytes)
+        try:
+            answer = await far.open(self.section, self._name_there(pair))
+            if pair.joined and not answer.session_present:
+                self._pairing.draw()
+                far.close(forget=True)
+                raise OncewayError(
+                    "the other broker has forgotten our session: what was under way may come twice"
+                )
+            if not pair.joined:
+                await self._engine.forget_received(self.section.client)
+                pair = self._pairing.join(pair)
+            hello = self._hello(answer.properties or {})
+            requests = self._requests(pair)
+            if self._has_suspects(requests):
+                await self._try_without_messages(far, requests, ended)
+                requests = []
+                if self._suspects.on_trial:
+                    hello[PropertyId.RECEIVE_MAXIMUM] = 1
+            near = self._near = Near(self._engine, self.section, far, hello)
+            self._established = True
+            exchange.begin(far, answer, near)
+            near.take(self._wishes())
+            for request in requests:
+                if (packet := self._request(request, far)) is not None:
+                    far.send(packet)
+            self._succeed()
+            raise OncewayError((await ended)[0])
+        finally:
+            self._suspects.ended(ended.done() and ended.result()[1], loop.time())
+            self._near = None
+            exchange.end()
+            far.close()
+
+    # -- suspects (`gateway/bridge/suspects.py`)
+
+    def _has_suspects(self, requests: list[_Request]) -> bool:
+        """Return True if something has to be sent alone."""
+        session = self._session
+        again = session.send_flow.to_resend if session is not None else set()
+        self._suspects.keep([*again, *requests])
+        return self._suspects.on_trial
+
+    async def _try_without_messages(
+        self, far: Far, requests: list[_Request], ended: asyncio.Future[tuple[str, bool]]
+    ) -> None:
+        """Subscribe to one filter at a time, and see that the connection holds for a while."""
+        for request in requests:
+            if (packet := self._request(request, far)) is not None:
+                answer = await far.ask(packet, ANSWER_S)
+                if isinstance(answer, Suback | Unsuback):
+                    self.subscribed(answer)
+        await asyncio.wait([ended], timeout=HOLD_S)
+        await far.ask(Pingreq(), ANSWER_S)
+        if ended.done():
+            raise OncewayError(ended.result()[0])
+
+    def acquitted(self) -> None:
+        """The last suspect was answered: send as many messages at a time as otherwise."""
+        near = self._near
+
+        def widen() -> None:
+            session = self._session
+            if near is not None and near is self._near and session is not None:
+                self._engine.begin()
+                flow = session.send_flow
+                flow.maximum = min(self._in_flight, self._engine.broker.limits.inflight)
+                flow.pump()
+
+        self._engine.call_later(0, widen)
+
+    def _pair(self) -> Pair:
+        """A session that is not there any more must not be met again under its word."""
+        held = self._pairing.read()
+        return held if held is not None and self._session is not None else self._pairing.draw()
+
+    def _name_there(self, pair: Pair) -> str:
+        return f"{self._engine.broker.config.gateway.name}-{self.section.name}-{pair.word}"
+
+    def _hello(self, theirs: Properties) -> Properties:
+        """Return properties of our CONNECT that keep to the limits of the other broker."""
+        if theirs.get(PropertyId.MAXIMUM_QOS, 2) < self.section.qos:
+            raise OncewayError(
+                f"takes no QoS {self.section.qos}",
+                self.section.server,
+                f"Write qos = {theirs[PropertyId.MAXIMUM_QOS]}, and give the bridge another name",
+            )
+        self._in_flight = theirs.get(PropertyId.RECEIVE_MAXIMUM, 65_535)
+        return {PropertyId.RECEIVE_MAXIMUM: self._in_flight}
+
+    # -- subscriptions
+
+    def _wishes(self) -> list[Packet]:
+        """SUBSCRIBE and UNSUBSCRIBE for our broker, as far as the session lacks them."""
+        section, session = self.section, self._session
+        held = {} if session is None else session.subscriptions
+        packets: list[Packet] = []
+        if gone := sorted(set(held) - set(section.up)):
+            packets.append(Unsubscribe(1, gone))
+        new = [item for item in section.up if item not in held or held[item].qos != section.qos]
+        if new:
+            packets.append(Subscribe(2, [_wish(item, section.qos) for item in new]))
+        return packets
+
+    def _requests(self, pair: Pair) -> list[_Request]:
+        """Return what the other broker is to be asked: no more of the filters that are not wanted
+        any more, and those that are wanted, below the prefix.
+        """
+        wanted = [self.section.prefix + item for item in self.section.down]
+        gone = sorted(set(pair.down) - set(wanted))
+        wanted = [item for item in wanted if not self._is_given_up((True, item))]
+        gone = [item for item in gone if not self._is_given_up((False, item))]
+        self._subscribed = self._pairing.subscribe(pair, (*wanted, *gone))
+        self._asked.clear()
+        return [*((False, item) for item in gone), *((True, item) for item in wanted)]
+
+    def _is_given_up(self, request: _Request) -> bool:
+        """Return True if the other broker closes the connection at a request. The request is made
+        again after the next start.
+        """
+        if self._suspects.guilty(request):
+            self._suspects.convict(request)
+            self._given_up.add(request)
+            if request[0]:
+                self._lack(request[1], f"it closes the connection at that, {TIMES} times")
+        return request in self._given_up
+
+    def _lack(self, item: str, why: str) -> None:
+        """Say that there is no subscription to a filter."""
+        if self._lacking.get(item) != why:
+            log.warning(
+                "bridge %s: the other broker refuses the subscription to %s: %s",
+                self.section.name,
+                item,
+                why,
+            )
+        self._lacking[item] = why
+
+    def _request(self, request: _Request, far: Far) -> Subscribe | Unsubscribe | None:
+        """Return the packet of a request, None if it is too large for the other broker."""
+        subscribe, item = request
+        identifier = _LAST_IDENTIFIER - len(self._asked)
+        packet: Subscribe | Unsubscribe = (
+            Subscribe(identifier, [_wish(item, self.section.qos)])
+            if subscribe
+            else Unsubscribe(identifier, [item])
+        )
+        try:
+            size = len(far.encoded(packet))
+        except Unfit as error:
+            if subscribe:
+                self._lack(item, str(error))
+            return None
+        self._asked[identifier] = request
+        self._suspects.sent(request, size, asyncio.get_running_loop().time())
+        return packet
+
+    def subscribed(self, packet: Suback | Unsuback) -> None:
+        """Take the answer to a request."""
+        request = self._asked.pop(packet.packet_id, None)
+        if request is None:
+            return
+        self._suspects.answered(request)
+        subscribe, item = request
+        if not subscribe:
+            self._unsubscribed(item)
+            return
+        reason = packet.reasons[0]
+        if reason >= ReasonCode.UNSPECIFIED_ERROR:
+            self._lack(item, reason.name)
+        else:
+            self._lacking.pop(item, None)
+
+    def _unsubscribed(self, item: str) -> None:
+        """The other broker sends no more of a filter."""
+        if (pair := self._subscribed) is not None:
+            down = tuple(other for other in pair.down if other != item)
+            with suppress(OncewayError):  # it is said again next time
+                self._subscribed = self._pairing.subscribe(pair, down)
+
+    # -- messages that are set aside
+
+    def put_aside(self, packet: Publish, kind: str, reason: str, *, taken: bool) -> None:
+        """Set aside a message that our broker is just sending, when it has done so."""
+        near = self._near
+
+        def put() -> None:
+            self._engine.begin()
+            if not packet.qos:
+                self.aside.keep(packet, kind, reason)
+            elif near is not None and near is self._near:
+                self._set_aside(packet.packet_id, kind, reason, taken=taken)
+
+        self._engine.call_later(0, put)
+
+    def refused(self, identifier: int, reason: ReasonCode) -> None:
+        """Set aside a message that the other broker refuses for good."""
+        self._refused += 1
+        kind = f"the other broker refuses a message for good: {reason.name}"
+        self._engine.begin()
+        self._set_aside(identifier, kind, kind, taken=False)
+
+    def _set_aside(self, identifier: int, kind: str, reason: str, *, taken: bool) -> None:
+        session = self._session
+        if session is None:
+            return
+        moved = self.aside.move(session, identifier, kind, reason, taken=taken)
+        if moved and identifier in session.send_flow.released:
+            self._released.add(identifier)
+
+    # -- counts
+
+    def finished(self, packet: Ack) -> None:
+        """Count a message that the other broker has acknowledged to the end."""
+        if isinstance(packet, Pubcomp) and packet.packet_id in self._released:
+            self._released.discard(packet.packet_id)
+        else:
+            self._sent += 1
+
+    def count_sent(self) -> None:
+        """Count a message that nobody acknowledges."""
+        self._sent += 1
+
+    def count_dropped(self) -> None:
+        """Count a message at QoS 0 that was dropped."""
+        self._dropped += 1
+
+    def count_received(self) -> None:
+        """Count a message from the other broker."""
+        self._received += 1
+
+
+def _wish(topic_filter: str, qos: int) -> Subscription:
+    """Return a subscription that brings nothing back to its sender [MQTT-3.8.3-3]."""
+    return Subscription(topic_filter, qos, True, True, _ONLY_NEW)
+
+
+class Bridges:
+    """All of a configuration."""
+
+    def __init__(self, engine: Engine, sections: list[BridgeSection]) -> None:
+        self._engine = engine
+        self._bridges = [Bridge(engine, section) for section in sections]
+
+    async def start(self) -> None:
+        """End the sessions of bridges that are gone, and start the others."""
+        wanted = {bridge.section.client for bridge in self._bridges}
+        for client in list(self._engine.broker.sessions):
+            if client.startswith(BRIDGE) and client not in wanted:
+                await self._engine.end_session(client)
+        names = frozenset(bridge.section.name for bridge in self._bridges)
+        self._forget_aside(names)
+        with suppress(OSError):
+            forget(self._engine.broker.config.gateway.data, names)
+        for bridge in self._bridges:
+            await bridge.start()
+
+    def _forget_aside(self, names: frozenset[str]) -> None:
+        """Delete what bridges that are gone have set aside, as their queues."""
+        self._engine.begin()
+        aside = self._engine.broker.aside
+        for name in set(aside.bridges) - names:
+            numbers = aside.numbers(name)
+            for number in numbers:
+                aside.forget(name, number)
+            log.warning(
+                "bridge %s is gone from the configuration, and with it %d messages that were set"
+                " aside",
+                name,
+                len(numbers),
+            )
+
+    async def close(self) -> None:
+        for bridge in self._bridges:
+            await bridge.close()
+
+    @property
+    def status(self) -> list[BridgeStatus]:
+        return [bridge.status for bridge in self._bridges]
+
+    # -- messages that are set aside
+
+    async def discard(self, name: str, numbers: list[int]) -> int:
+        """Delete messages that a bridge has set aside. Return how many, when that is on disk.
+        numbers: empty for all.
+        """
+        done = self._named(name).aside.discard(numbers)
+        await self._engine.kept()
+        return done
+
+    async def again(self, name: str, numbers: list[int]) -> int:
+        """Put messages that a bridge has set aside back into its queue, as `discard`."""
+        bridge = self._named(name)
+        session = self._engine.broker.sessions.get(bridge.section.client)
+        if session is None:
+            raise OncewayError("the bridge has no session now", f"bridge {name}", "Try again")
+        try:
+            return await bridge.aside.again(session, numbers)
+        finally:
+            await self._engine.kept()
+
+    def _named(self, name: str) -> Bridge:
+        for bridge in self._bridges:
+            if bridge.section.name == name:
+                return bridge
+        raise OncewayError("there is no such bridge", name, "See: onceway gateway status")

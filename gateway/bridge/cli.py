@@ -1,0 +1,152 @@
+"""`onceway bridge …`: messages that can never reach the other broker of a bridge."""
+
+import base64
+import json
+from contextlib import closing
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from gateway.commands import control_client as control
+from gateway.commands.options import ConfigOption, DataOption, JsonOption, folder_of
+from gateway.errors import OncewayError
+from gateway.store import views
+from gateway.store.schema import FILE, connect, existing
+from gateway.store.views import AsideView
+from gateway.system.lock import ProcessLock
+from gateway.system.logs import printable
+
+app = typer.Typer(
+    help="Messages that can never reach the other broker of a bridge.", no_args_is_help=True
+)
+
+BridgeArgument = Annotated[str, typer.Argument(help="The bridge's name.")]
+NumbersArgument = Annotated[
+    list[int] | None, typer.Argument(help="The messages' numbers, as `aside` shows them.", min=1)
+]
+AllOption = Annotated[bool, typer.Option("--all", help="All messages of the bridge.")]
+
+
+@app.command()
+def aside(
+    name: Annotated[
+        str | None, typer.Argument(help="The bridge's name.", show_default="all bridges")
+    ] = None,
+    data: DataOption = None,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show the messages that can never reach the other broker, with the reason. With --json also
+    their payloads, in base64.
+
+    Example: onceway bridge aside
+    """
+    found = views.aside(folder_of(data, config), name)
+    if as_json:
+        typer.echo(json.dumps([_row(item) for item in found]))
+        return
+    if not found:
+        typer.echo("no messages are set aside")
+    for item in found:
+        retain = ", retained" if item.retain else ""
+        typer.echo(
+            f"{item.bridge} {item.number}  {_time(item) or 'time unknown'}  {printable(item.topic)}"
+            f"  {len(item.payload)} bytes, QoS {item.qos}{retain}: {printable(item.reason)}"
+        )
+
+
+@app.command()
+def again(
+    name: BridgeArgument,
+    numbers: NumbersArgument = None,
+    everything: AllOption = False,
+    data: DataOption = None,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Put messages that are set aside back into the bridge's queue, at its end.
+
+    Example: onceway bridge again cloud 17
+    """
+    wanted, folder = _wanted(numbers, everything), folder_of(data, config)
+    try:
+        done = _ask(folder, "bridge-again", name, wanted)
+    except control.NotRunning:
+        raise OncewayError(
+            "the gateway does not run, and only it can send messages again",
+            str(folder),
+            "sudo systemctl start onceway-gateway",
+        ) from None
+    _say(done, wanted, "are in the queue again", as_json)
+
+
+@app.command()
+def discard(
+    name: BridgeArgument,
+    numbers: NumbersArgument = None,
+    everything: AllOption = False,
+    data: DataOption = None,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Delete messages that are set aside, for good.
+
+    Example: onceway bridge discard cloud --all
+    """
+    wanted, folder = _wanted(numbers, everything), folder_of(data, config)
+    try:
+        done = _ask(folder, "bridge-discard", name, wanted)
+    except control.NotRunning:
+        existing(folder)
+        with (
+            closing(ProcessLock(folder / "gateway.lock")),
+            closing(connect(folder / FILE)) as database,
+        ):
+            done = views.discard_aside(database, name, wanted)
+    _say(done, wanted, "are deleted", as_json)
+
+
+def _wanted(numbers: list[int] | None, everything: bool) -> list[int]:
+    """Return the numbers that are meant, empty for all."""
+    if bool(numbers) == everything:
+        raise OncewayError("say which messages", hint="Give their numbers, or --all")
+    return numbers or []
+
+
+def _ask(folder: Path, do: str, name: str, numbers: list[int]) -> int:
+    (row,) = control.ask(folder, do=do, bridge=name, numbers=",".join(map(str, numbers)))
+    return int(row["done"])
+
+
+def _say(done: int, wanted: list[int], what: str, as_json: bool) -> None:
+    if as_json:
+        typer.echo(json.dumps({"done": done}))
+    else:
+        typer.echo(f"{done} messages {what}")
+    if done < len(set(wanted)):
+        raise OncewayError(
+            f"{len(set(wanted)) - done} of these messages are not there",
+            hint="See: onceway bridge aside",
+        )
+
+
+def _time(item: AsideView) -> str | None:
+    if item.set_aside is None:
+        return None
+    return datetime.fromtimestamp(item.set_aside / 1e6, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _row(item: AsideView) -> dict[str, Any]:
+    return {
+        "number": item.number,
+        "bridge": item.bridge,
+        "set_aside": _time(item),
+        "topic": item.topic,
+        "qos": item.qos,
+        "retain": bool(item.retain),
+        "bytes": len(item.payload),
+        "reason": item.reason,
+        "payload": base64.b64encode(item.payload).decode(),
+    }

@@ -1,0 +1,245 @@
+"""The packets of one connection of a bridge, between our broker and the other one.
+
+In: packets of both sides. Out: each packet on the other side, and word of what cannot go there: a
+message that does not fit, that the other broker refuses for good, or that is guilty of closed
+connections. While suspects are on trial (`gateway/bridge/suspects.py`) no message at QoS 0 leaves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from gateway.bridge.far import Far
+from gateway.bridge.reasons import blames_message
+from gateway.bridge.suspects import TIMES, Suspects
+from gateway.bridge.translate import Translator, Unfit, refusal
+from gateway.broker.session import NEVER
+from gateway.config import INSIDE, BridgeSection
+from gateway.mqtt.packets import (
+    Ack,
+    Connack,
+    Connect,
+    Packet,
+    Puback,
+    Pubcomp,
+    Publish,
+    Pubrec,
+    Suback,
+    Unsuback,
+)
+from gateway.mqtt.properties import Properties, PropertyId
+from gateway.mqtt.reason import ReasonCode
+from gateway.runtime.engine import Engine
+from gateway.runtime.internal_client import Client
+
+
+class Near(Client):
+    """The session's client, as far as our broker knows."""
+
+    def __init__(
+        self, engine: Engine, section: BridgeSection, far: Far | None, hello: Properties
+    ) -> None:
+        self.came: Callable[[list[Packet]], None] = lambda packets: None
+        self.ended: Callable[[], None] = lambda: None
+        self._far = far
+        self.high_water = Far.high_water
+        connect = Connect(
+            section.client,
+            clean_start=False,
+            properties={PropertyId.SESSION_EXPIRY_INTERVAL: NEVER} | hello,
+        )
+        super().__init__(engine, f"bridge {section.name}", INSIDE, self._one, connect)
+
+    def _one(self, packet: Packet | None) -> None:
+        if packet is None:
+            self.ended()
+
+    def write(self, data: bytes) -> None:
+        self._stream.feed(data)
+        self.came(list(self._stream))
+
+    def take(self, packets: list[Packet]) -> None:
+        """Pass packets of the other broker on, but not in the middle of our broker's work."""
+        if packets:
+            self._receive(*packets)
+
+    def drained(self) -> None:
+        if self._receiver is not None:
+            self._receiver.writable()
+
+    def pause_reading(self) -> None:
+        if self._far is not None:
+            self._far.pause_reading()
+
+    def resume_reading(self) -> None:
+        if self._far is not None:
+            self._far.resume_reading()
+
+    @property
+    def unsent(self) -> int:
+        return 0 if self._far is None else self._far.unsent
+
+
+class Watcher(Protocol):
+    """The bridge that an exchange belongs to."""
+
+    section: BridgeSection
+
+    def put_aside(self, packet: Publish, kind: str, reason: str, *, taken: bool) -> None:
+        """Set aside a message that our broker has sent. kind: the reason without figures. taken:
+        the other broker may have received the message.
+        """
+
+    def refused(self, identifier: int, reason: ReasonCode) -> None:
+        """Set aside a message that the other broker refuses for good."""
+
+    def finished(self, packet: Ack) -> None:
+        """Count a message that the other broker has acknowledged to the end."""
+
+    def count_sent(self) -> None:
+        """Count a message at QoS 0."""
+
+    def count_dropped(self) -> None:
+        """Count a message at QoS 0 that was dropped."""
+
+    def count_received(self) -> None:
+        """Count a message from the other broker."""
+
+    def subscribed(self, packet: Suback | Unsuback) -> None:
+        """Take the answer to a SUBSCRIBE or UNSUBSCRIBE."""
+
+    def acquitted(self) -> None:
+        """The last suspect was answered."""
+
+
+class Exchange:
+    """Packets between the two brokers, while there is a connection. ended: called with the
+    reason.
+    """
+
+    def __init__(
+        self,
+        watcher: Watcher,
+        suspects: Suspects,
+        now: Callable[[], float],
+        ended: Callable[[str], None],
+    ) -> None:
+        self._watcher = watcher
+        self._suspects = suspects
+        self._now = now
+        self._ended = ended
+        self._far: Far | None = None
+        self._near: Near | None = None
+        self._translator = Translator(watcher.section.prefix, True)
+
+    def begin(self, far: Far, answer: Connack, near: Near) -> None:
+        retain = (answer.properties or {}).get(PropertyId.RETAIN_AVAILABLE, 1)
+        self._translator = Translator(self._watcher.section.prefix, bool(retain))
+        self._far, self._near = far, near
+        near.came = self._from_near
+        near.ended = lambda: self._ended("our broker has ended the session's connection")
+        far.listen()
+
+    def end(self) -> None:
+        if self._near is not None:
+            self._near.leave()
+            self._near = None
+
+    def drained(self) -> None:
+        if self._near is not None:
+            self._near.drained()
+
+    # -- from the other broker
+
+    def from_far(self, packets: list[Packet]) -> None:
+        near, far = self._near, self._far
+        if near is None or far is None:
+            return
+        inward: list[Packet] = []
+        for packet in packets:
+            if isinstance(packet, Publish):
+                self._watcher.count_received()
+                found = self._translator.to_near(packet)
+                if found is not None:
+                    inward.append(found)
+                elif (answer := refusal(packet)) is not None:
+                    far.send(answer)
+            elif isinstance(packet, Puback | Pubrec):
+                if not self._acknowledged(packet, inward):
+                    break
+            elif isinstance(packet, Pubcomp):
+                self._watcher.finished(packet)
+                inward.append(Pubcomp(packet.packet_id))
+            elif isinstance(packet, Ack):
+                inward.append(packet)
+            elif isinstance(packet, Suback | Unsuback):
+                self._watcher.subscribed(packet)
+        near.take(inward)
+
+    def _acknowledged(self, packet: Puback | Pubrec, inward: list[Packet]) -> bool:
+        """Take the answer to a PUBLISH. Return False if the other broker takes no message now."""
+        identifier, reason = packet.packet_id, packet.reason
+        on_trial = self._suspects.on_trial
+        failed = reason >= ReasonCode.UNSPECIFIED_ERROR
+        if failed and not blames_message(reason):
+            self._ended(f"the other broker has no room for more ({reason.name})")
+            return False
+        self._suspects.answered(identifier)
+        if failed:
+            self._watcher.refused(identifier, reason)
+        else:
+            self._suspects.message_taken()
+            if isinstance(packet, Puback):
+                self._watcher.finished(packet)
+            inward.append(type(packet)(identifier))
+        if on_trial and not self._suspects.on_trial:
+            self._watcher.acquitted()
+        return True
+
+    # -- from our broker
+
+    def _from_near(self, packets: list[Packet]) -> None:
+        far = self._far
+        if far is None:
+            return
+        outward: list[bytes] = []
+        for packet in packets:
+            if isinstance(packet, Publish):
+                data = self._publication(far, packet)
+                if data is not None:
+                    outward.append(data)
+            elif isinstance(packet, Ack):
+                try:
+                    outward.append(far.encoded(packet))
+                except Unfit as error:
+                    self._ended(f"an acknowledgement does not reach the other broker: {error}")
+            elif isinstance(packet, Connack) and packet.reason:
+                self._ended(f"our broker does not take the session ({packet.reason.name})")
+        if outward:
+            far.write(b"".join(outward))
+
+    def _publication(self, far: Far, packet: Publish) -> bytes | None:
+        """Return the bytes of a PUBLISH for the other broker, or None if it does not go there."""
+        suspects, identifier = self._suspects, packet.packet_id
+        if packet.qos and suspects.guilty(identifier):
+            suspects.convict(identifier)
+            kind = "the other broker closes the connection at a message"
+            reason = f"{kind}: {TIMES} times, and each time the connection held without it"
+            self._watcher.put_aside(packet, kind, reason, taken=True)
+            if not suspects.on_trial:
+                self._watcher.acquitted()
+            return None
+        try:
+            data = far.encoded(self._translator.to_far(packet))
+        except Unfit as error:
+            self._watcher.put_aside(packet, error.kind, str(error), taken=packet.dup)
+            return None
+        if packet.qos:
+            suspects.sent(identifier, len(data), self._now())
+        elif suspects.on_trial:
+            self._watcher.count_dropped()
+            return None
+        else:
+            self._watcher.count_sent()
+        return data

@@ -1,0 +1,109 @@
+"""The client's half of the control socket: asks a running gateway (`gateway/service/control.py` has
+the requests).
+
+In: a data directory and a request. Out: rows, or NotRunning if no gateway listens there.
+"""
+
+import json
+import os
+import socket
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from gateway.errors import OncewayError
+
+FILE = "control.sock"
+"""Name of the socket in the data directory."""
+
+TIMEOUT_S = 30.0
+"""Longest wait for an answer, in seconds; of a long request, for the next row."""
+
+LEND_S = 900.0
+"""Longest time for which a port is lent, in seconds: a board can be written twice."""
+
+Row = dict[str, Any]
+
+
+class NotRunning(Exception):
+    """No gateway listens in this data directory."""
+
+
+def ask(folder: Path, **request: str) -> list[Row]:
+    """The other end: the rows that the gateway on this data directory answers. NotRunning when
+    there is none, OncewayError otherwise.
+    """
+    with _asked(folder, request) as rows:
+        return list(rows)
+
+
+def follow(folder: Path, **request: str) -> Iterator[Row]:
+    """As `ask`, each row when it comes."""
+    with _asked(folder, request) as rows:
+        yield from rows
+
+
+@contextmanager
+def lent(folder: Path, port: str) -> Iterator[None]:
+    """The gateway on this data directory leaves a port alone for as long as the context lasts.
+    NotRunning when there is none, OncewayError otherwise.
+    """
+    with _asked(folder, {"do": "lend", "port": os.path.realpath(port)}) as rows:
+        next(rows)
+        yield
+
+
+@contextmanager
+def _asked(folder: Path, request: Mapping[str, str]) -> Iterator[Iterator[Row]]:
+    """Ask; the answer's rows as they come."""
+    where = str(folder / FILE)
+    with closing(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) as channel:
+        channel.settimeout(TIMEOUT_S)
+        try:
+            with short(folder) as path:
+                channel.connect(path)
+            with suppress(BrokenPipeError):  # refused before it was asked: the answer is there
+                channel.sendall(json.dumps(request).encode() + b"\n")
+        except (FileNotFoundError, NotADirectoryError, ConnectionRefusedError) as error:
+            raise NotRunning from error
+        except PermissionError as error:
+            hint = "Run this as root, or as the account of the gateway"
+            raise OncewayError("this account may not talk to the gateway", where, hint) from error
+        except OSError as error:
+            raise _mute(error, where) from error
+        with channel.makefile("rb") as file:
+            yield _read(file, where)
+
+
+def _mute(error: OSError, where: str) -> OncewayError:
+    text = f"the gateway does not answer ({error.strerror or error})"
+    return OncewayError(text, where, "Is its disk full? See the log")
+
+
+def _read(lines: Iterable[bytes], where: str) -> Iterator[Row]:
+    try:
+        for line in lines:
+            answer = json.loads(line)
+            if "row" in answer:
+                yield answer["row"]
+            elif "error" in answer:
+                raise OncewayError(answer["error"], where)
+            else:
+                return
+    except OSError as error:
+        raise _mute(error, where) from error
+    raise OncewayError("the gateway ended in the middle of its answer", where)
+
+
+@contextmanager
+def short(folder: Path) -> Iterator[str]:
+    """A path to the socket that fits into a socket's address (108 bytes), however deep the folder
+    is.
+    """
+    file = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield f"/proc/self/fd/{file}/{FILE}"
+    finally:
+        with suppress(OSError):
+            os.close(file)

@@ -1,0 +1,148 @@
+"""The console script `onceway`.
+
+In: the command line. Out: the command's output, and an exit code. Each package brings its own
+commands through the entry point group `onceway.commands`, a typer app each. Only the one that is
+named gets loaded, so `onceway gateway run` on a Pi never imports Spark or the rig; the list of all
+of them is read from their code.
+"""
+
+import ast
+import json
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.metadata import EntryPoint, entry_points
+from importlib.util import find_spec
+from pathlib import Path
+from types import ModuleType
+from typing import Annotated, cast
+
+import typer
+
+from gateway import __version__
+from gateway.commands.extras import how_to_get
+from gateway.errors import OncewayError
+
+_SETTINGS = {"help_option_names": ["-h", "--help"]}
+_EXTRAS = {"ingest": "centre", "hil": "hil"}
+"""By command; the others are for a gateway."""
+_OURS = ("gateway", "hil", "provisioning")
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(f"onceway {__version__}")
+        raise typer.Exit
+
+
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    """Every reading of an Arduino-class sensor reaches a Spark table exactly once.
+
+    Example: onceway gateway run --listen 127.0.0.1:1883 --anonymous --data /tmp/onceway
+    """
+
+
+def _load(point: EntryPoint) -> typer.Typer:
+    if point.module.startswith("provisioning."):
+        # sqlite_utils would import these where they are installed, and use nothing of them: 0.25 s
+        for package in ("numpy", "pandas"):
+            sys.modules.setdefault(package, cast(ModuleType, None))
+    app: typer.Typer = point.load()
+    return app
+
+
+@contextmanager
+def _told_what_is_missing(command: str | None) -> Iterator[None]:
+    """A command imports a package when it needs it, often not before it runs."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] in _OURS:
+            raise
+        raise OncewayError(
+            f"`onceway {command}` needs the Python package {error.name}, which is not installed",
+            hint=how_to_get(_EXTRAS.get(command or "", "gateway")),
+        ) from error
+
+
+def _summary(point: EntryPoint) -> str:
+    """What a command is for, from its code: importing all of them takes seconds."""
+    spec = find_spec(point.module)
+    if spec is None or spec.origin is None:
+        return ""
+    tree = ast.parse(Path(spec.origin).read_bytes())
+    for node in tree.body:
+        match node:
+            case ast.Assign(targets=[ast.Name(id=point.attr)], value=ast.Call(keywords=options)):
+                for option in options:
+                    match option:
+                        case ast.keyword(arg="help", value=ast.Constant(str(text))):
+                            return text
+            case ast.FunctionDef(name=point.name):
+                return (ast.get_docstring(node) or "").split("\n\n")[0]
+    return ""
+
+
+def _build(wanted: str | None) -> typer.Typer:
+    root = typer.Typer(
+        no_args_is_help=True,
+        context_settings=_SETTINGS,
+        pretty_exceptions_enable=False,
+    )
+    root.callback()(_root)
+    points = {point.name: point for point in entry_points(group="onceway.commands")}
+    if wanted is None or wanted not in points:
+        for name, point in sorted(points.items()):
+            root.command(name, help=_summary(point))(lambda: None)
+        return root
+    app = _load(points[wanted])
+    if [command.name for command in app.registered_commands] == [wanted]:
+        # `onceway where`, not `onceway where where`
+        root.registered_commands += app.registered_commands
+        return root
+    if (
+        app.registered_callback is None
+        and len(app.registered_commands) == 1
+        and not app.registered_groups
+    ):
+        app.callback()(lambda: None)  # typer would drop the command's name
+    root.add_typer(app, name=wanted)
+    return root
+
+
+def _words() -> list[str]:
+    """The command line; while a shell completes one, that one."""
+    if "_ONCEWAY_COMPLETE" not in os.environ:
+        return sys.argv[1:]
+    typed = os.environ.get("_TYPER_COMPLETE_ARGS") or os.environ.get("COMP_WORDS", "")
+    return typed.split()[1:]
+
+
+def _forbidden(error: PermissionError) -> OncewayError:
+    """Of a file that is not for this account."""
+    return OncewayError("this account may not open it", error.filename, "Run the command with sudo")
+
+
+def main() -> None:
+    """Run the command line; an OncewayError becomes one line on standard error, with --json a JSON
+    object, and its exit code.
+    """
+    # so that temporary files with keys are removed
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    wanted = next((word for word in _words() if not word.startswith("-")), None)
+    try:
+        with _told_what_is_missing(wanted):
+            _build(wanted)()
+    except (OncewayError, PermissionError) as failed:
+        error = failed if isinstance(failed, OncewayError) else _forbidden(failed)
+        fields = {"error": error.what, "where": error.where, "hint": error.hint}
+        print(json.dumps(fields) if "--json" in sys.argv else f"error: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:  # before typer minds it
+        sys.exit(128 + signal.SIGINT)

@@ -1,0 +1,168 @@
+"""`onceway radio plan`: what the radio of a site can do, before anybody climbs a roof."""
+
+import json
+import re
+from dataclasses import asdict
+from math import isinf
+from typing import Annotated, Any
+
+import typer
+
+from gateway.commands.options import JsonOption
+from gateway.config.regions import EU868, REGIONS
+from gateway.errors import OncewayError
+from gateway.links.lora.airtime import FACTORS
+from gateway.links.lora.exchange import Radio
+from gateway.links.lora.plan import Budget, Plan, Site, say, what_works
+from gateway.links.lora.plan import plan as work_out
+
+_UNITS = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400}
+_DURATION = re.compile(r"([0-9]{1,9}) ?(s|m|min|h|d)")
+_LONGEST = 7 * 86_400
+
+
+class DoesNotWork(OncewayError):
+    """The law or the channel does not allow it."""
+
+    exit_code = 1
+
+
+class Mistyped(OncewayError):
+    """An option has a value that it cannot have."""
+
+    exit_code = 2
+
+
+def seconds_of(text: str) -> int:
+    """`10m` → 600. Raises Mistyped."""
+    match = _DURATION.fullmatch(text.strip())
+    seconds = int(match[1]) * _UNITS[match[2]] if match else 0
+    if not 1 <= seconds <= _LONGEST:
+        raise Mistyped(
+            f"--every {text!r} is no time from 1 s to 7 d",
+            hint="Write a whole number and a unit, such as 30s, 10m, 1h or 1d",
+        )
+    return seconds
+
+
+def plan(
+    sensors: Annotated[int, typer.Option(min=1, max=100_000, help="Boards at this gateway.")],
+    every: Annotated[str, typer.Option(help="How often each sends a reading: 30s, 10m, 1h.")],
+    factor: Annotated[
+        int,
+        typer.Option(
+            "--sf",
+            min=FACTORS.start,
+            max=FACTORS.stop - 1,
+            help="Spreading factor. One more reaches further, and takes twice as long.",
+        ),
+    ],
+    payload: Annotated[
+        int, typer.Option(min=0, max=200, help="Bytes of a reading, without the topic.")
+    ] = 20,
+    radio: Annotated[Radio, typer.Option(help="The gateway's.")] = Radio.SX127X,
+    region: Annotated[str, typer.Option(help=f"One of: {', '.join(REGIONS)}.")] = EU868.name,
+    mhz: Annotated[
+        float | None,
+        typer.Option(
+            "--frequency", help="MHz of the channel.", show_default=f"{EU868.frequency / 1e6:g}"
+        ),
+    ] = None,
+    loss: Annotated[
+        float, typer.Option(min=0, max=90, help="Percent of frames lost without a collision.")
+    ] = 0.0,
+    as_json: JsonOption = False,
+) -> None:
+    """Work out airtime, collisions and the legal budget of a site. Exit code 1: it cannot work; it
+    is said why, and what would.
+
+    Example: onceway radio plan --sensors 100 --every 10m --sf 7
+    """
+    if region not in REGIONS:
+        raise Mistyped(f"--region {region!r} is not known", hint=f"Use one of {', '.join(REGIONS)}")
+    rules = REGIONS[region]
+    if radio is Radio.RYLR998 and factor > 9:
+        raise DoesNotWork(
+            f"RYLR998 has no SF{factor} at 125 kHz", hint="Use --sf 7, 8 or 9, or another radio"
+        )
+    if mhz is not None and not 0 < mhz < 1e5:
+        raise Mistyped(f"--frequency {mhz} is no frequency in MHz", hint="Write it like 869.525")
+    frequency = rules.frequency if mhz is None else round(mhz * 1e6)
+    site = Site(
+        sensors, float(seconds_of(every)), factor, payload, radio, frequency, rules, loss / 100
+    )
+    try:
+        worked_out = work_out(site)
+    except ValueError as error:
+        raise DoesNotWork(str(error), hint="Use a smaller --sf or --payload") from error
+    instead = [] if worked_out.works else what_works(site)
+    typer.echo(json.dumps(_fields(worked_out, instead)) if as_json else _text(worked_out))
+    if not worked_out.works:
+        hint = f"What would work: {'; or '.join(instead)}" if instead else None
+        raise DoesNotWork("; ".join(worked_out.problems), hint=hint)
+
+
+def _fields(plan: Plan, instead: list[str]) -> dict[str, Any]:
+    """Times in seconds, shares from 0 to 1; null for what has no bound."""
+    site, cost = plan.site, plan.site.exchange
+    return {
+        "works": plan.works,
+        "problems": plan.problems,
+        "would_work": instead,
+        "sensors": site.sensors,
+        "every": site.every,
+        "sf": site.factor,
+        "payload": site.payload,
+        "radio": site.radio,
+        "region": site.region.name,
+        "frequency": site.frequency,
+        "rule": site.band.rule,
+        "airtime": asdict(cost) | {"exchange": cost.airtime},
+        "tries": _finite(plan.tries),
+        "load": _finite(plan.load),
+        "collisions": plan.collisions,
+        "gateway": _budget(plan.gateway),
+        "board": _budget(plan.board),
+    }
+
+
+def _budget(budget: Budget) -> dict[str, float | None]:
+    return {
+        "limit": budget.limit,
+        "used": _finite(budget.used),
+        "share": _finite(budget.share),
+    }
+
+
+def _finite(value: float) -> float | None:
+    return None if isinf(value) else value
+
+
+def _text(plan: Plan) -> str:
+    site, cost = plan.site, plan.site.exchange
+    each = f"{site.sensors} boards" if site.sensors > 1 else "1 board"
+    lines = [
+        f"{each}, a reading of {site.payload} bytes every {say(site.every)}, SF{site.factor},"
+        f" {site.frequency / 1e6:g} MHz, {site.radio}",
+        f"law         {site.band.rule}",
+        f"a reading   {cost.up * 1000:.1f} ms up, {cost.down * 1000:.1f} ms down,"
+        f" {cost.airtime * 1000:.1f} ms in all",
+    ]
+    if isinf(plan.tries):
+        return "\n".join([*lines, "channel     overloaded: more tries bring fewer readings"])
+    return "\n".join(
+        [
+            *lines,
+            f"channel     {plan.load:.1%} of the time in use, {plan.collisions:.1%} of the"
+            f" exchanges collide, {plan.tries:.2f} tries a reading",
+            f"gateway     {_say_budget(plan.gateway)}",
+            f"each board  {_say_budget(plan.board)}",
+        ]
+    )
+
+
+def _say_budget(budget: Budget) -> str:
+    return (
+        f"sends {budget.used:.1f} s an hour of {budget.limit:.1f} s that it may:"
+        f" {budget.share:.0%} of its budget"
+    )

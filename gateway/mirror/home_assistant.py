@@ -1,0 +1,173 @@
+"""Boards and the gateway as devices of Home Assistant.
+
+In: the last readings, the device registry, and Home Assistant's birth message (`PREFIX/status`).
+Out: `PREFIX/device/ID/config` for the gateway and for each board, told when it has changed and
+again after each birth message, and cleared when a board goes; the states `$gateway` and `$firmware`
+beside the mirror's. All of it is retained in memory alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Callable, Coroutine
+from itertools import islice
+from typing import Any
+
+from gateway import __version__
+from gateway.boards.admission import Listed, Registry
+from gateway.boards.bundled_firmware import Kind, kinds
+from gateway.config import HomeAssistantSection
+from gateway.mirror.discovery import Message, identifier, of_board, of_gateway, shape
+from gateway.mirror.json_topics import Mirror, tell
+from gateway.mqtt.packets import Publish
+from gateway.runtime.engine import Engine
+from gateway.runtime.internal_client import Inside
+
+log = logging.getLogger(__name__)
+
+LOOK_S = 2.0
+MOST_BOARDS = 1000
+MOST_GONE = 1000
+_AT_ONCE = 20
+"""Boards that are looked at, or told, in one turn."""
+_PAUSE_S = 0.05
+_UNKNOWN = Listed("", None, None)
+
+
+class HomeAssistant:
+    """gateway: its name. topic: the mirror's first level. problems: what is wrong with the
+    gateway, in words. Runs from `start` to `close`.
+    """
+
+    def __init__(
+        self,
+        gateway: str,
+        section: HomeAssistantSection,
+        engine: Engine,
+        mirror: Mirror,
+        topic: str,
+        registry: Registry,
+        problems: Callable[[], list[str]],
+    ) -> None:
+        self._gateway = gateway
+        self._section = section
+        self._engine = engine
+        self._mirror = mirror
+        self._topic = topic
+        self._registry = registry
+        self._problems = problems
+        self._told: dict[str, bytes] = {}
+        """What was told last, by topic."""
+        self._shapes: dict[str, object] = {}
+        """What that was made from, by board."""
+        self._gone: dict[str, None] = {}
+        """Topics that were cleared: Home Assistant may not have been there."""
+        self._kinds: dict[str, Kind] = {}
+        self._inside: Inside | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        mirror.on_gone.append(self._clear)
+
+    def start(self) -> None:
+        self._begin(self._run())
+
+    async def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _run(self) -> None:
+        self._kinds = await asyncio.to_thread(kinds)
+        while True:
+            try:
+                if self._inside is None or self._inside.closed:
+                    self._inside = Inside(
+                        self._engine, [f"{self._section.prefix}/status"], self._heard
+                    )
+                await self._look()
+            except Exception:
+                log.exception("what Home Assistant is told met an internal error")
+            await asyncio.sleep(LOOK_S)
+
+    def _heard(self, message: Publish) -> None:
+        if message.payload == b"online":
+            log.info("Home Assistant has started: it is told of all boards")
+            self._begin(self._repeat())
+
+    async def _repeat(self) -> None:
+        """Everything again, a part a turn."""
+        everything = [*dict.fromkeys(self._gone, b"").items(), *self._told.items()]
+        for first in range(0, len(everything), _AT_ONCE):
+            tell(self._engine, dict(everything[first : first + _AT_ONCE]))
+            await asyncio.sleep(_PAUSE_S)
+
+    async def _look(self) -> None:
+        """Tell what has changed, a part a turn."""
+        topic = self._topic
+        figures = {
+            "problems": self._problems(),
+            "waiting": self._engine.broker.spool.count,
+            "version": __version__,
+        }
+        self._tell(
+            {self._config_of(): of_gateway(self._gateway, topic), f"{topic}/$gateway": figures}
+        )
+        registered = self._registry.registered()
+        devices = iter(self._mirror.last.devices[:MOST_BOARDS])
+        while part := list(islice(devices, _AT_ONCE)):
+            for device in part:
+                known, listed = self._mirror.last.of(device), registered.get(device, _UNKNOWN)
+                looks = listed, shape(known)
+                if known and self._shapes.get(device) != looks:  # it may be gone by now
+                    self._shapes[device] = looks
+                    self._tell(self._about(device, listed))
+            await asyncio.sleep(0)
+
+    def _about(self, device: str, listed: Listed) -> dict[str, Message]:
+        kind = self._kinds.get(listed.board or "")
+        told = {
+            self._config_of(device): of_board(
+                self._gateway,
+                device,
+                self._mirror.last.of(device),
+                self._topic,
+                model=kind.title if kind else None,
+                firmware=listed.firmware,
+                expire_after_s=self._section.expire_after_s,
+            )
+        }
+        if listed.firmware is not None:
+            newest = (kind and kind.sha256) or listed.firmware
+            told[f"{self._topic}/{device}/$firmware"] = {
+                "installed_version": listed.firmware[:12],
+                "latest_version": newest[:12],
+                "release_summary": f"On the gateway: sudo onceway device update {device}",
+            }
+        return told
+
+    def _tell(self, messages: dict[str, Message]) -> None:
+        for topic, message in messages.items():
+            payload = json.dumps(message).encode()
+            if self._told.get(topic) != payload:
+                self._told[topic] = payload
+                self._gone.pop(topic, None)
+                tell(self._engine, {topic: payload})
+
+    def _clear(self, device: str) -> None:
+        """A board is gone."""
+        self._shapes.pop(device, None)
+        topics = [self._config_of(device), f"{self._topic}/{device}/$firmware"]
+        for topic in topics:
+            self._told.pop(topic, None)
+        tell(self._engine, dict.fromkeys(topics, b""))
+        self._gone[topics[0]] = None
+        if len(self._gone) > MOST_GONE:
+            del self._gone[next(iter(self._gone))]
+
+    def _config_of(self, *device: str) -> str:
+        return f"{self._section.prefix}/device/{identifier(self._gateway, *device)}/config"

@@ -1,0 +1,168 @@
+"""Readings of boards as JSON on topics of their own.
+
+In: what boards publish, as it is taken. Out: retained messages in memory, told at the end of a turn
+of the event loop, in the order of their coming; and the file of the last values, every ten minutes.
+
+    readings/$state           online: the gateway is there
+    readings/DEVICE/$state    online or offline
+    readings/DEVICE/NAME      {"value": 21.5, "unit": "Cel", "time": "2026-01-01T00:00:00Z",
+                              "quality": "synchronised"}
+
+A board that may not connect any more is gone: its topics are cleared.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+from gateway.broker.announce import announce
+from gateway.mirror.last import LastReadings
+from gateway.payload.readings import DEVICE_NAME, Reading, readings
+from gateway.runtime.engine import Engine
+
+log = logging.getLogger(__name__)
+
+SAVE_S = 600.0
+LOOK_S = 1.0
+"""Between two looks at who is there."""
+STATE = "$state"
+"""No name of a reading begins so (RFC 8428, section 4.5.1)."""
+
+
+class Mirror:
+    """topic: first level; None: nothing is told, the last values are kept all the same. stays:
+    whether a board of this name may connect. Runs from `start` to `close`.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        last: LastReadings,
+        topic: str | None,
+        stays: Callable[[str], bool],
+    ) -> None:
+        self.last = last
+        self._topic = topic
+        self._engine = engine
+        self._stays = stays
+        self.on_gone: list[Callable[[str], None]] = []
+        """Called with a board that may not connect any more."""
+        self.on_taken: list[Callable[[str], None]] = []
+        """Called with a board that has new readings."""
+        self._states: dict[str, bool] = {}
+        """By board: whether it was connected when that was last told."""
+        self._leaving: dict[str, list[str]] = {}
+        """Names of boards that are gone, until the next look: Home Assistant shall know first that
+        there is no such board, and not take an empty message for one of its values.
+        """
+        self._coming: list[tuple[str, Reading]] = []
+        self._thread = ThreadPoolExecutor(1, "readings")
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Tell what was known before."""
+        self._tell(
+            {STATE: b"online"}
+            | {
+                f"{device}/{name}": _payload(series.last)
+                for device in self.last.devices
+                for name, series in self.last.of(device).items()
+            }
+        )
+        self._look()
+        self._task = asyncio.create_task(self._run())
+
+    async def close(self) -> None:
+        """Keep the last values."""
+        if self._task is not None:
+            self._task.cancel()
+        if news := self.last.news():
+            self.last.write(news)
+        self._thread.shutdown(cancel_futures=True)
+
+    def take(self, device: str, topic: str, payload: bytes, utc: int | None) -> None:
+        """A publication of a board was taken. Called in the middle of it: told afterwards, and
+        whatever goes wrong here is no trouble of the publication.
+        """
+        if not DEVICE_NAME.fullmatch(device):
+            return
+        try:
+            found = readings(device, topic, payload, utc)
+        except Exception:
+            log.exception("%s: a publication to %r cannot be mirrored", device, topic)
+            return
+        if found and not self._coming:
+            asyncio.get_running_loop().call_soon(self._flush)
+        self._coming += [(device, item) for item in found]
+
+    def _tell(self, messages: dict[str, bytes]) -> None:
+        """Payloads by topic, without its first level."""
+        topic = self._topic
+        if topic is not None:
+            tell(self._engine, {f"{topic}/{name}": text for name, text in messages.items()})
+
+    def _flush(self) -> None:
+        coming, self._coming = self._coming, []
+        for device, reading in coming:
+            if self.last.take(device, reading):
+                self._tell({f"{device}/{reading.name}": _payload(reading)})
+        for device in {device for device, _ in coming}:
+            for call in self.on_taken:
+                call(device)
+
+    async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
+        saved = loop.time()
+        while True:
+            await asyncio.sleep(LOOK_S)
+            try:
+                self._look()
+                if loop.time() - saved >= SAVE_S and (news := self.last.news()):
+                    saved = loop.time()
+                    await loop.run_in_executor(self._thread, self.last.write, news)
+            except Exception:
+                log.exception("the mirror of readings met an internal error")
+
+    def _look(self) -> None:
+        """Note which boards are connected, and drop those that are gone for good."""
+        self._clear()
+        here = connected(self._engine)
+        for device in self.last.devices:
+            if device not in here and not self._stays(device):
+                self._states.pop(device, None)
+                self._leaving[device] = [*self.last.forget(device), STATE]
+                for call in self.on_gone:
+                    call(device)
+            elif self._states.get(device) != (device in here):
+                self._states[device] = device in here
+                self._tell({f"{device}/{STATE}": b"online" if device in here else b"offline"})
+
+    def _clear(self) -> None:
+        """Topics of boards that were gone at the last look, but for what is there again."""
+        leaving, self._leaving = self._leaving, {}
+        for device, names in leaving.items():
+            there = {*self.last.of(device), *([STATE] if device in self._states else [])}
+            self._tell({f"{device}/{name}": b"" for name in names if name not in there})
+
+
+def tell(engine: Engine, messages: dict[str, bytes]) -> None:
+    """Say payloads by topic, as the gateway's own."""
+    engine.begin()
+    with engine.broker.step:
+        for topic, payload in messages.items():
+            announce(engine.broker, topic, payload)
+        engine.broker.settle()
+
+
+def connected(engine: Engine) -> set[str]:
+    """Boards with a connection."""
+    devices = (connection.peer.device for connection in engine.broker.connections)
+    return {device.name for device in devices if device is not None}
+
+
+def _payload(reading: Reading) -> bytes:
+    return json.dumps(reading.public()).encode()

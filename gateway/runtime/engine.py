@@ -1,0 +1,584 @@
+"""The broker on an event loop: turns, writes and commits.
+
+In: carriers of all links, and the store's writer. Out: each turn's outgoing packets of a connection
+in one write; each commit as soon as the writer is free and somebody waits for it, with everything
+that arrived meanwhile; every second what has come due. Nothing here costs a task, a future or a
+system call per message.
+
+Rule: what the broker asks the store to read is handed over before the next commit, never after it:
+a commit may delete what is to be read.
+
+No turn is long: what there was no time for is taken a part a turn, in turns with others
+(`put_off`); of a client that has brought more than a little of that nothing is read meanwhile.
+
+An exception in a call for one connection ends that connection (`fault`). Any other one may have
+left shared state half changed: it ends the engine (`fail`), before the next commit and before
+anything more is written (`gateway/broker/README.md`, "Where an exception ends").
+"""
+
+import asyncio
+import logging
+import sqlite3
+import time
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Executor
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any, cast
+
+from gateway.access.logins import Logins
+from gateway.broker import dispatch
+from gateway.broker.access import Ask, Policy, Refusal
+from gateway.broker.broker import Broker
+from gateway.broker.connection import Connection
+from gateway.broker.delivery import Order
+from gateway.broker.faults import blame
+from gateway.broker.session import Attached
+from gateway.broker.spool import Oldest
+from gateway.broker.state import State
+from gateway.errors import OncewayError
+from gateway.links.carrier import Accept, Carrier, Receiver
+from gateway.mqtt.packets import Connect
+from gateway.mqtt.reason import ReasonCode
+from gateway.runtime.client_link import MANY, ClientLink
+from gateway.runtime.clock import Clock
+from gateway.store.times import CommitTimes
+from gateway.store.writer import Writer
+from gateway.system.logs import about
+
+log = logging.getLogger(__name__)
+
+TICK_S = 1.0
+_TURN_S = 0.02
+"""In a turn nothing new of what clients say is begun after this."""
+GATHER_S = 0.001
+"""How long a turn goes on for the sake of clients that were let go by a commit."""
+_MANY_CLIENTS = 4
+"""So many must be let go by it."""
+
+
+def _stops() -> OncewayError:
+    return OncewayError("the gateway stops after an internal error", hint="Look at its log")
+
+
+class Engine:
+    """Drives `broker` with the time from `clock` and keeps its promises with a writer on `folder`.
+    Made inside the running loop. failed: called once, when the process has to end because shared
+    state may be half changed. loop, writer, asker: other ones, for tests.
+    """
+
+    def __init__(
+        self,
+        broker: Broker,
+        clock: Clock,
+        folder: Path,
+        *,
+        failed: Callable[[], None] = lambda: None,
+        loop: asyncio.AbstractEventLoop | None = None,
+        writer: Callable[..., Writer] = Writer,
+        asker: Executor | None = None,
+    ) -> None:
+        self.broker = broker
+        self._clock = clock
+        self._failed = failed
+        self.broken = False
+        """Shared state may be half changed: nothing more is taken in, written or committed."""
+        self._loop = loop or asyncio.get_running_loop()
+        self._links: dict[Attached, ClientLink] = {}
+        self._held_back: list[ClientLink] = []
+        self._slow: dict[ClientLink, None] = {}
+        self._unsent = 0
+        self._awaited: list[tuple[int, asyncio.Future[None]]] = []
+        self.in_turn = False
+        """The time is set, and what is ready is being taken."""
+        self._turn_ends = 0.0
+        self._put_off: deque[ClientLink] = deque()
+        self._catching_up = False
+        self.awaited = 0
+        """How many clients are likely to send something at once: the turn goes on until they
+        have."""
+        self._gathering: asyncio.TimerHandle | None = None
+        """When they are not waited for any more; None when nobody is."""
+        self._stopped = False
+        self._writing = 0
+        self._submitted = 0.0
+        self._writer = writer(
+            folder, done=self._from_writer, failed=self._on_failure, landed=self._on_landed
+        )
+        self._see_space()
+        self._logins = Logins(self._loop, partial(self._do, self._found_out), asker)
+        self._ticked = self._loop.time()
+        self._timer = self._loop.call_later(TICK_S, self._do, self._tick)
+        broker.set_clock(clock.utc_start(self._loop.time()))
+        broker.overtime = self._overtime
+
+    @property
+    def commit_times(self) -> CommitTimes:
+        """How long commits took so far."""
+        return self._writer.times
+
+    @property
+    def commit_waits_s(self) -> float:
+        """For how long the commit that is under way has waited for the disk; 0 when there is
+        none.
+        """
+        return self._clock.axis(self._loop.time()) - self._submitted if self._writing else 0.0
+
+    @property
+    def stalled_s(self) -> float:
+        """Seconds since what comes due each second was last done to its end."""
+        return self._loop.time() - self._ticked
+
+    @property
+    def writer_stalled_s(self) -> float:
+        """For how long the store's writer has made no progress."""
+        return self._writer.stalled_s
+
+    def accept(self, policy: Policy) -> Accept:
+        """What a listener with this policy calls for each new connection."""
+
+        def accept(carrier: Carrier) -> Receiver:
+            self.begin()
+            connection = Connection(self.broker, carrier.peer, policy)
+            link = self._links[connection] = ClientLink(self, carrier, connection)
+            if self.broken:
+                link.abort()
+            return link
+
+        return accept
+
+    # -- exceptions
+
+    def fail(self, error: BaseException | None, doing: str) -> None:
+        """Shared state may be half changed. From now on nothing is taken in, written or committed;
+        the process ends, and starts again with what is on disk.
+        """
+        if self.broken:
+            return
+        self.broken, self.in_turn, self.awaited = True, False, 0
+        log.critical(
+            "internal error while %s: what is in memory may be half changed. Nothing more is"
+            " committed or acknowledged; the gateway stops, and starts again from its store",
+            doing,
+            exc_info=error,
+        )
+        for _, on_disk in self._awaited:
+            if not on_disk.done():
+                on_disk.set_exception(_stops())
+        self._failed()
+
+    def fault(
+        self, connection: Attached, error: Exception, doing: str, unfinished: int = 0
+    ) -> None:
+        """A call for one connection has raised an exception: that connection ends, with a farewell
+        if it can be told; at the second exception without. If work on shared state was left in the
+        middle, everything ends. unfinished: steps that had begun before the call.
+        """
+        broker = self.broker
+        if self.broken or broker.step.unfinished != unfinished:
+            self.fail(error, doing)
+            return
+        self.begin()
+        link = self._links.get(connection)
+        if connection.state is State.CLOSED and link is not None:
+            self.forget(connection)
+            blame(broker, connection, error, doing)
+            with suppress(Exception):
+                link.abort()
+            return
+        self._do(connection.fail, error, doing)
+        self._do(broker.settle)
+
+    def serve(
+        self, connection: Attached, doing: str, call: Callable[..., object], *args: object
+    ) -> None:
+        """Do a call for one connection. doing: for the log, as a clause behind "while"."""
+        if self.broken:
+            return
+        before = self.broker.step.unfinished
+        try:
+            call(*args)
+        except Exception as error:
+            self.fault(connection, error, doing, before)
+
+    def _do(self, call: Callable[..., object], *args: object) -> None:
+        """Do a part of a turn: an exception in it ends the engine."""
+        if self.broken:
+            return
+        try:
+            call(*args)
+        except Exception as error:
+            self.fail(error, f"the engine ran {getattr(call, '__name__', 'a part of its turn')}")
+
+    def _is_whole(self) -> bool:
+        """Whether nothing was left in the middle, by whatever part of the gateway."""
+        step = self.broker.step
+        if step.unfinished:
+            self.fail(step.error, "work on shared state was done by another part of the gateway")
+        return not self.broken
+
+    def begin(self) -> None:
+        """Something comes in: set the time, and end the turn when all that is ready has been
+        taken.
+        """
+        if self.broken:
+            return
+        self.broker.now = self._clock.axis(self._loop.time())
+        if not self.in_turn:
+            self.in_turn = True
+            self._turn_ends = time.monotonic() + _TURN_S
+            if self._gathering is None:
+                self._loop.call_soon(self._do, self._end_turn)
+
+    def call_later(self, seconds: float, call: Callable[[], None]) -> None:
+        self._loop.call_later(seconds, call)
+
+    def _overtime(self) -> bool:
+        return time.monotonic() > self._turn_ends
+
+    def dismiss(self, whom: Callable[[Attached], bool], reason: ReasonCode, text: str) -> None:
+        """End connections from our side; their goodbye is written at once."""
+        self._do(self._dismiss, whom, reason, text)
+
+    def _dismiss(self, whom: Callable[[Attached], bool], reason: ReasonCode, text: str) -> None:
+        self.begin()
+        for connection in list(self.broker.connections):
+            if whom(connection):
+                self.broker.hang_up(connection, reason, text)
+        self.broker.settle()
+        self._write()
+
+    async def end_session(self, client: str) -> bool:
+        """End a session and its connection because a person wants it; returns when that is on disk.
+        False: there is none.
+        """
+        self.begin()
+        broker = self.broker
+        session = broker.sessions.get(client)
+        if session is None:
+            return False
+        broker.effects.end(
+            session, ReasonCode.ADMINISTRATIVE_ACTION, "an administrator ended the session"
+        )
+        self._do(broker.settle)
+        await self.kept()
+        return True
+
+    async def forget_received(self, client: str) -> None:
+        """Forget what a session has received and its client has not released: that client has begun
+        again, and means other messages by these identifiers. Returns when that is on disk.
+        """
+        self.begin()
+        session = self.broker.sessions.get(client)
+        if session is not None:
+            with self.broker.step:
+                session.receive_flow.drop()
+                self.broker.changes.flows[session] = None
+            await self.kept()
+
+    async def kept(self) -> None:
+        """Wait until all that has changed is on disk. OncewayError when the engine fails."""
+        if self.broken:
+            raise _stops()
+        if not self.broker.changes.empty:
+            on_disk = self._loop.create_future()
+            self._awaited.append((self.broker.promise(), on_disk))
+            await on_disk
+
+    @property
+    def has_backlog(self) -> bool:
+        """Whether enough waits for the disk. When it takes no messages, publishers are read all the
+        same: they are refused.
+        """
+        return not self.broker.disk_full and self.broker.changes.bytes > self._writer.space.backlog
+
+    def hold_back(self, link: ClientLink) -> None:
+        """Read nothing more from a publisher until a commit is through."""
+        link.hold_back()
+        self._held_back.append(link)
+
+    def note_unsent(self, link: ClientLink, unsent: int) -> None:
+        """So many bytes wait in a link."""
+        unsent = unsent if unsent > MANY else 0
+        self._unsent += unsent - link.unsent
+        link.unsent = unsent
+        if unsent:
+            self._slow[link] = None
+        else:
+            self._slow.pop(link, None)
+
+    def forget(self, connection: Attached) -> None:
+        link = self._links.pop(connection, None)
+        if link is not None:
+            self.note_unsent(link, 0)
+
+    def _end_turn(self) -> None:
+        self.in_turn = False
+        if not self._is_whole():
+            return
+        self._write()
+        if self.broker.go_on():
+            self.begin()
+        self._order()
+        if self.broker.changes.urgent and self._gathering is None:
+            # what is at the sockets by then goes with it
+            self._loop.call_soon(self._do, self._commit_urgent)
+
+    def put_off(self, link: ClientLink) -> None:
+        """A client has brought more than there was time for: it goes on when all others had their
+        turn.
+        """
+        self._put_off.append(link)
+        if not self._catching_up:
+            self._catching_up = True
+            self._loop.call_soon(self._do, self._catch_up)
+
+    def _catch_up(self) -> None:
+        self._catching_up = False
+        self.begin()
+        waiting, self._put_off = self._put_off, deque()
+        while waiting and not self._overtime():
+            link = waiting.popleft()
+            self.serve(link.connection, "the rest of its bytes is taken", link.go_on)
+        for link in waiting:
+            self.put_off(link)
+        self._put_off.rotate(len(waiting))
+
+    def _gather(self, clients: int) -> None:
+        """So many clients have been let go by a commit. When they are many, each is likely to go on
+        at once: wait a moment for them, since a turn and a commit cost much the same for one
+        message and for a hundred.
+        """
+        if clients < _MANY_CLIENTS or self._stopped:
+            self._commit_urgent()
+        else:
+            self.awaited = clients
+            self._gathering = self._loop.call_later(GATHER_S, self._do, self._end_gathering)
+
+    def hear(self) -> None:
+        """One of those that are waited for has sent something."""
+        self.awaited -= 1
+        if not self.awaited:
+            self._end_gathering()
+
+    def _end_gathering(self) -> None:
+        self.awaited = 0
+        if self._gathering is not None:
+            self._gathering.cancel()
+            self._gathering = None
+            self._loop.call_soon(self._do, self._end_turn)
+
+    def _commit_urgent(self) -> None:
+        self._commit(self.broker.changes.urgent)
+
+    def _write(self) -> None:
+        broker = self.broker
+        broker.send()
+        if broker.effects.faults:
+            broker.settle()
+        dirty, broker.dirty = broker.dirty, []
+        for connection in dirty:
+            if self.broken:
+                return
+            try:
+                self._write_to(connection)
+            except Exception as error:
+                connection.dirty = False
+                self.fault(connection, error, "it is written to")
+        if self._unsent > broker.limits.memory_bytes:
+            self._give_up_the_slowest()
+        if broker.dirty:
+            self.begin()
+
+    def _write_to(self, connection: Attached) -> None:
+        data = connection.take()
+        link = self._links.get(connection)
+        if link is None:
+            return
+        if data:
+            link.write(data)
+        if connection.closing is not None:
+            log.info(
+                "%s: closed: %s",
+                connection.name,
+                connection.closing,
+                extra=about(**connection.about, reason=connection.closing),
+            )
+            link.close()
+            self.forget(connection)
+        elif connection.full and not link.stuck:
+            link.resume()
+
+    def _give_up_the_slowest(self) -> None:
+        """All links together hold too much: those go that hold the most."""
+        most = self.broker.limits.memory_bytes
+        for link in list(self._slow):
+            self.serve(link.connection, "it is asked what it holds", link.look)
+        for link in sorted(self._slow, key=lambda link: link.unsent, reverse=True):
+            if self._unsent <= most - most // 8:
+                break
+            self.serve(link.connection, "it is given up", link.give_up)
+        self.broker.settle()
+
+    def _order(self) -> None:
+        questions, self.broker.questions = self.broker.questions, []
+        for question in questions:
+            asker = cast("Connection", question.connection)
+            self.serve(asker, "it is found out who it is", self._logins.ask, question)
+        orders, self.broker.orders = self.broker.orders, []
+        for order in orders:
+            self._writer.carry_out(order, self._from_store)
+
+    def _found_out(self, order: Ask, refusal: Refusal | None) -> None:
+        self.begin()
+        connection = cast("Connection", order.connection)
+        self.serve(connection, "its CONNECT is answered", dispatch.answered, order, refusal)
+        self._read_from(connection)
+
+    def placed(self, connection: Connection, packet: Connect, refusal: Refusal | None) -> None:
+        """The other gateways of the site have said what they hold of a client."""
+        self._do(self._placed, connection, packet, refusal)
+
+    def _placed(self, connection: Connection, packet: Connect, refusal: Refusal | None) -> None:
+        self.begin()
+        self.serve(
+            connection, "its CONNECT is answered", dispatch.placed, connection, packet, refusal
+        )
+        self._read_from(connection)
+
+    def _read_from(self, connection: Connection) -> None:
+        """Its CONNECT is answered."""
+        link = self._links.get(connection)
+        if link is not None:
+            self.serve(connection, "it is read from again", link.throttle)
+
+    def _from_store(self, order: Order, rows: Any) -> None:
+        self._loop.call_soon_threadsafe(self._do, self._read, order, rows)
+
+    def _read(self, order: Order, rows: Any) -> None:
+        self.begin()
+        if not isinstance(rows, Exception):
+            self.broker.take_read(order, rows)
+        elif not self.broker.take_unread(order, rows):
+            self.fail(rows, "the store was read")
+
+    def _commit(self, wanted: bool, sweep: bool = False) -> None:
+        broker = self.broker
+        if self._writing or self._stopped or not wanted or not self._is_whole():
+            return
+        if broker.changes.empty and not sweep:
+            number = broker.changes.number
+            if broker.is_waited_for(number):
+                broker.seal()
+                self._on_disk(number)
+                self._write()
+            return
+        self._see_space(broker.changes.bytes)
+        self._order()
+        commit = broker.seal(sweep)
+        self._writing = commit.number
+        self._submitted = broker.now
+        self._writer.submit(commit)
+
+    def _from_writer(self, number: int) -> None:
+        self._loop.call_soon_threadsafe(self._do, self._written, number)
+
+    def _written(self, number: int) -> None:
+        self._writing = 0
+        self.broker.now = self._clock.axis(self._loop.time())
+        clients = self._on_disk(number)
+        self._write()
+        self._order()
+        self._gather(clients)
+
+    def spool_is_safe(self, row: int) -> None:
+        """The spool is on another disk, too, up to this row, or has landed."""
+        self._do(self._spool_is_safe, row)
+
+    def _spool_is_safe(self, row: int) -> None:
+        self.begin()
+        clients = self.broker.spool_is_safe(row)
+        self._write()
+        if self._gathering is None:
+            self._gather(clients)
+
+    def sweep(self) -> None:
+        """Bring to disk what nobody waits for, and delete what is no longer needed there."""
+        self._do(self._sweep)
+
+    def _sweep(self) -> None:
+        self._commit(self.broker.idle_work, sweep=self.broker.idle_work)
+
+    def _on_disk(self, number: int) -> int:
+        clients = self.broker.on_disk(number)
+        self._see_space()
+        while self._awaited and self._awaited[0][0] <= number:
+            _, on_disk = self._awaited.pop(0)
+            if not on_disk.done():
+                on_disk.set_result(None)
+        self._read_on()
+        return clients
+
+    def _read_on(self) -> None:
+        held_back, self._held_back = self._held_back, []
+        for link in held_back:
+            self.serve(link.connection, "it is read from again", link.read_on)
+
+    def _see_space(self, under_way: int = 0) -> None:
+        """What the writer has seen when it had written the last commit. under_way: bytes of
+        messages on their way to it since.
+        """
+        space = self._writer.space
+        self.broker.disk_full, self.broker.disk_room = space.short, max(0, space.room - under_way)
+
+    def _on_failure(self, error: Exception) -> None:
+        if not isinstance(error, sqlite3.Error | OSError):
+            self._loop.call_soon_threadsafe(self.fail, error, "a commit was written")
+            return
+        self._loop.call_soon_threadsafe(self._do, self._refuse)
+
+    def _refuse(self) -> None:
+        self.broker.disk_full = True
+        self._read_on()
+
+    def _on_landed(self, lowest: int, oldest: Oldest | None) -> None:
+        self._loop.call_soon_threadsafe(self._do, self.broker.spool.landed, lowest, oldest)
+
+    def _tick(self) -> None:
+        self._timer = self._loop.call_later(TICK_S, self._do, self._tick)
+        self.begin()
+        self.broker.set_clock(self._clock.utc_start(self._loop.time()))
+        for link in list(self._slow):
+            self.serve(link.connection, "it is asked what it has taken", link.see_progress)
+        self.broker.advance()
+        if self.broker.spool.size:
+            self._writer.look_for_landed()
+        if not self._writing:
+            self._see_space()
+            self._writer.look_for_space()
+        self._sweep()
+        self._ticked = self._loop.time()
+
+    async def stop(self) -> None:
+        """Say goodbye to every client, bring everything to disk, and stop. After `fail`, nothing is
+        said, and of what is not on its way to the disk nothing is brought there.
+        """
+        self._timer.cancel()
+        self._end_gathering()
+        self._do(self._say_goodbye)
+        self._stopped = True
+        self._logins.stop()
+        self._do(self._submit_rest)
+        await self._loop.run_in_executor(
+            None, self._writer.stop, self.broker.now, self._clock.utc()
+        )
+
+    def _say_goodbye(self) -> None:
+        reason, text = ReasonCode.SERVER_SHUTTING_DOWN, "the gateway is shutting down"
+        self._dismiss(lambda connection: True, reason, text)
+        self._order()
+
+    def _submit_rest(self) -> None:
+        self._writer.submit(self.broker.seal(sweep=True))

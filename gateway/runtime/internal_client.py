@@ -1,0 +1,167 @@
+"""Clients of the gateway's own: MQTT without a network.
+
+In: packets to send. Out: packets that come, on the event loop. They are clients like any other,
+with a session and a connection that people see; access rules, quotas and limits hold for them, by
+the user that they are.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Collection
+
+from gateway.broker.access import ByAcl, Caller, Policy, Refusal
+from gateway.broker.broker import Broker
+from gateway.broker.peer import Peer
+from gateway.config import INSIDE, MEMBER
+from gateway.links.carrier import Receiver
+from gateway.links.faults import blame
+from gateway.mqtt.encode import encode
+from gateway.mqtt.packets import (
+    Connack,
+    Connect,
+    Packet,
+    Publish,
+    Side,
+    Subscribe,
+    Subscription,
+    Version,
+)
+from gateway.mqtt.stream import PacketStream
+from gateway.runtime.engine import Engine
+
+_LONGEST_PACKET = 1 << 28
+
+
+class _Access(ByAcl):
+    """Lets in who is there already."""
+
+    def __init__(self, user: str) -> None:
+        self._user = user
+
+    def refuses_connect(self, caller: Caller, packet: Connect) -> Refusal | None:
+        caller.user = self._user
+        return None
+
+    def holds(self, caller: Caller) -> bool:
+        return True
+
+
+def forget_members(broker: Broker, wanted: Collection[str] = ()) -> None:
+    """End the sessions that stood for gateways of the site (`gateway/site/wiring/forwarding.py`).
+    wanted: their clients, as far as they still do.
+    """
+    for client, session in list(broker.sessions.items()):
+        if client.startswith(MEMBER) and session.user == INSIDE and client not in wanted:
+            broker.end_session(session)
+
+
+class Client:
+    """Connected from its creation on (a `Carrier`). came: called with each packet in the middle of
+    the broker's work, and with None at the end of the connection; an exception in it ends the
+    connection. connect: what it says first; by default its session ends with it. packet_bytes: the
+    longest packet that it may send, in place of limits.packet_bytes.
+    """
+
+    high_water = 1 << 30
+
+    def __init__(
+        self,
+        engine: Engine,
+        name: str,
+        user: str,
+        came: Callable[[Packet | None], None],
+        connect: Connect | None = None,
+        packet_bytes: int | None = None,
+    ) -> None:
+        self.peer = Peer(name, name)
+        self._engine = engine
+        self._came = came
+        self._stream = PacketStream(_LONGEST_PACKET, Version.V5, Side.SERVER)
+        # it is there for as long as this object: no silence is too long
+        policy = Policy(
+            _Access(user),
+            keep_alive_s=0,
+            keeps_sessions=connect is not None,
+            reads_reasons=True,
+            stays=True,
+            packet_bytes=packet_bytes,
+        )
+        self._receiver: Receiver | None = engine.accept(policy)(self)
+        self._receive(connect or Connect(f"{INSIDE}-{secrets.token_hex(8)}"))
+
+    @property
+    def closed(self) -> bool:
+        return self._receiver is None
+
+    def send(self, packet: Packet) -> None:
+        """Soon: the broker may be in the middle of writing."""
+        self._engine.call_later(0, lambda: self._receive(packet))
+
+    def leave(self) -> None:
+        """End the connection from this side; `came` is not called any more."""
+        self._came = lambda packet: None
+        receiver, self._receiver = self._receiver, None
+        if receiver is not None:
+            receiver.lost("it has what it wanted")
+
+    def close(self) -> None:
+        """The broker has ended the connection."""
+        self._receiver = None
+        self._came(None)
+
+    abort = close
+
+    def write(self, data: bytes) -> None:
+        self._stream.feed(data)
+        for packet in self._stream:
+            self._came(packet)
+
+    def pause_reading(self) -> None: ...
+
+    def resume_reading(self) -> None: ...
+
+    @property
+    def unsent(self) -> int:
+        return 0
+
+    @property
+    def undelivered(self) -> int:
+        return self.unsent
+
+    def _receive(self, *packets: Packet) -> None:
+        if self._receiver is None:
+            return
+        try:
+            data = b"".join(encode(packet, Version.V5) for packet in packets)
+        except Exception as error:
+            blame(self.peer.address, error)
+            receiver, self._receiver = self._receiver, None
+            receiver.lost("internal error")
+            self._came(None)
+        else:
+            self._receiver.receive(data)
+
+
+class Inside:
+    """The gateway itself as a client: the user INSIDE, whom `Config` lets read what he is there
+    for. heard: called with each message that matches a filter, at QoS 0.
+    """
+
+    def __init__(
+        self, engine: Engine, filters: list[str], heard: Callable[[Publish], None]
+    ) -> None:
+        self._filters = filters
+        self._heard = heard
+        self._client = Client(engine, "inside", INSIDE, self._came)
+
+    @property
+    def closed(self) -> bool:
+        return self._client.closed
+
+    def _came(self, packet: Packet | None) -> None:
+        if isinstance(packet, Publish):
+            self._heard(packet)
+        elif isinstance(packet, Connack):
+            wanted = [Subscription(item, 0) for item in self._filters]
+            self._client.send(Subscribe(1, wanted))

@@ -1,0 +1,62 @@
+"""Systemd's watchdog (sd_watchdog_enabled(3)), fed only while every part makes progress.
+
+In: for each part, for how long it has made none, in seconds. Out: `WATCHDOG=1` four times in each
+interval of systemd's, from the event loop, so that a loop that hangs feeds nothing. A part that
+stands still for half the interval stops it, too; systemd then ends the process (SIGABRT, which
+writes where each thread stands to the log) and starts it again.
+"""
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable, Mapping
+
+from gateway.system.notify import notify
+
+log = logging.getLogger(__name__)
+
+_LOOKS = 4
+_PATIENCE = 0.5
+"""A part may stand still for this share of the interval: an SD card that tidies up takes seconds.
+"""
+
+
+def interval_s() -> float | None:
+    """How often systemd wants to hear from this process; None: it does not."""
+    try:
+        if int(os.environ.get("WATCHDOG_PID", os.getpid())) != os.getpid():
+            return None
+        return int(os.environ["WATCHDOG_USEC"]) / 1_000_000 or None
+    except (KeyError, ValueError):
+        return None
+
+
+class Watchdog:
+    """Looks from its creation until `close`."""
+
+    def __init__(self, parts: Mapping[str, Callable[[], float]]) -> None:
+        self._parts = parts
+        self._interval = interval_s()
+        self._said: set[str] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        if self._interval is not None:
+            self._look(self._interval)
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _look(self, interval: float) -> None:
+        self._timer = asyncio.get_running_loop().call_later(interval / _LOOKS, self._look, interval)
+        stalled = {name: found() for name, found in self._parts.items()}
+        hanging = {name for name, since in stalled.items() if since > _PATIENCE * interval}
+        for name in hanging - self._said:
+            log.error(
+                "%s: no progress for %.0f s; if it goes on like this, systemd starts the gateway"
+                " again",
+                name,
+                stalled[name],
+            )
+        self._said = hanging
+        if not hanging:
+            notify("WATCHDOG=1")

@@ -1,0 +1,205 @@
+"""How a running gateway is looked at from outside. In: its parts. Out: what the configuration asks
+for, open until `close`. What takes memory is imported where it is asked for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol
+
+from gateway.access.authentication import Passwords
+from gateway.boards.admission import Registry
+from gateway.bridge.status import BridgeStatus
+from gateway.config import Config, split_bind
+from gateway.errors import OncewayError
+from gateway.links.address import format_address
+from gateway.links.lora.status import Overheard, RadioStatus
+from gateway.links.serial_port import PortStatus
+from gateway.links.tls import Tls
+from gateway.runtime.engine import Engine
+from gateway.service.control import Control, Lending, SetAside
+from gateway.web.health import problems
+from gateway.web.source import Source
+
+if TYPE_CHECKING:
+    from gateway.config import HomeAssistantSection, MirrorSection, PageSection
+    from gateway.mirror.json_topics import Mirror
+    from gateway.site.wiring.membership import Membership
+    from gateway.web.messages import Messages
+
+log = logging.getLogger(__name__)
+
+
+class _Closing(Protocol):
+    async def close(self) -> None: ...
+
+
+class Outside:
+    """ports: serial ports seen so far, and their lending. passwords: those that count now.
+    restored: why this is another life of the store. membership: None without a site. set_aside:
+    what a person may do with messages that bridges have set aside.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        engine: Engine,
+        ports: Callable[[], list[PortStatus]],
+        registry: Registry,
+        passwords: Callable[[], Passwords],
+        lending: Lending,
+        restored: str | None = None,
+        radios: Callable[[], list[RadioStatus]] = list,
+        bridges: Callable[[], list[BridgeStatus]] = list,
+        membership: Membership | None = None,
+        overhearers: set[Callable[[Overheard], None]] | None = None,
+        set_aside: SetAside | None = None,
+    ) -> None:
+        self._config = config
+        self._source = Source(
+            engine.broker,
+            engine.commit_times,
+            lambda: engine.commit_waits_s,
+            ports,
+            config.gateway.data,
+            restored,
+            registry.boards,
+            radios,
+            bridges,
+            membership.rows if membership else list,
+            set() if overhearers is None else overhearers,
+        )
+        self._membership = membership
+        self._registry = registry
+        self._engine = engine
+        self._passwords = passwords
+        self._control = Control(
+            config.gateway.data, engine, self._source, lending, membership, set_aside
+        )
+        self._open: list[_Closing] = [self._control]
+
+    async def start(self) -> None:
+        """Open. Raises OncewayError."""
+        try:
+            await self._control.start()
+        except OncewayError as error:  # no reason to serve nobody
+            log.error(
+                "%s. `onceway session` and `onceway gateway status` do not reach this gateway",
+                error,
+            )
+        config = self._config
+        if config.mirror is not None or config.page is not None:
+            mirror = self._start_mirror(config.mirror)
+            if config.home_assistant is not None and config.mirror is not None:
+                self._start_home(config.home_assistant, mirror, config.mirror.topic)
+            if config.page is not None:
+                await self._start_page(config.page, mirror)
+        if config.web is not None:
+            await self._start_web(config.web.bind)
+
+    async def close(self) -> None:
+        for part in self._open:
+            await part.close()
+
+    def _start_mirror(self, section: MirrorSection | None) -> Mirror:
+        from gateway.mirror.json_topics import Mirror
+        from gateway.mirror.last import LastReadings
+
+        is_open = any(serial.open for serial in self._config.serial)
+        mirror = Mirror(
+            self._engine,
+            LastReadings(self._config.gateway.data),
+            section.topic if section is not None else None,
+            lambda name: self._registry.tolerates({name}, is_open),
+        )
+        mirror.start()
+        self._open.append(mirror)
+        self._registry.boards.taken = mirror.take
+        return mirror
+
+    def _start_home(self, section: HomeAssistantSection, mirror: Mirror, topic: str) -> None:
+        from gateway.mirror.home_assistant import HomeAssistant
+
+        home = HomeAssistant(
+            self._config.gateway.name,
+            section,
+            self._engine,
+            mirror,
+            topic,
+            self._registry,
+            lambda: [item.what for item in problems(self._source)],
+        )
+        home.start()
+        self._open.append(home)
+
+    async def _start_page(self, section: PageSection, mirror: Mirror) -> None:
+        from gateway.boards import log as board_log
+        from gateway.boards.bundled_firmware import kinds
+        from gateway.boards.commands import command
+        from gateway.web.board_rows import BoardRows
+        from gateway.web.clients import Clients
+        from gateway.web.live import Live
+        from gateway.web.log_lines import LogLines
+        from gateway.web.page import Deeds, PageServer
+        from gateway.web.page_flash import PageFlash
+        from gateway.web.page_logins import PageLogins
+        from gateway.web.page_messages import publish
+        from gateway.web.page_registry import PageRegistry
+
+        tls = None
+        if section.certificate is not None and section.key is not None:
+            tls = Tls(section.certificate, section.key, name=f"page {section.bind}")
+        await asyncio.to_thread(kinds)  # it reads files, once
+        boards = BoardRows(self._source, mirror.last, self._registry.registered, kinds)
+        mirror.on_taken.append(boards.touch)
+        live = Live(self._source, mirror.last, boards)
+        flash = PageFlash(self._config.gateway.data, self._registry, self._source.ports)
+        page = PageServer(
+            *split_bind(section.bind),
+            tls,
+            live,
+            Clients(self._source, self._engine.end_session),
+            LogLines(),
+            PageLogins(self._passwords, section.operators),
+            Deeds(
+                partial(command, self._engine),
+                partial(board_log.whole, self._engine),
+                PageRegistry(self._config.gateway.data, self._registry, self._source.ports).change,
+                self._where,
+                self._watch,
+                partial(publish, self._engine),
+                flash,
+                self._membership.shown if self._membership else None,
+            ),
+        )
+        await page.start()
+        live.start()
+        self._open += [flash, page]
+        for address in page.addresses:
+            scheme = "http" if tls is None else "https"
+            log.info("a page to look at: %s://%s/", scheme, format_address(address))
+
+    async def _start_web(self, bind: str) -> None:
+        # with aiohttp, 15 MB that a gateway without metrics does not spend
+        from gateway.web.server import WebServer
+
+        web = WebServer(*split_bind(bind), self._source)
+        await web.start()
+        self._open.append(web)
+        for address in web.addresses:
+            log.info("metrics at http://%s/metrics, health at /healthz", format_address(address))
+
+    def _watch(self, user: str, topic_filter: str, messages: Messages) -> Callable[[], None]:
+        """Returns what stops it."""
+        from gateway.web.page_messages import Watch
+
+        return Watch(self._engine, user, topic_filter, messages).stop
+
+    def _where(self, device: str, sequence: int) -> dict[str, Any]:
+        """Where a reading is; on any thread."""
+        from gateway.web.where import where
+
+        return where(self._config, device, sequence)

@@ -1,0 +1,317 @@
+"""`onceway site …`: the gateways of one site learn to know and trust each other.
+
+`init` and `invite` run on the first gateway, which holds the site's authority, `join` on each other
+one. None of them changes the configuration: it says what has to stand there.
+"""
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from math import floor
+from pathlib import Path
+from typing import Annotated, Any, BinaryIO
+
+import typer
+
+from gateway.commands.control_client import NotRunning, ask
+from gateway.commands.options import ConfigOption, JsonOption, config_file, nothing_named
+from gateway.config import Config, load
+from gateway.errors import OncewayError
+from gateway.site.links.link import SILENT
+from gateway.site.pki import folder as files
+from gateway.site.pki import invitation as invitations
+from gateway.site.pki.authority import authority_of, found, membership
+from gateway.site.pki.joining import join as join_site
+from gateway.site.pki.removed import Removed
+from gateway.site.problems import copies_problems
+from gateway.store.schema import make_folder
+from gateway.system.logs import printable
+
+app = typer.Typer(
+    help="The gateways of one site: init, invite, join, status, remove.", no_args_is_help=True
+)
+
+_PORT = 8884
+_RESTART = "sudo systemctl restart onceway-gateway"
+
+NameArgument = Annotated[str, typer.Argument(help="The gateway.name of the other gateway.")]
+
+
+@app.command()
+def init(config: ConfigOption = None) -> None:
+    """Make a site whose first member is this gateway. The site's authority stays on it.
+
+    Example: sudo onceway site init
+    """
+    settings = _settings(config)
+    name = settings.gateway.name
+    make_folder(settings.gateway.data)
+    made = found(settings.site_folder, name)
+    typer.echo(
+        f"site {made.site}: its first member is {name}; its key is in {settings.site_folder}"
+    )
+    if settings.site is None:
+        members = {name: f"ADDRESS:{_PORT}", "OTHER": f"ADDRESS:{_PORT}"}
+        typer.echo(f"Add this to the configuration, with the addresses:\n\n{_section(members)}\n")
+    typer.echo(f"Then: {_RESTART}, and for each other one: sudo onceway site invite NAME")
+
+
+@app.command()
+def invite(
+    name: NameArgument,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="The file to make.", show_default="NAME.invitation"),
+    ] = None,
+    hours: Annotated[
+        int, typer.Option(min=1, max=720, help="How long the invitation is good.")
+    ] = 24,
+    config: ConfigOption = None,
+) -> None:
+    """Write a file that lets one other gateway join, once. On the first gateway of the site, which
+    has to run when the other one joins.
+
+    Example: sudo onceway site invite barn --output barn.invitation
+    """
+    settings = _settings(config)
+    if settings.site is None:
+        raise _no_site()
+    file = output or Path(f"{name.replace('/', '_')}.invitation")
+    with _new(file) as out:  # before an earlier invitation ends
+        made = invitations.invite(
+            settings.site_folder, settings.site, settings.gateway.name, name, hours
+        )
+        out.write(made.model_dump_json(indent=1).encode() + b"\n")
+    typer.echo(
+        f"{file}: good for one gateway, until {made.expires:%Y-%m-%d %H:%M} UTC. Bring it to"
+        f" {printable(name)}, where nobody else can read it, and there:"
+        f" sudo onceway site join {file.name}"
+    )
+
+
+@app.command()
+def join(
+    file: Annotated[Path, typer.Argument(help="A file from `onceway site invite`.")],
+    config: ConfigOption = None,
+) -> None:
+    """Let this gateway become a member of the site that has invited it. Its key is made here and
+    stays here. After an interruption: the same command again.
+
+    Example: sudo onceway site join barn.invitation
+    """
+    settings = _settings(config)
+    invitation = invitations.read(file)
+    make_folder(settings.gateway.data)
+    members = join_site(settings.site_folder, invitation, settings.gateway.name)
+    site = membership(settings.site_folder).site
+    typer.echo(f"site {site}: {settings.gateway.name} is a member; {file} is used up: delete it")
+    if settings.site is None:
+        typer.echo(f"Add this to the configuration:\n\n{_section(members)}\n")
+    elif settings.site.members != members:
+        typer.echo(
+            f"[site.members] differs from that of {invitation.inviter}, which is:\n\n"
+            f"{_section(members)}\n\nMake them the same"
+        )
+    typer.echo(f"Then: {_RESTART}")
+
+
+@app.command()
+def remove(name: NameArgument, config: ConfigOption = None) -> None:
+    """Remove a member: its certificate counts no more, at any member that has heard of it. On the
+    first gateway, which tells the others.
+
+    Example: sudo onceway site remove barn
+    """
+    settings = _settings(config)
+    folder, own = settings.site_folder, membership(settings.site_folder)
+    authority = authority_of(folder)
+    if authority is None:
+        raise OncewayError(
+            "this gateway cannot remove anybody: the site's authority is not here",
+            str(folder),
+            "Do it on the gateway where `onceway site init` was",
+        )
+    if name == own.name:
+        raise OncewayError(
+            f"{printable(name)!r} is this gateway, which holds the site's authority",
+            hint="Make a new site on another gateway: `onceway site init` there",
+        )
+    removed = Removed(folder, own)
+    withdrawn = invitations.withdraw(folder, name)
+    issued = removed.until(name) + 1  # what was issued before it counts no more already
+    if issued == 1:
+        if withdrawn:
+            typer.echo(f"the invitation of {printable(name)} holds no more")
+            return
+        raise OncewayError(f"this site has never had a member {printable(name)!r}")
+    removed.heard([authority.remove(name, max(int(datetime.now(UTC).timestamp()), issued))])
+    removed.save()
+    typer.echo(f"{printable(name)} is removed: nothing that was issued to it counts any more")
+    if settings.site is not None and name in settings.site.members:
+        typer.echo(
+            "As long as it is in [site.members], a member asks it and finds it silent: take it out"
+            f" there on all members, then: {_RESTART}"
+        )
+
+
+@app.command()
+def status(config: ConfigOption = None, as_json: JsonOption = False) -> None:
+    """Show the members of the site: who is connected, or silent since when. Exit code 1 when one is
+    silent, or the gateway does not run.
+
+    Example: sudo onceway site status
+    """
+    settings = _settings(config)
+    if settings.site is None:
+        raise _no_site()
+    own = membership(settings.site_folder)
+    with files.told(settings.site_folder):
+        here = authority_of(settings.site_folder) is not None
+    rows = _asked(settings)
+    if rows == []:
+        raise OncewayError(
+            "the gateway runs without its site", hint=f"It was started before [site]: {_RESTART}"
+        )
+    running = rows is not None
+    members = rows or _from_files(settings)
+    if as_json:
+        found = {"site": own.site, "running": running, "authority": here, "members": members}
+        typer.echo(json.dumps(found))
+    else:
+        typer.echo(f"site {own.site}{', its authority is here' if here else ''}")
+        if not running:
+            typer.echo("the gateway does not run: sudo systemctl start onceway-gateway")
+        for row in members:
+            typer.echo(f"{printable(row['name'])}  {row['address']}  {_state(row, running)}")
+        if running:
+            typer.echo(_figures(members[0]["figures"]))
+            for line in _copies(members[0]["copies"]):
+                typer.echo(line)
+    if not running or not all(row["connected"] for row in members):
+        raise typer.Exit(1)
+
+
+def _figures(found: dict[str, int]) -> str:
+    return (
+        f"since its start: sessions that came {found['moved_in']}, left {found['moved_out']},"
+        f" answers in doubt {found['marked']}; now on their way {found['given']}, in doubt"
+        f" {found['in_doubt']}; messages that wait for other members {found['forward_waiting']},"
+        f" dropped {found['forward_dropped']}; sessions that are followed {found['followers']}"
+    )
+
+
+def _copies(found: dict[str, Any]) -> list[str]:
+    """Nothing where nobody has copies."""
+    lines = []
+    if "copies_at" in found:
+        where = found["copies_at"] or "no member"
+        lines.append(f"copies of this spool: at {where}, rows behind: {found['copies_behind']:,}")
+    if found["copies_kept_bytes"] or found["copies_landed"]:
+        lines.append(
+            f"kept here for others: {found['copies_kept_bytes']:,} bytes; readings of silent"
+            f" members landed from here: {found['copies_landed']:,}"
+        )
+    return lines + copies_problems(found)
+
+
+def _settings(config: Path | None) -> Config:
+    file = config_file(config)
+    if file is None:
+        raise nothing_named("Name one with --config FILE")
+    return load(file)
+
+
+def _no_site() -> OncewayError:
+    members = {"this-gateway": f"10.0.0.1:{_PORT}", "other": f"10.0.0.2:{_PORT}"}
+    section = _section(members).replace("\n", "; ")
+    return OncewayError("the configuration has no [site]", hint=f"Add it, such as {section}")
+
+
+def _section(members: dict[str, str]) -> str:
+    lines = [f"{json.dumps(name)} = {json.dumps(address)}" for name, address in members.items()]
+    return "\n".join(["[site.members]", *lines])
+
+
+@contextmanager
+def _new(file: Path) -> Iterator[BinaryIO]:
+    """A file for the person who called, and nobody else: sudo knows who that is. It goes when the
+    block fails.
+    """
+    try:
+        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        raise OncewayError(
+            "there is a file already", str(file), "Name another one with --output"
+        ) from None
+    except OSError as error:
+        raise _unwritten(file, error) from error
+    try:
+        with os.fdopen(descriptor, "wb") as out:
+            if not os.geteuid() and (user := os.environ.get("SUDO_UID", "")).isdecimal():
+                os.fchown(out.fileno(), int(user), -1)
+            yield out
+    except BaseException as error:
+        file.unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            raise _unwritten(file, error) from error
+        raise
+
+
+def _unwritten(file: Path, error: OSError) -> OncewayError:
+    return OncewayError(f"the invitation cannot be written ({error.strerror})", str(file))
+
+
+def _asked(settings: Config) -> list[dict[str, Any]] | None:
+    """None when the gateway does not run."""
+    with suppress(NotRunning):
+        return ask(settings.gateway.data, do="site")
+    return None
+
+
+def _from_files(settings: Config) -> list[dict[str, Any]]:
+    """What is known while the gateway does not run."""
+    own = membership(settings.site_folder)
+    assert settings.site is not None  # noqa: S101 - the caller has looked
+    rows = []
+    for name, address in settings.site.members.items():
+        here = name == settings.gateway.name
+        until = f"{own.certificate.not_valid_after_utc:%Y-%m-%d}" if here else None
+        rows.append(
+            {"name": name, "address": address, "here": here, "connected": False, "until": until}
+        )
+    return rows
+
+
+def _state(row: dict[str, Any], running: bool) -> str:
+    until = f"certificate until {row['until']}" if row["until"] else ""
+    if row["here"]:
+        return ", ".join(filter(None, ["this gateway", until, row.get("problem")]))
+    if not running:
+        return "not known"
+    if not row["connected"]:
+        heard = "never heard" if row["heard_s"] is None else f"heard {_ago(row['heard_s'])} ago"
+        silent = f"silent for {_ago(row['since_s'])}, {heard}"
+        return f"{silent}: {row['problem']}" if row["problem"] not in (None, SILENT) else silent
+    parts = [f"connected for {_ago(row['since_s'])}", f"heard {_ago(row['heard_s'])} ago"]
+    if row["lag_ms"] is not None:
+        parts.append(f"answers within {floor(row['lag_ms']) + 1} ms")  # the clock has whole ones
+    if abs(row["clock_s"]) >= 1:
+        parts.append(f"its clock differs by {row['clock_s']:.0f} s")
+    if row["problem"]:
+        parts.append(row["problem"])
+    if row["boards"]:
+        parts.append("changes of the device registry are on their way to it")
+    if row["retained"]:
+        parts.append("retained messages are on their way to it")
+    return ", ".join(
+        [*parts, f"protocol {row['protocol']}", f"generation {row['generation']}", until]
+    )
+
+
+def _ago(seconds: float) -> str:
+    for name, length in (("d", 86_400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:.0f} {name}"
+    return f"{seconds:.0f} s"

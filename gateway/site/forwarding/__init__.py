@@ -1,0 +1,3 @@
+"""Messages for subscribers at other members: topic filters one way, packets the other way.
+Sans-IO.
+"""

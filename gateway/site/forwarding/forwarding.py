@@ -1,0 +1,228 @@
+"""What passes between two members for the sake of subscribers: filters one way, packets of the
+messages that match them the other way. Sans-IO, one for each other member.
+
+In: a link that comes and goes, frames, packets and filters of this side. Out: frames, and what the
+other side says (`Port`).
+
+    joined        → HELLO, and all filters
+    HELLO         → our side of the exchange ends, if it had begun; HELLO again, with the round of
+                    the other one, unless it has heard of ours already
+    both heard    → `Port.open`: packets flow both ways until a side begins again
+    our side ends → a new round, after AGAIN_S; packets for an older round are dropped
+
+What a side has sent and the other one has not worked off is at most WINDOW_BYTES; packets beyond it
+wait here. A member that sends more than that, or more filters than MOST_WISHES, loses its link.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+from gateway.site.errors import SiteError
+from gateway.site.forwarding.messages import (
+    GONE,
+    PIECE_BYTES,
+    Hello,
+    Message,
+    Packets,
+    Taken,
+    Wish,
+    Wishes,
+    decode,
+    encode,
+    portions,
+)
+
+WINDOW_BYTES = 512 * 1024
+MOST_WISHES = 65_536
+"""Filters of one member."""
+AGAIN_S = 1.0
+_ROUNDS = (1 << 32) - 1
+
+
+class Port(Protocol):
+    """This gateway's broker, as one other member sees it."""
+
+    @property
+    def queue(self) -> int:
+        """Which queue the messages for it are numbered by."""
+
+    def open(self, queue: int, packet_bytes: int) -> None:
+        """Packets may flow. queue: the other side's. packet_bytes: the most that it takes."""
+
+    def shut(self) -> None:
+        """They may not any more."""
+
+    def take(self, latest: int, data: bytes) -> None:
+        """Packets have come; `Passing.worked_off` is called for them sooner or later."""
+
+    def drained(self) -> None:
+        """All packets that waited have left."""
+
+    def wish(self, wishes: Iterable[Wish]) -> None:
+        """Filters of the other side's clients have come, changed or gone."""
+
+
+class Passing:
+    """known: filters of the other side, from an earlier run. send: brings a frame to the member, or
+    drops it. later: calls after so many seconds.
+    """
+
+    def __init__(
+        self,
+        port: Port,
+        packet_bytes: int,
+        known: Iterable[str],
+        send: Callable[[bytes], None],
+        later: Callable[[float, Callable[[], None]], object],
+    ) -> None:
+        self._port = port
+        self._packet_bytes = packet_bytes
+        self._send = send
+        self._later = later
+        self._up = False
+        self._mine = 0
+        self._peer = 0
+        """The other side's round, 0 as long as it is not known."""
+        self.is_open = False
+        self._waiting: deque[tuple[int, bytes]] = deque()
+        self.waiting = 0
+        """Bytes in it."""
+        self._unanswered = 0
+        """Bytes sent that were not worked off."""
+        self._owed = 0
+        """Bytes that have come and were not worked off."""
+        self._known = set(known)
+        """Filters of the other side."""
+        self._coming: set[str] | None = None
+        """Of a whole list that has not come to its end."""
+
+    def _say(self, message: Message) -> None:
+        self._send(encode(message))
+
+    # -- the link
+
+    def joined(self, wishes: Iterable[Wish]) -> None:
+        """wishes: all filters of this side."""
+        self._up = True
+        self._peer = 0
+        self._begin()
+        parts = list(portions(wishes))
+        for index, part in enumerate(parts):
+            self._say(Wishes(not index, index == len(parts) - 1, part))
+
+    def left(self) -> None:
+        self._up, self._coming = False, None
+        self._shut()
+
+    def wish(self, wishes: Iterable[Wish]) -> None:
+        """Filters of this side have come, changed or gone."""
+        for part in portions(wishes) if self._up else ():
+            self._say(Wishes(False, False, part))
+
+    def _begin(self) -> None:
+        """A new round of ours."""
+        self._mine = self._mine % _ROUNDS + 1
+        self._greet()
+
+    def _greet(self) -> None:
+        self._say(Hello(self._mine, self._peer, self._port.queue, self._packet_bytes))
+
+    # -- our side
+
+    def sent(self, latest: int, data: bytes) -> None:
+        """Our broker has packets for the other one."""
+        if self.is_open:
+            for at in range(0, len(data), PIECE_BYTES):
+                self._waiting.append((latest, data[at : at + PIECE_BYTES]))
+            self.waiting += len(data)
+            self._flush()
+
+    def _flush(self) -> None:
+        while self._waiting:
+            latest, data = self._waiting[0]
+            if self._unanswered + len(data) > WINDOW_BYTES:
+                return
+            self._waiting.popleft()
+            self.waiting -= len(data)
+            self._unanswered += len(data)
+            self._say(Packets(self._peer, latest, data))
+
+    def worked_off(self, size: int) -> None:
+        """So many bytes of what has come."""
+        if self.is_open and size:
+            self._owed -= size
+            self._say(Taken(self._peer, size))
+
+    def ended(self) -> None:
+        """Our broker has ended it: begin again a little later."""
+        if self.is_open:
+            self._shut()
+            number = self._mine = self._mine % _ROUNDS + 1
+            self._later(AGAIN_S, lambda: self._again(number))
+
+    def _again(self, number: int) -> None:
+        if self._up and number == self._mine and not self.is_open:
+            self._greet()
+
+    # -- the other side
+
+    def received(self, frame: bytes) -> None:
+        """Raises SiteError."""
+        match decode(frame):
+            case Hello() as hello:
+                self._greeted(hello)
+            case Packets(number, latest, data):
+                if number == self._mine and self.is_open:
+                    self._owed += len(data)
+                    if self._owed > WINDOW_BYTES:
+                        raise SiteError("it sends more packets than it may")
+                    self._port.take(latest, data)
+            case Taken(number, size):
+                if number == self._mine and self.is_open:
+                    if size > self._unanswered:
+                        raise SiteError("it has worked off more than was sent")
+                    self._unanswered -= size
+                    self._flush()
+                    if not self._waiting:
+                        self._port.drained()
+            case Wishes() as wishes:
+                self._wished(wishes)
+
+    def _greeted(self, hello: Hello) -> None:
+        if not self._up:
+            return  # it will say it again when we greet
+        if hello.mine != self._peer:
+            self._shut()
+            self._peer = hello.mine
+            self._greet()
+        if hello.yours == self._mine and not self.is_open:
+            self.is_open = True
+            self._port.open(hello.queue, hello.packet_bytes)
+
+    def _shut(self) -> None:
+        if self.is_open:
+            self.is_open = False
+            self._waiting.clear()
+            self.waiting = self._unanswered = self._owed = 0
+            self._port.shut()
+
+    def _wished(self, message: Wishes) -> None:
+        if message.first:
+            self._coming = set()
+        for topic_filter, qos in message.wishes:
+            if qos == GONE:
+                self._known.discard(topic_filter)
+            else:
+                self._known.add(topic_filter)
+                if self._coming is not None:
+                    self._coming.add(topic_filter)
+        if len(self._known) > MOST_WISHES:
+            raise SiteError(f"it has more than {MOST_WISHES} filters")
+        self._port.wish(message.wishes)
+        if message.last and self._coming is not None:
+            gone, self._coming = self._known - self._coming, None
+            self._known -= gone
+            self._port.wish(Wish(topic_filter, GONE) for topic_filter in gone)

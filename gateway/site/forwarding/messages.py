@@ -1,0 +1,158 @@
+"""What members say to one another about subscriptions and messages: one frame, one message.
+
+In: messages. Out: bytes (`encode`), and back (`decode`), which raises SiteError for all that is not
+exactly one message. The first byte is FIRST or above, so that these frames are told from those of
+`rules/messages.py`. Numbers are big-endian.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from enum import IntEnum
+from struct import Struct
+from struct import error as StructError
+from typing import NamedTuple
+
+from gateway.site.errors import SiteError
+from gateway.site.framing import FRAME_BYTES
+
+FIRST = 0x40
+PIECE_BYTES = 128 * 1024
+"""Of packets in one frame."""
+WISHES = 8_192
+"""Filters in one frame."""
+GONE = 3
+"""In place of a QoS: nobody has this filter any more."""
+MOST_NUMBER = 1 << 62
+MOST_QUEUE = 1 << 32
+
+
+class Hello(NamedTuple):
+    """The sender begins again. mine: how often it has so far; packets for it name that. yours: the
+    latest of the receiver's that it has heard, 0 for none. queue: which queue its messages are
+    numbered by. packet_bytes: the largest packet that it takes.
+    """
+
+    mine: int
+    yours: int
+    queue: int
+    packet_bytes: int
+
+
+class Packets(NamedTuple):
+    """Bytes of control packets. latest: the number of the latest message under way."""
+
+    round: int
+    latest: int
+    data: bytes
+
+
+class Taken(NamedTuple):
+    """So many bytes more have been worked off."""
+
+    round: int
+    size: int
+
+
+class Wish(NamedTuple):
+    topic_filter: str
+    qos: int
+
+
+class Wishes(NamedTuple):
+    """Filters of the sender's clients. first, last: of a list of all; else what has changed."""
+
+    first: bool
+    last: bool
+    wishes: tuple[Wish, ...]
+
+
+Message = Hello | Packets | Taken | Wishes
+
+
+class _Tag(IntEnum):
+    """The first byte of a frame."""
+
+    HELLO = FIRST
+    PACKETS = FIRST + 1
+    TAKEN = FIRST + 2
+    WISHES = FIRST + 3
+
+
+_HELLO, _PACKETS, _TAKEN = Struct(">BIIQI"), Struct(">BIQ"), Struct(">BII")
+_WISHES, _WISH = Struct(">BBH"), Struct(">BH")
+
+
+def portions(wishes: Iterable[Wish]) -> Iterator[tuple[Wish, ...]]:
+    """Split wishes so that each portion fits into a frame."""
+    portion: list[Wish] = []
+    size = 0
+    for wish in wishes:
+        needed = _WISH.size + len(wish.topic_filter) * 4
+        if portion and (size + needed > FRAME_BYTES - _WISHES.size or len(portion) == WISHES):
+            yield tuple(portion)
+            portion, size = [], 0
+        portion.append(wish)
+        size += needed
+    yield tuple(portion)
+
+
+def encode(message: Message) -> bytes:
+    """The frame of a message that keeps the bounds."""
+    match message:
+        case Hello():
+            return _HELLO.pack(_Tag.HELLO, *message)
+        case Packets(number, latest, data):
+            return _PACKETS.pack(_Tag.PACKETS, number, latest) + data
+        case Taken():
+            return _TAKEN.pack(_Tag.TAKEN, *message)
+        case Wishes(first, last, wishes):
+            out = bytearray(_WISHES.pack(_Tag.WISHES, first | last << 1, len(wishes)))
+            for topic_filter, qos in wishes:
+                raw = topic_filter.encode()
+                out += _WISH.pack(qos, len(raw)) + raw
+            return bytes(out)
+
+
+def decode(frame: bytes) -> Message:
+    """The one message of a frame. SiteError for anything else."""
+    try:
+        return _decode(frame)
+    except (StructError, UnicodeDecodeError, IndexError) as error:
+        raise SiteError(f"a frame that cannot be read ({error})") from error
+
+
+def _decode(frame: bytes) -> Message:
+    match frame[0]:
+        case _Tag.HELLO:
+            hello = Hello(*_HELLO.unpack(frame)[1:])
+            if not hello.mine or not 0 < hello.queue < MOST_QUEUE:
+                raise SiteError("a greeting that cannot be")
+            return hello
+        case _Tag.PACKETS:
+            _, number, latest = _PACKETS.unpack_from(frame)
+            data = frame[_PACKETS.size :]
+            if len(data) > PIECE_BYTES or latest >= MOST_NUMBER:
+                raise SiteError("packets that cannot be")
+            return Packets(number, latest, data)
+        case _Tag.TAKEN:
+            return Taken(*_TAKEN.unpack(frame)[1:])
+        case _Tag.WISHES:
+            return _wishes(frame)
+    raise SiteError(f"a frame of unknown kind {frame[0]}")
+
+
+def _wishes(frame: bytes) -> Wishes:
+    _, flags, count = _WISHES.unpack_from(frame)
+    if flags > 3 or count > WISHES:
+        raise SiteError("a list of filters that cannot be")
+    wishes, at = [], _WISHES.size
+    for _ in range(count):
+        qos, size = _WISH.unpack_from(frame, at)
+        at += _WISH.size + size
+        if qos > GONE or at > len(frame):
+            raise SiteError("a filter that cannot be")
+        wishes.append(Wish(frame[at - size : at].decode(), qos))
+    if at != len(frame):
+        raise SiteError("a frame with bytes behind its end")
+    return Wishes(bool(flags & 1), bool(flags & 2), tuple(wishes))

@@ -1,0 +1,353 @@
+"""One TLS connection between two members, from its handshake to its end.
+
+In: bytes, and frames to send. Out, to its `Owner`: a peer whom both sides have taken, frames, and
+the end with its reason. The one that dialled greets first, the other one answers once it has taken
+the greeting, and ALIVE of the first says that it has taken that: from then on both are joined.
+
+    dialled   GREETING →             ALIVE → joined
+    called               ← GREETING             joined
+
+A peer without a certificate may only send one JOIN. A *knock* is a connection of a member that is
+to be dialled: the other side says BYE as soon as it knows the certificate, and dials.
+"""
+
+import asyncio
+import json
+import ssl
+from collections import deque
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from enum import Enum, auto
+from typing import Annotated, Any, Protocol, cast
+
+from cryptography import x509
+from pydantic import BaseModel, Field
+
+from gateway.site.errors import SiteError
+from gateway.site.framing import FRAME_BYTES, Frames, Kind, pack, pack_number, unpack_number
+from gateway.site.pki.authority import Removal, name_in
+from gateway.site.pki.invitation import MOST_REQUEST
+from gateway.site.pki.removed import from_values, read
+from gateway.site.pki.tls import why
+from gateway.site.strict import parse
+from gateway.system.logs import printable
+
+VERSION = 1
+"""Of the protocol."""
+OLDEST = 1
+"""That this gateway still speaks."""
+MOST_GREETING = 128 * 1024
+MOST_UNSENT = 4 * FRAME_BYTES
+"""Bytes that wait for a member to read; one that lets more wait is let go."""
+SILENT_S = 1.4
+"""With a look each TICK_S, a member that hangs is known as silent within 2 s."""
+SILENT = "it is silent"
+UNREAD_S = 10.0
+"""How long a member may leave a keep-alive unread."""
+_SHORT = 300
+"""Characters of what a peer says that go into a log."""
+
+
+def address_of(peer: Sequence[Any] | None) -> str:
+    """An address as people write it; peer: as a socket has it."""
+    if not peer:
+        return "nowhere"
+    host = str(peer[0]).removeprefix("::ffff:")
+    return f"[{host}]:{peer[1]}" if ":" in host else f"{host}:{peer[1]}"
+
+
+class Greeting(BaseModel):
+    """What a member says first. A later version may say more."""
+
+    version: Annotated[int, Field(ge=0, le=0xFFFF)]
+    oldest: Annotated[int, Field(ge=0, le=0xFFFF)]
+    generation: Annotated[str, Field(pattern="^[0-9a-f]{0,64}$")]
+    """Of its store (`gateway/store/lives.py`)."""
+    clock: Annotated[float, Field(ge=0, le=1e11)]
+    """UTC, seconds."""
+    removed: list[Any]
+
+
+class State(Enum):
+    GUEST = auto()
+    """It has no certificate."""
+    GREETING = auto()
+    CONFIRMING = auto()
+    """It is taken, and has not said whether we are."""
+    JOINED = auto()
+    ENDED = auto()
+
+
+class Owner(Protocol):
+    """The net. A method that raises SiteError ends the link."""
+
+    def admits(self, link: "Link") -> None:
+        """Whether the peer's certificate is a member's."""
+
+    def greeting(self) -> Greeting: ...
+
+    def joined(self, link: "Link") -> None: ...
+
+    def came(self, link: "Link", frame: bytes) -> None: ...
+
+    def removed(self, link: "Link", removals: Sequence[Removal]) -> None: ...
+
+    def asked(self, link: "Link", request: bytes) -> None:
+        """To join; `answer` when there is one."""
+
+    def over(self, link: "Link", joined: bool) -> None:
+        """It has ended, for `link.reason`. joined: it was."""
+
+
+class Link(asyncio.Protocol):
+    """expected: whom we have dialled; None when the other side has. knock: we only knock."""
+
+    def __init__(self, owner: Owner, expected: str | None, *, knock: bool = False) -> None:
+        loop = asyncio.get_running_loop()
+        self.expected = expected
+        self.knock = knock
+        """The connection is a knock: one of ours, or one of the peer (set by the owner)."""
+        self.member = expected or ""
+        """The peer's name; empty as long as it is not known."""
+        self.certificate: x509.Certificate | None = None
+        self.address = "nowhere"
+        self.generation = ""
+        self.version = 0
+        self.clock_s = 0.0
+        """By how much its clock is ahead."""
+        self.lag_s: float | None = None
+        """Until the last keep-alive came back."""
+        self.state = State.GREETING
+        self.answered = False
+        """The peer has echoed a keep-alive that was sent after joining."""
+        self.said: str | None = None
+        """The reason in the peer's BYE; empty if the peer stops, None if there was no BYE."""
+        self.reason = ""
+        """Why it ended, in words."""
+        self.settled: asyncio.Future[None] = loop.create_future()
+        """Joined, or ended."""
+        self.ended: asyncio.Future[None] = loop.create_future()
+        self.began = self.heard = loop.time()
+        """When something came last, by the loop's clock."""
+        self._loop = loop
+        self._owner = owner
+        self._transport: asyncio.Transport | None = None
+        self._frames = Frames(MOST_GREETING)
+        self._sent: deque[tuple[int, float]] = deque()
+        """Keep-alives that did not come back: number and time."""
+        self._alive = 0
+
+    @property
+    def is_forgiven(self) -> bool:
+        """Whether the next link may come at once: the peer has answered on this one, and has not
+        refused us.
+        """
+        return self.answered and not self.said
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.begin(cast(asyncio.Transport, transport))
+
+    def begin(self, transport: asyncio.Transport) -> None:
+        """TLS is there."""
+        if self._transport is not None or self.state is State.ENDED:
+            return
+        self._transport = transport
+        self.address = address_of(transport.get_extra_info("peername"))
+        channel: ssl.SSLObject = transport.get_extra_info("ssl_object")
+        shown = channel.getpeercert(binary_form=True)
+        if shown is None:
+            self.state = State.GUEST
+            self._frames.most = MOST_REQUEST
+        else:
+            self.certificate = x509.load_der_x509_certificate(shown)
+            self.member = self.expected or name_in(self.certificate)
+            try:
+                self._owner.admits(self)
+            except SiteError as error:
+                self._say_removed(self._owner.greeting().removed)  # it may be itself
+                self.end(error.what, bye=True)
+                return
+            if self.expected is not None and not self.knock:
+                self._greet()
+        self._read()
+
+    def send(self, frame: bytes) -> None:
+        """To a member that has joined; one that does not read loses the link."""
+        if self.state is State.JOINED:
+            self._write(pack(Kind.FRAME, frame))
+            self._bound()
+
+    def tell_removed(self, removals: Sequence[Removal]) -> None:
+        if self.state is State.JOINED:
+            self._say_removed([item.to_json() for item in removals])
+            self._bound()
+
+    def answer(self, data: bytes) -> None:
+        """To a JOIN; nothing follows."""
+        if self.state is State.GUEST:
+            self._write(pack(Kind.JOIN, data))
+            self.state = State.ENDED
+            self._release()
+            self._close()
+
+    def look(self, now: float) -> None:
+        """Each TICK_S: keep it alive, or find it dead."""
+        if self.state is not State.JOINED:
+            return
+        if now - self.heard > SILENT_S:
+            self.end(SILENT)
+        elif self._sent and now - self._sent[0][1] > UNREAD_S:
+            self.end("it does not read what is sent to it")
+        else:
+            self._say_alive()
+            self._bound()
+
+    def end(self, reason: str, *, bye: bool = False) -> None:
+        """bye: tell the peer."""
+        if self.state is State.ENDED:
+            return
+        if bye:
+            self._say_bye(reason)
+        elif self._transport is not None:
+            self._transport.abort()
+        self._over(reason)
+
+    def stop(self) -> None:
+        """This gateway stops."""
+        if self.state is not State.ENDED:
+            self._say_bye("")
+            self._over("this gateway stops")
+
+    def quit(self) -> None:
+        """Its owner has said why, or nobody needs to know."""
+        if self.state is not State.ENDED:
+            self.state = State.ENDED
+            self._release()
+            if self._transport is not None:
+                self._transport.abort()
+
+    def data_received(self, data: bytes) -> None:
+        self.heard = self._loop.time()
+        if self.state is State.ENDED:
+            return
+        self._frames.feed(data)
+        if self._transport is not None:
+            self._read()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._over(why(error))
+
+    def _read(self) -> None:
+        try:
+            for kind, body in self._frames:
+                self._take(kind, body)
+                if self.state is State.ENDED:
+                    return
+        except SiteError as error:
+            self.end(error.what, bye=True)
+
+    def _take(self, kind: Kind, body: bytes) -> None:
+        match self.state, kind:
+            case _, Kind.BYE:
+                self.said = said = printable(body[:_SHORT].decode(errors="replace"))
+                self.end(f"it says of this gateway: {said}" if said else "it has stopped")
+            case State.GUEST, Kind.JOIN:
+                self._frames.most = 0  # one is enough
+                self._owner.asked(self, body)
+            case State.GREETING, Kind.GREETING:
+                self._greeted(body)
+            case State.CONFIRMING, Kind.ALIVE:
+                self._echo(body)
+                self._join()
+            case State.JOINED, Kind.ALIVE:
+                self._echo(body)
+            case State.JOINED, Kind.ECHO:
+                self._echoed(unpack_number(body))
+            case State.JOINED, Kind.FRAME:
+                self._owner.came(self, body)
+            case State.GREETING | State.CONFIRMING | State.JOINED, Kind.REMOVED:
+                self._owner.removed(self, read(body))
+            case State.GUEST, _:
+                raise SiteError("it shows no certificate")
+            case _:
+                raise SiteError(f"a frame of kind {kind.name} where none is expected")
+
+    def _greet(self) -> None:
+        self._write(pack(Kind.GREETING, self._owner.greeting().model_dump_json().encode()))
+
+    def _greeted(self, body: bytes) -> None:
+        greeting = parse(Greeting, body, MOST_GREETING)
+        self.version = min(VERSION, greeting.version)
+        if self.version < max(OLDEST, greeting.oldest):
+            old = "there" if greeting.version < VERSION else "here"
+            raise SiteError(
+                f"it speaks version {greeting.version} of the site's protocol, and this gateway"
+                f" {VERSION}: update Onceway {old}"
+            )
+        self.clock_s = greeting.clock - datetime.now(UTC).timestamp()
+        self.generation = greeting.generation
+        self._owner.removed(self, from_values(greeting.removed))
+        if self.state is State.ENDED:  # what it told has ended it
+            return
+        if self.expected is None:
+            self._greet()
+            self.state = State.CONFIRMING
+        else:
+            self._say_alive()
+            self._join()
+
+    def _join(self) -> None:
+        self._owner.admits(self)  # it may have been removed since the handshake
+        self.state = State.JOINED
+        self._frames.most = FRAME_BYTES
+        if not self.settled.done():
+            self.settled.set_result(None)
+        self._owner.joined(self)
+
+    def _say_alive(self) -> None:
+        self._alive += 1
+        self._sent.append((self._alive, self._loop.time()))
+        self._write(pack_number(Kind.ALIVE, self._alive))
+
+    def _echo(self, body: bytes) -> None:
+        self._write(pack_number(Kind.ECHO, unpack_number(body)))
+        self._bound()
+
+    def _echoed(self, number: int) -> None:
+        while self._sent and self._sent[0][0] <= number:
+            sent, since = self._sent.popleft()
+            self.answered |= sent > 1  # the first one is a part of joining
+            self.lag_s = self._loop.time() - since
+
+    def _say_removed(self, values: list[Any]) -> None:
+        self._write(pack(Kind.REMOVED, json.dumps(values).encode()))
+
+    def _say_bye(self, text: str) -> None:
+        self._write(pack(Kind.BYE, text[:_SHORT].encode()))
+        self._close()
+
+    def _bound(self) -> None:
+        """Later: who sends is in the middle of something, and hears of the end as of a frame."""
+        if self._transport and self._transport.get_write_buffer_size() > MOST_UNSENT:
+            self._loop.call_soon(self.end, "it does not read what is sent to it")
+
+    def _write(self, data: bytes) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.write(data)
+
+    def _close(self) -> None:
+        if self._transport is not None:
+            self._transport.close()
+
+    def _over(self, reason: str) -> None:
+        if self.state is State.ENDED:
+            return
+        joined = self.state is State.JOINED
+        self.state, self.reason = State.ENDED, reason
+        self._release()
+        self._owner.over(self, joined)
+
+    def _release(self) -> None:
+        for future in (self.settled, self.ended):
+            if not future.done():
+                future.set_result(None)

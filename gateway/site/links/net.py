@@ -1,0 +1,560 @@
+"""The links of this gateway to the other members of its site.
+
+In: the configuration, the certificates in the site's folder, and frames for members. Out: members
+that join and leave, and their frames, in the event loop. Of two members the one whose name comes
+first in the alphabet dials, so there is one connection for each pair. A member that hangs is left
+within 2 s; one that is away is tried again after 0.1 s, and then less often, up to every 5 s. After
+a link on which a keep-alive was answered, the dialling begins with 0.1 s again.
+
+The other one of the two *knocks* while there is no link, at once after its start: it connects,
+shows its certificate, and is told goodbye. A member that hears a knock dials without waiting, once
+a second at most. Onceway 0.2.0 refuses a knock, and is left alone for a minute. A knock changes
+nothing about a link that is alive.
+
+A stranger costs a handshake at most: there are never more than MOST_HANDSHAKES at a time, none
+takes longer than HANDSHAKE_S, and when there are too many the oldest one ends. What is wrong is
+said once, in one line.
+"""
+
+import asyncio
+import logging
+import random
+import socket
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from typing import Any, cast
+
+from gateway.config import Config, split_address
+from gateway.errors import OncewayError
+from gateway.site.errors import SiteError
+from gateway.site.framing import FRAME_BYTES
+from gateway.site.links.link import OLDEST, SILENT, VERSION, Greeting, Link, State, address_of
+from gateway.site.pki import invitation
+from gateway.site.pki.authority import Removal, membership, name_in
+from gateway.site.pki.removed import Removed
+from gateway.site.pki.tls import dialling, serving, why
+from gateway.system.logs import about, printable
+
+log = logging.getLogger(__name__)
+
+TICK_S = 0.5
+HANDSHAKE_S = 10.0
+DIAL_S = 5.0
+MOST_HANDSHAKES = 16
+MOST_WAIT_S = 5.0
+CLOCK_S = 60.0
+"""Clocks that are further apart are spoken of."""
+_SHUTDOWN_S = 2.0
+_FIRST_WAIT_S = 0.1
+_KNOCK_S = 1.0
+"""Seconds after a knock that was heeded in which further knocks of that member are ignored."""
+_SLOW_S = 0.5
+"""Seconds of an attempt to dial after which a knock ends the attempt."""
+_STALE_S = 0.75
+"""Seconds without a byte after which a knock ends a link; keep-alives come each TICK_S."""
+_QUIET_S = 60.0
+_KEYS = 64
+
+
+@dataclass(slots=True)
+class _Far:
+    """Another member. heard: by the loop's clock, None: never. since: of `link` being there or
+    not. problem: why there is no link, or what was wrong when it came, as far as that is known.
+    before: the generation that it showed before the one of `last`. knocked: the member
+    has knocked, and is to be dialled at once. heeded: when its last knock was heeded. attempt: to
+    dial it, which a knock may end.
+    """
+
+    name: str
+    address: str
+    since: float
+    link: Link | None = None
+    heard: float | None = None
+    last: Link | None = None
+    before: str = ""
+    problem: str = ""
+    knocked: asyncio.Event = field(default_factory=asyncio.Event)
+    heeded: float = float("-inf")
+    attempt: asyncio.Timeout | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MemberStatus:
+    """A row of `onceway site status`. heard_s: seconds since something came; None: nothing has, in
+    this run. until: the date when its certificate ends, if that is known.
+    """
+
+    name: str
+    address: str
+    here: bool
+    connected: bool
+    since_s: float
+    heard_s: float | None
+    lag_ms: float | None
+    clock_s: float | None
+    protocol: int | None
+    generation: str | None
+    until: str | None
+    problem: str | None
+
+
+class Net:
+    """joined, left: called with a member's name. received: called with a frame of one that has
+    joined, and not left; a SiteError of it ends the link. generation: of the store, for the others.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        generation: str,
+        joined: Callable[[str], None],
+        left: Callable[[str], None],
+        received: Callable[[str, bytes], None],
+    ) -> None:
+        if config.site is None:
+            raise ValueError("there is no [site]")
+        self._config = config
+        self._site = config.site
+        self._name = config.gateway.name
+        self._generation = generation
+        self._joined, self._left, self._received = joined, left, received
+        self._far: dict[str, _Far] = {}
+        self._said: dict[str, float] = {}
+        self._handshakes: dict[asyncio.Task[None], None] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._saving: set[asyncio.Task[None]] = set()
+        """`close` waits for these."""
+        self._listening: socket.socket | None = None
+        self._tick: asyncio.TimerHandle | None = None
+        self._next_tick = 0.0
+        self._closing = False
+
+    @property
+    def port(self) -> int:
+        """Where it listens."""
+        return cast(int, self._listening.getsockname()[1]) if self._listening else 0
+
+    async def start(self) -> None:
+        """Raises OncewayError: there is no certificate, or the address is taken."""
+        loop, folder = asyncio.get_running_loop(), self._config.site_folder
+        self._own = own = membership(folder, self._name)
+        self._removed = Removed(folder, own)
+        self._serving, self._dialling = serving(folder, own), dialling(folder, own)
+        self._listening = _listen(*self._config.site_bind)
+        now = loop.time()
+        for name, address in self._site.members.items():
+            if name != self._name:
+                self._far[name] = _Far(name, address, now)
+                keep = self._keep_dialling if self._name < name else self._keep_knocking
+                self._spawn(keep(self._far[name]))
+        self._next_tick = now + TICK_S
+        self._tick = loop.call_later(TICK_S, self._look)
+        self._spawn(self._keep_accepting(self._listening))
+        log.info("site %s: listening for members on port %d", own.site, self.port)
+
+    async def close(self) -> None:
+        self._closing = True
+        if self._tick is not None:
+            self._tick.cancel()
+        tasks = [*self._tasks, *self._handshakes]
+        for task in tasks:
+            task.cancel()
+        for far in self._far.values():
+            if far.link is not None:
+                far.link.stop()
+        await asyncio.gather(*tasks, *self._saving, return_exceptions=True)
+        if self._listening is not None:
+            self._listening.close()
+
+    def send(self, member: str, frame: bytes) -> None:
+        """Dropped where there is no link: who asks must count on silence."""
+        if len(frame) > FRAME_BYTES:
+            raise ValueError(f"a frame of {len(frame)} bytes")
+        link = self._far[member].link
+        if link is not None:
+            link.send(frame)
+
+    def status(self) -> list[dict[str, Any]]:
+        """Of all members, this one first."""
+        now = asyncio.get_running_loop().time()
+        until = f"{self._own.certificate.not_valid_after_utc:%Y-%m-%d}"
+        here = MemberStatus(
+            self._name,
+            self._site.members[self._name],
+            here=True,
+            connected=True,
+            since_s=0.0,
+            heard_s=0.0,
+            lag_ms=0.0,
+            clock_s=0.0,
+            protocol=VERSION,
+            generation=self._generation,
+            until=until,
+            problem=_GONE if self._is_removed else None,
+        )
+        return [asdict(here), *(asdict(_status(far, now)) for far in self._far.values())]
+
+    def has_stopped(self, member: str) -> bool:
+        """Whether the last link ended because the member stops."""
+        last = self._far[member].last
+        return last is not None and last.said == ""
+
+    def gone(self) -> list[str]:
+        """Names that were removed, and are not in contact under a newer certificate."""
+        up = {name for name, far in self._far.items() if far.link is not None}
+        return sorted(self._removed.names() - up)
+
+    # What `Link` calls.
+
+    def admits(self, link: Link) -> None:
+        certificate = link.certificate
+        name = name_in(certificate) if certificate is not None else ""
+        if link.expected is not None and name != link.expected:
+            raise SiteError(f"the address {link.address} answers as {name!r}")
+        if name == self._name:
+            raise SiteError("it shows this gateway's own name: there is a copy of this machine")
+        if name not in self._far:
+            raise SiteError(f"{name!r} is not in [site.members] of {self._name}")
+        if certificate is None or self._removed.covers(certificate):
+            raise SiteError(_GONE)
+        if link.expected is None and self._name < name:
+            link.knock = True
+            self._knocked(self._far[name])
+            raise SiteError(f"it is {self._name}{_DIALS}{name}{_HEARD}")
+
+    def greeting(self) -> Greeting:
+        return Greeting(
+            version=VERSION,
+            oldest=OLDEST,
+            generation=self._generation,
+            clock=datetime.now(UTC).timestamp(),
+            removed=self._removed.to_json(),
+        )
+
+    def joined(self, link: Link) -> None:
+        far = self._far[link.member]
+        copied = False
+        if far.link is not None:
+            # each run of a gateway has a generation of its own, so none comes again
+            copied = link.generation == far.before != ""
+            far.link.end(_COPY if copied else "it has dialled again", bye=copied)
+        if far.last is not None and far.last.generation != link.generation:
+            far.before = far.last.generation
+        far.link = far.last = link
+        far.knocked.clear()
+        far.since, far.problem = link.heard, _COPY if copied else ""
+        log.info(
+            "%s: joined from %s", printable(far.name), link.address, extra=about(member=far.name)
+        )
+        if abs(link.clock_s) > CLOCK_S and self._says_now(f"{far.name}'s clock"):
+            way = "ahead of" if link.clock_s > 0 else "behind"
+            log.warning(
+                "%s: its clock is %.0f s %s this gateway's: times of readings differ by that",
+                printable(far.name),
+                abs(link.clock_s),
+                way,
+                extra=about(member=far.name),
+            )
+        self._joined(far.name)
+
+    def came(self, link: Link, frame: bytes) -> None:
+        self._received(link.member, frame)
+
+    def removed(self, link: Link, removals: Sequence[Removal]) -> None:
+        if self._removed.heard(removals):
+            self._spawn(self._save_removed(), self._saving)
+            self._spread(link)
+
+    def asked(self, link: Link, request: bytes) -> None:
+        self._spawn(self._answer(link, request))
+
+    def over(self, link: Link, joined: bool) -> None:
+        if not joined:
+            if not link.knock:
+                self._refused(link.member, link.address, link.reason)
+            return
+        far = self._far[link.member]
+        far.link, far.heard, far.problem = None, link.heard, link.reason
+        far.since = asyncio.get_running_loop().time()
+        if not self._closing:
+            log.warning(
+                "%s: lost: %s", printable(far.name), link.reason, extra=about(member=far.name)
+            )
+        self._left(far.name)
+
+    # Connections
+
+    async def _keep_accepting(self, listening: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                channel, address = await loop.sock_accept(listening)
+            except OSError as error:  # too many files are open, say
+                self._warn("accept", f"no connection of a member is taken ({error.strerror})")
+                await asyncio.sleep(TICK_S)
+                continue
+            if len(self._handshakes) >= MOST_HANDSHAKES:
+                oldest = next(iter(self._handshakes))
+                del self._handshakes[oldest]
+                oldest.cancel()
+            task = loop.create_task(self._admit(channel, address_of(address)))
+            self._handshakes[task] = None
+            task.add_done_callback(lambda done: self._handshakes.pop(done, None))
+
+    async def _admit(self, channel: socket.socket, address: str) -> None:
+        """From a connection that came to a member that has joined, or to its end."""
+        link = Link(self, None)
+        try:
+            async with asyncio.timeout(HANDSHAKE_S):
+                await asyncio.get_running_loop().connect_accepted_socket(
+                    lambda: link,
+                    channel,
+                    ssl=self._serving,
+                    ssl_handshake_timeout=HANDSHAKE_S,
+                    ssl_shutdown_timeout=_SHUTDOWN_S,
+                )
+                await link.settled
+        except (OSError, TimeoutError) as error:
+            if link.state is not State.ENDED:
+                self._refused(link.member, address, why(error))
+        finally:
+            if link.state is not State.JOINED:
+                link.quit()
+
+    async def _keep_dialling(self, far: _Far) -> None:
+        wait = _FIRST_WAIT_S
+        while True:
+            link = await self._dial(far)
+            await link.ended
+            if link.is_forgiven:
+                wait = _FIRST_WAIT_S
+            try:
+                async with asyncio.timeout(wait * random.uniform(0.8, 1.2)):  # noqa: S311 - no secret
+                    await far.knocked.wait()
+            except TimeoutError:
+                wait = min(2 * wait, MOST_WAIT_S)
+            else:
+                wait = _FIRST_WAIT_S
+
+    async def _dial(self, far: _Far) -> Link:
+        """Dial once. Return the link when it has joined, or ended."""
+        link = Link(self, far.name)
+        again = far.knocked.is_set()
+        far.knocked.clear()
+        try:
+            async with asyncio.timeout(DIAL_S) as attempt:
+                # the next knock must not end one that follows a knock
+                far.attempt = None if again else attempt
+                await self._connect(far, link)
+        except (OSError, TimeoutError, UnicodeError) as error:
+            if not far.knocked.is_set():
+                self._refused(far.name, far.address, why(error))
+            link.quit()
+        except asyncio.CancelledError:
+            link.quit()
+            raise
+        finally:
+            far.attempt = None
+        return link
+
+    async def _connect(self, far: _Far, link: Link) -> None:
+        """Open a connection, and return when the link has joined, or ended."""
+        host, port = split_address(far.address)
+        await asyncio.get_running_loop().create_connection(
+            lambda: link,
+            host,
+            port,
+            ssl=self._dialling,
+            server_hostname="",
+            ssl_handshake_timeout=DIAL_S,
+            ssl_shutdown_timeout=_SHUTDOWN_S,
+        )
+        await link.settled
+
+    def _knocked(self, far: _Far) -> None:
+        """Dial a member at once that has no link to us, and says so."""
+        now = asyncio.get_running_loop().time()
+        late = now - self._next_tick > TICK_S
+        if far.link is not None and now - far.link.heard > _STALE_S and not late:
+            far.link.end(SILENT)
+        if far.link is not None or now - far.heeded < _KNOCK_S:
+            return
+        far.heeded = now
+        far.knocked.set()
+        deadline = far.attempt and far.attempt.when()
+        if far.attempt is not None and deadline is not None and deadline - now < DIAL_S - _SLOW_S:
+            far.attempt.reschedule(now)  # it waits for a machine that was off, say
+
+    async def _keep_knocking(self, far: _Far) -> None:
+        wait = 0.0
+        while True:
+            await asyncio.sleep(wait * random.uniform(0.8, 1.2))  # noqa: S311 - no secret
+            if (there := far.link) is not None:
+                await there.ended
+                wait = _FIRST_WAIT_S if there.is_forgiven else MOST_WAIT_S
+            elif await self._knock(far):
+                wait = min(max(2 * wait, _FIRST_WAIT_S), MOST_WAIT_S)
+            else:
+                wait = _QUIET_S
+
+    async def _knock(self, far: _Far) -> bool:
+        """Knock once. Return False if the member refuses knocks."""
+        link = Link(self, far.name, knock=True)
+        try:
+            async with asyncio.timeout(DIAL_S):
+                await self._connect(far, link)
+        except (OSError, TimeoutError, UnicodeError):
+            return True  # a member that cannot be reached dials when it can
+        finally:
+            link.quit()
+        if not link.said or link.said.endswith(_HEARD):
+            return True
+        if _DIALS not in link.said:
+            self._refused(far.name, far.address, link.reason)
+        return False
+
+    async def _answer(self, link: Link, request: bytes) -> None:
+        """To a gateway that was invited."""
+        address = link.address
+        data, said = await asyncio.to_thread(
+            invitation.answer, self._config.site_folder, self._site.members, request
+        )
+        link.answer(data)
+        log.warning("an invited gateway at %s: %s", address, printable(said))
+
+    def _look(self) -> None:
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        # then it is this gateway that hung, and what came meanwhile is not read yet
+        late = now - self._next_tick > TICK_S
+        self._next_tick = now + TICK_S
+        self._tick = loop.call_later(TICK_S, self._look)
+        try:
+            self._removed.refresh()
+        except OncewayError as error:
+            self._warn("removed", str(error))
+        self._spread(None)
+        for far in self._far.values():
+            if far.link is not None and not late:
+                far.link.look(now)
+
+    # Removed members
+
+    def _spread(self, source: Link | None) -> None:
+        """What is new about removed members counts, and the others hear of it."""
+        news = self._removed.news()
+        if not news:
+            return
+        if any(item.name == self._name for item in news) and self._is_removed:
+            log.error("the other members refuse this gateway: %s", _GONE)
+        if source is not None and source.certificate and self._removed.covers(source.certificate):
+            source.end(_GONE, bye=True)
+        for far in self._far.values():
+            link = far.link
+            if link is None or link.certificate is None:
+                continue
+            if link is not source:
+                link.tell_removed(news)
+            if self._removed.covers(link.certificate):
+                link.end(_GONE, bye=True)
+
+    @property
+    def _is_removed(self) -> bool:
+        return self._removed.covers(self._own.certificate)
+
+    async def _save_removed(self) -> None:
+        try:
+            await asyncio.to_thread(self._removed.save)
+        except OncewayError as error:
+            self._warn("removed", str(error))
+
+    # Saying it once
+
+    def _refused(self, name: str, address: str, reason: str) -> None:
+        """A connection came to nothing. name: the peer's, as far as it is known and proved."""
+        far = self._far.get(name)
+        if far is None:
+            who = f" of {printable(name)}" if name else ""
+            if self._says_now(reason):
+                log.warning("a connection%s from %s was refused: %s", who, address, reason)
+            return
+        if far.link is None and far.problem != reason:
+            far.problem = reason
+            log.warning("%s: not joined: %s", printable(name), reason, extra=about(member=name))
+
+    def _warn(self, key: str, text: str) -> None:
+        if self._says_now(key):
+            log.warning("%s", text)
+
+    def _says_now(self, key: str) -> bool:
+        """The same not again within a minute, and not too much in all."""
+        now = asyncio.get_running_loop().time()
+        if now - self._said.get(key, float("-inf")) < _QUIET_S:
+            return False
+        for old in [old for old, since in self._said.items() if now - since >= _QUIET_S]:
+            del self._said[old]
+        if len(self._said) >= _KEYS:
+            return False
+        self._said[key] = now
+        return True
+
+    def _spawn(
+        self, work: Coroutine[Any, Any, None], among: set[asyncio.Task[None]] | None = None
+    ) -> None:
+        """among: by default those that `close` cancels."""
+        tasks = self._tasks if among is None else among
+        task = asyncio.get_running_loop().create_task(work)
+        tasks.add(task)
+        task.add_done_callback(tasks.discard)
+
+
+_DIALS, _HEARD = " that dials ", ": the knock is heard"
+"""Parts of the answer to a knock; the answer of Onceway 0.2.0 has the first one only."""
+_GONE = "it was removed from the site, or its name has a newer certificate"
+_COPY = "two gateways that run have its name: stop the one that is a copy"
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    """host: empty for every address, of both kinds where the machine knows both."""
+    try:
+        if host:
+            family = socket.AF_INET6 if ":" in host else socket.AF_INET
+            made = socket.create_server((host, port), family=family, backlog=MOST_HANDSHAKES)
+        else:
+            both = socket.has_dualstack_ipv6()
+            made = socket.create_server(
+                ("", port),
+                family=socket.AF_INET6 if both else socket.AF_INET,
+                backlog=MOST_HANDSHAKES,
+                dualstack_ipv6=both,
+            )
+    except OSError as error:
+        raise OncewayError(
+            f"cannot listen for the site's other members ({error.strerror})",
+            f"{host}:{port}",
+            "Correct `site.bind`, or end the program that has this port",
+        ) from error
+    made.setblocking(False)
+    return made
+
+
+def _status(far: _Far, now: float) -> MemberStatus:
+    link, last = far.link, far.last
+    heard = link.heard if link is not None else far.heard
+    certificate = last.certificate if last is not None else None
+    is_past = link is not None and now - far.since > _QUIET_S
+    return MemberStatus(
+        far.name,
+        far.address,
+        here=False,
+        connected=link is not None,
+        since_s=round(now - far.since, 1),
+        heard_s=None if heard is None else round(now - heard, 1),
+        lag_ms=None if link is None or link.lag_s is None else round(link.lag_s * 1000, 1),
+        clock_s=None if last is None else round(last.clock_s, 1),
+        protocol=None if last is None else last.version,
+        generation=None if last is None else last.generation,
+        until=None if certificate is None else f"{certificate.not_valid_after_utc:%Y-%m-%d}",
+        problem=None if is_past else far.problem or None,
+    )

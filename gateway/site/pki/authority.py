@@ -1,0 +1,307 @@
+"""The site's own authority, and the certificates of its members (X.509, Ed25519).
+
+In: names and public keys. Out: certificates, and statements that a member is removed. The
+authority's key stands on the first gateway of the site alone. A certificate says the member's name,
+and when it was issued: its time of validity begins CLOCK_OFF before that, so that a clock that is
+off by as much at another member does no harm.
+"""
+
+import json
+from base64 import b64decode, b64encode
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_pem_private_key,
+)
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from gateway.errors import OncewayError
+from gateway.site.errors import SiteError
+from gateway.site.pki import folder as files
+
+CLOCK_OFF = timedelta(days=1)
+"""How far the clocks of two members may be apart."""
+_MEMBER_FOR = timedelta(days=3650)
+_AUTHORITY_FOR = timedelta(days=9125)
+_PLAUSIBLE = datetime(2025, 1, 1, tzinfo=UTC)
+_PURPOSE = b"onceway: removed from the site\0"
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """The authority's word: what it issued to `name` until then (UTC, seconds) counts no more."""
+
+    name: str
+    until: int
+    signature: bytes
+
+    def to_json(self) -> dict[str, str | int]:
+        return {
+            "name": self.name,
+            "until": self.until,
+            "signature": b64encode(self.signature).decode(),
+        }
+
+
+def removal_from_json(value: object) -> Removal:
+    """SiteError when it is none."""
+    match value:
+        case {"name": str(name), "until": int(until), "signature": str(text), **more} if not more:
+            try:
+                return Removal(name, until, b64decode(text, validate=True))
+            except ValueError:
+                pass
+    raise SiteError("that is no statement about a removed member")
+
+
+@dataclass(frozen=True, slots=True)
+class Membership:
+    """This gateway's place in a site."""
+
+    certificate: x509.Certificate
+    authority: x509.Certificate
+    key: Ed25519PrivateKey
+
+    @property
+    def name(self) -> str:
+        return name_in(self.certificate)
+
+    @property
+    def site(self) -> str:
+        return site_id(self.authority)
+
+    def says(self, removal: Removal) -> bool:
+        """Whether it is the authority's word."""
+        key = self.authority.public_key()
+        if not isinstance(key, Ed25519PublicKey):
+            return False
+        try:
+            key.verify(removal.signature, _signed(removal.name, removal.until))
+        except InvalidSignature:
+            return False
+        return True
+
+    def to_pem(self) -> bytes:
+        return b"".join(
+            (key_pem(self.key), certificate_pem(self.certificate), certificate_pem(self.authority))
+        )
+
+
+class Authority:
+    """Of the first gateway."""
+
+    def __init__(self, key: Ed25519PrivateKey, certificate: x509.Certificate) -> None:
+        self._key = key
+        self.certificate = certificate
+
+    def issue(self, name: str, key: Ed25519PublicKey, after: int = 0) -> x509.Certificate:
+        """after: it is issued later than that (UTC, seconds), whatever the clock says."""
+        issued = max(_now(), datetime.fromtimestamp(after + 1, UTC))
+        usage = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
+        return (
+            _builder(_common(name), self.certificate.subject, key, issued, _MEMBER_FOR)
+            .add_extension(x509.BasicConstraints(False, None), True)
+            .add_extension(_usage(signs=False), True)
+            .add_extension(x509.ExtendedKeyUsage(usage), False)
+            .add_extension(_issuer(self._key.public_key()), False)
+            .sign(self._key, None)
+        )
+
+    def remove(self, name: str, until: int) -> Removal:
+        return Removal(name, until, self._key.sign(_signed(name, until)))
+
+
+def found(folder: Path, name: str) -> Membership:
+    """Make a site whose first member is this gateway. What a call that was killed has made stays
+    and is used. Raises OncewayError, also when there is a site already.
+    """
+    files.make_folder(folder)
+    with files.told(folder), files.locked(folder):
+        if (folder / files.MEMBER).exists():
+            site = membership(folder).site
+            raise OncewayError(
+                f"this gateway is a member of site {site} already",
+                str(folder),
+                "See: onceway site status",
+            )
+        authority = authority_of(folder) or _make(folder)
+        key = Ed25519PrivateKey.generate()
+        made = Membership(authority.issue(name, key.public_key()), authority.certificate, key)
+        files.replace(folder / files.MEMBER, made.to_pem())
+        return made
+
+
+def authority_of(folder: Path) -> Authority | None:
+    """None where the authority is not: at all members but the first."""
+    path = folder / files.AUTHORITY
+    with files.told(folder):
+        if not path.exists():
+            return None
+    key, (certificate,) = _read(path, 1)
+    return Authority(key, certificate)
+
+
+def membership(folder: Path, name: str | None = None) -> Membership:
+    """name: this gateway's, if the certificate has to be of that name. Raises OncewayError when
+    there is none.
+    """
+    path = folder / files.MEMBER
+    with files.told(folder):
+        if not path.exists():
+            raise OncewayError(
+                "this gateway has no certificate of a site",
+                str(path),
+                "On the first gateway: `onceway site init`. On another one: `onceway site join"
+                " FILE`",
+            )
+    key, (certificate, authority) = _read(path, 2)
+    found = Membership(certificate, authority, key)
+    if name is not None and name != found.name:
+        raise OncewayError(
+            f"the certificate is of {found.name!r}, and this gateway is {name!r}",
+            str(path),
+            "A new one: `onceway site invite NAME` on the first gateway",
+        )
+    return found
+
+
+def name_in(certificate: x509.Certificate | x509.CertificateSigningRequest) -> str:
+    """The member's name; empty when there is none."""
+    for part in certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME):
+        return str(part.value)
+    return ""
+
+
+def issued_at(certificate: x509.Certificate) -> int:
+    """UTC, seconds."""
+    return int((certificate.not_valid_before_utc + CLOCK_OFF).timestamp())
+
+
+def site_id(authority: x509.Certificate) -> str:
+    """How people tell two sites apart: 16 hex digits."""
+    return authority.fingerprint(hashes.SHA256()).hex()[:16]
+
+
+def request(name: str, key: Ed25519PrivateKey) -> bytes:
+    """A certificate signing request, PEM."""
+    made = x509.CertificateSigningRequestBuilder().subject_name(_common(name)).sign(key, None)
+    return made.public_bytes(Encoding.PEM)
+
+
+def key_pem(key: Ed25519PrivateKey) -> bytes:
+    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+
+
+def certificate_pem(certificate: x509.Certificate) -> bytes:
+    return certificate.public_bytes(Encoding.PEM)
+
+
+def read_key(path: Path) -> Ed25519PrivateKey:
+    """Raises OncewayError."""
+    try:
+        key = load_pem_private_key(path.read_bytes(), None)
+    except OSError as error:
+        raise OncewayError(f"cannot be read ({error.strerror})", str(path), _AS_ROOT) from error
+    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
+        raise _damaged(path) from error
+    if not isinstance(key, Ed25519PrivateKey):
+        raise _damaged(path)
+    return key
+
+
+_AS_ROOT = "Run it as root or as the gateway's account"
+
+
+def _now() -> datetime:
+    """A certificate that is issued in 1970 ends before anybody uses it."""
+    now = datetime.now(UTC)
+    if now < _PLAUSIBLE:
+        raise OncewayError(
+            f"this machine's clock shows {now:%Y-%m-%d}: it cannot date a certificate",
+            hint="Set it: `timedatectl` shows why it is wrong",
+        )
+    return now
+
+
+def _make(folder: Path) -> Authority:
+    key = Ed25519PrivateKey.generate()
+    name = _common("Onceway site")
+    certificate = (
+        _builder(name, name, key.public_key(), _now(), _AUTHORITY_FOR)
+        .add_extension(x509.BasicConstraints(True, 0), True)
+        .add_extension(_usage(signs=True), True)
+        .sign(key, None)
+    )
+    files.replace(folder / files.AUTHORITY, key_pem(key) + certificate_pem(certificate))
+    return Authority(key, certificate)
+
+
+def _read(path: Path, certificates: int) -> tuple[Ed25519PrivateKey, list[x509.Certificate]]:
+    key = read_key(path)
+    try:
+        chain = x509.load_pem_x509_certificates(path.read_bytes())
+    except ValueError as error:
+        raise _damaged(path) from error
+    if len(chain) != certificates or chain[0].public_key() != key.public_key():
+        raise _damaged(path)
+    return key, chain
+
+
+def _damaged(path: Path) -> OncewayError:
+    return OncewayError(
+        "this file of the site is damaged",
+        str(path),
+        "Bring it back from a backup; or move it away and join again with a new invitation",
+    )
+
+
+def _builder(
+    subject: x509.Name,
+    issuer: x509.Name,
+    key: Ed25519PublicKey,
+    issued: datetime,
+    valid: timedelta,
+) -> x509.CertificateBuilder:
+    return x509.CertificateBuilder(
+        issuer,
+        subject,
+        key,
+        x509.random_serial_number(),
+        issued - CLOCK_OFF,
+        issued + valid,
+    ).add_extension(x509.SubjectKeyIdentifier.from_public_key(key), False)
+
+
+def _common(name: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+
+
+def _issuer(key: Ed25519PublicKey) -> x509.AuthorityKeyIdentifier:
+    return x509.AuthorityKeyIdentifier.from_issuer_public_key(key)
+
+
+def _usage(*, signs: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not signs,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=signs,
+        crl_sign=signs,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _signed(name: str, until: int) -> bytes:
+    return _PURPOSE + json.dumps([name, until]).encode()

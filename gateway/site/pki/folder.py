@@ -1,0 +1,107 @@
+"""What a member keeps on disk about its site: files for the gateway's own account only.
+
+In: the site's folder. Out: small files that are whole or not there, and on the disk when a call
+returns. They belong to whom the folder belongs to, so the service can read what root has made.
+"""
+
+import fcntl
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from gateway.errors import OncewayError
+from gateway.system.sync import sync
+
+AUTHORITY = "authority.pem"
+"""Key and certificate of the site's authority: on the first gateway alone."""
+MEMBER = "member.pem"
+"""This member's key, its certificate, and the authority's: one file, so one step changes all."""
+REMOVED = "removed.json"
+INVITATIONS = "invitations"
+RETURNED = "returned"
+"""This gateway has joined under a name that was in the site before. A store that knows no members
+is not the one that was."""
+KEPT = (AUTHORITY, MEMBER, REMOVED)
+"""What a backup holds."""
+_LOCK = "lock"
+
+
+def make_folder(folder: Path) -> None:
+    """It belongs to whom the folder above belongs to, who alone may look into it."""
+    try:
+        if not folder.parent.is_dir():
+            raise OncewayError(
+                "there is no such folder", str(folder.parent), "Start the gateway once"
+            )
+        if not folder.is_dir():
+            folder.mkdir(mode=0o700)
+            _give(folder)
+            sync(folder.parent)
+    except OSError as error:
+        raise _unusable(folder, error) from error
+
+
+def replace(path: Path, data: bytes) -> None:
+    hidden = _hidden(path, data)
+    try:
+        os.replace(hidden, path)
+    finally:
+        hidden.unlink(missing_ok=True)
+    sync(path.parent)
+
+
+def remove(path: Path) -> None:
+    with suppress(FileNotFoundError):
+        path.unlink()
+        sync(path.parent)
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Nobody else changes the folder meanwhile: commands and the service take turns."""
+    path = folder / _LOCK
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        if not os.geteuid():
+            _give(path)
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def told(folder: Path) -> Iterator[None]:
+    """What the operating system refuses, for people."""
+    try:
+        yield
+    except OSError as error:
+        raise _unusable(folder, error) from error
+
+
+def _unusable(folder: Path, error: OSError) -> OncewayError:
+    text = f"the site's files cannot be used ({error.strerror or error})"
+    return OncewayError(text, str(folder), "Run it as root or as the gateway's account")
+
+
+def _hidden(path: Path, data: bytes) -> Path:
+    hidden = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    descriptor = os.open(hidden, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        _give(hidden)
+    except BaseException:
+        hidden.unlink()
+        raise
+    return hidden
+
+
+def _give(path: Path) -> None:
+    if not os.geteuid():
+        above = path.parent.stat()
+        os.chown(path, above.st_uid, above.st_gid)

@@ -1,0 +1,133 @@
+"""Members that the authority has removed, as this member has heard of it.
+
+In: statements with the authority's signature, from `onceway site remove` or another member. Out:
+whether a certificate still counts. Of two statements about a name the later one holds, so members
+agree in whatever order they hear of them, and nothing takes a removal back: who is to come again
+gets a new certificate, issued later.
+"""
+
+import json
+import threading
+from collections.abc import Iterable
+from pathlib import Path
+
+from cryptography import x509
+
+from gateway.errors import OncewayError
+from gateway.site.errors import SiteError
+from gateway.site.pki import folder as files
+from gateway.site.pki.authority import (
+    Membership,
+    Removal,
+    issued_at,
+    name_in,
+    removal_from_json,
+)
+
+MOST = 256
+"""Names that can be removed in the life of a site."""
+
+
+class Removed:
+    """`REMOVED` in the site's folder. Commands and the service change it, in turns."""
+
+    def __init__(self, folder: Path, membership: Membership) -> None:
+        self._folder = folder
+        self._membership = membership
+        self._known: dict[str, Removal] = {}
+        self._news: list[Removal] = []
+        self._turn = threading.Lock()
+        """`save` may run in another thread."""
+        self._seen: tuple[int, int, int] | None = None
+        self.refresh()
+
+    def covers(self, certificate: x509.Certificate) -> bool:
+        found = self._known.get(name_in(certificate))
+        return found is not None and issued_at(certificate) <= found.until
+
+    def until(self, name: str) -> int:
+        """What was issued to it until then counts no more (UTC, seconds); 0: all counts."""
+        found = self._known.get(name)
+        return found.until if found is not None else 0
+
+    def names(self) -> set[str]:
+        return set(self._known)
+
+    def to_json(self) -> list[dict[str, str | int]]:
+        return [item.to_json() for item in self._known.values()]
+
+    def refresh(self) -> None:
+        """Read the file if it has changed. Raises OncewayError."""
+        path = self._folder / files.REMOVED
+        try:
+            status = path.stat()
+            seen = status.st_ino, status.st_mtime_ns, status.st_size
+            if seen == self._seen:
+                return
+            self.heard(read(path.read_bytes()))
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise OncewayError(f"cannot be read ({error.strerror})", str(path)) from error
+        except SiteError as error:
+            raise OncewayError(
+                error.what, str(path), "Bring it back from a backup, or copy another member's file"
+            ) from error
+        self._seen = seen
+
+    def heard(self, removals: Iterable[Removal]) -> bool:
+        """Whether something of it is new; that holds from now on, and is on the disk after `save`.
+        Raises SiteError for what the authority did not say.
+        """
+        with self._turn:
+            newer = self._newer(removals)
+            merged = self._known | newer
+            if len(merged) > MOST:
+                raise SiteError(f"more than {MOST} names were removed from this site")
+            self._known = merged
+            self._news += newer.values()
+        return bool(newer)
+
+    def news(self) -> list[Removal]:
+        """What is new since the last call."""
+        with self._turn:
+            news, self._news = self._news, []
+        return news
+
+    def save(self) -> None:
+        """Blocks for the disk. Raises OncewayError."""
+        with files.told(self._folder), files.locked(self._folder):
+            self.write()
+
+    def write(self) -> None:
+        """The same, for a caller who holds the folder's lock."""
+        self.refresh()
+        text = json.dumps(self.to_json(), indent=1)
+        files.replace(self._folder / files.REMOVED, text.encode())
+
+    def _newer(self, removals: Iterable[Removal]) -> dict[str, Removal]:
+        newer: dict[str, Removal] = {}
+        for item in removals:
+            known = newer.get(item.name) or self._known.get(item.name)
+            if known is not None and known.until >= item.until:
+                continue
+            if not self._membership.says(item):
+                raise SiteError(f"the site's authority did not say that {item.name!r} is removed")
+            newer[item.name] = item
+        return newer
+
+
+def read(data: bytes) -> list[Removal]:
+    """What a file or another member says. Raises SiteError."""
+    try:
+        values = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise SiteError("the list of removed members is not JSON") from error
+    return from_values(values)
+
+
+def from_values(values: object) -> list[Removal]:
+    """Raises SiteError."""
+    if not isinstance(values, list) or len(values) > MOST:
+        raise SiteError("that is no list of removed members")
+    return [removal_from_json(value) for value in values]

@@ -1,0 +1,87 @@
+"""TLS 1.3 between members, and what a handshake that failed means for people.
+
+In: this gateway's place in the site. Out: contexts that take certificates of this site's authority
+only. The name in one is the caller's to check; so is a peer without a certificate, who can only be
+a gateway that was invited.
+"""
+
+import ssl
+from datetime import UTC, datetime
+from pathlib import Path
+
+from cryptography import x509
+
+from gateway.errors import OncewayError
+from gateway.site.pki import folder as files
+from gateway.site.pki.authority import Membership, certificate_pem
+
+_NOT_YET, _ENDED = 9, 10
+_STRANGERS = (2, 7, 18, 19, 20, 21)
+"""X509_V_ERR_…: the authority is unknown, or did not sign this."""
+_ALERTS = {
+    "TLSV1_ALERT_UNKNOWN_CA": "it takes this gateway's certificate for one of another site",
+    "SSLV3_ALERT_CERTIFICATE_EXPIRED": "it finds this gateway's certificate out of date: see both"
+    " clocks, and `onceway site status`",
+    "SSLV3_ALERT_BAD_CERTIFICATE": "it refuses this gateway's certificate, perhaps because of a"
+    " clock that is off",
+    "TLSV1_ALERT_DECRYPT_ERROR": "it takes this gateway's certificate for one of another site",
+}
+
+
+def serving(folder: Path, membership: Membership) -> ssl.SSLContext:
+    """For connections that come."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    _show(context, folder, membership)
+    context.verify_mode = ssl.CERT_OPTIONAL
+    context.num_tickets = 0  # each connection shows its certificate
+    return context
+
+
+def dialling(folder: Path, membership: Membership) -> ssl.SSLContext:
+    context = expected_authority(membership.authority)
+    _show(context, folder, membership)
+    return context
+
+
+def expected_authority(authority: x509.Certificate) -> ssl.SSLContext:
+    """For a connection of ours that shows no certificate."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.check_hostname = False  # the name is a member's, not a host's
+    context.load_verify_locations(cadata=certificate_pem(authority).decode())
+    return context
+
+
+def why(error: Exception | None) -> str:
+    """What an error of the connection means."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        code, now = error.verify_code, f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
+        if code == _NOT_YET:
+            return f"its certificate does not hold yet, by this gateway's clock ({now}): set that"
+        if code == _ENDED:
+            return f"its certificate has ended, by this gateway's clock ({now})"
+        if code in _STRANGERS:
+            return "it shows another site's certificate"
+        return f"its certificate is refused ({error.verify_message})"
+    if isinstance(error, ssl.SSLError):
+        reason = error.reason or str(error)
+        return _ALERTS.get(reason, f"TLS failed ({reason.lower().replace('_', ' ')})")
+    if isinstance(error, TimeoutError):
+        return "it does not answer"
+    if isinstance(error, ConnectionRefusedError):
+        return "nobody listens there"
+    if isinstance(error, UnicodeError):
+        return "its address is no name of a machine"
+    if isinstance(error, OSError) and not isinstance(error, ConnectionError):
+        return error.strerror or str(error) or type(error).__name__
+    return "it ended the connection"
+
+
+def _show(context: ssl.SSLContext, folder: Path, membership: Membership) -> None:
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.load_verify_locations(cadata=certificate_pem(membership.authority).decode())
+    path = folder / files.MEMBER
+    try:
+        context.load_cert_chain(path)
+    except OSError as error:
+        raise OncewayError(f"cannot be used ({error.strerror or error})", str(path)) from error

@@ -1,0 +1,16 @@
+"""Problems with copies of spools, as sentences for people."""
+
+from typing import Any
+
+
+def copies_problems(copies: dict[str, Any]) -> list[str]:
+    """Return what is wrong with the copies of this gateway (`gateway/site/wiring/replicas.py`)."""
+    found = []
+    if copies.get("copies_refusing"):
+        found.append("no other member takes copies: readings are refused (site.copies)")
+    elif copies.get("copies_behind") and copies["copies_at"] is None:
+        behind = copies["copies_behind"]
+        found.append(f"messages on this disk alone, without a copy: {behind:,} (site.copies)")
+    if copies.get("copies_full"):
+        found.append("there is no room for copies of other members (site.copies_bytes, the disk)")
+    return found

@@ -1,0 +1,279 @@
+"""Copies of other members' spools, kept here until they have landed. Sans-IO.
+
+In: what members tell of their spools, rows, the time. Out: orders for the shelf, a database of its
+own; what it has, confirmed; and lines that are to be landed here, because
+
+- their member has told nothing for long: it has no link, or says nothing of copies; or
+- their member has another line now: its store was restored, replaced, or has lost rows.
+
+What comes is written in the order in which it came, all that is there at once. What has no room
+waits in memory; there is no more of it than a member may have on the way. It goes when the link
+ends or the member chooses another one.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from gateway.site.errors import SiteError
+from gateway.site.framing import FRAME_BYTES
+from gateway.site.replication.messages import Held, Message, Row, Rows, Told, encode, row_bytes
+
+MOST_OWED = 4 * FRAME_BYTES
+"""Bytes of copies that a member has sent and that are not on the disk."""
+PART = 512
+"""Rows whose size is known together."""
+MOST_LINES = 8
+"""Of one member."""
+
+
+@dataclass(slots=True)
+class Line:
+    """number: in the shelf. told: what its member said last. last: the highest row that came.
+    parts: (last row, bytes) of the rows that are there, joined by PART.
+    """
+
+    number: int
+    member: str
+    told: Told
+    last: int
+    parts: deque[tuple[int, int]] = field(default_factory=deque)
+    size: int = 0
+
+    def __post_init__(self) -> None:
+        self.size = sum(size for _, size in self.parts)
+
+    @property
+    def first(self) -> int:
+        """Rows below it are not needed any more."""
+        return self.told.first
+
+    def grow(self, row: int, size: int) -> None:
+        self.size += size
+        if self.parts and self.parts[-1][0] // PART == row // PART:
+            size += self.parts.pop()[1]
+        self.parts.append((row, size))
+
+    def drop(self, first: int) -> None:
+        """Rows below it go."""
+        self.told = self.told.model_copy(update={"first": first})
+        while self.parts and self.parts[0][0] < first:
+            self.size -= self.parts.popleft()[1]
+
+
+@dataclass(slots=True)
+class Order:
+    """One transaction of the shelf. lines: as they are to be. rows: with the line's number. drops:
+    by number, below which row all go. forgotten: lines of which nothing is left.
+    """
+
+    lines: dict[int, Line] = field(default_factory=dict)
+    rows: list[tuple[int, Row]] = field(default_factory=list)
+    drops: dict[int, int] = field(default_factory=dict)
+    forgotten: list[int] = field(default_factory=list)
+
+    def __bool__(self) -> bool:
+        return bool(self.lines or self.rows or self.drops or self.forgotten)
+
+
+class Shelf(Protocol):
+    """A database of its own, so that it can be lost: then the members send again what has not
+    landed.
+    """
+
+    def write(self, order: Order, done: Callable[[], None]) -> None:
+        """done: it is on the disk."""
+
+
+class Keeping:
+    """lines: those that the shelf has. room: whether the disk has room for so many bytes more.
+    most: bytes of all copies. silent_s: after so long a member's copies are landed.
+    """
+
+    def __init__(
+        self,
+        lines: Iterable[Line],
+        shelf: Shelf,
+        send: Callable[[str, bytes], None],
+        room: Callable[[int], bool],
+        most: int,
+        silent_s: float,
+        now: float,
+    ) -> None:
+        self._shelf = shelf
+        self._send = send
+        self._room = room
+        self._most = most
+        self._silent_s = silent_s
+        self._began = now
+        self._lines = {line.number: line for line in lines}
+        self._current: dict[str, int] = {}
+        """By member: its line, the newest that there is."""
+        for line in self._lines.values():
+            self._current[line.member] = max(line.number, self._current.get(line.member, 0))
+        self._since: dict[str, float] = {}
+        """By member: when its link came or went."""
+        self._telling: set[str] = set()
+        """Members that have told of their spools over the link that there is."""
+        self._waiting: deque[tuple[int, list[Row], int]] = deque()
+        """Frames of rows: line, rows, bytes."""
+        self._owed: defaultdict[str, int] = defaultdict(int)
+        self._order = Order()
+        """The next one."""
+        self._asking: set[int] = set()
+        """Lines of which is to be said what is on the disk, when the next order is."""
+        self._writing = False
+        self.full = False
+        """Copies wait for room."""
+
+    # -- members
+
+    def joined(self, member: str, now: float) -> None:
+        self._since[member] = now
+        self._telling.discard(member)
+
+    def left(self, member: str, now: float) -> None:
+        self._since[member] = now
+        self._telling.discard(member)
+        self._forget_waiting(member)
+
+    def received(self, member: str, message: Message) -> None:
+        """Raises SiteError."""
+        match message:
+            case Told():
+                self._on_told(member, message)
+            case Rows(name, rows):
+                line = self._line(member)
+                if line is None or line.told.line != name:
+                    raise SiteError("copies of a spool of which it has not told")
+                size = sum(map(row_bytes, rows))
+                self._owed[member] += size
+                if self._owed[member] > MOST_OWED:
+                    raise SiteError("more copies than it may send at once")
+                self._waiting.append((line.number, list(rows), size))
+        self._write()
+
+    def _line(self, member: str) -> Line | None:
+        return self._lines.get(self._current.get(member, 0))
+
+    def _on_told(self, member: str, told: Told) -> None:
+        self._telling.add(member)
+        line = self._line(member)
+        if line is None or line.told.line != told.line:
+            if sum(line.member == member for line in self._lines.values()) >= MOST_LINES:
+                raise SiteError("its spool begins again too often")
+            number = max(self._lines, default=0) + 1
+            line = self._lines[number] = Line(number, member, told, 0)
+            self._current[member] = number
+        first = max(line.first, told.first)
+        line.told = told
+        self._drop(line, first)
+        if told.keep:
+            self._asking.add(line.number)
+        else:
+            self._forget_waiting(member)
+
+    def _forget_waiting(self, member: str) -> None:
+        """What has no room and was not confirmed: the member will send it again, or to another."""
+        waiting, self._waiting = self._waiting, deque()
+        for item in waiting:
+            number, _, size = item
+            if self._lines[number].member == member:
+                self._owed[member] -= size
+            else:
+                self._waiting.append(item)
+
+    def _drop(self, line: Line, first: int) -> None:
+        line.drop(first)
+        self._order.lines[line.number] = line
+        self._order.drops[line.number] = first
+
+    # -- the shelf
+
+    def _write(self) -> None:
+        if self._writing:
+            return
+        done: defaultdict[str, int] = defaultdict(int)
+        self.full = False
+        while self._waiting:
+            number, rows, size = self._waiting[0]
+            line = self._lines[number]
+            fresh = [row for row in rows if row[0] > line.last and row[0] >= line.first]
+            if fresh and (self.size + size > self._most or not self._room(size)):
+                self.full = True
+                break
+            self._waiting.popleft()
+            done[line.member] += size
+            for row in fresh:
+                line.grow(row[0], row_bytes(row))
+                self._order.rows.append((number, row))
+            line.last = max(line.last, rows[-1][0]) if rows else line.last
+            self._order.lines[number] = line
+            self._asking.add(number)
+        if not self._order and not self._asking:
+            return
+        order, self._order = self._order, Order()
+        asking, self._asking = self._asking, set()
+        said = [(line.member, Held(line.told.line, line.last)) for line in self._of(asking)]
+        self._writing = True
+        self._shelf.write(order, lambda: self._wrote(done, said))
+
+    def _of(self, numbers: Iterable[int]) -> list[Line]:
+        return [self._lines[number] for number in numbers if number in self._lines]
+
+    def _wrote(self, done: dict[str, int], said: Sequence[tuple[str, Held]]) -> None:
+        self._writing = False
+        for member, size in done.items():
+            self._owed[member] -= size
+        for member, held in said:
+            line = self._line(member)
+            if member in self._telling and line is not None and line.told.line == held.line:
+                self._send(member, encode(held))
+        self._write()
+
+    # -- what is landed here
+
+    def due(self, now: float) -> Line | None:
+        """A line that is to be landed here now."""
+        for line in self._lines.values():
+            if line.parts and (self._is_over(line) or self._is_silent(line.member, now)):
+                return line
+        return None
+
+    def _is_over(self, line: Line) -> bool:
+        return self._current.get(line.member) != line.number
+
+    def _is_silent(self, member: str, now: float) -> bool:
+        if member in self._telling:
+            return False
+        return now - self._since.get(member, self._began) > self._silent_s
+
+    def landed(self, line: Line, last: int) -> None:
+        """Its rows up to `last` are in the spool of this gateway, on the disk."""
+        if self._lines.get(line.number) is line:
+            self._drop(line, max(line.first, last + 1))
+            self._write()
+
+    def advance(self) -> None:
+        """To be called each second or so."""
+        for line in list(self._lines.values()):
+            if self._is_over(line) and not line.parts and not self._waits(line.number):
+                del self._lines[line.number]
+                self._order.forgotten.append(line.number)
+                self._order.lines.pop(line.number, None)
+                self._order.drops.pop(line.number, None)
+        self._write()
+
+    def _waits(self, number: int) -> bool:
+        return any(waiting == number for waiting, _, _ in self._waiting)
+
+    @property
+    def size(self) -> int:
+        """Bytes of all copies."""
+        return sum(line.size for line in self._lines.values())
+
+    def figures(self) -> dict[str, Any]:
+        return {"copies_kept_bytes": self.size, "copies_full": self.full}

@@ -1,0 +1,286 @@
+"""The spool of this gateway on a second disk: which member has it, and how far. Sans-IO.
+
+In: rows that this disk has, what the uplink has landed, members that come and go and what they
+confirm, the time. Out: rows for one member, and up to which row the spool is safe: that member's
+disk has it, or it has landed.
+
+    a member is chosen  → TOLD, keep
+    HELD                → what it lacks, in order of the ids: from the disk as long as it is behind,
+                          then from memory; no more than WINDOW_BYTES that it has not confirmed
+    HELD                → safe up to there
+    it goes             → the next one is chosen, by name. It gets all that has not landed and that
+                          it lacks
+    HELD, of more than  → this disk has lost rows that it had. A new line: the member lands all of
+    it can have           the old one at once
+
+While the spool is not safe for more than WAIT_S, new publications are refused, and another member
+is tried if there is one. What was taken before goes on waiting.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Protocol
+
+from gateway.site.errors import SiteError
+from gateway.site.framing import FRAME_BYTES
+from gateway.site.replication.messages import (
+    PIECE_BYTES,
+    Held,
+    Message,
+    Row,
+    Rows,
+    Told,
+    encode,
+    portions,
+    row_bytes,
+)
+
+WINDOW_BYTES = FRAME_BYTES
+"""On the way to a member and not confirmed."""
+WAIT_S = 10.0
+_RECENT_BYTES = 4 << 20
+"""Of rows in memory that were not sent; when they are more, they are read from the disk."""
+
+
+class Spool(Protocol):
+    """This gateway's."""
+
+    def read(self, after: int, before: int, done: Callable[[Sequence[Row], bool], None]) -> None:
+        """The first rows between two ids; and whether these are all."""
+
+    def safe(self, row: int) -> None:
+        """Everything up to this row is on two disks, or has landed."""
+
+    def refuse(self, refuses: bool) -> None:
+        """Whether new publications are refused."""
+
+    def begin_line(self, done: Callable[[Told], None]) -> None:
+        """From now on it is another line."""
+
+
+class Copying:
+    """send: brings a frame to a member, or drops it. told: of the spool as it is, with `keep`
+    unset.
+    """
+
+    def __init__(
+        self, spool: Spool, send: Callable[[str, bytes], None], told: Told, last: int, now: float
+    ) -> None:
+        self._spool = spool
+        self._send = send
+        self._told = told
+        self.last = last
+        """The last row that this disk has."""
+        self._up: set[str] = set()
+        self.holder: str | None = None
+        """Who has the copies, or is to have them."""
+        self._asked = False
+        """It has not said yet what it has."""
+        self._before = last
+        """The last row that a member may have from before."""
+        self._given: dict[str, int] = {}
+        """By member: the last row that it was sent since then."""
+        self._sent = 0
+        """Up to which row the holder has all that has not landed, or it is on the way."""
+        self._flying: deque[tuple[int, int]] = deque()
+        """Frames that it has not confirmed: last row, bytes."""
+        self._flying_bytes = 0
+        self._recent: deque[Row] = deque()
+        """The newest rows, of those that were not sent."""
+        self._recent_bytes = 0
+        self._reading = 0
+        """The number of the reading that is under way; 0 for none."""
+        self._readings = 0
+        self._safe = told.first - 1
+        self._since: float | None = now
+        """Since when the spool is not safe and nothing has become so; None: all of it is."""
+        self.refusing = False
+        self._renewing = False
+        self._renewed_once = False
+
+    @property
+    def behind(self) -> int:
+        """Rows that are on this disk alone."""
+        return max(0, self.last - self._safe)
+
+    def _tell(self, members: Iterable[str]) -> None:
+        for member in members:
+            keep = member == self.holder
+            self._send(member, encode(self._told.model_copy(update={"keep": keep})))
+
+    # -- members
+
+    def joined(self, member: str, now: float) -> None:
+        self._up.add(member)
+        if self.holder is None:
+            self._choose(member)
+        else:
+            self._tell((member,))
+        self.advance(now)
+
+    def left(self, member: str, now: float) -> None:
+        self._up.discard(member)
+        if member == self.holder:
+            self._choose(min(self._up, default=None))
+        self.advance(now)
+
+    def _choose(self, member: str | None) -> None:
+        before, self.holder = self.holder, member
+        self._asked = member is not None
+        self._flying.clear()
+        self._flying_bytes = self._reading = 0
+        self._tell(self._up & {before or "", member or ""})
+
+    def received(self, member: str, message: Message, now: float) -> None:
+        """Raises SiteError."""
+        if not isinstance(message, Held) or member != self.holder:
+            return
+        line, last = message
+        if line != self._told.line or self._renewing:
+            return  # of another life, or of before
+        if last > max(self._before, self._given.get(member, 0)):
+            if self._renewed_once or not self._asked:
+                raise SiteError("it confirms copies that it was not sent")
+            self._renewing = True
+            self._spool.begin_line(self._renewed)
+        elif self._asked or last > self._sent:  # it has them from an earlier time
+            self._asked = False
+            self._flying.clear()
+            self._flying_bytes = 0
+            self._sent = max(last, self._told.first - 1)
+            self._became_safe(self._sent, now)
+        else:
+            while self._flying and self._flying[0][0] <= last:
+                self._flying_bytes -= self._flying.popleft()[1]
+            self._became_safe(last if self._flying else self._sent, now)
+        self._pump(now)
+
+    def _renewed(self, told: Told) -> None:
+        self._renewing, self._renewed_once = False, True
+        self._before = 0
+        self._given.clear()
+        self._told = told
+        self._choose(self.holder)
+        self._tell(self._up - {self.holder or ""})
+
+    # -- the spool
+
+    def committed(self, rows: Sequence[Row], now: float) -> None:
+        """This disk has more rows."""
+        self.last = rows[-1][0]
+        self._recent += rows
+        self._recent_bytes += sum(map(row_bytes, rows))
+        if self._recent_bytes > _RECENT_BYTES:
+            self._recent.clear()
+            self._recent_bytes = 0
+        self._since = self._since or now
+        self._pump(now)
+
+    def looked(self, told: Told, now: float) -> None:
+        """How far it has landed, and what else there is to tell."""
+        if told != self._told and told.line == self._told.line:
+            self._told = told
+            self._tell(self._up)
+            self._became_safe(told.first - 1, now)
+            self._sent = max(self._sent, told.first - 1)
+        self.advance(now)
+
+    def _became_safe(self, row: int, now: float) -> None:
+        if row > self._safe:
+            self._safe = row
+            self._since = now
+            self._refuse(False)
+            self._spool.safe(row)
+        if self._safe >= self.last and self.holder is not None and not self._asked:
+            self._since = None
+            self._refuse(False)
+
+    def _refuse(self, refuses: bool) -> None:
+        if refuses != self.refusing:
+            self.refusing = refuses
+            self._spool.refuse(refuses)
+
+    def _pump(self, now: float) -> None:
+        """Send as much as the holder takes."""
+        while self.holder is not None and not self._asked and self._sent < self.last:
+            while self._recent and self._recent[0][0] <= self._sent:
+                self._recent_bytes -= row_bytes(self._recent.popleft())
+            room = WINDOW_BYTES - self._flying_bytes
+            if self._flying and room < PIECE_BYTES:
+                return
+            if not self._recent or self._recent[0][0] > self._sent + 1:
+                self._read(now)
+                return
+            self._put(self._from_memory(room if self._flying else PIECE_BYTES))
+
+    def _from_memory(self, room: int) -> list[Row]:
+        rows: list[Row] = []
+        room = min(room, PIECE_BYTES)
+        while self._recent:
+            size = row_bytes(self._recent[0])
+            room -= size
+            if rows and room < 0:
+                break
+            self._recent_bytes -= size
+            rows.append(self._recent.popleft())
+        return rows
+
+    def _put(self, rows: Sequence[Row]) -> None:
+        assert self.holder is not None  # noqa: S101 - the callers have looked
+        for part in portions(rows):
+            self._sent = part[-1][0]
+            frame = encode(Rows(self._told.line, part))
+            if len(frame) > FRAME_BYTES:
+                continue  # a row of before `copies`; since then none is so large
+            self._send(self.holder, frame)
+            self._flying.append((self._sent, len(frame)))
+            self._flying_bytes += len(frame)
+            self._given[self.holder] = max(self._sent, self._given.get(self.holder, 0))
+
+    def _read(self, now: float) -> None:
+        """It is behind what memory has."""
+        if self._reading:
+            return
+        self._readings += 1
+        number = self._reading = self._readings
+        before = self._recent[0][0] if self._recent else self.last + 1
+
+        def done(rows: Sequence[Row], all_of_them: bool) -> None:
+            if self._reading != number:
+                return  # for another member, which has gone
+            self._reading = 0
+            self._put([row for row in rows if row[0] > self._sent])
+            if all_of_them:
+                self._sent = max(self._sent, before - 1)  # what lacks has landed
+                if not self._flying:
+                    self._became_safe(self._sent, now)
+            self._pump(now)
+
+        self._spool.read(self._sent, before, done)
+
+    # -- time
+
+    def advance(self, now: float) -> None:
+        """To be called each second or so."""
+        if self._safe >= self.last and self.holder is not None and not self._asked:
+            self._since = None
+            self._refuse(False)
+            return
+        self._since = now if self._since is None else self._since
+        if now - self._since <= WAIT_S:
+            return
+        self._refuse(True)
+        others = sorted(self._up - {self.holder or ""})
+        if others:
+            later = [name for name in others if name > (self.holder or "")]
+            self._since = now
+            self._choose((later or others)[0])
+
+    def figures(self) -> dict[str, Any]:
+        return {
+            "copies_at": None if self._asked else self.holder,
+            "copies_behind": self.behind,
+            "copies_refusing": self.refusing,
+        }

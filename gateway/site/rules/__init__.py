@@ -1,0 +1,1 @@
+"""The rules by which members find, move and end sessions of clients. Sans-IO."""

@@ -1,0 +1,188 @@
+"""Sessions that come here from other members.
+
+In: claims for a session, parts. Out: calls for parts; whole sessions, or the news that one cannot
+be had.
+
+All first parts are called for at once; who gives sends CREDIT frames, and one more for each that is
+worked off. A session of several parts comes part by part. What has come waits in memory for the
+rest of its session, and then for the disk: when that is MEMORY_BYTES, nobody hears that a frame is
+worked off, and of the sessions of several parts only the oldest goes on. So no more waits than
+these bytes, one large session, and CREDIT frames of each member.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+
+from gateway.site.errors import SiteError
+from gateway.site.rules.contacts import Contacts
+from gateway.site.rules.messages import CREDIT, PART_BYTES, Give, Got, Part, Take, Wanted, portions
+
+MEMORY_BYTES = 32_000_000
+SESSION_BYTES = 256_000_000
+"""A session that is larger cannot come."""
+STALL_S = 1.0
+"""A member that says nothing at all for so long is silent, with a link or without."""
+PROGRESS_S = 5.0
+"""One that gives nothing for so long will not."""
+
+
+class _Claim:
+    __slots__ = ("doubtful", "epoch", "parts", "source")
+
+    def __init__(self, source: str, epoch: int) -> None:
+        self.source = source
+        self.epoch = epoch
+        self.parts: list[bytes] = []
+        self.doubtful = False
+
+
+class Arriving:
+    def __init__(
+        self,
+        contacts: Contacts,
+        arrived: Callable[[str, Sequence[bytes], bool], None],
+        lost: Callable[[str], None],
+        refused: Callable[[str, str], None],
+    ) -> None:
+        self._contacts = contacts
+        self._arrived = arrived
+        self._lost = lost
+        self._refused = refused
+        self._claims: dict[str, _Claim] = {}
+        self._wanted: dict[str, list[Wanted]] = {name: [] for name in contacts}
+        self._progress = dict.fromkeys(contacts, 0.0)
+        self._count = dict.fromkeys(contacts, 0)
+        self._coming: dict[str, int] = {}
+        """Of sessions of several parts: what they may take with the next part."""
+        self._later: OrderedDict[str, None] = OrderedDict()
+        """Clients whose sessions have several parts, too, and wait for room."""
+        self._owed = dict.fromkeys(contacts, 0)
+        """Frames of parts that were worked off, which their senders do not know yet."""
+        self._unsettled = 0
+        """Bytes of whole sessions that are not on the disk yet."""
+
+    def claim(self, client: str, source: str, epoch: int) -> None:
+        """Call for the session that a member has claimed with that epoch."""
+        self._claims[client] = _Claim(source, epoch)
+        if not self._count[source]:
+            self._progress[source] = self._contacts.now
+        self._count[source] += 1
+        self._call(client)
+
+    def _call(self, client: str) -> None:
+        claim = self._claims[client]
+        self._wanted[claim.source].append(Wanted(client, claim.epoch, len(claim.parts)))
+
+    def on_give(self, member: str, give: Give) -> None:
+        if self._owed[member] == CREDIT:
+            raise SiteError("it gives parts of sessions faster than it may", member)
+        self._owed[member] += 1
+        self._progress[member] = self._contacts.now
+        for part in give.given:
+            claim = self._claims.get(part.client)
+            if claim is not None and (claim.source, claim.epoch) == (member, part.epoch):
+                self._on_part(part.client, claim, part)
+        self._work_off()
+
+    def _work_off(self) -> None:
+        """Say what was worked off, as far as there is room for more."""
+        if self._unsettled >= MEMORY_BYTES:
+            return
+        for member, count in self._owed.items():
+            for _ in range(count):
+                self._contacts.say(member, Got())
+                self._progress[member] = self._contacts.now
+        self._owed = dict.fromkeys(self._owed, 0)
+
+    def settled(self, size: int) -> None:
+        """A session that had arrived is on the disk, or refused."""
+        self._unsettled -= size
+        self._work_off()
+        self._go_on()
+
+    def _on_part(self, client: str, claim: _Claim, part: Part) -> None:
+        if part.parts == 0:
+            self._drop(client)
+            self._lost(client)
+        elif part.parts * PART_BYTES > SESSION_BYTES:
+            self._drop(client)
+            self._refused(client, f"it is larger than {SESSION_BYTES} bytes")
+        elif part.part == len(claim.parts):
+            last = part.part + 1 == part.parts
+            if part.part == 0 and not last and not self._has_room(client):
+                self._later[client] = None
+                return
+            claim.parts.append(part.data)
+            claim.doubtful |= part.doubtful
+            if last:
+                self._unsettled += sum(map(len, claim.parts))
+                self._drop(client)
+                self._arrived(client, claim.parts, claim.doubtful)
+                return
+            self._coming[client] = (part.part + 2) * PART_BYTES
+            if self._has_room(client):
+                self._call(client)
+            else:
+                self._later[client] = None
+
+    def _has_room(self, client: str) -> bool:
+        """For one more part of this session; the oldest one goes on if only others come."""
+        if self._unsettled >= MEMORY_BYTES:
+            return False
+        oldest = next(iter(self._coming), client)
+        return client == oldest or sum(self._coming.values()) + self._unsettled < MEMORY_BYTES
+
+    def _drop(self, client: str) -> None:
+        claim = self._claims.pop(client)
+        self._count[claim.source] -= 1
+        if self._coming.pop(client, None) is not None:
+            self._go_on()
+
+    def _go_on(self) -> None:
+        """With sessions of several parts that have waited, while there is room."""
+        oldest = next(iter(self._coming), None)
+        if oldest is not None and oldest in self._later:
+            self._later.move_to_end(oldest, last=False)
+        while self._later and self._has_room(next(iter(self._later))):
+            following, _ = self._later.popitem(last=False)
+            if following in self._claims:
+                self._progress[self._claims[following].source] = self._contacts.now
+                self._coming.setdefault(following, PART_BYTES)
+                self._call(following)
+
+    def left(self, member: str) -> None:
+        """What was to come from there does not come."""
+        self._wanted[member].clear()
+        self._owed[member] = 0
+        self._lose(member)
+
+    def _lose(self, member: str) -> None:
+        for client in [one for one, claim in self._claims.items() if claim.source == member]:
+            self._drop(client)
+            self._lost(client)
+
+    def flush(self) -> None:
+        for member, wanted in self._wanted.items():
+            if wanted:
+                for portion in portions(wanted):
+                    self._contacts.say(member, Take(portion), call=True)
+                wanted.clear()
+
+    def _gives_up(self, member: str) -> float:
+        return min(
+            max(self._contacts[member].heard, self._progress[member]) + STALL_S,
+            self._progress[member] + PROGRESS_S,
+        )
+
+    @property
+    def deadline(self) -> float | None:
+        return min(map(self._gives_up, self._waits_for()), default=None)
+
+    def advance(self) -> None:
+        for member in self._waits_for():
+            if self._gives_up(member) <= self._contacts.now:
+                self._lose(member)
+
+    def _waits_for(self) -> list[str]:
+        """Members that may send, and have something to send."""
+        return [name for name, count in self._count.items() if count and not self._owed[name]]

@@ -1,0 +1,461 @@
+"""The questions of this gateway: where a client's session is.
+
+In: clients whose session is not here, or may not be the newest; the members' replies; time. Out:
+questions, a claim for the session that is the newest, this gateway's record of the client, and an
+`Outcome` for who waits.
+
+One client has one search at a time, in these stages:
+
+    ASKING     all members are asked. Who says that it is busy is asked again, who says nothing is
+               silent: after 1 s with a link, else as soon as the lease that it may have is over. A
+               member that is expected or busy (`contact.py`) is waited for longer, as far as the
+               client can wait. Who was restored, and may have forgotten what it knew, counts as
+               silent, too
+    MOVING     a session comes from another member (`inbound_moves.py`)
+    SETTLING   what was decided is on its way to the disk
+
+Of two members that search for the same client at once, the one with the lower name goes first: the
+other one answers it, and asks all again.
+"""
+
+import heapq
+from collections.abc import Callable, Sequence
+from enum import Enum
+from functools import partial
+from itertools import count
+
+from gateway.site.rules.contact import ANSWER_S, START_S
+from gateway.site.rules.contacts import Contacts
+from gateway.site.rules.decision import Claim, Verdict, decide
+from gateway.site.rules.ending import Ending
+from gateway.site.rules.holder import Held, Holder, Outcome
+from gateway.site.rules.inbound_moves import Arriving
+from gateway.site.rules.merge_window import Windows
+from gateway.site.rules.messages import MAX_EPOCH, Kind, Question, Reply
+from gateway.site.rules.suspect import doubt
+from gateway.site.rules.trust import Trust
+from gateway.site.rules.working import Working
+
+MOST_TURNS = 64
+"""So often one search gives way to others, which cost a question to all each time."""
+PATIENCE_S = 10.0
+"""So long a session is asked for again whose move was refused or broken off."""
+
+Waiter = Callable[[Outcome], None]
+Alive = Callable[[], bool]
+
+
+class Stage(Enum):
+    ASKING = 1
+    MOVING = 2
+    SETTLING = 3
+    OVER = 4
+
+
+class Search:
+    """One client that is searched for."""
+
+    __slots__ = (
+        "answered",
+        "busy",
+        "claims",
+        "clean",
+        "client",
+        "deadline",
+        "dropped",
+        "later",
+        "looks",
+        "patience",
+        "restored",
+        "searching",
+        "silent",
+        "since",
+        "stage",
+        "suspects",
+        "turn",
+        "verdict",
+        "waiters",
+    )
+
+    def __init__(self, searching: "Asking", client: str, now: float) -> None:
+        self.searching = searching
+        self.client = client
+        self.since = now
+        self.deadline = now + ANSWER_S
+        self.patience = now
+        """Moment up to which the client can wait for members that are expected or busy."""
+        self.looks = now
+        """Moment of the next look at this search."""
+        self.stage = Stage.ASKING
+        self.clean = False
+        """No session is wanted, only the end of those that there are."""
+        self.waiters: list[tuple[Waiter, Alive]] = []
+        """Empty: nobody waits, the session is called back (`recall`)."""
+        self.suspects = searching.trust.settled(client)
+        """Members that had asked for the client before; one that asks meanwhile is asked again."""
+        self.turn = 0
+        """All are asked again: replies to earlier questions are not counted."""
+        self.answered: set[str] = set()
+        self.busy: set[str] = set()
+        """Members whose last reply was BUSY."""
+        self.claims: dict[str, Claim] = {}
+        self.restored: set[str] = set()
+        """Members that have answered, and may have forgotten what they knew."""
+        self.dropped: Callable[[], None] = lambda: None
+        """A session is to be called back, and nothing was decided."""
+        self.silent: tuple[str, ...] = ()
+        self.later: list[Callable[[], None]] = []
+        """Those who came when it was decided already: they search for themselves."""
+        self.verdict: Verdict | None = None
+
+    def on_reply(self, member: str, number: int, reply: Reply) -> None:
+        if self.stage is Stage.ASKING and number == self.turn:
+            self.searching.on_reply(self, member, reply)
+
+
+class Asking:
+    def __init__(
+        self,
+        contacts: Contacts,
+        holder: Holder,
+        trust: Trust,
+        working: Working,
+        windows: Windows,
+        arriving: Arriving,
+        ending: Ending,
+    ) -> None:
+        self._contacts = contacts
+        self._holder = holder
+        self.trust = trust
+        self._working = working
+        self._windows = windows
+        self._arriving = arriving
+        self._ending = ending
+        self._searches: dict[str, Search] = {}
+        self._looks: list[tuple[float, int, Search]] = []
+        """Heap of the moments at which searches are to be looked at."""
+        self._count = count()
+
+    def __contains__(self, client: str) -> bool:
+        return client in self._searches
+
+    def want(
+        self, client: str, done: Waiter, alive: Alive, clean: bool, patience: float = START_S
+    ) -> None:
+        """Find out where the session is, and bring it here."""
+        search = self._searches.get(client)
+        if search is not None and search.stage is not Stage.ASKING:
+            search.later.append(partial(self.want, client, done, alive, clean, patience))
+            return
+        waited = search is not None and bool(search.waiters)
+        if search is None or not waited:
+            search = self._begin(client)
+        search.waiters.append((done, alive))
+        search.clean = clean
+        search.patience = self._contacts.now + (0 if clean else min(START_S, patience))
+        if waited:
+            self._start_over(search, search.turn)
+        else:
+            self._ask_all(search)
+
+    def recall(self, client: str, dropped: Callable[[], None]) -> None:
+        """See whether a session that was given away, or is in doubt, is still the newest. One that
+        was given away is taken back if nobody else has it. dropped: called when somebody was silent
+        or busy. Nothing is known then: ask again later.
+        """
+        if client in self._searches or client in self._working:
+            dropped()
+            return
+        search = self._begin(client)
+        search.dropped = dropped
+        self._ask_all(search)
+
+    def _begin(self, client: str) -> Search:
+        if (earlier := self._searches.get(client)) is not None:
+            self._abandon(earlier)
+            earlier.dropped()
+        search = self._searches[client] = Search(self, client, self._contacts.now)
+        return search
+
+    def yields(self, client: str, member: str) -> bool:
+        """Whether that member may have an answer about this client, and a session."""
+        if client in self._working:
+            return False
+        search = self._searches.get(client)
+        if search is None:
+            return True
+        if search.stage is not Stage.ASKING:
+            return False
+        if not search.waiters:
+            self._abandon(search)
+            search.dropped()
+            return True
+        if not any(alive() for _, alive in search.waiters):
+            self._fail(search, _GONE)
+            return True
+        if self._contacts.me < member or search.turn >= MOST_TURNS:
+            return False
+        self._again(search)
+        return search.stage is Stage.ASKING
+
+    def is_deciding(self, client: str) -> bool:
+        """Whether nothing may be changed about this client by others."""
+        search = self._searches.get(client)
+        return client in self._working or (search is not None and search.stage is not Stage.ASKING)
+
+    def _again(self, search: Search) -> None:
+        search.turn += 1
+        search.answered.clear()
+        search.busy.clear()
+        search.claims.clear()
+        search.stage = Stage.ASKING
+        self._ask_all(search)
+
+    def _start_over(self, search: Search, turn: int) -> None:
+        """Ask all again, and wait as long again, unless that was done since this turn: what was
+        said before the client came, or before it was elsewhere, is not true any more.
+        """
+        if search.turn == turn and search.stage is not Stage.OVER:
+            search.deadline = self._contacts.now + ANSWER_S
+            self._again(search)
+
+    def _ask_all(self, search: Search) -> None:
+        if search.stage is not Stage.ASKING:
+            return
+        for contact in self._contacts.values():
+            if contact.up and contact.name not in search.answered:
+                self._ask(search, contact.name)
+        self._look(search)
+
+    def _ask(self, search: Search, member: str) -> None:
+        self._windows.ask(member, Question(search.client), search, search.turn)
+
+    def on_reply(self, search: Search, member: str, reply: Reply) -> None:
+        """A reply that counts."""
+        if reply.kind is Kind.BUSY:
+            if not search.waiters:
+                self._abandon(search)  # it is on its way
+                search.dropped()
+                return
+            search.busy.add(member)
+            if self._contacts.now < self._silent_from(search, member):
+                self._ask(search, member)
+            return
+        search.busy.discard(member)
+        search.answered.add(member)
+        (search.restored.add if reply.restored else search.restored.discard)(member)
+        if reply.kind is Kind.CLAIM and (reply.session or reply.older):
+            search.claims[member] = Claim(
+                reply.epoch,
+                reply.session,
+                self._contacts.placed(member, reply.given),
+                self._contacts.unmask(member, reply.older),
+                reply.doubtful,
+                reply.copied,
+            )
+        self._look(search)
+
+    def _look(self, search: Search) -> None:
+        """Decide if all have answered, or are silent."""
+        if search.stage is not Stage.ASKING:
+            return
+        silent = [name for name in self._contacts if name not in search.answered]
+        until = max((self._silent_from(search, name) for name in silent), default=0.0)
+        if self._contacts.now < until:
+            if search.looks != until:
+                search.looks = until
+                heapq.heappush(self._looks, (until, next(self._count), search))
+            return
+        if search.client in self._working:
+            self._working.wait(search.client, partial(self._start_over, search, search.turn))
+            return
+        search.silent = (*silent, *sorted(search.restored & search.answered))
+        self._decide(search)
+
+    def _decide(self, search: Search) -> None:
+        client, me, claims = search.client, self._contacts.me, search.claims
+        if search.waiters and not any(alive() for _, alive in search.waiters):
+            self._fail(search, _GONE)
+            return
+        own = self._holder.held(client)
+        if own is not None:
+            unsure = self.trust.unsure(client) | search.suspects
+            claims[me] = Claim(*own, unsure)
+        verdict = search.verdict = decide(me, claims, frozenset(search.silent), search.clean)
+        if search.silent and verdict.epoch < MAX_EPOCH:
+            epoch = max(verdict.epoch, self._ending.above(client))
+            verdict = search.verdict = verdict._replace(epoch=epoch)
+        if verdict.epoch >= MAX_EPOCH:
+            self._fail(search, "a member claims an epoch that cannot be")
+        elif not search.waiters and (search.silent or verdict.source != me):
+            self._abandon(search)
+            if search.silent:
+                search.dropped()
+            elsewhere = verdict.source not in (None, me) and not search.silent
+            if own is not None and elsewhere and verdict.source not in own.older:
+                self._give_up(client, own)
+        elif verdict.source in (None, me):
+            if _stands(own, verdict):
+                search.verdict = verdict._replace(epoch=own.epoch if own else verdict.epoch)
+                self._settled(search)
+            else:
+                search.stage = Stage.SETTLING
+                self._working.begin(client)
+                if verdict.doubtful:  # in the commit of `stand`: who waits may be gone by then
+                    self._holder.mistrust(client, lambda: None)
+                done = partial(self._on_disk, search, None)
+                self._holder.stand(client, verdict.epoch, verdict.older, done)
+        elif verdict.source is not None:
+            search.stage = Stage.MOVING
+            if own is not None and verdict.source in own.older:
+                self._working.begin(client)
+                names = claims[verdict.source].older & self._contacts.keys()
+                doubt(self._holder, client, own, names, partial(self._doubted, search))
+            else:
+                self._claim(search)
+
+    def mistrust_all(self) -> None:
+        """What was decided by what a member said that has forgotten since is in doubt."""
+        for search in self._searches.values():
+            if search.verdict is not None:
+                search.verdict = search.verdict._replace(doubtful=True)
+
+    def _doubted(self, search: Search, _: int) -> None:
+        """Our record and that of the source name one another. Once the session is given to us, ours
+        looks like the one that was made of it, even if nothing ever comes: so it is in doubt first,
+        and names what that one does. Those hear of it with the next decision, for what is in doubt
+        is called back (`outbound_moves.py`).
+        """
+        self._working.finish(search.client)
+        self._claim(search)
+
+    def _claim(self, search: Search) -> None:
+        verdict = search.verdict
+        assert verdict is not None and verdict.source is not None  # noqa: S101, PT018 - it is MOVING
+        if self._contacts[verdict.source].up:
+            claimed = search.claims[verdict.source].epoch
+            self._arriving.claim(search.client, verdict.source, claimed)
+        else:
+            self.lost(search.client)
+
+    def _give_up(self, client: str, own: Held) -> None:
+        """Somebody else has the newest session."""
+        self._working.begin(client)
+        self.trust.settled(client)
+        self._holder.end(client, own.epoch + 1, partial(self._working.finish, client))
+
+    def arrived(self, client: str, parts: Sequence[bytes], doubtful: bool) -> None:
+        """A session has come whole. doubtful: one of its parts said so."""
+        search = self._searches[client]
+        assert search.verdict is not None  # noqa: S101 - it is MOVING
+        doubtful |= search.verdict.doubtful
+        verdict = search.verdict = search.verdict._replace(doubtful=doubtful)
+        search.stage = Stage.SETTLING
+        self._working.begin(client)
+        done = partial(self._taken, search, sum(map(len, parts)))
+        self._holder.take(client, verdict.epoch, verdict.older, verdict.doubtful, parts, done)
+
+    def lost(self, client: str) -> None:
+        """A session cannot be had from where it was: ask again."""
+        search = self._searches[client]
+        if self._contacts.now >= search.since + PATIENCE_S:
+            self._fail(search, "the member that has the session does not give it")
+            return
+        self._start_over(search, search.turn)
+
+    def refused(self, client: str, reason: str) -> None:
+        """A session cannot come."""
+        self._fail(self._searches[client], reason)
+
+    def _taken(self, search: Search, size: int, problem: str | None) -> None:
+        self._on_disk(search, problem)
+        self._arriving.settled(size)
+
+    def _on_disk(self, search: Search, problem: str | None) -> None:
+        self._working.finish(search.client)
+        if problem is not None:
+            self._fail(search, problem)
+            return
+        verdict = search.verdict
+        if verdict is not None:
+            self._contacts.statistics.moved_in += verdict.source not in (None, self._contacts.me)
+            self._ending.tell(search.client, verdict.older)
+        self._settled(search)
+
+    def _settled(self, search: Search) -> None:
+        verdict, statistics = search.verdict, self._contacts.statistics
+        if verdict is None:
+            return
+        self._end(search)
+        if search.silent:
+            statistics.silent += 1
+            for member in search.silent:
+                statistics.by_member[member] = statistics.by_member.get(member, 0) + 1
+        outcome = Outcome("here", verdict.epoch, search.silent)
+        if verdict.source is None:
+            outcome = outcome._replace(kind="none")
+        elif verdict.doubtful:
+            outcome = outcome._replace(kind="doubt")
+        for done, _ in search.waiters:
+            done(outcome)
+
+    def _fail(self, search: Search, reason: str) -> None:
+        self._abandon(search)
+        for done, _ in search.waiters:
+            done(Outcome("failed", 0, search.silent, reason))
+
+    def _abandon(self, search: Search) -> None:
+        """It ends without a decision."""
+        self._end(search)
+        if search.suspects:
+            self.trust.asked(search.client, search.suspects)
+
+    def _end(self, search: Search) -> None:
+        search.stage = Stage.OVER
+        if self._searches.get(search.client) is search:
+            del self._searches[search.client]
+        later, search.later = search.later, []
+        for go_on in later:
+            go_on()
+
+    def joined(self, member: str) -> None:
+        """Ask it about all that is searched for, before it gets a lease."""
+        for search in list(self._searches.values()):
+            if search.stage is Stage.ASKING:
+                search.answered.discard(member)
+                search.claims.pop(member, None)
+            self._ask(search, member)
+        self._windows.close(member)
+
+    def left(self, member: str) -> None:
+        """What it said it had cannot be had."""
+        for search in list(self._searches.values()):
+            if search.stage is Stage.ASKING:
+                search.claims.pop(member, None)
+                search.answered.discard(member)
+        for search in list(self._searches.values()):
+            self._look(search)
+
+    def _silent_from(self, search: Search, member: str) -> float:
+        until = self._contacts[member].silent_from(search.deadline, search.patience)
+        if member in search.busy and self._contacts[member].up:  # it may wait for one that starts
+            until = max(until, min(self._contacts.starting, search.patience))
+        return until
+
+    @property
+    def deadline(self) -> float | None:
+        return self._looks[0][0] if self._searches and self._looks else None
+
+    def advance(self) -> None:
+        while self._looks and self._looks[0][0] <= self._contacts.now:
+            self._look(heapq.heappop(self._looks)[2])
+
+
+_GONE = "its client has gone"
+
+
+def _stands(own: Held | None, verdict: Verdict) -> bool:
+    """Whether the record that is here says already what was decided. One that is made without
+    somebody gets a new epoch each time, so that no answer to an earlier word ends it (`ending.py`).
+    """
+    return not verdict.older and (own is None or own.given_to is None)

@@ -1,0 +1,225 @@
+"""One member of a site: where the sessions of clients are, and how they come here. Sans-IO.
+
+In: links that come and go, frames, the broker's questions, the time. Out: frames (`send`), changes
+of what is here (`holder.py`), answers. `now` is a monotonic clock in seconds. `advance` is to be
+called at `next_deadline`, and soon after `wake`, which is called when a commit has left something
+to do.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+
+from gateway.site.errors import SiteError
+from gateway.site.rules.contact import BEAT_S, START_S
+from gateway.site.rules.contacts import Contacts, Statistics
+from gateway.site.rules.ending import Ending
+from gateway.site.rules.holder import Holder
+from gateway.site.rules.inbound_moves import Arriving
+from gateway.site.rules.lookup import Asking, Waiter
+from gateway.site.rules.merge_window import Windows
+from gateway.site.rules.messages import (
+    Answer,
+    Ask,
+    Beat,
+    End,
+    Endings,
+    Give,
+    Got,
+    Message,
+    Names,
+    Take,
+    decode,
+)
+from gateway.site.rules.outbound_moves import Leaving
+from gateway.site.rules.releasing import Done as ReleaseDone
+from gateway.site.rules.releasing import Releasing
+from gateway.site.rules.replies import Answering
+from gateway.site.rules.trust import Trust
+from gateway.site.rules.working import Working
+
+
+class Member:
+    """members: the names of the other ones."""
+
+    def __init__(
+        self,
+        name: str,
+        members: Iterable[str],
+        holder: Holder,
+        send: Callable[[str, bytes], None],
+        wake: Callable[[], None],
+        now: float,
+    ) -> None:
+        self.name = name
+        self._holder = holder
+        self.contacts = contacts = Contacts(name, members, send, wake, now)
+        working = Working()
+        self._trust = Trust(contacts, holder)
+        self._windows = Windows(contacts)
+        self._arriving = Arriving(contacts, self._arrived, self._lost, self._refused)
+        self._ending = Ending(
+            contacts, holder, self._trust, working, self._is_searched, self._mistrust_searches
+        )
+        self._asking = Asking(
+            contacts, holder, self._trust, working, self._windows, self._arriving, self._ending
+        )
+        self._leaving = Leaving(contacts, holder, self._trust, working, self._asking)
+        self._answering = Answering(contacts, holder, self._trust, working, self._asking)
+        self._releasing = Releasing(contacts, holder, self._windows)
+        self._beat_at: float | None = None
+
+    @property
+    def statistics(self) -> Statistics:
+        return self.contacts.statistics
+
+    def is_newest(self, client: str, now: float) -> bool:
+        """Whether a session is here, and certainly the newest: the client goes on with it, and
+        nobody needs to hear of it.
+        """
+        self.contacts.now = now
+        held = self._holder.held(client)
+        return client not in self._asking and self._trust.is_newest(client, held)
+
+    def want_session(
+        self,
+        client: str,
+        now: float,
+        done: Waiter,
+        clean: bool = False,
+        alive: Callable[[], bool] = lambda: True,
+        patience: float = START_S,
+    ) -> None:
+        """Find the session of a client that has come: it is not here, or not certainly the newest.
+
+        clean: the client wants none (Clean Start 1). alive: whether it still waits; if not, nothing
+        is decided, and the outcome is `failed`. patience: seconds that it can wait for members that
+        are expected or busy (`contact.py`). done: called within about a second, later only while
+        there is such a member or a session is coming.
+        """
+        self.contacts.now = now
+        self._asking.want(client, done, alive, clean, patience)
+        self._flush()
+
+    def want_release(self, client: str, identifier: int, now: float, done: ReleaseDone) -> None:
+        """A PUBREL has come whose identifier is not known here. done: whether another member had
+        it, and has released it on disk; else who was silent.
+        """
+        self.contacts.now = now
+        self._releasing.want(client, identifier, done)
+        self._flush()
+
+    def started(self, now: float) -> None:
+        """Begin the wait for the other members anew: the start of this gateway goes on, or ends."""
+        self.contacts.now = now
+        for contact in self.contacts.values():
+            contact.started(now)
+
+    def joined(self, member: str, now: float) -> None:
+        """There is a link to that member, and to nobody else under its name."""
+        self.contacts.now = now
+        contact = self.contacts[member]
+        contact.joined(now)
+        self.contacts.say(member, Names(self.contacts.names))
+        self._asking.joined(member)
+        self._releasing.joined(member)
+        self._ending.joined(member)
+        if self._beat_at is None:
+            self._beat_at = now
+        self.advance(now)
+
+    def left(self, member: str, now: float, stopped: bool = False) -> None:
+        """Take the end of a link; what was sent over it may not have arrived. stopped: the member
+        has said that it stops.
+        """
+        self.contacts.now = now
+        self.contacts[member].left(now, stopped)
+        self._windows.left(member)
+        self._ending.left(member)
+        self._leaving.left(member)
+        self._arriving.left(member)
+        self._asking.left(member)
+        self._releasing.left()
+        self._flush()
+
+    def received(self, member: str, frame: bytes, now: float) -> None:
+        """A frame of that member. SiteError: it is none, and its link has to end."""
+        self.contacts.now = now
+        message = decode(frame)
+        contact = self.contacts[member]
+        contact.heard = now
+        if isinstance(message, Names) != (contact.names is None):
+            raise SiteError("it has to name the members first, and once", member)
+        if isinstance(message, Names):
+            contact.names = message.members
+        else:
+            self._on_message(member, message)
+        self._flush()
+
+    def _on_message(self, member: str, message: Message) -> None:
+        match message:
+            case Beat():
+                self.contacts[member].on_beat(message, self.contacts.now)
+            case Ask():
+                self._answering.on_ask(member, message)
+            case Answer():
+                self._windows.on_answer(member, message)
+            case Take():
+                self._leaving.on_take(member, message)
+            case Give():
+                self._arriving.on_give(member, message)
+            case Got():
+                self._leaving.on_got(member)
+            case End():
+                self._ending.on_end(member, message)
+            case Endings():
+                self._ending.on_endings(member, message)
+
+    def advance(self, now: float) -> None:
+        """Let time pass."""
+        self.contacts.now = now
+        self.contacts.urgent = False
+        self._asking.advance()
+        self._arriving.advance()
+        self._releasing.advance()
+        self._leaving.advance()
+        self._windows.advance()
+        self._ending.advance()
+        if self._beat_at is not None and self._beat_at <= now:
+            self._beat_at = now + BEAT_S
+            for contact in self.contacts.values():
+                self.contacts.say(contact.name, contact.beat(now))
+        self._flush()
+
+    @property
+    def next_deadline(self) -> float:
+        """When `advance` wants to be called."""
+        if self.contacts.urgent:
+            return self.contacts.now
+        times = (
+            self._beat_at,
+            self._windows.deadline,
+            self._asking.deadline,
+            self._arriving.deadline,
+            self._leaving.deadline,
+            self._ending.deadline,
+            self._releasing.deadline,
+        )
+        return min((time for time in times if time is not None), default=float("inf"))
+
+    def _flush(self) -> None:
+        self._arriving.flush()
+        self._leaving.flush()
+
+    def _is_searched(self, client: str) -> bool:
+        return client in self._asking
+
+    def _mistrust_searches(self) -> None:
+        self._asking.mistrust_all()
+
+    def _arrived(self, client: str, parts: Sequence[bytes], doubtful: bool) -> None:
+        self._asking.arrived(client, parts, doubtful)
+
+    def _lost(self, client: str) -> None:
+        self._asking.lost(client)
+
+    def _refused(self, client: str, reason: str) -> None:
+        self._asking.refused(client, reason)

@@ -1,0 +1,374 @@
+"""What members say to one another: one frame, one message.
+
+In: messages. Out: bytes (`encode`), and back (`decode`), which raises SiteError for all that is not
+exactly one message. A frame has no length of its own: `links/net.py` brings frames whole. Numbers
+are big-endian. The sizes of lists and texts are checked before anything of them is made.
+
+A set of members is a number: bit n stands for the n-th name of the sender's Names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from enum import IntEnum
+from struct import Struct
+from struct import error as StructError
+from typing import NamedTuple, TypeVar
+
+from gateway.site.errors import SiteError
+from gateway.site.framing import FRAME_BYTES
+
+ENTRIES = 16_384
+PART_BYTES = 256_000
+CREDIT = 4
+"""So many frames of parts may be on the way to a member."""
+MAX_EPOCH = 1 << 62
+"""Every epoch is below it. A record that would need a higher one is not made (`lookup.py`), so
+nothing that one member says makes us say what another one must refuse."""
+MEMBERS = 16
+_ROOM = 64
+"""At least the bytes of an entry beside its client and its data."""
+
+
+class Names(NamedTuple):
+    """The first frame of a link: the members of the site as the sender knows them."""
+
+    members: tuple[str, ...]
+
+
+class Beat(NamedTuple):
+    """Milliseconds of the sender's clock, and the newest of the receiver's that the sender has
+    heard; 0 while it grants nothing (`contact.py`).
+    """
+
+    clock: int
+    echo: int
+
+
+class Question(NamedTuple):
+    """Of a client: where its session is; with an identifier: whether that one was received."""
+
+    client: str
+    identifier: int = 0
+
+
+class Ask(NamedTuple):
+    number: int
+    questions: tuple[Question, ...]
+
+
+class Kind(IntEnum):
+    NO = 0
+    """I hold nothing of this client; the identifier is not known."""
+    CLAIM = 1
+    BUSY = 2
+    """I am deciding about this client just now: ask again."""
+    RELEASED = 3
+    """The identifier was held, and is released, on disk."""
+
+
+class Reply(NamedTuple):
+    """epoch and what follows: of a CLAIM, the fields of `Held`. given: the place of a name, from
+    1. restored: the sender may have known better, and its store was restored. A CLAIM with no
+    session and nobody in `older` is the NO of such a sender.
+    """
+
+    kind: Kind
+    epoch: int = 0
+    session: bool = False
+    doubtful: bool = False
+    given: int = 0
+    older: int = 0
+    copied: bool = False
+    restored: bool = False
+
+
+class Answer(NamedTuple):
+    """Replies to the questions of an Ask from the one at `first` on."""
+
+    number: int
+    first: int
+    replies: tuple[Reply, ...]
+
+
+class Wanted(NamedTuple):
+    """One part of a session, which the receiver claims with this epoch."""
+
+    client: str
+    epoch: int
+    part: int
+
+
+class Take(NamedTuple):
+    wanted: tuple[Wanted, ...]
+
+
+class Part(NamedTuple):
+    """One part of `parts` of a session; 0 parts: it cannot be had. doubtful: the session is, which
+    it may have become since its claim.
+    """
+
+    client: str
+    epoch: int
+    part: int
+    parts: int
+    data: bytes
+    doubtful: bool = False
+
+
+class Give(NamedTuple):
+    given: tuple[Part, ...]
+
+
+class Got(NamedTuple):
+    """One Give has been worked off."""
+
+
+class Over(NamedTuple):
+    """What the receiver holds of the client with a lower epoch is over. below, older, copied: of
+    the sender's record.
+    """
+
+    client: str
+    below: int
+    older: int = 0
+    copied: bool = False
+
+
+class End(NamedTuple):
+    overs: tuple[Over, ...]
+
+
+class State(IntEnum):
+    DONE = 0
+    """Nothing older is here, on disk."""
+    STAYS = 1
+    """End yours: it is from a copy. Or each was made without the other, and yours is lower; then
+    mine is doubtful, on disk."""
+    BUSY = 2
+    """Say it again a little later."""
+    HELD = 3
+    """What I have has an epoch that is not lower."""
+
+
+class Ended(NamedTuple):
+    client: str
+    below: int
+    state: State
+    epoch: int = 0
+
+
+class Endings(NamedTuple):
+    ended: tuple[Ended, ...]
+
+
+Message = Names | Beat | Ask | Answer | Take | Give | Got | End | Endings
+Entry = TypeVar("Entry", Question, Wanted, Part, Over, Ended, Reply)
+
+
+class _Tag(IntEnum):
+    """The first byte of a frame."""
+
+    NAMES = 1
+    BEAT = 2
+    ASK = 3
+    ANSWER = 4
+    TAKE = 5
+    GIVE = 6
+    GOT = 7
+    END = 8
+    ENDINGS = 9
+
+
+_BYTE, _SHORT, _LONG = Struct(">B"), Struct(">H"), Struct(">I")
+_CLOCKS = Struct(">QQ")
+_WANTED, _PART, _OVER, _ENDED = Struct(">QH"), Struct(">QHHBI"), Struct(">QHB"), Struct(">QBQ")
+_ANSWERED, _CLAIM = Struct(">IH"), Struct(">QBBH")
+
+
+def portions(entries: Iterable[Entry]) -> Iterator[tuple[Entry, ...]]:
+    """Split entries so that each portion fits into a frame."""
+    portion: list[Entry] = []
+    size = 0
+    for entry in entries:
+        needed = _ROOM
+        if not isinstance(entry, Reply):
+            needed += len(entry.client) * 4
+            if isinstance(entry, Part):
+                needed += len(entry.data)
+        if portion and (size + needed > FRAME_BYTES - _ROOM or len(portion) == ENTRIES):
+            yield tuple(portion)
+            portion, size = [], 0
+        portion.append(entry)
+        size += needed
+    if portion:
+        yield tuple(portion)
+
+
+def encode(message: Message) -> bytes:
+    """The frame of a message that keeps the bounds."""
+    out = bytearray()
+    match message:
+        case Names(members):
+            out += bytes((_Tag.NAMES, len(members)))
+            for name in members:
+                raw = name.encode()
+                out += _BYTE.pack(len(raw)) + raw
+        case Beat():
+            out += _BYTE.pack(_Tag.BEAT) + _CLOCKS.pack(*message)
+        case Ask(number, questions):
+            out += _BYTE.pack(_Tag.ASK) + _LONG.pack(number) + _SHORT.pack(len(questions))
+            for client, identifier in questions:
+                out += _text(client) + _SHORT.pack(identifier)
+        case Answer(number, first, replies):
+            out += (
+                _BYTE.pack(_Tag.ANSWER) + _ANSWERED.pack(number, first) + _SHORT.pack(len(replies))
+            )
+            for reply in replies:
+                out += _BYTE.pack(reply.kind)
+                if reply.kind == Kind.CLAIM:
+                    flags = reply.session | reply.doubtful << 1 | reply.copied << 2
+                    flags |= reply.restored << 3
+                    out += _CLAIM.pack(reply.epoch, flags, reply.given, reply.older)
+        case Take(wanted):
+            out += _BYTE.pack(_Tag.TAKE) + _SHORT.pack(len(wanted))
+            for client, epoch, part in wanted:
+                out += _text(client) + _WANTED.pack(epoch, part)
+        case Give(given):
+            out += _BYTE.pack(_Tag.GIVE) + _SHORT.pack(len(given))
+            for client, epoch, part, parts, data, doubtful in given:
+                out += _text(client) + _PART.pack(epoch, part, parts, doubtful, len(data)) + data
+        case Got():
+            out += _BYTE.pack(_Tag.GOT)
+        case End(overs):
+            out += _BYTE.pack(_Tag.END) + _SHORT.pack(len(overs))
+            for client, below, older, copied in overs:
+                out += _text(client) + _OVER.pack(below, older, copied)
+        case Endings(ended):
+            out += _BYTE.pack(_Tag.ENDINGS) + _SHORT.pack(len(ended))
+            for client, below, state, epoch in ended:
+                out += _text(client) + _ENDED.pack(below, state, epoch)
+    return bytes(out)
+
+
+def decode(frame: bytes) -> Message:
+    """The one message of a frame. SiteError for anything else."""
+    if len(frame) > FRAME_BYTES:
+        raise SiteError(f"a frame of {len(frame)} bytes; at most {FRAME_BYTES} are allowed")
+    reader = _Reader(frame)
+    try:
+        message = _message(reader)
+    except (StructError, IndexError, UnicodeDecodeError, ValueError) as error:
+        raise SiteError(f"a frame that cannot be read ({error})") from error
+    if reader.position != len(frame):
+        raise SiteError("a frame with bytes behind its end")
+    return message
+
+
+def _message(reader: _Reader) -> Message:
+    (kind,) = reader.take(_BYTE)
+    match kind:
+        case _Tag.NAMES:
+            (count,) = reader.take(_BYTE)
+            if count > MEMBERS:
+                raise SiteError(f"a site of {count} members; at most {MEMBERS} are allowed")
+            return Names(tuple(reader.name() for _ in range(count)))
+        case _Tag.BEAT:
+            return Beat(*reader.take(_CLOCKS))
+        case _Tag.ASK:
+            (number,) = reader.take(_LONG)
+            return Ask(number, reader.entries(_question))
+        case _Tag.ANSWER:
+            number, first = reader.take(_ANSWERED)
+            return Answer(number, first, reader.entries(_reply))
+        case _Tag.TAKE:
+            return Take(reader.entries(_wanted))
+        case _Tag.GIVE:
+            return Give(reader.entries(_part))
+        case _Tag.GOT:
+            return Got()
+        case _Tag.END:
+            return End(reader.entries(_over))
+        case _Tag.ENDINGS:
+            return Endings(reader.entries(_ended))
+    raise SiteError(f"a frame of unknown kind {kind}")
+
+
+def _question(reader: _Reader) -> Question:
+    return Question(reader.text(), *reader.take(_SHORT))
+
+
+def _reply(reader: _Reader) -> Reply:
+    kind = Kind(*reader.take(_BYTE))
+    if kind != Kind.CLAIM:
+        return Reply(kind)
+    epoch, flags, given, older = reader.take(_CLAIM)
+    if epoch >= MAX_EPOCH or flags > 15 or given > MEMBERS:
+        raise SiteError("a claim that cannot be read")
+    session, doubtful, copied, restored = (bool(flags & bit) for bit in (1, 2, 4, 8))
+    return Reply(kind, epoch, session, doubtful, given, older, copied, restored)
+
+
+def _wanted(reader: _Reader) -> Wanted:
+    return Wanted(reader.text(), *reader.take(_WANTED))
+
+
+def _part(reader: _Reader) -> Part:
+    client = reader.text()
+    epoch, part, parts, doubtful, size = reader.take(_PART)
+    if size > PART_BYTES or (part >= parts and size) or doubtful > 1:
+        raise SiteError("a part of a session that cannot be")
+    return Part(client, epoch, part, parts, reader.bytes(size), bool(doubtful))
+
+
+def _over(reader: _Reader) -> Over:
+    client = reader.text()
+    below, older, copied = reader.take(_OVER)
+    if below >= MAX_EPOCH or copied > 1:
+        raise SiteError("a word of what is over that cannot be")
+    return Over(client, below, older, bool(copied))
+
+
+def _ended(reader: _Reader) -> Ended:
+    client = reader.text()
+    below, state, epoch = reader.take(_ENDED)
+    if epoch >= MAX_EPOCH:
+        raise SiteError("an epoch that cannot be")
+    return Ended(client, below, State(state), epoch)
+
+
+def _text(value: str) -> bytes:
+    raw = value.encode()
+    return _SHORT.pack(len(raw)) + raw
+
+
+class _Reader:
+    """Where a frame has been read up to."""
+
+    def __init__(self, frame: bytes) -> None:
+        self._frame = frame
+        self.position = 0
+
+    def take(self, fields: Struct) -> tuple[int, ...]:
+        values: tuple[int, ...] = fields.unpack_from(self._frame, self.position)
+        self.position += fields.size
+        return values
+
+    def bytes(self, size: int) -> bytes:
+        begin = self.position
+        if size > len(self._frame) - begin:
+            raise SiteError("a frame that ends too early")
+        self.position += size
+        return self._frame[begin : self.position]
+
+    def text(self) -> str:
+        return self.bytes(*self.take(_SHORT)).decode()
+
+    def name(self) -> str:
+        return self.bytes(*self.take(_BYTE)).decode()
+
+    def entries(self, read: Callable[[_Reader], Entry]) -> tuple[Entry, ...]:
+        (count,) = self.take(_SHORT)
+        if count > ENTRIES or count > len(self._frame) - self.position:
+            raise SiteError(f"a list of {count} entries that cannot be")
+        return tuple(read(self) for _ in range(count))

@@ -1,0 +1,177 @@
+"""Sessions that leave for other members.
+
+In: calls for sessions of this gateway. Out: their parts, as fast as the other member works them
+off.
+
+A session is given to who has asked for its client since we last decided about it, and claims it
+with the epoch that we said. Once the commit is through it is kept, unusable, until somebody says
+that it has something newer (`ending.py`). One of which nobody says so is called back
+(`lookup.py`: recall).
+"""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from gateway.site.errors import SiteError
+from gateway.site.rules.contacts import Contacts
+from gateway.site.rules.holder import Holder
+from gateway.site.rules.lookup import Asking
+from gateway.site.rules.messages import CREDIT, Give, Part, Take, Wanted
+from gateway.site.rules.trust import Trust
+from gateway.site.rules.working import Working
+
+AT_ONCE = 512
+"""So many sessions are being given to one member."""
+WANTED_BYTES = 32_000_000
+"""What one member's calls that wait for their turn may take in memory."""
+GIVE_BYTES = 512_000
+GIVE_ENTRIES = 1024
+RECALL_S = 4.0
+"""After so long without a word from where it was given to, a session is called back."""
+APART_S = 0.25
+"""Each member waits so much longer than the one before it: two that began together, and ask each
+other at the same time, would give way to each other for ever."""
+
+Parts = Sequence[bytes] | None
+
+
+class _Leaver:
+    """What one member has called for, for the time of a link."""
+
+    def __init__(self) -> None:
+        self.wanted: deque[Wanted] = deque()
+        self.bytes = 0
+        """Of what is wanted."""
+        self.giving = 0
+        self.ready: deque[tuple[Wanted, Parts]] = deque()
+        self.credit = CREDIT
+
+
+class Leaving:
+    def __init__(
+        self,
+        contacts: Contacts,
+        holder: Holder,
+        trust: Trust,
+        working: Working,
+        asking: Asking,
+    ) -> None:
+        self._contacts = contacts
+        self._holder = holder
+        self._trust = trust
+        self._working = working
+        self._asking = asking
+        self._leavers: dict[str, _Leaver] = {name: _Leaver() for name in contacts}
+        self._recall_s = RECALL_S + APART_S * contacts.place(contacts.me)
+        self._recalls = deque(
+            (contacts.now + self._recall_s, client) for client in holder.unsettled()
+        )
+
+    def on_take(self, member: str, take: Take) -> None:
+        leaver = self._leavers[member]
+        leaver.wanted.extend(take.wanted)
+        leaver.bytes += sum(_size(wanted) for wanted in take.wanted)
+        self._give(member)
+        if leaver.bytes > WANTED_BYTES:
+            raise SiteError("it calls for more sessions than it works off", member)
+
+    def on_got(self, member: str) -> None:
+        leaver = self._leavers[member]
+        leaver.credit = min(leaver.credit + 1, CREDIT)
+
+    def _give(self, member: str) -> None:
+        leaver = self._leavers[member]
+        while leaver.wanted and leaver.giving + len(leaver.ready) < AT_ONCE:
+            wanted = leaver.wanted.popleft()
+            leaver.bytes -= _size(wanted)
+            if not self._may_have(member, wanted):
+                leaver.ready.append((wanted, None))
+                continue
+            leaver.giving += 1
+            self._working.begin(wanted.client)
+            self._trust.settled(wanted.client)
+            held = self._holder.held(wanted.client)
+            first = held is None or held.given_to != member
+            done: Callable[[Parts], None] = partial(self._given, member, leaver, wanted, first)
+            self._holder.give(wanted.client, member, done)
+
+    def _may_have(self, member: str, wanted: Wanted) -> bool:
+        client = wanted.client
+        held = self._holder.held(client)
+        return (
+            held is not None
+            and held.session
+            and held.epoch == wanted.epoch
+            and not self._asking.is_deciding(client)
+            and (held.given_to == member or self._trust.has_asked(client, member))
+        )
+
+    def _given(
+        self, member: str, leaver: _Leaver, wanted: Wanted, first: bool, parts: Parts
+    ) -> None:
+        """A commit is through. first: it was not given to that member before."""
+        if parts is not None and first:
+            self._recall_later(wanted.client)
+            self._contacts.statistics.moved_out += 1
+        if leaver is self._leavers[member]:
+            leaver.giving -= 1
+            leaver.ready.append((wanted, parts))
+            self._contacts.stir()
+        self._working.finish(wanted.client)
+
+    def _part(self, wanted: Wanted, parts: Parts) -> Part:
+        held = self._holder.held(wanted.client)
+        try:
+            if parts is not None and held is not None:
+                data = parts[wanted.part]
+                doubtful = held.doubtful
+                return Part(wanted.client, wanted.epoch, wanted.part, len(parts), data, doubtful)
+        except IndexError:  # there are not so many; or it has ended while it waited for its turn
+            pass
+        return Part(wanted.client, wanted.epoch, 0, 0, b"")
+
+    def left(self, member: str) -> None:
+        self._leavers[member] = _Leaver()
+
+    def flush(self) -> None:
+        for member, leaver in self._leavers.items():
+            while leaver.ready and leaver.credit:
+                given: list[Part] = []
+                size = 0
+                while leaver.ready and size < GIVE_BYTES and len(given) < GIVE_ENTRIES:
+                    wanted, parts = leaver.ready.popleft()
+                    part = self._part(wanted, parts)
+                    size += len(part.data) + 2 * len(part.client)
+                    given.append(part)
+                leaver.credit -= 1
+                self._contacts.say(member, Give(tuple(given)))
+            if leaver.wanted:
+                self._give(member)
+
+    @property
+    def deadline(self) -> float | None:
+        return self._recalls[0][0] if self._recalls else None
+
+    def advance(self) -> None:
+        everybody = all(contact.up for contact in self._contacts.values())
+        while self._recalls and self._recalls[0][0] <= self._contacts.now:
+            _, client = self._recalls.popleft()
+            held = self._holder.held(client)
+            if held is None or not (held.given_to is not None or held.doubtful):
+                continue
+            again = partial(self._recall_later, client)
+            if not everybody:
+                again()
+            elif held.given_to is not None:
+                self._asking.recall(client, lambda: None)
+                again()
+            else:
+                self._asking.recall(client, again)
+
+    def _recall_later(self, client: str) -> None:
+        self._recalls.append((self._contacts.now + self._recall_s, client))
+
+
+def _size(wanted: Wanted) -> int:
+    return 200 + len(wanted.client)

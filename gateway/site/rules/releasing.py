@@ -1,0 +1,112 @@
+"""A PUBREL whose identifier is not known here: whether another member has received it.
+
+In: clients with identifiers, the members' replies, time. Out: questions; whether somebody had the
+identifier and has released it, on disk, and who was silent. A member is silent from the same moment
+on as for a CONNECT (`contact.py`).
+"""
+
+import heapq
+from collections.abc import Callable
+from functools import partial
+from itertools import count
+
+from gateway.site.rules.contact import ANSWER_S, START_S
+from gateway.site.rules.contacts import Contacts
+from gateway.site.rules.holder import Holder
+from gateway.site.rules.merge_window import Windows
+from gateway.site.rules.messages import Kind, Question, Reply
+
+Done = Callable[[bool, tuple[str, ...]], None]
+
+
+class _Release:
+    __slots__ = ("answered", "asking", "deadline", "done", "looks", "over", "patience", "question")
+
+    def __init__(self, asking: "Releasing", question: Question, now: float, done: Done) -> None:
+        self.asking = asking
+        self.question = question
+        self.deadline = now + ANSWER_S
+        self.patience = now + START_S
+        self.looks = now
+        """Moment of the next look at this release."""
+        self.done = done
+        self.answered: set[str] = set()
+        self.over = False
+
+    def on_reply(self, member: str, number: int, reply: Reply) -> None:
+        if not self.over:
+            self.asking.on_reply(self, member, reply)
+
+
+class Releasing:
+    def __init__(self, contacts: Contacts, holder: Holder, windows: Windows) -> None:
+        self._contacts = contacts
+        self._holder = holder
+        self._windows = windows
+        self._releases: dict[_Release, None] = {}
+        self._looks: list[tuple[float, int, _Release]] = []
+        """Heap of the moments at which releases are to be looked at."""
+        self._count = count()
+
+    def want(self, client: str, identifier: int, done: Done) -> None:
+        question = Question(client, identifier)
+        release = _Release(self, question, self._contacts.now, done)
+        self._releases[release] = None
+        for contact in self._contacts.values():
+            if contact.up:
+                self._windows.ask(contact.name, question, release, 0)
+        self._look(release)
+
+    def on_reply(self, release: _Release, member: str, reply: Reply) -> None:
+        if reply.kind is Kind.RELEASED:
+            self._contacts.statistics.released += 1
+            self._finish(release, True, ())
+        elif reply.kind is Kind.BUSY:
+            if self._contacts.now < self._silent_from(release, member):
+                self._windows.ask(member, release.question, release, 0)
+        else:
+            release.answered.add(member)
+            self._look(release)
+
+    def _silent_from(self, release: _Release, member: str) -> float:
+        return self._contacts[member].silent_from(release.deadline, release.patience)
+
+    def _look(self, release: _Release) -> None:
+        if release.over:
+            return
+        silent = self._contacts.keys() - release.answered
+        until = max((self._silent_from(release, name) for name in silent), default=0.0)
+        if self._contacts.now >= until:
+            self._contacts.statistics.silent += bool(silent)
+            self._finish(release, False, tuple(sorted(silent)))
+        elif release.looks != until:
+            release.looks = until
+            heapq.heappush(self._looks, (until, next(self._count), release))
+
+    def _finish(self, release: _Release, known: bool, silent: tuple[str, ...]) -> None:
+        release.over = True
+        del self._releases[release]
+        done = partial(release.done, known, silent)
+        if known:
+            done()
+        else:
+            # that it is unknown here may wait for a commit: a power cut must not bring it back
+            self._holder.on_disk(done)
+
+    def joined(self, member: str) -> None:
+        """Ask the member about all releases; a question over an earlier link may be lost."""
+        for release in self._releases:
+            if member not in release.answered:
+                self._windows.ask(member, release.question, release, 0)
+
+    def left(self) -> None:
+        for release in list(self._releases):
+            self._look(release)
+
+    @property
+    def deadline(self) -> float | None:
+        return self._looks[0][0] if self._looks else None
+
+    def advance(self) -> None:
+        while self._looks and self._looks[0][0] <= self._contacts.now:
+            self._look(heapq.heappop(self._looks)[2])

@@ -1,0 +1,115 @@
+"""What this gateway says when it is asked.
+
+In: questions of other members. Out: one answer to each call, when all that it says is on disk: a
+`no` that a power cut takes back would be a lie. So would one that waits for the disk until its
+member has another link, and asks again: it goes over the link of its question, or nowhere.
+"""
+
+from collections.abc import Callable
+from functools import partial
+
+from gateway.site.rules.contacts import Contacts
+from gateway.site.rules.holder import ALL_CLIENTS, Holder
+from gateway.site.rules.lookup import Asking
+from gateway.site.rules.messages import Answer, Ask, Kind, Question, Reply, portions
+from gateway.site.rules.trust import Trust
+from gateway.site.rules.working import Working
+
+MOST_PENDING = 65_536
+"""So many questions of one member may wait for the disk; one more call gets no answer."""
+NO = Reply(Kind.NO)
+BUSY = Reply(Kind.BUSY)
+RELEASED = Reply(Kind.RELEASED)
+NO_OF_A_RESTORED = Reply(Kind.CLAIM, restored=True)
+
+
+class Answering:
+    def __init__(
+        self,
+        contacts: Contacts,
+        holder: Holder,
+        trust: Trust,
+        working: Working,
+        asking: Asking,
+    ) -> None:
+        self._contacts = contacts
+        self._holder = holder
+        self._trust = trust
+        self._working = working
+        self._asking = asking
+        self._pending = dict.fromkeys(contacts, 0)
+        """Questions of each member whose answers wait for the disk."""
+
+    def on_ask(self, member: str, ask: Ask) -> None:
+        replies: list[Reply] = [NO] * len(ask.questions)
+        left = len(ask.questions)
+        if self._pending[member] + left > MOST_PENDING:
+            self._refuse_to_say(member, ask)
+            return
+        self._pending[member] += left
+        contact = self._contacts[member]
+        link = contact.links
+
+        def put(place: int, reply: Reply) -> None:
+            nonlocal left
+            replies[place] = reply
+            left -= 1
+            if left == 0:
+                self._holder.on_disk(answer)
+
+        def answer() -> None:
+            self._pending[member] -= len(replies)
+            if contact.links != link:
+                return
+            first = 0
+            for portion in portions(replies):
+                self._contacts.say(member, Answer(ask.number, first, portion))
+                first += len(portion)
+
+        for place, question in enumerate(ask.questions):
+            if question.identifier:
+                self._release(question, partial(put, place))
+            else:
+                put(place, self._reply(member, question.client))
+
+    def _refuse_to_say(self, member: str, ask: Ask) -> None:
+        """It will take us for silent, and decide."""
+        for client, identifier in ask.questions:
+            if not identifier and self._holder.held(client) is not None:
+                self._trust.asked(client, (member,))
+
+    def _reply(self, member: str, client: str) -> Reply:
+        held = self._holder.held(client)
+        busy = not self._asking.yields(client, member)
+        if busy or held is not None:
+            self._trust.asked(client, (member,))
+        if busy:
+            return BUSY
+        restored = self._holder.held(ALL_CLIENTS) is not None
+        if held is None:
+            return NO_OF_A_RESTORED if restored else NO
+        return Reply(
+            Kind.CLAIM,
+            held.epoch,
+            held.session,
+            held.doubtful,
+            self._contacts.place(held.given_to),
+            self._contacts.mask(held.older),
+            held.copied,
+            restored,
+        )
+
+    def _release(self, question: Question, put: Callable[[Reply], None]) -> None:
+        client, identifier = question
+        held = self._holder.held(client)
+        if self._asking.is_deciding(client):
+            put(BUSY)
+        elif held is None or not held.session or held.given_to is not None:
+            put(NO)
+        else:
+            self._working.begin(client)
+            self._holder.release(client, identifier, partial(self._released, client, put))
+
+    def _released(self, client: str, put: Callable[[Reply], None], known: bool) -> None:
+        self._working.finish(client)
+        put(RELEASED if known else NO)

@@ -1,0 +1,1 @@
+"""State that is the same at all members: the device registry and retained messages. Sans-IO."""

@@ -1,0 +1,77 @@
+"""The device registry is the same at all members (`sharing.py`). Sans-IO.
+
+In: what the registry here holds (`entered`), and entries of others. Out: entries that are to be
+merged into it (`enter`). What two entries of a board come to is said in `board_entry.py`.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+
+from pydantic import BaseModel, ConfigDict
+
+from gateway.site.errors import SiteError
+from gateway.site.shared_state.board_entry import GROUPS, MOST_BYTES, Entry, group_of, merged
+from gateway.site.shared_state.sharing import FRAME, Link, Sharing
+from gateway.site.strict import parse
+
+FIRST = 0x60
+"""Frames of this channel begin with this byte or a higher one."""
+MOST = 10_000
+"""Names in the registry of a site, with those that are gone."""
+
+
+class _Entries(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+    entries: list[Entry]
+
+
+class BoardSharing(Sharing[Entry]):
+    """enter: asks for entries to be merged into the registry on the disk. `entered` is to be called
+    then, and whenever the registry has changed.
+    """
+
+    def __init__(
+        self,
+        send: Callable[[str, bytes], None],
+        enter: Callable[[Link[Entry], Sequence[Entry]], None],
+    ) -> None:
+        super().__init__(send, FIRST, GROUPS)
+        self._merge = enter
+        self._entries: dict[str, Entry] = {}
+        """What the registry held when it was read last."""
+
+    def entered(self, entries: Iterable[Entry], done: Iterable[Link[Entry]] = ()) -> list[str]:
+        """What the registry holds now. done: whose entries were merged into it. Returns the names
+        of which something is new.
+        """
+        before, self._entries = self._entries, {entry.name: entry for entry in entries}
+        gone = dict.fromkeys(before.keys() - self._entries.keys())
+        now = {name: entry.mark for name, entry in self._entries.items()}
+        return [name for name in self.changed(gone | now, done) if name in now]
+
+    def _decode(self, body: bytes) -> Sequence[Entry]:
+        return parse(_Entries, body, FRAME + MOST_BYTES).entries
+
+    def _encode(self, items: Sequence[bytes]) -> bytes:
+        return b'{"entries":[%b]}' % b",".join(items)
+
+    def _item(self, name: str) -> bytes | None:
+        entry = self._entries.get(name)
+        return None if entry is None else entry.text.encode()
+
+    def _group(self, name: str) -> int:
+        return group_of(name)
+
+    def _enter(self, link: Link[Entry]) -> None:
+        known, entries = self._entries, link.entering or ()
+        news = [
+            entry
+            for entry in entries
+            if entry.name not in known
+            or merged(known[entry.name], entry).mark != known[entry.name].mark
+        ]
+        if len(known.keys() | {entry.name for entry in news}) > MOST:
+            raise SiteError(f"a registry of more than {MOST} boards")
+        if news:
+            self._merge(link, news)
+        else:
+            self._got(link)

@@ -1,0 +1,54 @@
+"""Retained messages are the same at all members (`sharing.py`). Sans-IO.
+
+In: marks of what is held here (`changed`), and entries of others. Out: entries that others lack
+(`held` says what there is of a topic now), and those that have come (`enter`).
+"""
+
+from collections.abc import Callable, Sequence
+from zlib import crc32
+
+from gateway.site.errors import SiteError
+from gateway.site.framing import FRAME_BYTES
+from gateway.site.shared_state.retained_entry import Entry, decode, encode
+from gateway.site.shared_state.sharing import MOST_ITEMS, Link, Sharing
+
+FIRST = 0x80
+"""Frames of this channel begin with this byte or a higher one."""
+_GROUPS = 1024
+"""A digest of 8 kB: of 100,000 topics a change in one costs a hundred when members meet."""
+
+
+class RetainedSharing(Sharing[Entry]):
+    """enter: `changed` is to be called when what a link has brought is taken."""
+
+    def __init__(
+        self,
+        send: Callable[[str, bytes], None],
+        held: Callable[[str], Entry | None],
+        enter: Callable[[Link[Entry]], None],
+    ) -> None:
+        super().__init__(send, FIRST, _GROUPS)
+        self._held = held
+        self._take = enter
+
+    def _decode(self, body: bytes) -> Sequence[Entry]:
+        entries = list(decode(body, MOST_ITEMS))
+        if not entries:
+            raise SiteError("no retained message")
+        return entries
+
+    def _encode(self, items: Sequence[bytes]) -> bytes:
+        return b"".join(items)
+
+    def _item(self, name: str) -> bytes | None:
+        entry = self._held(name)
+        if entry is None or not entry.left:
+            return None
+        item = encode(entry)
+        return item if len(item) < FRAME_BYTES else None
+
+    def _group(self, name: str) -> int:
+        return crc32(name.encode()) % _GROUPS
+
+    def _enter(self, link: Link[Entry]) -> None:
+        self._take(link)

@@ -1,0 +1,198 @@
+"""Things of which all members are to hold the newest: what one has changed goes to all. Sans-IO.
+
+In: links that come and go, frames, and what is held here (`changed`). Out: frames (`send`), and
+items of others that are to be entered here (`_enter`). What the things are, and which of two items
+of a name holds, is for `boards.py` and `retained.py` to say.
+
+When a link begins, each side says a digest: of each group of names a sum of its items. Where they
+differ, both send theirs of that group. From then on each change goes to all members of whom it is
+not known that they have it, so it reaches those, too, with whom its maker has no link. A frame of
+items is confirmed once they are entered, and only then the next one follows: what waits is a set of
+names, so an item that changes often is sent once.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from struct import Struct
+from typing import Generic, Protocol, TypeVar
+
+from gateway.site.errors import SiteError
+
+FRAME = 256_000
+"""Bytes of items in a frame; an item that is larger goes alone."""
+MOST_ITEMS = 100
+"""In a frame: a few ms of work for a Pi."""
+_DIGEST, _ITEMS, _GOT = range(3)
+"""Kinds of frames: what is added to the first byte of the channel."""
+_64_BITS = (1 << 64) - 1
+
+
+class Item(Protocol):
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def mark(self) -> int:
+        """Tells it from every other one; the low 64 bits go into the digest."""
+
+
+Held = TypeVar("Held", bound=Item)
+
+
+class Link(Generic[Held]):
+    """A member as long as there is a link to it."""
+
+    def __init__(self, member: str) -> None:
+        self.member = member
+        self.digest: tuple[int, ...] | None = None
+        """What it has said when the link began; () once it was compared."""
+        self.owed: dict[str, None] = {}
+        """Names of items that it may lack."""
+        self.unconfirmed = False
+        """Items were sent, and it has not said yet that it has them."""
+        self.entering: Sequence[Held] | None = None
+        """What it has sent, until that is entered."""
+
+
+class Sharing(ABC, Generic[Held]):
+    """first: frames begin with this byte, or one of the two after it. groups: of names in a
+    digest.
+    """
+
+    def __init__(self, send: Callable[[str, bytes], None], first: int, groups: int) -> None:
+        self._send = send
+        self._first = first
+        self._digest = [0] * groups
+        self._packed = Struct(f">{groups}Q")
+        self._known: list[dict[str, int]] = [{} for _ in range(groups)]
+        """Of each group marks by name."""
+        self._ready = False
+        """It was said what is held here."""
+        self._links: dict[str, Link[Held]] = {}
+
+    @abstractmethod
+    def _decode(self, body: bytes) -> Sequence[Held]:
+        """The items in a frame. SiteError."""
+
+    @abstractmethod
+    def _encode(self, items: Sequence[bytes]) -> bytes:
+        """What `_decode` reads."""
+
+    @abstractmethod
+    def _item(self, name: str) -> bytes | None:
+        """What is held now, for a frame; None when that is not to be sent."""
+
+    @abstractmethod
+    def _group(self, name: str) -> int: ...
+
+    @abstractmethod
+    def _enter(self, link: Link[Held]) -> None:
+        """A link has brought items (`Link.entering`): `changed` is to be called once they are
+        entered. SiteError: they cannot be.
+        """
+
+    @property
+    def owed(self) -> dict[str, int]:
+        """By member with a link: items that it may lack; those of a frame that it has not confirmed
+        count as one.
+        """
+        return {member: len(link.owed) + link.unconfirmed for member, link in self._links.items()}
+
+    def joined(self, member: str) -> None:
+        self._links[member] = Link(member)
+        if self._ready:
+            self._tell_digest(member)
+
+    def left(self, member: str) -> None:
+        self._links.pop(member, None)
+
+    def is_there(self, link: Link[Held]) -> bool:
+        """False: it has ended, and nobody waits for what it has brought."""
+        return self._links.get(link.member) is link
+
+    def received(self, member: str, frame: bytes) -> None:
+        """SiteError: this is no frame of ours, and the link has to end."""
+        link, kind, body = self._links[member], frame[0] - self._first, frame[1:]
+        if kind == _DIGEST and len(body) == self._packed.size and link.digest is None:
+            link.digest = self._packed.unpack(body)
+            self._compare(link)
+        elif kind == _ITEMS and link.entering is None:
+            link.entering = self._decode(body)
+            self._enter(link)
+        elif kind == _GOT and not body and link.unconfirmed:
+            link.unconfirmed = False
+            self._flush(link)
+        else:
+            raise SiteError(f"a frame of kind {frame[0]} that cannot be here")
+
+    def changed(
+        self, marks: Mapping[str, int | None], done: Iterable[Link[Held]] = ()
+    ) -> list[str]:
+        """What is held here of these names, None for nothing; the first time, all that is held.
+        done: whose items were entered. Returns the names of which something is new.
+        """
+        first, self._ready = not self._ready, True
+        news: dict[str, int | None] = {}
+        for name, mark in marks.items():
+            group = self._group(name)
+            known = self._known[group]
+            before = known.get(name)
+            if mark == before:
+                continue
+            news[name] = mark
+            self._digest[group] ^= ((before or 0) ^ (mark or 0)) & _64_BITS
+            if mark is None:
+                del known[name]
+            else:
+                known[name] = mark
+        had: dict[str, dict[str, int]] = {}
+        for link in done:
+            if self.is_there(link):
+                had[link.member] = {item.name: item.mark for item in link.entering or ()}
+                self._got(link)
+        for member, link in self._links.items():
+            if first:
+                self._tell_digest(member)
+                self._compare(link)
+                continue
+            theirs = had.get(member, {})
+            link.owed |= {
+                name: None
+                for name, mark in news.items()
+                if mark is not None and theirs.get(name) != mark
+            }
+            self._flush(link)
+        return list(news)
+
+    def _got(self, link: Link[Held]) -> None:
+        link.entering = None
+        self._send(link.member, bytes((self._first + _GOT,)))
+
+    def _tell_digest(self, member: str) -> None:
+        self._send(member, bytes((self._first + _DIGEST,)) + self._packed.pack(*self._digest))
+
+    def _compare(self, link: Link[Held]) -> None:
+        if not self._ready or not link.digest:
+            return
+        for known, ours, theirs in zip(self._known, self._digest, link.digest, strict=True):
+            if ours != theirs:
+                link.owed |= dict.fromkeys(known)
+        link.digest = ()
+        self._flush(link)
+
+    def _flush(self, link: Link[Held]) -> None:
+        if link.unconfirmed or not self._ready:
+            return
+        items: list[bytes] = []
+        room = FRAME
+        for name in list(link.owed):
+            item = self._item(name)
+            if item is not None:
+                room -= len(item) + 1
+                if items and (room < 0 or len(items) == MOST_ITEMS):
+                    break
+                items.append(item)
+            del link.owed[name]
+        if items:
+            link.unconfirmed = True
+            self._send(link.member, bytes((self._first + _ITEMS,)) + self._encode(items))

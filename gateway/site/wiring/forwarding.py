@@ -1,0 +1,373 @@
+"""Messages for clients at another gateway of the site.
+
+In: the filters of clients here, and what comes from other members
+(`gateway/site/forwarding/forwarding.py`). Out: for each other member a session of this broker,
+which has the filters of that member's clients. So what is published here waits for it in a queue on
+disk as for any client that is away, and leaves when there is a link; what the member acknowledges
+is on its disk. Over the same connection comes what the member passes on, and goes to clients of
+this gateway alone (`gateway/broker/passed_on.py`).
+
+The gateway's own clients (bridges, pages, mirrors) count nowhere: they see what is published at
+their gateway.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections import deque
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from gateway.broker.addresses import ADDRESS_BYTES, NOTICE_BYTES, share_number
+from gateway.broker.following import begin
+from gateway.broker.passage import Passage
+from gateway.broker.session import NEVER
+from gateway.broker.subscription import Subscription
+from gateway.config import INSIDE, MEMBER
+from gateway.mqtt.errors import quote
+from gateway.mqtt.packets import Connect
+from gateway.mqtt.properties import PropertyId
+from gateway.mqtt.topics import (
+    SHARE_PREFIX,
+    SYSTEM_PREFIX,
+    shared_filter_problem,
+    split_shared,
+    topic_filter_problem,
+)
+from gateway.runtime.internal_client import Client, forget_members
+from gateway.site.forwarding.forwarding import MOST_WISHES, Passing
+from gateway.site.forwarding.messages import GONE, MOST_QUEUE, Wish
+
+if TYPE_CHECKING:
+    from gateway.broker.session import Session
+    from gateway.mqtt.packets import Packet
+    from gateway.runtime.engine import Engine
+
+log = logging.getLogger(__name__)
+
+WINDOW_S = 0.03
+"""Filters that come, change or go within it are told in one frame."""
+
+
+class Forwarding:
+    """From its creation to `close`. send: brings a frame to a member, or drops it."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        name: str,
+        members: Iterable[str],
+        send: Callable[[str, bytes], None],
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        self._engine = engine
+        self._broker = broker = engine.broker
+        self._loop = loop
+        self._changed: set[str] = set()
+        """Filters to look at again."""
+        others = sorted(set(members) - {name})
+        clients = {other: f"{MEMBER}{name}:{other}" for other in others}
+        forget_members(broker, set(clients.values()))
+        self._wanted: dict[str, int] = {}
+        """What clients here have subscribed to, with the highest QoS of each."""
+        self._shares: dict[int, str] = {}
+        self._ports = {
+            other: _Port(engine, other, client, self._shares, partial(send, other), loop)
+            for other, client in clients.items()
+        }
+        for session in broker.by_id.values():
+            self._changed.update(session.subscriptions)
+        self._look()
+        broker.router.watch = self._watch
+        begin(broker, name, {row[0] for row in broker.moved.given}, self._tell)
+        broker.settle()
+
+    def close(self) -> None:
+        self._broker.router.watch = None
+        self._broker.journeys.tell = lambda: None
+        for port in self._ports.values():
+            port.left()
+
+    # -- links
+
+    def joined(self, member: str) -> None:
+        self._ports[member].joined(Wish(*item) for item in self._wanted.items())
+
+    def left(self, member: str) -> None:
+        self._ports[member].left()
+
+    def received(self, member: str, frame: bytes) -> None:
+        """Raises SiteError."""
+        self._ports[member].passing.received(frame)
+
+    # -- filters of clients here
+
+    def _watch(self, topic_filter: str) -> None:
+        if not self._changed:
+            self._loop.call_later(WINDOW_S, self._tell)
+        self._changed.add(topic_filter)
+
+    def _tell(self) -> None:
+        wishes = self._look()
+        for port in self._ports.values() if wishes else ():
+            port.passing.wish(wishes)
+
+    def _look(self) -> list[Wish]:
+        """What has changed of the filters of clients here."""
+        changed, self._changed = self._changed, set()
+        wishes = []
+        for topic_filter in changed:
+            qos = None
+            if not split_shared(topic_filter)[1].startswith(SYSTEM_PREFIX):
+                qos = self._broker.router.wanted(topic_filter, _counts)
+            if qos is not None and topic_filter not in self._wanted:
+                number = share_number(topic_filter)
+                taken = number and self._shares.setdefault(number, topic_filter) != topic_filter
+                if taken or len(self._wanted) >= MOST_WISHES:
+                    self._leave_out(topic_filter)
+                    continue
+            if qos == self._wanted.get(topic_filter):
+                continue
+            wishes.append(Wish(topic_filter, GONE if qos is None else qos))
+            if qos is not None:
+                self._wanted[topic_filter] = qos
+            else:
+                del self._wanted[topic_filter]
+                self._shares.pop(share_number(topic_filter), None)
+        return wishes
+
+    def _leave_out(self, topic_filter: str) -> None:
+        if self._broker.log_throttle.allows("filters of the site"):
+            log.warning(
+                "%s: the other gateways of the site are not told of this filter: too many",
+                quote(topic_filter),
+            )
+
+    # -- for people
+
+    def figures(self) -> dict[str, int]:
+        """Of all other members together: filters, messages that wait, and dropped ones. And of
+        sessions that have left for them: how many are followed, and could not be.
+        """
+        sessions = [port.session for port in self._ports.values()]
+        return {
+            "filters": sum(len(session.subscriptions) for session in sessions),
+            "forward_waiting": sum(session.send_flow.messages for session in sessions),
+            "forward_dropped": sum(session.send_flow.overflowed for session in sessions),
+            "followers": self._broker.journeys.followers,
+            "followers_refused": self._broker.journeys.refused,
+        }
+
+
+def _counts(session: Session) -> bool:
+    return session.user != INSIDE or session.journey is not None
+
+
+class _Near(Client):
+    """The member as the client of its session."""
+
+    def __init__(self, engine: Engine, port: _Port, client: str, packet_bytes: int) -> None:
+        self._port = port
+        self._greeted = False
+        self._inbox: deque[bytes] = deque()
+        self._paused = False
+        self.gone = False
+        properties = {
+            PropertyId.SESSION_EXPIRY_INTERVAL: NEVER,
+            PropertyId.MAXIMUM_PACKET_SIZE: packet_bytes,
+        }
+        connect = Connect(client, clean_start=False, properties=properties)
+        longest = longest_packet(engine.broker.limits.packet_bytes)
+        super().__init__(engine, client, INSIDE, self._one, connect, longest)
+
+    def _one(self, packet: Packet | None) -> None:
+        self._port.ended(self)
+
+    def write(self, data: bytes) -> None:
+        if not self._greeted:
+            self._greeted = True
+            data = data[_first(data) :]  # CONNACK
+        if data and not self.gone:
+            self._port.sent(data)
+
+    def feed(self, data: bytes) -> None:
+        self._inbox.append(data)
+        self._work()
+
+    def _work(self) -> None:
+        while self._inbox and not self._paused and self._receiver is not None:
+            data = self._inbox.popleft()
+            self._receiver.receive(data)
+            self._port.worked_off(self, len(data))
+
+    def pause_reading(self) -> None:
+        self._paused = True
+
+    def resume_reading(self) -> None:
+        self._paused = False
+        if self._inbox:
+            self._engine.call_later(0, self._work)
+
+    def drained(self) -> None:
+        if self._receiver is not None:
+            self._receiver.writable()
+
+    @property
+    def unsent(self) -> int:
+        return self._port.passing.waiting
+
+
+def _first(data: bytes) -> int:
+    """Bytes of the first packet."""
+    length, at = 0, 1
+    while True:
+        length |= (data[at] & 0x7F) << 7 * (at - 1)
+        at += 1
+        if data[at - 1] < 0x80:
+            return at + length
+
+
+class _Port:
+    """One other member (a `Port`)."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        member: str,
+        client: str,
+        shares: dict[int, str],
+        send: Callable[[bytes], None],
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        self._engine = engine
+        self._broker = engine.broker
+        self._member = member
+        self._client = client
+        self._shares = shares
+        self._near: _Near | None = None
+        self._wishes: dict[str, int] = {}
+        self.session = self._ensure()
+        self._wishes = {item.topic_filter: item.qos for item in self.session.subscriptions.values()}
+        packet_bytes = longest_packet(self._broker.limits.packet_bytes)
+        self.passing = Passing(self, packet_bytes, self._wishes, send, loop.call_later)
+
+    def _ensure(self) -> Session:
+        """The session of the member, which is there whether the member is or not."""
+        broker, client = self._broker, self._client
+        session = broker.sessions.get(client)
+        if session is not None and session.user != INSIDE:
+            broker.end_session(session)  # it is older than the site
+            session = None
+        mark = broker.marks.latest(f"{client}>")
+        if session is None or mark is None:  # mark: another life of the store may number again
+            mark = broker.marks.of(f"{client}>", secrets.randbelow(MOST_QUEUE - 1) + 1)
+            broker.keep_mark(mark)  # on disk before any message leaves
+        if session is None:
+            session = broker.new_session(client, NEVER, 0, INSIDE)
+            session.left = broker.now
+            broker.changes.sessions[session.id] = session
+        self._queue = mark.incarnation
+        if session.passage is None:
+            session.passage = Passage(self._member, self._shares)
+            broker.router.changed()
+        self.session = broker.journeys.queues[self._member] = session
+        self.wish([Wish(*item) for item in self._wishes.items()])
+        return session
+
+    @property
+    def queue(self) -> int:
+        if self.session.ended:
+            with self._broker.step:
+                self._ensure()
+        return self._queue
+
+    def joined(self, wishes: Iterable[Wish]) -> None:
+        self._engine.begin()
+        self.passing.joined(wishes)
+
+    def left(self) -> None:
+        self.passing.left()
+
+    # -- what the member says
+
+    def open(self, queue: int, packet_bytes: int) -> None:
+        self._engine.begin()
+        if self.session.ended:  # and the member knows its queue by the old number
+            self._engine.call_later(0, self.passing.ended)
+            return
+        passage = self.session.passage
+        assert passage is not None  # noqa: S101 - `_ensure` has made it
+        passage.mark = self._broker.marks.of(f"{self._client}<", queue)
+        passage.latest = 0
+        self.session.receive_flow.go_by(passage.mark)
+        self._near = _Near(self._engine, self, self._client, max(packet_bytes, 128))
+
+    def shut(self) -> None:
+        near, self._near = self._near, None
+        if near is not None:
+            near.gone = True
+            near.leave()
+
+    def take(self, latest: int, data: bytes) -> None:
+        passage = self.session.passage
+        if self._near is not None and passage is not None:
+            passage.latest = max(latest, passage.latest)
+            self._near.feed(data)
+
+    def drained(self) -> None:
+        if self._near is not None:
+            self._near.drained()
+
+    def wish(self, wishes: Iterable[Wish]) -> None:
+        self._engine.begin()
+        with self._broker.step:
+            self._wish(wishes)
+
+    def _wish(self, wishes: Iterable[Wish]) -> None:
+        broker, session = self._broker, self.session
+        router, most = broker.router, broker.limits.memory_bytes
+        for topic_filter, qos in wishes:
+            if qos == GONE:
+                self._wishes.pop(topic_filter, None)
+                if not router.unsubscribe(session, topic_filter):
+                    continue
+            elif _is_bad(topic_filter) or not router.has_room(split_shared(topic_filter)[1], most):
+                continue
+            else:
+                self._wishes[topic_filter] = qos
+                number = share_number(topic_filter)
+                wanted = Subscription(topic_filter, qos, False, True, number)
+                if session.subscriptions.get(topic_filter) == wanted:
+                    continue
+                router.subscribe(session, wanted)
+            broker.changes.subscriptions[session, topic_filter] = None
+
+    # -- what our broker says
+
+    def sent(self, data: bytes) -> None:
+        self.passing.sent(self.session.send_flow.latest, data)
+
+    def worked_off(self, near: _Near, size: int) -> None:
+        if near is self._near:
+            self.passing.worked_off(size)
+
+    def ended(self, near: _Near) -> None:
+        """Our broker has ended the connection."""
+        if near is self._near:
+            self._near = None
+            self.passing.ended()
+
+
+def longest_packet(packet_bytes: int) -> int:
+    """Of another member: what clients may publish, with an address, or notices."""
+    return max(packet_bytes + ADDRESS_BYTES, NOTICE_BYTES)
+
+
+def _is_bad(topic_filter: str) -> bool:
+    inner = split_shared(topic_filter)[1]
+    if topic_filter.startswith(SHARE_PREFIX) and shared_filter_problem(topic_filter):
+        return True
+    return bool(topic_filter_problem(inner)) or inner.startswith(SYSTEM_PREFIX)

@@ -1,0 +1,379 @@
+"""This gateway as a member of its site.
+
+In: CONNECTs whose session may be at another gateway, PUBRELs whose identifier nobody here knows,
+and what the other members say. Out: the answers to clients, in the engine's turns; sessions that
+leave and come (`sessions.py`); figures for people.
+
+A client waits at most a second for members that are silent, up to 3 s for one that may be starting,
+and longer only while its session is on its way. What it sends meanwhile waits, too, within the
+bound of any CONNECT that is not answered.
+Of two connections of a client that wait, the later one counts [MQTT-3.1.4-3].
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sqlite3
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from gateway.broker.elsewhere import key_of, name_of
+from gateway.broker.exchanges import released
+from gateway.broker.state import State
+from gateway.broker.view import IN_DOUBT
+from gateway.mqtt.reason import ReasonCode
+from gateway.site.errors import SiteError
+from gateway.site.rules.contact import START_S
+from gateway.site.rules.member import Member
+from gateway.site.wiring.sessions import SessionHolder, own_key
+from gateway.store.doubts import reason
+from gateway.store.move_out import StoredParts
+from gateway.store.schema import FILE, connect_to_read
+from gateway.system.logs import about, printable
+
+if TYPE_CHECKING:
+    from gateway.broker.access import Asking, Refusal
+    from gateway.broker.connection import Connection
+    from gateway.broker.session import Session
+    from gateway.mqtt.packets import Connect
+    from gateway.runtime.engine import Engine
+    from gateway.site.rules.holder import Outcome
+
+log = logging.getLogger(__name__)
+
+MOST_RELEASES = 16_384
+"""PUBRELs that wait for the other members; more are answered at once, and marked."""
+_OTHER = ReasonCode.SESSION_TAKEN_OVER, "another connection uses this client identifier"
+_KEEP_ALIVE = 0.75
+"""A client gives up when its Keep Alive is over; for so much of it a CONNECT waits at most for
+members that may be starting."""
+_TWICE = 2
+"""For each session that there may be, so many clients' places are remembered."""
+
+
+class Site:
+    """engine: drives the broker. name, members: of this gateway, and of all. send: brings a frame
+    to a member, or drops it. parts: what a given session consists of, by its key. doubted: told of
+    a client that was answered while these members were silent. returned: this name was in the site
+    before.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        name: str,
+        members: Iterable[str],
+        send: Callable[[str, bytes], None],
+        parts: Callable[[str], Sequence[bytes]],
+        loop: asyncio.AbstractEventLoop,
+        doubted: Callable[[str, Sequence[str]], None] = lambda client, silent: None,
+        returned: bool = False,
+    ) -> None:
+        self._doubted = doubted
+        self._engine = engine
+        self._broker = broker = engine.broker
+        self._loop = loop
+        self._others = sorted(set(members) - {name})
+        self.holder = SessionHolder(broker, engine.begin, parts, self._others, returned)
+        self.member = Member(name, self._others, self.holder, send, self._wake, loop.time())
+        self._waiting: dict[str, tuple[Connection, Connect]] = {}
+        """By key: CONNECTs that wait for the others."""
+        self._releases: set[tuple[Connection, int]] = set()
+        self._woken = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._rings = float("inf")
+        """When the timer does."""
+        self.up: set[str] = set()
+        """Members with whom there is a link."""
+        self.marked = 0
+        """CONNECTs and PUBRELs that were answered without a member that was silent."""
+        broker.elsewhere = self
+        self._arm()
+
+    def close(self) -> None:
+        self._broker.elsewhere = None
+        if self._timer is not None:
+            self._timer.cancel()
+
+    # -- members
+
+    def started(self) -> None:
+        """Begin the wait for the other members anew: the start goes on, or has ended."""
+        self.member.started(self._loop.time())
+
+    def joined(self, member: str) -> None:
+        self.up.add(member)
+        self._engine.begin()
+        with self._broker.step:
+            self.member.joined(member, self._loop.time())
+        self._arm()
+
+    def left(self, member: str, stopped: bool = False) -> None:
+        """stopped: the member has said that it stops."""
+        self.up.discard(member)
+        self._engine.begin()
+        with self._broker.step:
+            self.member.left(member, self._loop.time(), stopped)
+        self._arm()
+
+    def received(self, member: str, frame: bytes) -> None:
+        """Raises SiteError."""
+        self._engine.begin()
+        wrong: SiteError | None = None
+        with self._broker.step:
+            try:
+                self.member.received(member, frame, self._loop.time())
+            except SiteError as error:  # raised before anything has changed
+                wrong = error
+        if wrong is not None:
+            raise wrong
+        self._arm()
+
+    # -- time
+
+    def _wake(self) -> None:
+        if not self._woken:
+            self._woken = True
+            self._loop.call_soon(self._advance)
+
+    def _arm(self) -> None:
+        """Have time pass when the member wants it."""
+        deadline = self.member.next_deadline
+        if deadline < self._rings:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._rings = deadline
+            delay = max(0.0, deadline - self._loop.time())
+            self._timer = self._loop.call_later(delay, self._ring)
+
+    def _ring(self) -> None:
+        self._timer, self._rings = None, float("inf")
+        self._advance()
+
+    def _advance(self) -> None:
+        self._woken = False
+        if self._broker.elsewhere is not self:
+            return
+        self._engine.begin()
+        with self._broker.step:
+            self.member.advance(self._loop.time())
+        self._arm()
+
+    # -- CONNECT
+
+    def waits(self, connection: Asking, packet: Connect) -> bool:
+        """Whether a CONNECT waits until the others have said what they hold."""
+        connection = cast("Connection", connection)
+        if connection.policy.stays or not packet.client_id:
+            return False
+        key = self._key(connection)
+        if key is None:
+            return False
+        if not self.holder.moves(key) and self.member.is_newest(key, self._loop.time()):
+            return False
+        if self.holder.places > _TWICE * self._broker.limits.sessions:
+            self._loop.call_soon(self._answer, connection, packet, _TOO_MANY)
+        else:
+            earlier = self._waiting.get(key)
+            self._waiting[key] = connection, packet
+            if earlier is not None:
+                self._broker.hang_up(earlier[0], *_OTHER)
+            self._loop.call_soon(self._ask, key, connection, packet)
+        if connection.state is State.NEW:
+            connection.become(State.ASKED)
+        return True
+
+    def _key(self, connection: Connection) -> str | None:
+        """The key of the session that this client may have. None: what is here under its name is
+        somebody else's, and it is refused.
+        """
+        device = connection.peer.device
+        key = key_of(connection.client, connection.user, device.incarnation if device else 0)
+        session = self._broker.sessions.get(connection.client)
+        if session is None or session.ended or own_key(session) == key:
+            return key
+        adopts = device is None and not session.incarnation and session.user is None
+        return own_key(session) if adopts else None
+
+    def _ask(self, key: str, connection: Connection, packet: Connect) -> None:
+        if self._waits_still(key, connection) is None:
+            return
+        if self.holder.moves(key):
+            self.holder.when_moved(key, partial(self._ask, key, connection, packet))
+            return
+        done = partial(self._found, key, connection)
+        alive = partial(_is_open, connection)
+        now, patience = self._loop.time(), packet.keep_alive * _KEEP_ALIVE or START_S
+        with self._broker.step:
+            self.member.want_session(key, now, done, packet.clean_start, alive, patience)
+        self._arm()
+
+    def _waits_still(self, key: str, connection: Connection) -> Connect | None:
+        """The CONNECT of a connection, unless that has ended or another one has taken its turn."""
+        waiting = self._waiting.get(key)
+        if waiting is None or waiting[0] is not connection:
+            return None
+        if connection.state is State.CLOSED:
+            del self._waiting[key]
+            return None
+        return waiting[1]
+
+    def _found(self, key: str, connection: Connection, outcome: Outcome) -> None:
+        """Later: this may come in the middle of the broker's work."""
+        self._loop.call_soon(self._placed, key, connection, outcome)
+
+    def _placed(self, key: str, connection: Connection, outcome: Outcome) -> None:
+        self._engine.begin()
+        if outcome.kind == "doubt" or (outcome.silent and outcome.kind != "failed"):
+            self._mark(key, connection, outcome.silent)
+        packet = self._waits_still(key, connection)
+        if packet is None:
+            return
+        del self._waiting[key]
+        refusal: Refusal | None = None
+        if outcome.kind == "failed":
+            text = f"its session cannot come from another gateway of the site: {outcome.reason}"
+            refusal = ReasonCode.SERVER_BUSY, text
+        elif outcome.kind == "none":
+            self.holder.trust(key)
+            if (session := self.holder.session(key)) is not None:
+                self._broker.end_session(session)
+        elif outcome.kind == "doubt":
+            self._begin_again(key, connection, packet)
+        self._answer(connection, packet, refusal)
+
+    def _begin_again(self, key: str, connection: Connection, packet: Connect) -> None:
+        """What the session here knows of exchanges may be stale: an identifier may stand for
+        another message by now, which would be answered for and lost. What a board's mark tells
+        never is.
+        """
+        self.holder.trust(key)
+        session = self.holder.session(key)
+        device = connection.peer.device
+        proved = device is not None and device.proved
+        if session is None or packet.clean_start or proved or not session.receive_flow.received:
+            return
+        log.warning(
+            "%s: it begins a new session, since another gateway may know better: messages that"
+            " waited for it are gone",
+            printable(name_of(key)),
+            extra=about(client=name_of(key)),
+        )
+        self._broker.end_session(session)
+
+    def _mark(self, key: str, connection: Connection, silent: Sequence[str]) -> None:
+        self.marked += 1
+        self._doubted(name_of(key), silent)
+        log.warning(
+            "%s: answered in doubt, %s: what it publishes again may stand in the spool twice; the"
+            " table keeps one if it has an identity",
+            printable(name_of(key)),
+            reason(silent),
+            extra=about(**connection.about, reason="doubt"),
+        )
+
+    def _answer(self, connection: Connection, packet: Connect, refusal: Refusal | None) -> None:
+        self._engine.placed(connection, packet, refusal)
+
+    # -- PUBREL
+
+    def release(self, connection: Asking, identifiers: Sequence[int]) -> bool:
+        """Whether the others are asked about identifiers that are unknown here."""
+        connection = cast("Connection", connection)
+        if not self._others or connection.policy.stays:
+            return False
+        if len(self._releases) + len(identifiers) > MOST_RELEASES:
+            self.marked += len(identifiers)
+            return False
+        key = self._key(connection)
+        if key is None:
+            return False
+        for identifier in identifiers:
+            if (connection, identifier) not in self._releases:
+                self._releases.add((connection, identifier))
+                self._loop.call_soon(self._ask_release, key, connection, identifier)
+        return True
+
+    def _ask_release(self, key: str, connection: Connection, identifier: int) -> None:
+        done = partial(self._released, connection, identifier)
+        with self._broker.step:
+            self.member.want_release(key, identifier, self._loop.time(), done)
+        self._arm()
+
+    def _released(
+        self, connection: Connection, identifier: int, known: bool, silent: tuple[str, ...]
+    ) -> None:
+        self._loop.call_soon(self._release, connection, identifier, known, silent)
+
+    def _release(
+        self, connection: Connection, identifier: int, known: bool, silent: tuple[str, ...]
+    ) -> None:
+        self._releases.discard((connection, identifier))
+        self._engine.begin()
+        if silent and not known:
+            self.marked += 1
+            self._doubted(connection.client, silent)
+            log.warning(
+                "%s: PUBREL of an unknown identifier, and %s did not answer",
+                connection.name,
+                ", ".join(map(printable, silent)),
+                extra=about(**connection.about, reason="doubt"),
+            )
+        released(connection, identifier, known)
+
+    # -- for people
+
+    def state_of(self, session: Session) -> str | None:
+        """What is special about a session, for `onceway session list`."""
+        held = self.holder.held(own_key(session))
+        return IN_DOUBT if held is not None and held.doubtful else None
+
+    def figures(self) -> dict[str, int]:
+        """Since the start, but for `given`, `in_doubt`, `members` and `members_up`."""
+        statistics = self.member.statistics
+        return {
+            "members": len(self._others),
+            "members_up": len(self.up),
+            "asked": statistics.asked,
+            "calls": statistics.calls,
+            "moved_in": statistics.moved_in,
+            "moved_out": statistics.moved_out,
+            "silent": statistics.silent,
+            "marked": self.marked,
+            "released": statistics.released,
+            "given": len(list(self.holder.given())),
+            "in_doubt": self.holder.in_doubt,
+        }
+
+
+def _is_open(connection: Connection) -> bool:
+    return connection.state is not State.CLOSED
+
+
+_TOO_MANY: Refusal = (
+    ReasonCode.QUOTA_EXCEEDED,
+    "the site has too many clients in doubt (limits.sessions)",
+)
+
+
+class StoreParts:
+    """Reads parts of sessions from the store, on the event loop: a part at a time."""
+
+    def __init__(self, folder: Path, now: Callable[[], float]) -> None:
+        self._path = folder / FILE
+        self._now = now
+        self._database: sqlite3.Connection | None = None
+
+    def __call__(self, key: str) -> StoredParts:
+        if self._database is None:
+            self._database = connect_to_read(self._path)
+        return StoredParts(self._database, key, lambda: int(self._now() * 1000))
+
+    def close(self) -> None:
+        if self._database is not None:
+            with suppress(sqlite3.Error):
+                self._database.close()

@@ -1,0 +1,234 @@
+"""The part of a gateway that belongs to its site: links to the other members, and what goes over
+them. Imported only where the configuration has a `[site]`: it takes memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from gateway.runtime.session_rows import session_rows
+from gateway.site.forwarding.messages import FIRST as passing_frames
+from gateway.site.links.net import Net
+from gateway.site.pki.folder import RETURNED
+from gateway.site.replication.messages import FIRST as copy_frames
+from gateway.site.rules import session_list as listings
+from gateway.site.shared_state.boards import FIRST as sharing_frames
+from gateway.site.shared_state.retained import FIRST as retained_frames
+from gateway.site.wiring.forwarding import Forwarding
+from gateway.site.wiring.local_member import Site, StoreParts
+from gateway.site.wiring.registry import SiteRegistry
+from gateway.site.wiring.replicas import SiteCopies
+from gateway.site.wiring.retained import SiteRetained
+from gateway.site.wiring.session_list import Counts, Listing
+from gateway.site.wiring.suspect_answers import Doubts
+from gateway.store.lives import word
+
+if TYPE_CHECKING:
+    from gateway.broker.session import Session
+    from gateway.config import Config
+    from gateway.runtime.engine import Engine
+
+
+HOP_S = 2.0
+"""Seconds within which a client that was sent away comes to another member, if it knows one."""
+HAND_OVER_S = 8.0
+"""Seconds that a stop waits at most until sessions have moved."""
+CROWD, MOST_CROWDS = 64, 16
+"""Clients that are sent away at once, and the highest number of such crowds: of many clients, the
+crowds are larger. Every gateway has to answer for each client of a crowd within a second."""
+CROWD_S = 0.25
+"""The next crowd goes when no session has moved for so many seconds."""
+_LOOK_S = 0.02
+
+
+class Channel(NamedTuple):
+    """One kind of talk between members. first: its frames begin with this byte or a higher one, up
+    to the next channel's. received: may raise SiteError, which ends the link.
+    """
+
+    first: int
+    joined: Callable[[str], None]
+    left: Callable[[str], None]
+    received: Callable[[str, bytes], None]
+
+
+class Membership:
+    """Open from `start` to `close`. restored: this is another life of the store."""
+
+    def __init__(self, config: Config, engine: Engine, restored: bool = False) -> None:
+        assert config.site is not None  # noqa: S101 - said above
+        self._broker = broker = engine.broker
+        self._parts = StoreParts(config.gateway.data, lambda: broker.now)
+        self._doubts = Doubts(config.gateway.data, lambda: broker.utc)
+        self._site = site = Site(
+            engine,
+            config.gateway.name,
+            config.site.members,
+            self._send,
+            self._parts,
+            asyncio.get_running_loop(),
+            self._doubts.add,
+            os.access(config.site_folder / RETURNED, os.F_OK),  # `start` tells what is wrong there
+        )
+        self._listing = listing = Listing(
+            [name for name in config.site.members if name != config.gateway.name],
+            self._send,
+            site.up,
+            self._counts,
+            lambda: session_rows(broker, self),
+        )
+        self._forwarding = passing = Forwarding(
+            engine,
+            config.gateway.name,
+            config.site.members,
+            self._send,
+            asyncio.get_running_loop(),
+        )
+        self._copies = copies = SiteCopies(
+            engine,
+            config.site,
+            config.gateway.data,
+            self._send,
+            asyncio.get_running_loop(),
+            restored=restored,
+        )
+        self.registry = registry = SiteRegistry(config.gateway.data, self._send)
+        sharing = registry.sharing
+        self._retained = SiteRetained(engine, self._send, asyncio.get_running_loop())
+        retained = self._retained.sharing
+        self._channels = [
+            Channel(
+                0,
+                site.joined,
+                lambda member: site.left(member, self._net.has_stopped(member)),
+                site.received,
+            ),
+            Channel(listings.FIRST, lambda _: None, listing.left, listing.received),
+            Channel(passing_frames, passing.joined, passing.left, passing.received),
+            Channel(sharing_frames, sharing.joined, sharing.left, sharing.received),
+            Channel(retained_frames, retained.joined, retained.left, self._retained.received),
+            Channel(copy_frames, copies.joined, copies.left, copies.received),
+        ]
+        """In order of their first bytes."""
+        generation = word(config.gateway.data) or ""
+        self._net = Net(config, generation, self._joined, self._left, self._received)
+
+    def _send(self, member: str, frame: bytes) -> None:
+        self._net.send(member, frame)
+
+    def _joined(self, member: str) -> None:
+        for channel in self._channels:
+            channel.joined(member)
+
+    def _left(self, member: str) -> None:
+        for channel in self._channels:
+            channel.left(member)
+
+    def _received(self, member: str, frame: bytes) -> None:
+        kind = frame[0] if frame else 0
+        channel = next(item for item in reversed(self._channels) if item.first <= kind)
+        channel.received(member, frame)
+
+    async def start(self) -> None:
+        """Raises OncewayError: there is no certificate, or the address is taken."""
+        await self._net.start()
+        self.registry.start()
+        self.started()
+
+    def started(self) -> None:
+        """Begin the wait for the other members anew: the start goes on, or has ended."""
+        self._site.started()
+
+    @property
+    def has_company(self) -> bool:
+        """Whether another member is there."""
+        return bool(self._site.up)
+
+    async def hand_over(
+        self, clients: Sequence[str], send_away: Callable[[Collection[str]], None]
+    ) -> None:
+        """Send these clients away, some at a time, and wait until their sessions have moved to
+        the members to which they go. The wait ends when no session remains or moves any more.
+        """
+        end = asyncio.get_running_loop().time() + HAND_OVER_S
+        size = max(CROWD, len(clients) // MOST_CROWDS)
+        for begin in range(0, len(clients), size):
+            crowd = set(clients[begin : begin + size])
+            send_away(crowd)
+            await self._moved(crowd, CROWD_S, end)
+        await self._moved(clients, HOP_S, end)
+
+    async def _moved(self, clients: Collection[str], patience: float, end: float) -> None:
+        """Wait until none of these sessions is here, or none has moved for so many seconds."""
+        loop = asyncio.get_running_loop()
+        before, quiet = -1, 0.0
+        while self.has_company and loop.time() < end:
+            remaining = sum(client in self._broker.sessions for client in clients)
+            remaining += len(self.given())
+            if remaining != before:
+                before, quiet = remaining, loop.time() + patience
+            if not remaining or loop.time() >= quiet:
+                return
+            await asyncio.sleep(_LOOK_S)
+
+    async def close(self) -> None:
+        await self.registry.close()
+        await self._net.close()
+        self._forwarding.close()
+        self._retained.close()
+        await self._copies.close()
+        self._site.close()
+        self._doubts.close()
+        self._parts.close()
+
+    def state_of(self, session: Session) -> str | None:
+        return self._site.state_of(session)
+
+    def given(self) -> dict[str, str]:
+        """Clients whose sessions have left and have not arrived yet, each with the member."""
+        return self._site.holder.given_to()
+
+    def sessions(self) -> AsyncIterator[dict[str, Any]]:
+        """Of the other members (`session_list.py`)."""
+        return self._listing.sessions()
+
+    async def shown(self) -> dict[str, Any]:
+        """For the page: `rows` with the `counts` of each member, null of one that does not answer;
+        and the names that the site's authority has removed.
+        """
+        counts = await self._listing.counts()
+        here, *others = self.rows()
+        members = [here | {"counts": asdict(self._counts())}]
+        for row in others:
+            found = counts[row["name"]]
+            members.append(row | {"counts": found and asdict(found)})
+        return {"members": members, "removed": self._net.gone()}
+
+    def _counts(self) -> Counts:
+        """Of clients: the sessions by which members pass messages on are not counted."""
+        sessions = [item for item in self._broker.sessions.values() if item.passage is None]
+        connected = sum(item.connection is not None for item in sessions)
+        place = self._site.figures()
+        return Counts(len(sessions), connected, place["given"], place["in_doubt"])
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Of all members, this one first (`links/net.py`), with what this one has counted:
+        `figures`. Of each other how often it was `silent`, and whether it has given a `lease`:
+        while one has not, each client that comes is asked for. `boards`: changes of the device
+        registry that it may not have yet; `retained`: of retained messages. `copies`: of this one,
+        how its spool and those of others are copied (`replicas.py`).
+        """
+        here, *others = self._net.status()
+        member, now = self._site.member, asyncio.get_running_loop().time()
+        for row in others:
+            row["silent"] = member.statistics.by_member.get(row["name"], 0)
+            row["boards"] = self.registry.sharing.owed.get(row["name"])
+            row["retained"] = self._retained.sharing.owed.get(row["name"])
+            row["lease"] = member.contacts[row["name"]].lease > now
+        parts = self._site, self._forwarding, self._retained
+        figures = {name: count for part in parts for name, count in part.figures().items()}
+        return [here | {"figures": figures, "copies": self._copies.figures()}, *others]

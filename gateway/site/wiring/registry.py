@@ -1,0 +1,134 @@
+"""The device registry of this gateway and of its site are the same.
+
+In: changes of `DATA/registry.db` by commands and the page, and what the other members say. Out: the
+same file with what they did, which `gateway/boards/admission.py` notices as it notices each change.
+The file belongs to `provisioning`, which the gateway does not import: `provisioning.share_pipe`
+does it, as a process beside the gateway.
+"""
+
+import asyncio
+import logging
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from gateway.boards.admission import FILE
+from gateway.errors import OncewayError
+from gateway.site.shared_state.board_entry import Entry
+from gateway.site.shared_state.boards import MOST, BoardSharing
+from gateway.site.shared_state.sharing import Link
+from gateway.system.logs import printable
+
+log = logging.getLogger(__name__)
+
+PATIENCE_S = 120.0
+"""For the process; a Pi starts a Python program in two seconds."""
+RETRY_S = 5.0
+_NAMES = 10
+"""Told in one line of the log."""
+
+
+class SiteRegistry:
+    """Works from `start` to `close`."""
+
+    def __init__(self, folder: Path, send: Callable[[str, bytes], None]) -> None:
+        self._path = folder / FILE
+        self.sharing = BoardSharing(send, self._enter)
+        self._incoming: dict[str, tuple[Link[Entry], Sequence[Entry]]] = {}
+        """By member: the last frame of entries."""
+        self._due = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._complained = False
+
+    def start(self) -> None:
+        self._due.set()
+        self._task = asyncio.create_task(self._work())
+
+    async def close(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._task
+
+    def changed(self) -> None:
+        """The file has changed."""
+        self._due.set()
+
+    def _enter(self, link: Link[Entry], entries: Sequence[Entry]) -> None:
+        self._incoming[link.member] = link, entries
+        self._due.set()
+
+    async def _work(self) -> None:
+        while True:
+            await self._due.wait()
+            self._due.clear()
+            incoming, self._incoming = self._incoming, {}
+            sent = [entry for _, entries in incoming.values() for entry in entries]
+            begun = time.monotonic()
+            try:
+                entries = await self._exchange(sent)
+            except (OncewayError, OSError, TimeoutError) as error:
+                self._complain(str(error) or "it takes too long")
+                self._incoming = incoming | self._incoming
+                self._due.set()
+                await asyncio.sleep(RETRY_S)
+                continue
+            self._complained = False
+            news = self.sharing.entered(entries, [link for link, _ in incoming.values()])
+            self._tell(sorted({*news} & {entry.name for entry in sent}))
+            # whatever the members send, half of one core is for others
+            await asyncio.sleep(time.monotonic() - begun)
+
+    def _complain(self, why: str) -> None:
+        if not self._complained:
+            self._complained = True
+            log.error(
+                "%s: what is done to boards here does not go to the other members of the site, nor"
+                " theirs here (%s); trying again until it does",
+                self._path,
+                why,
+            )
+
+    def _tell(self, names: list[str]) -> None:
+        if names:
+            more = f" and {len(names) - _NAMES} more" if len(names) > _NAMES else ""
+            log.warning(
+                "boards that were changed at other members of the site: %s%s",
+                ", ".join(names[:_NAMES]),
+                more,
+            )
+
+    async def _exchange(self, entries: Sequence[Entry]) -> list[Entry]:
+        """All entries of the registry, after these are merged into it."""
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-P", "-m", "provisioning.share_pipe", str(self._path)),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                text = "".join(f"{entry.text}\n" for entry in entries)
+                out, said = await process.communicate(text.encode())
+        finally:
+            with suppress(ProcessLookupError):
+                process.kill()
+        words = printable(said.decode(errors="replace").strip())
+        if process.returncode:
+            raise OncewayError(words[-500:])
+        if words:
+            log.warning("%s: %s", self._path, words[-500:])
+        found = await asyncio.to_thread(_entries, out)
+        if len(found) > MOST:
+            raise OncewayError(f"it has {len(found)} boards; at most {MOST} are shared")
+        return found
+
+
+def _entries(lines: bytes) -> list[Entry]:
+    """A line at a time, so that the event loop has its turns meanwhile."""
+    entries = [Entry.model_validate_json(line) for line in lines.splitlines()]
+    for entry in entries:
+        entry.mark  # noqa: B018 - computed here, not on the event loop
+    return entries

@@ -1,0 +1,414 @@
+"""Copies of spools at other gateways of the site (`[site] copies = 2`).
+
+In: rows of this gateway's spool as they are committed, and copies of other members' spools. Out:
+acknowledgements that have waited for a second disk (`gateway/broker/doubled.py`); rows for the
+member that keeps ours (`replication/sending.py`); what we keep for others
+(`replication/receiving.py`), on a shelf of its own (`gateway/store/copies.py`); and what a member
+that is gone has left here, in the spool of this gateway, under the keys that it would have had
+there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sqlite3
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from gateway.broker import moving
+from gateway.broker.doubled import Doubled
+from gateway.broker.spool import ROW_OVERHEAD
+from gateway.site.replication.messages import PIECE_BYTES, Held, Row, Told, decode
+from gateway.site.replication.receiving import PART, Keeping, Line, Order
+from gateway.site.replication.sending import WAIT_S, Copying
+from gateway.store.copies import FILE as SHELF
+from gateway.store.copies import Copies, adopted, is_damaged, put_aside
+from gateway.store.schema import FILE, connect
+from gateway.system.logs import printable
+from gateway.uplink import copied
+
+if TYPE_CHECKING:
+    from gateway.broker.store_rows import SpoolRow
+    from gateway.config import SiteSection
+    from gateway.runtime.engine import Engine
+
+log = logging.getLogger(__name__)
+
+TICK_S = 1.0
+RETRY_S = 1.0
+_PAGE_ROWS = 1024
+
+T = TypeVar("T")
+Open = Callable[[], sqlite3.Connection]
+
+
+class _Worker:
+    """A thread for one database: works one piece after the other, each until it succeeds."""
+
+    def __init__(
+        self, what: str, loop: asyncio.AbstractEventLoop, executor: Executor | None
+    ) -> None:
+        self._what = what
+        self._loop = loop
+        self._executor = executor or ThreadPoolExecutor(1, what)
+        self._pieces: deque[tuple[Callable[[], Any], Callable[[Any], None]]] = deque()
+        """The first one is being worked."""
+        self._complained = False
+        self._closed = False
+
+    def run(self, work: Callable[[], T], done: Callable[[T], None]) -> None:
+        """done: called on the event loop."""
+        self._pieces.append((work, done))
+        if len(self._pieces) == 1:
+            self._begin()
+
+    def _begin(self) -> None:
+        if not self._closed:
+            self._executor.submit(self._work, self._pieces[0][0])
+
+    def _work(self, work: Callable[[], Any]) -> None:
+        try:
+            found = work()
+        except Exception as error:  # an internal one, too, is to be heard of
+            self._call(self._failed, error)
+        else:
+            self._call(self._worked, found)
+
+    def _call(self, call: Callable[[Any], None], said: Any) -> None:
+        with suppress(RuntimeError):  # the loop is gone
+            self._loop.call_soon_threadsafe(call, said)
+
+    def _worked(self, found: Any) -> None:
+        if self._complained:
+            self._complained = False
+            log.warning("%s: it works again", self._what)
+        _, done = self._pieces.popleft()
+        if self._pieces:
+            self._begin()
+        if not self._closed:
+            done(found)
+
+    def _failed(self, error: Exception) -> None:
+        if not self._complained:
+            self._complained = True
+            log.error("%s: %s; trying again until it works", self._what, error)
+        if not self._closed:
+            self._loop.call_later(RETRY_S, self._begin)
+
+    async def close(self) -> None:
+        """Nothing is done any more; what has begun comes to its end."""
+        self._closed = True
+        await asyncio.to_thread(self._executor.shutdown)
+
+
+class SiteCopies:
+    """From its creation to `close`. restored: this is another life of the store. send: brings a
+    frame to a member, or drops it. executor, opened: other ones, for tests.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        section: SiteSection,
+        data: Path,
+        send: Callable[[str, bytes], None],
+        loop: asyncio.AbstractEventLoop,
+        *,
+        restored: bool,
+        executor: Executor | None = None,
+        opened: Open | None = None,
+    ) -> None:
+        self._engine = engine
+        self._broker = engine.broker
+        self._loop = loop
+        self._data = data
+        self._shelf_worker = _Worker(f"the shelf ({SHELF})", loop, executor)
+        self._shelf: Copies | None = None
+        self._landing = False
+        self._logged: set[int] = set()
+        """Lines of which the log has told that they are landed here."""
+        self._held: set[int] = set()
+        """Lines of which the log has told that nothing lands them."""
+        self.landed = 0
+        """Readings of other members that were brought into this gateway's spool."""
+        self._keeping = Keeping(
+            self._kept(),
+            self,
+            send,
+            self._has_room,
+            section.copies_bytes,
+            section.copies_silent_s,
+            loop.time(),
+        )
+        self._own = None
+        if section.copies > 1:
+            worker = _Worker("the spool, for its copies", loop, executor)
+            database = (opened or partial(connect, data / FILE))()
+            self._own = _Own(engine, database, worker, send, loop, restored)
+        self._timer = loop.call_later(TICK_S, self._tick)
+        self._closed = False
+
+    async def close(self) -> None:
+        self._closed = True
+        self._timer.cancel()
+        if self._own is not None:
+            await self._own.close()
+        await self._shelf_worker.close()
+        if self._shelf is not None:
+            self._shelf.close()
+
+    # -- members
+
+    def joined(self, member: str) -> None:
+        self._keeping.joined(member, self._loop.time())
+        if self._own is not None:
+            self._own.copying.joined(member, self._loop.time())
+
+    def left(self, member: str) -> None:
+        self._keeping.left(member, self._loop.time())
+        if self._own is not None:
+            self._own.copying.left(member, self._loop.time())
+
+    def received(self, member: str, frame: bytes) -> None:
+        """Raises SiteError."""
+        message = decode(frame)
+        if not isinstance(message, Held):
+            self._keeping.received(member, message)
+        elif self._own is not None:
+            self._own.copying.received(member, message, self._loop.time())
+
+    def _tick(self) -> None:
+        self._timer = self._loop.call_later(TICK_S, self._tick)
+        if self._own is not None:
+            self._own.look()
+        self._keeping.advance()
+        self._land()
+
+    def figures(self) -> dict[str, Any]:
+        """For people. Those of its own spool only with `copies = 2`."""
+        own = {} if self._own is None else self._own.copying.figures()
+        if own and not self._broker.config.spooled:
+            own["copies_refusing"] = False  # nothing is published for the spool
+        return {**self._keeping.figures(), "copies_landed": self.landed, **own}
+
+    # -- the shelf
+
+    def _open_shelf(self) -> Copies:
+        """In the worker's thread, or before it begins."""
+        if self._shelf is None:
+            self._shelf = Copies(self._data)
+        return self._shelf
+
+    def _kept(self) -> list[Line]:
+        if not (self._data / SHELF).exists():
+            return []
+        try:
+            return self._read_shelf()
+        except sqlite3.DatabaseError as error:
+            if not is_damaged(error):
+                raise
+            if self._shelf is not None:
+                self._shelf.close()
+                self._shelf = None
+            put_aside(self._data, error)
+            return []
+
+    def _read_shelf(self) -> list[Line]:
+        shelf, lines = self._open_shelf(), {}
+        gaps, orphans = shelf.gaps(), shelf.orphans()
+        for number, member, last, told in shelf.lines():
+            if number in gaps:
+                first, gone = gaps[number]
+                text = "%s: %d copies of rows of %s are gone; it sends them again if it can"
+                log.error(text, self._data / SHELF, gone, printable(member))
+                last = first - 1
+            lines[number] = Line(number, member, Told.model_validate_json(told), last)
+        if orphans:
+            text = (
+                "%s: %d copies are deleted: whose they are is gone. Their gateway sends them again"
+            )
+            log.error(text, self._data / SHELF, sum(orphans.values()))
+            shelf.write([], [], {}, list(orphans))
+        for number, row, size in shelf.sizes(PART):
+            if number in lines:
+                lines[number].grow(row, size)
+        return list(lines.values())
+
+    def _has_room(self, size: int) -> bool:
+        return not self._broker.lacks_room(size)
+
+    def write(self, order: Order, done: Callable[[], None]) -> None:
+        """A `Shelf`."""
+        lines = [
+            (line.number, line.member, line.last, line.told.model_dump_json())
+            for line in order.lines.values()
+        ]
+        if not order:
+            self._loop.call_soon(done)
+            return
+        self._shelf_worker.run(
+            lambda: self._open_shelf().write(lines, order.rows, order.drops, order.forgotten),
+            lambda _: done(),
+        )
+
+    # -- what others have left
+
+    def _land(self) -> None:
+        """Bring a page of copies into the spool."""
+        line = None if self._landing or self._closed else self._keeping.due(self._loop.time())
+        if line is None:
+            return
+        if self._broker.config.uplink is None:  # they would leave the shelf for a spool that stays
+            if line.number not in self._held:
+                self._held.add(line.number)
+                log.warning(
+                    "%s: what it has acknowledged and not landed stays in %s: this gateway has no"
+                    " [uplink] to land it. Add one, or bring it from here: onceway spool land %s",
+                    printable(line.member),
+                    SHELF,
+                    self._data,
+                )
+            return
+        self._landing = True
+        number, first = line.number, line.first
+        self._shelf_worker.run(
+            lambda: self._open_shelf().page(number, first, _PAGE_ROWS, PIECE_BYTES),
+            partial(self._adopt, line),
+        )
+
+    def _adopt(self, line: Line, rows: Sequence[Row]) -> None:
+        engine, broker = self._engine, self._broker
+        if not rows:
+            self._adopted(line, line.last, 0)
+            return
+        size = sum(len(row[5].encode()) + len(row[6]) + ROW_OVERHEAD for row in rows)
+        if broker.lacks_room(size) or broker.spool.size + size > broker.spool.limit:
+            self._landing = False  # the next second may have room
+            return
+        engine.begin()
+        found = adopted(line.told.model_dump(), rows)
+        with broker.step:
+            broker.changes.spool += broker.spool.adopt(cast("list[SpoolRow]", found))
+            broker.changes.bytes += size
+        done = partial(self._adopted, line, rows[-1][0], len(rows))
+        moving.when_on_disk(broker, broker.promise(), done)
+
+    def _adopted(self, line: Line, last: int, count: int) -> None:
+        self._landing = False
+        if count and line.number not in self._logged:
+            self._logged.add(line.number)
+            log.warning(
+                "%s: what it has acknowledged is landed from here, as far as it has not landed",
+                printable(line.member),
+            )
+        self.landed += count
+        self._keeping.landed(line, last)
+        self._loop.call_soon(self._land)
+
+
+class _Own:
+    """This gateway's spool, as `Copying` knows it."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        database: sqlite3.Connection,
+        worker: _Worker,
+        send: Callable[[str, bytes], None],
+        loop: asyncio.AbstractEventLoop,
+        restored: bool,
+    ) -> None:
+        self._engine = engine
+        self._broker = broker = engine.broker
+        self._database = database
+        self._worker = worker
+        self._loop = loop
+        last = broker.spool.next - 1
+        self._first = broker.spool.next
+        """The first row of this run."""
+        if restored or copied.line(database) is None:
+            copied.draw_line(database, self._first)
+        self._number = copied.numbered(database, last)
+        """Of the last row without identity."""
+        self._known = -1, 0
+        """The last row that was read, and the number of the last one without identity by then."""
+        self._looking = False
+        self._clock: int | None = None
+        """As it was when it became known: it is corrected each second, and told once."""
+        self._doubled = broker.doubled = Doubled(self._committed, last if broker.spool.size else 0)
+        told = self._told(copied.landed(database, last))
+        self.copying = Copying(self, send, told, last, loop.time())
+
+    async def close(self) -> None:
+        await self._worker.close()
+        self._database.close()
+
+    def _told(self, found: dict[str, Any]) -> Told:
+        if self._clock is None:
+            self._clock = self._broker.utc_start
+        return Told(keep=False, boot=self._broker.spool.boot, clock=self._clock, **found)
+
+    def look(self) -> None:
+        """Each second."""
+        if self._looking:
+            self.copying.advance(self._loop.time())
+            return
+        self._looking = True
+        last = self.copying.last
+        self._worker.run(lambda: copied.landed(self._database, last), self._looked)
+
+    def _looked(self, found: dict[str, Any]) -> None:
+        self._looking = False
+        self.copying.looked(self._told(found), self._loop.time())
+
+    def _committed(self, rows: Sequence[SpoolRow]) -> None:
+        found = copied.with_numbers(list(rows), self._number)
+        self._number += sum(row[1] is None for row in rows)
+        self.copying.committed(found, self._loop.time())
+
+    # -- a `Spool`
+
+    def read(self, after: int, before: int, done: Callable[[Sequence[Row], bool], None]) -> None:
+        known, database = self._known, self._database
+
+        def read(found: tuple[list[Any], bool, tuple[int, int]]) -> None:
+            rows, whole, self._known = found
+            done(rows, whole)
+
+        self._worker.run(
+            lambda: copied.rows(database, after, before, _PAGE_ROWS, PIECE_BYTES, known), read
+        )
+
+    def safe(self, row: int) -> None:
+        self._engine.spool_is_safe(row)
+
+    def refuse(self, refuses: bool) -> None:
+        self._doubled.refusing = refuses
+        if not self._broker.config.spooled:
+            return
+        if refuses:
+            log.warning(
+                "no other member of the site takes copies for %d s: what is published for the spool"
+                " is refused until one does (site.copies)",
+                WAIT_S,
+            )
+        else:
+            log.warning("copies are taken again: what is published for the spool is accepted")
+
+    def begin_line(self, done: Callable[[Told], None]) -> None:
+        log.error(
+            "another member has rows of this spool that this disk has lost; they are landed there"
+        )
+        database, first, last = self._database, self._first, self.copying.last
+
+        def work() -> dict[str, Any]:
+            copied.draw_line(database, first)
+            return copied.landed(database, last)
+
+        self._worker.run(work, lambda found: done(self._told(found)))

@@ -1,0 +1,157 @@
+"""Retained messages of this gateway and of its site are the same.
+
+In: what clients and boards publish here with RETAIN, and what the other members say. Out: the
+newest message of each topic at all of them, for whoever subscribes later. Which one that is says
+`gateway/broker/retained_changes.py`. Subscribers that are there get publications by
+`forwarding.py`, and nothing by this.
+
+What the gateway itself says on topics of its own is in its memory alone, and is not shared; on such
+a topic it takes nothing from others.
+
+What is published here is told when it is on disk. What others have told is confirmed when it is in
+memory, and goes to the disk with the next commit: when that fails, this gateway and theirs differ
+at the next meeting, and it comes again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from gateway.broker.retained import Retained
+from gateway.broker.retained_changes import DELETION_S, take
+from gateway.mqtt.errors import quote
+from gateway.mqtt.topics import SHARE_PREFIX, SYSTEM_PREFIX
+from gateway.site.shared_state.retained import RetainedSharing
+from gateway.site.shared_state.retained_entry import NEVER, Entry
+
+if TYPE_CHECKING:
+    from gateway.runtime.engine import Engine
+    from gateway.site.shared_state.sharing import Link
+
+log = logging.getLogger(__name__)
+
+RETRY_S = 0.5
+"""What others say waits so long for a disk that has much to write, or no room."""
+
+
+class SiteRetained:
+    """From its creation to `close`. send: brings a frame to a member, or drops it."""
+
+    def __init__(
+        self, engine: Engine, send: Callable[[str, bytes], None], loop: asyncio.AbstractEventLoop
+    ) -> None:
+        self._engine = engine
+        self._broker = broker = engine.broker
+        self._loop = loop
+        self._changed: dict[int, set[str]] = {}
+        """By commit: topics that it changes."""
+        self._left_out = 0
+        """Messages of others for which there was no room here."""
+        self.sharing = RetainedSharing(send, self._held, self._enter)
+        self.sharing.changed(self._marks(item.topic for item in broker.retained.everything()))
+        broker.retained.watch = self._watch
+
+    def close(self) -> None:
+        self._broker.retained.watch = None
+
+    # -- what is held here
+
+    def _watch(self, topic: str) -> None:
+        if not self._changed:
+            self._broker.after_commit.append(self._look)
+        self._changed.setdefault(self._broker.changes.number, set()).add(topic)
+
+    def _look(self) -> None:
+        """A commit is on disk."""
+        done = [number for number in self._changed if number <= self._broker.committed]
+        topics = set().union(*map(self._changed.pop, done))
+        if self._changed:
+            self._broker.after_commit.append(self._look)
+        self.sharing.changed(self._marks(topics))
+
+    def _marks(self, topics: Iterable[str]) -> dict[str, int | None]:
+        marks: dict[str, int | None] = {}
+        for topic in topics:
+            entry = self._held(topic)
+            marks[topic] = None if entry is None else entry.mark
+        return marks
+
+    def _held(self, topic: str) -> Entry | None:
+        held = self._broker.retained.latest(topic)
+        if held is None or not held.version:
+            return None
+        left = NEVER
+        if held.expires is not None:  # whole seconds: what goes in a circle comes to its end
+            left = min(NEVER - 1, max(0, int(held.expires - self._broker.now)))
+        return Entry(
+            topic, held.version, left, held.qos, held.client, held.properties, held.payload
+        )
+
+    # -- for people
+
+    def figures(self) -> dict[str, int]:
+        return {
+            "retained_waiting": sum(self.sharing.owed.values()),
+            "retained_left_out": self._left_out,
+        }
+
+    # -- what others hold
+
+    def received(self, member: str, frame: bytes) -> None:
+        """Raises SiteError."""
+        self._engine.begin()
+        self.sharing.received(member, frame)
+
+    def _enter(self, link: Link[Entry]) -> None:
+        broker, entries = self._broker, link.entering or ()
+        room = sum(len(entry.payload) + len(entry.name) for entry in entries)
+        if self._engine.has_backlog or broker.lacks_room(room):
+            broker.promise()
+            self._loop.call_later(RETRY_S, self._try_again, link)
+            return
+        with broker.step:
+            for entry in entries:
+                self._take(entry)
+        self.sharing.changed(self._marks(entry.name for entry in entries), [link])
+
+    def _try_again(self, link: Link[Entry]) -> None:
+        if self.sharing.is_there(link):
+            self._engine.begin()
+            self._enter(link)
+
+    def _take(self, entry: Entry) -> None:
+        broker, topic = self._broker, entry.name
+        known = broker.retained.latest(topic)
+        if known is not None and not known.version:
+            return
+        held = self._held(topic)
+        if held is not None and held.mark >= entry.mark:
+            return
+        if topic.startswith((SYSTEM_PREFIX, SHARE_PREFIX)):
+            return
+        left = None if entry.left == NEVER else float(entry.left)
+        if not entry.payload:
+            left = min(DELETION_S, left or 0.0)
+        message = Retained(
+            topic,
+            entry.client,
+            entry.qos,
+            entry.payload,
+            entry.properties,
+            None if left is None else broker.now + left,
+            entry.version,
+        )
+        if topic.count("/") >= broker.limits.topic_levels or not take(broker, message):
+            self._leave_out(topic)
+
+    def _leave_out(self, topic: str) -> None:
+        self._left_out += 1
+        if self._broker.log_throttle.allows("retained messages of the site"):
+            log.warning(
+                "%s: no room for a retained message of another gateway of the site"
+                " (limits.retained, limits.retained_bytes, limits.topic_levels)",
+                quote(topic),
+            )

@@ -1,0 +1,205 @@
+"""The sessions of all members of a site, for people. No client waits for it.
+
+In: questions of people here, and of other members. Out: counts, and lists a page at a time, of
+this gateway for the others, and of the others for this one. A member lists for each other one at a
+time; its newest question counts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Annotated, Any
+
+from pydantic import Field, TypeAdapter, ValidationError
+
+from gateway.broker.view import SessionView
+from gateway.errors import OncewayError
+from gateway.site.rules.session_list import Told, Want, What, decode, encode
+
+PAGE_ROWS = 256
+PAGE_BYTES = 200_000
+"""A page ends when it has more. One row has less than 800,000, so a page fits into a frame."""
+MOST_WANTED = 8
+"""Questions of one member that wait for their turn; one more takes the place of the oldest."""
+PATIENCE_S = 2.0
+"""How long a member may think about an answer."""
+
+Row = dict[str, Any]
+_Count = Annotated[int, Field(ge=0, le=1 << 53)]
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """sessions, connected: of a member's own. given: have left and have not arrived yet. in_doubt:
+    another member may know better.
+    """
+
+    sessions: _Count
+    connected: _Count
+    given: _Count
+    in_doubt: _Count
+
+
+@dataclass(frozen=True, slots=True)
+class _Shown(SessionView):
+    place: str | None = None
+
+
+_COUNTS = TypeAdapter(Counts)
+_PAGE = TypeAdapter(Annotated[list[_Shown], Field(max_length=PAGE_ROWS)])
+
+
+class Silent(Exception):
+    """A member does not answer."""
+
+
+class Listing:
+    """others: names. send: brings a frame to a member, or drops it. up: the members to whom there
+    is a link. counts, rows: of this gateway.
+    """
+
+    def __init__(
+        self,
+        others: list[str],
+        send: Callable[[str, bytes], None],
+        up: set[str],
+        counts: Callable[[], Counts],
+        rows: Callable[[], Iterator[Row]],
+    ) -> None:
+        self._others = others
+        self._send = send
+        self._up = up
+        self._counts = counts
+        self._rows = rows
+        self._number = 0
+        self._asked: dict[tuple[str, int], asyncio.Future[Told]] = {}
+        self._wanted: deque[tuple[str, Want]] = deque()
+        """Questions of others, one of which is answered a turn of the loop."""
+        self._lists: dict[str, tuple[int, Iterator[Row]]] = {}
+        """For whom which list is how far."""
+        self._listing = False
+        self._counting: asyncio.Task[Mapping[str, Counts | None]] | None = None
+
+    # -- for people here
+
+    async def counts(self) -> Mapping[str, Counts | None]:
+        """Of each other member; None: it does not answer. All who look at once share an answer."""
+        if self._counting is None or self._counting.done():
+            self._counting = asyncio.create_task(self._count())
+        return await asyncio.shield(self._counting)
+
+    async def _count(self) -> Mapping[str, Counts | None]:
+        found = await asyncio.gather(*map(self._counted, self._others))
+        return dict(zip(self._others, found, strict=True))
+
+    async def _counted(self, member: str) -> Counts | None:
+        try:
+            told = await self._ask(member, Want(self._next(), What.COUNTS))
+            return _COUNTS.validate_json(told.data, strict=True)
+        except (Silent, ValidationError):
+            return None
+
+    async def sessions(self) -> AsyncIterator[Row]:
+        """Rows of the other members with `member`; of one that does not answer (any more) a last
+        one with `silent`. Raises OncewayError.
+        """
+        if self._listing:
+            raise OncewayError("somebody else lists the sessions of the site now", hint="Try again")
+        self._listing = True
+        try:
+            for member in self._others:
+                try:
+                    async for row in self._list(member):
+                        yield {"member": member} | row
+                except (Silent, ValidationError):
+                    yield {"member": member, "silent": True}
+        finally:
+            self._listing = False
+
+    async def _list(self, member: str) -> AsyncIterator[Row]:
+        want, more = Want(self._next(), What.PAGE), True
+        while more:
+            told = await self._ask(member, want)
+            for row in _PAGE.validate_json(told.data, strict=True):
+                shown = asdict(row)
+                if row.place is None:
+                    del shown["place"]
+                yield shown
+            more = told.more
+
+    def _next(self) -> int:
+        self._number = (self._number + 1) & 0xFFFF_FFFF
+        return self._number
+
+    async def _ask(self, member: str, want: Want) -> Told:
+        """Raises Silent."""
+        if member not in self._up:
+            raise Silent
+        key = member, want.number
+        answer = self._asked[key] = asyncio.get_running_loop().create_future()
+        try:
+            self._send(member, encode(want))
+            return await asyncio.wait_for(answer, PATIENCE_S)
+        except TimeoutError as error:
+            raise Silent from error
+        finally:
+            self._asked.pop(key, None)
+
+    # -- for the others
+
+    def received(self, member: str, frame: bytes) -> None:
+        """A frame of that member. Raises SiteError."""
+        message = decode(frame)
+        if isinstance(message, Told):
+            answer = self._asked.get((member, message.number))
+            if answer is not None and not answer.done():
+                answer.set_result(message)  # one that comes too late is nobody's
+            return
+        mine = [item for item in self._wanted if item[0] == member]
+        if len(mine) >= MOST_WANTED:
+            self._wanted.remove(mine[0])
+        if not self._wanted:
+            asyncio.get_running_loop().call_soon(self._tell)
+        self._wanted.append((member, message))
+
+    def left(self, member: str) -> None:
+        """The link to it is gone."""
+        self._lists.pop(member, None)
+        self._wanted = deque(item for item in self._wanted if item[0] != member)
+        for (asked, _), answer in self._asked.items():
+            if asked == member and not answer.done():
+                answer.set_exception(Silent())
+
+    def _tell(self) -> None:
+        """Answer one question, and the next one in a later turn."""
+        if not self._wanted:
+            return
+        member, want = self._wanted.popleft()
+        more = False
+        if want.what is What.COUNTS:
+            data = json.dumps(asdict(self._counts())).encode()
+        else:
+            data, more = self._page(member, want.number)
+        self._send(member, encode(Told(*want, more, data)))
+        if self._wanted:
+            asyncio.get_running_loop().call_soon(self._tell)
+
+    def _page(self, member: str, number: int) -> tuple[bytes, bool]:
+        """The next one of a list, and whether more comes."""
+        known, rows = self._lists.get(member, (None, iter(())))
+        if known != number:
+            rows = self._rows()
+            self._lists[member] = number, rows
+        page: list[bytes] = []
+        size = 0
+        for row in rows:
+            page.append(json.dumps(row, ensure_ascii=False).encode())
+            size += len(page[-1])
+            if len(page) == PAGE_ROWS or size > PAGE_BYTES:
+                return b"[%s]" % b",".join(page), True
+        self._lists.pop(member, None)
+        return b"[%s]" % b",".join(page), False

@@ -1,0 +1,525 @@
+"""What this gateway holds of the site's clients: sessions of the broker, sessions that have left
+and are kept until they have arrived, and what is to be remembered of a client's place.
+
+In: decisions of the site (`gateway/site/rules/holder.py` says what each means). Out: the same in
+the broker and on disk, each in one commit, and the news of it.
+
+Of a client there is one `_Place`, in memory and in the table `place`; none stands for epoch 0, no
+doubt, and nobody who may hold an older session. A place outlives its session as long as somebody
+may; when nobody does, it goes with a later commit.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from gateway.broker import following, moving
+from gateway.broker.elsewhere import key_of, name_of
+from gateway.broker.store_rows import Giving, Taking
+from gateway.config import INSIDE
+from gateway.mqtt.reason import ReasonCode
+from gateway.site.rules.holder import ALL_CLIENTS, NOBODY, Done, Held
+from gateway.store.move_records import Unfit, read_head
+from gateway.system.logs import about, printable
+
+if TYPE_CHECKING:
+    from gateway.broker.broker import Broker
+    from gateway.broker.session import Session
+    from gateway.broker.store_rows import PlaceRow
+
+log = logging.getLogger(__name__)
+
+_MOVED = ReasonCode.SESSION_TAKEN_OVER, "the client is at another gateway of the site"
+_IDLE_PLACES = 256
+"""Places that nobody needs are looked for when so many have come."""
+_LOST = "%s. What it knew of clients is lost, so sessions are in doubt until their clients come"
+_COPIED = 2
+"""In the column of doubt: the place comes from a copy of the store."""
+
+
+class _Place:
+    __slots__ = ("copied", "doubtful", "epoch", "older")
+
+    def __init__(
+        self,
+        epoch: int = 0,
+        doubtful: bool = False,
+        older: frozenset[str] = NOBODY,
+        copied: bool = False,
+    ):
+        self.epoch = epoch
+        self.doubtful = doubtful
+        self.older = older
+        self.copied = copied
+
+    @staticmethod
+    def of_row(row: PlaceRow) -> _Place:
+        _, epoch, doubt, older = row
+        return _Place(epoch, doubt > 0, frozenset(json.loads(older)), doubt == _COPIED)
+
+    def row(self, key: str) -> PlaceRow:
+        doubt = _COPIED if self.copied else int(self.doubtful)
+        return key, self.epoch, doubt, json.dumps(sorted(self.older))
+
+
+class _Given:
+    """A session that has left, or leaves."""
+
+    __slots__ = ("commit", "ends", "member", "order")
+
+    def __init__(self, member: str, ends: float, order: Giving | None = None, commit: int = 0):
+        self.member = member
+        self.ends = ends
+        """When it expires, on the time axis."""
+        self.order = order
+        """None as soon as it is on disk."""
+        self.commit = commit
+
+
+def own_key(session: Session) -> str:
+    return key_of(session.client, session.user, session.incarnation)
+
+
+class SessionHolder:
+    """A `Holder`. begin: to be called before the broker is changed. parts: of a key, what its given
+    session consists of. members: the other ones; all others are forgotten. returned: this name was
+    in the site before; if this store was not, it is a new one.
+    """
+
+    def __init__(
+        self,
+        broker: Broker,
+        begin: Callable[[], None],
+        parts: Callable[[str], Sequence[bytes]],
+        members: Iterable[str],
+        returned: bool = False,
+    ) -> None:
+        self._broker = broker
+        self._begin = begin
+        self._parts = parts
+        known = frozenset(members)
+        self._places = {row[0]: _Place.of_row(row) for row in broker.moved.places}
+        self._given = {
+            key: _Given(member, _seconds(ends)) for key, member, _, _, ends in broker.moved.given
+        }
+        self._taking: dict[str, _Place] = {}
+        """The places of sessions that come, until they are on the disk."""
+        self._waiting: dict[str, list[Callable[[], None]]] = {}
+        """Who wants to know when a key's session has come or gone."""
+        self._saved = 0
+        """Places that were written since those that nobody needs were looked for."""
+        self._forget_strangers(known)
+        self._compare_members(known, returned)
+
+    def _compare_members(self, known: frozenset[str], returned: bool) -> None:
+        """Whoever is gone may have decided about any client, and nobody else may know of it: our
+        sessions are in doubt, and those of all members, who have to hear that. What a new member
+        has may be older, too: no record has named it while it was not in the site.
+        """
+        broker, before = self._broker, self._broker.moved.members
+        gone = (before or NOBODY) - known
+        replaced = returned and before is None
+        if gone:
+            names = ", ".join(map(printable, sorted(gone)))
+            log.warning(_LOST, f"no longer in [site.members]: {names}")
+        elif replaced:
+            log.warning(_LOST, "this gateway was in the site before, with another store")
+        hear = NOBODY if before is None else known - before
+        if gone or replaced or broker.moved.mistrusted:
+            self._mistrust_all()
+            hear = known
+        if broker.moved.mistrusted:
+            self._mark_copies()
+        if hear:
+            self._place(ALL_CLIENTS).older |= hear
+            self._save(ALL_CLIENTS)
+        if before != known or broker.moved.mistrusted:
+            moving.moves(broker).members = known
+            broker.promise()
+
+    def _forget_strangers(self, known: frozenset[str]) -> None:
+        """Who is in the site no longer never confirms anything. A session that was given to it may
+        have been there: it is doubtful.
+        """
+        for key in self.given():
+            if self._given[key].member not in known:
+                self._place(key).doubtful = True
+                self._save(key)
+        for key, place in list(self._places.items()):
+            if not place.older <= known:
+                place.older &= known
+                self._save(key)
+        self._forget_idle()
+
+    def _mark_copies(self) -> None:
+        """Our store was restored: each place is from a copy."""
+        for key in [key for key in self._places if key != ALL_CLIENTS]:
+            place = self._place(key)  # who saves may forget some that nobody needs
+            place.doubtful = place.copied = True
+            self._save(key)
+        moving.moves(self._broker).trusted = True
+
+    def _mistrust_all(self) -> None:
+        """All but the gateway's own."""
+        sessions = self._broker.sessions.values()
+        keys = [own_key(session) for session in sessions if session.user != INSIDE]
+        for key in (*keys, *self.given()):
+            if key not in self._taking:
+                self._place(key).doubtful = True
+                self._save(key)
+        for key, place in self._taking.items():
+            place.doubtful = True
+            moving.moves(self._broker).places[key] = place.row(key)
+
+    # -- what there is
+
+    @property
+    def places(self) -> int:
+        """How many clients have one."""
+        return len(self._places)
+
+    @property
+    def in_doubt(self) -> int:
+        return sum(place.doubtful for place in self._places.values())
+
+    def session(self, key: str) -> Session | None:
+        """The session with this key, unless it has left or expired."""
+        session = self._broker.sessions.get(name_of(key))
+        if session is None or session.ended or own_key(session) != key:
+            return None
+        return None if session.ends <= self._broker.now else session
+
+    def moves(self, key: str) -> bool:
+        """Whether its session is on its way, here or from here."""
+        given = self._given.get(key)
+        return key in self._taking or (given is not None and given.order is not None)
+
+    def when_moved(self, key: str, call: Callable[[], None]) -> None:
+        """Call when that is over."""
+        self._waiting.setdefault(key, []).append(call)
+
+    def held(self, client: str) -> Held | None:
+        place, given = self._places.get(client), self._given_of(client)
+        session = self.session(client)
+        if place is None and given is None and session is None:
+            return None
+        place = place or _Place()
+        here = session is not None or given is not None
+        if not here and not place.older:
+            return None
+        return Held(
+            place.epoch,
+            here,
+            None if given is None else given.member,
+            place.older,
+            place.doubtful,
+            place.copied,
+        )
+
+    def older_at(self, member: str) -> Iterable[str]:
+        return [key for key, place in self._places.items() if member in place.older]
+
+    def given(self) -> Iterable[str]:
+        return [key for key in list(self._given) if self._given_of(key) is not None]
+
+    def unsettled(self) -> Iterable[str]:
+        doubtful = (key for key, place in self._places.items() if place.doubtful)
+        return dict.fromkeys([*self.given(), *doubtful])
+
+    def given_to(self) -> dict[str, str]:
+        """By client identifier: the members that have not confirmed what was given to them."""
+        return {name_of(key): self._given[key].member for key in self.given()}
+
+    def _given_of(self, key: str) -> _Given | None:
+        """One that has expired is none any more."""
+        given = self._given.get(key)
+        if given is not None and given.order is None and given.ends <= self._broker.now:
+            self._forget_given(key)
+            return None
+        return given
+
+    # -- what changes
+
+    def on_disk(self, done: Done) -> None:
+        broker = self._broker
+        # while nothing is open, all there is to wait for is the commit under way
+        number = broker.changes.number - 1 if broker.changes.empty else broker.promise()
+        if broker.committed >= number:
+            done()
+            return
+        self._begin()
+        moving.when_on_disk(broker, number, done)
+
+    def give(self, client: str, to: str, done: Callable[[Sequence[bytes] | None], None]) -> None:
+        self._begin()
+        broker, given = self._broker, self._given_of(client)
+        if given is not None:
+            if given.order is not None:
+                self.when_moved(client, lambda: self.give(client, to, done))
+            elif given.member == to:
+                self._hand_over(client, to, done)
+            else:
+                given.member = to
+                moving.moves(broker).readdressed.append((to, client))
+                moving.when_on_disk(
+                    broker, broker.promise(), lambda: self._hand_over(client, to, done)
+                )
+            return
+        session = self.session(client)
+        if session is not None and session.connection is not None:
+            broker.hang_up(session.connection, *_MOVED)
+            broker.settle(session.client)
+            session = self.session(client)
+        if session is None or not session.durable:
+            broker.settle()
+            done(None)
+            return
+        order = Giving(session.id, client, to)
+        commit = moving.give(broker, session, order)
+        self._given[client] = _Given(to, float("inf"), order, commit)
+        moving.when_on_disk(broker, commit, lambda: self._gave(client, order, done))
+
+    def _gave(
+        self, key: str, order: Giving, done: Callable[[Sequence[bytes] | None], None]
+    ) -> None:
+        given = self._given[key]
+        given.order = None
+        if order.released is None:
+            del self._given[key]
+            done(None)
+        else:
+            given.ends = _seconds(order.ends)
+            moving.left(self._broker, order)
+            log.info(
+                "%s: its session has left for %s",
+                printable(name_of(key)),
+                order.member,
+                extra=about(client=name_of(key)),
+            )
+            self._hand_over(key, order.member, done)
+        self._moved(key)
+
+    def _hand_over(self, key: str, to: str, done: Callable[[Sequence[bytes] | None], None]) -> None:
+        """Its parts are for the member, now that they are on disk. Where acknowledgements wait for
+        a second disk, so does this: over there, identifiers that it has received are answered.
+        """
+
+        def hand_over() -> None:
+            given = self._given_of(key)
+            done(self._parts(key) if given is not None and given.member == to else None)
+
+        if self._broker.doubled is None:
+            done(self._parts(key))
+        else:
+            self._broker.doubled.call(self._broker.committed, hand_over)
+
+    def take(
+        self,
+        client: str,
+        epoch: int,
+        older: frozenset[str],
+        doubtful: bool,
+        parts: Sequence[bytes],
+        done: Callable[[str | None], None],
+    ) -> None:
+        self._begin()
+        broker = self._broker
+        try:
+            head = read_head(parts)
+        except Unfit as error:
+            done(str(error))
+            return
+        most = broker.limits
+        if head.messages > most.queue_messages + most.inflight:
+            done(f"{head.messages} messages wait in it (limits.queue_messages)")
+        elif len(broker.sessions) >= most.sessions and name_of(client) not in broker.sessions:
+            done("there are too many sessions (limits.sessions)")
+        elif broker.lacks_room(size := sum(map(len, parts))):
+            done("the disk has no room for it")
+        else:
+            broker.changes.bytes += size
+            self._bring(client, parts, head.messages, _Place(epoch, doubtful, older), done)
+
+    def _bring(
+        self,
+        key: str,
+        parts: Sequence[bytes] | None,
+        messages: int,
+        place: _Place,
+        done: Callable[[str | None], None],
+    ) -> None:
+        """A session comes. parts: None for those that are here already."""
+        broker = self._broker
+        self._end(key)
+        order = Taking(
+            broker.next_session(),
+            key,
+            int(broker.now * 1000),
+            parts,
+            broker.needed_rows.reserve(messages),
+            messages,
+            2 * broker.limits.queue_messages + 0xFFFF,  # with what is in flight, and a grace
+            broker.limits.subscriptions,
+            broker.journeys.me,
+            sorted(broker.journeys.queues),
+        )
+        moves = moving.moves(broker)
+        moves.taking.append(order)
+        moves.places[key] = place.row(key)
+        if key in self._given:
+            moves.forgotten.append(key)
+            if parts is not None:
+                following.over(broker, key)
+        self._taking[key] = place
+        commit = broker.promise()
+        moving.when_on_disk(broker, commit, lambda: self._arrived(order, place, done))
+
+    def _arrived(self, order: Taking, place: _Place, done: Callable[[str | None], None]) -> None:
+        key, name = order.key, printable(name_of(order.key))
+        del self._taking[key]
+        if order.state is None:
+            log.error("%s: its session cannot be taken: %s", name, order.wrong)
+        else:
+            self._given.pop(key, None)
+            moving.arrive(self._broker, order.state)
+            self._places[key] = place
+            log.info("%s: its session has come", name, extra=about(client=name_of(key)))
+        done(order.wrong)
+        self._moved(key)
+
+    def stand(self, client: str, epoch: int, older: frozenset[str], done: Done) -> None:
+        self._begin()
+        place = _Place(epoch, self._place(client).doubtful, older)
+        given = self._given_of(client)
+        if given is None:
+            self._places[client] = place
+            self._save(client)
+            self.on_disk(done)
+        elif given.order is not None:
+            self.when_moved(client, lambda: self.stand(client, epoch, older, done))
+        else:
+            parts = self._parts(client)
+            messages = read_head(parts).messages
+            self._bring(client, None, messages, place, lambda _: done())
+
+    def end(self, client: str, below: int, done: Done) -> None:
+        self._begin()
+        if self.moves(client):
+            self.when_moved(client, lambda: self.end(client, below, done))
+            return
+        if self._places.get(client, _Place()).epoch < below:
+            self._end(client)
+            if client in self._given:
+                following.over(self._broker, client)
+                self._forget_given(client)
+            if self._places.pop(client, None) is not None:
+                moving.moves(self._broker).places[client] = None
+                self._broker.promise()
+        self.on_disk(done)
+
+    def _end(self, key: str) -> None:
+        """The session ends that is here; its client has a newer one elsewhere, so its will is not
+        due.
+        """
+        broker, session = self._broker, self.session(key)
+        if session is None:
+            return
+        if session.connection is not None:
+            broker.hang_up(session.connection, *_MOVED)
+            broker.settle(session.client)
+        will = broker.wills.pop(session.client, None)
+        if will is not None:
+            broker.will_bytes -= will.size
+            broker.changes.wills[session.client] = None
+            broker.effects.wills.pop(session.client, None)
+        if not session.ended:
+            broker.end_session(session)
+
+    def mistrust(self, client: str, done: Done) -> None:
+        self._begin()
+        session = self.session(client)
+        if session is not None and session.connection is not None:
+            self._broker.hang_up(session.connection, *_MOVED)
+            self._broker.settle()
+        self._place(client).doubtful = True
+        self._save(client)
+        self.on_disk(done)
+
+    def mistrust_all(self, done: Done) -> None:
+        self._begin()
+        self._mistrust_all()
+        if self.in_doubt:
+            log.warning(
+                "a member cannot say whether sessions here are over: they are in doubt until their"
+                " clients come"
+            )
+        self._broker.promise()
+        self.on_disk(done)
+
+    def trust(self, client: str) -> None:
+        """What was doubtful about a session is settled; goes with the open changes."""
+        place = self._places.get(client)
+        if place is not None and place.doubtful:
+            place.doubtful = place.copied = False
+            self._save(client)
+
+    def confirmed(self, client: str, member: str) -> None:
+        place = self._places.get(client)
+        if place is not None and member in place.older:
+            place.older -= {member}
+            self._save(client)
+
+    def release(self, client: str, identifier: int, done: Callable[[bool], None]) -> None:
+        self._begin()
+        broker, session = self._broker, self.session(client)
+        if session is None or self.moves(client):
+            done(False)
+            return
+        flow = session.receive_flow
+        if flow.release((identifier,)):
+            done(False)
+        elif not session.durable:
+            done(True)
+        else:
+            flow.commit = commit = broker.keep_flow(session)
+            moving.when_on_disk(broker, commit, lambda: done(True))
+
+    # -- places
+
+    def _place(self, key: str) -> _Place:
+        return self._places.setdefault(key, _Place())
+
+    def _save(self, key: str) -> None:
+        """Write a place with the open changes; nothing of one that says nothing."""
+        place = self._places[key]
+        empty = not (place.epoch or place.doubtful or place.older)
+        if empty:
+            del self._places[key]
+        moving.moves(self._broker).places[key] = None if empty else place.row(key)
+        self._saved += 1
+        if self._saved >= _IDLE_PLACES + len(self._places) // 2:
+            self._saved = 0
+            self._forget_idle()
+
+    def _forget_idle(self) -> None:
+        """Of a session that has ended nothing is kept that nobody needs."""
+        for key in [key for key, place in self._places.items() if not place.older]:
+            if self.session(key) is None and key not in self._given and key not in self._taking:
+                del self._places[key]
+                moving.moves(self._broker).places[key] = None
+
+    def _forget_given(self, key: str) -> None:
+        del self._given[key]
+        moving.moves(self._broker).forgotten.append(key)
+        self._broker.promise()
+
+    def _moved(self, key: str) -> None:
+        for call in self._waiting.pop(key, ()):
+            call()
+
+
+def _seconds(ends: int | None) -> float:
+    return float("inf") if ends is None else ends / 1000

@@ -1,0 +1,82 @@
+"""One process per data directory and job: a lock file that says who holds it.
+
+In: a path. Out: the lock, or an error that names the holder. The kernel drops the lock when the
+holder dies, however it dies. It belongs to the open file (an "open file description lock",
+fcntl(2)): unlike flock(2) it can be asked about without being taken, and unlike a process's own
+record lock it does not go when something else in the process closes the same file.
+"""
+
+import fcntl
+import os
+import struct
+from pathlib import Path
+
+from gateway.errors import OncewayError
+from gateway.system.accounts import share
+
+_FLOCK = struct.Struct("hhqqi4x")
+"""`struct flock` on 64-bit Linux: type, whence, start, length (0 = the whole file), process."""
+
+
+class Locked(OncewayError):
+    """Another process does this job on this data directory."""
+
+    exit_code = 4
+
+
+class ProcessLock:
+    """Held from creation until `close`. Raises Locked, naming the holder."""
+
+    def __init__(self, path: Path) -> None:
+        # root takes it in folders of others, who might put a link to a file of root's there
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        try:
+            self._file = os.open(path, flags, 0o640)
+        except OSError as error:
+            hint = "Is that the data directory, and may this account write there?"
+            raise OncewayError(
+                f"cannot take the lock ({error.strerror})", str(path), hint
+            ) from error
+        try:
+            fcntl.fcntl(
+                self._file, fcntl.F_OFD_SETLK, _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+            )
+        except BlockingIOError:
+            name = _name(self._file)
+            os.close(self._file)
+            raise Locked(
+                f"already in use by {name}",
+                str(path),
+                "Stop it first, or use another data directory.",
+            ) from None
+        share(path)
+        # what root takes for a moment, the service has to be able to take later
+        if not os.geteuid():
+            owner = path.parent.stat()
+            os.fchown(self._file, owner.st_uid, owner.st_gid)
+        os.ftruncate(self._file, 0)
+        os.pwrite(self._file, f"process {os.getpid()}\n".encode(), 0)
+
+    def close(self) -> None:
+        os.close(self._file)
+
+
+def holder(path: Path) -> str | None:
+    """Who holds the lock at `path` (`process 1234`); None when nobody does, or it cannot be seen.
+    Takes no lock itself.
+    """
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        asked = fcntl.fcntl(
+            file, fcntl.F_OFD_GETLK, _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+        )
+        return None if _FLOCK.unpack(asked)[0] == fcntl.F_UNLCK else _name(file)
+    finally:
+        os.close(file)
+
+
+def _name(file: int) -> str:
+    return os.pread(file, 64, 0).decode(errors="replace").strip() or "another process"

@@ -1,0 +1,245 @@
+"""Boards that the page's users flash: add one that is plugged in, update one, give a name to a new
+one.
+
+In: an operator, and what he wants. Out: what has become of it, as it goes on. Writing to boards
+belongs to `provisioning`, which the gateway does not import: its command does it, in a process
+beside the gateway, and the gateway lends it the port as it lends it to people. One board at a time;
+a job goes on when nobody looks, and one that was interrupted goes on when it is wanted again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import re
+import sys
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from gateway.boards.admission import FILE, Registry
+from gateway.boards.bundled_firmware import kinds
+from gateway.commands.control_client import LEND_S
+from gateway.links.serial_port import PortStatus
+from gateway.mqtt.errors import quote
+from gateway.payload.readings import DEVICE_NAME
+from gateway.system.logs import about, printable
+
+log = logging.getLogger(__name__)
+
+LOOK_S = 15.0
+"""Less than a connection of the page lives."""
+_KIND = re.compile(r"[a-z0-9-]{1,40}")
+_LONGEST = 500
+_MOST_LINES = 1000
+
+_VERBS = {"add": "flashed and added", "update": "updated", "replace": "given to a new board"}
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """The last one. stage: of `provisioning/progress.py`. share: of it, from 0 to 1. running: it
+    has not ended. error: why it failed. outcome: in words, when it did not.
+    """
+
+    deed: str
+    device: str
+    port: str | None
+    stage: str | None = None
+    share: float = 0.0
+    running: bool = True
+    error: str | None = None
+    outcome: str | None = None
+
+
+class PageFlash:
+    """folder: the data directory. ports: serial ports seen so far. Runs until `close`."""
+
+    def __init__(
+        self, folder: Path, registry: Registry, ports: Callable[[], list[PortStatus]]
+    ) -> None:
+        self._registry_file = folder / FILE
+        self._registry = registry
+        self._ports = ports
+        self._plugged: list[dict[str, Any]] = []
+        self._job: Job | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._changed = asyncio.Condition()
+        self._number = 0
+        """Of the last change."""
+
+    async def close(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    # -- what there is
+
+    async def choices(self) -> dict[str, Any]:
+        """Ports that are plugged in or that the gateway serves, and kinds of boards."""
+        code, out, said = await _run(["board", "ports", "--json"], LOOK_S, _ignore)
+        if code:
+            log.error("`onceway board ports` failed: %s", said)
+        self._plugged = json.loads(out) if not code else []
+        titles = [{"name": name, "title": kind.title} for name, kind in kinds().items()]
+        return {"ports": self._there(), "kinds": titles}
+
+    def _there(self) -> list[dict[str, Any]]:
+        """Those first that look like a board, or that the gateway serves."""
+        served = {os.path.realpath(port.path): port for port in self._ports()}
+        found = []
+        for entry in self._plugged:
+            port = served.pop(os.path.realpath(entry["port"]), None)
+            found.append(
+                {
+                    "port": entry["stable"] or entry["port"],
+                    "boards": entry["boards"],
+                    "text": "" if entry["description"] == "n/a" else entry["description"],
+                    "device": port.device if port else None,
+                }
+            )
+        mine: list[dict[str, Any]] = [
+            {"port": port.path, "boards": [], "text": "", "device": port.device}
+            for path, port in served.items()
+            if os.path.exists(path)
+        ]
+        likely = [entry for entry in found if entry["boards"] or entry["device"]]
+        return likely + mine + [entry for entry in found if entry not in likely]
+
+    def _knows(self, port: str) -> bool:
+        """Whether it is one of those. No other path gets as far as a command."""
+        known = {port.path for port in self._ports()}
+        known |= {name for entry in self._plugged for name in (entry["port"], entry["stable"])}
+        return port in known
+
+    # -- a job
+
+    async def start(
+        self, user: str, deed: str, device: str, kind: str, port: str, empty: bool
+    ) -> str | None:
+        """Why nothing was begun, or None. kind, port: of the new board; not for an update."""
+        if deed not in _VERBS:
+            return "Choose add, update or replace."
+        if not DEVICE_NAME.fullmatch(device):
+            return "A name has at most 23 letters and digits; - . _ may stand within."
+        if deed != "add" and device not in self._registry.registered():
+            return f"{device} is not in the device registry."
+        if deed != "update" and not (_KIND.fullmatch(kind) and self._knows(port)):
+            return "Choose a kind of board and a port that is there."
+        if self._job is not None and self._job.running:
+            return f"{self._job.device} is being written. One board at a time."
+        words = ["device", deed, "--json", "--registry", str(self._registry_file)]
+        if deed != "update":
+            words += ["--board", kind, "--port", port]
+        if deed == "add" and empty:
+            words.append("--empty")
+        await self._set(Job(deed, device, port if deed != "update" else None))
+        log.warning(
+            "%s: %s wants it %s", device, quote(user), _VERBS[deed], extra=about(device=device)
+        )
+        self._task = asyncio.create_task(self._work([*words, "--", device]))
+        return None
+
+    async def _work(self, words: list[str]) -> None:
+        error: str | None = None
+        outcome: str | None = None
+        try:
+            code, out, said = await _run(words, LEND_S, self._hear)
+            error, outcome = _result(code, out, said)
+        except TimeoutError:
+            error = "It took too long, and was stopped. Try again: it goes on."
+        except Exception:
+            log.exception("a board could not be written")
+            error = "The gateway could not start it: see its log."
+        job = self._job
+        assert job is not None  # noqa: S101 - it is this one
+        await self._set(replace(job, running=False, error=error, outcome=outcome))
+        level = logging.WARNING if error is None else logging.ERROR
+        text = error or _VERBS[job.deed]
+        log.log(level, "%s: %s", job.device, text, extra=about(device=job.device))
+
+    async def _hear(self, line: str) -> bool:
+        """Whether a line tells how far it is."""
+        try:
+            told = json.loads(line)
+            stage, share = str(told["stage"]), float(told["share"])
+        except (ValueError, KeyError, TypeError):
+            return False
+        if self._job is not None:
+            await self._set(replace(self._job, stage=stage, share=share))
+        return True
+
+    async def _set(self, job: Job) -> None:
+        async with self._changed:
+            self._job = job
+            self._number += 1
+            self._changed.notify_all()
+
+    def watch(self) -> Callable[[], Awaitable[bytes | None]]:
+        """Events for one browser: how it is at once, then each change that it is in time for."""
+        seen = -1
+
+        async def get() -> bytes | None:
+            nonlocal seen
+            async with self._changed:
+                await self._changed.wait_for(lambda: self._number != seen)
+                seen = self._number
+            return json.dumps({"job": asdict(self._job) if self._job else None}).encode()
+
+        return get
+
+
+def _result(code: int, out: str, said: str) -> tuple[str | None, str | None]:
+    """Error and outcome of a command that has ended."""
+    with suppress(ValueError, KeyError, TypeError, IndexError):
+        found = json.loads(out)
+        row = found[0] if isinstance(found, list) else found
+        if "error" in row:
+            return str(row["error"]), None
+        if not code:
+            return None, str(row.get("outcome", "done"))
+    if not code:
+        return None, "done"
+    with suppress(ValueError, KeyError, TypeError):  # `--json` says errors so, too
+        found = json.loads(said)
+        hint = f". {found['hint']}" if found.get("hint") else ""
+        return f"{found['error']}{hint}"[:_LONGEST], None
+    return said.strip()[-_LONGEST:] or "The command failed: see the gateway's log.", None
+
+
+async def _ignore(line: str) -> bool:
+    return False
+
+
+async def _run(
+    words: list[str], within: float, hear: Callable[[str], Awaitable[bool]]
+) -> tuple[int, str, str]:
+    """Exit code, standard output, and what is left of standard error when `hear` has taken its
+    lines. TimeoutError after `within` seconds. No process is left.
+    """
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-P", "-m", "gateway", *words),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        env=os.environ | {"ONCEWAY_PROGRESS": "json"},
+        start_new_session=True,
+    )
+    assert process.stdout is not None  # noqa: S101 - both are pipes
+    assert process.stderr is not None  # noqa: S101
+    said: list[str] = []
+    try:
+        async with asyncio.timeout(within):
+            reading = asyncio.ensure_future(process.stdout.read())
+            while line := (await process.stderr.readline()).decode(errors="replace"):
+                if not await hear(line) and len(said) < _MOST_LINES:
+                    said.append(printable(line.rstrip("\n")))
+            out = (await reading).decode(errors="replace")
+            return await process.wait(), out, " ".join(said)
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, 9)

@@ -1,0 +1,125 @@
+"""Who looks at the page: users of the gateway, by password, then by a cookie's token.
+
+In: user name, password and address; later tokens. Out: sessions, or why not. A session ends when
+its user is removed or has another password, after half a day without a look, and after a week.
+Passwords are compared on a thread, a few wait at a time, and wrong ones make their address wait, as
+at the listeners (`gateway/access/logins.py`). Tokens are kept as hashes alone.
+"""
+
+import asyncio
+import hashlib
+import logging
+import secrets
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+
+from gateway.access.authentication import Passwords
+from gateway.access.logins import BackOff
+from gateway.mqtt.errors import quote
+from gateway.mqtt.reason import ReasonCode
+
+log = logging.getLogger(__name__)
+
+MOST_SESSIONS = 256
+MOST_WAITING = 8
+IDLE_S = 12 * 3600.0
+LONGEST_S = 7 * 24 * 3600.0
+LONGEST_NAME = 256
+LONGEST_PASSWORD = 1024
+
+
+@dataclass(slots=True)
+class PageSession:
+    """csrf: what a request that changes something must bring along."""
+
+    user: str
+    operator: bool
+    csrf: str = field(repr=False)
+    passwords: Passwords = field(repr=False)
+    begun: float
+    seen: float
+
+
+class PageLogins:
+    """passwords: those that count now. operators: shell patterns of users who may command."""
+
+    def __init__(self, passwords: Callable[[], Passwords], operators: list[str]) -> None:
+        self._passwords = passwords
+        self._operators = operators
+        self._sessions: dict[bytes, PageSession] = {}
+        """By the token's hash, the one that was opened last at the end."""
+        self._users = BackOff(free=3)
+        self._addresses = BackOff(free=20)
+        self._thread = ThreadPoolExecutor(1, "page-passwords")
+        self._waiting = 0
+
+    async def login(self, user: str, password: str, address: str) -> str | tuple[int, str]:
+        """A token, or an HTTP status and what to tell the user."""
+        loop = asyncio.get_running_loop()
+        passwords = self._passwords()
+        if not passwords.asked_for:
+            return 403, "There are no users yet. On the gateway: sudo onceway user add NAME"
+        if not 0 < len(user) <= LONGEST_NAME or len(password) > LONGEST_PASSWORD:
+            return 403, "User name or password is wrong."
+        wait = max(
+            self._users.wait_s((address, user), loop.time()),
+            self._addresses.wait_s(address, loop.time()),
+        )
+        if wait:
+            return 429, f"Too many wrong passwords. Wait {wait:.0f} s."
+        if self._waiting >= MOST_WAITING:
+            return 503, "Too many people log in. Try again in a moment."
+        self._waiting += 1
+        try:
+            refusal = await loop.run_in_executor(
+                self._thread, passwords.wrong, user, password.encode(), "page", address, "page"
+            )
+        finally:
+            self._waiting -= 1
+        if refusal is not None:
+            if refusal[0] != ReasonCode.BAD_USER_NAME_OR_PASSWORD:
+                return 503, "Who you are cannot be found out now. Try again later."
+            now = loop.time()
+            self._users.fail((address, user), now)
+            failures = self._addresses.fail(address, now)
+            if failures >= 4 and not failures & failures - 1:
+                log.warning("page: %s: %d wrong passwords", address, failures)
+            return 403, "User name or password is wrong."
+        self._users.succeed((address, user))
+        log.info("page: %s has logged in from %s", quote(user), address)
+        return self._open(user, passwords, loop.time())
+
+    def session(self, token: str | None) -> PageSession | None:
+        """The session of a token, if it still counts."""
+        key = _hash(token or "")
+        found = self._sessions.get(key)
+        if found is None:
+            return None
+        now = asyncio.get_running_loop().time()
+        late = now - found.seen > IDLE_S or now - found.begun > LONGEST_S
+        if late or not self._passwords().agrees(found.passwords, found.user):
+            del self._sessions[key]
+            return None
+        found.seen = now
+        return found
+
+    def logout(self, token: str | None) -> None:
+        self._sessions.pop(_hash(token or ""), None)
+
+    def close(self) -> None:
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+    def _open(self, user: str, passwords: Passwords, now: float) -> str:
+        token = secrets.token_urlsafe(32)
+        operator = any(fnmatchcase(user, pattern) for pattern in self._operators)
+        csrf = secrets.token_urlsafe(32)
+        if len(self._sessions) >= MOST_SESSIONS:
+            del self._sessions[next(iter(self._sessions))]
+        self._sessions[_hash(token)] = PageSession(user, operator, csrf, passwords, now, now)
+        return token
+
+
+def _hash(token: str) -> bytes:
+    return hashlib.sha256(token.encode()).digest()

@@ -1,0 +1,170 @@
+"""Messages for the page's users, and from them.
+
+Both are MQTT by a client inside the gateway (`gateway/runtime/internal_client.py`) under the user's
+name, so that access rules, quotas and limits hold as for any client. What is watched comes at QoS 0
+from the moment on, and not faster than somebody can read: when more than MOST_A_SECOND come within
+a second, the subscription ends until the next second, so that a flood costs the gateway nothing.
+"""
+
+import asyncio
+from typing import Protocol
+
+from gateway.broker.refusals import words
+from gateway.mqtt.packets import (
+    Connack,
+    Disconnect,
+    Packet,
+    Puback,
+    Pubcomp,
+    Publish,
+    Pubrec,
+    Pubrel,
+    Suback,
+    Subscribe,
+    Subscription,
+    Unsubscribe,
+)
+from gateway.mqtt.reason import ReasonCode
+from gateway.mqtt.topics import SHARE_PREFIX, topic_filter_problem, topic_name_problem
+from gateway.runtime.engine import Engine
+from gateway.runtime.internal_client import Client
+
+MOST_A_SECOND = 100
+PATIENCE_S = 10.0
+_FULL = "The gateway takes no messages now: its disk, its spool, a queue or your quota is full."
+_GONE = "The gateway has ended the connection."
+_FAILURE = 0x80
+
+
+class Seen(Protocol):
+    """Who watches. Called in the middle of the broker's work."""
+
+    def begin(self) -> None:
+        """From now on nothing is missed; called again after each rest."""
+
+    def message(self, message: Publish) -> None: ...
+
+    def more(self) -> None:
+        """More come than are shown."""
+
+    def end(self, why: str) -> None:
+        """It is over. why: a sentence."""
+
+
+class Watch:
+    """What matches a filter, as one user may read it, until `stop`."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        user: str,
+        topic_filter: str,
+        seen: Seen,
+    ) -> None:
+        self._engine = engine
+        self._filter = topic_filter
+        self._seen = seen
+        self._second = 0.0
+        """When the present one began."""
+        self._shown = 0
+        """Messages in it."""
+        self._rests = False
+        self._client = Client(engine, "page", user, self._take)
+
+    def stop(self) -> None:
+        self._client.leave()
+
+    def _take(self, packet: Packet | None) -> None:
+        match packet:
+            case Connack(reason=reason) if reason < _FAILURE:
+                if problem := _filter_problem(self._filter):
+                    self._end(problem)
+                else:
+                    self._subscribe()
+            case Connack(reason=reason) | Disconnect(reason=reason):
+                self._end(f"The gateway refuses it: {words(reason)}.")
+            case Suback(reasons=[reason]) if reason >= _FAILURE:
+                self._end(_refusal(reason, f"read {self._filter}"))
+            case Suback():
+                self._seen.begin()
+            case Publish() if not self._rests:
+                self._show(packet)
+            case None:
+                self._end(_GONE)
+
+    def _show(self, message: Publish) -> None:
+        now = asyncio.get_running_loop().time()
+        if now - self._second >= 1.0:
+            self._second, self._shown = now, 0
+        self._shown += 1
+        if self._shown <= MOST_A_SECOND:
+            self._seen.message(message)
+            return
+        self._rests = True
+        self._seen.more()
+        self._client.send(Unsubscribe(1, [self._filter]))
+        self._engine.call_later(max(0.0, self._second + 1.0 - now), self._wake)
+
+    def _wake(self) -> None:
+        self._rests = False
+        self._subscribe()
+
+    def _subscribe(self) -> None:
+        wanted = Subscription(self._filter, 0, retain_as_published=True, retain_handling=2)
+        self._client.send(Subscribe(1, [wanted]))
+
+    def _end(self, why: str) -> None:
+        self._seen.end(why)
+        self._engine.call_later(0, self._client.leave)
+
+
+def _filter_problem(topic_filter: str) -> str | None:
+    if topic_filter.startswith(SHARE_PREFIX):
+        return "A shared subscription would take messages away from others."
+    problem = topic_filter_problem(topic_filter)
+    return f"This is no topic filter: it {problem}." if problem else None
+
+
+async def publish(engine: Engine, user: str, message: Publish) -> str | None:
+    """Why a message was not taken, or None: it is on the disk then. At QoS 1 or 2."""
+    if problem := topic_name_problem(message.topic):
+        return f"This is no topic: it {problem}."
+    done: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
+
+    def end(problem: str | None) -> None:
+        if not done.done():
+            done.set_result(problem)
+
+    def came(packet: Packet | None) -> None:
+        match packet:
+            case Connack(reason=reason) if reason < _FAILURE:
+                message.packet_id = 1
+                client.send(message)
+            case Puback(reason=reason) | Pubrec(reason=reason) if reason >= _FAILURE:
+                end(_refusal(reason, f"publish to {message.topic}"))
+            case Pubrec():
+                client.send(Pubrel(1))
+            case Puback() | Pubcomp():
+                end(None)
+            case Connack(reason=reason) | Disconnect(reason=reason):
+                end(f"The gateway refuses it: {words(reason)}.")
+            case None:
+                end(_GONE)
+
+    client = Client(engine, "page", user, came)
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            return await done
+    except TimeoutError:
+        return "The disk is slow: it is not known whether the message was taken."
+    finally:
+        client.leave()
+
+
+def _refusal(reason: ReasonCode, what: str) -> str:
+    match reason:
+        case ReasonCode.NOT_AUTHORIZED:
+            return f"The access rules do not let you {what}."
+        case ReasonCode.QUOTA_EXCEEDED:
+            return _FULL
+    return f"You cannot {what}: {words(reason)}."

@@ -1,0 +1,90 @@
+"""Boards that the page's users let in or put out.
+
+In: a user, a board, and `admit` or `revoke`. Out: a device registry that says so, or why it does
+not. The registry belongs to `provisioning`, which the gateway does not import: its command does it,
+in a process beside the gateway. The gateway goes by what it finds there
+(`gateway/boards/admission.py`).
+"""
+
+import asyncio
+import logging
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from gateway.boards.admission import FILE, Registry
+from gateway.links.serial_port import PortStatus
+from gateway.mqtt.errors import quote
+from gateway.payload.readings import DEVICE_NAME
+from gateway.system.logs import about, printable
+
+log = logging.getLogger(__name__)
+
+PATIENCE_S = 15.0
+"""Until a change is made, behind those before it: less than a connection of the page lives. A Pi
+starts a Python program in two seconds.
+"""
+_LONGEST = 500
+_BUSY = "Somebody else changes the device registry. Try again in a moment."
+_SLOW = "This takes long. The list of boards shows whether it was done; if not, try again."
+
+
+class PageRegistry:
+    """folder: the data directory. ports: serial ports seen so far."""
+
+    def __init__(
+        self, folder: Path, registry: Registry, ports: Callable[[], list[PortStatus]]
+    ) -> None:
+        self._folder = folder
+        self._registry = registry
+        self._ports = ports
+        self._busy = asyncio.Lock()
+
+    async def change(self, user: str, device: str, verb: str) -> str | None:
+        """Why the registry is as it was, or None."""
+        listed = self._registry.registered().get(device)
+        if not DEVICE_NAME.fullmatch(device):
+            return "A board of such a name cannot be registered. Provision it."
+        if verb == "admit" and listed is None and not self._asks(device):
+            return f"{device} does not ask to be let in now."
+        if verb == "revoke" and listed is None:
+            return f"{device} is not in the device registry."
+        problem: str | None = _BUSY
+        with suppress(TimeoutError):
+            async with asyncio.timeout(PATIENCE_S), self._busy:
+                problem = _SLOW
+                problem = await self._run(verb, device)
+        if problem is None:
+            log.warning(
+                "%s: %s by %s", device, _DONE[verb], quote(user), extra=about(device=device)
+            )
+        return problem
+
+    def _asks(self, device: str) -> bool:
+        return any(port.refused == device for port in self._ports())
+
+    async def _run(self, verb: str, device: str) -> str | None:
+        command = [sys.executable, "-P", "-m", "gateway", "device", verb, "--registry"]
+        process = await asyncio.create_subprocess_exec(
+            *command,
+            str(self._folder / FILE),
+            "--",
+            device,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        try:
+            _, said = await process.communicate()
+        finally:
+            with suppress(ProcessLookupError):
+                process.kill()
+        if process.returncode == 0:
+            return None
+        text = printable(said.decode(errors="replace").strip())[-_LONGEST:]
+        log.error("%s: `onceway device %s` failed: %s", device, verb, text)
+        return text.removeprefix("error: ") or "The device registry could not be changed."
+
+
+_DONE = {"admit": "let in", "revoke": "revoked"}

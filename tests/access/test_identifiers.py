@@ -1,0 +1,118 @@
+"""Client identifiers: nobody takes another's, or a board's."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.access.identifiers import Identifiers
+from gateway.config import AccessSection, ConfigError, parse
+from gateway.mqtt.packets import Connack, Connect, Version
+from gateway.mqtt.properties import PropertyId as P
+from gateway.mqtt.reason import ReasonCode as R
+from provisioning.registry import Registry
+from tests.access.test_access import LISTENER, alice, answer, configured
+from tests.service.process import gateway
+from tests.service.wire import Wire
+
+USERS, BOARDS = {"alice", "bob"}, {"pump-3"}
+
+
+def chosen(user: str | None, wanted: str, **section: Any) -> str | None:
+    """The identifier that a client gets; None when it is refused."""
+    names = Identifiers(AccessSection(**section), USERS.__contains__, BOARDS.__contains__)
+    found = names.choose(user, wanted)
+    if isinstance(found, str):
+        return found
+    assert found[0] == R.CLIENT_IDENTIFIER_NOT_VALID
+    return None
+
+
+@pytest.mark.parametrize("way", ["any", "user name", "user name prefix"])
+@pytest.mark.parametrize("user", [None, "alice"])
+def test_the_name_of_a_board_is_kept_for_it(way: str, user: str | None) -> None:
+    assert chosen(user, "pump-3", identifiers=way) is None
+    assert chosen("pump-3", "pump-3", identifiers=way) == "pump-3"
+
+
+@pytest.mark.parametrize(
+    ("user", "wanted", "expected"),
+    [
+        ("alice", "", "alice"),
+        ("alice", "alice", "alice"),
+        ("alice", "alice:2", None),
+        ("alice", "bob", None),
+        ("alice", "Alice", None),
+        (None, "alice", None),
+        (None, "alice:2", None),
+        (None, "visitor", "visitor"),
+    ],
+)
+def test_the_identifier_may_have_to_be_the_user_name(
+    user: str | None, wanted: str, expected: str | None
+) -> None:
+    assert chosen(user, wanted, identifiers="user name") == expected
+
+
+@pytest.mark.parametrize(
+    ("user", "wanted", "allowed"),
+    [
+        ("alice", "alice", True),
+        ("alice", "alice:", True),
+        ("alice", "alice:phone", True),
+        ("alice", "alice-phone", False),
+        ("alice", "alicephone", False),
+        ("alice", "bob:phone", False),
+        (None, "bob:phone", False),
+        (None, "bobby", True),
+    ],
+)
+def test_the_identifier_may_have_to_begin_with_the_user_name(
+    user: str | None, wanted: str, allowed: bool
+) -> None:
+    found = chosen(user, wanted, identifiers="user name prefix")
+    assert found == (wanted if allowed else None)
+
+
+def test_an_identifier_that_is_left_to_us_follows_the_rules() -> None:
+    first, second = (chosen("alice", "", identifiers="user name prefix") for _ in range(2))
+    assert first
+    assert first.startswith("alice:")
+    assert first != second
+    assert (chosen(None, "", prefixes=["site-", "x"]) or "").startswith("site-")
+
+
+def test_prefixes_hold_for_all() -> None:
+    assert chosen("alice", "site-1", prefixes=["site-", "lab-"]) == "site-1"
+    assert chosen(None, "lab-1", prefixes=["site-", "lab-"]) == "lab-1"
+    assert chosen("alice", "other", prefixes=["site-", "lab-"]) is None
+
+
+def test_what_cannot_be_is_explained() -> None:
+    with pytest.raises(
+        ConfigError, match=r"access\.identifiers = 'username': input should be 'any'"
+    ):
+        parse({"access": {"identifiers": "username"}}, "here")
+    with pytest.raises(ConfigError, match="prefixes"):
+        parse({"access": {"prefixes": [""]}}, "here")
+
+
+@pytest.mark.mqtt("MQTT-3.1.3-7", "MQTT-3.2.2-16")
+async def test_a_gateway_goes_by_its_rules_and_by_the_registry(tmp_path: Path) -> None:
+    text = f'{LISTENER}anonymous = true\n[access]\nidentifiers = "user name"\n'
+    arguments = configured(tmp_path, text)
+    Registry(tmp_path / "data" / "registry.db").admit("pump-3")
+    async with gateway(*arguments) as running:
+        client = Wire(*await asyncio.open_connection("127.0.0.1", running.port), Version.V5)
+        client.send(alice(client_id=""))
+        connack = await client.take(Connack)
+        assert (connack.properties or {})[P.ASSIGNED_CLIENT_IDENTIFIER] == "alice"
+        refused = R.CLIENT_IDENTIFIER_NOT_VALID
+        assert await answer(running.port, alice(client_id="c1")) == refused
+        assert await answer(running.port, alice(b"guess", "c1")) == R.BAD_USER_NAME_OR_PASSWORD
+        assert await answer(running.port, Connect("alice")) == refused
+        assert await answer(running.port, Connect("pump-3")) == refused
+        assert await answer(running.port, Connect("visitor")) == R.SUCCESS
+        await running.logged("'c1' is not the user name (access.identifiers)")
+        client.writer.close()

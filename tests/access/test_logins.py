@@ -1,0 +1,139 @@
+"""Logins: one address with many sockets or many guesses costs itself only."""
+
+import asyncio
+import hashlib
+import signal
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+from gateway.access.logins import BackOff
+from gateway.access.users import Users
+from gateway.mqtt.packets import Connack, Connect
+from gateway.mqtt.reason import ReasonCode as R
+from tests.access.test_access import LISTENER, alice, answer, configured
+from tests.service.process import gateway
+from tests.service.wire import Wire
+
+
+async def login(port: int, connect: Connect, address: str = "127.0.0.1") -> int:
+    """The reason in CONNACK, for a client at an address of this machine."""
+    streams = await asyncio.open_connection("127.0.0.1", port, local_addr=(address, 0))
+    client = Wire(*streams, connect.version)
+    client.send(connect)
+    try:
+        return (await client.take(Connack)).reason
+    finally:
+        client.writer.close()
+
+
+@asynccontextmanager
+async def flood(port: int, sockets: int, address: str) -> AsyncIterator[list[int]]:
+    """Guess passwords over many sockets of one address all the time; reasons so far."""
+    reasons: list[int] = []
+
+    async def guess(number: int) -> None:
+        while True:
+            with suppress(OSError, AssertionError):
+                reasons.append(await login(port, alice(b"%d" % number, f"g{number}"), address))
+            await asyncio.sleep(0.05)
+
+    tasks = [asyncio.create_task(guess(number)) for number in range(sockets)]
+    try:
+        while not reasons:  # noqa: ASYNC110  # the first guess is answered
+            await asyncio.sleep(0.01)
+        yield reasons
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def test_one_address_with_300_sockets_keeps_no_user_out(tmp_path: Path) -> None:
+    arguments = configured(tmp_path, LISTENER)
+    users = Users(tmp_path / "data" / "users")
+    names = [f"user{number}" for number in range(20)]
+    for name in names:
+        users.add(name, "right")
+    async with gateway(*arguments) as running, flood(running.port, 300, "127.0.0.3") as guesses:
+        begin = time.monotonic()
+        reasons = await asyncio.gather(
+            *(
+                login(running.port, Connect(name, username=name, password=b"right"), "127.0.0.2")
+                for name in names
+            )
+        )
+        took = time.monotonic() - begin
+        assert reasons == [R.SUCCESS] * len(names)
+        cost = time.perf_counter()
+        hashlib.scrypt(b"x", salt=b"x" * 16, n=1 << 15, r=8, p=1, maxmem=1 << 26, dklen=32)
+        alone = len(names) * (time.perf_counter() - cost)
+        assert took < 5 * alone + 2, "about as long as without the flood"
+        await running.logged("127.0.0.3: 4 wrong passwords")
+        assert R.CONNECTION_RATE_EXCEEDED in guesses
+        assert sum("wrong passwords" in line for line in running.log) < 10
+
+
+async def test_an_address_waits_after_some_wrong_passwords_and_others_do_not(
+    tmp_path: Path,
+) -> None:
+    arguments = configured(tmp_path, LISTENER)
+    Users(tmp_path / "data" / "users").add("bob", "right")
+    async with gateway(*arguments) as running:
+        guesses = [await login(running.port, alice(b"guess")) for _ in range(5)]
+        assert guesses == [R.BAD_USER_NAME_OR_PASSWORD] * 4 + [R.CONNECTION_RATE_EXCEEDED]
+        bob = Connect("b", username="bob", password=b"right")
+        assert await login(running.port, bob) == R.SUCCESS, "another user of this address"
+        assert await login(running.port, alice(), "127.0.0.2") == R.SUCCESS, "from elsewhere"
+        assert await login(running.port, alice()) == R.SUCCESS, "known to be right meanwhile"
+
+
+async def test_who_was_removed_while_his_password_is_compared_does_not_get_in(
+    tmp_path: Path,
+) -> None:
+    arguments = configured(tmp_path, LISTENER)
+    users = Users(tmp_path / "data" / "users")
+    for number in range(12):
+        users.add(f"user{number}", "right")
+    async with gateway(*arguments) as running:
+        before = [
+            asyncio.create_task(
+                answer(running.port, Connect(f"c{n}", username=f"user{n}", password=b"right"))
+            )
+            for n in range(12)
+        ]
+        await asyncio.wait(before, return_when=asyncio.FIRST_COMPLETED)
+        hers = asyncio.create_task(answer(running.port, alice()))
+        await asyncio.sleep(0)
+        assert await answer(running.port, Connect("")) == R.NOT_AUTHORIZED, "hers was read before"
+        users.remove("alice")
+        running.process.send_signal(signal.SIGHUP)
+        await running.logged("configuration, users and certificates read again")
+        assert not hers.done(), "her turn is still to come"
+        assert await hers == R.NOT_AUTHORIZED
+        assert await asyncio.gather(*before) == [R.SUCCESS] * 12
+
+
+def test_each_failure_beyond_the_free_ones_doubles_the_wait_up_to_a_minute() -> None:
+    back_off = BackOff(free=2)
+    waits = []
+    for _ in range(10):
+        back_off.fail("k", 0.0)
+        waits.append(back_off.wait_s("k", 0.0))
+    assert waits == [0, 0, 2, 4, 8, 16, 32, 60, 60, 60]
+    assert back_off.wait_s("k", 59.0) == 1
+    assert back_off.wait_s("other", 0.0) == 0
+    assert back_off.fail("k", 60 + back_off.FORGET_S + 1) == 1, "long ago"
+    back_off.fail("k", 700.0)
+    back_off.fail("k", 700.0)
+    back_off.succeed("k")
+    assert back_off.wait_s("k", 700.0) == 0
+
+
+def test_as_many_keys_as_there_are_addresses_take_no_more_memory() -> None:
+    back_off = BackOff(free=0)
+    for number in range(BackOff.KEYS + 10):
+        back_off.fail(number, 0.0)
+    assert back_off.wait_s(0, 0.0) == 0
+    assert back_off.wait_s(BackOff.KEYS + 9, 0.0) == 2

@@ -1,0 +1,295 @@
+"""What boards tell of themselves and what they are refused, as `gateway status` and `onceway device
+list` show it.
+"""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import cbor2
+import pytest
+
+from gateway.boards.admission import FILE
+from gateway.boards.payload_conflicts import KEPT, LONGEST
+from gateway.boards.reports import FORGET_US, MOST_BOARDS, Boards, read
+from gateway.mqtt.encode import encode
+from gateway.mqtt.packets import Publish, Version
+from gateway.mqtt.reason import ReasonCode
+from provisioning.registry import Registry
+from tests.benchmarks.load import connect_packet
+from tests.links.board import Board, Pty, until
+from tests.service.process import START_S, GatewayProcess, gateway
+
+ONCEWAY = Path(sys.executable).with_name("onceway")
+RECEIVED = b"\x50\x02\x00\x01"
+"""PUBREC of packet 1."""
+STATUS = [{-2: "roof-1:", 0: "boot", 2: 3}, {0: "life", 2: 11.4}, {0: "worn", 2: 2}]
+
+
+def met(
+    boards: Boards, topic: str, reason: ReasonCode | None, now: int, payload: bytes = b""
+) -> None:
+    boards.met("roof-1", topic, payload, reason, now, 1_767_225_600_000_000)
+
+
+def test_a_refusal_is_a_trouble_until_it_ends_or_is_long_ago(tmp_path: Path) -> None:
+    boards = Boards(tmp_path)
+    for now in (0, 1):
+        met(boards, "sensors/roof-1/status", ReasonCode.NOT_AUTHORIZED, now)
+    met(boards, "sensors/roof-1/adc0", None, 2)
+    assert boards.troubles(2) == [
+        "roof-1: publications to 'sensors/roof-1/status' are refused"
+        " (not authorized, 0x87; 2 since it began)"
+    ]
+    assert boards.troubles(1 + FORGET_US) == []
+    met(boards, "sensors/roof-1/status", None, 3)
+    assert boards.troubles(3) == []
+
+
+def test_a_full_spool_is_no_trouble_of_a_board(tmp_path: Path) -> None:
+    boards = Boards(tmp_path)
+    met(boards, "t", ReasonCode.QUOTA_EXCEEDED, 0)
+    assert boards.troubles(0) == []
+
+
+def test_what_a_board_tells_outlives_the_gateway(tmp_path: Path) -> None:
+    boards = Boards(tmp_path)
+    met(boards, "sensors/roof-1/status", None, 0, cbor2.dumps(STATUS))
+    text = boards.news()
+    assert text
+    assert boards.news() is None, "nothing new"
+    boards.write(text)
+    expected = {"boot": 3, "life": 11.4, "worn": 2, "seen": 1_767_225_600}
+    assert Boards(tmp_path).status("roof-1") == read(tmp_path)["roof-1"] == expected
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        b"",
+        b"\xff" * 9,
+        cbor2.dumps([{-2: "roof-2:", 0: "life", 2: 1}]),
+        cbor2.dumps([{-2: "roof-1:", 0: "life", 2: float("nan")}]),
+        cbor2.dumps([{-2: "roof-1:", 0: "life", 2: "long"}]),
+        cbor2.dumps({"a": 1}),
+        b"\x9b" + b"\xff" * 8,
+        b"\x81" * 200,
+    ],
+)
+def test_what_is_no_status_of_this_board_is_passed_over(tmp_path: Path, payload: bytes) -> None:
+    boards = Boards(tmp_path)
+    met(boards, "sensors/roof-1/status", None, 0, payload)
+    assert boards.status("roof-1") is None
+
+
+def test_a_command_that_a_board_does_not_know_is_a_line(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    boards = Boards(tmp_path)
+    for payload in (b"unknown command: blnik", b"unknown command: \xff\n" + b"x" * 300):
+        met(boards, "logs/roof-1", None, 0, payload)
+        met(boards, "logs/roof-1", ReasonCode.NOT_AUTHORIZED, 0, payload)
+    first, second = caplog.messages
+    assert first == (
+        "roof-1: the board does not know the command 'blnik';"
+        " Onceway's sensor knows `interval N s`, `identify` and `reboot`"
+    )
+    assert "\n" not in second
+    assert len(second) < 200
+    assert caplog.records[0].__dict__["about"] == {"client": "roof-1"}
+
+
+def test_what_else_a_board_says_is_no_unknown_command(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    boards = Boards(tmp_path)
+    met(boards, "logs/roof-2", None, 0, b"unknown command: blnik")
+    met(boards, "sensors/roof-1/adc0", None, 0, b"unknown command: blnik")
+    met(boards, "logs/roof-1", None, 0, b"1767225600 unknown command: blnik")
+    assert not caplog.records
+
+
+def test_boards_without_end_take_memory_with_an_end(tmp_path: Path) -> None:
+    boards = Boards(tmp_path)
+    for number in range(MOST_BOARDS + 10):
+        name = f"b{number}"
+        payload = cbor2.dumps([{-2: f"{name}:", 0: "life", 2: 1}])
+        boards.met(name, "/status", payload, None, 0, None)
+        boards.met(name, "t", b"", ReasonCode.NOT_AUTHORIZED, 0, None)
+    assert boards.status("b9") is None
+    assert boards.status(name) == {"life": 1}
+    assert len(boards.troubles(0)) == MOST_BOARDS
+
+
+def test_another_payload_under_a_used_sequence_is_a_trouble_and_another_wording_is_none(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def said(value: float, **time: int) -> bytes:
+        return cbor2.dumps([{0: "a", 2: value, **({6: time["at"]} if time else {})}])
+
+    boards = Boards(tmp_path)
+    boards.said.hear(("roof-1", 7, 1), said(2.5), 0)
+    boards.said.hear(("roof-1", 7, 1), said(2.5), 0)
+    boards.said.hear(("roof-1", 7, 1), said(2.5, at=1_767_225_600), 0)  # it has learned the time
+    boards.said.hear(("roof-1", 8, 1), said(9), 0)  # its memory was emptied
+    boards.said.hear(("roof-2", 8, 1), said(9.5), 0)
+    assert boards.troubles(0) == []
+    assert not caplog.records
+    for payload in (said(3), b"no SenML", said(4)):
+        boards.said.hear(("roof-2", 8, 1), payload, 5)
+    assert [message.partition(" came again")[0] for message in caplog.messages] == [
+        "two payloads of one key: roof-2 (incarnation 8) sequence 1"
+    ] * 2
+    assert boards.contradictions == 3
+    (trouble,) = boards.troubles(5)
+    assert trouble.startswith("roof-2: sequence 1 came again with another payload (3 since")
+    assert boards.troubles(5 + FORGET_US) == []
+
+
+def test_whatever_the_mark_takes_for_a_repetition_is_compared(tmp_path: Path) -> None:
+    said = Boards(tmp_path).said
+    for sequence in range(1, 65):
+        said.hear(("roof-1", 7, sequence), b"one", 0)
+    said.hear(("roof-1", 7, 1), b"two", 0)
+    assert said.contradictions["roof-1"].sequence == 1
+
+
+def test_payloads_that_cannot_be_compared_are_two(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(first: bytes, second: bytes) -> bool:
+        raise TypeError("a mistake of ours in the comparison")
+
+    monkeypatch.setattr("gateway.payload.rewording.says_the_same", fails)
+    said = Boards(tmp_path).said
+    for payload in (b"one", b"two"):
+        said.hear(("roof-1", 7, 1), payload, 0)
+    assert said.contradictions["roof-1"].count == 1
+
+
+def test_what_boards_said_takes_memory_with_an_end(tmp_path: Path) -> None:
+    said = Boards(tmp_path).said
+    for number in range(KEPT + 1):
+        said.hear(("a", 1, number), b"%d" % number, 0)
+    said.hear(("a", 1, 1), b"other", 0)
+    assert said.contradictions["a"].count == 1
+    said.hear(("a", 1, 0), b"other", 0)  # the oldest is forgotten
+    said.hear(("b", 1, 0), bytes(LONGEST + 1), 0)
+    said.hear(("b", 1, 0), bytes(LONGEST + 2), 0)
+    assert said.contradictions.keys() == {"a"}
+    for number in range(MOST_BOARDS):
+        said.hear((f"c{number}", 1, 1), b"", 0)
+    said.hear(("a", 1, 2), b"other", 0)
+    assert said.contradictions["a"].count == 1
+
+
+def test_a_damaged_file_is_an_empty_one(tmp_path: Path) -> None:
+    for text in ("", "[1]", '{"roof-1": 3}', '{"roof-1": {"life": "x"}}'):
+        (tmp_path / "boards.json").write_text(text)
+        assert read(tmp_path) == {}
+
+
+@pytest.fixture
+def line() -> Iterator[Pty]:
+    yield (line := Pty())
+    os.close(line.master)
+
+
+@asynccontextmanager
+async def gateway_on(line: Pty, folder: Path) -> AsyncIterator[GatewayProcess]:
+    """Boards may publish readings, and not their status."""
+    config = folder / "gateway.toml"
+    config.write_text(
+        f'[gateway]\ndata = "{folder}"\n[[listener]]\nbind = "127.0.0.1:0"\n'
+        '[uplink]\nlanding = "file:///landing"\n'
+        f'[[serial]]\nport = "{line.path}"\nopen = true\n'
+        '[[acl]]\nwrite = ["sensors/%c/adc0", "boards/%c/status"]\n'
+    )
+    async with gateway(folder, "--config", str(config)) as running:
+        yield running
+
+
+async def onceway(*command: str) -> tuple[int | None, str]:
+    process = await asyncio.create_subprocess_exec(
+        ONCEWAY, *command, stdout=asyncio.subprocess.PIPE
+    )
+    out, _ = await asyncio.wait_for(process.communicate(), START_S)
+    return process.returncode, out.decode()
+
+
+async def test_a_refused_status_is_seen_and_a_taken_one_is_shown(tmp_path: Path, line: Pty) -> None:
+    Registry(tmp_path / FILE).admit("roof-1")
+    async with gateway_on(line, tmp_path) as running:
+        board = Board(line, "roof-1")
+        await until(lambda: board.started)
+        board.write(connect_packet("roof-1", clean=True))
+        await until(lambda: board.received)
+        told = Publish("boards/roof-1/status", cbor2.dumps(STATUS), qos=1, packet_id=1)
+        refused = Publish("sensors/roof-1/status", b"", qos=1, packet_id=2)
+        for packet, answer in ((told, b"\x40\x02\x00\x01"), (refused, b"\x40\x03\x00\x02\x87")):
+            board.write(encode(packet, Version.V5))
+            await until(lambda answer=answer: answer in board.received)
+        await running.logged("topic 'sensors/roof-1/status': not authorized (0x87)")
+
+        code, text = await onceway("gateway", "status", "--data", str(tmp_path))
+        assert code == 1
+        assert "roof-1: publications to 'sensors/roof-1/status' are refused" in text
+        await until(lambda: "life" in read(tmp_path).get("roof-1", {}))
+        registry = str(tmp_path / FILE)
+        code, text = await onceway("device", "list", "--registry", registry, "--json")
+        [row] = json.loads(text)
+        assert (row["name"], row["life"], row["worn"], row["aside"]) == ("roof-1", 11.4, 2, None)
+        _, table = await onceway("device", "list", "--registry", registry)
+        assert "11.4 years, 2 writes failed" in table
+        board.power_off()
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+async def test_a_repetition_with_another_payload_is_acknowledged_and_told(
+    tmp_path: Path, line: Pty, restarts: bool
+) -> None:
+    """The broker drops it, as it must [MQTT-4.3.3-10], so nobody else would ever know. A start
+    knows it from the spool.
+    """
+    Registry(tmp_path / FILE).admit("roof-1")
+
+    async def publishes(value: int) -> Board:
+        board = Board(line, "roof-1", incarnation=7)
+        await until(lambda: board.started)
+        board.write(connect_packet("roof-1", clean=False))
+        await until(lambda: board.received)
+        await says(board, value)
+        return board
+
+    async def says(board: Board, value: int) -> None:
+        before = board.received.count(RECEIVED)
+        payload = cbor2.dumps([{0: "adc0", 2: value}])
+        packet = Publish("sensors/roof-1/adc0", payload, qos=2, dup=value > 1, packet_id=1)
+        board.write(encode(packet, Version.V5))
+        await until(lambda: board.received.count(RECEIVED) > before)
+
+    async with gateway_on(line, tmp_path) as running:
+        board = await publishes(1)
+        if restarts:
+            board.power_off()
+            await running.end(signal.SIGKILL)
+        else:
+            await says(board, 2)
+            await is_told(running, tmp_path)
+            board.power_off()
+    if restarts:
+        async with gateway_on(line, tmp_path) as running:
+            board = await publishes(2)
+            await is_told(running, tmp_path)
+            board.power_off()
+
+
+async def is_told(running: GatewayProcess, folder: Path) -> None:
+    await running.logged("two payloads of one key: roof-1")
+    _, text = await onceway("gateway", "status", "--data", str(folder))
+    assert "roof-1: sequence 1 came again with another payload (1 since" in text

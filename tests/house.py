@@ -1,0 +1,216 @@
+"""The figures of the house: size, layers and shape of the code, each with its goal and its limit.
+
+`make lint` runs `python -m tests.house`. A figure beyond its limit fails. The limit is what the
+code has reached: a change may lower it, never raise it. `--json` prints the figures as JSON.
+"""
+
+import ast
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+PRODUCT = ("gateway", "hil", "provisioning")
+SITE_WORDS = r"\bsite\b|journey|passage|passed_on|follower|replica|doubled|travell"
+LARGEST_CLASS = 30
+"""Methods of a class."""
+
+SHORT_FILE = 70
+"""Lines of a file that may be too short for a file of its own."""
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One figure of the code.
+
+    goal: the value that the design asks for. limit: the largest value that passes; None where a
+    feature may need more, and the changelog of the change says how much.
+    """
+
+    name: str
+    goal: int
+    limit: int | None
+    count: Callable[[], int]
+
+
+@cache
+def files(*folders: str) -> tuple[Path, ...]:
+    """Return the Python files that git tracks under some folders, in order."""
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard", "--", *folders],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.splitlines()
+    paths = (ROOT / name for name in listed if name.endswith(".py"))
+    return tuple(sorted(path for path in paths if path.exists()))
+
+
+@cache
+def tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf8"))
+
+
+def docstring_lines(path: Path) -> set[int]:
+    """Return the numbers of lines that belong to strings that stand alone."""
+    return {
+        number
+        for node in ast.walk(tree(path))
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+        if isinstance(node.value.value, str)
+        for number in range(node.lineno, (node.end_lineno or node.lineno) + 1)
+    }
+
+
+def lines_of_code(paths: Iterable[Path]) -> int:
+    """Count lines without blank ones, comments and docstrings."""
+    return sum(
+        1
+        for path in paths
+        for words in [docstring_lines(path)]
+        for number, line in enumerate(path.read_text(encoding="utf8").splitlines(), 1)
+        if number not in words and line.strip() and not line.lstrip().startswith("#")
+    )
+
+
+def all_lines(paths: Iterable[Path]) -> int:
+    return sum(len(path.read_text(encoding="utf8").splitlines()) for path in paths)
+
+
+def lines_that_name_a_site() -> int:
+    """Count lines of the broker that name a site or what a site brings; `neighbours.py` may."""
+    found = subprocess.run(
+        ["git", "grep", "-icE", SITE_WORDS, "--", "gateway/broker/*.py", ":!*/neighbours.py"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    ).stdout.splitlines()
+    return sum(int(line.rsplit(":", 1)[1]) for line in found)
+
+
+def packages_of_the_site() -> int:
+    """Count packages below the features that import `gateway.site`, and the site's own."""
+    others = {
+        path.relative_to(ROOT).parts[1]
+        for path in files("gateway/broker", "gateway/store", "gateway/runtime", "gateway/links")
+        if any("gateway.site" in name for name in imports(path))
+    }
+    return 1 + len(others)
+
+
+def imports(path: Path) -> set[str]:
+    """Return the names of modules that a file imports, typing-only imports included."""
+    return {
+        name
+        for node in ast.walk(tree(path))
+        for name in (
+            [alias.name for alias in node.names]
+            if isinstance(node, ast.Import)
+            else [f"{node.module}.{alias.name}" for alias in node.names]
+            if isinstance(node, ast.ImportFrom) and node.module
+            else []
+        )
+    }
+
+
+def imported_by(start: str) -> set[Path]:
+    """Return all files of the product that a module imports, directly or by way of others."""
+    known = {
+        ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
+        for path in files(*PRODUCT)
+    }
+    found: set[str] = set()
+    todo = [start]
+    while todo:
+        module = todo.pop()
+        if module in found:
+            continue
+        found.add(module)
+        wanted = imports(known[module]) | {module}
+        names = {part for name in wanted for part in _prefixes(name)}
+        todo += [name for name in names if name in known and name not in found]
+    return {known[name] for name in found}
+
+
+def _prefixes(name: str) -> Iterable[str]:
+    parts = name.split(".")
+    return (".".join(parts[:end]) for end in range(1, len(parts) + 1))
+
+
+def large_classes() -> list[str]:
+    """Name the classes with more methods than LARGEST_CLASS."""
+    return [
+        f"{node.name} ({methods})"
+        for path in files(*PRODUCT)
+        for node in ast.walk(tree(path))
+        if isinstance(node, ast.ClassDef)
+        for methods in [sum(isinstance(one, _FUNCTION) for one in node.body)]
+        if methods > LARGEST_CLASS
+    ]
+
+
+_FUNCTION = (ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+_RUFF = (sys.executable, "-m", "ruff", "check", "--isolated", "--output-format", "json")
+_RUFF += ("--select", "C901", "--config", "lint.mccabe.max-complexity=12")
+
+
+def tangled_functions() -> int:
+    """Count functions of the product above a cyclomatic complexity of 12 (ruff's C901)."""
+    done = subprocess.run(
+        [*_RUFF, *PRODUCT],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return len(json.loads(done.stdout))
+
+
+def short_files(folder: str) -> int:
+    return sum(all_lines([path]) < SHORT_FILE for path in files(folder))
+
+
+FIGURES = (
+    Figure("packages that the site lives in", 1, 1, packages_of_the_site),
+    Figure("lines of the broker that name a site", 10, 451, lines_that_name_a_site),
+    Figure("broker: files", 42, 65, lambda: len(files("gateway/broker"))),
+    Figure("broker: lines", 7_400, 10_100, lambda: all_lines(files("gateway/broker"))),
+    Figure("broker: files below 70 lines", 4, 20, lambda: short_files("gateway/broker")),
+    Figure("service: files", 12, 12, lambda: len(files("gateway/service"))),
+    Figure("service: lines", 2_500, 2_500, lambda: all_lines(files("gateway/service"))),
+    Figure("lines of code: product", 53_000, None, lambda: lines_of_code(files(*PRODUCT))),
+    Figure("lines of code: tests", 61_000, None, lambda: lines_of_code(files("tests"))),
+    Figure("functions with a complexity above 12", 0, 13, tangled_functions),
+    Figure("classes with more than 30 methods", 0, 9, lambda: len(large_classes())),
+    Figure("hil run imports: files", 140, 166, lambda: len(imported_by("hil.run.run"))),
+    Figure("hil run imports: lines", 20_000, 20_400, lambda: all_lines(imported_by("hil.run.run"))),
+)
+
+
+def main() -> int:
+    values = {figure: figure.count() for figure in FIGURES}
+    if "--json" in sys.argv[1:]:
+        print(json.dumps({figure.name: value for figure, value in values.items()}, indent=2))
+    else:
+        print(f"{'':40}{'now':>9}{'limit':>9}{'goal':>9}")
+        for figure, value in values.items():
+            limit = "" if figure.limit is None else f"{figure.limit:,}"
+            words = "  beyond its limit" if beyond(figure, value) else ""
+            print(f"{figure.name:40}{value:9,}{limit:>9}{figure.goal:9,}{words}")
+    return int(any(beyond(figure, value) for figure, value in values.items()))
+
+
+def beyond(figure: Figure, value: int) -> bool:
+    return figure.limit is not None and value > figure.limit
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,60 @@
+"""What a site costs a message that nobody elsewhere wants: not one call more."""
+
+import gc
+import sys
+from collections import Counter
+from dataclasses import replace
+from types import FrameType
+
+import pytest
+
+from gateway.mqtt.packets import Connect, Version
+from tests.broker.harness import FOREVER, Client, World
+from tests.site.wiring.test_local_member import Sites
+
+RUNS = 3
+"""So many messages go before the one that is looked at: the first ones make what is kept."""
+
+
+def join(world: World, client_id: str, clean: bool) -> Client:
+    """A client for which no other member is asked."""
+    client = world.open(answers=True, policy=replace(world.policy, stays=True))
+    client.send(Connect(client_id, Version.V5, clean, properties={} if clean else FOREVER))
+    return client
+
+
+def calls(world: World, topic: str, qos: int, clean: bool) -> Counter[str]:
+    """How often each function is called for one message, from PUBLISH to the last answer of its
+    subscriber.
+    """
+    reader, writer = join(world, "reader", clean), join(world, "writer", clean)
+    reader.subscribe(topic)
+    for _ in range(RUNS):
+        writer.publish(topic, "m", qos)
+    made: Counter[str] = Counter()
+
+    def look(frame: FrameType, event: str, _: object) -> None:
+        if event == "call":
+            made[f"{frame.f_code.co_filename}: {frame.f_code.co_qualname}"] += 1
+
+    before = sys.getprofile()
+    gc.disable()  # others have callbacks there
+    sys.setprofile(look)
+    try:
+        writer.publish(topic, "m", qos)
+    finally:
+        sys.setprofile(before)
+        gc.enable()
+    assert reader.payloads == [b"m"] * (RUNS + 1)
+    return made
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("topic", ["t", "spool/t"])
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_a_message_costs_a_member_what_it_costs_a_gateway_alone(
+    qos: int, topic: str, clean: bool
+) -> None:
+    alone = calls(World(), topic, qos, clean)
+    assert sum(alone.values()) > 20
+    assert calls(Sites("a", "b")["a"], topic, qos, clean) == alone

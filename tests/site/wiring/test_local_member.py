@@ -1,0 +1,614 @@
+"""A gateway as a member of its site: three of them, on one clock, with links in memory."""
+
+import asyncio
+import logging
+import sqlite3
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Executor
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from gateway.broker.peer import DeviceIdentity
+from gateway.config import SiteSection
+from gateway.mqtt.encode import encode
+from gateway.mqtt.packets import (
+    Connack,
+    Connect,
+    Packet,
+    Pubcomp,
+    Publish,
+    Pubrec,
+    Pubrel,
+    Version,
+)
+from gateway.mqtt.reason import ReasonCode
+from gateway.service.gateway import _membership
+from gateway.site.forwarding.messages import FIRST as PASSING
+from gateway.site.replication.messages import FIRST as COPIES
+from gateway.site.shared_state.retained import FIRST as RETAINED
+from gateway.site.wiring.forwarding import Forwarding
+from gateway.site.wiring.local_member import Site
+from gateway.site.wiring.replicas import SiteCopies
+from gateway.site.wiring.retained import SiteRetained
+from gateway.store.move_out import StoredParts
+from gateway.store.recovery import recover
+from gateway.store.uptime import save_axis
+from tests.broker.harness import FOREVER, Client, World
+
+MOMENT = 0.01
+
+
+class Member:
+    """A gateway, and its end of the links to the others. copies: as in [site]; None leaves all that
+    has to do with them out.
+    """
+
+    def __init__(self, sites: "Sites", name: str, copies: Path | None, **limits: int) -> None:
+        self.sites = sites
+        self.name = name
+        addresses = {other: f"{other}:1" for other in ("gateway", *sites.names)}
+        self.world = World(site=SiteSection(members=addresses), **limits)
+        self.world.database.execute("UPDATE meta SET value = ? WHERE key = 'gateway'", (name,))
+        self.folder = copies and copies / name
+        self.section = SiteSection(members={name: "h:1"}, copies=2)
+        self.disk = Disk()
+        self.restored = False
+        self.returned = False
+        self.start()
+
+    def start(self) -> None:
+        world = self.world
+        world.loop.now = self.sites.now
+        self.site = Site(
+            world.engine,
+            self.name,
+            self.sites.names,
+            self._send,
+            lambda key: StoredParts(world.database, key, lambda: int(world.broker.now * 1000)),
+            cast(asyncio.AbstractEventLoop, world.loop),
+            returned=self.returned,
+        )
+        self.passing = Forwarding(
+            world.engine,
+            self.name,
+            self.sites.names,
+            self._send,
+            cast(asyncio.AbstractEventLoop, world.loop),
+        )
+
+        self.retained = SiteRetained(
+            world.engine, self._send, cast(asyncio.AbstractEventLoop, world.loop)
+        )
+        self.copies = None
+        if self.folder is not None:
+            self.folder.mkdir(exist_ok=True, parents=True)
+            self.copies = SiteCopies(
+                world.engine,
+                self.section,
+                self.folder,
+                self._send,
+                cast(asyncio.AbstractEventLoop, world.loop),
+                restored=self.restored,
+                executor=self.disk,
+                opened=lambda: world.database,
+            )
+
+    def joined(self, member: str) -> None:
+        for part in filter(None, (self.site, self.passing, self.retained.sharing, self.copies)):
+            part.joined(member)
+
+    def left(self, member: str) -> None:
+        for part in filter(None, (self.site, self.passing, self.retained.sharing, self.copies)):
+            part.left(member)
+
+    def received(self, member: str, frame: bytes) -> None:
+        parts = {
+            COPIES: self.copies,
+            RETAINED: self.retained,
+            PASSING: self.passing,
+            0: self.site,
+        }
+        part = next(part for first, part in parts.items() if part and frame[0] >= first)
+        part.received(member, frame)
+
+    def _send(self, member: str, frame: bytes) -> None:
+        self.sites.frames.append((self.name, member, frame))
+
+    def power_cut(self) -> None:
+        for other in list(self.sites.members):
+            if other != self.name:
+                self.sites.part(self.name, other)
+        self.disk.waiting.clear()
+        if self.copies is not None and self.copies._shelf is not None:
+            self.copies._shelf.close()
+        self.world.power_cut()
+        self.start()
+
+
+class Disk(Executor):
+    """Works at once, or when it is asked to: `stuck`."""
+
+    def __init__(self) -> None:
+        self.stuck = False
+        self.waiting: deque[Callable[[], object]] = deque()
+
+    def submit(self, call: Callable[..., Any], /, *args: Any, **more: Any) -> Any:
+        self.waiting.append(partial(call, *args))
+        self.work()
+
+    def work(self) -> None:
+        while self.waiting and not self.stuck:
+            self.waiting.popleft()()
+
+
+class Sites:
+    """The members, what is on its way between them, and the time."""
+
+    def __init__(self, *names: str, copies: Path | None = None, **limits: int) -> None:
+        self.now = 1000.0
+        self.names = names
+        self.frames: deque[tuple[str, str, bytes]] = deque()
+        self.links: set[frozenset[str]] = set()
+        self.members = {name: Member(self, name, copies, **limits) for name in names}
+        for name in names:
+            for other in names:
+                if name < other:
+                    self.join(name, other)
+        self.pass_time(2)
+
+    def __getitem__(self, name: str) -> World:
+        return self.members[name].world
+
+    def join(self, *pair: str) -> None:
+        self.links.add(frozenset(pair))
+        for name, other in (pair, pair[::-1]):
+            self.members[name].joined(other)
+        self.settle()
+
+    def part(self, *pair: str) -> None:
+        if frozenset(pair) in self.links:
+            self.links.remove(frozenset(pair))
+            on_the_way = [item for item in self.frames if {*item[:2]} != {*pair}]
+            self.frames = deque(on_the_way)
+            for name, other in (pair, pair[::-1]):
+                self.members[name].left(other)
+
+    def part_silently(self, *pair: str) -> None:
+        """The link carries nothing any more, and nobody knows."""
+        self.links.discard(frozenset(pair))
+
+    def settle(self) -> None:
+        while self.step():
+            pass
+
+    def step(self) -> bool:
+        """Bring one frame to where it goes. False: there was none."""
+        for member in self.members.values():
+            member.world.turn(0)
+        if not self.frames:
+            return False
+        name, other, frame = self.frames.popleft()
+        if frozenset((name, other)) in self.links:
+            self.members[other].received(name, frame)
+        return True
+
+    def pass_time(self, seconds: float) -> None:
+        until = self.now + seconds
+        while self.now < until:
+            self.tick()
+            self.settle()
+
+    def tick(self) -> None:
+        """A moment passes; no frame arrives meanwhile."""
+        self.now += MOMENT
+        for member in self.members.values():
+            loop = member.world.loop
+            loop.now = self.now
+            for timer in loop._later:
+                timer.delay -= MOMENT
+
+    def connect(
+        self,
+        name: str,
+        client_id: str = "c",
+        wait: float = 0.2,
+        *,
+        clean: bool = False,
+        device: DeviceIdentity | None = None,
+    ) -> Client:
+        """A client whose CONNECT was sent, and that had time to be answered."""
+        client = self[name].open(device=device)
+        self.say(client, Connect(client_id, Version.V5, clean, properties=FOREVER), wait=wait)
+        return client
+
+    def say(self, client: Client, *packets: Packet, wait: float = 0.2) -> None:
+        client.bring(b"".join(encode(packet, client.version) for packet in packets))
+        self.settle()
+        self.pass_time(wait)
+
+
+@pytest.fixture
+def sites() -> Sites:
+    return Sites("a", "b", "c3")
+
+
+def test_a_client_that_comes_back_elsewhere_finds_its_session(sites: Sites) -> None:
+    client = sites.connect("a")
+    assert not client.take(Connack).session_present
+    sites.say(client, Publish("x", b"m", 2, 9))
+    assert client.take(Pubrec).packet_id == 9
+    client.break_line()
+    client = sites.connect("b")
+    assert client.take(Connack).session_present
+    sites.say(client, Pubrel(9))
+    assert client.take(Pubcomp) == Pubcomp(9), "it was published at the other gateway"
+    assert "c" not in sites["a"].broker.sessions
+    assert sites.members["a"].site.figures()["moved_out"] == 1
+
+
+def test_a_session_that_nobody_has_begins_after_the_window(sites: Sites) -> None:
+    client = sites.connect("a", wait=0.1)
+    assert not client.take(Connack).session_present
+    assert sites.members["a"].site.marked == 0
+
+
+def test_a_client_that_stays_costs_no_byte(sites: Sites) -> None:
+    client = sites.connect("a")
+    sites.pass_time(1)
+    before = {name: member.site.member.statistics.calls for name, member in sites.members.items()}
+    for number in range(1, 200):
+        sites.say(client, Publish("x", b"m", 2, number), wait=0)
+        sites.say(client, Pubrel(number), wait=0)
+    client.break_line()
+    client = sites.connect("a", wait=0.02)
+    assert client.take(Connack).session_present
+    after = {name: member.site.member.statistics.calls for name, member in sites.members.items()}
+    assert after == before
+
+
+def test_a_silent_member_costs_a_second_at_most_and_is_marked(
+    sites: Sites, caplog: pytest.LogCaptureFixture
+) -> None:
+    sites.part_silently("a", "b")
+    with caplog.at_level(logging.WARNING):
+        client = sites.connect("a", wait=0.5)
+        assert not client.received
+        sites.pass_time(0.6)
+    assert not client.take(Connack).session_present
+    assert sites.members["a"].site.marked == 1
+    assert "b did not answer" in caplog.text
+
+
+def test_a_stale_session_swallows_no_publish(sites: Sites) -> None:
+    """The client moved while its holder was silent, and comes back to it."""
+    client = sites.connect("a")
+    client.take(Connack)
+    sites.say(client, Publish("x", b"old", 2, 7))
+    client.break_line()
+    sites.settle()
+    for other in ("b", "c3"):
+        sites.part("a", other)
+    sites.pass_time(1)
+    client = sites.connect("b", wait=1.5)
+    assert not client.take(Connack).session_present, "the one that has it is silent"
+    client.break_line()
+    sites.settle()
+    client = sites.connect("a", wait=1.5)
+    assert not client.take(Connack).session_present, "it may be stale"
+    sites.say(client, Publish("x", b"new", 2, 7))
+    client.take(Pubrec)
+    assert sites["a"].broker.statistics.repeated == 0
+    for other in ("b", "c3"):
+        sites.join("a", other)
+    sites.pass_time(2)
+    holders = [name for name in sites.names if sites.members[name].site.holder.session("c")]
+    assert len(holders) == 1, "when they meet, one place is left"
+
+
+def copy_of(member: World) -> sqlite3.Connection:
+    backup = sqlite3.connect(":memory:", isolation_level=None)
+    member.database.backup(backup)
+    return backup
+
+
+def leave_an_identifier(sites: Sites, at: str) -> None:
+    """The client publishes there, does not release, and goes."""
+    client = sites.connect(at)
+    client.take(Connack)
+    sites.say(client, Publish("x", b"old", 2, 7))
+    client.break_line()
+
+
+def test_what_a_restored_store_has_forgotten_swallows_no_publish(
+    sites: Sites, caplog: pytest.LogCaptureFixture
+) -> None:
+    """b alone knew that the session of a is over, and gets its backup of before that."""
+    backup = copy_of(sites["b"])
+    leave_an_identifier(sites, "a")
+    for other in ("b", "c3"):
+        sites.part("a", other)
+    sites.pass_time(1)
+    client = sites.connect("b", wait=1.5)
+    assert not client.take(Connack).session_present
+    recover(backup, None, 10, forget=True)
+    sites["b"].database = backup
+    sites.members["b"].power_cut()
+    for pair in (("a", "b"), ("a", "c3"), ("b", "c3")):
+        sites.join(*pair)
+    sites.pass_time(2)
+    assert "a member cannot say whether sessions here are over" in caplog.text
+    comes_back_unknown(sites, "c3")
+    assert not sites.members["b"].site.holder.places, "all have heard of it"
+
+
+@pytest.mark.parametrize("way", ["it joins again", "its file is gone"])
+def test_what_a_lost_store_knew_swallows_no_publish(sites: Sites, way: str) -> None:
+    """b alone knew that the session of a is over, and begins with an empty store."""
+    empty = copy_of(sites["b"])
+    leave_an_identifier(sites, "a")
+    for other in ("b", "c3"):
+        sites.part("a", other)
+    sites.pass_time(1)
+    sites.connect("b", wait=1.5).break_line()
+    if way == "its file is gone":
+        recover(empty, None, 10, forget=True)
+    else:
+        empty.execute("DELETE FROM meta WHERE key = 'members'")
+    sites["b"].database = empty
+    sites.members["b"].returned = way == "it joins again"
+    sites.members["b"].power_cut()
+    for pair in (("a", "b"), ("a", "c3"), ("b", "c3")):
+        sites.join(*pair)
+    sites.pass_time(2)
+    comes_back_unknown(sites, "c3")
+
+
+def test_what_a_member_knew_that_has_left_swallows_no_publish(sites: Sites) -> None:
+    """b alone knew that the session of a is over, and is taken out of the site."""
+    leave_an_identifier(sites, "a")
+    for other in ("b", "c3"):
+        sites.part("a", other)
+    sites.pass_time(1)
+    sites.connect("b", wait=1.5).break_line()
+    sites.names = ("a", "c3")
+    del sites.members["b"]
+    sites.members["c3"].power_cut()
+    sites.join("a", "c3")
+    sites.pass_time(2)
+    comes_back_unknown(sites, "c3")
+
+
+@pytest.mark.parametrize("meanwhile", ["it is off", "it runs alone", "both run alone"])
+def test_what_a_member_holds_that_comes_back_swallows_no_publish(meanwhile: str) -> None:
+    """It was out of the site, and nobody has named it in a record meanwhile."""
+    sites = Sites("a", "b")
+    leave_an_identifier(sites, "b")
+    sites.part("a", "b")
+    away = sites.members.pop("b")
+    if meanwhile == "both run alone":
+        run_alone(sites.members["a"])
+    else:
+        sites.names = ("a",)
+        sites.members["a"].power_cut()
+    comes_back_unknown(sites, "a")
+    if meanwhile != "it is off":
+        run_alone(away)
+    sites.names = ("a", "b")
+    sites.members["a"].power_cut()
+    away.power_cut()
+    sites.members["b"] = away
+    sites.join("a", "b")
+    sites.pass_time(1)
+    comes_back_unknown(sites, "b")
+
+
+def run_alone(member: Member) -> None:
+    """It starts without a section [site]."""
+    world = member.world
+    world.power_cut()
+    alone = world.config.model_copy(update={"site": None})
+    assert _membership(alone, world.engine, False) is None
+    world.turn()
+
+
+def test_one_that_is_left_alone_in_its_site_knows_of_the_doubt(sites: Sites) -> None:
+    leave_an_identifier(sites, "a")
+    sites.names = ("a",)
+    sites.members = {"a": sites.members["a"]}
+    sites.members["a"].power_cut()
+    sites.pass_time(2)
+    comes_back_unknown(sites, "a")
+
+
+def comes_back_unknown(sites: Sites, at: str) -> None:
+    """The client publishes a new message with its old identifier."""
+    client = sites.connect(at, wait=1.5)
+    assert not client.take(Connack).session_present, "it may be stale"
+    sites.say(client, Publish("x", b"new", 2, 7))
+    client.take(Pubrec)
+    assert sites[at].broker.statistics.repeated == 0
+
+
+def test_a_session_that_is_on_its_way_hears_the_word_of_a_restore(sites: Sites) -> None:
+    """c has it, and is cut off from a. It comes to b, whose disk is slow, when a says the word."""
+    backup = copy_of(sites["a"])
+    leave_an_identifier(sites, "c3")
+    sites.settle()
+    sites["b"].slow_disk = True
+    client = sites.connect("b", wait=0.5)
+    assert not client.received, "its session comes"
+    client.break_line()
+    sites.settle()
+    for other in ("b", "c3"):
+        sites.part("a", other)
+    sites.pass_time(1)
+    client = sites.connect("a", wait=1.5)
+    assert not client.take(Connack).session_present
+    client.break_line()
+    recover(backup, None, 10, forget=True)
+    sites["a"].database = backup
+    sites.members["a"].power_cut()
+    sites.join("a", "b")
+    sites.pass_time(1)
+    sites["b"].slow_disk = False
+    sites.pass_time(1)
+    sites.join("a", "c3")
+    sites.pass_time(1)
+    comes_back_unknown(sites, "b")
+
+
+def test_a_restored_store_starts_although_sessions_have_expired_since(
+    sites: Sites, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Enough of them that places which nobody needs are forgotten meanwhile."""
+    member = sites["a"]
+    policy = replace(member.policy, stays=True)
+    short = dict.fromkeys(FOREVER, 5)
+    for number in range(300):
+        lasts = short if number < 3 else FOREVER
+        member.connect(f"s{number}", clean=False, properties=lasts, policy=policy).drop()
+    member.commit()
+    recover(member.database, None, 10, forget=True)
+
+    def start_later() -> None:
+        for client in member.clients.values():
+            client.closed = True
+        member.clients.clear()
+        save_axis(member.database, int((member.broker.now + 60) * 1000), None)
+        member.start()
+
+    monkeypatch.setattr(member, "power_cut", start_later)
+    sites.members["a"].power_cut()
+    assert sites.members["a"].site.holder.held("") is not None
+    assert sites.members["a"].site.holder.held("s3") is not None
+    assert sites.members["a"].site.holder.held("s0") is None
+
+
+def test_an_answer_waits_for_the_commit_under_way_and_for_no_other(sites: Sites) -> None:
+    sites.connect("a").break_line()
+    other = sites.connect("a", "other")
+    sites.pass_time(1)
+    sites["a"].slow_disk = True
+    sites.say(other, Publish("spool/x", b"m", 2, 1))
+    client = sites.connect("b", wait=0.1)
+    assert not client.received, "what the answer says is not on disk yet"
+    sites["a"].slow_disk = False
+    sites.pass_time(0.1)
+    assert client.take(Connack).session_present, "nothing else comes to disk at the holder"
+
+
+def test_clean_start_ends_the_session_of_another_member(sites: Sites) -> None:
+    sites.connect("a").break_line()
+    sites.settle()
+    client = sites.connect("b", clean=True)
+    assert not client.take(Connack).session_present
+    sites.pass_time(1)
+    assert "c" not in sites["a"].broker.sessions
+
+
+def test_of_two_connections_that_wait_the_later_one_counts(sites: Sites) -> None:
+    sites.connect("a").break_line()
+    sites.settle()
+    first = sites.connect("b", wait=0)
+    second = sites.connect("b", wait=0.3)
+    assert first.closed
+    assert not first.received
+    assert second.take(Connack).session_present
+
+
+def test_a_client_that_goes_while_it_waits_leaves_its_session_whole(sites: Sites) -> None:
+    client = sites.connect("a")
+    sites.say(client, Publish("x", b"m", 2, 9))
+    client.break_line()
+    sites.settle()
+    client = sites.connect("b", wait=0)
+    client.break_line()
+    sites.pass_time(0.5)
+    client = sites.connect("b")
+    assert client.take(Connack).session_present
+    sites.say(client, Pubrel(9))
+    assert client.take(Pubcomp) == Pubcomp(9)
+
+
+def test_nothing_is_decided_for_a_client_that_has_gone(sites: Sites) -> None:
+    """It may be at the one that is silent."""
+    sites.connect("a").break_line()
+    sites.pass_time(1)
+    sites.part_silently("a", "b")
+    client = sites.connect("b", wait=0.5)
+    assert not client.received, "it waits for a"
+    client.break_line()
+    sites.pass_time(2)
+    member = sites.members["b"].site
+    assert member.marked == member.holder.places == 0
+    assert not member._waiting
+
+
+def test_a_pubrel_that_is_unknown_here_is_answered_by_the_one_that_knows_it(sites: Sites) -> None:
+    client = sites.connect("a")
+    sites.say(client, Publish("x", b"m", 2, 9))
+    other = sites.connect("b", "other")
+    other.take(Connack)
+    sites.say(other, Pubrel(9))
+    assert other.take(Pubcomp) == Pubcomp(9, ReasonCode.PACKET_IDENTIFIER_NOT_FOUND)
+    answers: list[bool] = []
+    site = sites.members["b"].site
+    site.member.want_release("c", 9, sites.now, lambda known, silent: answers.append(known))
+    sites.pass_time(0.2)
+    assert answers == [True]
+
+
+def test_a_board_moves_with_its_marks(sites: Sites) -> None:
+    client = sites.connect("a", "roof", device=DeviceIdentity("roof", 7, 1, proved=True))
+    client.take(Connack)
+    sites.say(client, Publish("spool/x", b"1", 2, 1))
+    client.break_line()
+    sites.settle()
+    client = sites.connect("b", "roof", device=DeviceIdentity("roof", 7, 2, proved=True))
+    assert client.take(Connack).session_present
+    sites.say(client, Publish("spool/x", b"1", 2, 1, dup=True), Pubrel(1))
+    assert client.take_all(Pubcomp) == [Pubcomp(1)]
+    assert sites["b"].rows("SELECT * FROM spool") == []
+
+
+@pytest.mark.parametrize("victim", ["a", "b"])
+@pytest.mark.parametrize("after", range(8))
+def test_a_power_cut_at_any_commit_of_a_move_leaves_the_session_in_one_place(
+    victim: str, after: int
+) -> None:
+    sites = Sites("a", "b")
+    client = sites.connect("a")
+    sites.say(client, Publish("x", b"m", 2, 9))
+    client.break_line()
+    sites.settle()
+    world = sites[victim]
+    world.commit()
+    done = len(world.commits)
+    cut: list[bool] = []
+
+    def look() -> None:
+        if len(world.commits) - done >= after:
+            cut.append(True)
+            world.slow_disk = True  # nothing more is written
+
+    world.on_commit = look
+    if not after:
+        world.slow_disk = True
+    sites.connect("b", wait=0.3)
+    world.on_commit = lambda: None
+    world.slow_disk = False
+    sites.members[victim].power_cut()
+    sites.join("a", "b")
+    sites.pass_time(2)
+    client = sites.connect("b", wait=2.5)
+    assert client.take(Connack).session_present
+    sites.say(client, Pubrel(9))
+    assert client.take(Pubcomp) == Pubcomp(9)
+    sites.pass_time(1)
+    assert "c" not in sites["a"].broker.sessions
+    assert sites["a"].rows("SELECT * FROM given_part") == []

@@ -1,0 +1,397 @@
+"""Random schedules of gateways with brokers and disks: publishers and subscribers at all of them,
+links that come and go at any frame, power cuts, slow and full disks.
+
+Judged at the end: each reader has each acknowledged message once and none twice, those of one
+gateway in their order; and all gateways retain the same. In half of them there is a reader that
+comes back at any gateway at any moment, too; to it, order is not promised. Where the gateways have
+been in doubt about its session, it is judged no more.
+"""
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import pytest
+
+from gateway.broker import following
+from gateway.broker.journey import Journey
+from gateway.mqtt.encode import encode
+from gateway.mqtt.packets import (
+    Connack,
+    Connect,
+    Packet,
+    Puback,
+    Publish,
+    Pubrec,
+    Pubrel,
+    Subscribe,
+    Subscription,
+    Version,
+)
+from gateway.site.rules import messages
+from tests.broker.harness import FOREVER, Client
+from tests.site.wiring.test_local_member import Sites
+
+NAMES = "a", "b", "c"
+STEPS = 150
+BEAT = messages.encode(messages.Beat(0, 0))[0]
+"""How a frame begins behind which nothing breaks: such frames come all the time."""
+TOPICS = "t/1", "t/2", "t/3"
+
+
+def connect(sites: Sites, name: str, client_id: str) -> Client:
+    """A client that stays at its gateway, so the others are not asked."""
+    world = sites[name]
+    client = world.open(answers=True, policy=replace(world.policy, stays=True))
+    sites.say(client, Connect(client_id, Version.V5, False, properties=FOREVER), wait=0)
+    client.take(Connack)
+    return client
+
+
+class Reader:
+    """got: payloads, each message once as Method B knows it. At QoS 1 what has come before a power
+    cut of this client's gateway may come again: its disk may not have had it.
+    """
+
+    def __init__(self, sites: Sites, name: str) -> None:
+        self._sites = sites
+        self._name = name
+        self._held: set[int] = set()
+        self._before: set[str] = set()
+        self.got: list[str] = []
+        self.begin()
+        wanted = Subscription("t/#", 2, retain_handling=2)
+        sites.say(self._client, Subscribe(1, [wanted]), wait=0)
+
+    def begin(self) -> None:
+        """Its gateway begins."""
+        self._before |= set(self.got)
+        self._client = connect(self._sites, self._name, "reader")
+
+    def look(self) -> None:
+        for packet in self._client.take_all(Packet):
+            if isinstance(packet, Pubrel):
+                self._held.discard(packet.packet_id)
+            elif isinstance(packet, Publish):
+                payload = packet.payload.decode()
+                again = packet.qos == 1 and payload in self._before
+                if packet.packet_id not in self._held and not again:
+                    self.got.append(payload)
+                if packet.qos == 2:
+                    self._held.add(packet.packet_id)
+
+
+class Mover:
+    """A client whose session moves: it comes back at any gateway, at any moment. got: as a
+    Reader's.
+    """
+
+    def __init__(self, sites: Sites) -> None:
+        self._sites = sites
+        self._held: set[int] = set()
+        self._before: set[str] = set()
+        self._ids: dict[int, str] = {}
+        """What came by an identifier: it comes again with DUP where PUBACK did not get through."""
+        self._from: dict[str, set[str]] = {name: set() for name in NAMES}
+        self._tried: set[str] = set()
+        """Gateways to which it has come since one has answered."""
+        self._known = False
+        self.at = "a"
+        self.lost = False
+        """The gateways were in doubt about its session: it may have begun a new one."""
+        self.got: list[str] = []
+        self.watch()
+        self.come("a")
+        sites.pass_time(0.2)
+        self.look()
+        sites.say(self._client, Subscribe(1, [Subscription("t/#", 2, retain_handling=2)]), wait=0)
+        self._known = True
+
+    def come(self, name: str) -> None:
+        self.at = name
+        self._tried.add(name)
+        self._client = self._sites[name].open(answers=True)
+        connect = Connect("mover", Version.V5, False, properties=FOREVER)
+        self._client.bring(encode(connect, Version.V5))
+        self._sites[name].turn(0)
+
+    def leave(self) -> None:
+        if not self._client.closed:
+            self._client.break_line()
+
+    def cut(self, name: str) -> None:
+        """A gateway has lost its power: what came from there at QoS 1 may come again."""
+        self._before |= self._from[name]
+        self.watch()
+
+    @property
+    def waits(self) -> bool:
+        """No gateway to which it has come has answered."""
+        return bool(self._tried)
+
+    def watch(self) -> None:
+        """Gateways that are begun say when they are in doubt."""
+        for member in self._sites.members.values():
+            member.site._doubted = self._doubted
+
+    def _doubted(self, client: str, silent: Sequence[str]) -> None:
+        """Whoever is silent has its session, or may still take it."""
+        for name in silent or NAMES:
+            holder = self._sites.members[name].site.holder
+            held = holder.session("mover") is not None or "mover" in holder.given()
+            self.lost |= held or name in self._tried
+
+    def look(self) -> None:
+        for packet in self._client.take_all(Packet):
+            if isinstance(packet, Connack):
+                self._tried.clear()
+            if isinstance(packet, Connack) and self._known and packet.reason == 0:
+                self.lost |= not packet.session_present
+            elif isinstance(packet, Pubrel):
+                self._held.discard(packet.packet_id)
+            elif isinstance(packet, Publish):
+                payload = packet.payload.decode()
+                sent_again = packet.dup and self._ids.get(packet.packet_id) == payload
+                again = packet.qos == 1 and (payload in self._before or sent_again)
+                if packet.packet_id not in self._held and not again:
+                    self.got.append(payload)
+                self._ids[packet.packet_id] = payload
+                self._from[self.at].add(payload)
+                if packet.qos == 2:
+                    self._held.add(packet.packet_id)
+
+
+class Source:
+    """said: payloads in order. acknowledged: those of them that are, and so are on a disk."""
+
+    def __init__(self, sites: Sites, name: str) -> None:
+        self._sites = sites
+        self._name = name
+        self._ids: dict[int, str] = {}
+        self.said: list[str] = []
+        self.acknowledged: set[str] = set()
+        self.begin()
+
+    def begin(self) -> None:
+        """What it has published before may be lost, and it does not publish it again."""
+        self._ids.clear()
+        self._client = connect(self._sites, self._name, "")
+
+    def publish(self, rng: random.Random) -> None:
+        payload = f"{self._name}{len(self.said)}"
+        self.said.append(payload)
+        self._client._next_id += 1
+        self._ids[self._client._next_id] = payload
+        topic, qos, retain = rng.choice(TOPICS), rng.choice((1, 2)), rng.random() < 0.3
+        number = self._client._next_id
+        packet = Publish(topic, payload.encode(), qos, number, retain=retain)
+        self._client.bring(encode(packet, Version.V5))
+        self._sites[self._name].turn(0)  # frames do not go on by that
+
+    def look(self) -> None:
+        for packet in self._client.take_all(Packet):
+            if isinstance(packet, Puback | Pubrec) and packet.reason < 0x80:
+                self.acknowledged.add(self._ids[packet.packet_id])
+
+
+class Breaking(Sites):
+    """Links break behind any frame, which comes or not, also while time passes."""
+
+    def __init__(self, *names: str) -> None:
+        self.breaks = 0.0
+        """The chance of it."""
+        self.broken = 0
+        self.rng = random.Random(0)
+        self._joins: list[tuple[float, tuple[str, str]]] = []
+        super().__init__(*names)
+
+    def step(self) -> bool:
+        frame = self.frames[0] if self.frames else None
+        breaks = (
+            frame is not None
+            and frame[2][0] != BEAT
+            and frozenset(frame[:2]) in self.links
+            and self.rng.random() < self.breaks
+        )
+        if breaks and self.rng.random() < 0.5:
+            self._break(frame[:2])
+            return True
+        again = super().step()
+        if breaks:
+            self._break(frame[:2])
+        return again
+
+    def _break(self, pair: tuple[str, str]) -> None:
+        self.broken += 1
+        self.part(*pair)
+        self._joins.append((self.now + self.rng.choice((0.02, 0.1, 0.5)), pair))
+
+    def tick(self) -> None:
+        super().tick()
+        due = [pair for when, pair in self._joins if when <= self.now]
+        self._joins = [item for item in self._joins if item[0] > self.now]
+        for pair in due:
+            if frozenset(pair) not in self.links:
+                self.join(*pair)
+
+
+class Schedule:
+    def __init__(self, seed: int, moves: bool, breaks: float = 0.0) -> None:
+        self.rng = random.Random(seed)
+        self.sites = Breaking(*NAMES)
+        self.readers = {name: Reader(self.sites, name) for name in NAMES}
+        self.mover = Mover(self.sites) if moves else None
+        self.sites.pass_time(0.1)  # the filters are known
+        self.sources = {name: Source(self.sites, name) for name in NAMES}
+        self.sites.rng, self.sites.breaks = random.Random(seed + 1_000_000), breaks
+
+    def look(self) -> None:
+        for name in NAMES:
+            for client in (self.readers[name], self.sources[name]):
+                client.look()
+        if self.mover is not None:
+            self.mover.look()
+
+    def move(self) -> None:
+        """The mover comes to a gateway that has a link to where it was."""
+        mover, rng = self.mover, self.rng
+        assert mover is not None
+        name = rng.choice(NAMES)
+        self.look()
+        # to move on, or to cut something, in the middle of all moves would leave little but doubts
+        settled = not mover.waits or rng.random() < 0.2
+        if name == mover.at or (self._linked(name, mover.at) and settled):
+            mover.leave()
+            mover.come(name)
+            if rng.random() < 0.8:
+                self.sites.pass_time(0.08)
+
+    def _linked(self, *pair: str) -> bool:
+        return frozenset(pair) in self.sites.links
+
+    def cut(self, name: str) -> None:
+        self.look()
+        world = self.sites[name]
+        world.slow_disk, world.disk.short = False, False
+        self.sites.members[name].power_cut()
+        if self.mover is not None:
+            self.mover.cut(name)
+        for client in (self.readers[name], self.sources[name]):
+            client.begin()
+
+    def _pair(self) -> list[str]:
+        return self.rng.sample(NAMES, 2)
+
+    def step(self) -> None:
+        rng, sites = self.rng, self.sites
+        name, pair = rng.choice(NAMES), self._pair()
+        world = sites[name]
+        actions: list[tuple[int, Callable[[], object]]] = [
+            (12, lambda: self.sources[name].publish(rng)),
+            (1 if self.mover else 3, lambda: sites.part(*pair)),
+            (
+                12 if self.mover else 4,
+                lambda: sites.join(*pair) if frozenset(pair) not in sites.links else None,
+            ),
+            (1, lambda: self.cut(name)),
+            (1, lambda: setattr(world, "slow_disk", True)),
+            (2, lambda: setattr(world, "slow_disk", False)),
+            (1, lambda: world.disk_full(rng.random() < 0.3)),
+            (6, lambda: [sites.step() for _ in range(rng.randrange(6))]),
+            (1, lambda: sites.pass_time(rng.random())),
+            *[(3, self.move), (1, lambda: sites.pass_time(6))][: 2 if self.mover else 0],
+        ]
+        weights, calls = zip(*actions, strict=True)
+        rng.choices(calls, weights)[0]()
+
+    def end(self) -> None:
+        sites = self.sites
+        sites.breaks = 0.0
+        for name in NAMES:
+            sites[name].slow_disk = False
+            sites[name].disk_full(False)
+        for pair in (("a", "b"), ("a", "c"), ("b", "c")):
+            if frozenset(pair) not in sites.links:
+                sites.join(*pair)
+        sites.pass_time(5)
+        self.look()
+        if self.mover is not None:
+            self.mover.leave()
+            self.mover.come("b")
+            sites.pass_time(10)
+            self.look()
+
+    def judge(self) -> None:
+        for name in NAMES:
+            for source in self.sources.values():
+                got = [item for item in self.readers[name].got if item in source.said]
+                order = [item for item in source.said if item in got]
+                assert got == order, f"at {name}: once, and in order"
+                missing = source.acknowledged - set(got)
+                assert not missing, f"the reader at {name} lacks {sorted(missing)}"
+        if self.mover is not None and not self.mover.lost:
+            got = self.mover.got
+            assert len(got) == len(set(got)), "once, to the reader that moves"
+            for source in self.sources.values():
+                missing = source.acknowledged - set(got)
+                assert not missing, f"the reader that moves lacks {sorted(missing)}"
+        retained = [set(self.sites[name].broker.retained.everything()) for name in NAMES]
+        found = [{(item.topic, item.payload, item.version) for item in held} for held in retained]
+        assert found[0] == found[1] == found[2]
+
+
+def run(seed: int, moves: bool = False, breaks: float = 0.0) -> Schedule:
+    schedule = Schedule(seed, moves, breaks)
+    for source in schedule.sources.values():
+        source.publish(schedule.rng)
+    for _ in range(STEPS):
+        schedule.step()
+    schedule.end()
+    schedule.judge()
+    return schedule
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("moves", [False, True])
+@pytest.mark.parametrize("breaks", [0.0, 0.02])
+def test_each_message_comes_once_to_all_whatever_happens(
+    seed: int, moves: bool, breaks: float
+) -> None:
+    schedule = run(seed, moves, breaks)
+    assert bool(schedule.sites.broken) == bool(breaks)
+    assert any(source.acknowledged for source in schedule.sources.values())
+
+
+def _takes_all(journey: Journey, member: str, came_with: bool) -> bool:
+    return journey.follower is None or member not in journey.follower.done
+
+
+def _takes_for_ever(journey: Journey, member: str, came_with: bool) -> bool:
+    return member not in journey.closed
+
+
+SABOTAGES: dict[str, tuple[object, str, object]] = {
+    "what others pass on is for a session as soon as it is there": (Journey, "takes", _takes_all),
+    "a follower gets what its session gets, too": (Journey, "takes", _takes_for_ever),
+    "nothing follows a session": (following, "follow", lambda *_: None),
+}
+
+
+@pytest.mark.parametrize("promise", SABOTAGES)
+def test_a_broken_promise_to_a_session_that_moves_is_noticed(
+    promise: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(*SABOTAGES[promise])
+    with pytest.raises(AssertionError, match=r"once|lacks"):
+        run(0, moves=True)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("moves", [False, True])
+@pytest.mark.parametrize("breaks", [0.0, 0.02])
+def test_each_message_comes_once_in_thousands_of_schedules(moves: bool, breaks: float) -> None:
+    for seed in range(12, 3000):
+        try:
+            run(seed, moves, breaks)
+        except AssertionError as error:
+            raise AssertionError(f"seed {seed}") from error

@@ -1,0 +1,102 @@
+"""Sessions of the page: when they end, and how many there are."""
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gateway.access.authentication import Passwords
+from gateway.access.users import Users
+from gateway.config import AccessSection
+from gateway.web import page_logins
+from gateway.web.page_logins import IDLE_S, LONGEST_S, MOST_WAITING, PageLogins
+
+PASSWORD = "correct horse"
+
+
+@pytest.fixture
+def users(tmp_path: Path) -> Users:
+    found = Users(tmp_path / "users")
+    found.add("lena", PASSWORD)
+    return found
+
+
+@pytest.fixture
+def logins(users: Users) -> Iterator[PageLogins]:
+    passwords = Passwords(users, AccessSection())
+    yield (made := PageLogins(lambda: passwords, ["le*"]))
+    made.close()
+
+
+async def log_in(logins: PageLogins) -> str:
+    token = await logins.login("lena", PASSWORD, "127.0.0.1")
+    assert isinstance(token, str)
+    return token
+
+
+class Clock:
+    """What the loop takes for the time, ahead of it."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        loop = asyncio.get_running_loop()
+        real, self.ahead = loop.time, 0.0
+        monkeypatch.setattr(loop, "time", lambda: real() + self.ahead)
+
+
+async def test_a_session_ends_when_nobody_has_looked_for_half_a_day(
+    logins: PageLogins, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    token, clock = await log_in(logins), Clock(monkeypatch)
+    assert (found := logins.session(token)) is not None
+    assert (found.user, found.operator) == ("lena", True)
+    clock.ahead += IDLE_S - 1
+    assert logins.session(token) is not None
+    clock.ahead += IDLE_S - 1
+    assert logins.session(token) is not None, "each look counts"
+    clock.ahead += IDLE_S + 1
+    assert logins.session(token) is None
+
+
+async def test_a_session_ends_after_a_week_however_often_somebody_looks(
+    logins: PageLogins, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    token, clock = await log_in(logins), Clock(monkeypatch)
+    while clock.ahead < LONGEST_S - IDLE_S:
+        clock.ahead += IDLE_S / 2
+        assert logins.session(token) is not None
+    clock.ahead += IDLE_S
+    assert logins.session(token) is None
+
+
+async def test_the_oldest_session_makes_room_for_a_new_one(
+    logins: PageLogins, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(page_logins, "MOST_SESSIONS", 2)
+    first, second, third = [await log_in(logins) for _ in range(3)]
+    assert logins.session(first) is None
+    assert logins.session(second) is not None
+    assert logins.session(third) is not None
+    assert logins.session(None) is None
+
+
+async def test_few_wait_for_a_comparison_at_a_time(logins: PageLogins) -> None:
+    tries = [logins.login(f"user-{n}", "wrong", f"10.0.0.{n}") for n in range(MOST_WAITING + 3)]
+    answers = await asyncio.gather(*tries)
+    assert [answer[0] for answer in answers].count(503) == 3
+    assert [answer[0] for answer in answers].count(403) == MOST_WAITING
+
+
+async def test_one_address_waits_after_many_wrong_passwords_for_many_users(
+    logins: PageLogins,
+) -> None:
+    answers = [await logins.login(f"user-{n}", "wrong", "10.0.0.1") for n in range(23)]
+    assert answers[0][0] == 403
+    assert answers[-1][0] == 429
+    assert isinstance(await logins.login("lena", PASSWORD, "10.0.0.2"), str), "others do not wait"
+
+
+async def test_what_is_far_too_long_is_not_compared(logins: PageLogins) -> None:
+    for user, password in (("u" * 1000, "x"), ("lena", "x" * 10_000), ("", "x")):
+        answer = await logins.login(user, password, "127.0.0.1")
+        assert answer == (403, "User name or password is wrong.")

@@ -1,0 +1,55 @@
+"""Changes of the device registry from the page: one after the other, and none is waited for without
+end.
+"""
+
+import asyncio
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from gateway.web import page_registry
+from gateway.web.page_registry import PageRegistry
+
+
+class Slow(PageRegistry):
+    """Its command takes until `go`."""
+
+    def __init__(self, folder: Path) -> None:
+        registry: Any = SimpleNamespace(registered=lambda: dict.fromkeys(("roof-7", "roof-8")))
+        super().__init__(folder, registry, list)
+        self.go = asyncio.Event()
+        self.ran: list[str] = []
+
+    def _asks(self, device: str) -> bool:
+        return True
+
+    async def _run(self, verb: str, device: str) -> str | None:
+        self.ran.append(device)
+        await self.go.wait()
+        return None
+
+
+async def test_who_clicks_while_another_change_is_made_waits(tmp_path: Path) -> None:
+    slow = Slow(tmp_path)
+    both = [asyncio.create_task(slow.change("otto", f"roof-{n}", "admit")) for n in (7, 8)]
+    await asyncio.sleep(0)
+    assert slow.ran == ["roof-7"]
+    slow.go.set()
+    assert await asyncio.gather(*both) == [None, None]
+    assert slow.ran == ["roof-7", "roof-8"]
+
+
+async def test_what_takes_too_long_is_not_called_undone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(page_registry, "PATIENCE_S", 0.05)
+    slow = Slow(tmp_path)
+    said = await slow.change("otto", "roof-7", "admit")
+    assert "The list of boards shows whether it was done" in str(said)
+    async with slow._busy:
+        said = await slow.change("otto", "roof-8", "admit")
+    assert said == "Somebody else changes the device registry. Try again in a moment."
+    slow.go.set()
+    assert await slow.change("otto", "roof-8", "admit") is None
