@@ -161,6 +161,17 @@ class Watch:
         """Who publishes."""
         return [*self.devices, *self.clients]
 
+    def _note_what_stays(self) -> None:
+        """A batch that has landed leaves the gateway's disk: all but the last one, which the uplink
+        may have landed when it was stopped.
+        """
+        for name, spool in self.spools.items():
+            folder = self._folder.of(name)
+            files = sorted(path.name for path in folder.data.glob("batches/*"))
+            if len(files) > 1 and spool.landed >= spool.committed and not spool.kept:
+                text = f"all has landed, and {folder.data.name} still has {', '.join(files)}"
+                self._history.add("uplink", "contradiction", text=text)
+
     def read_ends(self) -> None:
         """The truth and the claim, whole, now that nothing runs any more."""
         told = [device.close_ledgers() for device in self.devices]
@@ -174,6 +185,7 @@ class Watch:
         whole = [spool.close() for spool in self.spools.values()]
         if all(whole):
             self._history.add("spool", "complete")
+            self._note_what_stays()
         self.landing.look()
         self.landing.look_again()
         if self._bench.until == "table":

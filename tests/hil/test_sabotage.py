@@ -28,7 +28,7 @@ def test_each_names_benches_that_ship(name: str) -> None:
 
 def test_each_fits_the_tree_as_it_is() -> None:
     for sabotage in CATALOGUE.values():
-        fit(sabotage, ROOT, "--dry-run")
+        fit(sabotage, ROOT, dry=True)
 
 
 @pytest.mark.sim
