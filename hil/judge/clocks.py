@@ -266,7 +266,7 @@ class Clocks:
             return "`landed` or `ingested` is missing"
         low = min(self._offsets) + sampled - RECEIVED_NS
         high = max(self._offsets) + seen + RECEIVED_NS
-        if low <= landed * 1000 <= ingested * 1000 <= high:
+        if low <= landed * 1000 < ingested * 1000 <= high:
             return None
         first, last = (_utc(self._offsets[0] + t) for t in (sampled, seen))
         told = " and ".join(_utc(us * 1000) for us in (landed, ingested))
