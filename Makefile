@@ -6,7 +6,7 @@ ARGS ?=
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test model lint firmware dist hil soak bench bench-ingest size wheel deb lock try-install try-clone install clean firmware-test
+.PHONY: help setup demo test coverage model lint firmware dist hil soak bench bench-ingest size wheel deb lock try-install try-clone install clean firmware-test
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -55,6 +55,9 @@ debian-test: | debian-run
 # What a part of the gate builds, by one make: two would write the same files.
 firmware-test: firmware
 	@$(MAKE) --no-print-directory -s -C firmware size test
+
+coverage: firmware ## which branches the tests take, by package (an hour): the table, and build/coverage/holes.txt (ARGS="tests/broker": of these tests)
+	@$(BIN)/python -m tests.coverage $(ARGS)
 
 model: setup ## TLC looks at every state of the models in tests/models (some minutes)
 	@$(BIN)/python -m tests.models.check
