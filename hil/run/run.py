@@ -23,6 +23,7 @@ from hil.devices.simulated import SimulatedDevice
 from hil.devices.subscriber import Subscriber
 from hil.faults.gateway import GatewayPowerCut
 from hil.faults.loop_disk import LoopDisk, kept, missing
+from hil.formats.topics import SHARE
 from hil.judge.checker import Result, check
 from hil.observe.counters import wait_until
 from hil.observe.folder import Folder
@@ -127,10 +128,12 @@ class Run:
                     )
                     for name, table in self._bench.clients.items()
                 ]
-                self._subscribers = [
-                    Subscriber(name, table, programs, self._history)
-                    for name, table in self._bench.subscribers.items()
-                ]
+                first: dict[str, Subscriber] = {}
+                for name, table in self._bench.subscribers.items():
+                    others = first.get(table.filter) if table.filter.startswith(SHARE) else None
+                    one = Subscriber(name, table, programs, self._history, others)
+                    self._subscribers.append(one)
+                    first.setdefault(table.filter, one)
                 self._watch.clients, self._watch.subscribers = self._clients, self._subscribers
                 if self._air:
                     for device in devices:
