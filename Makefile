@@ -68,8 +68,8 @@ size: setup ## flash, RAM and stack of the firmware against their budgets; write
 build/labgrid: .setup/constraints.txt | setup
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint .setup/constraints.txt --upgrade --target $@ labgrid && touch $@
 
-hil: debian-hil firmware build/labgrid ## every bench of the rig, two more at once than there are cores (as root), then a look at a report in a browser, and a run on a foreign board; reports in build/hil
-	@$(BIN)/onceway hil run --jobs $$(( $$(nproc) + 2 )) $(ARGS); ran=$$?; [ $$ran -lt 128 ] || exit $$ran; $(BIN)/python -m pytest tests/hil/look.py tests/hil/real.py && exit $$ran
+hil: debian-hil firmware build/labgrid ## the rig's core, which judges each claim (ARGS=--all: every bench), two more at once than there are cores (as root), then a look at a report in a browser, and a run on a foreign board; reports in build/hil
+	@$(BIN)/onceway hil run --jobs $$(( $$(nproc) + 2 )) $(if $(filter --all,$(ARGS)),,--core) $(filter-out --all,$(ARGS)); ran=$$?; [ $$ran -lt 128 ] || exit $$ran; $(BIN)/python -m pytest tests/hil/look.py tests/hil/real.py && exit $$ran
 
 soak: debian-test debian-soak firmware ## hours (as root): power cuts and kills under load (TRACES=a folder of recorded links), fuzzing, random schedules of the link
 	@$(BIN)/python -m tests.durability.outages --cuts 200 --kills 100

@@ -436,6 +436,15 @@ def _refused(read: Callable[[T], object], file: T) -> OncewayError | None:
     return None
 
 
+BESIDE = frozenset(
+    {
+        *("demo-lora", "demo-site", "every-step-qos1", "glue", "nemesis", "radio-crowd"),
+        *("radio-mixed", "radio-outages", "recorded-losses", "recorded-outages", "site-crowd"),
+    }
+)
+"""Benches that are no part of the core: each claim of theirs is judged by a bench of it, too."""
+
+
 def shipped() -> dict[str, Traversable]:
     """Benches that come with the project, by name."""
     return {

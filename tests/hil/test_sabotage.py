@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hil.bench.bench import shipped
+from hil.bench.bench import BESIDE, shipped
 from tests.hil.sabotage import ROOT, Judged, catalogue, copy_tree, fit, judge, try_out
 
 CATALOGUE = catalogue()
@@ -24,6 +24,12 @@ def test_there_are_as_many_as_were_promised() -> None:
 def test_each_names_benches_that_ship(name: str) -> None:
     assert CATALOGUE[name].benches
     assert set(CATALOGUE[name].benches) <= shipped().keys()
+
+
+def test_core_of_the_rig_has_a_bench_for_each_claim() -> None:
+    assert shipped().keys() >= BESIDE
+    lacks = {name for name, one in CATALOGUE.items() if not set(one.benches) - BESIDE}
+    assert not lacks
 
 
 def test_each_fits_the_tree_as_it_is() -> None:

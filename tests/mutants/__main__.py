@@ -54,7 +54,7 @@ MODULES = {
     ),
     "gateway.ingest.dedup.ranges": Module(
         "gateway/ingest/dedup/ranges.py",
-        ("tests/ingest/dedup/test_ranges.py", "tests/ingest/dedup/test_finding.py"),
+        ("tests/ingest/dedup/test_ranges.py", "tests/ingest/dedup/test_taken.py"),
     ),
     "gateway.payload.senml": Module("gateway/payload/senml.py", ("tests/payload",), 80.0),
     "ow_journal.c": Module(
