@@ -75,6 +75,7 @@ def senml_of(name: str, sequence: int, rng: random.Random) -> bytes:
         {NAME: "e", VALUE: rng.getrandbits(53), SUM: rng.random()},
     ]
     impossible = [{**plain, VALUE: rng.choice((math.nan, math.inf, -math.inf))}]
+    alike = [{**plain, VALUE: float(value), BASE_TIME: at}]
     spelt = {number: label for label, number in LABELS.items()}
     shapes: list[Any] = [
         [{**plain, BASE_TIME: at}],
@@ -87,7 +88,8 @@ def senml_of(name: str, sequence: int, rng: random.Random) -> bytes:
         json.dumps([{"n": f"{name}:x", "vs": text, "t": at + rng.random()}], ensure_ascii=False),
         impossible,
     ]
-    shape = shapes[sequence % len(shapes)]
+    # each second one alike, so that the ingest decodes many of them at once
+    shape = shapes[sequence // 2 % len(shapes)] if sequence % 2 else alike
     return shape.encode() if isinstance(shape, str) else cbor2.dumps(shape)
 
 

@@ -6,8 +6,8 @@ from itertools import pairwise
 
 import pytest
 
-from gateway.senml import NotSenml
-from gateway.senml import decode as of_product
+from gateway.payload.senml import NotSenml
+from gateway.payload.senml import decode as of_product
 from hil.clients.payloads import EDGES, number_of, senml_of, text_of_all
 from hil.judge.senml import decode
 
@@ -35,7 +35,7 @@ def test_texts_have_characters_of_one_to_four_bytes() -> None:
     assert max(map(len, texts)) == 400
 
 
-@pytest.mark.parametrize("sequence", range(9))
+@pytest.mark.parametrize("sequence", range(20))
 def test_judge_and_product_agree_on_each_shape(sequence: int) -> None:
     """Two readers of one standard, written apart: a difference is a fault of one of them."""
     for seed in range(60):
