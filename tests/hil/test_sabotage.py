@@ -2,6 +2,10 @@
 little time run here; `python -m tests.hil.sabotages` runs all, on three seeds (`make soak`).
 """
 
+import os
+import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -35,6 +39,34 @@ def test_core_of_the_rig_has_a_bench_for_each_claim() -> None:
 def test_each_fits_the_tree_as_it_is() -> None:
     for sabotage in CATALOGUE.values():
         fit(sabotage, ROOT, dry=True)
+
+
+def values_in(tree: Path) -> "subprocess.CompletedProcess[str]":
+    """What the judge says of the values that this tree decodes (tests/hil/values.py)."""
+    shutil.copytree(ROOT / "hil", tree / "hil", ignore=shutil.ignore_patterns("*.pyc"))
+    (tree / "tests" / "hil").mkdir(parents=True)
+    shutil.copy(ROOT / "tests" / "hil" / "values.py", tree / "tests" / "hil")
+    return subprocess.run(
+        [sys.executable, "-m", "tests.hil.values"],
+        cwd=tree,
+        env={**os.environ, "PYTHONPATH": str(tree)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize(
+    "name", [None, *(name for name, one in CATALOGUE.items() if one.blind == "degenerate")]
+)
+def test_unusual_values_that_are_harmed_are_noticed(tmp_path: Path, name: str | None) -> None:
+    """Judged without a bench, which takes a start of Spark for each; None: nothing is harmed."""
+    shutil.copytree(ROOT / "gateway", tmp_path / "gateway")
+    if name is not None:
+        fit(CATALOGUE[name], tmp_path)
+    done = values_in(tmp_path)
+    assert "Traceback" not in done.stderr, done.stderr
+    assert done.returncode == (0 if name is None else 1), done.stdout
 
 
 @pytest.mark.sim

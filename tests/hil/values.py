@@ -1,0 +1,67 @@
+"""`python -m tests.hil.values`: payloads of the rig's clients, by the product's decoder, to the
+rig's judge, without a gateway and without Spark.
+
+In: the code of the tree in which it runs. Out: what the judge says of each payload that is decoded
+otherwise than it must be; exit code 1 if there is any. A sabotage of the decoder that is not
+noticed here is noticed by no bench.
+"""
+
+import random
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+
+from gateway.ingest.payload.decoded import columns
+from hil.clients.payloads import senml_of
+from hil.judge import readings
+from hil.judge.publication import Sighting
+from hil.judge.senml import decode
+
+MESSAGES, BATCH = 450, 100
+DEVICE, TOPIC, GATEWAY = "client-1", "sensors/client-1/data", "site"
+RECEIVED = 1_700_000_000_000_000
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def wrong(seed: int) -> Iterator[str]:
+    rng = random.Random(f"{seed}/{DEVICE}")
+    payloads = [senml_of(DEVICE, number, rng) for number in range(1, MESSAGES + 1)]
+    for begin in range(0, MESSAGES, BATCH):
+        batch = payloads[begin : begin + BATCH]
+        received = pa.array([RECEIVED] * len(batch), pa.timestamp("us", "UTC"))
+        lists, why = columns(pa.array([DEVICE] * len(batch)), pa.array(batch), received)
+        told = zip(batch, lists.to_pylist(), why.to_pylist(), strict=True)
+        for number, (payload, records, reason) in enumerate(told, begin + 1):
+            if found := _judged(payload, records or [], reason):
+                yield f"message {number}: {found}"
+
+
+def _judged(payload: bytes, records: list[dict[str, Any]], reason: str | None) -> str | None:
+    due = decode(payload)
+    if (reason is None) != (due is not None):
+        return f"`undecodable` is {reason!r}, and the payload is another"
+    seen = readings.Seen()
+    for index, record in enumerate(records):
+        moment, data = record["time"], record["data"]
+        row = {
+            **record,
+            "index": index,
+            "time": None if moment is None else round((moment - EPOCH).total_seconds() * 1e6),
+            "data": None if data is None else data.hex(),
+            "gateway": GATEWAY,
+            "topic": TOPIC,
+            "received": RECEIVED,
+        }
+        seen.take(row)
+    about = {"received": RECEIVED, "topic": TOPIC}
+    published = Sighting(0, due, payload, origin=f"{GATEWAY}/0a1b2c3d", columns=about)
+    found = readings.judge(DEVICE, [published], seen)
+    return None if found is None else f"{found[0]}: {found[1]}"
+
+
+if __name__ == "__main__":
+    print("\n".join(found := [text for seed in (1, 2, 3) for text in wrong(seed)]))
+    sys.exit(1 if found else 0)
