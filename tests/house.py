@@ -182,16 +182,16 @@ FIGURES = (
     Figure("packages that the site lives in", 1, 1, packages_of_the_site),
     Figure("lines of the broker that name a site", 10, 451, lines_that_name_a_site),
     Figure("broker: files", 42, 65, lambda: len(files("gateway/broker"))),
-    Figure("broker: lines", 7_400, 10_100, lambda: all_lines(files("gateway/broker"))),
+    Figure("broker: lines", 7_400, 10_150, lambda: all_lines(files("gateway/broker"))),
     Figure("broker: files below 70 lines", 4, 20, lambda: short_files("gateway/broker")),
     Figure("service: files", 12, 12, lambda: len(files("gateway/service"))),
     Figure("service: lines", 2_500, 2_500, lambda: all_lines(files("gateway/service"))),
     Figure("lines of code: product", 53_000, None, lambda: lines_of_code(files(*PRODUCT))),
     Figure("lines of code: tests", 61_000, None, lambda: lines_of_code(files("tests"))),
     Figure("functions with a complexity above 12", 0, 13, tangled_functions),
-    Figure("classes with more than 30 methods", 0, 9, lambda: len(large_classes())),
+    Figure("classes with more than 30 methods", 0, 10, lambda: len(large_classes())),
     Figure("hil run imports: files", 140, 166, lambda: len(imported_by("hil.run.run"))),
-    Figure("hil run imports: lines", 20_000, 20_400, lambda: all_lines(imported_by("hil.run.run"))),
+    Figure("hil run imports: lines", 20_000, 20_500, lambda: all_lines(imported_by("hil.run.run"))),
 )
 
 

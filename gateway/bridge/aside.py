@@ -70,7 +70,8 @@ class BridgeAside:
             pass_through(properties),
             None if expiry is None else broker.now + expiry,
         )
-        lost = broker.aside.keep(self._section.name, message, reason, self._most, broker.utc)
+        with broker.step:
+            lost = broker.aside.keep(self._section.name, message, reason, self._most, broker.utc)
         self._tell(packet.topic, kind, reason, lost)
 
     def _tell(self, topic: str, kind: str, reason: str, lost: int) -> None:
@@ -95,9 +96,11 @@ class BridgeAside:
 
     def discard(self, numbers: list[int]) -> int:
         """Delete messages for good. Return how many there were. numbers: empty for all."""
-        aside, name = self._engine.broker.aside, self._section.name
+        broker, name = self._engine.broker, self._section.name
+        aside = broker.aside
         self._engine.begin()
-        return sum(aside.forget(name, number) for number in numbers or aside.numbers(name))
+        with broker.step:
+            return sum(aside.forget(name, number) for number in numbers or aside.numbers(name))
 
     async def again(self, session: Session, numbers: list[int]) -> int:
         """Put messages back into the queue, in order. Return how many there were. numbers: empty
@@ -134,8 +137,9 @@ class BridgeAside:
                     f"bridge {name}",
                     "Try again when the bridge is connected: onceway gateway status",
                 )
-            broker.aside.forget(name, number)
             flags = qos << 1 | row.retain
-            deliver(broker, session, run, flags, b"", 0, 1, broker.promise() if qos else 0)
+            with broker.step:
+                broker.aside.forget(name, number)
+                deliver(broker, session, run, flags, b"", 0, 1, broker.promise() if qos else 0)
             done += 1
         return done

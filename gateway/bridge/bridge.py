@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+from collections.abc import Callable
 from contextlib import suppress
 
 from gateway.bridge.aside import BridgeAside
@@ -276,7 +277,7 @@ class Bridge:
                 flow.maximum = min(self._in_flight, self._engine.broker.limits.inflight)
                 flow.pump()
 
-        self._engine.call_later(0, widen)
+        self._soon("the bridge sends more at a time", widen)
 
     def _pair(self) -> Pair:
         """A session that is not there any more must not be met again under its word."""
@@ -400,7 +401,21 @@ class Bridge:
             elif near is not None and near is self._near:
                 self._set_aside(packet.packet_id, kind, reason, taken=taken)
 
-        self._engine.call_later(0, put)
+        self._soon("a message was set aside", put)
+
+    def _soon(self, doing: str, call: Callable[[], None]) -> None:
+        """Do a call when our broker has done what it is at. An exception in the call ends the
+        connection of this bridge to it. doing: for the log, as a clause behind "while".
+        """
+
+        def serve() -> None:
+            connection = None if self._session is None else self._session.connection
+            if connection is None:
+                call()
+            else:
+                self._engine.serve(connection, doing, call)
+
+        self._engine.call_later(0, serve)
 
     def refused(self, identifier: int, reason: ReasonCode) -> None:
         """Set aside a message that the other broker refuses for good."""
@@ -470,8 +485,9 @@ class Bridges:
         aside = self._engine.broker.aside
         for name in set(aside.bridges) - names:
             numbers = aside.numbers(name)
-            for number in numbers:
-                aside.forget(name, number)
+            with self._engine.broker.step:
+                for number in numbers:
+                    aside.forget(name, number)
             log.warning(
                 "bridge %s is gone from the configuration, and with it %d messages that were set"
                 " aside",

@@ -2,7 +2,8 @@
 aside.
 
 In: the packet identifier of a message in flight. Out: in one commit the message leaves the queue
-and is kept by `aside.py`, so a power cut leaves it in exactly one of the two.
+and is kept by `aside.py`, so a power cut leaves it in exactly one of the two. An exception in
+between stops the process before that commit (`step.py`).
 """
 
 from __future__ import annotations
@@ -57,12 +58,13 @@ def set_aside(
         run.properties,
         run.expires,
     )
-    lost = core.aside.keep(bridge, message, reason, most, core.utc)
-    if qos == 1:
-        flow.puback((identifier,))
-    elif taken:
-        recorded(cast("Connection", connection), session, (identifier,))
-    else:
-        flow.refused(identifier)
-    flow.pump()
+    with core.step:
+        lost = core.aside.keep(bridge, message, reason, most, core.utc)
+        if qos == 1:
+            flow.puback((identifier,))
+        elif taken:
+            recorded(cast("Connection", connection), session, (identifier,))
+        else:
+            flow.refused(identifier)
+        flow.pump()
     return SetAside(message.topic, lost)

@@ -43,6 +43,7 @@ from gateway.config.sections import (
 )
 from gateway.config.values import is_local, split_address, split_bind, split_broker, split_window
 from gateway.errors import OncewayError
+from gateway.system import gateway_name
 
 __all__ = [
     "BRIDGE",
@@ -146,6 +147,12 @@ def advice(config: Config) -> list[str]:
         found.append(
             "site.copies: there is no [uplink], so nothing is kept for it and nothing copied. If"
             ' not meant: [uplink] with landing = "URL"'
+        )
+    name = config.gateway.name
+    if config.uplink is not None and (poor := gateway_name.caution(name)):
+        found.append(
+            f"gateway.name: {gateway_name.shown(name)!r} {poor}. For a new gateway: letters, digits"
+            " and '-'. One that has landed batches keeps its name"
         )
     page = config.page
     if page is not None and page.key is None and not is_local(page.bind):

@@ -88,15 +88,16 @@ def _landing(config: Config, state: Status) -> Iterator[Finding]:
     if settings is None:
         return
     part = f"landing place {without_password(settings.landing)}"
-    if state.outage is not None:
-        yield wrong(part, f"the uplink gets no batch there: {state.outage['error']}", _REACH)
-        return
+    outage = state.outage and f"the uplink gets no batch there: {state.outage['error']}"
     try:
         way = try_place(settings, state.gateway, state.landed)
     except OncewayError as error:
-        yield wrong(part, error.what, error.hint or _REACH)
+        yield wrong(part, f"{error.what}; {outage}" if outage else error.what, error.hint or _REACH)
     else:
-        yield ok(part, f"answers; {way.text}")
+        if outage:
+            yield wrong(part, f"it answers now, and {way.text}; {outage}", _REACH)
+        else:
+            yield ok(part, f"answers; {way.text}")
 
 
 _REACH = "Check network, address, folder and credentials: `onceway uplink status`"

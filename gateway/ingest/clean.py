@@ -15,6 +15,7 @@ import fsspec
 from gateway.errors import OncewayError
 from gateway.ingest.landing.place import Landing, said
 from gateway.ingest.report.tables import in_quarantine, taken
+from gateway.system.gateway_name import shown
 from gateway.uplink.landing import Unreachable, open_landing
 from gateway.uplink.manifest import cleaned_json, cleaned_name
 
@@ -60,9 +61,9 @@ def clean(landing: Landing, table: str, older_than: float) -> Iterator[Cleaned]:
                 yield Cleaned(feed, until, landing.delete(feed, until, keep))
         except OSError as error:
             landing.refuse_outage(error)
-            failed.append(f"{feed}: {said(error)}")
+            failed.append(f"{shown(feed)}: {said(error)}")
         except Unreachable as error:
-            failed.append(f"{feed}: {error}")
+            failed.append(f"{shown(feed)}: {shown(str(error))}")
     if failed:
         more = f"; and {len(failed) - SHOWN} more" if len(failed) > SHOWN else ""
         raise OncewayError(

@@ -14,11 +14,10 @@ from gateway.commands.options import JsonOption
 from gateway.errors import OncewayError
 from gateway.ingest.command import Job, build
 from gateway.ingest.durations import seconds
+from gateway.ingest.exit_codes import SOMEBODY_SHOULD_LOOK
+from gateway.system.gateway_name import shown
 
 app = typer.Typer(no_args_is_help=True, help="Landing place to Delta table, with Spark.")
-
-SOMEBODY_SHOULD_LOOK = 5
-"""Exit code of a report that is not as it should be."""
 
 Landing = Annotated[
     str,
@@ -163,6 +162,8 @@ def run(
     writer: Writer = "auto",
 ) -> None:
     """Run that job in place of this process. SIGTERM and Ctrl-C stop it in order.
+
+    Exit code 5, with --available-now: all that can be taken is taken, and a gateway is held.
 
     Example: onceway ingest run --landing /srv/landing --table /srv/lake/publications --checkpoint
     /srv/lake/checkpoint --available-now
@@ -345,7 +346,7 @@ def clean(
             raise OncewayError("say of which feed that is the last batch", "--until", "Use --feed")
         else:
             for one in cleaning.clean(there, table, seconds(older_than)):
-                print(f"{one.feed}: {one.batches} batches deleted, up to {one.until}")
+                print(f"{shown(one.feed)}: {one.batches} batches deleted, up to {one.until}")
 
 
 @app.command("trust")

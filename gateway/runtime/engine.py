@@ -233,7 +233,8 @@ class Engine:
                 self._loop.call_soon(self._do, self._end_turn)
 
     def call_later(self, seconds: float, call: Callable[[], None]) -> None:
-        self._loop.call_later(seconds, call)
+        """Do a part of a later turn. A call for one connection goes by `serve`."""
+        self._loop.call_later(seconds, self._do, call)
 
     def _overtime(self) -> bool:
         return time.monotonic() > self._turn_ends
@@ -259,9 +260,10 @@ class Engine:
         session = broker.sessions.get(client)
         if session is None:
             return False
-        broker.effects.end(
-            session, ReasonCode.ADMINISTRATIVE_ACTION, "an administrator ended the session"
-        )
+        with broker.step:
+            broker.effects.end(
+                session, ReasonCode.ADMINISTRATIVE_ACTION, "an administrator ended the session"
+            )
         self._do(broker.settle)
         await self.kept()
         return True

@@ -6,6 +6,8 @@ column of the table. Names that begin with `_` or `.` belong to the landing plac
 `.incoming`).
 """
 
+import unicodedata
+
 LONGEST = 64
 """Characters."""
 
@@ -14,6 +16,24 @@ LONGEST_BYTES = 200
 
 OF_FILE_SYSTEMS = ("lost+found", "system volume information", "$recycle.bin")
 """Folders that file systems make by themselves, in lower case."""
+
+OF_FILE_SERVERS = frozenset(
+    [
+        *("#recycle", "#snapshot", "@eadir", "@tmp", "@sharebin", "@sharesnap"),  # Synology
+        *("@recycle", "@recently-snapshot", "network recycle bin"),  # QNAP
+        *("~snapshot", "trashbox", "recycler", "recycle bin", "network trash folder"),
+        *("temporary items", "@snapshots", "lost+dir"),
+    ]
+)
+"""Folders that file servers make by themselves, in lower case, beside those that begin with a dot.
+A gateway may have such a name, but a folder that cannot be read is taken for theirs.
+"""
+
+
+_DEVICES = {"con", "prn", "aux", "nul"} | {
+    f"{port}{number}" for port in ("com", "lpt") for number in "123456789¹²³"
+}
+"""Names of Windows for devices, in lower case, with any ending."""
 
 
 def problem(name: str) -> str | None:
@@ -37,6 +57,27 @@ def problem(name: str) -> str | None:
     return None
 
 
+def caution(name: str) -> str | None:
+    """Return why a name that a gateway may have is a poor one for a new gateway, to be read after
+    the name; None if it is not. On SMB and FAT, two such names may be one folder, or none.
+    """
+    where = "SMB and FAT, where the landing place may be one day"
+    if found := "".join(sorted(set(name) & set('<>:"|*'))):
+        return f"has characters that no folder name may have on {where}: {found}"
+    if name.endswith("."):
+        return f"ends with a dot, which is left out on {where}"
+    if name.partition(".")[0].strip().casefold() in _DEVICES:
+        return f"is the name of a device, not of a folder, on {where}"
+    if name != unicodedata.normalize("NFC", name):
+        return "has letters that other systems write in other bytes (it is not in Unicode's NFC)"
+    return None
+
+
+def is_of_a_file_server(name: str) -> bool:
+    """Whether an unreadable folder is most likely one of a file server's own."""
+    return name.startswith(".") or name.casefold() in OF_FILE_SERVERS
+
+
 def is_text(name: str) -> bool:
     """Whether a name can be written in UTF-8. Python reads other bytes of a file name as lone
     surrogates.
@@ -44,6 +85,11 @@ def is_text(name: str) -> bool:
     return not any("\ud800" <= letter <= "\udfff" for letter in name)
 
 
-def shown(name: str) -> str:
-    """Return a name for people; what cannot be shown is escaped."""
-    return name.encode(errors="backslashreplace").decode()
+def shown(text: str) -> str:
+    """Return text for people, in one line that any output can encode. Characters that cannot be
+    printed are escaped: surrogates, line feeds and other control characters.
+    """
+    return "".join(
+        letter if letter.isprintable() else letter.encode("unicode_escape").decode()
+        for letter in text
+    )

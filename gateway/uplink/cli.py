@@ -70,11 +70,32 @@ def _landing_alone(landing: str) -> UplinkSection:
 
 
 def landing_settings(settings: UplinkSection | None, landing: str | None) -> UplinkSection | None:
-    """Those of the file, with the landing place that was typed; None when there is neither."""
+    """Return the settings of the file with the landing place that was typed, or None when there is
+    neither. `shared = false` is about the place in the file only, and so are options of another
+    kind of place.
+    """
     if landing is None:
         return settings
     typed = _landing_alone(landing)
-    return settings.model_copy(update={"landing": typed.landing}) if settings else typed
+    if settings is None:
+        return typed
+    if _same(typed.landing, settings.landing):
+        return settings.model_copy(update={"landing": typed.landing})
+    update: dict[str, object] = {"landing": typed.landing, "shared": True}
+    if _scheme(typed.landing) != _scheme(settings.landing):
+        update["options"] = {}
+    return settings.model_copy(update=update)
+
+
+def _scheme(url: str) -> str:
+    scheme = url.partition("://")[0] if "://" in url else "file"
+    return {"local": "file", "ssh": "sftp", "s3a": "s3"}.get(scheme, scheme)
+
+
+def _same(one: str, other: str) -> bool:
+    """Return whether two landing URLs are the same text, but for the spelling of the scheme."""
+    first, second = ((_scheme(url), url.rpartition("://")[2].rstrip("/")) for url in (one, other))
+    return first == second
 
 
 def _job(config: Path | None, data: Path | None, landing: str | None, name: str | None) -> Job:

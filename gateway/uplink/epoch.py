@@ -57,9 +57,8 @@ def begin_under_new_name(spool: Spool, epoch: str | None = None) -> None:
     """The gateway was renamed, and all that was cut under the old name has landed. epoch: instead
     of one that is drawn.
     """
-    spool.renumber(
-        epoch or draw(), {owner.OWNER: None, owner.SUCCESSOR: None, owner.SINCE: None, RIVAL: None}
-    )
+    gone = (owner.OWNER, owner.SUCCESSOR, owner.SINCE, owner.FIRST_MARK, RIVAL)
+    spool.renumber(epoch or draw(), dict.fromkeys(gone))
 
 
 def claim(spool: Spool, landing: Landing) -> None:

@@ -7,7 +7,15 @@ import json
 import re
 from dataclasses import dataclass
 
+from gateway.system.gateway_name import shown
+
 SCHEMA_VERSION = 1
+
+HOST_LIMIT = 253
+"""Characters of the longest host name (RFC 1035, section 2.3.4)."""
+
+LAST_NUMBER = 10**12 - 1
+"""The last number of a batch: twelve digits (`file_stem`)."""
 
 SIGNED_BY = ("key", "signature")
 """What a signature adds to a manifest."""
@@ -92,6 +100,7 @@ def without_signature(text: bytes) -> bytes:
 MARKERS = "_newest"
 """The folder of markers below the landing URL. No gateway's name begins with `_`."""
 
+_EPOCH = re.compile(r"[0-9a-f]{8}")
 _MARKER = re.compile(r"(.+)\.([0-9a-f]{8})\.([0-9]{12})")
 
 
@@ -119,12 +128,13 @@ def refused_name(gateway: str) -> str:
 
 
 def parse_refused(text: bytes) -> tuple[str, str, str] | None:
-    """Return what such a note holds: owner number, host, and when it was written (ISO 8601). None
-    when it is no such note.
+    """Return what such a note holds: owner number, host, and when it was written (ISO 8601), the
+    last two for people. None when it is no such note.
     """
     try:
         note = json.loads(text)
-        return str(note["owner"]), str(note["host"]), str(note["at"])
+        host, at = (shown(str(note[name])[:HOST_LIMIT]) for name in ("host", "at"))
+        return str(note["owner"]), host, at
     except (ValueError, KeyError, TypeError, RecursionError):
         return None
 
@@ -142,9 +152,9 @@ def parse_cleaned(text: bytes) -> dict[str, int] | None:
     try:
         cleaned = json.loads(text)["cleaned"]
         return {
-            str(epoch): number
+            epoch: number
             for epoch, number in cleaned.items()
-            if type(number) is int and number > 0
+            if _EPOCH.fullmatch(epoch) and type(number) is int and 0 < number <= LAST_NUMBER
         }
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None

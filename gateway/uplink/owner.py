@@ -17,13 +17,16 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from gateway.errors import OncewayError
+from gateway.system.gateway_name import shown
 from gateway.uplink.lander import NumberTaken
 from gateway.uplink.landing import Claimed, Landing, Unreachable
 from gateway.uplink.manifest import parse_refused, refused_name
 from gateway.uplink.spool import Spool
 
 OWNER = "uplink.owner"
-# when this store first wanted its name: the bytes of a mark stay the same until it has landed
+# the first mark of this store until the next one, so a cut is finished with the same bytes
+FIRST_MARK = "uplink.owner_mark"
+# when this store first wanted its name; older versions have it without FIRST_MARK
 SINCE = "uplink.owner_since"
 # the owner number that this store is about to take; set while its mark may not be written yet
 SUCCESSOR = "uplink.successor"
@@ -58,6 +61,10 @@ class Mark:
         return json.dumps({**fields, "host": self.host, "since": self.since}).encode()
 
 
+DAMAGED = Mark("", "", 0, "unknown", "unknown")
+"""Stands for a mark that cannot be read."""
+
+
 def mark_name(gateway: str) -> str:
     return f"{gateway}/owner.json"
 
@@ -83,18 +90,22 @@ def check(spool: Spool, landing: Landing) -> None:
         spool.put({OWNER: owner})
     if mark is None:
         must_be_the_place(landing, origin.gateway, landed)
-        since = spool.get(SINCE) or _now()
-        spool.put({SINCE: since})
-        ours = _ours(spool, owner, since).to_json(origin.gateway)
         with suppress(Claimed):
-            landing.create(mark_name(origin.gateway), ours)
+            landing.create(mark_name(origin.gateway), _first_mark(spool, owner))
         mark = read(landing, origin.gateway)
     successor = spool.get(SUCCESSOR)
     if successor is not None and mark is not None and mark.owner in (owner, successor):
         take(spool, landing, successor)
     elif mark is None or mark.owner != owner:
-        whose = f"host {mark.host}, since {mark.since}" if mark else "it is about to take it"
         _leave_note(landing, origin.gateway, owner)
+        if mark == DAMAGED:
+            raise OwnedByAnother(
+                f"the owner mark {mark_name(origin.gateway)} is damaged, so nobody knows whose the"
+                " name is",
+                landing.url,
+                "If this is the only gateway of this name, run `onceway uplink claim`.",
+            )
+        whose = f"host {mark.host}, since {mark.since}" if mark else "it is about to take it"
         raise OwnedByAnother(
             f"the gateway name {origin.gateway} belongs to another gateway here ({whose})",
             landing.url,
@@ -127,13 +138,11 @@ def take(spool: Spool, landing: Landing, owner: str) -> None:
     """Write our mark, whoever's stands there."""
     gateway = spool.origin().gateway
     landing.replace(mark_name(gateway), _ours(spool, owner).to_json(gateway))
-    spool.put({OWNER: owner, SUCCESSOR: None})
+    spool.put({OWNER: owner, SUCCESSOR: None, FIRST_MARK: None})
 
 
 def read(landing: Landing, gateway: str) -> Mark | None:
-    """The mark at the landing place; None when there is none. A mark that cannot be read belongs to
-    nobody known.
-    """
+    """Return the mark at the landing place, None when there is none, DAMAGED when it is no mark."""
     data = landing.read(mark_name(gateway))
     if data is None:
         return None
@@ -143,11 +152,11 @@ def read(landing: Landing, gateway: str) -> Mark | None:
             str(held["owner"]),
             str(held["epoch"]),
             int(held["landed"]),
-            str(held["host"]),
-            str(held["since"]),
+            shown(str(held["host"])),
+            shown(str(held["since"])),
         )
-    except (ValueError, KeyError, TypeError):
-        return Mark("", "", 0, "unknown", "unknown")
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
+        return DAMAGED
 
 
 def rival(landing: Landing, spool: Spool) -> tuple[str, str] | None:
@@ -182,6 +191,25 @@ def _ours(spool: Spool, owner: str, since: str | None = None) -> Mark:
         socket.gethostname(),
         since or _now(),
     )
+
+
+def _first_mark(spool: Spool, owner: str) -> bytes:
+    """Return the mark with which this store wants its name, the same one at each try. The host may
+    have another name by then.
+    """
+    gateway = spool.origin().gateway
+    kept = spool.get(FIRST_MARK)
+    if kept is not None and _is_of(kept, gateway, owner):
+        return kept.encode()
+    since = spool.get(SINCE) or _now()
+    mark = _ours(spool, owner, since).to_json(gateway)
+    spool.put({SINCE: since, FIRST_MARK: mark.decode()})
+    return mark
+
+
+def _is_of(mark: str, gateway: str, owner: str) -> bool:
+    fields = json.loads(mark)
+    return bool((fields["gateway"], fields["owner"]) == (gateway, owner))
 
 
 def _now() -> str:

@@ -88,6 +88,7 @@ class Uplink:
         self._introduced = False
         self._proven = False  # this connection has landed something
         self._renumbered = False  # a new epoch was begun, and nothing has landed in it yet
+        self._untidy = False  # leftovers stay at the landing place, and the log says so
         self._last_used = 0.0
         self._owner_checked: float | None = None
         self._outage = spool.get(OUTAGE) is not None
@@ -170,9 +171,7 @@ class Uplink:
         owner.check(self._spool, landing)
         if checked is None:
             self._prove(landing)
-            origin = self._spool.origin()
-            landing.tidy(origin.gateway)
-            landing.tidy(origin.folder)
+            self._tidy(landing)
         if (refused := owner.rival(landing, self._spool)) is not None:
             self._note_rival(*refused)
         self._owner_checked = time.monotonic()
@@ -190,6 +189,16 @@ class Uplink:
                 "at the landing place, %s",
                 way.text,
             )
+
+    def _tidy(self, landing: Landing) -> None:
+        """Tidy our folders. What stays is said once, until all of it could be removed again."""
+        origin = self._spool.origin()
+        stays = [why for at in (origin.gateway, origin.folder) if (why := landing.tidy(at))]
+        if stays and not self._untidy:
+            log.warning(
+                "cannot remove all leftovers at the landing place: %s. They do no harm", stays[0]
+            )
+        self._untidy = bool(stays)
 
     def _note_rival(self, what: str, note: str = "") -> None:
         """Another gateway of our name: said once a day, and kept for `onceway uplink status`. note:

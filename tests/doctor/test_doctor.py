@@ -23,6 +23,7 @@ from gateway.doctor import bridges, disk, machine, ports, settings
 from gateway.doctor.finding import Finding, State
 from gateway.store.schema import open_store
 from gateway.system import accounts
+from gateway.uplink.spool import OUTAGE, Spool
 from tests.service.process import start
 
 ONCEWAY = Path(sys.executable).with_name("onceway")
@@ -357,6 +358,25 @@ async def test_a_gateway_that_runs_and_lands_is_well(configured: Path) -> None:
         lander.terminate()
         await lander.communicate()
         await running.end()
+
+
+@pytest.mark.parametrize("reachable", [True, False])
+def test_the_landing_place_is_tried_while_an_outage_is_noted(
+    configured: Path, reachable: bool
+) -> None:
+    with Spool(configured.parent / "data") as spool:
+        spool.put({OUTAGE: json.dumps({"since": 1, "error": "no route to host"})})
+    place = configured.parent / "landing"
+    if not reachable:
+        place.rmdir()
+        place.write_text("a file in the place of the folder")
+    found = json.loads(doctor(configured, "--json").stdout)
+    (said,) = (item for item in found if item["part"].startswith("landing place"))
+    assert said["state"] == "wrong"
+    assert "the uplink gets no batch there: no route to host" in said["what"]
+    tried = "it answers now, and a hard link to a taken name is refused"
+    assert (tried in said["what"]) is reachable
+    assert ("cannot " in said["what"]) is not reachable
 
 
 def test_without_a_configuration_it_says_which_is_missing(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.config import load
+from gateway.config import advice, load
 from gateway.errors import OncewayError
 from gateway.system import gateway_name
 
@@ -104,3 +104,36 @@ def test_the_longest_name_fits_where_it_is_used() -> None:
     assert gateway_name.problem(longest) is None
     marker = marker_name(Origin("é" * (gateway_name.LONGEST_BYTES // 2), "0a1b2c3d"), 1)
     assert len(marker.rpartition("/")[2].encode()) <= 255
+
+
+POOR = {
+    "lab.": "a dot",
+    "*": "characters",
+    "a:b": "characters",
+    'a"<>|b': "characters",
+    "con": "device",
+    "CON": "device",
+    "Aux.lab": "device",
+    "lpt1": "device",
+    "com³": "device",
+    "nul .x": "device",
+    "cafe\u0301": "NFC",
+}
+
+
+@pytest.mark.parametrize("name", POOR)
+def test_a_poor_name_is_taken_with_a_warning(name: str, tmp_path: Path) -> None:
+    """A gateway that has it goes on."""
+    file = config(tmp_path, name.replace('"', ""))
+    plain = load(file)
+    assert plain.gateway.name == name.replace('"', "")
+    assert advice(plain) == []  # nothing of it lands
+    file.write_text(file.read_text() + '[uplink]\nlanding = "/srv/landing"\n')
+    (line,) = advice(load(file))
+    assert line.startswith("gateway.name: ")
+    assert POOR[name] in line
+
+
+@pytest.mark.parametrize("name", ["site-1", "Grüße 東京 🏔", "100% lab", "#1", "lab.1", "console"])
+def test_a_common_name_is_no_poor_one(name: str) -> None:
+    assert gateway_name.caution(name) is None

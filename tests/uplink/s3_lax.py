@@ -18,11 +18,15 @@ HOP = ("host", "connection", "authorization", "if-none-match", "expect", "conten
 
 class LaxS3:
     """answer: what the store says to a PUT with If-None-Match: None for "as if it were not there",
-    or a status and an S3 code. before: called with the path of each PUT before it is passed on.
+    or a status and an S3 code, or a status and a body that is no XML. heeds: whether the header is
+    passed on, and the store's own refusal has the body of `answer` instead of its own. refuses_all:
+    whether `answer` is said to every PUT. before: called with the path of each PUT before it is
+    passed on.
     """
 
     def __init__(self, target: int, key: str, secret: str) -> None:
-        self.answer: tuple[int, str] | None = None
+        self.answer: tuple[int, str | bytes] | None = None
+        self.heeds = self.refuses_all = False
         self.before: Callable[[str], None] = lambda path: None
         self.puts: list[str] = []
         proxy = self
@@ -39,20 +43,32 @@ class LaxS3:
                 if self.command == "PUT":
                     proxy.puts.append(self.path)
                     proxy.before(self.path)
-                if conditional and proxy.answer is not None:
-                    status, code = proxy.answer
-                    text = f"<Error><Code>{code}</Code><Message>{code}</Message></Error>".encode()
-                    self.answer(status, [("Content-Type", "application/xml")], text)
+                told = conditional or (proxy.refuses_all and self.command == "PUT")
+                if told and proxy.answer is not None and not proxy.heeds:
+                    self.answer_as_told(proxy.answer)
                     return
                 kept = {k: v for k, v in self.headers.items() if k.lower() not in HOP}
+                if conditional and proxy.heeds:
+                    kept["If-None-Match"] = "*"
                 url = f"http://127.0.0.1:{target}{self.path}"
                 request = AWSRequest(self.command, url, headers=kept, data=body)
                 S3SigV4Auth(Credentials(key, secret), "s3", "us-east-1").add_auth(request)
                 server = http.client.HTTPConnection("127.0.0.1", target, timeout=60)
                 server.request(self.command, self.path, body or None, dict(request.headers))
                 found = server.getresponse()
-                self.answer(found.status, found.getheaders(), found.read())
+                if proxy.heeds and proxy.answer is not None and found.status == proxy.answer[0]:
+                    self.answer_as_told(proxy.answer)
+                else:
+                    self.answer(found.status, found.getheaders(), found.read())
                 server.close()
+
+            def answer_as_told(self, told: tuple[int, str | bytes]) -> None:
+                status, text = told
+                if isinstance(text, str):
+                    text = f"<Error><Code>{text}</Code><Message>{text}</Message></Error>".encode()
+                    self.answer(status, [("Content-Type", "application/xml")], text)
+                else:
+                    self.answer(status, [("Content-Type", "text/html")], text)
 
             def answer(self, status: int, headers: list[tuple[str, str]], body: bytes) -> None:
                 self.send_response(status)

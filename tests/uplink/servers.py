@@ -45,9 +45,11 @@ def running(
 
 
 class SftpServer:
-    """OpenSSH's sshd for the user that runs the tests. `options` know its key and ours."""
+    """OpenSSH's sshd for the user that runs the tests. `options` know its key and ours. arguments:
+    of its sftp-server.
+    """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, arguments: str = "") -> None:
         self.folder = folder
         self.port = free_port()
         for name in ("host", "client"):
@@ -58,7 +60,7 @@ class SftpServer:
         (folder / "sshd_config").write_text(
             f"ListenAddress 127.0.0.1:{self.port}\nHostKey {folder}/host\nAuthorizedKeysFile"
             f" {folder}/authorized_keys\nPidFile {folder}/pid\nUsePAM no\nStrictModes"
-            " no\nPermitRootLogin prohibit-password\nSubsystem sftp internal-sftp\n"
+            f" no\nPermitRootLogin prohibit-password\nSubsystem sftp internal-sftp {arguments}\n"
         )
         self.user = pwd.getpwuid(os.getuid()).pw_name
         self.root = folder / "files"
@@ -85,8 +87,8 @@ class SftpServer:
 
 
 @contextmanager
-def sftp_server(folder: Path) -> Iterator[SftpServer]:
-    server = SftpServer(folder)
+def sftp_server(folder: Path, arguments: str = "") -> Iterator[SftpServer]:
+    server = SftpServer(folder, arguments)
     if os.getuid() == 0:
         Path("/run/sshd").mkdir(exist_ok=True)  # sshd's privilege separation wants it
     with running(["/usr/sbin/sshd", "-D", "-e", "-f", str(folder / "sshd_config")], folder / "log"):

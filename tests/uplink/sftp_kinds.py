@@ -22,7 +22,9 @@ from tests.uplink.servers import wait_until
 @dataclass
 class Kind:
     """The behaviour of a server. renames: "refuses", "replaces" or "never". exclusive_open,
-    mkdir_twice: whether FXF_EXCL is heeded, and whether a second mkdir of a name succeeds.
+    mkdir_twice: whether FXF_EXCL is heeded, and whether a second mkdir of a name succeeds. across:
+    how a rename from one folder into another behaves, if it behaves otherwise. denied: requests
+    that nobody may make.
 
     at: is told of each request and its first path, and returns None, "before" or "after": when the
     connection is cut. Set it at any time.
@@ -33,6 +35,8 @@ class Kind:
     hardlink: bool = True
     exclusive_open: bool = True
     mkdir_twice: bool = False
+    across: str | None = None
+    denied: frozenset[str] = frozenset()
     at: Callable[[str, str], str | None] = field(default=lambda request, path: None)
 
 
@@ -48,6 +52,8 @@ class Files(asyncssh.SFTPServer):
         raise asyncssh.SFTPConnectionLost("cut")
 
     def _do(self, request: str, path: bytes, action: Callable[[], Any]) -> Any:
+        if request in self._kind.denied:
+            raise asyncssh.SFTPPermissionDenied(f"{request} is not allowed")
         when = self._kind.at(request, os.fsdecode(path))
         if when == "before":
             self._cut()
@@ -98,9 +104,12 @@ class Files(asyncssh.SFTPServer):
         return self._do("mkdir", path, make)
 
     def rename(self, old: bytes, new: bytes) -> Any:
-        if self._kind.renames == "never":
+        renames = self._kind.renames
+        if self._kind.across and os.path.dirname(old) != os.path.dirname(new):
+            renames = self._kind.across
+        if renames == "never":
             raise asyncssh.SFTPOpUnsupported("no rename here")
-        above = super().posix_rename if self._kind.renames == "replaces" else super().rename
+        above = super().posix_rename if renames == "replaces" else super().rename
         return self._do("rename", new, lambda: above(old, new))
 
     def posix_rename(self, old: bytes, new: bytes) -> Any:

@@ -15,9 +15,11 @@ import fsspec
 import pytest
 from fsspec.implementations.memory import MemoryFile, MemoryFileSystem
 
+from gateway.config import parse
 from gateway.ingest.landing import place as place_of_centre
 from gateway.ingest.report import report
 from gateway.uplink import status
+from gateway.uplink.cli import landing_settings
 from gateway.uplink.landing import Claimed, Landing, NotExclusive, Unreachable, Way, open_landing
 from gateway.uplink.owner import OwnedByAnother
 from gateway.uplink.spool import Spool
@@ -516,7 +518,17 @@ def test_a_store_without_if_none_match_that_is_not_shared_is_looked_at_first(s3,
 
 
 @pytest.mark.parametrize(
-    "answer", [(403, "AccessDenied"), (500, "InternalError"), (503, "SlowDown")]
+    "answer",
+    [
+        (403, "AccessDenied"),
+        (403, b""),
+        (409, "OperationAborted"),
+        (409, b""),
+        (500, "InternalError"),
+        (500, b""),
+        (503, "SlowDown"),
+    ],
+    ids=str,
 )
 @pytest.mark.parametrize("shared", [True, False])
 def test_an_answer_that_says_nothing_proves_nothing(s3, answer, shared):
@@ -525,6 +537,57 @@ def test_an_answer_that_says_nothing_proves_nothing(s3, answer, shared):
         landing = open_landing(f"{s3.url()}/silent", s3.options(proxy.port), shared)
         with pytest.raises(Unreachable) as caught:
             landing.create(DATA, b"data")
+        assert not isinstance(caught.value, NotExclusive)
+        landing.close()
+
+
+HTML = b"<html><body>sorry</body></html>"
+UNKNOWN = [
+    *((501, text) for text in ("NotImplemented", "XNotImplemented", b"", HTML)),
+    *((400, text) for text in ("InvalidHeader", "UnsupportedHeader", "BadRequest", b"", HTML)),
+    *((405, text) for text in ("MethodNotAllowed", b"", HTML)),
+]
+
+
+@pytest.mark.parametrize("answer", UNKNOWN, ids=str)
+def test_a_store_that_does_not_know_the_condition_is_told_by_its_status(s3, answer, request):
+    folder = f"{s3.url()}/unknown-{abs(hash(request.node.name))}"
+    with lax_s3(s3.port, s3.KEY, s3.SECRET) as proxy:
+        proxy.answer = answer
+        landing = open_landing(folder, s3.options(proxy.port))
+        with pytest.raises(NotExclusive, match="shared = false"):
+            landing.create(DATA, b"first")
+        landing.close()
+        landing = open_landing(folder, s3.options(proxy.port), shared=False)
+        assert landing.prove("site-1") is Way.LOOK
+        assert landing.create(DATA, b"first")
+        assert not landing.create(DATA, b"second")
+        assert landing.read(DATA) == b"first"
+        landing.close()
+
+
+@pytest.mark.parametrize("body", ["PreconditionFailed", "Other", b"", HTML], ids=str)
+@pytest.mark.parametrize("shared", [True, False])
+def test_a_store_that_refuses_is_told_by_its_status(s3, body, shared, request):
+    folder = f"{s3.url()}/refuses-{abs(hash(request.node.name))}"
+    with lax_s3(s3.port, s3.KEY, s3.SECRET) as proxy:
+        proxy.answer, proxy.heeds = (412, body), True
+        landing = open_landing(folder, s3.options(proxy.port), shared)
+        assert landing.prove("site-1") is Way.CONDITION
+        assert landing.create(DATA, b"first")
+        assert not landing.create(DATA, b"second")
+        assert landing.read(DATA) == b"first"
+        landing.close()
+
+
+@pytest.mark.parametrize("status", [400, 403, 405, 501])
+@pytest.mark.parametrize("shared", [True, False])
+def test_a_store_that_takes_no_object_at_all_is_an_outage(s3, status, shared):
+    with lax_s3(s3.port, s3.KEY, s3.SECRET) as proxy:
+        proxy.answer, proxy.refuses_all = (status, b""), True
+        landing = open_landing(f"{s3.url()}/none", s3.options(proxy.port), shared)
+        with pytest.raises(Unreachable) as caught:
+            landing.create(DATA, b"first")
         assert not isinstance(caught.value, NotExclusive)
         landing.close()
 
@@ -725,3 +788,29 @@ def test_a_try_makes_nothing_in_the_place_of_a_folder_that_is_not_mounted(data, 
         assert done.returncode == 1
         assert "its owner mark site-1/owner.json is gone" in done.stdout + done.stderr
         assert not place.exists()
+
+
+@pytest.mark.parametrize(
+    ("file", "typed", "same", "options"),
+    [
+        ("s3://alone/x", None, True, True),
+        ("s3://alone/x", "s3://alone/x", True, True),
+        ("s3://alone/x", "s3a://alone/x/", True, True),
+        ("s3://alone/x", "s3://alone/y", False, True),
+        ("s3://alone/x", "s3://alone/x/y", False, True),
+        ("s3://alone/x", "sftp://other/share", False, False),
+        ("s3://alone/x", "/srv/alone/x", False, False),
+        ("file:///srv/x", "/srv/x", True, True),
+        ("file:///srv/x", "local:///srv/x/", True, True),
+        ("sftp://me@host/x", "ssh://me@host/x", True, True),
+        ("sftp://me@host/x", "sftp://me@other/x", False, True),
+        ("sftp://me@host/x", "sftp://you@host/x", False, True),
+    ],
+)
+def test_shared_false_is_about_the_place_in_the_file_only(file, typed, same, options):
+    """options: whether those of the file are kept, which are of one kind of place."""
+    section = {"landing": file, "shared": False, "options": {"key": "a"}}
+    settings = landing_settings(parse({"uplink": section}, "test").uplink, typed)
+    assert settings is not None
+    assert settings.shared is not same
+    assert settings.options == ({"key": "a"} if options else {})

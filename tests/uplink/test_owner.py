@@ -4,18 +4,21 @@ place.
 
 import json
 import shutil
+import socket
 import sqlite3
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
 
 from gateway.config import UplinkSection
-from gateway.uplink import epoch
+from gateway.uplink import epoch, owner
 from gateway.uplink.cutter import Cutter
 from gateway.uplink.landing import Unreachable, open_landing
 from gateway.uplink.owner import OwnedByAnother
 from gateway.uplink.spool import Cut, Spool
+from tests.uplink.sftp_kinds import Kind, sftp_of_kind
+from tests.uplink.twins import land
 
 
 @pytest.fixture
@@ -246,3 +249,74 @@ def test_a_cut_batch_that_the_disk_lost_is_made_again(data, drain, place, landed
         json.loads((place / "site-1" / "00c0ffee" / "000000000001.json").read_bytes())["sha256"]
         == cut.sha256
     )
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("kind", [Kind(), Kind("replaces"), Kind("replaces", hardlink=False)])
+def test_a_mark_cut_at_any_request_is_finished_under_another_host_name(
+    data, tmp_path, monkeypatch, kind, when
+):
+    with sftp_of_kind(tmp_path / "server", kind) as server:
+
+        def connect():
+            return open_landing(server.url(), server.options)
+
+        data.add(5)
+        count, reached = 0, True
+        while reached:
+            count += 1
+            shutil.rmtree(server.root / "landing", ignore_errors=True)
+            with data.db() as db:
+                db.execute("DELETE FROM meta WHERE key GLOB 'uplink.owner*'")
+            left = [count]
+
+            def at(request, path, left=left):
+                left[0] -= "owner.json" in path
+                return when if left[0] == 0 and "owner.json" in path else None
+
+            server.kind.at = at
+            monkeypatch.setattr(socket, "gethostname", lambda: "before")
+            with Spool(data.path) as spool, suppress(Unreachable):
+                landing = connect()
+                owner.check(spool, landing)
+            reached = left[0] <= 0
+            server.kind.at = lambda request, path: None
+            monkeypatch.setattr(socket, "gethostname", lambda: "after")
+            landing = connect()
+            with Spool(data.path) as spool:
+                owner.check(spool, landing)
+            landing.close()
+        assert count > 2
+        assert land(data, connect) is None
+        assert data.spool_ids() == []
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        b"",
+        b"{",
+        b"[1]",
+        b"null",
+        b"\xff",
+        b"[" * 100_000,
+        b'{"a": ' * 100_000,
+        b'{"owner": "x", "epoch": "x", "landed": 1e999, "host": "x", "since": "x"}',
+        b'{"owner": "x", "epoch": "x", "landed": NaN, "host": "x", "since": "x"}',
+        b'{"owner": "x", "epoch": "x", "landed": "1", "host": "x"}',
+        b'{"owner": "x", "epoch": "x", "landed": %s, "host": "x", "since": "x"}' % (b"9" * 5000),
+    ],
+    ids=range(11),
+)
+def test_a_damaged_mark_says_so_and_is_mended_by_a_claim(data, drain, place, onceway, damaged):
+    data.add(5)
+    drain(data, place)
+    (place / "site-1" / "owner.json").write_bytes(damaged)
+    data.add(5)
+    with pytest.raises(OwnedByAnother, match=r"owner mark site-1/owner\.json is damaged.* claim"):
+        drain(data, place)
+    assert len(data.spool_ids()) == 5
+    done = onceway("uplink", "claim", "--data", data.path, "--landing", place)
+    assert done.returncode == 0, done.stderr
+    drain(data, place)
+    assert data.spool_ids() == []

@@ -141,6 +141,23 @@ class HadoopFolder:
         )
         return sorted(name for name in names if not name.startswith("."))
 
+    def entries(self) -> dict[str, bool]:
+        """Return whether each entry is a folder, hidden ones, too. Nothing when there is no such
+        folder; of a file the file itself.
+        """
+        if not self._fs.exists(self._path):
+            return {}
+        return {
+            str(status.getPath().getName()): bool(status.isDirectory())
+            for status in self._fs.listStatus(self._path)
+        }
+
+    def is_file(self) -> bool:
+        """Whether a file stands where the folder should."""
+        return bool(
+            self._fs.exists(self._path) and not self._fs.getFileStatus(self._path).isDirectory()
+        )
+
     def delete(self, name: str) -> None:
         self._fs.delete(self._child(name), False)
 

@@ -15,6 +15,7 @@ import logging
 import re
 from contextlib import suppress
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
@@ -24,6 +25,7 @@ from gateway.errors import OncewayError
 from gateway.ingest.dedup.taken import Feeds
 from gateway.ingest.delta.local_disk import local_path
 from gateway.ingest.delta.storage import HadoopFolder, open_folder
+from gateway.system.gateway_name import shown
 
 LINES = 3
 """Of a file of the offset log: a version, something about the micro-batch, our offset."""
@@ -33,6 +35,11 @@ SHOWN = 5
 
 OFFSETS, COMMITS, METADATA = "offsets", "commits", "metadata"
 """Spark's logs of micro-batches that have begun and ended, and its file about the stream."""
+
+FOLDERS = (OFFSETS, COMMITS, "sources", "state")
+"""What else Spark makes there may be empty: it keeps nothing for a source and a sink like ours."""
+
+OWN_FOLDER = "Give the ingest a folder of its own with --checkpoint"
 
 _VERSION = re.compile(rb"v\d+")
 _FEED = re.compile(r"[^/]+/[0-9a-f]{8}")
@@ -45,12 +52,17 @@ class Torn(Exception):
 
 
 def refuse_foreign(spark: SparkSession, url: str) -> None:
-    """Raises OncewayError for the checkpoint of another stream."""
+    """Raises OncewayError for the checkpoint of another stream, and for what is no folder."""
+    root = local_path(url)
+    with suppress(Py4JJavaError):  # `make_fit` says what cannot be read
+        if HadoopFolder(spark, url).is_file() or (root is not None and _leads_nowhere(root)):
+            raise OncewayError("the checkpoint is no folder", url, OWN_FOLDER)
     offsets = HadoopFolder(spark, url, OFFSETS)
-    for number in reversed(_numbers(offsets)):
-        with suppress(Torn):
-            _offset(offsets, number)
-            return
+    with suppress(Torn):
+        for number in reversed(_numbers(offsets)):
+            with suppress(Torn):
+                _offset(offsets, number)
+                return
 
 
 def make_fit(spark: SparkSession, url: str, taken: Feeds) -> None:
@@ -71,8 +83,28 @@ def make_fit(spark: SparkSession, url: str, taken: Feeds) -> None:
 
 
 def set_aside(spark: SparkSession, url: str, why: str) -> None:
-    """Rename the checkpoint, so that Spark makes a new one. why: the reason, for the log."""
-    name = open_folder(spark, url).set_aside(f"aside-{datetime.now(UTC):%Y%m%dT%H%M%S%f}")
+    """Rename the checkpoint, so that Spark makes a new one. why: the reason, for the log. Raises
+    OncewayError where that cannot be done, and where somebody else has folders in it.
+    """
+    with suppress(Py4JJavaError):
+        inside = HadoopFolder(spark, url).entries()
+        others = [name for name, is_folder in inside.items() if is_folder and not _is_sparks(name)]
+        if others:
+            raise OncewayError(
+                f"the checkpoint does not fit the table: {why}; and it is not put aside, since"
+                f" {shown(min(others))} is in this folder, too",
+                url,
+                OWN_FOLDER,
+            )
+    try:
+        name = open_folder(spark, url).set_aside(f"aside-{datetime.now(UTC):%Y%m%dT%H%M%S%f}")
+    except (Py4JJavaError, OSError) as error:
+        how = _reason(error) if isinstance(error, Py4JJavaError) else error
+        raise OncewayError(
+            f"the checkpoint does not fit the table: {why}; and it cannot be put aside: {how}",
+            url,
+            "Move it away, or name another folder with --checkpoint: the table knows the rest",
+        ) from error
     log.warning(
         "the checkpoint %s does not fit the table: %s. It is called %s now, and the ingest begins"
         " where the table is",
@@ -83,16 +115,33 @@ def set_aside(spark: SparkSession, url: str, why: str) -> None:
 
 
 def is_used(spark: SparkSession, url: str) -> bool:
-    """Whether a micro-batch has begun by this checkpoint."""
-    return bool(_numbers(HadoopFolder(spark, url, OFFSETS)))
+    """Whether there is more than Spark leaves after a start that began no micro-batch: only that
+    can be why a start fails, when `make_fit` has found nothing.
+    """
+    try:
+        return _has_files(spark, url, *FOLDERS) or any(
+            name not in (*FOLDERS, METADATA) for name in _entries(HadoopFolder(spark, url))
+        )
+    except Torn:
+        return True
+
+
+def _has_files(spark: SparkSession, folder: str, *names: str) -> bool:
+    """Whether a file is anywhere in these folders of a folder."""
+    for name in names:
+        inside = _entries(HadoopFolder(spark, folder, name))
+        below = [one for one, is_folder in inside.items() if is_folder]
+        if len(below) < len(inside) or _has_files(spark, f"{folder}/{name}", *below):
+            return True
+    return False
 
 
 def _passed(spark: SparkSession, url: str) -> Feeds:
     """Return the offset at which Spark goes on: the end of the newest micro-batch if that has
     ended, else its start. Raises Torn if a file that Spark reads is not whole.
     """
-    _refuse_obstacles(url)
     whole = HadoopFolder(spark, url)
+    _refuse_obstacles(whole, url)
     commits, offsets = (HadoopFolder(spark, url, name) for name in (COMMITS, OFFSETS))
     begun, ended = (max(_numbers(folder), default=-1) for folder in (offsets, commits))
     if begun < 0 and ended < 0:
@@ -116,17 +165,35 @@ def _names(folder: HadoopFolder) -> list[str]:
         raise Torn(f"{folder}: {_reason(error)}") from None
 
 
+def _entries(folder: HadoopFolder) -> dict[str, bool]:
+    try:
+        return folder.entries()
+    except Py4JJavaError as error:
+        raise Torn(f"{folder}: {_reason(error)}") from None
+
+
 def _numbers(folder: HadoopFolder) -> list[int]:
     """The micro-batches of which a folder has a file, sorted."""
     return sorted(int(name) for name in _names(folder) if name.isdecimal())
 
 
-def _refuse_obstacles(url: str) -> None:
-    """Raise Torn for what keeps Spark from writing a file: a checksum file that has lost its file,
-    or a folder of the file's name. Only a local disk has them, and Hadoop does not list them.
+def _refuse_obstacles(whole: HadoopFolder, url: str) -> None:
+    """Raise Torn for what keeps Spark from writing a file: a file in place of a folder, a folder in
+    place of a file, a link to nothing, a checksum file that has lost its file. Only a local disk
+    has the last two, and Hadoop does not list them.
     """
+    for name, is_folder in _entries(whole).items():
+        if name in FOLDERS and not is_folder:
+            raise Torn(f"{whole}/{name} is no folder")
+        if name == METADATA and is_folder:
+            raise Torn(f"{whole}/{name} is no file")
     root = local_path(url)
-    for folder in () if root is None else (root, root / OFFSETS, root / COMMITS):
+    if root is None:
+        return
+    for name in (*FOLDERS, METADATA):
+        if _leads_nowhere(root / name):
+            raise Torn(f"{root / name} is a link to nothing")
+    for folder in (root, root / OFFSETS, root / COMMITS):
         for path in sorted(folder.glob(".*.crc")):
             name = path.name.removeprefix(".").removesuffix(".crc")
             if (name.isdecimal() or name == METADATA) and not (folder / name).exists():
@@ -134,6 +201,19 @@ def _refuse_obstacles(url: str) -> None:
         for path in sorted(folder.glob("[0-9]*")):
             if path.name.isdecimal() and not path.is_file():
                 raise Torn(f"{path} is no file")
+
+
+def _leads_nowhere(path: Path) -> bool:
+    """Whether a path is a link to nothing, or to itself."""
+    try:
+        return path.is_symlink() and not path.exists()
+    except OSError:  # what else cannot be looked at, Hadoop says
+        return False
+
+
+def _is_sparks(name: str) -> bool:
+    """Whether an entry of a checkpoint is one that Spark makes, or its Hadoop."""
+    return name in (*FOLDERS, METADATA) or name.startswith((".", "_"))
 
 
 def _metadata(whole: HadoopFolder) -> None:
@@ -166,7 +246,7 @@ def _offset(offsets: HadoopFolder, number: int) -> Feeds:
         raise OncewayError(
             "the checkpoint is that of another stream",
             f"{offsets}/{number}",
-            "Give the ingest a folder of its own with --checkpoint",
+            OWN_FOLDER,
         )
     return feeds
 
@@ -190,4 +270,4 @@ def _parsed(folder: HadoopFolder, name: str, lines: list[bytes]) -> list[Any]:
 
 
 def _reason(error: Py4JJavaError) -> str:
-    return str(error.java_exception.toString()).splitlines()[0]
+    return str(error.java_exception.toString()).partition("\n")[0]

@@ -25,12 +25,16 @@ log = logging.getLogger("onceway.ingest")
 
 def try_again(spark: SparkSession, sink: Sink, landing: Landing, trust: Trust) -> None:
     """Take batches in that were unreadable when it was their turn. May be called while the stream
-    runs. Raises OSError if the landing place as a whole cannot be read.
+    runs. Raises OSError if the landing place as a whole cannot be read; the next call tries again.
     """
     if sink.quarantine.has_unreadable:
         with sink.lock:
-            sink.quarantine.has_unreadable = False
-            release(spark, sink, landing, trust, UNREADABLE)
+            sink.quarantine.has_unreadable = False  # `release` sets it for what stays unreadable
+            try:
+                release(spark, sink, landing, trust, UNREADABLE)
+            except BaseException:
+                sink.quarantine.has_unreadable = True
+                raise
 
 
 def release(

@@ -12,23 +12,26 @@ from pyspark.errors import PySparkException, StreamingQueryException
 
 from gateway.errors import OncewayError
 from gateway.ingest.delta.tables import first_line
+from gateway.ingest.log_lines import to_stderr
 
 STOPS = (OncewayError, StreamingQueryException, PySparkException, Py4JError, OSError)
 """What ends a job with a line that says why."""
 
 
-def run_script(job: Callable[[], None]) -> None:
-    """Exit code 0 when `job` returns; 2 for a wrong command line, 130 after Ctrl-C, 1 and a line
-    that says why for the rest.
+def run_script(job: Callable[[], int | None]) -> None:
+    """Exit code: what `job` returns, 0 if nothing; 2 for a wrong command line, 130 after Ctrl-C, 1
+    and a line that says why for the rest.
     """
-    logging.basicConfig(stream=sys.stderr, format="%(asctime)s %(message)s", level=logging.WARNING)
+    to_stderr("%(asctime)s %(message)s", logging.WARNING)
     logging.getLogger("onceway.ingest").setLevel(logging.INFO)
     try:
-        job()
+        code = job()
     except KeyboardInterrupt:
         sys.exit(128 + signal.SIGINT)
     except STOPS as error:
         sys.exit(f"error: {reason(error)}")
+    if code:
+        sys.exit(code)
 
 
 def reason(error: Exception) -> str:

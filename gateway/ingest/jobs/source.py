@@ -14,6 +14,7 @@ import logging
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, cast
 
 import pyarrow as pa
@@ -25,6 +26,7 @@ from gateway.ingest.landing import batch
 from gateway.ingest.landing.offsets import Feeds, Offset
 from gateway.ingest.landing.place import UNREADABLE, Announced, Landing, said
 from gateway.ingest.landing.trust import Trust
+from gateway.ingest.log_lines import to_stderr
 from gateway.ingest.sink import merged_batches
 from gateway.ingest.sink.data_files import SPARK_WRITTEN, DataFiles
 from gateway.ingest.sink.merged_batches import SPARK_CHUNK
@@ -48,7 +50,8 @@ class LandingSource(DataSource):
     micro-batch), tasks (most partitions of a micro-batch), damaged (`skip` or `wait`), trusted (the
     file of keys), signed (`true` or `false`: whether the table wants signatures), publications,
     readings (folders of the tables), files (`true`: tasks write the tables' files; `false`: rows go
-    through Spark), available_now (`true`: take what is there and stop).
+    through Spark), available_now (`true`: take what is there and stop), held (file on the driver
+    for the names of feeds that wait at the end of one pass, JSON; empty: none).
     """
 
     @classmethod
@@ -73,6 +76,7 @@ class LandingSource(DataSource):
             Trust(self.options["trusted"], self.options["signed"] == "true"),
             files,
             self.options["available_now"] == "true",
+            self.options.get("held", ""),
         )
 
 
@@ -97,6 +101,7 @@ class LandingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         trust: Trust,
         tables: tuple[str, str] | None,
         one_pass: bool = False,
+        held: str = "",
     ) -> None:
         self._url = landing
         self._taken = taken
@@ -107,6 +112,7 @@ class LandingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._tables = tables
         self._feeds_opened: Feeds | None = None
         self._one_pass = one_pass
+        self._held = Path(held) if held else None
         self._ceiling: Offset | None = None
         self._told = taken
         """The offset that Spark was told last."""
@@ -114,7 +120,7 @@ class LandingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @property
     def _feeds(self) -> Feeds:
         if self._feeds_opened is None:
-            logging.basicConfig(stream=sys.stderr, format="%(message)s", level=logging.INFO)
+            to_stderr("%(message)s", logging.INFO)
             self._feeds_opened = Feeds(Landing(self._url), self._wait, self._taken, self._trust)
         return self._feeds_opened
 
@@ -143,7 +149,10 @@ class LandingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._one_pass:
             if self._ceiling is None:
                 self._ceiling = self._feeds.newest(start)
-            return self._feeds.advance(start, rows, self._ceiling)
+            end = self._feeds.advance(start, rows, self._ceiling)
+            if self._held is not None:
+                self._held.write_text(json.dumps(self._feeds.held))
+            return end
         try:
             return self._feeds.advance(start, rows)
         except OSError as error:

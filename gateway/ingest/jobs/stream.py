@@ -14,6 +14,8 @@ import sys
 import threading
 import time
 from contextlib import suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import get_args
 
 from py4j.protocol import Py4JJavaError
@@ -28,6 +30,7 @@ from gateway.ingest.delta.storage import open_folder
 from gateway.ingest.delta.tables import Table, absolute_folder, beside, first_line, is_named
 from gateway.ingest.delta.writers import WriterName
 from gateway.ingest.durations import seconds
+from gateway.ingest.exit_codes import SOMEBODY_SHOULD_LOOK
 from gateway.ingest.jobs.assembly import open_sink
 from gateway.ingest.jobs.checkpoint import is_used, make_fit, refuse_foreign, set_aside
 from gateway.ingest.jobs.release import try_again
@@ -59,6 +62,9 @@ log = logging.getLogger("onceway.ingest")
 
 SOURCE_FAILED = ("PYTHON_STREAMING_DATA_SOURCE", "Python worker")
 """Words in what Spark says of an error of `source.py`, or of its process."""
+
+SHOWN = 5
+"""Feeds that a message names."""
 
 STEADY_S = 60.0
 """Running time after which an ingest counts as started, in seconds."""
@@ -111,6 +117,7 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
         metavar="TIME",
         help="look for new batches so often, e.g. 30s, 5m (default 30s)",
     )
+    parser.set_defaults(held="")
     return parser.parse_args(arguments)
 
 
@@ -172,6 +179,7 @@ def prepare(spark: SparkSession, options: argparse.Namespace) -> tuple[Sink, dic
         "publications": sink.locations["publications"],
         "readings": sink.locations["readings"],
         "available_now": str(options.available_now).lower(),
+        "held": options.held,
         "files": str(not issubclass(sink.batches, RowBatch)).lower(),
     }
 
@@ -224,7 +232,29 @@ def refuse_emptied(landing: Landing, sink: Sink) -> None:
         )
 
 
-def run(options: argparse.Namespace) -> None:
+def run(options: argparse.Namespace) -> int:
+    """Return the exit code. Raises as `_run`."""
+    with TemporaryDirectory(prefix="onceway-ingest-") as folder:
+        options.held = f"{folder}/held.json"
+        _run(options)
+        return _say_held(Path(options.held)) if options.available_now else 0
+
+
+def _say_held(file: Path) -> int:
+    """Say at the end of one pass who waits. What for, the source has said."""
+    held = json.loads(file.read_text()) if file.exists() else []
+    if not held:
+        return 0
+    more = f" and {len(held) - SHOWN} more" if len(held) > SHOWN else ""
+    log.warning(
+        "all that could be taken was taken; held: %s%s. `onceway ingest report` says why",
+        ", ".join(held[:SHOWN]),
+        more,
+    )
+    return SOMEBODY_SHOULD_LOOK
+
+
+def _run(options: argparse.Namespace) -> None:
     """Returns when all is in or a stop was asked for. Raises OncewayError for what the ingest
     refuses, else what Spark raises.
     """

@@ -3,6 +3,7 @@ why not a row of it is used.
 """
 
 import hashlib
+import logging
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -10,6 +11,7 @@ import pyarrow.parquet as pq
 
 from gateway.ingest.landing.place import NO_FILE, Announced, Landing
 from gateway.payload import senml
+from gateway.system.gateway_name import shown
 from gateway.uplink.manifest import SCHEMA_VERSION
 
 SCHEMA = pa.schema(
@@ -35,6 +37,8 @@ LATEST_RECEIVED = (senml.LATEST - senml.RELATIVE) * 1_000_000
 """Microseconds since 1970. From 1970 until then a time relative to it (RFC 8428, section 4.5.3) is
 in the years 1 to 9999.
 """
+
+log = logging.getLogger("onceway.ingest")
 
 
 class Damaged(Exception):
@@ -68,9 +72,19 @@ def flaw(landing: Landing, announced: Announced) -> str | None:
 
 
 def check(data: bytes, announced: Announced) -> pa.Table:
-    """The rows of a batch. Raises Damaged: wrong size, checksum, row count, schema, labels, or a
-    null where none may be.
+    """The rows of a batch. Raises nothing but Damaged: wrong size, checksum, row count, schema,
+    labels, or a null where none may be. Any other exception is about these bytes, too.
     """
+    try:
+        return _checked(data, announced)
+    except Damaged:
+        raise
+    except Exception as error:
+        log.exception("%s batch %d: an unexpected error", shown(announced.feed), announced.number)
+        raise Damaged(f"not readable: {type(error).__name__}: {str(error)[:200]}") from error
+
+
+def _checked(data: bytes, announced: Announced) -> pa.Table:
     if len(data) != announced.bytes:
         found = f"{len(data)} bytes" if len(data) < announced.bytes else "more bytes"
         raise Damaged(f"{found} instead of {announced.bytes}")
@@ -82,7 +96,7 @@ def check(data: bytes, announced: Announced) -> pa.Table:
         table = file.read(use_threads=False)
         table.validate(full=True)  # reading alone does not look whether strings are UTF-8
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise Damaged(f"not readable as Parquet: {str(error).splitlines()[0][:200]}") from error
+        raise Damaged(f"not readable as Parquet: {str(error)[:200]}") from error
     _check_table(table, announced)
     return table
 
@@ -107,9 +121,12 @@ def _check_labels(metadata: pq.FileMetaData, announced: Announced) -> None:
 def _check_table(table: pa.Table, announced: Announced) -> None:
     found = {field.name: field.type for field in table.schema}
     expected = {field.name: field.type for field in SCHEMA}
-    if found != expected:
+    if found != expected or len(table.schema) != len(SCHEMA):
+        names = table.schema.names
         wrong = sorted(
-            name for name in found.keys() | expected.keys() if found.get(name) != expected.get(name)
+            name
+            for name in found.keys() | expected.keys()
+            if found.get(name) != expected.get(name) or names.count(name) > 1
         )
         raise Damaged(f"columns differ from the schema: {', '.join(wrong)[:200]}")
     if table.num_rows != announced.rows:

@@ -45,11 +45,15 @@ class Directory:
         self.closed: dict[str, str] = {}
         """Why nothing of a gateway can be listed, by gateway."""
         self._looked_at: float | None = None
+        self._followed: float | None = None  # the last look that was
         self.marked: set[str] = set()  # feeds whose gateway leaves markers
         self.told: dict[str, int] = {}  # what they say
 
     def look(self) -> dict[str, int]:
-        """Feeds, and up to which batch each may have news."""
+        """Feeds, and up to which batch each may have news. Until `looked` is called, the turn of
+        the same gateways comes again.
+        """
+        self._looked_at = self._followed
         gateways, markers = self._landing.gateways(), self._markers()
         marked = {feed.partition("/")[0] for feed in markers}
         turn = self._turn(gateways)
@@ -76,6 +80,10 @@ class Directory:
         self.told = markers
         self.marked = {feed for feed in limits if feed.partition("/")[0] in marked}
         return limits
+
+    def looked(self) -> None:
+        """Note that the last look was followed: each feed was read as far as it goes."""
+        self._followed = self._looked_at
 
     def feeds(self, gateways: list[str]) -> dict[str, list[str]]:
         """The feeds of each gateway; of one that cannot be listed, those that are known."""

@@ -98,7 +98,7 @@ def parse(text: bytes) -> Keys:
         for gateway, keys in fields["keys"].items():
             for key in keys:
                 found.add(gateway, key)
-    except (KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise ValueError(f"{type(error).__name__}: {error}") from error
     return found
 

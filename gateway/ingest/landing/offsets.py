@@ -115,6 +115,7 @@ class Feeds:
         self._failed: dict[str, str] = {}  # why a manifest could not be read, by feed
         self._doubtful: dict[str, str] = {}  # why it is not known what a feed waits for
         self._odd_names: set[str] = set()
+        self._untrusted: dict[str, str] = {}  # why nothing of a feed is taken
 
     def advance(self, start: Offset, rows: int, ceiling: Offset | None = None) -> Offset:
         """The offset after the next `rows` rows or somewhat more, or as far as there are batches;
@@ -149,7 +150,7 @@ class Feeds:
                 ((feed, number) for feed, numbers in wanted.items() for number in numbers),
                 self._wait,
             )
-            more = []
+            more: list[str] = []
             for feed in active:
                 for number in wanted[feed]:
                     manifest = self._manifests.get((feed, number))
@@ -161,10 +162,10 @@ class Feeds:
                         self._first_turn = feeds.index(feed) + 1
                         return _started(offset)
                 else:
-                    if wanted[feed]:
-                        more.append(feed)
+                    (more if wanted[feed] else waiting).append(feed)
             active, step = more, max(1, min(2 * step, AHEAD // max(1, len(more))))
         self._look_for_holes([feed for feed in waiting if not self._quiet(feed, offset)], offset)
+        self._directory.looked()
         return _started(offset)
 
     def _limits(self, ceiling: Offset | None) -> Offset:
@@ -183,7 +184,8 @@ class Feeds:
         self._odd_names = odd
         if self._trust is not None:
             self._trust.say(gateways - odd)
-        return [feed for feed in feeds if self.not_trusted(feed) is None]
+        self._untrusted = {feed: why for feed in feeds if (why := self.not_trusted(feed))}
+        return [feed for feed in feeds if feed not in self._untrusted]
 
     def _odd(self, gateway: str) -> str | None:
         """Return why a gateway waits whose name breaks the rule; None if it need not. Versions up
@@ -205,6 +207,11 @@ class Feeds:
         return [feed for feeds in found.values() for feed in feeds]
 
     @property
+    def held(self) -> list[str]:
+        """Feeds and gateways that wait, sorted, as the last `advance` has found them."""
+        return sorted({*self.holes, *self.unreadable, *self._untrusted})
+
+    @property
     def closed(self) -> dict[str, Unreadable]:
         """Gateways of which the feeds are not known."""
         now = time.time()
@@ -215,7 +222,7 @@ class Feeds:
 
     def newest(self, start: Offset) -> Offset:
         """The newest number of each feed: an upper bound of what `advance` reaches now."""
-        offset = self._from(start, self.names())
+        offset = self._from(start, self._directory.look())
         return dict(zip(offset, self._map(self._newest, offset.items()), strict=True))
 
     def _newest(self, item: tuple[str, int]) -> int:
@@ -433,9 +440,9 @@ class Feeds:
         told = self._directory.told
         found |= {feed for feed in feeds if told.get(feed, 0) > offset[feed] + 1}
         if now >= self._hole_list_due:
-            self._hole_list_due = now + HOLE_LIST_SECONDS
             there = self._map(lambda feed: self._is_there(feed, offset[feed]), feeds)
             found |= {feed for feed, is_there in zip(feeds, there, strict=True) if not is_there}
+            self._hole_list_due = now + HOLE_LIST_SECONDS
         return found
 
     def _is_there(self, feed: str, number: int) -> bool:

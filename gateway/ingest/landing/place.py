@@ -25,6 +25,7 @@ from typing import Any, TypeVar
 import fsspec
 
 from gateway.errors import OncewayError
+from gateway.ingest.landing.local_file import NO_REGULAR_FILE, first_bytes
 from gateway.system import gateway_name
 from gateway.uplink.manifest import (
     MARKERS,
@@ -44,11 +45,16 @@ MANIFEST_LIMIT = 4096
 BATCH_LIMIT = 256 * 1024 * 1024
 """The longest manifest and batch that are read, in bytes. The uplink cuts far below."""
 
+ROWS_LIMIT = 2**31 - 1
+"""The most rows that a manifest may announce."""
+
 CLEANED_LIMIT = 1024 * 1024
 """The longest note of what was cleaned that is read, in bytes: 40,000 epochs of one gateway."""
 
-NO_FILE = (errno.EISDIR, errno.ELOOP)
-"""What stands where a file should, and never will be one: a folder, or a link to itself."""
+NO_FILE = (errno.EISDIR, errno.ELOOP, NO_REGULAR_FILE)
+"""What stands where a file should, and never will be one: a folder, a link to itself, a FIFO, a
+socket, a device.
+"""
 
 FINAL = (FileNotFoundError, PermissionError, NotADirectoryError, IsADirectoryError)
 """Errors that another try at once does not change."""
@@ -259,7 +265,9 @@ class Landing:
             ) or bool(self.cleaned_epochs(gateway))
         except OSError as error:
             self.refuse_outage(error)
-            return True
+            return not (
+                isinstance(error, PermissionError) and gateway_name.is_of_a_file_server(gateway)
+            )
 
     def feeds(self, gateway: str) -> list[str]:
         """The feeds of a gateway, sorted. Folders that are not named as an epoch are left alone."""
@@ -268,8 +276,8 @@ class Landing:
         except FileNotFoundError:
             return []
         except PermissionError:
-            if gateway.startswith("."):
-                return []  # a folder of this machine, as .Trash-0
+            if gateway_name.is_of_a_file_server(gateway):
+                return []
             raise
         return [f"{gateway}/{name}" for name in names if _EPOCH.fullmatch(name)]
 
@@ -289,13 +297,15 @@ class Landing:
     def has(self, feed: str, number: int) -> bool:
         try:
             # not `exists`, which takes an error for a "no" on some file systems
-            self._ask(lambda fs: fs.info(self._manifest(feed, number)))
+            found = self._ask(lambda fs: fs.info(self._manifest(feed, number)))
         except FileNotFoundError:
             return False
         except OSError as error:
             if error.errno not in NO_FILE:
                 raise
-        return True
+            return True
+        # an object store may have `NUMBER.json/x`, and no manifest
+        return found["type"] != "directory" or self.manifest(feed, number) is not None
 
     def modified(self, feed: str, number: int) -> float | None:
         """When a manifest was written, in seconds since 1970, where the file system knows."""
@@ -359,7 +369,7 @@ class Landing:
         """
         path = f"{self._root}/{refused_name(gateway)}"
         try:
-            text = self._fs.cat_file(path, start=0, end=MANIFEST_LIMIT)
+            text = _first_bytes(self._fs, path, MANIFEST_LIMIT)
         except Exception:  # it is only for people to know
             return None
         note = parse_refused(text)
@@ -469,6 +479,8 @@ def _names_after(fs: Any, folder: str, stem: str) -> list[str]:
 
 def _first_bytes(fs: Any, path: str, limit: int) -> bytes:
     """A server that has ranges of bytes may refuse the range of an empty file (HTTP's 416)."""
+    if "file" in fs.protocol:
+        return first_bytes(path, limit)
     try:
         return bytes(fs.cat_file(path, start=0, end=limit))
     except FINAL:
@@ -500,7 +512,7 @@ def _as_os_error(error: Exception) -> OSError:
 
 def said(error: OSError) -> str:
     """Return an error for people, in one line."""
-    text = " ".join(str(error).split()) or type(error).__name__
+    text = gateway_name.shown(" ".join(str(error).split())) or type(error).__name__
     may = ". May this account read it?" if isinstance(error, PermissionError) else ""
     return f"{text[:300]}{may}"
 
@@ -521,25 +533,33 @@ def boundary(holds: Callable[[int], bool], known: int) -> int:
 
 
 def parse_manifest(text: bytes, feed: str, number: int) -> Announced:
-    """A manifest's JSON; whatever does not fit becomes its flaw."""
+    """A manifest's JSON. Whatever does not fit becomes its flaw, and so does any exception."""
     try:
-        fields: Any = json.loads(text)
-        version = fields["schema"]
-        if version != SCHEMA_VERSION:
-            return Announced(feed, number, flaw=f"unknown schema version {str(version)[:20]}")
-        rows, size, digest = fields["rows"], fields["bytes"], fields["sha256"]
-        if (f"{fields['gateway']}/{fields['epoch']}", fields["number"]) != (feed, number):
-            return Announced(feed, number, flaw="the manifest names another batch")
-        if not (
-            type(rows) is int
-            and rows >= 0
-            and type(size) is int
-            and 0 <= size <= BATCH_LIMIT
-            and _SHA256.fullmatch(digest)
-        ):
-            return Announced(feed, number, flaw="the manifest has impossible values")
+        return _parsed(text, feed, number)
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        return Announced(feed, number, flaw=f"unreadable manifest: {type(error).__name__}")
+        name = type(error).__name__
+    except Exception as error:
+        log.exception("%s batch %d: an unexpected error", gateway_name.shown(feed), number)
+        name = type(error).__name__
+    return Announced(feed, number, flaw=f"unreadable manifest: {name}")
+
+
+def _parsed(text: bytes, feed: str, number: int) -> Announced:
+    fields: Any = json.loads(text)
+    version = fields["schema"]
+    if version != SCHEMA_VERSION:
+        return Announced(feed, number, flaw=f"unknown schema version {str(version)[:20]}")
+    rows, size, digest = fields["rows"], fields["bytes"], fields["sha256"]
+    if (f"{fields['gateway']}/{fields['epoch']}", fields["number"]) != (feed, number):
+        return Announced(feed, number, flaw="the manifest names another batch")
+    if not (
+        type(rows) is int
+        and 0 <= rows <= ROWS_LIMIT
+        and type(size) is int
+        and 0 <= size <= BATCH_LIMIT
+        and _SHA256.fullmatch(digest)
+    ):
+        return Announced(feed, number, flaw="the manifest has impossible values")
     key, value = fields.get("key"), fields.get("signature")
     signature = Signature(key, value) if isinstance(key, str) and isinstance(value, str) else None
     return Announced(feed, number, rows, size, digest, signature=signature)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from gateway.errors import OncewayError
 from gateway.ingest.report.report import FeedReport, Report
+from gateway.system.gateway_name import shown
 
 Sample = tuple[dict[str, str], float | None]
 
@@ -94,6 +95,10 @@ def _metrics(report: Report, now: float) -> dict[str, tuple[str, Iterable[Sample
             "When the last rows came.",
             [(name, _seconds(one.at)) for name, one in feeds],
         ),
+        "names_refused": (
+            "Names of gateways that another gateway wanted to use in the last days.",
+            [({}, len(report.refused))],
+        ),
         "missing_sequences": (
             "Sequences that the table lacks between those that it has.",
             [({}, report.missing)],
@@ -129,7 +134,10 @@ def _labels(labels: dict[str, str]) -> str:
 
 
 def _escaped(value: str) -> str:
-    return value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
+    """Return a label's value as it stands between quotes. A name with a surrogate is no UTF-8, and
+    the format has no way to write it, so it is written as people read it.
+    """
+    return shown(value).replace("\\", r"\\").replace('"', r"\"")
 
 
 def _seconds(moment: str) -> float | None:

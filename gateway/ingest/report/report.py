@@ -84,10 +84,11 @@ class Report:
     def ill(self, max_lag_s: float, max_missing: int | None = None) -> bool:
         """Whether somebody should look: nothing has ever landed, a feed is held, lags, or is not at
         the landing place any more, a batch is in quarantine, a key has two payloads, the ingest has
-        ended with an error, or too much is missing.
+        ended with an error, another gateway was refused, or too much is missing.
         """
         return (
             not self.feeds
+            or bool(self.refused)
             or bool(self.conflicts)
             or self.stopped is not None
             or (max_missing is not None and self.missing > max_missing)
@@ -153,7 +154,7 @@ def text(report: Report) -> str:
     columns = ("gateway/epoch", "taken", "landed", "lag", "rows", "doubles", "quarantine")
     lines = [
         (
-            one.feed,
+            gateway_name.shown(one.feed),
             one.taken,
             "-" if one.landed is None else one.landed,
             "" if one.lag_s is None else f"{one.lag_s:.0f} s",
@@ -199,12 +200,14 @@ def text(report: Report) -> str:
     )
     refused = [
         f"refused: another gateway of the name {gateway} (host {host}, {at}). What it has taken"
-        " stays in its spool until it gets a name of its own"
+        " stays in its spool until it gets a name of its own. This is said for"
+        f" {REFUSED_DAYS} days"
         for gateway, host, at in report.refused
     ]
     none = [] if report.feeds else [NOTHING_LANDED]
     ended = [f"stopped: {report.stopped}"] if report.stopped else []
-    return "\n".join([*table, *none, *ended, *held, *refused, *conflicts, *missing, *spark])
+    written = [*table, *none, *ended, *held, *refused, *conflicts, *missing, *spark]
+    return "\n".join(map(gateway_name.shown, written))
 
 
 def _refused(landing: Landing, gateways: list[str]) -> list[tuple[str, str, str]]:

@@ -24,6 +24,7 @@ from gateway.ingest.dedup.finding import find_ranges, in_order
 from gateway.ingest.dedup.ranges import RANGES, Ranges
 from gateway.ingest.landing.place import Announced
 from gateway.ingest.payload import decoded
+from gateway.system.gateway_name import shown
 
 _FEED = pa.struct(
     [
@@ -140,8 +141,8 @@ def contradicting(batches: list[tuple[Announced, pa.Table]], number: int) -> pa.
 
 
 def damaged(announced: Announced, reason: str) -> pa.RecordBatch:
-    """The row that reports a damaged batch."""
-    return _about(announced, reason)
+    """The row that reports a damaged batch. A reason may quote anything from a landed file."""
+    return _about(announced, shown(reason))
 
 
 def without_rows(announced: Announced) -> pa.RecordBatch:

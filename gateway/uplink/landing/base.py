@@ -130,10 +130,11 @@ class Landing(ABC):
         """
         return False
 
-    def tidy(self, folder: str) -> None:  # noqa: B027 - nothing to do where nothing is written under a hidden name
+    def tidy(self, folder: str) -> str | None:
         """Remove what earlier connections left half written in a folder. Only the owner of the
-        folder may do so.
+        folder may do so. Return why something stays, or None. What stays does no harm.
         """
+        return None  # nothing to do where nothing is written under a hidden name
 
     def close(self) -> None:  # noqa: B027 - most places have nothing to close
         """Give connections back."""
@@ -148,15 +149,20 @@ class Landing(ABC):
         except OncewayError:
             raise
         except Exception as error:
-            said = " ".join(str(error).split()).rstrip(".") or type(error).__name__
-            reason = (
-                "no answer in time" if isinstance(error, TimeoutError) else without_password(said)
-            )
-            raise Unreachable(f"cannot {what}: {reason}", self.url, self.hint(error)) from error
+            raise Unreachable(
+                f"cannot {what}: {said(error)}", self.url, self.hint(error)
+            ) from error
 
     def hint(self, error: Exception) -> str | None:
         """Return advice for a person about an error of this kind of place, or None."""
         return None
+
+
+def said(error: Exception) -> str:
+    """Return the words of an error for people, in one line without a full stop."""
+    if isinstance(error, TimeoutError):
+        return "no answer in time"
+    return without_password(" ".join(str(error).split()).rstrip(".") or type(error).__name__)
 
 
 def only_epochs(names: Iterable[str]) -> list[str]:

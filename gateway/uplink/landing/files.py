@@ -21,8 +21,10 @@ import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from gateway.uplink.landing import proof
-from gateway.uplink.landing.base import INCOMING, Claimed, Landing, Way
+from gateway.uplink.landing import proof, tidying
+from gateway.uplink.landing.base import INCOMING, Claimed, Landing, Way, said
+from gateway.uplink.landing.proof import refuses
+from gateway.uplink.landing.tidying import ASIDE
 
 
 class FileLanding(Landing, proof.Files):
@@ -47,7 +49,8 @@ class FileLanding(Landing, proof.Files):
             return self.get(_aside(name)) if found is None and self.sets_aside else found
 
     def create(self, name: str, data: bytes) -> bool:
-        way = self.prove(name.partition("/")[0])
+        gateway = name.partition("/")[0]
+        way = self.prove(gateway)
         with self.attempt(f"write {name}"):
             if way not in (Way.RENAME, Way.LINK) and self.stands(name):
                 return False
@@ -57,10 +60,14 @@ class FileLanding(Landing, proof.Files):
                 with self._claimed(way, hidden, name) as free:
                     created = free and self._give(way, hidden, name)
             except Claimed:
-                self.remove(hidden)  # so the other gateway can go on
+                self._drop(hidden)  # so the other gateway can go on
+                raise
+            except Exception as error:
+                if not self.trouble(error):
+                    proof.forget(self, gateway)
                 raise
             if not created or way is Way.LINK:
-                self.remove(hidden)
+                self._drop(hidden)
             return created
 
     def replace(self, name: str, data: bytes) -> None:
@@ -74,7 +81,7 @@ class FileLanding(Landing, proof.Files):
         try:
             return self.move(hidden, name)
         except Exception as error:
-            if not (self.refused(error) and self.stands(name)):
+            if self.trouble(error) or not self.stands(name):
                 raise
         aside = _aside(name)
         self.remove(aside)
@@ -82,16 +89,13 @@ class FileLanding(Landing, proof.Files):
         self.move(hidden, name)
         self.remove(aside)
 
-    def tidy(self, folder: str) -> None:
-        with self.attempt("tidy up"):
-            for name in self.names(f"{folder}/{INCOMING}"):
-                final = f"{folder}/{name.removesuffix(_ASIDE)}"
-                if name.endswith(_ASIDE) and not self.stands(final):
-                    self.move(f"{folder}/{INCOMING}/{name}", final)
-                else:
-                    self.remove(f"{folder}/{INCOMING}/{name}")
-            if self._way not in (Way.RENAME, Way.LINK) or "/" not in folder:
-                proof.tidy(self, folder)
+    def tidy(self, folder: str) -> str | None:
+        errors = tidying.tidy(self, folder)
+        return said(errors[0]) if errors else None
+
+    def _drop(self, hidden: str) -> None:
+        """Remove a hidden file, or leave it to `tidy`."""
+        refuses(self, self.remove, hidden)
 
     def _hide(self, name: str, data: bytes, tag: str = "") -> str:
         """Write and sync under a hidden name beside the final one."""
@@ -105,9 +109,9 @@ class FileLanding(Landing, proof.Files):
         try:
             (self.link if way is Way.LINK else self.move)(hidden, name)
         except Exception as error:
-            if self.refused(error) and self.stands(name):
-                return False
-            raise
+            if self.trouble(error) or not self.stands(name):
+                raise
+            return False
         return True
 
     @contextmanager
@@ -126,15 +130,15 @@ class FileLanding(Landing, proof.Files):
         try:
             (self.make_file if way is Way.CLAIM_FILE else self.make_folder)(claim)
         except Exception as error:
-            if not (self.refused(error) and self.stands(claim)):
+            if self.trouble(error) or not self.stands(claim):
                 raise
             if not self._alone(hidden):
                 raise Claimed(
                     f"another gateway is putting other bytes at {name}", self.url
                 ) from error
         yield not self.stands(name)
-        # nobody has raised, so the final name stands
-        (self.remove if way is Way.CLAIM_FILE else self.remove_folder)(claim)
+        # nobody has raised, so the final name stands; a claim that stays is left to `tidy`
+        refuses(self, self.remove if way is Way.CLAIM_FILE else self.remove_folder, claim)
 
     def _alone(self, hidden: str) -> bool:
         """Return whether all hidden files of a name are of the same bytes as this one."""
@@ -147,9 +151,6 @@ class FileLanding(Landing, proof.Files):
         )
 
 
-_ASIDE = ".old"
-
-
 def _aside(name: str) -> str:
     folder, _, stem = name.rpartition("/")
-    return f"{folder}/{INCOMING}/{stem}{_ASIDE}"
+    return f"{folder}/{INCOMING}/{stem}{ASIDE}"

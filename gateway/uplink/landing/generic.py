@@ -6,9 +6,7 @@ a file that is opened with mode "xb", or a folder. fsspec leaves it to each file
 is checked when the file is opened or when it is closed, and whether it is checked at all.
 """
 
-import errno
-from contextlib import suppress
-from ftplib import error_perm
+from collections.abc import Callable
 from typing import Any
 
 import fsspec
@@ -20,8 +18,6 @@ from gateway.uplink.landing.files import FileLanding
 _CLAIM = (
     b"An uplink has claimed the name of this file, and removes this claim when it has landed.\n"
 )
-_TAKEN = (errno.EEXIST, errno.ENOTEMPTY)
-_UNKNOWN = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS)
 
 
 class GenericLanding(FileLanding):
@@ -88,7 +84,7 @@ class GenericLanding(FileLanding):
         try:
             second = self._fs.open(self._path(path), "xb")
         except Exception as error:
-            if not self.refused(error):
+            if self.trouble(error):
                 raise
             return True
         finally:
@@ -98,7 +94,7 @@ class GenericLanding(FileLanding):
             second.write(_CLAIM)
             second.close()
         except Exception as error:
-            if not self.refused(error):
+            if self.trouble(error):
                 raise
             return True
         return False
@@ -108,12 +104,20 @@ class GenericLanding(FileLanding):
         self._fs.mkdir(self._path(path), create_parents=False)
 
     def remove(self, path: str) -> None:
-        with suppress(FileNotFoundError):
-            self._fs.rm_file(self._path(path))
+        self._remove(self._fs.rm_file, path)
 
     def remove_folder(self, path: str) -> None:
-        with suppress(FileNotFoundError):
-            self._fs.rmdir(self._path(path))
+        self._remove(self._fs.rmdir, path)
+
+    def _remove(self, operation: Callable[[str], None], path: str) -> None:
+        """Remove a name, if it stands. FTP and others say in their own words that it does not."""
+        try:
+            operation(self._path(path))
+        except FileNotFoundError:
+            return
+        except Exception as error:
+            if self.trouble(error) or self.stands(path):
+                raise
 
     def stands(self, path: str) -> bool:
         """`exists` of fsspec says no to an error of any kind."""
@@ -129,16 +133,6 @@ class GenericLanding(FileLanding):
         except FileNotFoundError:
             return []
         return [str(path).rstrip("/").rpartition("/")[2] for path in found]
-
-    def refused(self, error: Exception) -> bool:
-        return isinstance(error, FileExistsError | error_perm) or (
-            isinstance(error, OSError) and error.errno in _TAKEN
-        )
-
-    def lacks(self, error: Exception) -> bool:
-        return isinstance(error, NotImplementedError | ValueError | TypeError | error_perm) or (
-            isinstance(error, OSError) and error.errno in _UNKNOWN
-        )
 
     def _make_above(self, path: str) -> None:
         self._fs.makedirs(self._path(path).rpartition("/")[0], exist_ok=True)

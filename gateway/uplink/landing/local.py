@@ -14,8 +14,6 @@ from gateway.system.sync import sync
 from gateway.uplink.landing.base import Way, only_epochs
 from gateway.uplink.landing.files import FileLanding
 
-_NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EINVAL)
-
 
 class LocalLanding(FileLanding):
     """`file:///folder`, or a plain path."""
@@ -91,11 +89,8 @@ class LocalLanding(FileLanding):
         except FileNotFoundError:
             return []
 
-    def refused(self, error: Exception) -> bool:
-        return isinstance(error, FileExistsError)
-
-    def lacks(self, error: Exception) -> bool:
-        return isinstance(error, OSError) and error.errno in _NO_LINKS
+    def trouble(self, error: Exception) -> bool:
+        return not isinstance(error, OSError) or super().trouble(error)
 
 
 def _make(folder: Path) -> None:

@@ -1,24 +1,54 @@
 """A proof of how a place made of files refuses a second file of one name: the way is tried.
 
-In: the primitives of a place, and a folder for the proof's own files. Out: the first of the place's
-ways that holds. A way holds if the operation works on a free name, fails on a taken one, and leaves
-there what stood there. What looks first and writes later is found out, as far as one connection can
-find it out: both tries begin before one of them ends (`make_files`).
+In: the primitives of a place, and a gateway's folder for the proof's own files. Out: the first of
+the place's ways that holds. The tries have the shape of the real operations: from GATEWAY/.incoming
+into GATEWAY, or a claim in GATEWAY/.claims.
+
+A way holds if the place refuses a taken name, then does the same operation on a free name, then
+refuses the taken name again, and the taken name keeps its bytes. So an error that has nothing to do
+with the name, such as "busy", proves no way. What looks first and writes later is found out, as far
+as one connection can find it out: both tries begin before one of them ends (`make_files`).
+
+Where files cannot be removed, the files of one proof stay (`_Kept`), and later proofs use them
+again. So their number is bounded.
 """
 
+import errno
+import re
 import secrets
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import suppress
 
-from gateway.uplink.landing.base import NotExclusive, Way
+from gateway.uplink.landing.base import INCOMING, NotExclusive, Way
 
 CLAIMS = (
     ".claims"  # a folder beside the final names, for claims and proofs; older versions leave it
 )
 _DAY_S = 86_400
 _PROOF = "proof-"
+_FIRST, _SECOND = b"first", b"second"
+_LABEL = re.compile("[0-9]+-[0-9a-f]{8}")
+_CLAIM_WAYS = (Way.CLAIM_FILE, Way.CLAIM_FOLDER)
+_TROUBLE = (
+    errno.EIO,
+    errno.ENOSPC,
+    errno.EDQUOT,
+    errno.EROFS,
+    errno.ESTALE,
+    errno.ENODEV,
+    errno.ENXIO,
+    errno.ENOTCONN,
+    errno.ENETDOWN,
+    errno.ENETUNREACH,
+    errno.EHOSTDOWN,
+    errno.EHOSTUNREACH,
+    errno.EMFILE,
+    errno.ENFILE,
+    errno.ENOMEM,
+)
+"""Error numbers of a disk, a network or a process. They say nothing about a name."""
 
 
 class Files(ABC):
@@ -71,122 +101,232 @@ class Files(ABC):
     def names(self, folder: str) -> list[str]:
         """The names in a folder; none when there is no such folder."""
 
-    @abstractmethod
-    def refused(self, error: Exception) -> bool:
-        """Return whether an error may be the answer for a taken name. An error without an answer,
-        such as a lost connection, is none.
+    def trouble(self, error: Exception) -> bool:
+        """Return whether an error is no answer about a name or an operation: the connection is
+        lost, the disk is full.
         """
-
-    @abstractmethod
-    def lacks(self, error: Exception) -> bool:
-        """Return whether an error may be the answer of a place that does not know the operation."""
+        return isinstance(error, TimeoutError | ConnectionError | EOFError) or (
+            isinstance(error, OSError) and error.errno in _TROUBLE
+        )
 
     def make_files(self, path: str) -> bool:
         """Begin to create one file twice. Return whether the second creation is refused. Raises
         what `make_file` raises when the first one fails.
         """
         self.make_file(path)
-        return _refuses(self, lambda: self.make_file(path))
+        return refuses(self, self.make_file, path)
+
+
+def refuses(files: Files, operation: Callable[..., None], *arguments: str) -> bool:
+    """Return whether the place refuses an operation. Raises the error of a place in trouble."""
+    try:
+        operation(*arguments)
+    except Exception as error:
+        if files.trouble(error):
+            raise
+        return True
+    return False
 
 
 def find_way(files: Files, gateway: str) -> Way | None:
     """Return the first way that is proven. Raises NotExclusive where nothing can be renamed, for no
     way works there.
     """
+    kept = _Kept(files, gateway)
+    if (known := kept.load()) is not None and known.still_holds():
+        return known.way
     proof = _Proof(files, gateway)
+    held: _Try | None = None
     try:
-        return next((way for way in files.ways if proof.holds(way)), None)
+        held = next((found for way in files.ways if (found := proof.hold(way))), None)
     finally:
-        proof.clean()
+        stays = proof.clean(held)
+    if stays and held is not None:
+        with suppress(Exception):  # the next connection makes a whole proof then
+            kept.save(held)
+    elif known is not None:
+        forget(files, gateway)
+    return None if held is None else held.way
 
 
-def tidy(files: Files, folder: str) -> None:
-    """Remove claims of names that stand by now, and what proofs of other days left."""
-    today = _today()
-    for name in files.names(f"{folder}/{CLAIMS}"):
-        if name.startswith(_PROOF):
-            day = name.removeprefix(_PROOF).partition("-")[0]
-            if day.isdecimal() and abs(int(day) - today) > 1:
-                _discard(files, f"{folder}/{CLAIMS}/{name}")
-        elif files.stands(f"{folder}/{name}"):
-            _discard(files, f"{folder}/{CLAIMS}/{name}")
+def forget(files: Files, gateway: str) -> None:
+    """Make the next connection prove the way again: an operation has failed that should work."""
+    with suppress(Exception):  # the caller has an error of its own to tell
+        _Kept(files, gateway).forget()
 
 
-def _discard(files: Files, path: str) -> None:
-    """Remove a file or an empty folder."""
-    try:
-        files.remove(path)
-    except Exception:
-        files.remove_folder(path)
+def kept_label(files: Files, gateway: str) -> str | None:
+    """Return the label in the names of the proof that is kept here, or None."""
+    kept = _Kept(files, gateway).load()
+    return None if kept is None else kept.label
+
+
+def is_old(name: str, kept: str | None) -> bool:
+    """Return whether a name is of a proof of another day, which no connection needs any more. kept:
+    the label of the proof that is kept.
+    """
+    day = name.removeprefix(_PROOF).partition("-")[0]
+    if not is_proof(name) or (kept is not None and kept in name):
+        return False
+    return day.isdecimal() and abs(int(day) - _today()) > 1
+
+
+def is_proof(name: str) -> bool:
+    """Return whether a name is of a proof."""
+    return name.startswith(_PROOF)
+
+
+class _Try:
+    """A try of one way, under names that nobody else uses. label: of these names."""
+
+    def __init__(self, files: Files, gateway: str, way: Way, label: str) -> None:
+        self.way, self.label = way, label
+        self._files = files
+        name = f"{_PROOF}{label}-{way.replace(' ', '-')}"
+        above = f"{gateway}/{CLAIMS}" if way in _CLAIM_WAYS else gateway
+        self._taken, self._free = f"{above}/{name}-taken", f"{above}/{name}-free"
+        self._first = f"{gateway}/{INCOMING}/{name}-1"
+        self._second = f"{gateway}/{INCOMING}/{name}-2"
+
+    @property
+    def paths(self) -> list[str]:
+        """All names that the try may have taken."""
+        hidden = [] if self.way in _CLAIM_WAYS else [self._first, self._second]
+        return [self._taken, self._free, *hidden]
+
+    def holds(self) -> bool:
+        """Return whether a taken name is refused before and after a free one is given. Raises an
+        error of the place when a free name cannot be given.
+        """
+        if self.way is Way.CLAIM_FILE:
+            begun = self._files.make_files(self._taken) and self._files.make_files(self._free)
+            return begun and self._refuses_the_taken()
+        self._hide(self._first, _FIRST)
+        self._give(self._first, self._taken)
+        if not self._refuses_the_taken():
+            return False
+        self._give(self._second, self._free)
+        return self._refuses_the_taken()
+
+    def still_holds(self) -> bool:
+        """Return whether the name that this try once took is refused now."""
+        try:
+            return self._refuses_the_taken()
+        except Exception as error:
+            if self._files.trouble(error):
+                raise
+            return False
+
+    def _refuses_the_taken(self) -> bool:
+        self._hide(self._second, _SECOND)
+        if not refuses(self._files, self._give, self._second, self._taken):
+            return False
+        return self.way in _CLAIM_WAYS or self._files.get(self._taken) == _FIRST
+
+    def _hide(self, path: str, data: bytes) -> None:
+        if self.way not in _CLAIM_WAYS:
+            self._files.put(path, data)
+
+    def _give(self, hidden: str, name: str) -> None:
+        """Take a name, by the operation of this way."""
+        if self.way is Way.RENAME:
+            self._files.move(hidden, name)
+        elif self.way is Way.LINK:
+            self._files.link(hidden, name)
+        elif self.way is Way.CLAIM_FILE:
+            self._files.make_file(name)
+        else:
+            self._files.make_folder(name)
 
 
 class _Proof:
     """Tries ways with files of its own, which `clean` removes."""
 
     def __init__(self, files: Files, gateway: str) -> None:
-        self._files = files
-        self._folder = f"{gateway}/{CLAIMS}"
-        self._token = secrets.token_hex(4)
-        self._made: list[str] = []
+        self._files, self._gateway = files, gateway
+        self._tries: list[_Try] = []
+        self._folders = [f"{gateway}/{CLAIMS}"]
+        with suppress(Exception):  # it is only for tidiness
+            if not files.stands(f"{gateway}/{INCOMING}"):
+                self._folders.append(f"{gateway}/{INCOMING}")
 
-    def holds(self, way: Way) -> bool:
-        tries: dict[Way, Callable[[], bool]] = {
-            Way.RENAME: lambda: self._gives_no_taken_name(self._files.move, way),
-            Way.LINK: lambda: self._gives_no_taken_name(self._files.link, way),
-            Way.CLAIM_FILE: lambda: self._files.make_files(self._path("file")),
-            Way.CLAIM_FOLDER: self._makes_no_folder_twice,
-        }
-        if way in (Way.RENAME, Way.LINK):
-            self._files.put(self._path("1"), b"first")
-            self._files.put(self._path("2"), b"second")
+    def hold(self, way: Way) -> _Try | None:
+        """Return a try of the way that holds, or None. A way that fails is tried once more, for a
+        busy place must not be used in another way than before.
+        """
+        failure: Exception
+        for _ in range(2):
+            tried = _Try(self._files, self._gateway, way, f"{_today()}-{secrets.token_hex(4)}")
+            self._tries.append(tried)
+            try:
+                return tried if tried.holds() else None
+            except Exception as error:
+                if self._files.trouble(error):
+                    raise
+                # an error of an unknown kind: the place must at least take a file
+                whole = f"{self._gateway}/{INCOMING}/{_PROOF}{tried.label}-put"
+                self._files.put(whole, b"")
+                refuses(self._files, self._files.remove, whole)
+                failure = error
+        if way is Way.RENAME:
+            raise NotExclusive(
+                f"files cannot be renamed here ({failure}), so none can appear whole",
+                self._files.url,
+                "Use a landing place that can rename a file.",
+            ) from failure
+        return None
+
+    def clean(self, held: _Try | None) -> bool:
+        """Remove what the tries made. If something stays because the place refuses to remove it,
+        leave the try that held as it is, and return True.
+        """
+        others = [tried for tried in self._tries if tried is not held]
         try:
-            return tries[way]()
+            if sum(map(self._stays, others)) or (held and self._stays(held)):
+                return True
+            for folder in self._folders:
+                refuses(self._files, self._files.remove_folder, folder)
+        except Exception:  # noqa: S110 - the place is in trouble: `tidy` removes what stays
+            pass
+        return False
+
+    def _stays(self, tried: _Try) -> bool:
+        """Remove the files of a try. Return whether any of them stays."""
+        folders = tried.way is Way.CLAIM_FOLDER
+        remove = self._files.remove_folder if folders else self._files.remove
+        left = [path for path in tried.paths if refuses(self._files, remove, path)]
+        return any(self._files.stands(path) for path in left)
+
+
+class _Kept:
+    """The note on a proof whose files stay, since the place refuses to remove them."""
+
+    def __init__(self, files: Files, gateway: str) -> None:
+        self._files, self._gateway = files, gateway
+        self._path = f"{gateway}/{CLAIMS}/{_PROOF}kept"
+
+    def load(self) -> _Try | None:
+        """Return the try that held, or None if there is no such note."""
+        try:
+            text = (self._files.get(self._path) or b"").decode(errors="replace")
         except Exception as error:
-            if not self._files.lacks(error):
+            if self._files.trouble(error):
                 raise
-            if way is Way.RENAME:
-                raise NotExclusive(
-                    f"files cannot be renamed here ({error}), so none can appear whole",
-                    self._files.url,
-                    "Use a landing place that can rename a file.",
-                ) from error
-            return False
+            return None
+        way, _, label = text.partition("/")
+        if way not in self._files.ways or not _LABEL.fullmatch(label):
+            return None
+        return _Try(self._files, self._gateway, Way(way), label)
 
-    def clean(self) -> None:
-        with suppress(Exception):  # `tidy` removes what stays
-            for path in self._made:
-                if path == self._path("folder"):
-                    self._files.remove_folder(path)
-                else:
-                    self._files.remove(path)
-            self._files.remove_folder(self._folder)
+    def save(self, held: _Try) -> None:
+        """Write the note."""
+        self._files.put(self._path, f"{held.way}/{held.label}".encode())
 
-    def _gives_no_taken_name(self, give: Callable[[str, str], None], way: Way) -> bool:
-        name = self._path(way)
-        give(self._path("1"), name)
-        refused = _refuses(self._files, lambda: give(self._path("2"), name))
-        return refused and self._files.get(name) == b"first"
-
-    def _makes_no_folder_twice(self) -> bool:
-        path = self._path("folder")
-        self._files.make_folder(path)
-        return _refuses(self._files, lambda: self._files.make_folder(path))
-
-    def _path(self, what: str) -> str:
-        path = f"{self._folder}/{_PROOF}{_today()}-{what}-{self._token}"
-        if path not in self._made:
-            self._made.append(path)
-        return path
-
-
-def _refuses(files: Files, operation: Callable[[], None]) -> bool:
-    try:
-        operation()
-    except Exception as error:
-        if files.refused(error):
-            return True
-        raise
-    return False
+    def forget(self) -> None:
+        """Remove the note, or empty it where nothing can be removed."""
+        if self._files.stands(self._path):
+            self._files.put(self._path, b"")
+            self._files.remove(self._path)
 
 
 def _today() -> int:

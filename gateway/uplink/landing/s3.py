@@ -22,9 +22,9 @@ _PROOF = ".claims/proof"
 _PROOF_TEXT = (
     b"An uplink puts this object twice. The second put must fail, or batches may be lost.\n"
 )
-_REFUSED = ("PreconditionFailed", "ConditionalRequestConflict")
-_UNKNOWN = ("NotImplemented", "InvalidArgument", "InvalidRequest")
-"""Answers of stores that do not know If-None-Match at a put, and say so."""
+_TAKEN = 412
+_UNKNOWN = (400, 405, 501)
+"""HTTP statuses of stores that do not know If-None-Match at a put. The codes and bodies differ."""
 
 _SERVICES = ("s3", "sts", "oidc", "portal.sso")
 """The services of AWS that hold batches and give credentials."""
@@ -85,7 +85,7 @@ class S3Landing(Landing):
             try:
                 self._put(name, data, IfNoneMatch="*")
             except OSError as error:
-                if _code(error) == "PreconditionFailed":
+                if _status(error) == _TAKEN:
                     return False
                 raise
             return True
@@ -96,9 +96,9 @@ class S3Landing(Landing):
             try:
                 self._put(f"{gateway}/{_PROOF}", _PROOF_TEXT, IfNoneMatch="*")
             except OSError as error:
-                if _code(error) in _REFUSED:
+                if _status(error) == _TAKEN or _code(error) == "ConditionalRequestConflict":
                     return Way.CONDITION
-                if _code(error) not in _UNKNOWN:
+                if _status(error) not in _UNKNOWN:
                     raise
                 self._put(f"{gateway}/{_PROOF}", _PROOF_TEXT)  # unless the fault is another one
                 return None
@@ -164,5 +164,14 @@ def _sha256(data: bytes) -> str:
 
 def _code(error: BaseException) -> str:
     """The S3 error code behind an error of s3fs."""
-    response = getattr(error.__cause__, "response", None) or getattr(error, "response", None) or {}
-    return str(response.get("Error", {}).get("Code", ""))
+    return str(_response(error).get("Error", {}).get("Code", ""))
+
+
+def _status(error: BaseException) -> int | None:
+    """The HTTP status behind an error of s3fs."""
+    status: int | None = _response(error).get("ResponseMetadata", {}).get("HTTPStatusCode")
+    return status
+
+
+def _response(error: BaseException) -> dict[str, Any]:
+    return getattr(error.__cause__, "response", None) or getattr(error, "response", None) or {}

@@ -24,7 +24,14 @@ from gateway.uplink.landing.files import FileLanding
 T = TypeVar("T")
 
 _MISSING = (asyncssh.SFTPNoSuchFile, asyncssh.SFTPNoSuchPath)
-_NO_ANSWER = (asyncssh.SFTPNoConnection, asyncssh.SFTPConnectionLost)
+_NO_ANSWER = (
+    asyncssh.SFTPNoConnection,
+    asyncssh.SFTPConnectionLost,
+    asyncssh.SFTPNoSpaceOnFilesystem,
+    asyncssh.SFTPQuotaExceeded,
+)
+_DENIED = (asyncssh.SFTPOpUnsupported, asyncssh.SFTPPermissionDenied)
+"""Answers of a server that does not know an operation, or forbids the operation as such."""
 _ONLY_NEW = asyncssh.FXF_WRITE | asyncssh.FXF_CREAT | asyncssh.FXF_EXCL
 
 
@@ -43,6 +50,7 @@ class SftpLanding(FileLanding):
             "connect_timeout": patience(),
             "login_timeout": patience(),
         }
+        self._mover: Callable[[str, str], None] | None = None
         with self.attempt("connect"):
             arguments = {
                 **defaults,
@@ -118,21 +126,40 @@ class SftpLanding(FileLanding):
         self._wait(write, len(data))
 
     def move(self, old: str, new: str) -> None:
-        """Rename, by another operation where the server does not know that one."""
-        try:
-            self._wait(lambda: self._sftp.rename(self._path(old), self._path(new)))
-        except asyncssh.SFTPOpUnsupported:
+        """Rename, by another operation where the server does not know or allow that one. The first
+        operation that works is the only one from then on: what `proof` proves of it must hold.
+        """
+        if self._mover is None and self._way is Way.RENAME:
+            self._mover = self._rename  # proven by an earlier connection
+        if self._mover is not None:
+            return self._mover(old, new)
+        operations = (self._rename, self._posix_rename, self._link_and_remove)
+        for operation in operations:
             try:
-                self._wait(lambda: self._sftp.posix_rename(self._path(old), self._path(new)))
-            except asyncssh.SFTPOpUnsupported:
-                self.link(old, new)
-                self.remove(old)
+                operation(old, new)
+            except _DENIED:
+                if operation is operations[-1] or self.stands(new):
+                    raise
+            else:
+                self._mover = operation
+                return None
+        return None
 
     def swap(self, hidden: str, name: str) -> None:
         try:
-            self._wait(lambda: self._sftp.posix_rename(self._path(hidden), self._path(name)))
-        except asyncssh.SFTPOpUnsupported:
+            self._posix_rename(hidden, name)
+        except _DENIED:
             super().swap(hidden, name)
+
+    def _rename(self, old: str, new: str) -> None:
+        self._wait(lambda: self._sftp.rename(self._path(old), self._path(new)))
+
+    def _posix_rename(self, old: str, new: str) -> None:
+        self._wait(lambda: self._sftp.posix_rename(self._path(old), self._path(new)))
+
+    def _link_and_remove(self, old: str, new: str) -> None:
+        self.link(old, new)
+        self.remove(old)
 
     def link(self, old: str, new: str) -> None:
         self._wait(lambda: self._sftp.link(self._path(old), self._path(new)))
@@ -179,11 +206,8 @@ class SftpLanding(FileLanding):
 
         return [name for name in self._wait(names) if name not in (".", "..")]
 
-    def refused(self, error: Exception) -> bool:
-        return isinstance(error, asyncssh.SFTPError) and not isinstance(error, _NO_ANSWER)
-
-    def lacks(self, error: Exception) -> bool:
-        return self.refused(error)
+    def trouble(self, error: Exception) -> bool:
+        return isinstance(error, _NO_ANSWER) or not isinstance(error, asyncssh.SFTPError)
 
     async def _open(self, path: str, mode: str | int) -> Any:
         """Folders are made when they turn out to be missing, not looked for."""

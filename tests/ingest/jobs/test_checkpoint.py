@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 from gateway.errors import OncewayError
 from gateway.ingest.cli import app
+from gateway.ingest.delta.storage import HadoopFolder
 from gateway.ingest.jobs import checkpoint, stream
 from tests.ingest.batches import EPOCH, land, row
 from tests.ingest.lake import Job
@@ -121,6 +122,35 @@ def a_folder(path: Path) -> None:
     path.mkdir()
 
 
+def link_to_nothing(path: Path) -> None:
+    missing(path)
+    path.symlink_to("nothing")
+
+
+def link_to_itself(path: Path) -> None:
+    missing(path)
+    path.symlink_to(path.name)
+
+
+def closed(path: Path) -> None:
+    """As another user has left it. To root it is open."""
+    path.chmod(0)
+
+
+def temporary_file_beside(path: Path) -> None:
+    """Spark writes a file under such a name first."""
+    left = path.with_name(f".{path.name}.0a1b2c3d-0000-4000-8000-000000000000.tmp")
+    left.write_bytes(b"v1")
+    sum_of(left).write_bytes(b"crc\0")
+
+
+def sum_alone(path: Path) -> None:
+    """Of a file that Spark would write next."""
+    following = path.with_name(str(int(path.name) + 1)) if path.name.isdecimal() else path
+    following.unlink(missing_ok=True)
+    sum_of(following).write_bytes(b"crc\0" + bytes(8))
+
+
 FAULTS: list[Callable[[Path], None]] = [
     missing,
     file_missing,
@@ -135,6 +165,11 @@ FAULTS: list[Callable[[Path], None]] = [
     empty_and_its_old_sum,
     empty_sum,
     a_folder,
+    link_to_nothing,
+    link_to_itself,
+    closed,
+    temporary_file_beside,
+    sum_alone,
 ]
 FILES = ["metadata", *(f"{log}/{n}" for log in ("offsets", "commits") for n in (0, 1, 2))]
 
@@ -144,13 +179,68 @@ CASES = [
 ]
 
 
+def folder_missing(path: Path) -> None:
+    shutil.rmtree(path, ignore_errors=True)
+
+
+def folder_empty(path: Path) -> None:
+    folder_missing(path)
+    path.mkdir()
+
+
+def a_file(path: Path) -> None:
+    folder_missing(path)
+    path.write_bytes(b"a file")
+
+
+def an_empty_file(path: Path) -> None:
+    folder_missing(path)
+    path.touch()
+
+
+def folder_link_to_nothing(path: Path) -> None:
+    folder_missing(path)
+    path.symlink_to("nothing")
+
+
+def folder_link_to_itself(path: Path) -> None:
+    folder_missing(path)
+    path.symlink_to(path.name)
+
+
+def folder_of_odd_things(path: Path) -> None:
+    """What no version of Spark keeps there."""
+    path.mkdir(exist_ok=True)
+    (path / "notes.txt").write_text("mine")
+    (path / "folder").mkdir()
+
+
+FOLDER_FAULTS = [
+    folder_missing,
+    folder_empty,
+    a_file,
+    an_empty_file,
+    folder_link_to_nothing,
+    folder_link_to_itself,
+    closed,
+    folder_of_odd_things,
+]
+FOLDER_CASES = [
+    pytest.param(folder, fault, id=f"{folder}-{fault.__name__}")
+    for folder in checkpoint.FOLDERS
+    for fault in FOLDER_FAULTS
+    if not (fault is closed and folder in ("sources", "state"))
+]
+"""A stream like ours makes neither `sources` nor `state`, but finds them there."""
+
+
 def test_it_goes_on_where_it_was(begun: Begun, caplog: pytest.LogCaptureFixture) -> None:
     goes_on(begun)
     assert not asides(begun)
     assert "put aside" not in caplog.text
 
 
-@pytest.mark.parametrize(("file", "fault"), CASES)
+@pytest.mark.parametrize(("file", "fault"), CASES + FOLDER_CASES)
 def test_what_is_not_put_aside_spark_can_read(
     begun: Begun, file: str, fault: Callable[[Path], None], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -174,7 +264,12 @@ def test_what_is_not_put_aside_spark_can_read(
         pytest.param("metadata", missing, id="metadata"),
         pytest.param("commits/2", empty, id="commit"),
         pytest.param("offsets/1", other_sum, id="offset"),
-        *(pytest.param(*case.values, id=case.id, marks=pytest.mark.soak) for case in CASES),
+        pytest.param("sources", a_file, id="sources"),
+        pytest.param("state", folder_link_to_nothing, id="state"),
+        *(
+            pytest.param(*case.values, id=case.id, marks=pytest.mark.soak)
+            for case in CASES + FOLDER_CASES
+        ),
     ],
 )
 def test_the_stream_goes_on_whatever_happened(
@@ -197,6 +292,120 @@ def test_the_checkpoint_of_another_stream_is_refused_whatever_else_is_torn(
     with pytest.raises(OncewayError, match="that of another stream"):
         begun.job.run()
     assert begun.job.checkpoint.exists()
+
+
+@pytest.mark.parametrize(
+    ("file", "fault"),
+    [
+        pytest.param("metadata", a_folder, id="metadata is a folder"),
+        pytest.param("metadata", garbage, id="metadata is garbage"),
+        pytest.param("metadata", link_to_nothing, id="metadata leads nowhere"),
+        *(
+            pytest.param(folder, fault, id=f"{folder} {fault.__name__}")
+            for folder in checkpoint.FOLDERS
+            for fault in (a_file, folder_link_to_nothing)
+        ),
+    ],
+)
+def test_a_checkpoint_that_began_nothing_is_put_aside_too(
+    begun: Begun, file: str, fault: Callable[[Path], None]
+) -> None:
+    """As after a first start that failed."""
+    begun.restore()
+    for folder in (checkpoint.OFFSETS, checkpoint.COMMITS):
+        folder_empty(begun.job.checkpoint / folder)
+    spark, url = begun.job.spark, str(begun.job.checkpoint)
+    checkpoint.make_fit(spark, url, {FEED: 10**9})
+    assert begun.job.checkpoint.exists()
+    assert not checkpoint.is_used(spark, url)
+    fault(begun.job.checkpoint / file)
+    checkpoint.refuse_foreign(spark, url)
+    checkpoint.make_fit(spark, url, {FEED: 10**9})
+    assert not begun.job.checkpoint.exists()
+
+
+@pytest.mark.parametrize("folder", checkpoint.FOLDERS)
+def test_what_java_may_not_list_is_put_aside(
+    begun: Begun, folder: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Root may list everything, so the error is Java's for a folder that is missing."""
+    begun.restore()
+    (begun.job.checkpoint / folder).mkdir(exist_ok=True)
+    refusing(monkeypatch, folder)
+    spark, url = begun.job.spark, str(begun.job.checkpoint)
+    checkpoint.refuse_foreign(spark, url)
+    assert checkpoint.is_used(spark, url)
+    if folder in (checkpoint.OFFSETS, checkpoint.COMMITS):
+        checkpoint.make_fit(spark, url, {FEED: 10**9})
+        assert not begun.job.checkpoint.exists()
+        assert "does not exist" in caplog.text
+
+
+def refusing(monkeypatch: pytest.MonkeyPatch, folder: str) -> None:
+    for name in ("names", "entries"):
+        real = getattr(HadoopFolder, name)
+
+        def listed(self: HadoopFolder, real: Any = real) -> Any:
+            if str(self).endswith(f"/{folder}"):
+                self._fs.listStatus(self._child("nothing"))
+            return real(self)
+
+        monkeypatch.setattr(HadoopFolder, name, listed)
+
+
+@pytest.mark.parametrize("fault", [empty, a_file, folder_link_to_nothing, folder_link_to_itself])
+def test_what_is_no_folder_is_refused_and_stays(
+    begun: Begun, process: "Process", fault: Callable[[Path], None]
+) -> None:
+    """Whose file it is, nobody knows."""
+    begun.restore()
+    process.run()
+    shutil.rmtree(begun.job.checkpoint)
+    fault(begun.job.checkpoint)
+    before = asides(begun)
+    try:
+        with pytest.raises(OncewayError, match="is no folder"):
+            process.run()
+        code, text, _ = process.report()
+        assert code == 5
+        assert "the checkpoint is no folder" in text
+        assert asides(begun) == before
+    finally:
+        begun.job.checkpoint.unlink()
+
+
+def test_a_folder_that_somebody_else_uses_is_not_moved(begun: Begun, process: "Process") -> None:
+    begun.restore()
+    garbage(begun.job.checkpoint / "metadata")
+    photos = begun.job.checkpoint / "photos"
+    photos.mkdir()
+    with pytest.raises(OncewayError, match="photos is in this folder, too"):
+        process.run()
+    assert photos.exists()
+    assert "photos" in process.report()[1]
+    photos.rmdir()
+    process.run()
+    assert process.report()[0] == 0
+
+
+def test_what_cannot_be_put_aside_is_said(
+    begun: Begun, process: "Process", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun.restore()
+    garbage(begun.job.checkpoint / "metadata")
+
+    def refused(*_: Any) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "rename", refused)
+        with pytest.raises(OncewayError, match=r"cannot be put aside: .*Permission denied"):
+            process.run()
+    code, text, _ = process.report()
+    assert code == 5
+    assert "cannot be put aside" in text
+    process.run()
+    assert process.report()[0] == 0
 
 
 def test_a_checkpoint_that_lost_its_newest_commits_begins_where_spark_does(begun: Begun) -> None:
@@ -319,10 +528,15 @@ def read_by_spark(begun: Begun) -> None:
         assert number == 0 or offsets.get(number - 1).isDefined()
         ended = commits.getLatest()
         assert not ended.isDefined() or ended.get()._1() <= number
-    paths = list(begun.job.checkpoint.rglob("*"))
-    assert all(path.is_file() for path in paths if path.name not in ("offsets", "commits"))
-    names = {path.name for path in paths}
-    assert {name.removeprefix(".").removesuffix(".crc") for name in names} <= names
+    for name in checkpoint.FOLDERS:
+        folder = begun.job.checkpoint / name
+        assert folder.is_dir() or not folder.is_symlink()
+        assert not folder.is_file()
+    root = begun.job.checkpoint
+    paths = [root / "metadata", *root.glob("offsets/[0-9]*"), *root.glob("commits/[0-9]*")]
+    assert all(path.is_file() for path in paths if path.exists() or path.is_symlink())
+    sums = [*root.glob(".metadata.crc"), *root.glob("*/.[0-9].crc")]
+    assert all(one.with_name(one.name[1:-4]).exists() for one in sums)
 
 
 def goes_on(begun: Begun) -> None:

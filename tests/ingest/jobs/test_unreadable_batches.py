@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gateway.ingest.jobs.release import release
+from gateway.ingest.jobs.release import release, try_again
 from gateway.ingest.landing import place as place_module
 from gateway.ingest.landing.place import Landing
 from gateway.ingest.report import report
@@ -65,3 +65,21 @@ def test_unreadable_data_wait_in_quarantine_until_they_can_be_read(job: Job, err
     assert release(job.spark, job.open(), Landing(place.url), job.trust()) == 1
     (found,) = (one["reason"] for one in job.table("_quarantine").collect() if not one["released"])
     assert found.startswith("cannot be read now: ")
+
+
+def test_an_outage_ends_no_trying_again(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever a try ends with, the next one looks again."""
+    place = RaisingPlace(ERRORS["in time"])
+    for number in (1, 2):
+        land(job.landing, "a", number, [row("a", number)])
+    place.put(job.landing)
+    place.close(f"a/{EPOCH}/000000000001.parquet")
+    sink = job.take(landing=place.url)
+    assert job.keys() == [("a", 7, 2)]
+    place.close("")
+    with pytest.raises(OSError, match="no answer"):
+        try_again(job.spark, sink, Landing(place.url), job.trust())
+    place.mend()
+    try_again(job.spark, sink, Landing(place.url), job.trust())
+    assert job.keys() == [("a", 7, 1), ("a", 7, 2)]
+    assert not sink.quarantine.has_unreadable

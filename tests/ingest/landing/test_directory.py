@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from gateway.ingest.landing import directory as directory_module
 from gateway.ingest.landing import offsets as offsets_module
+from gateway.ingest.landing import place as place_module
 from gateway.ingest.landing.directory import ROUND_S, Directory
 from gateway.ingest.landing.offsets import Feeds, Offset
 from gateway.ingest.landing.place import Landing
@@ -94,6 +95,45 @@ def test_a_pass_without_news_asks_twice_whatever_the_number_of_gateways(
     asked.clear()
     assert feeds.advance(offset, ALL) == offset
     assert asked == {"ls": 2}
+
+
+@pytest.mark.parametrize("down", ["ls", "cat_file"])
+def test_an_outage_costs_no_gateway_its_turn(
+    place: Place, clock: Clock, monkeypatch: pytest.MonkeyPatch, down: str
+) -> None:
+    """A batch whose marker is missing is found by the first look after the outage."""
+    monkeypatch.setattr(place_module, "PAUSES", (None,))
+    monkeypatch.setattr(place_module, "ANSWERED_S", 0.0)
+    offset = place.fill()
+    feeds = Feeds(Landing(URL))
+    assert feeds.advance({}, ALL) == offset
+    place.land("site-3", 2, told=False)
+    clock.now += ROUND_S
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise TimeoutError("no answer in time")
+
+    with monkeypatch.context() as patch:
+        memory = type(fsspec.filesystem("memory"))
+        patch.setattr(memory, down, fail)
+        patch.setattr(Landing, "refuse_outage", fail)
+        with pytest.raises(OSError, match="no answer"):
+            feeds.advance(offset, ALL)
+    clock.now += 1
+    assert feeds.advance(offset, ALL) == offset | {f"site-3/{EPOCH}": 2}
+
+
+def test_a_full_pass_costs_no_gateway_its_turn(place: Place, clock: Clock) -> None:
+    offset = place.fill()
+    feeds = Feeds(Landing(URL))
+    assert feeds.advance({}, ALL) == offset
+    for gateway in GATEWAYS:
+        place.land(gateway, 2, told=False)
+    clock.now += ROUND_S
+    for taken in range(1, len(GATEWAYS) + 1):
+        offset = feeds.advance(offset, 1)
+        assert sum(offset.values()) == len(GATEWAYS) + taken
+        clock.now += 1
 
 
 def test_without_markers_it_asks_each_gateway_as_before(

@@ -26,6 +26,7 @@ from tests.system.test_gateway_name import BAD, GOOD
 
 A = f"a/{EPOCH}"
 ALL = 10**9
+OF_SERVERS = ["#recycle", "#snapshot", "@eaDir", "@Recycle", "~snapshot", ".zfs", ".@__thumb"]
 OLD = [name for name in BAD if name not in ("", ".", "..", "a/b") and len(name.encode()) < 255]
 """Names that a folder can have."""
 
@@ -126,7 +127,7 @@ def test_what_is_no_feed_is_ignored(tmp_path: Path, caplog: pytest.LogCaptureFix
     caplog.set_level(logging.INFO)
     with open_folder() as folder:
         land(folder, "a", 1, [row("dev", 1)])
-        for name in ("lost+found", ".Trash-0", ".snapshot", "_newest"):
+        for name in ("lost+found", ".Trash-0", ".snapshot", "_newest", *OF_SERVERS):
             (folder / name).mkdir(mode=0o700)
         (folder / "photos" / "2026").mkdir(parents=True)
         (folder / "empty").mkdir()
@@ -142,6 +143,23 @@ def test_what_is_no_feed_is_ignored(tmp_path: Path, caplog: pytest.LogCaptureFix
             assert Feeds(landing).names() == [A]
     assert feeds.unreadable == {}
     assert caplog.messages == []
+
+
+def test_an_unreadable_folder_of_a_file_server_is_no_batch(tmp_path: Path) -> None:
+    """So it is said that nothing has landed, as if it were not there."""
+    with open_folder() as folder:
+        for name in OF_SERVERS:
+            (folder / name).mkdir(mode=0o700)
+        with without_rights():
+            assert not Landing(str(folder)).any_feed()
+
+
+def test_a_gateway_that_is_called_like_a_folder_of_a_file_server_is_taken(tmp_path: Path) -> None:
+    """A folder that can be read says by itself what it is."""
+    for name in OF_SERVERS[:4]:
+        land(tmp_path, name, 1, [row("dev", 1)])
+    feeds = Feeds(Landing(str(tmp_path)))
+    assert feeds.advance({}, ALL) == {f"{name}/{EPOCH}": 1 for name in OF_SERVERS[:4]}
 
 
 def test_a_gateway_s_folder_may_be_a_link(tmp_path: Path) -> None:

@@ -68,6 +68,7 @@ def test_each_feed_has_what_the_report_says_of_it() -> None:
         (Report([HELD]), True),
         (Report([GONE]), True),
         (Report([GOOD], conflicts=1), True),
+        (Report([GOOD], refused=[("site", "other-pi", AT)]), True),
         (Report([FeedReport("site/0a", 7, 8, 1, 0, 0, AT, 3599.0)]), False),
         (Report([FeedReport("site/0a", 7, 8, 1, 0, 0, AT, 3601.0)]), True),
         (Report([FeedReport("site/0a", 7, 7, 1, 0, 1, AT)]), True),
@@ -87,6 +88,11 @@ def test_the_file_is_whole_or_the_one_before(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [file]
     with pytest.raises(OncewayError, match=r"none/onceway\.prom: cannot write the metrics"):
         put(Report([GOOD]), tmp_path / "none" / "onceway.prom")
+
+
+def test_names_that_another_gateway_wanted_are_counted() -> None:
+    assert samples(Report([GOOD]))["names_refused", ""] == 0
+    assert samples(Report([GOOD], refused=[("site", "other-pi", AT)]))["names_refused", ""] == 1
 
 
 def test_rules_ask_for_metrics_that_there_are() -> None:

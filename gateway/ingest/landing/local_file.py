@@ -1,0 +1,37 @@
+"""Reading a file of this machine without ever waiting for what is no file.
+
+Out: its first bytes, or OSError. A FIFO blocks whoever opens it until somebody writes, and a device
+may do anything, so nothing but a regular file is opened.
+"""
+
+import errno
+import os
+import stat
+
+NO_REGULAR_FILE = errno.ENXIO
+"""What such an error is called: the error of a socket that is opened, with a text of ours."""
+
+_KINDS = {
+    stat.S_IFIFO: "a FIFO",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
+
+
+def first_bytes(path: str, limit: int) -> bytes:
+    """Return the first `limit` bytes of a file. Raises OSError."""
+    _refuse(path, os.stat(path))
+    # whatever takes the place of the file in this moment does not block
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    with open(descriptor, "rb") as file:
+        _refuse(path, os.fstat(descriptor))
+        return file.read(limit)
+
+
+def _refuse(path: str, found: os.stat_result) -> None:
+    kind = stat.S_IFMT(found.st_mode)
+    if kind == stat.S_IFDIR:
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+    if kind != stat.S_IFREG:
+        raise OSError(NO_REGULAR_FILE, f"No regular file, but {_KINDS.get(kind, 'another')}", path)

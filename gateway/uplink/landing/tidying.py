@@ -1,0 +1,75 @@
+"""Tidying of a folder at a landing place made of files: what cuts and earlier connections left.
+
+In: the primitives of a place, and a folder whose owner is this gateway. Out: fewer hidden files,
+claims and proofs, and the errors of those that stay. A name that cannot be removed (a server
+without deletion, a folder of a NAS such as `@eaDir`, `.nfs…`) stops nothing.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import TypeVar
+
+from gateway.uplink.landing.base import INCOMING
+from gateway.uplink.landing.proof import CLAIMS, Files, is_old, is_proof, kept_label
+
+T = TypeVar("T")
+
+ASIDE = ".old"
+"""The ending of the hidden name of a file that is being replaced."""
+
+
+def tidy(files: Files, folder: str) -> list[Exception]:
+    """Tidy a folder, and return the errors of what stays. A place in trouble ends the tidying."""
+    errors: list[Exception] = []
+
+    def tried(action: Callable[[], T], otherwise: T) -> T:
+        try:
+            return action()
+        except Exception as error:
+            if files.trouble(error):
+                raise
+            errors.append(error)
+            return otherwise
+
+    steps = {f"{folder}/{INCOMING}": _hidden, f"{folder}/{CLAIMS}": _claim}
+    kept: str | None = None
+    nothing: list[str] = []
+    try:
+        if "/" not in folder:
+            steps[folder] = _proof
+            kept = kept_label(files, folder)
+        for inner, step in steps.items():
+            for name in tried(partial(files.names, inner), nothing):
+                tried(partial(step, files, folder, name, kept), None)
+    except Exception as error:
+        errors.append(error)
+    return errors
+
+
+def _hidden(files: Files, folder: str, name: str, kept: str | None) -> None:
+    path, final = f"{folder}/{INCOMING}/{name}", f"{folder}/{name.removesuffix(ASIDE)}"
+    if name.endswith(ASIDE) and not files.stands(final):
+        files.move(path, final)
+    elif not is_proof(name) or is_old(name, kept):
+        files.remove(path)
+
+
+def _claim(files: Files, folder: str, name: str, kept: str | None) -> None:
+    """Remove the claim of a name that stands by now, or an old proof."""
+    if is_old(name, kept) if is_proof(name) else files.stands(f"{folder}/{name}"):
+        _discard(files, f"{folder}/{CLAIMS}/{name}")
+
+
+def _proof(files: Files, folder: str, name: str, kept: str | None) -> None:
+    if is_old(name, kept):
+        files.remove(f"{folder}/{name}")
+
+
+def _discard(files: Files, path: str) -> None:
+    """Remove a file or an empty folder."""
+    try:
+        files.remove(path)
+    except Exception as error:
+        if files.trouble(error):
+            raise
+        files.remove_folder(path)

@@ -1,0 +1,420 @@
+"""A proof proves what it says: no error that is none, no other shape of the operation, and nothing
+that piles up at the landing place.
+"""
+
+import errno
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import replace
+
+import asyncssh
+import fsspec
+import pytest
+from fsspec.implementations.memory import MemoryFileSystem
+
+from gateway.uplink.landing import Landing, NotExclusive, Unreachable, Way, open_landing, proof
+from tests.uplink.servers import sftp_server
+from tests.uplink.sftp_kinds import Kind, SftpOfKind, sftp_of_kind
+from tests.uplink.twins import clone, land, land_together, nothing_is_lost_or_doubled
+
+NAME = "site-1/00c0ffee/000000000001.json"
+LAX = Kind("replaces", hardlink=False, exclusive_open=False, mkdir_twice=True)
+KINDS = {
+    Way.RENAME: Kind(),
+    Way.LINK: Kind("replaces"),
+    Way.CLAIM_FILE: Kind("replaces", hardlink=False),
+    Way.CLAIM_FOLDER: Kind("replaces", hardlink=False, exclusive_open=False),
+    None: LAX,
+}
+
+
+@pytest.fixture
+def server(request, tmp_path) -> Iterator[SftpOfKind]:
+    """Run a server of the kind that the test is parametrised with."""
+    with sftp_of_kind(tmp_path / "server", replace(request.param)) as running:
+        yield running
+
+
+def way_of(server: SftpOfKind) -> Way | None:
+    """Return the way that a new connection proves, or None; what it promises holds then."""
+    landing = open_landing(server.url(), server.options)
+    try:
+        way = landing.prove("site-1")
+        server.kind.at = lambda request, path: None
+        with suppress(Unreachable):  # of a proof by error: a batch is replaced
+            landing.create(NAME, b"first")
+        landing.create(NAME, b"second")
+        assert landing.read(NAME) == b"first", "a batch was replaced"
+        return way
+    except NotExclusive:
+        return None
+    finally:
+        landing.close()
+
+
+REQUESTS = ("open", "write", "close", "rename", "posix_rename", "link", "mkdir", "stat")
+BUSY = {"failure": asyncssh.SFTPFailure("busy"), "denied": asyncssh.SFTPPermissionDenied("not now")}
+
+
+@pytest.mark.parametrize("busy", BUSY.values(), ids=BUSY)
+@pytest.mark.parametrize("request_", REQUESTS)
+@pytest.mark.parametrize("server", KINDS.values(), ids=map(str, KINDS), indirect=True)
+def test_an_error_at_any_request_of_a_proof_proves_no_way_that_the_server_has_not(
+    server, request_, busy
+):
+    true_way = next(way for way, kind in KINDS.items() if server.kind == kind)
+    order = [*KINDS]
+    for nth in range(1, 12):
+        seen = 0
+
+        def at(request: str, path: str, nth=nth) -> None:
+            nonlocal seen
+            if request == request_ and "/proof-" in path:
+                seen += 1
+                if seen == nth:
+                    raise busy
+
+        server.kind.at = at
+        with suppress(Unreachable):
+            found = way_of(server)
+            assert order.index(found) >= order.index(true_way)
+        server.kind.at = lambda request, path: None
+        for path in (server.root / "landing").rglob("000000000001.json"):
+            path.unlink()
+        if seen < nth:
+            break
+
+
+@pytest.mark.parametrize("within", ["refuses", "replaces"])
+@pytest.mark.parametrize("hardlink", [True, False])
+def test_a_rename_is_proven_from_one_folder_into_another(tmp_path, data, within, hardlink):
+    across = "replaces" if within == "refuses" else "refuses"
+    kind = Kind(within, across=across, hardlink=hardlink)
+    with sftp_of_kind(tmp_path / "server", kind) as server:
+
+        def connect() -> Landing:
+            return open_landing(server.url(), server.options)
+
+        if within == "refuses":
+            assert way_of(server) is (Way.LINK if hardlink else Way.CLAIM_FILE)
+        else:
+            assert way_of(server) is Way.RENAME
+        (server.root / "landing" / NAME).unlink()
+        data.add(5)
+        assert land(data, connect) is None
+        twin = clone(data, tmp_path / "twin")
+        data.add(5)
+        twin.add(5)
+        land_together(connect, data, twin)
+        readings = {*range(1, 11), *range(10_006, 10_011)}
+        nothing_is_lost_or_doubled(connect, readings, data, twin)
+
+
+@pytest.mark.parametrize(
+    ("kind", "way"),
+    [
+        (Kind(denied=frozenset({"rename"})), Way.LINK),
+        (Kind(denied=frozenset({"rename"}), hardlink=False), Way.CLAIM_FILE),
+        (Kind(denied=frozenset({"rename", "posix_rename"})), Way.RENAME),
+        (Kind(denied=frozenset({"posix_rename"})), Way.RENAME),
+        (Kind(denied=frozenset({"posix_rename", "link"})), Way.RENAME),
+        (Kind("replaces", denied=frozenset({"link"})), Way.CLAIM_FILE),
+        (Kind("replaces", denied=frozenset({"link", "posix_rename"})), Way.CLAIM_FILE),
+        (Kind("replaces", hardlink=False, denied=frozenset({"rename"})), Way.CLAIM_FILE),
+    ],
+)
+def test_a_request_that_is_denied_is_replaced_by_the_next_one(tmp_path, data, kind, way):
+    with sftp_of_kind(tmp_path / "server", kind) as server:
+        assert way_of(server) is way
+        (server.root / "landing" / NAME).unlink()
+        data.add(5)
+        for _ in range(2):
+            assert land(data, lambda: open_landing(server.url(), server.options)) is None
+            data.add(5)
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_a_server_where_every_rename_is_denied_is_refused_with_a_sentence(tmp_path, shared):
+    kind = Kind(denied=frozenset({"rename", "posix_rename", "link"}))
+    with sftp_of_kind(tmp_path / "server", kind) as server:
+        landing = open_landing(server.url(), server.options, shared)
+        with pytest.raises(NotExclusive, match="files cannot be renamed here"):
+            landing.create(NAME, b"first")
+        landing.close()
+
+
+# Where nothing can be removed
+
+
+def files_of_proofs(root) -> set[str]:
+    return {str(path.relative_to(root)) for path in root.rglob("proof-*")}
+
+
+@pytest.fixture
+def days(monkeypatch) -> Callable[[], None]:
+    """Let days pass."""
+    today = [proof._today()]
+    monkeypatch.setattr(proof, "_today", lambda: today[0])
+
+    def pass_by() -> None:
+        today[0] += 3
+
+    return pass_by
+
+
+@pytest.mark.parametrize("server", KINDS.values(), ids=map(str, KINDS), indirect=True)
+@pytest.mark.parametrize("denied", [("remove", "rmdir"), ("remove",), ("rmdir",)], ids=", ".join)
+def test_where_removal_is_denied_batches_land_and_proofs_do_not_pile_up(
+    server, data, days, caplog, denied
+):
+    server.kind.denied = frozenset(denied)
+    way = next(
+        way for way, kind in KINDS.items() if replace(server.kind, denied=kind.denied) == kind
+    )
+    after_two: set[str] = set()
+    for connection in range(6):
+        if way is not None:
+            data.add(5)
+            assert land(data, lambda: open_landing(server.url(), server.options)) is None
+            assert data.spool_ids() == []
+            landing = open_landing(server.url(), server.options)
+            assert landing.prove("site-1") is way
+            landing.close()
+        else:
+            assert way_of(server) is None
+        if connection == 1:
+            after_two = files_of_proofs(server.root)
+        days()
+    if way is not None:
+        assert files_of_proofs(server.root) <= after_two
+        assert len(after_two) <= 10
+    assert "outage" not in caplog.text
+
+
+@pytest.mark.parametrize("way", [way for way in KINDS if way])
+def test_a_kept_proof_is_made_again_when_the_server_changes(tmp_path, way):
+    kind = replace(KINDS[way], denied=frozenset({"remove", "rmdir"}))
+    with sftp_of_kind(tmp_path / "server", kind) as server:
+        for _ in range(2):
+            assert way_of(server) is way
+        for name, value in vars(LAX).items():
+            setattr(server.kind, name, value)
+        server.kind.denied = kind.denied
+        (server.root / "landing" / NAME).unlink()
+        with suppress(Unreachable):  # where the operation is unknown now, a batch finds it out
+            assert way_of(server) is None
+        assert way_of(server) is None
+        for name, value in vars(replace(KINDS[way], denied=frozenset())).items():
+            setattr(server.kind, name, value)
+        assert way_of(server) is way
+
+
+def test_what_others_left_goes_when_removal_is_allowed(tmp_path, days):
+    kind = Kind("replaces", denied=frozenset({"remove", "rmdir"}))
+    with sftp_of_kind(tmp_path / "server", kind) as server:
+        assert way_of(server) is Way.LINK
+        server.kind.denied = frozenset()
+        days()
+        landing = open_landing(server.url(), server.options)
+        assert landing.prove("site-1") is Way.LINK
+        assert landing.tidy("site-1") is None
+        landing.close()
+        left = files_of_proofs(server.root)
+        assert {"link" in name or name.endswith("proof-kept") for name in left} == {True}
+
+
+def test_openssh_without_removal_is_no_outage(tmp_path, data, days, caplog):
+    with sftp_server(tmp_path, "-P remove,rmdir") as server:
+        counts = []
+        for _ in range(4):
+            data.add(5)
+            assert land(data, lambda: open_landing(server.url(), server.options)) is None
+            counts.append(len(files_of_proofs(server.root)))
+            days()
+        assert counts == [counts[0]] * 4
+        assert counts[0] <= 4
+        assert data.spool_ids() == []
+
+
+# What stays
+
+
+@pytest.mark.parametrize("name", ["@eaDir", ".nfs0001", "Thumbs.db-12345678"])
+@pytest.mark.parametrize("inner", [".incoming", ".claims"])
+@pytest.mark.parametrize("folder", ["site-1", "site-1/00c0ffee"])
+def test_a_folder_among_the_hidden_files_is_no_outage(tmp_path, data, caplog, folder, inner, name):
+    place = tmp_path / "landing"
+    for above in (folder, f"{folder}/{inner}"):  # a claim's name stands: it would be removed
+        (place / above / name).mkdir(parents=True)
+        (place / above / name / "inside").write_text("x")
+    leftover = place / folder / ".incoming" / "zzz.parquet-12345678"
+    leftover.parent.mkdir(exist_ok=True)
+    leftover.write_text("half")
+    for _ in range(2):
+        data.add(5)
+        assert land(data, lambda: open_landing(str(place))) is None
+    assert data.spool_ids() == []
+    assert not leftover.exists(), "one name that stays keeps no other"
+    assert "outage" not in caplog.text
+
+
+def test_what_stays_is_said_once(tmp_path, data, caplog, monkeypatch):
+    from gateway.config import UplinkSection
+    from gateway.uplink.cutter import Cutter
+    from gateway.uplink.runner import Uplink
+    from gateway.uplink.signing import load_or_make
+    from gateway.uplink.spool import Spool
+
+    caplog.set_level(logging.WARNING)
+    stays = tmp_path / "landing" / "site-1" / ".incoming" / "@eaDir"
+    stays.mkdir(parents=True)
+    (stays / "inside").write_text("x")
+    settings = UplinkSection(landing=str(tmp_path / "landing"))
+    with Spool(data.path) as spool:
+        uplink = Uplink(
+            spool,
+            Cutter(spool, data.path, settings),
+            settings,
+            lambda: open_landing(settings.landing),
+            load_or_make(data.path),
+        )
+        said = "cannot remove all leftovers at the landing place"
+        for _ in range(3):
+            uplink._disconnect()
+            uplink._step(once=True)
+            data.add(1)
+        assert caplog.text.count(said) == 1
+        (stays / "inside").unlink()
+        stays.rmdir()
+        uplink._disconnect()
+        uplink._step(once=True)
+        stays.mkdir()
+        uplink._disconnect()
+        data.add(1)
+        uplink._step(once=True)
+        assert caplog.text.count(said) == 2, "a new burst has a line of its own"
+
+
+# Other file systems
+
+
+class Taken(Exception):
+    """An error of a file system's own."""
+
+    code = 412
+
+
+TAKEN = {
+    "no errno": OSError("HDFS rename failed: File exists"),
+    "own class": Taken("the resource already exists"),
+    "denied": PermissionError(errno.EACCES, "exists"),
+    "runtime": RuntimeError("412 Precondition Failed"),
+    "assertion": AssertionError("mode"),
+}
+_error: dict[str, Exception] = {}
+
+
+class MovesOnce(MemoryFileSystem):
+    """A file system whose move refuses a taken name, in its own words."""
+
+    protocol = "movesonce"
+
+    def mv(self, path1, path2, **kwargs):
+        if self.exists(path2):
+            raise _error["is"]
+        super().mv(path1, path2, **kwargs)
+
+
+class MakesOnce(MemoryFileSystem):
+    """A file system that knows mode "x", and says in its own words that a name is taken."""
+
+    protocol = "makesonce"
+
+    def open(self, path, mode="rb", **kwargs):
+        if "x" in mode and self.exists(path):
+            raise _error["is"]
+        return super().open(path, mode.replace("x", "w"), **kwargs)
+
+
+class NoExclusive(MemoryFileSystem):
+    """A file system that does not know mode "x", and says so in its own words."""
+
+    protocol = "noexclusive"
+
+    def open(self, path, mode="rb", **kwargs):
+        if "x" in mode:
+            raise _error["is"]
+        return super().open(path, mode, **kwargs)
+
+
+class Nothing(NoExclusive):
+    """A file system that refuses nothing."""
+
+    protocol = "nothing"
+
+    def mkdir(self, path, create_parents=True, **kwargs):
+        with suppress(FileExistsError):
+            super().mkdir(path, create_parents, **kwargs)
+
+
+OTHERS = {MovesOnce: Way.RENAME, MakesOnce: Way.CLAIM_FILE, NoExclusive: Way.CLAIM_FOLDER}
+for kind_ in (*OTHERS, Nothing):
+    fsspec.register_implementation(kind_.protocol, kind_, clobber=True)
+
+
+@pytest.fixture(autouse=True)
+def empty_memory() -> Iterator[None]:
+    MemoryFileSystem.store.clear()
+    MemoryFileSystem.pseudo_dirs[:] = [""]
+    yield
+    MemoryFileSystem.store.clear()
+
+
+@pytest.mark.parametrize("shared", [True, False])
+@pytest.mark.parametrize("error", TAKEN.values(), ids=TAKEN)
+@pytest.mark.parametrize("kind", [*OTHERS, Nothing])
+def test_a_file_system_may_say_in_its_own_words_what_it_refuses_or_lacks(
+    kind, error, shared, monkeypatch
+):
+    monkeypatch.setitem(_error, "is", error)
+    landing = open_landing(f"{kind.protocol}://place", shared=shared)
+    way = OTHERS.get(kind, None if shared else Way.LOOK)
+    if way is None:
+        with pytest.raises(NotExclusive, match="shared = false"):
+            landing.create(NAME, b"first")
+        return
+    assert landing.prove("site-1") is way
+    assert landing.create(NAME, b"first")
+    assert not landing.create(NAME, b"second")
+    assert landing.read(NAME) == b"first"
+    assert [name for name in MemoryFileSystem.store if "proof-" in name] == []
+
+
+@pytest.mark.parametrize("shared", [True, False])
+@pytest.mark.parametrize("error", TAKEN.values(), ids=TAKEN)
+def test_a_place_that_takes_no_file_is_not_called_lax(error, shared, monkeypatch):
+    def fail(*_, **__):
+        raise error
+
+    monkeypatch.setattr(MemoryFileSystem, "pipe_file", fail)
+    landing = open_landing("memory://place", shared=shared)
+    with pytest.raises(Unreachable, match="cannot find out") as caught:
+        landing.create(NAME, b"first")
+    assert not isinstance(caught.value, NotExclusive)
+
+
+def test_one_file_that_cannot_be_removed_keeps_no_other(monkeypatch):
+    """FTP answers 550 to the removal of a file that was moved away."""
+    monkeypatch.setitem(_error, "is", Taken())
+    remove = MemoryFileSystem.rm_file
+
+    def rm_file(self, path):
+        if not self.exists(path):
+            raise Taken("550 no such file")
+        remove(self, path)
+
+    monkeypatch.setattr(MemoryFileSystem, "rm_file", rm_file)
+    landing = open_landing("movesonce://place")
+    assert landing.prove("site-1") is Way.RENAME
+    assert [name for name in MemoryFileSystem.store if "/." in name or "proof-" in name] == []
