@@ -109,7 +109,7 @@ class BridgeAside:
         engine, name = self._engine, self._section.name
         broker, data = engine.broker, engine.broker.config.gateway.data
         wanted = numbers or broker.aside.numbers(name)
-        rows = {row.number: row for row in await asyncio.to_thread(views.aside, data, name)}
+        rows = {row.number: row for row in await asyncio.to_thread(views.aside, data, name, wanted)}
         engine.begin()
         done = 0
         for number in wanted:

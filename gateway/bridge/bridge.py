@@ -21,11 +21,12 @@ from gateway.bridge.exchange import Exchange, Near
 from gateway.bridge.far import Far
 from gateway.bridge.pairing import Pair, Pairing, forget
 from gateway.bridge.status import BridgeStatus
-from gateway.bridge.suspects import ANSWER_S, HOLD_S, TIMES, Suspects
+from gateway.bridge.suspects import ANSWER_S, HOLD_S, TIMES, Release, Suspects
 from gateway.bridge.translate import Unfit
 from gateway.broker.session import Session
 from gateway.config import BRIDGE, BridgeSection
 from gateway.errors import OncewayError
+from gateway.mqtt.errors import quote
 from gateway.mqtt.packets import (
     Ack,
     Packet,
@@ -77,6 +78,12 @@ class Bridge:
         """Requests to the other broker, by packet identifier."""
         self._given_up: set[_Request] = set()
         """Requests at which the other broker closes the connection."""
+        self._not_taken = 0
+        """Messages from the other broker that cannot be taken here, since the start."""
+        self._unconfirmed = 0
+        """Messages given up at their PUBREL since the start: they may have arrived."""
+        self._begin_anew: Callable[[str], None] = lambda reason: None
+        """Ends the connection, and the session at the other broker. Takes the reason."""
         self._lacking: dict[str, str] = {}
         """Filters that the other broker does not take, with the reason."""
         self._down_since: float | None = None
@@ -147,6 +154,8 @@ class Bridge:
             self.aside.lost,
             *self.aside.kept,
             tuple(self._lacking),
+            unconfirmed=self._unconfirmed,
+            not_taken=self._not_taken,
         )
 
     @property
@@ -200,11 +209,18 @@ class Bridge:
         """Connect, and serve until the end, which is an OncewayError."""
         loop = asyncio.get_running_loop()
         ended: asyncio.Future[tuple[str, bool]] = loop.create_future()
+        anew = False
 
         def end(reason: str, blamed: bool = False) -> None:
             if not ended.done():
                 ended.set_result((reason, blamed))
 
+        def begin_anew(reason: str) -> None:
+            nonlocal anew
+            anew = True
+            end(reason)
+
+        self._begin_anew = begin_anew
         pair = self._pair()
         packet_bytes = self._engine.broker.limits.packet_bytes
         exchange = Exchange(self, self._suspects, loop.time, end)
@@ -240,7 +256,7 @@ class Bridge:
             self._suspects.ended(ended.done() and ended.result()[1], loop.time())
             self._near = None
             exchange.end()
-            far.close()
+            far.close(forget=anew)
 
     # -- suspects (`gateway/bridge/suspects.py`)
 
@@ -248,7 +264,8 @@ class Bridge:
         """Return True if something has to be sent alone."""
         session = self._session
         again = session.send_flow.to_resend if session is not None else set()
-        self._suspects.keep([*again, *requests])
+        released = session.send_flow.released if session is not None else {}
+        self._suspects.keep([*again, *map(Release, released), *requests])
         return self._suspects.on_trial
 
     async def _try_without_messages(
@@ -278,6 +295,54 @@ class Bridge:
                 flow.pump()
 
         self._soon("the bridge sends more at a time", widen)
+
+    def held_back(self) -> None:
+        """Give up the guilty releases that are held back, if no other release waits for PUBCOMP.
+
+        The other broker may keep such an identifier for good, and would mistake a later message for
+        that one. So a new session begins there. Its word is on disk before the identifier may be
+        used again. Messages that wait for PUBREL there would be lost with the session.
+        """
+        near = self._near
+
+        def give_up() -> None:
+            session = self._session
+            if near is None or near is not self._near or session is None:
+                return
+            released = tuple(session.send_flow.released)
+            if not released or not all(map(self._suspects.guilty, map(Release, released))):
+                return
+            try:
+                self._pairing.draw()
+            except OncewayError as error:
+                self._begin_anew(str(error))
+                return
+            near.leave()  # no message leaves for the session that ends there
+            self._engine.begin()
+            with self._engine.broker.step:
+                session.send_flow.pubcomp(released)
+            self._give_up(released)
+            self._begin_anew("a new session begins there, without the message that closed the last")
+
+        self._soon("the bridge gives a message up", give_up)
+
+    def _give_up(self, released: tuple[int, ...]) -> None:
+        """Count and log messages whose PUBREL closes the connection."""
+        for identifier in released:
+            self._suspects.convict(Release(identifier))
+            if identifier in self._released:  # it is set aside, with its reason
+                self._released.discard(identifier)
+                continue
+            self._unconfirmed += 1
+            if self._engine.broker.log_throttle.allows(f"bridge {self.section.name} gives up"):
+                log.warning(
+                    "bridge %s: the other broker closes the connection at the PUBREL of a message,"
+                    " %d times (packet identifier %d). The message may have arrived; it is not sent"
+                    " again, and the next one goes on",
+                    self.section.name,
+                    TIMES,
+                    identifier,
+                )
 
     def _pair(self) -> Pair:
         """A session that is not there any more must not be met again under its word."""
@@ -453,6 +518,19 @@ class Bridge:
         """Count a message from the other broker."""
         self._received += 1
 
+    def not_taken(self, topic: str, why: str) -> None:
+        """Count and log a message from the other broker that our broker can never take."""
+        self._not_taken += 1
+        name = self.section.name
+        if self._engine.broker.log_throttle.allows(f"bridge {name} cannot take a message"):
+            log.warning(
+                "bridge %s: a message from the other broker cannot be taken here and is refused,"
+                " and the next one goes on, topic %s: %s",
+                name,
+                quote(topic),
+                why,
+            )
+
 
 def _wish(topic_filter: str, qos: int) -> Subscription:
     """Return a subscription that brings nothing back to its sender [MQTT-3.8.3-3]."""
@@ -516,6 +594,7 @@ class Bridges:
     async def again(self, name: str, numbers: list[int]) -> int:
         """Put messages that a bridge has set aside back into its queue, as `discard`."""
         bridge = self._named(name)
+        await self._engine.kept()  # their payloads are read from the disk
         session = self._engine.broker.sessions.get(bridge.section.client)
         if session is None:
             raise OncewayError("the bridge has no session now", f"bridge {name}", "Try again")

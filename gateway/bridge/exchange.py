@@ -2,7 +2,8 @@
 
 In: packets of both sides. Out: each packet on the other side, and word of what cannot go there: a
 message that does not fit, that the other broker refuses for good, or that is guilty of closed
-connections. While suspects are on trial (`gateway/bridge/suspects.py`) no message at QoS 0 leaves.
+connections. While suspects are on trial (`gateway/bridge/suspects.py`) no message at QoS 0 leaves,
+and one PUBREL at a time. A guilty PUBREL is held back.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ from collections.abc import Callable
 from typing import Protocol
 
 from gateway.bridge.far import Far
+from gateway.bridge.incoming import Unusable
 from gateway.bridge.reasons import blames_message
-from gateway.bridge.suspects import TIMES, Suspects
+from gateway.bridge.suspects import TIMES, Release, Suspects
 from gateway.bridge.translate import Translator, Unfit, refusal
 from gateway.broker.session import NEVER
 from gateway.config import INSIDE, BridgeSection
@@ -25,6 +27,7 @@ from gateway.mqtt.packets import (
     Pubcomp,
     Publish,
     Pubrec,
+    Pubrel,
     Suback,
     Unsuback,
 )
@@ -106,11 +109,17 @@ class Watcher(Protocol):
     def count_received(self) -> None:
         """Count a message from the other broker."""
 
+    def not_taken(self, topic: str, why: str) -> None:
+        """Count and log a message from the other broker that our broker can never take."""
+
     def subscribed(self, packet: Suback | Unsuback) -> None:
         """Take the answer to a SUBSCRIBE or UNSUBSCRIBE."""
 
     def acquitted(self) -> None:
         """The last suspect was answered."""
+
+    def held_back(self) -> None:
+        """Give up the guilty releases that are held back, if no other release waits for PUBCOMP."""
 
 
 class Exchange:
@@ -132,6 +141,10 @@ class Exchange:
         self._far: Far | None = None
         self._near: Near | None = None
         self._translator = Translator(watcher.section.prefix, True)
+        self._to_release: list[Pubrel] = []
+        """PUBRELs of our broker that have not left."""
+        self._releasing: set[int] = set()
+        """Packet identifiers whose PUBREL has left, and whose PUBCOMP has not come."""
 
     def begin(self, far: Far, answer: Connack, near: Near) -> None:
         retain = (answer.properties or {}).get(PropertyId.RETAIN_AVAILABLE, 1)
@@ -159,23 +172,45 @@ class Exchange:
         inward: list[Packet] = []
         for packet in packets:
             if isinstance(packet, Publish):
-                self._watcher.count_received()
-                found = self._translator.to_near(packet)
-                if found is not None:
-                    inward.append(found)
-                elif (answer := refusal(packet)) is not None:
-                    far.send(answer)
+                inward += self._incoming(far, packet)
             elif isinstance(packet, Puback | Pubrec):
                 if not self._acknowledged(packet, inward):
                     break
             elif isinstance(packet, Pubcomp):
-                self._watcher.finished(packet)
+                self._completed(packet)
                 inward.append(Pubcomp(packet.packet_id))
             elif isinstance(packet, Ack):
                 inward.append(packet)
             elif isinstance(packet, Suback | Unsuback):
                 self._watcher.subscribed(packet)
         near.take(inward)
+        self._go_on(far)
+
+    def _incoming(self, far: Far, packet: Publish) -> list[Packet]:
+        """Return a message of the other broker for ours. Empty, and the message is refused, if our
+        broker can never take the message.
+        """
+        self._watcher.count_received()
+        if isinstance(packet, Unusable):
+            reason, why = packet.reason, packet.why
+        elif (found := self._translator.to_near(packet)) is not None:
+            return [found]
+        else:
+            reason, why = ReasonCode.TOPIC_NAME_INVALID, "its topic is not below the prefix"
+        self._watcher.not_taken(packet.topic, why)
+        if (answer := refusal(packet, reason)) is not None:
+            far.write(b"".join(self._acknowledgement(far, answer)))
+        return []
+
+    def _completed(self, packet: Pubcomp) -> None:
+        """Take the answer to a PUBREL."""
+        on_trial = self._suspects.on_trial
+        self._releasing.discard(packet.packet_id)
+        self._suspects.answered(Release(packet.packet_id))
+        self._suspects.message_taken()
+        self._watcher.finished(packet)
+        if on_trial and not self._suspects.on_trial:
+            self._watcher.acquitted()
 
     def _acknowledged(self, packet: Puback | Pubrec, inward: list[Packet]) -> bool:
         """Take the answer to a PUBLISH. Return False if the other broker takes no message now."""
@@ -189,8 +224,8 @@ class Exchange:
         if failed:
             self._watcher.refused(identifier, reason)
         else:
-            self._suspects.message_taken()
             if isinstance(packet, Puback):
+                self._suspects.message_taken()
                 self._watcher.finished(packet)
             inward.append(type(packet)(identifier))
         if on_trial and not self._suspects.on_trial:
@@ -209,15 +244,44 @@ class Exchange:
                 data = self._publication(far, packet)
                 if data is not None:
                     outward.append(data)
+            elif isinstance(packet, Pubrel):
+                self._to_release.append(packet)
             elif isinstance(packet, Ack):
-                try:
-                    outward.append(far.encoded(packet))
-                except Unfit as error:
-                    self._ended(f"an acknowledgement does not reach the other broker: {error}")
+                outward += self._acknowledgement(far, packet)
             elif isinstance(packet, Connack) and packet.reason:
                 self._ended(f"our broker does not take the session ({packet.reason.name})")
         if outward:
             far.write(b"".join(outward))
+        self._go_on(far)
+
+    def _acknowledgement(self, far: Far, packet: Ack) -> list[bytes]:
+        """Return the bytes of an acknowledgement for the other broker, as a list of one."""
+        try:
+            return [far.encoded(packet)]
+        except Unfit as error:
+            self._ended(f"an acknowledgement does not reach the other broker: {error}")
+            return []
+
+    def _go_on(self, far: Far) -> None:
+        """Send the PUBRELs that may leave: all, or one alone while suspects are on trial."""
+        if not self._to_release:
+            return
+        guilty = [item for item in self._to_release if self._is_guilty(item)]
+        ready = [item for item in self._to_release if not self._is_guilty(item)]
+        if self._suspects.on_trial:
+            ready = [] if self._releasing else ready[:1]
+        self._to_release = [item for item in self._to_release if item not in ready]
+        outward: list[bytes] = []
+        for packet in ready:
+            outward += self._acknowledgement(far, packet)
+            self._releasing.add(packet.packet_id)
+            self._suspects.sent(Release(packet.packet_id), 0, self._now())
+        far.write(b"".join(outward))
+        if guilty:
+            self._watcher.held_back()
+
+    def _is_guilty(self, packet: Pubrel) -> bool:
+        return self._suspects.guilty(Release(packet.packet_id))
 
     def _publication(self, far: Far, packet: Publish) -> bytes | None:
         """Return the bytes of a PUBLISH for the other broker, or None if it does not go there."""

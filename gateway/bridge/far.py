@@ -12,6 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import cast
 
+from gateway.bridge.incoming import IncomingStream
 from gateway.bridge.reasons import blames_message
 from gateway.bridge.translate import Unfit
 from gateway.config import READS_REASON_CODES, BridgeSection, split_broker
@@ -26,7 +27,6 @@ from gateway.mqtt.packets import (
     Packet,
     Pingreq,
     Pingresp,
-    Side,
     Suback,
     Subscribe,
     Unsuback,
@@ -35,7 +35,6 @@ from gateway.mqtt.packets import (
 )
 from gateway.mqtt.properties import PropertyId
 from gateway.mqtt.reason import ReasonCode
-from gateway.mqtt.stream import PacketStream
 from gateway.mqtt.wire import MAX_PACKET
 
 CONNECT_S = 20.0
@@ -75,7 +74,7 @@ class Far(asyncio.Protocol):
         self._lost = lost
         self._drained = drained
         self._packet_bytes = packet_bytes
-        self._stream = PacketStream(packet_bytes, Version.V5, Side.SERVER, lenient=True)
+        self._stream = IncomingStream(packet_bytes)
         self._transport: asyncio.Transport | None = None
         self._loop = asyncio.get_running_loop()
         self._connack: asyncio.Future[Connack] = self._loop.create_future()

@@ -12,6 +12,9 @@ class BridgeStatus:
     bound, the oldest first. received: from the other broker. set_aside: messages that can never
     reach it. aside_lost: those of them that the bound of what is kept has cost. aside, aside_bytes:
     those that are kept now. lacking: filters of `down` that the other broker does not take.
+    unconfirmed: messages given up because the other broker closes the connection at their PUBREL;
+    they may have arrived. not_taken: messages from the other broker that this gateway can never
+    take.
     """
 
     name: str
@@ -28,3 +31,5 @@ class BridgeStatus:
     aside: int = 0
     aside_bytes: int = 0
     lacking: tuple[str, ...] = ()
+    unconfirmed: int = 0
+    not_taken: int = 0

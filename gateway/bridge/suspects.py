@@ -10,15 +10,17 @@ first close every message in flight is a suspect, and suspects are tried alone:
     next connection                        → holds for a while without any message; what closes it
                                              now is no message's fault
     then one suspect after the other       → acknowledged: no suspect any more
-                                           → closed while it alone was in flight, soon after
-                                             it left: one close more
+                                           → closed while it alone was in flight: one close more
     `TIMES` closes                         → guilty
 
-What is subscribed is tried in the same way. Whoever uses this sends suspects alone, guilty ones
-never, and nothing else while `on_trial`.
+A close long after several messages left makes them suspects, and adds nothing to what they have.
+Many brokers act on a QoS 2 message at its PUBREL, so a PUBREL is a suspect of its own (`Release`).
+Filters that are subscribed to are tried in the same way. The user of this class sends suspects
+alone, guilty ones never, and nothing else while `on_trial`.
 """
 
 from collections.abc import Hashable, Iterable
+from dataclasses import dataclass
 
 TIMES = 3
 """Closes that make a message guilty."""
@@ -27,20 +29,27 @@ HOLD_S = 1.0
 ANSWER_S = 3.0
 """How long to wait for the answer to a request on such a connection."""
 SOON_S = 15.0
-"""A close that comes later after the PUBLISH has other reasons."""
+"""A close that comes later does not say which of several messages is at fault."""
 SLOWEST = 1_000
 """Bytes a second that the slowest line carries: a long message takes longer to arrive."""
 
 
+@dataclass(frozen=True, slots=True)
+class Release:
+    """The key of the PUBREL of a QoS 2 message."""
+
+    identifier: int
+
+
 class Suspects:
-    """Suspects of one bridge. Keys are packet identifiers of messages, and requests."""
+    """Suspects of one bridge. Keys are packet identifiers of messages, releases, and requests."""
 
     def __init__(self) -> None:
         self._closes: dict[Hashable, int] = {}
         """Closes by suspect."""
         self._in_flight: dict[Hashable, float] = {}
         """Keys sent on this connection and not answered, each with the time until which a close
-        counts."""
+        comes soon."""
         self.in_a_row = 0
         """Guilty ones since the last message that was acknowledged."""
 
@@ -50,16 +59,16 @@ class Suspects:
         return bool(self._closes)
 
     def sent(self, key: Hashable, size: int, now: float) -> None:
-        """A message or request has left. size: its bytes."""
+        """Note that a message, release or request has left. size: its bytes."""
         self._in_flight[key] = now + SOON_S + size / SLOWEST
 
     def answered(self, key: Hashable) -> None:
-        """The other broker has acknowledged a message or request, or refused it."""
+        """Acquit a message, release or request that the other broker has answered."""
         self._in_flight.pop(key, None)
         self._closes.pop(key, None)
 
     def message_taken(self) -> None:
-        """The other broker has acknowledged a message: it takes some."""
+        """Note that the other broker has acknowledged a message to the end."""
         self.in_a_row = 0
 
     def suspected(self, key: Hashable) -> bool:
@@ -71,21 +80,21 @@ class Suspects:
         return self._closes.get(key, 0) >= TIMES
 
     def convict(self, key: Hashable) -> None:
-        """A guilty one was dealt with."""
+        """Forget a guilty key that was dealt with."""
         del self._closes[key]
         self.in_a_row += 1
 
     def ended(self, blamed: bool, now: float) -> None:
-        """The connection has ended. blamed: the other broker closed the connection, and did not say
-        that anything but a message was the reason.
+        """Judge the end of the connection. blamed: the other broker closed the connection, and did
+        not say that anything but a message was the reason.
         """
         in_flight, self._in_flight = self._in_flight, {}
         if blamed:
             for key, soon in in_flight.items():
-                if now <= soon:
+                if now <= soon or len(in_flight) == 1 or key not in self._closes:
                     self._closes[key] = self._closes.get(key, 0) + 1
 
     def keep(self, keys: Iterable[Hashable]) -> None:
-        """Forget every suspect that is not among `keys`: it will not be sent again."""
+        """Forget every suspect that is not among `keys`: the others are not sent again."""
         kept = set(keys)
         self._closes = {key: closes for key, closes in self._closes.items() if key in kept}

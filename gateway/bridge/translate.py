@@ -9,11 +9,14 @@ other broker's, and no copy in between.
 from dataclasses import replace
 
 from gateway.mqtt.packets import Ack, Puback, Publish, Pubrec
+from gateway.mqtt.properties import PropertyId
 from gateway.mqtt.reason import ReasonCode
 from gateway.mqtt.wire import MAX_U16
 
 _LONGEST_CHARACTER = 4
 """Bytes of UTF-8."""
+_OF_THE_LINE = (PropertyId.SUBSCRIPTION_IDENTIFIER, PropertyId.TOPIC_ALIAS)
+"""Properties that mean something only on the other broker's connection."""
 
 
 class Unfit(Exception):
@@ -45,15 +48,20 @@ class Translator:
         return replace(packet, topic=topic, retain=packet.retain and self._retain)
 
     def to_near(self, packet: Publish) -> Publish | None:
-        """Return the packet for our broker, None if its topic is not below the prefix."""
+        """Return the packet for our broker, None if its topic is not below the prefix. Properties
+        that speak of the other broker's connection and subscriptions are left out.
+        """
         topic = packet.topic.removeprefix(self._prefix)
         if not topic or not packet.topic.startswith(self._prefix):
             return None
-        return replace(packet, topic=topic)
+        properties = dict(packet.properties or {})
+        for key in _OF_THE_LINE:
+            properties.pop(key, None)
+        return replace(packet, topic=topic, properties=properties or None)
 
 
-def refusal(packet: Publish) -> Ack | None:
-    """The answer to a message that nobody asked for; None where none is due."""
+def refusal(packet: Publish, reason: ReasonCode) -> Ack | None:
+    """Return the answer to a message that cannot be taken, None at QoS 0."""
     if packet.qos == 2:
-        return Pubrec(packet.packet_id, ReasonCode.TOPIC_NAME_INVALID)
-    return Puback(packet.packet_id, ReasonCode.TOPIC_NAME_INVALID) if packet.qos else None
+        return Pubrec(packet.packet_id, reason)
+    return Puback(packet.packet_id, reason) if packet.qos else None

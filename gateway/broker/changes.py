@@ -152,18 +152,12 @@ class Changes:
                 commit.arrived.append(session.id)
             else:
                 commit.journeys.append(journey)
-        for topic, retained in self.retained.items():
-            if retained is None:
-                commit.cleared.append(topic)
-            else:
-                commit.retained.append(retained.row())
+        commit.retained = [kept.row() for kept in self.retained.values() if kept is not None]
+        commit.cleared = [topic for topic, kept in self.retained.items() if kept is None]
         commit.aside = [row for row in self.aside.values() if row is not None]
         commit.aside_gone = [number for number, row in self.aside.items() if row is None]
-        for client, will in self.wills.items():
-            if will is None:
-                commit.wills_done.append(client)
-            else:
-                commit.wills.append(will.row(client))
+        commit.wills = [will.row(client) for client, will in self.wills.items() if will is not None]
+        commit.wills_done = [client for client, will in self.wills.items() if will is None]
         commit.marks = [mark.row() for mark in self.marks]
         commit.spool = self.spool
         commit.moves = self.moves

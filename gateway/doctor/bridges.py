@@ -66,11 +66,18 @@ def _never_there(part: str, state: dict[str, Any]) -> Iterator[Finding]:
     if state.get("aside") or state.get("aside_lost"):
         lost = f", {state['aside_lost']:,} more were lost" if state["aside_lost"] else ""
         yield warning(part, f"{state['aside']:,} messages are set aside{lost}", _ASIDE)
+    if state.get("unconfirmed"):
+        text = f"{state['unconfirmed']:,} messages were given up at their PUBREL and may be there"
+        yield warning(part, text, _LOG)
+    if state.get("not_taken"):
+        text = f"{state['not_taken']:,} messages from the other broker cannot be taken here"
+        yield warning(part, text, _LOG)
     for item in state.get("lacking", ()):
         yield warning(part, f"the other broker gives no subscription to {item}", _LACKING)
 
 
 _ASIDE = "See which and why, then discard them or try again: `sudo onceway bridge aside`"
+_LOG = "See which and why in the log: `journalctl -u onceway-gateway`"
 _LACKING = "Look at `down` of the bridge, and at what its user may read there"
 _MEND = "Mend it, then `onceway gateway check-config`"
 _RESTART = "A bridge counts from the next start: `sudo systemctl restart onceway-gateway`"

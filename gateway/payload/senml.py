@@ -167,43 +167,21 @@ def _resolve(pack: Any) -> list[Record]:
 
 
 def _resolve_one(record: dict[Any, Any], base: dict[int, Any]) -> Record | None:
-    """None for a record that only sets base fields."""
-    only_base = True
-    for label, content in record.items():
-        if type(label) is not int:
-            _check_foreign(label)
-        elif label < 0:
-            base[label] = content
-            continue
-        only_base = False
-    if only_base:
+    """Return the resolved record, or None for a record that only sets base fields."""
+    if _only_sets_base(record, base):
         return None
     field = record.get
     if base:
         _check_version(base.get(BASE_VERSION, VERSION))
-    name = _text(field(NAME), NAME)
-    if BASE_NAME in base:
-        name = (_text(base[BASE_NAME], BASE_NAME) or "") + (name or "")
-    if not name or _NAME.fullmatch(name) is None:
-        raise NotSenml("the name has characters that are not allowed" if name else "no name")
-    value, text, flag, data = (
-        _number(field(VALUE), VALUE),
-        _text(field(TEXT), TEXT),
-        field(FLAG),
-        field(DATA),
-    )
-    if flag is not None and not isinstance(flag, bool):
-        raise NotSenml("vb is no boolean")
-    if data is not None and not isinstance(data, bytes):
-        raise NotSenml("vd is no bytes")
-    total = _number(field(SUM), SUM)
-    if BASE_SUM in base:
-        total = _finite((total or 0.0) + (_number(base[BASE_SUM], BASE_SUM) or 0.0), SUM)
+    name = _name(field(NAME), base)
+    value, text = _number(field(VALUE), VALUE), _text(field(TEXT), TEXT)
+    flag, data = _flag(field(FLAG)), _data(field(DATA))
+    total = _with_base(_number(field(SUM), SUM), SUM, base, BASE_SUM)
     values = (value is not None) + (text is not None) + (flag is not None) + (data is not None)
     if values > 1 or (values == 0 and total is None):
         raise NotSenml("more than one value" if values else "no value")
-    if value is not None and BASE_VALUE in base:
-        value = _finite(value + (_number(base[BASE_VALUE], BASE_VALUE) or 0.0), VALUE)
+    if value is not None:
+        value = _with_base(value, VALUE, base, BASE_VALUE)
     time = _number(field(TIME), TIME) or 0.0
     if BASE_TIME in base:
         time += _number(base[BASE_TIME], BASE_TIME) or 0.0
@@ -213,6 +191,48 @@ def _resolve_one(record: dict[Any, Any], base: dict[int, Any]) -> Record | None:
     if unit is None and BASE_UNIT in base:
         unit = _text(base[BASE_UNIT], BASE_UNIT)
     return Record(name, unit, value, text, flag, data, total, time, time < RELATIVE)
+
+
+def _only_sets_base(record: dict[Any, Any], base: dict[int, Any]) -> bool:
+    """Move the base fields of a record into `base`. Return whether the record has no others."""
+    only_base = True
+    for label, content in record.items():
+        if type(label) is not int:
+            _check_foreign(label)
+        elif label < 0:
+            base[label] = content
+            continue
+        only_base = False
+    return only_base
+
+
+def _name(own: Any, base: dict[int, Any]) -> str:
+    name = _text(own, NAME) or ""
+    if BASE_NAME in base:
+        name = (_text(base[BASE_NAME], BASE_NAME) or "") + name
+    if _NAME.fullmatch(name) is None:
+        raise NotSenml("the name has characters that are not allowed" if name else "no name")
+    return name
+
+
+def _flag(flag: Any) -> bool | None:
+    if flag is not None and not isinstance(flag, bool):
+        raise NotSenml("vb is no boolean")
+    return flag
+
+
+def _data(data: Any) -> bytes | None:
+    if data is not None and not isinstance(data, bytes):
+        raise NotSenml("vd is no bytes")
+    return data
+
+
+def _with_base(
+    own: float | None, label: int, base: dict[int, Any], base_label: int
+) -> float | None:
+    if base_label not in base:
+        return own
+    return _finite((own or 0.0) + (_number(base[base_label], base_label) or 0.0), label)
 
 
 def _check_version(version: object) -> None:

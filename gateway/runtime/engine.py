@@ -233,8 +233,8 @@ class Engine:
                 self._loop.call_soon(self._do, self._end_turn)
 
     def call_later(self, seconds: float, call: Callable[[], None]) -> None:
-        """Do a part of a later turn. A call for one connection goes by `serve`."""
-        self._loop.call_later(seconds, self._do, call)
+        """Do a call later. A call for one connection goes by `serve`."""
+        self._loop.call_later(seconds, call)
 
     def _overtime(self) -> bool:
         return time.monotonic() > self._turn_ends
@@ -284,9 +284,10 @@ class Engine:
         """Wait until all that has changed is on disk. OncewayError when the engine fails."""
         if self.broken:
             raise _stops()
-        if not self.broker.changes.empty:
+        number = self._writing if self.broker.changes.empty else self.broker.promise()
+        if number:
             on_disk = self._loop.create_future()
-            self._awaited.append((self.broker.promise(), on_disk))
+            self._awaited.append((number, on_disk))
             await on_disk
 
     @property

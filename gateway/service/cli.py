@@ -8,7 +8,7 @@ import sys
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 import uvloop
@@ -172,20 +172,7 @@ def status(
                 f"port {port['port']}: {port['problem'] or port['device'] or 'open, no device'}"
             )
         for bridge in found["bridges"]:
-            typer.echo(
-                f"bridge {bridge['name']}: {bridge['error'] or 'connected'}; {bridge['waiting']}"
-                f" messages wait, {bridge['sent']} sent, {bridge['refused']} refused,"
-                f" {bridge['dropped']} dropped, {bridge['received']} received,"
-                f" {bridge['set_aside']} set aside"
-            )
-            if bridge["aside"] or bridge["aside_lost"]:
-                typer.echo(
-                    f"bridge {bridge['name']}: {bridge['aside']} messages that can never reach the"
-                    f" other broker are kept, {bridge['aside_lost']} were lost. See: onceway bridge"
-                    " aside"
-                )
-            for item in bridge["lacking"]:
-                typer.echo(f"bridge {bridge['name']}: no subscription to {item} there")
+            _say_bridge(bridge)
         spool = found["spool"]
         if spool["messages"] and not spool["used"]:
             typer.echo(f"spool: {stranded(spool['messages'], spool['bytes'])}")
@@ -193,6 +180,34 @@ def status(
             typer.echo(f"{name:28} {figure}")
     if found["problems"]:
         raise typer.Exit(1)
+
+
+def _say_bridge(bridge: dict[str, Any]) -> None:
+    """Print the state of a bridge."""
+    typer.echo(
+        f"bridge {bridge['name']}: {bridge['error'] or 'connected'}; {bridge['waiting']}"
+        f" messages wait, {bridge['sent']} sent, {bridge['refused']} refused,"
+        f" {bridge['dropped']} dropped, {bridge['received']} received,"
+        f" {bridge['set_aside']} set aside"
+    )
+    if bridge["aside"] or bridge["aside_lost"]:
+        typer.echo(
+            f"bridge {bridge['name']}: {bridge['aside']} messages that can never reach the"
+            f" other broker are kept, {bridge['aside_lost']} were lost. See: onceway bridge"
+            " aside"
+        )
+    if bridge["unconfirmed"]:
+        typer.echo(
+            f"bridge {bridge['name']}: {bridge['unconfirmed']} messages were given up at"
+            " their PUBREL, and may have reached the other broker"
+        )
+    if bridge["not_taken"]:
+        typer.echo(
+            f"bridge {bridge['name']}: {bridge['not_taken']} messages from the other broker"
+            " could not be taken here. See the log"
+        )
+    for item in bridge["lacking"]:
+        typer.echo(f"bridge {bridge['name']}: no subscription to {item} there")
 
 
 @app.command("check-config")

@@ -39,7 +39,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from gateway.boards import log as board_log
 from gateway.broker.sys_topics import figures
@@ -65,21 +65,6 @@ MOST_OVERHEARD = 1000
 """Frames that wait for one who listens; he misses what comes beyond."""
 
 _AT_ONCE = 256
-_REQUESTS = (
-    "sessions",
-    "site-sessions",
-    "session",
-    "end",
-    "status",
-    "lend",
-    "radios",
-    "listen",
-    "heard",
-    "log",
-    "site",
-    "bridge-again",
-    "bridge-discard",
-)
 _LONG = ("listen", "log")
 """They may take longer than TIMEOUT_S, which is then for one row to the next."""
 
@@ -183,16 +168,24 @@ class Control:
             else:
                 if request["do"] == "lend":
                     last = await self._lend(request["port"], reader, writer, limit)
-                try:
-                    async for row in self._rows(request):
-                        _write(writer, {"row": row})
-                        await writer.drain()
-                        if request["do"] in _LONG:
-                            limit.reschedule(asyncio.get_running_loop().time() + TIMEOUT_S)
-                except OncewayError as error:
-                    last = {"error": str(error)}
+                else:
+                    last = await self._give_rows(request, writer, limit)
         _write(writer, last)
         await writer.drain()
+
+    async def _give_rows(
+        self, request: Mapping[str, str], writer: asyncio.StreamWriter, limit: asyncio.Timeout
+    ) -> Row:
+        """Write the rows of a request. Return the last line of the answer."""
+        try:
+            async for row in self._ROWS[request["do"]](self, request):
+                _write(writer, {"row": row})
+                await writer.drain()
+                if request["do"] in _LONG:
+                    limit.reschedule(asyncio.get_running_loop().time() + TIMEOUT_S)
+        except OncewayError as error:
+            return {"error": str(error)}
+        return {"done": True}
 
     async def _lend(
         self,
@@ -217,57 +210,53 @@ class Control:
             self._lent -= 1
         return {"done": True}
 
-    async def _rows(self, request: Mapping[str, str]) -> AsyncIterator[Row]:
-        broker, client = self._engine.broker, request["client"]
-        match request["do"]:
-            case "sessions":
-                async for row in self._sessions():
-                    yield row
-            case "site-sessions":
-                if self._site is None:
-                    raise OncewayError("this gateway is no member of a site", hint=_NO_SITE)
-                async for row in self._sessions():
-                    yield {"member": broker.config.gateway.name} | row
-                async for row in self._site.sessions():
-                    yield row
-            case "session":
-                found = broker.sessions.get(client)
-                if found is not None:
-                    yield details(found, broker.now) | place_of(found, self._site)
-            case "end":
-                if await self._engine.end_session(client):
-                    log.warning(
-                        "%s: the session was ended by request", client, extra=about(client=client)
-                    )
-                    yield {"ended": True}
-            case "log":
-                async for row in self._log(client, int(request["wait"] or board_log.PATIENCE_S)):
-                    yield row
-            case "site":
-                for member in self._source.site():
-                    yield member
-            case "radios":
-                for radio in self._source.radios():
-                    yield asdict(radio)
-            case "listen":
-                async for row in self._listen():
-                    yield row
-            case "heard":
-                yield self._heard(client)
-            case "bridge-again" | "bridge-discard" if self._bridges is not None:
-                do = self._bridges
-                change = do.again if request["do"] == "bridge-again" else do.discard
-                numbers = [int(number) for number in request["numbers"].split(",") if number]
-                yield {"done": await change(request["bridge"], numbers)}
-            case "status":
-                ports = [_port(port) for port in self._source.ports()]
-                bridges = [asdict(bridge) for bridge in self._source.bridges()]
-                yield status(self._source) | {
-                    "ports": ports,
-                    "bridges": bridges,
-                    "spool": self._spool(),
-                    "figures": figures(broker),
-                }
+    async def _session_list(self, request: Mapping[str, str]) -> AsyncIterator[Row]:
+        async for row in self._sessions():
+            yield row
+
+    async def _site_sessions(self, request: Mapping[str, str]) -> AsyncIterator[Row]:
+        if self._site is None:
+            raise OncewayError("this gateway is no member of a site", hint=_NO_SITE)
+        name = self._engine.broker.config.gateway.name
+        async for row in self._sessions():
+            yield {"member": name} | row
+        async for row in self._site.sessions():
+            yield row
+
+    async def _session(self, request: Mapping[str, str]) -> AsyncIterator[Row]:
+        broker = self._engine.broker
+        found = broker.sessions.get(request["client"])
+        if found is not None:
+            yield details(found, broker.now) | place_of(found, self._site)
+
+    async def _end(self, request: Mapping[str, str]) -> AsyncIterator[Row]:
+        client = request["client"]
+        if await self._engine.end_session(client):
+            log.warning("%s: the session was ended by request", client, extra=about(client=client))
+            yield {"ended": True}
+
+    async def _site_members(self, request: Mapping[str, str]) -> AsyncIterator[Row]:
+        for member in self._source.site():
+            yield member
+
+    async def _radios(self, request: Mapping[str, str]) -> AsyncIterator[Row]:
+        for radio in self._source.radios():
+            yield asdict(radio)
+
+    async def _set_aside(self, request: Mapping[str, str]) -> AsyncIterator[Row]:
+        if self._bridges is not None:
+            do = self._bridges
+            change = do.again if request["do"] == "bridge-again" else do.discard
+            numbers = [int(number) for number in request["numbers"].split(",") if number]
+            yield {"done": await change(request["bridge"], numbers)}
+
+    async def _status(self, request: Mapping[str, str]) -> AsyncIterator[Row]:
+        yield status(self._source) | {
+            "ports": [_port(port) for port in self._source.ports()],
+            "bridges": [asdict(bridge) for bridge in self._source.bridges()],
+            "spool": self._spool(),
+            "figures": figures(self._engine.broker),
+        }
 
     def _spool(self) -> Row:
         """What waits for an uplink. used: whether what comes now is kept for one."""
@@ -284,7 +273,7 @@ class Control:
             if index % _AT_ONCE == 0:
                 await asyncio.sleep(0)  # the clients' turn
 
-    async def _listen(self) -> AsyncIterator[Row]:
+    async def _listen(self, request: Mapping[str, str]) -> AsyncIterator[Row]:
         heard: asyncio.Queue[Overheard] = asyncio.Queue(MOST_OVERHEARD)
 
         def take(overheard: Overheard) -> None:
@@ -301,13 +290,14 @@ class Control:
         finally:
             self._source.overhearers.remove(take)
 
-    def _heard(self, client: str) -> Row:
+    async def _heard(self, request: Mapping[str, str]) -> AsyncIterator[Row]:
+        client = request["client"]
         broker, radios = self._engine.broker, self._source.radios()
         session = broker.sessions.get(client)
         connection = session.connection if session else None
         signals = {board.name: board for radio in radios for board in radio.boards}
         signal = signals.get(client)
-        return {
+        yield {
             "known": session is not None,
             "connected": connection is not None,
             "age": None if connection is None else broker.now - connection.seen,
@@ -316,8 +306,9 @@ class Control:
             "snr": signal and signal.snr,
         }
 
-    async def _log(self, device: str, wait_s: int) -> AsyncIterator[Row]:
-        """Two who read at a time would get the lines of both."""
+    async def _log(self, request: Mapping[str, str]) -> AsyncIterator[Row]:
+        """Read the log of a board. Two readers at a time would each miss lines."""
+        device, wait_s = request["client"], int(request["wait"] or board_log.PATIENCE_S)
         if device in self._read:
             raise OncewayError("somebody else reads the log of this board now", device)
         self._read.add(device)
@@ -327,6 +318,24 @@ class Control:
         finally:
             self._read.discard(device)
 
+    _ROWS: ClassVar[dict[str, Callable[["Control", Mapping[str, str]], AsyncIterator[Row]]]] = {
+        "sessions": _session_list,
+        "site-sessions": _site_sessions,
+        "session": _session,
+        "end": _end,
+        "status": _status,
+        "radios": _radios,
+        "listen": _listen,
+        "heard": _heard,
+        "log": _log,
+        "site": _site_members,
+        "bridge-again": _set_aside,
+        "bridge-discard": _set_aside,
+    }
+    """The handler of each request that is answered by rows."""
+
+    REQUESTS = (*_ROWS, "lend")
+
 
 def _port(port: PortStatus) -> Row:
     return {"port": port.path, "open": port.is_open, "device": port.device, "problem": port.problem}
@@ -335,8 +344,8 @@ def _port(port: PortStatus) -> Row:
 def _parse(line: bytes) -> dict[str, str]:
     """Return what a request says, by key. ValueError if it is none."""
     request = json.loads(line)
-    if not isinstance(request, dict) or request.get("do") not in _REQUESTS:
-        raise ValueError(f"do: one of {', '.join(_REQUESTS)}")
+    if not isinstance(request, dict) or request.get("do") not in Control.REQUESTS:
+        raise ValueError(f"do: one of {', '.join(Control.REQUESTS)}")
     keys = ("do", "client", "port", "wait", "bridge", "numbers")
     found = {key: request.get(key, "") for key in keys}
     for key, value in found.items():

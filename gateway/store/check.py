@@ -41,6 +41,14 @@ def _no_names(column: str) -> str:
 
 _NO_SESSION = "session NOT IN (SELECT id FROM session)"
 
+_SIZE = (
+    "size NOT BETWEEN length(body) / message.count AND length(body) / message.count"
+    " + length(properties) + length(CAST(topic AS BLOB)) + 2"
+)
+"""SQL: `queue.size` fits no message of this content. Properties count, and a long topic
+(`PublishRun.weight`).
+"""
+
 RULES = (
     Rule("session", "expiry NOT BETWEEN 0 AND 4294967295 OR left < 0", "a session that cannot be"),
     Rule(
@@ -63,9 +71,8 @@ RULES = (
     ),
     Rule(
         "queue",
-        "first < 1 OR count < 1 OR skip < 0 OR flags NOT BETWEEN 2 AND 5 OR EXISTS (SELECT 1 FROM"
-        " message WHERE id = queue.message AND (skip + queue.count > message.count OR size *"
-        " message.count <> length(body)))",
+        "first < 1 OR count < 1 OR skip < 0 OR flags NOT BETWEEN 2 AND 5 OR EXISTS (SELECT 1 FROM"  # noqa: S608
+        f" message WHERE id = queue.message AND (skip + queue.count > message.count OR {_SIZE}))",
         "a place in a queue that cannot be",
     ),
     Rule(

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from gateway.broker.elsewhere import key_of, name_of
@@ -75,10 +75,21 @@ class _Import:
 
     def run(self) -> list[tuple[Any, ...]]:
         """Returns the marks that came with it."""
+        takers: dict[int, Callable[..., None]] = {
+            SESSION: self._session,
+            SUBSCRIPTION: self._subscription,
+            FLOW: self._flow,
+            WILL: self._will,
+            MARK: self._mark,
+            JOURNEY: self._keep_journey,
+            MESSAGE: self._message,
+            QUEUE: self._queue,
+        }
         for place, (kind, values) in enumerate(records(self._parts)):
             if (kind == SESSION) != (place == 0):
                 raise Unfit("it does not begin with a session, or holds two of them")
-            self._one(kind, values)
+            if (take := takers.get(kind)) is not None:
+                take(*values)
         if self._journey is not None:
             self._begin_journey(*self._journey)
         return self._marks
@@ -90,42 +101,42 @@ class _Import:
     def _time(self, value: int | None) -> int | None:
         return None if value is None else value + self._later
 
-    def _one(self, kind: int, values: Values) -> None:
+    def _session(
+        self, client: str, expiry: int, left: int, incarnation: int, user: str | None
+    ) -> None:
         order = self._order
-        if kind == SESSION:
-            client, expiry, left, incarnation, user = values
-            if key_of(client, user, incarnation) != order.key:
-                raise Unfit("it is the session of somebody else")
-            self._incarnation = incarnation
-            left = max(0, min(left + self._later, order.now))
-            self._put("session", order.session, client, expiry, left, incarnation, user)
-        elif kind == SUBSCRIPTION:
-            self._subscriptions += 1
-            if self._subscriptions > order.most_subscriptions:
-                raise Unfit(
-                    f"it has more than {order.most_subscriptions} subscriptions"
-                    " (limits.subscriptions)"
-                )
-            self._filters.append(values[0])
-            self._put("subscription", order.session, *values)
-        elif kind == FLOW:
-            self._unsent = values[1]
-            self._put("flow", order.session, *values)
-        elif kind == WILL:
-            due, *rest = values
-            self._put("will", self._client, self._time(due), *rest)
-        elif kind == MARK:
-            if not self._incarnation or len(self._marks) == 4:
-                raise Unfit("it has marks that cannot be")
-            self._marks.append((self._client, *values))
-        elif kind == JOURNEY:
-            if self._journey is not None:
-                raise Unfit("it has two journeys")
-            self._journey = values
-        elif kind == MESSAGE:
-            self._message(*values)
-        elif kind == QUEUE:
-            self._queue(*values)
+        if key_of(client, user, incarnation) != order.key:
+            raise Unfit("it is the session of somebody else")
+        self._incarnation = incarnation
+        left = max(0, min(left + self._later, order.now))
+        self._put("session", order.session, client, expiry, left, incarnation, user)
+
+    def _subscription(self, *values: Any) -> None:
+        order = self._order
+        self._subscriptions += 1
+        if self._subscriptions > order.most_subscriptions:
+            raise Unfit(
+                f"it has more than {order.most_subscriptions} subscriptions (limits.subscriptions)"
+            )
+        self._filters.append(values[0])
+        self._put("subscription", order.session, *values)
+
+    def _flow(self, *values: Any) -> None:
+        self._unsent = values[1]
+        self._put("flow", self._order.session, *values)
+
+    def _will(self, due: int | None, *rest: Any) -> None:
+        self._put("will", self._client, self._time(due), *rest)
+
+    def _mark(self, *values: Any) -> None:
+        if not self._incarnation or len(self._marks) == 4:
+            raise Unfit("it has marks that cannot be")
+        self._marks.append((self._client, *values))
+
+    def _keep_journey(self, *values: Any) -> None:
+        if self._journey is not None:
+            raise Unfit("it has two journeys")
+        self._journey = values
 
     def _begin_journey(self, lineage: int, moves: int, giver: str, followed: int) -> None:
         """What other gateways pass on is not for it until their cuts come (`broker/journey.py`). A

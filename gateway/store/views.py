@@ -5,6 +5,7 @@ In: a data directory. Out: sessions as `gateway/broker/view.py` shows them, reta
 what came from boards last.
 """
 
+import json
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -79,15 +80,20 @@ def _opened(folder: Path) -> Iterator[sqlite3.Connection]:
         raise StoreError(f"the store cannot be read ({error})", str(path), hint) from error
 
 
-def aside(folder: Path, bridge: str | None = None) -> list[AsideView]:
-    """Return the messages that a bridge, or any bridge, has set aside, the oldest first."""
+def aside(
+    folder: Path, bridge: str | None = None, numbers: list[int] | None = None
+) -> list[AsideView]:
+    """Return the messages that a bridge, or any bridge, has set aside, the oldest first. numbers:
+    the ones to read, None for all.
+    """
     with _opened(folder) as database:
         if not database.execute("SELECT 1 FROM sqlite_schema WHERE name = 'aside'").fetchone():
             return []  # written by a version that set nothing aside
         rows = database.execute(
             "SELECT id, bridge, at, topic, qos, retain, properties, expires / 1000.0, payload,"
-            " reason FROM aside WHERE bridge = coalesce(?, bridge) ORDER BY id",
-            (bridge,),
+            " reason FROM aside WHERE bridge = coalesce(?1, bridge)"
+            " AND (?2 IS NULL OR id IN (SELECT value FROM json_each(?2))) ORDER BY id",
+            (bridge, None if numbers is None else json.dumps(numbers)),
         )
         return [AsideView(*row) for row in rows]
 

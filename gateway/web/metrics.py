@@ -83,6 +83,8 @@ _BRIDGE_COUNTERS = {
     "received": "Messages from the other broker",
     "set_aside": "Messages that can never reach the other broker, since the start",
     "aside_lost": "Of them, those that the bound of what is kept has cost",
+    "unconfirmed": "Messages given up at their PUBREL, which may have reached the other broker",
+    "not_taken": "Messages from the other broker that this gateway can never take",
 }
 _SITE_COUNTERS = {
     "asked": "Questions about clients, one for each member that was asked",

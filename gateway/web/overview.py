@@ -36,6 +36,8 @@ _TODO = {
     "stranded": "Add [uplink], or give them up: sudo onceway spool discard",
     "bridge": "Look at the other broker, and at [[bridge]]: sudo onceway gateway status",
     "aside": "See which and why, then discard them or try again: sudo onceway bridge aside",
+    "unconfirmed": "See which in the log, and look at why the other broker closes the connection",
+    "not_taken": "See which and why in the log: journalctl -u onceway-gateway",
     "lacking": "Look at down of [[bridge]], and at the other broker's rules",
     "clock": "Look at the network and at timedatectl: readings wait for the time",
     "restored": "Read what a restore means in gateway/README.md",
@@ -168,6 +170,12 @@ def _never_there(source: Source) -> list[tuple[str, str]]:
         if item.aside or lost:
             text = f"bridge {item.name}: {item.aside:,} messages are set aside{lost}"
             found.append(("aside", text))
+        if item.unconfirmed:
+            text = f"{item.unconfirmed:,} messages were given up at their PUBREL and may be there"
+            found.append(("unconfirmed", f"bridge {item.name}: {text}"))
+        if item.not_taken:
+            text = f"{item.not_taken:,} messages from the other broker cannot be taken here"
+            found.append(("not_taken", f"bridge {item.name}: {text}"))
         found += [
             ("lacking", f"bridge {item.name}: the other broker gives no subscription to {name}")
             for name in item.lacking

@@ -37,7 +37,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib.resources import files
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 from urllib.parse import urlsplit
 
 from aiohttp import hdrs, web
@@ -142,6 +142,58 @@ class Deeds:
     """None without one."""
 
 
+class _Gate:
+    """Logs users in and out, and says whose a request is."""
+
+    def __init__(self, logins: Logins, *, secure: bool) -> None:
+        self._logins = logins
+        self._secure = secure
+
+    def login(self, request: web.BaseRequest) -> Login | None:
+        return self._logins.session(request.cookies.get(COOKIE))
+
+    def session(self, request: web.BaseRequest) -> Login:
+        session = self.login(request)
+        if session is None:
+            raise _Refused(401, "Log in first.")
+        return session
+
+    def changing(self, request: web.BaseRequest) -> Login:
+        """The session of a request that changes something."""
+        _same_origin(request)
+        session = self.session(request)
+        if not hmac.compare_digest(
+            request.headers.get("X-Onceway", "").encode(), session.csrf.encode()
+        ):
+            raise _Refused(403, "This request does not come from the page. Load it again.")
+        return session
+
+    def commanding(self, request: web.BaseRequest) -> Login:
+        return _operator(self.changing(request))
+
+    async def log_in(self, request: web.BaseRequest) -> web.Response:
+        _same_origin(request)
+        user, password = _strings(await _body(request), "user", "password")
+        found = await self._logins.login(user, password, request.remote or "")
+        if isinstance(found, tuple):
+            raise _Refused(*found)
+        response = web.json_response(_me(self._logins.session(found)))
+        response.set_cookie(
+            COOKIE, found, path="/", httponly=True, samesite="Strict", secure=self._secure
+        )
+        return response
+
+    async def log_out(self, request: web.BaseRequest) -> web.Response:
+        self.changing(request)
+        self._logins.logout(request.cookies.get(COOKIE))
+        response = web.json_response({})
+        response.del_cookie(COOKIE, path="/")
+        return response
+
+    async def user(self, request: web.BaseRequest) -> web.Response:
+        return web.json_response(_me(self.login(request)))
+
+
 class PageServer:
     """Serves until `close`."""
 
@@ -157,11 +209,10 @@ class PageServer:
         deeds: Deeds,
     ) -> None:
         self._endpoint = Endpoint(host, port, tls=tls)
-        self._secure = tls is not None
+        self._gate = _Gate(logins, secure=tls is not None)
         self._live = live
         self._clients = clients
         self._lines = lines
-        self._logins = logins
         self._deeds = deeds
         self._searching = asyncio.Lock()
         self._asking = asyncio.Lock()
@@ -216,107 +267,44 @@ class PageServer:
         if path in self._files and method in ("GET", "HEAD"):
             kind, body = self._files[path]
             return web.Response(body=body, content_type=kind, charset="utf-8")
-        match method, path:
-            case "POST", "/api/login":
-                return await self._log_in(request)
-            case "POST", "/api/logout":
-                self._changing(request)
-                self._logins.logout(request.cookies.get(COOKIE))
-                response = web.json_response({})
-                response.del_cookie(COOKIE, path="/")
-                return response
-            case "POST", "/api/command":
-                return await self._send(request)
-            case "POST", "/api/board-log":
-                return await self._ask_board(request)
-            case "POST", "/api/registry":
-                return await self._register(request)
-            case "GET", "/api/ports":
-                _operator(self._session(request))
-                return web.json_response(await self._deeds.flash.choices())
-            case "POST", "/api/flash":
-                return await self._flash(request)
-            case "GET", "/api/flash":
-                _operator(self._session(request))
-                with self._streaming(request):
-                    return await self._stream(request, self._deeds.flash.watch())
-            case "POST", "/api/publish":
-                return await self._publish(request)
-            case "GET", "/api/messages":
-                return await self._watch(request)
-            case "POST", "/api/end":
-                return await self._end(request)
-            case "GET", "/api/clients":
-                user = self._session(request).user
-                wanted = request.query.get("wanted", "")[:_LONGEST_NAME]
-                return web.json_response(await self._clients.find(user, wanted))
-            case "GET", "/api/log":
-                return self._log(request)
-            case "GET", "/api/me":
-                return web.json_response(_me(self._logins.session(request.cookies.get(COOKIE))))
-            case "GET", "/api/events":
-                self._session(request)
-                return await self._news(request)
-            case "GET", "/api/air":
-                self._session(request)
-                return web.json_response(self._live.air())
-            case "GET", "/api/site":
-                self._session(request)
-                if self._deeds.site is None:
-                    raise _Refused(404, "This gateway is no member of a site.")
-                return web.json_response(await self._deeds.site())
-            case "GET", "/api/board":
-                self._session(request)
-                return self._board(request)
-            case "GET", "/api/where":
-                self._session(request)
-                return await self._search(request)
-        raise _Refused(404, "There is nothing here.")
+        answer = self._ROUTES.get((method, path))
+        if answer is None:
+            raise _Refused(404, "There is nothing here.")
+        return await answer(self, request)
 
-    # -- who is it
+    async def _ports(self, request: web.BaseRequest) -> web.Response:
+        _operator(self._gate.session(request))
+        return web.json_response(await self._deeds.flash.choices())
 
-    def _session(self, request: web.BaseRequest) -> Login:
-        session = self._logins.session(request.cookies.get(COOKIE))
-        if session is None:
-            raise _Refused(401, "Log in first.")
-        return session
+    async def _watch_flash(self, request: web.BaseRequest) -> web.StreamResponse:
+        _operator(self._gate.session(request))
+        with self._streaming(request):
+            return await self._stream(request, self._deeds.flash.watch())
 
-    def _changing(self, request: web.BaseRequest) -> Login:
-        """The session of a request that changes something."""
-        _same_origin(request)
-        session = self._session(request)
-        if not hmac.compare_digest(
-            request.headers.get("X-Onceway", "").encode(), session.csrf.encode()
-        ):
-            raise _Refused(403, "This request does not come from the page. Load it again.")
-        return session
+    async def _find_clients(self, request: web.BaseRequest) -> web.Response:
+        user = self._gate.session(request).user
+        wanted = request.query.get("wanted", "")[:_LONGEST_NAME]
+        return web.json_response(await self._clients.find(user, wanted))
 
-    def _commanding(self, request: web.BaseRequest) -> Login:
-        return _operator(self._changing(request))
+    async def _air(self, request: web.BaseRequest) -> web.Response:
+        self._gate.session(request)
+        return web.json_response(self._live.air())
 
-    async def _log_in(self, request: web.BaseRequest) -> web.Response:
-        _same_origin(request)
-        user, password = _strings(await _body(request), "user", "password")
-        found = await self._logins.login(user, password, request.remote or "")
-        if isinstance(found, tuple):
-            raise _Refused(*found)
-        response = web.json_response(_me(self._logins.session(found)))
-        response.set_cookie(
-            COOKIE, found, path="/", httponly=True, samesite="Strict", secure=self._secure
-        )
-        return response
-
-    # -- what it wants
+    async def _site(self, request: web.BaseRequest) -> web.Response:
+        self._gate.session(request)
+        if self._deeds.site is None:
+            raise _Refused(404, "This gateway is no member of a site.")
+        return web.json_response(await self._deeds.site())
 
     async def _send(self, request: web.BaseRequest) -> web.Response:
-        session = self._commanding(request)
+        session = self._gate.commanding(request)
         device, text = _strings(await _body(request), "device", "command")
         if device not in self._live.boards.rows:
             raise _Refused(404, "There is no such board.")
         return _done(await self._deeds.command(session.user, device, text))
 
     async def _ask_board(self, request: web.BaseRequest) -> web.Response:
-        session = self._commanding(request)
+        session = self._gate.commanding(request)
         (device,) = _strings(await _body(request), "device")
         if device not in self._live.boards.rows:
             raise _Refused(404, "There is no such board.")
@@ -332,7 +320,7 @@ class PageServer:
                     raise _Refused(409, f"{text}{end}") from error
 
     async def _register(self, request: web.BaseRequest) -> web.Response:
-        session = self._commanding(request)
+        session = self._gate.commanding(request)
         device, change = _strings(await _body(request), "device", "change")
         if change not in ("admit", "revoke"):
             raise _Refused(400, "Send admit or revoke.")
@@ -341,22 +329,22 @@ class PageServer:
         return _done(await self._deeds.change(session.user, device, change))
 
     async def _flash(self, request: web.BaseRequest) -> web.Response:
-        session = self._commanding(request)
+        session = self._gate.commanding(request)
         body = await _body(request)
         deed, device, kind, port = _strings(body, "deed", "device", "kind", "port")
         empty = body.get("empty") is True
         return _done(await self._deeds.flash.start(session.user, deed, device, kind, port, empty))
 
     async def _end(self, request: web.BaseRequest) -> web.Response:
-        session = self._commanding(request)
+        session = self._gate.commanding(request)
         (client,) = _strings(await _body(request), "client")
         if not await self._clients.end(client):
             raise _Refused(404, "There is no such session.")
         log.warning("%s: the session was ended by %s", quote(client), quote(session.user))
         return web.json_response({})
 
-    def _log(self, request: web.BaseRequest) -> web.Response:
-        _operator(self._session(request))
+    async def _log(self, request: web.BaseRequest) -> web.Response:
+        _operator(self._gate.session(request))
         query = request.query
         found = self._lines.after(
             _number(query.get("after", "0")),
@@ -365,13 +353,15 @@ class PageServer:
         )
         return web.json_response(found)
 
-    def _board(self, request: web.BaseRequest) -> web.Response:
+    async def _board(self, request: web.BaseRequest) -> web.Response:
+        self._gate.session(request)
         found = self._live.board(request.query.get("name", ""))
         if found is None:
             raise _Refused(404, "There is no such board.")
         return web.json_response(found)
 
     async def _search(self, request: web.BaseRequest) -> web.Response:
+        self._gate.session(request)
         device, number = request.query.get("device", ""), request.query.get("sequence", "")
         if not 0 < len(device) <= _LONGEST_NAME:
             raise _Refused(400, "Which board?")
@@ -382,7 +372,7 @@ class PageServer:
             return web.json_response(await asyncio.to_thread(self._deeds.where, device, sequence))
 
     async def _publish(self, request: web.BaseRequest) -> web.Response:
-        session = self._commanding(request)
+        session = self._gate.commanding(request)
         body = await _body(request)
         (topic,) = _strings(body, "topic")
         payload, qos, retain = (body.get(key) for key in ("payload", "qos", "retain"))
@@ -396,7 +386,7 @@ class PageServer:
         return _done(problem)
 
     async def _watch(self, request: web.BaseRequest) -> web.StreamResponse:
-        user = self._session(request).user
+        user = self._gate.session(request).user
         messages = Messages(lambda: self._live.utc)
         with self._streaming(request):
             stop = self._deeds.watch(
@@ -408,6 +398,7 @@ class PageServer:
                 stop()
 
     async def _news(self, request: web.BaseRequest) -> web.StreamResponse:
+        self._gate.session(request)
         with self._streaming(request):
             subscriber = self._live.subscribe()
             try:
@@ -436,11 +427,39 @@ class PageServer:
             await response.prepare(request)
             async with asyncio.timeout(STREAM_S):
                 while (event := await get()) is not None:
-                    if self._logins.session(request.cookies.get(COOKIE)) is None:
+                    if self._gate.login(request) is None:
                         break
                     async with asyncio.timeout(WRITE_S):
                         await response.write(b"data: " + event + b"\n\n")
         return response
+
+    _ROUTES: ClassVar[
+        dict[
+            tuple[str, str],
+            Callable[["PageServer", web.BaseRequest], Awaitable[web.StreamResponse]],
+        ]
+    ] = {
+        ("POST", "/api/login"): lambda page, request: page._gate.log_in(request),
+        ("POST", "/api/logout"): lambda page, request: page._gate.log_out(request),
+        ("POST", "/api/command"): _send,
+        ("POST", "/api/board-log"): _ask_board,
+        ("POST", "/api/registry"): _register,
+        ("GET", "/api/ports"): _ports,
+        ("POST", "/api/flash"): _flash,
+        ("GET", "/api/flash"): _watch_flash,
+        ("POST", "/api/publish"): _publish,
+        ("GET", "/api/messages"): _watch,
+        ("POST", "/api/end"): _end,
+        ("GET", "/api/clients"): _find_clients,
+        ("GET", "/api/log"): _log,
+        ("GET", "/api/me"): lambda page, request: page._gate.user(request),
+        ("GET", "/api/events"): _news,
+        ("GET", "/api/air"): _air,
+        ("GET", "/api/site"): _site,
+        ("GET", "/api/board"): _board,
+        ("GET", "/api/where"): _search,
+    }
+    """The handler of each request. A handler checks the login itself."""
 
 
 class _Refused(Exception):

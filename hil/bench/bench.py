@@ -132,6 +132,24 @@ class Bench(BaseModel):
 
     @model_validator(mode="after")
     def _possible(self) -> "Bench":
+        self._possible_number_of_boards()
+        if self.board:
+            self._possible_with_real_boards()
+        if self.air:
+            self._possible_by_air()
+        self._possible_tables()
+        if self.gateway:
+            self._possible_at_several_gateways()
+        self._possible_faults()
+        if self.until == "batch" and (
+            behind := [kind.kind for kind in self.fault if kind.needs_ingest]
+        ):
+            raise ValueError(
+                f"a bench that ends at the landing place has no ingest, which {behind[0]} needs"
+            )
+        return self
+
+    def _possible_number_of_boards(self) -> None:
         devices = len(self.devices)
         if not devices:
             raise ValueError("there is no board: boards is 0, and there is no table [[board]]")
@@ -146,14 +164,9 @@ class Bench(BaseModel):
                 'a [[board]] with link = "lora" and `modem` in [air] need each other: the real one'
                 " to which it speaks"
             )
-        if self.board:
-            self._possible_with_real_boards()
-        if self.air:
-            self._possible_by_air()
+
+    def _possible_faults(self) -> None:
         kinds = [kind.kind for kind in self.fault]
-        self._possible_tables()
-        if self.gateway:
-            self._possible_at_several_gateways()
         if self.commands and SWAPPED in kinds:
             raise ValueError(
                 "a board that is swapped has not obeyed what was sent to the one before; leave out"
@@ -166,7 +179,9 @@ class Bench(BaseModel):
             raise ValueError(f"{of_site[0]} needs a site of several gateways: tables [[gateway]]")
         if alone := [kind.kind for kind in self.fault if kind.air == "only" and not self.air]:
             raise ValueError(f"{alone[0]} is for boards by radio, and there is no table [air]")
-        if RESTORED in kinds and (self.client or self.subscriber or len(self.by_air) < devices):
+        if RESTORED in kinds and (
+            self.client or self.subscriber or len(self.by_air) < len(self.devices)
+        ):
             raise ValueError(
                 f"what clients, and boards on lines, may see of a restored store is not judged;"
                 f" leave them out, or {RESTORED}"
@@ -178,13 +193,6 @@ class Bench(BaseModel):
             )
         if AT_RELEASE in kinds and not any(table.qos == 2 for table in self.subscriber):
             raise ValueError(f"{AT_RELEASE} needs a table [[subscriber]] with qos = 2")
-        if self.until == "batch" and (
-            behind := [kind.kind for kind in self.fault if kind.needs_ingest]
-        ):
-            raise ValueError(
-                f"a bench that ends at the landing place has no ingest, which {behind[0]} needs"
-            )
-        return self
 
     def _possible_tables(self) -> None:
         numbers = [(kind.kind, kind.table) for kind in self.fault]

@@ -17,7 +17,9 @@ from gateway.mqtt.packets import (
     Packet,
     Pingreq,
     Pingresp,
+    Puback,
     Publish,
+    Pubrec,
     Pubrel,
     Side,
     Suback,
@@ -37,8 +39,9 @@ Verdict = int | Literal["close"] | Disconnect | None
 
 class Picky:
     """verdict: what becomes of a PUBLISH; the default takes it. filters: the same for a filter of a
-    SUBSCRIBE or UNSUBSCRIBE. greet: called with each connection's number before CONNACK; "close"
-    closes the connection instead.
+    SUBSCRIBE or UNSUBSCRIBE. release: the same for a PUBREL, with the message that it belongs to.
+    acts_late: a QoS 2 message is taken at its PUBREL, as many brokers do. greet: called with each
+    connection's number before CONNACK; "close" closes the connection instead.
     """
 
     def __init__(self, **properties: int) -> None:
@@ -48,19 +51,26 @@ class Picky:
         }
         self.verdict: Callable[[Publish], Verdict] = lambda packet: 0
         self.filters: Callable[[str], Verdict] = lambda item: 0
+        self.release: Callable[[Publish | None], Verdict] = lambda packet: 0
+        self.acts_late = False
         self.greet: Callable[[int], Literal["close"] | None] = lambda number: None
         self.came: list[Packet] = []
         """Every packet, in order."""
         self.largest = 0
         """Bytes of the largest packet after a CONNECT."""
+        self.answers: list[Puback | Pubrec] = []
+        """Answers to what `send` sends, which gets its PUBREL."""
         self.taken: list[Publish] = []
         """Messages that were taken, each once at QoS 2."""
         self.connections = 0
         self.silent: set[int] = set()
         """Packet identifiers whose PUBREL gets no answer."""
-        self.received: set[int] = set()
-        """QoS 2 identifiers between PUBLISH and PUBREL."""
-        self._known = False
+        self.received: dict[int, Publish] = {}
+        """QoS 2 messages between PUBLISH and PUBREL, by identifier."""
+        self.clients: list[str] = []
+        """Client identifiers of the connections."""
+        self._known: str | None = None
+        """Client identifier of the session, if there is one."""
         self._writers: set[asyncio.StreamWriter] = set()
         self._news = asyncio.Condition()
 
@@ -91,19 +101,33 @@ class Picky:
                 self.connections += 1
                 if (wanted := self.greet(self.connections)) is not None:
                     return wanted
-                known, self._known = self._known, True
+                self.clients.append(packet.client_id)
+                known = self._known == packet.client_id
+                if not known:
+                    self.received.clear()
+                self._known = packet.client_id
                 return encode(Connack(known, properties=dict(self.properties)), Version.V5)
             case Publish():
                 return self._published(packet)
             case Pubrel():
                 if packet.packet_id in self.silent:
                     return b""
-                self.received.discard(packet.packet_id)
+                message = self.received.get(packet.packet_id)
+                verdict = self.release(message)
+                if not isinstance(verdict, int):
+                    return b"" if verdict is None else verdict
+                self.received.pop(packet.packet_id, None)
+                if self.acts_late and message is not None:
+                    self.taken.append(message)
                 return b"\x70\x02" + pack_u16(packet.packet_id)
             case Subscribe() | Unsubscribe():
                 return self._asked(packet)
             case Pingreq():
                 return encode(Pingresp(), Version.V5)
+            case Puback() | Pubrec():
+                self.answers.append(packet)
+                if isinstance(packet, Pubrec) and packet.reason < 0x80:
+                    return encode(Pubrel(packet.packet_id), Version.V5)
         return b""
 
     def _published(self, packet: Publish) -> bytes | Literal["close"] | Disconnect:
@@ -111,12 +135,12 @@ class Picky:
         verdict = 0 if known else self.verdict(packet)
         if not isinstance(verdict, int):
             return b"" if verdict is None else verdict
-        if verdict < 0x80 and not known:
+        if verdict < 0x80 and not known and not (self.acts_late and packet.qos == 2):
             self.taken.append(packet)
         if not packet.qos:
             return b""
         if packet.qos == 2 and verdict < 0x80:
-            self.received.add(packet.packet_id)
+            self.received[packet.packet_id] = packet
         kind = b"\x40" if packet.qos == 1 else b"\x50"
         return kind + b"\x03" + pack_u16(packet.packet_id) + bytes((verdict,))
 
@@ -136,9 +160,13 @@ class Picky:
 
     def send(self, packet: Packet) -> None:
         """Send a packet to whoever is connected."""
+        self.send_bytes(encode(packet, Version.V5))
+
+    def send_bytes(self, data: bytes) -> None:
+        """Send bytes to whoever is connected."""
         for writer in self._writers:
             if not writer.is_closing():
-                writer.write(encode(packet, Version.V5))
+                writer.write(data)
 
     @property
     def payloads(self) -> list[bytes]:
@@ -156,7 +184,7 @@ class Picky:
 
     def forget(self) -> None:
         """Close every connection and lose the session, as a restart without its store does."""
-        self._known = False
+        self._known = None
         self.close()
 
     def close(self) -> None:

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ from gateway.mqtt.packets import (
 from gateway.mqtt.properties import Properties, PropertyId
 from gateway.mqtt.reason import ReasonCode
 from gateway.store import views
+from gateway.store.schema import open_store
 from tests.bridge.mosquitto import Mosquitto
 from tests.bridge.picky import Verdict, picky
 from tests.bridge.test_bridge import (
@@ -638,6 +640,42 @@ def failing(folder: Path, *words: str) -> str:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode
     return done.stderr
+
+
+async def test_what_was_set_aside_a_moment_ago_is_tried_again(tmp_path: Path) -> None:
+    """Before its commit, too: the bridge knows its number at once. Only what is named is read."""
+    async with (
+        picky() as far,
+        bridged(tmp_path, far.port, UP) as near,
+        wire(near.port, Connect("b")) as board,
+    ):
+        await near.logged("bridge cloud: connected")
+        for number in range(1, 21):
+            far.verdict = lambda packet: 0x87
+            await publish(board, READING, b"%d" % number, 2, number)
+            await until(tmp_path, set_aside=number)
+            far.verdict = lambda packet: 0
+            (done,) = await asyncio.to_thread(
+                lambda: control.ask(
+                    tmp_path / "data", do="bridge-again", bridge="cloud", numbers=""
+                )
+            )
+            assert done["done"] == 1
+            await far.until(number)
+
+
+def test_only_the_named_messages_are_read(tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    folder.mkdir()
+    with closing(open_store(folder, "site-1")) as database, database:
+        database.executemany(
+            "INSERT INTO aside (id, bridge, at, topic, qos, retain, properties, payload, reason)"
+            " VALUES (?, ?, 0, 't', 0, 0, x'', x'', '')",
+            [(1, "a"), (2, "a"), (3, "b"), (4, "a")],
+        )
+    assert [item.number for item in views.aside(folder, "a", [4, 2, 3, 9])] == [2, 4]
+    assert [item.number for item in views.aside(folder, "a", [])] == []
+    assert [item.number for item in views.aside(folder, "a")] == [1, 2, 4]
 
 
 async def test_what_is_tried_again_keeps_what_it_was(tmp_path: Path) -> None:

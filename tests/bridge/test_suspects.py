@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.bridge.suspects import SLOWEST, SOON_S, TIMES, Suspects
+from gateway.bridge.suspects import SLOWEST, SOON_S, TIMES, Release, Suspects
 
 
 def connection(
@@ -76,16 +76,32 @@ def test_a_broker_that_goes_down_at_random_moments_makes_nobody_guilty_that_it_t
 
 
 @pytest.mark.parametrize("size", [0, 1_000_000])
-def test_a_late_close_blames_nobody(size: int) -> None:
+def test_a_late_close_blames_what_was_alone_in_flight(size: int) -> None:
+    """As a broker that never answers a message, and closes when its keep alive is over."""
     suspects = Suspects()
-    for _ in range(2 * TIMES):
+    for closes in range(TIMES):
+        assert suspects.suspected(1) == bool(closes)
+        assert not suspects.guilty(1)
         suspects.sent(1, size, 0)
         suspects.ended(True, SOON_S + size / SLOWEST + 0.1)
-    assert not suspects.on_trial
-    for _ in range(TIMES):
-        suspects.sent(1, size, 0)
-        suspects.ended(True, SOON_S + size / SLOWEST - 0.1)
     assert suspects.guilty(1)
+
+
+def test_late_closes_make_several_suspects_and_convict_none() -> None:
+    suspects = Suspects()
+    for _ in range(2 * TIMES):
+        for key in (1, Release(2), 3):
+            suspects.sent(key, 0, 0)
+        suspects.ended(True, SOON_S + 0.1)
+    for key in (1, Release(2), 3):
+        assert suspects.suspected(key)
+        assert not suspects.guilty(key)
+    for _ in range(TIMES - 1):
+        for key in (1, Release(2)):
+            suspects.sent(key, 0, 0)
+        suspects.answered(1)
+        suspects.ended(True, 2 * SOON_S)
+    assert suspects.guilty(Release(2))
 
 
 def test_an_end_that_has_other_reasons_blames_nobody() -> None:

@@ -11,12 +11,14 @@ import pytest
 
 from gateway.broker.store_rows import Commit
 from gateway.config import Config, GatewaySection
+from gateway.mqtt.properties import Properties, PropertyId
 from gateway.service.gateway import Gateway, _open_broker
 from gateway.store.apply import apply
 from gateway.store.check import check
 from gateway.store.recovery import recover
 from gateway.store.salvage import salvage
 from gateway.store.schema import FILE, SCHEMA_VERSION, StoreError, open_store
+from tests.broker.harness import World
 from tests.store.older import downgrade
 
 PAGE = 1024
@@ -54,6 +56,31 @@ def root_of(folder: Path, table: str) -> int:
 def test_a_sound_store_has_no_findings(tmp_path: Path) -> None:
     filled(tmp_path)
     assert check(tmp_path) == []
+
+
+@pytest.mark.parametrize("properties", [{}, {PropertyId.CONTENT_TYPE: "text/plain"}])
+@pytest.mark.parametrize("topic", ["t", "t/" + "long" * 1000, "ü" * 3000])
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_message_that_waits_is_sound_and_saved(
+    tmp_path: Path, count: int, topic: str, properties: Properties
+) -> None:
+    """Properties and long topics count in the size of a place in a queue."""
+    world = World()
+    subscriber = world.durable("s")
+    subscriber.subscribe("#")
+    subscriber.drop()
+    publisher = world.accepted(answers=True)
+    for _ in range(count):
+        publisher.publish(topic, b"payload", 1, properties=dict(properties))
+    world.commit()
+    world.database.execute("VACUUM INTO ?", (str(tmp_path / FILE),))
+    with closing(open_store(tmp_path, "site-7")):
+        pass  # as a gateway that starts and ends
+    assert check(tmp_path) == []
+    result = salvage(tmp_path)
+    assert result.lost == []
+    with closing(sqlite3.connect(tmp_path / FILE)) as database:
+        assert database.execute("SELECT sum(count) FROM queue").fetchone() == (count,)
 
 
 def test_one_bad_page_costs_the_rows_on_it(tmp_path: Path) -> None:

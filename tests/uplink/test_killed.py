@@ -39,11 +39,11 @@ STEPS = [
         f"{LOCAL}:LocalLanding._hide",
         4,
     ),  # the owner mark and two files of batch 1 were hidden before
-    (f"{LOCAL}:os.link", 6),
+    (f"{LOCAL}:os.link", 8),
     (f"{LOCAL}:sync", 5),
     (f"{LOCAL}:LocalLanding.holds", 2),
     (f"{LOCAL}:LocalLanding._hide", 5),
-    (f"{LOCAL}:os.link", 7),
+    (f"{LOCAL}:os.link", 9),
     ("gateway.uplink.lander:Signer.publish", 2),
     (f"{LOCAL}:LocalLanding.create", 5),
     (f"{SPOOL}:Spool.landed", 2),

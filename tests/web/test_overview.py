@@ -136,5 +136,11 @@ def test_what_a_bridge_can_never_send_is_a_problem(tmp_path: Path) -> None:
     assert "sudo onceway bridge aside" in todo
     ((what, _),) = found(aside_lost=2)
     assert what == "bridge cloud: 0 messages are set aside, 2 more were lost"
+    ((what, todo),) = found(unconfirmed=2)
+    assert what == "bridge cloud: 2 messages were given up at their PUBREL and may be there"
+    assert "log" in todo
+    ((what, todo),) = found(not_taken=2)
+    assert what == "bridge cloud: 2 messages from the other broker cannot be taken here"
+    assert "log" in todo
     ((what, _),) = found(lacking=("commands/#",))
     assert what == "bridge cloud: the other broker gives no subscription to commands/#"

@@ -102,7 +102,20 @@ def test_prometheus_takes_the_rules() -> None:
 
 def test_a_bridge_tells_what_it_has_set_aside(tmp_path: Path) -> None:
     bridge = BridgeStatus(
-        "cloud", "mqtts://far", None, 0, 0, 1, 0, 0, 0, set_aside=5, aside_lost=2, aside=3
+        "cloud",
+        "mqtts://far",
+        None,
+        0,
+        0,
+        1,
+        0,
+        0,
+        0,
+        set_aside=5,
+        aside_lost=2,
+        aside=3,
+        unconfirmed=4,
+        not_taken=6,
     )
     broker = Broker(Config(), Recovered())
     source = Source(
@@ -117,3 +130,5 @@ def test_a_bridge_tells_what_it_has_set_aside(tmp_path: Path) -> None:
     assert told["onceway_bridge_aside"] == 3
     assert told["onceway_bridge_set_aside_total"] == 5
     assert told["onceway_bridge_aside_lost_total"] == 2
+    assert told["onceway_bridge_unconfirmed_total"] == 4
+    assert told["onceway_bridge_not_taken_total"] == 6

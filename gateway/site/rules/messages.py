@@ -206,49 +206,65 @@ def portions(entries: Iterable[Entry]) -> Iterator[tuple[Entry, ...]]:
 
 
 def encode(message: Message) -> bytes:
-    """The frame of a message that keeps the bounds."""
-    out = bytearray()
+    """Return the frame of a message that keeps the bounds."""
     match message:
         case Names(members):
-            out += bytes((_Tag.NAMES, len(members)))
-            for name in members:
-                raw = name.encode()
-                out += _BYTE.pack(len(raw)) + raw
+            return bytes((_Tag.NAMES, len(members))) + b"".join(map(_name_bytes, members))
         case Beat():
-            out += _BYTE.pack(_Tag.BEAT) + _CLOCKS.pack(*message)
+            return _BYTE.pack(_Tag.BEAT) + _CLOCKS.pack(*message)
         case Ask(number, questions):
-            out += _BYTE.pack(_Tag.ASK) + _LONG.pack(number) + _SHORT.pack(len(questions))
-            for client, identifier in questions:
-                out += _text(client) + _SHORT.pack(identifier)
+            return _BYTE.pack(_Tag.ASK) + _LONG.pack(number) + _list(questions, _question_bytes)
         case Answer(number, first, replies):
-            out += (
-                _BYTE.pack(_Tag.ANSWER) + _ANSWERED.pack(number, first) + _SHORT.pack(len(replies))
-            )
-            for reply in replies:
-                out += _BYTE.pack(reply.kind)
-                if reply.kind == Kind.CLAIM:
-                    flags = reply.session | reply.doubtful << 1 | reply.copied << 2
-                    flags |= reply.restored << 3
-                    out += _CLAIM.pack(reply.epoch, flags, reply.given, reply.older)
+            head = _BYTE.pack(_Tag.ANSWER) + _ANSWERED.pack(number, first)
+            return head + _list(replies, _reply_bytes)
         case Take(wanted):
-            out += _BYTE.pack(_Tag.TAKE) + _SHORT.pack(len(wanted))
-            for client, epoch, part in wanted:
-                out += _text(client) + _WANTED.pack(epoch, part)
+            return _BYTE.pack(_Tag.TAKE) + _list(wanted, _wanted_bytes)
         case Give(given):
-            out += _BYTE.pack(_Tag.GIVE) + _SHORT.pack(len(given))
-            for client, epoch, part, parts, data, doubtful in given:
-                out += _text(client) + _PART.pack(epoch, part, parts, doubtful, len(data)) + data
+            return _BYTE.pack(_Tag.GIVE) + _list(given, _part_bytes)
         case Got():
-            out += _BYTE.pack(_Tag.GOT)
+            return _BYTE.pack(_Tag.GOT)
         case End(overs):
-            out += _BYTE.pack(_Tag.END) + _SHORT.pack(len(overs))
-            for client, below, older, copied in overs:
-                out += _text(client) + _OVER.pack(below, older, copied)
+            return _BYTE.pack(_Tag.END) + _list(overs, _over_bytes)
         case Endings(ended):
-            out += _BYTE.pack(_Tag.ENDINGS) + _SHORT.pack(len(ended))
-            for client, below, state, epoch in ended:
-                out += _text(client) + _ENDED.pack(below, state, epoch)
-    return bytes(out)
+            return _BYTE.pack(_Tag.ENDINGS) + _list(ended, _ended_bytes)
+
+
+def _list(entries: tuple[Entry, ...], write: Callable[[Entry], bytes]) -> bytes:
+    return _SHORT.pack(len(entries)) + b"".join(map(write, entries))
+
+
+def _name_bytes(name: str) -> bytes:
+    raw = name.encode()
+    return _BYTE.pack(len(raw)) + raw
+
+
+def _question_bytes(question: Question) -> bytes:
+    return _text(question.client) + _SHORT.pack(question.identifier)
+
+
+def _reply_bytes(reply: Reply) -> bytes:
+    kind = _BYTE.pack(reply.kind)
+    if reply.kind != Kind.CLAIM:
+        return kind
+    flags = reply.session | reply.doubtful << 1 | reply.copied << 2 | reply.restored << 3
+    return kind + _CLAIM.pack(reply.epoch, flags, reply.given, reply.older)
+
+
+def _wanted_bytes(wanted: Wanted) -> bytes:
+    return _text(wanted.client) + _WANTED.pack(wanted.epoch, wanted.part)
+
+
+def _part_bytes(given: Part) -> bytes:
+    client, epoch, part, parts, data, doubtful = given
+    return _text(client) + _PART.pack(epoch, part, parts, doubtful, len(data)) + data
+
+
+def _over_bytes(over: Over) -> bytes:
+    return _text(over.client) + _OVER.pack(over.below, over.older, over.copied)
+
+
+def _ended_bytes(ended: Ended) -> bytes:
+    return _text(ended.client) + _ENDED.pack(ended.below, ended.state, ended.epoch)
 
 
 def decode(frame: bytes) -> Message:

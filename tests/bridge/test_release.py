@@ -1,0 +1,113 @@
+"""The other broker closes the connection at a PUBREL: the message is given up, the next goes on."""
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from gateway.mqtt.packets import Connect, Publish
+from tests.bridge.picky import Picky, Verdict, picky
+from tests.bridge.test_aside import aside, happens, until
+from tests.bridge.test_bridge import READING, UP, configuration, publish
+from tests.service.process import free_port, gateway
+from tests.service.wire import wire
+
+POISON = {b"3", b"7"}
+
+
+def closes_at(broker: Picky, poison: set[bytes]) -> list[int]:
+    """Let a broker close at the PUBREL of each message of `poison`. Return the list to which each
+    close adds the packet identifier.
+    """
+    closes: list[int] = []
+
+    def release(packet: Publish | None) -> Verdict:
+        if packet is None or packet.payload not in poison:
+            return 0
+        closes.append(packet.packet_id)
+        return "close"
+
+    broker.release = release
+    return closes
+
+
+@pytest.mark.parametrize("together", [False, True], ids=["one by one", "at once"])
+@pytest.mark.parametrize("late", [False, True], ids=["acts at PUBLISH", "acts at PUBREL"])
+async def test_a_pubrel_that_closes_the_connection_is_given_up(
+    tmp_path: Path, late: bool, together: bool
+) -> None:
+    """Every other message arrives once, also those that were under way at the close."""
+    file = configuration(tmp_path, port := free_port(), f"{UP}\nqos = 2")
+    count = 12
+    async with (
+        gateway(tmp_path, "--config", str(file)) as near,
+        wire(near.port, Connect("b")) as board,
+    ):
+        if together:
+            for number in range(count):
+                await publish(board, READING, b"%d" % number, 2, number + 1)
+        async with picky(port) as far:
+            far.acts_late = late
+            closes = closes_at(far, POISON)
+            if not together:
+                for number in range(count):
+                    await publish(board, READING, b"%d" % number, 2, number + 1)
+            told = await until(tmp_path, waiting=0, unconfirmed=len(POISON), error=None)
+            wanted = [b"%d" % number for number in range(count)]
+            if late:
+                wanted = [payload for payload in wanted if payload not in POISON]
+            await far.until(len(wanted))
+            assert sorted(far.payloads) == sorted(wanted)
+            told = await until(tmp_path, sent=count - len(POISON))
+            assert (told["set_aside"], told["dropped"]) == (0, 0)
+            assert max(closes.count(identifier) for identifier in closes) == 3
+            assert aside(tmp_path) == []
+            await near.logged("at the PUBREL of a message, 3 times")
+            await near.logged("may have arrived")
+
+
+async def test_the_identifier_of_a_message_that_was_given_up_is_free_again(
+    tmp_path: Path,
+) -> None:
+    """A later message with the same identifier is no repetition of the first: each new session at
+    the other broker has a word of its own.
+    """
+    async with (
+        picky() as far,
+        gateway(
+            tmp_path, "--config", str(configuration(tmp_path, far.port, f"{UP}\nqos = 2"))
+        ) as near,
+        wire(near.port, Connect("b")) as board,
+    ):
+        closes_at(far, {b"bad"})
+        await publish(board, READING, b"bad", 2, 1)
+        await until(tmp_path, unconfirmed=1, waiting=0)
+        await until(tmp_path, error=None)
+        first, last = far.clients[0], far.clients[-1]
+        assert first != last
+        assert far.received == {}
+
+
+@pytest.mark.parametrize("after", [1, 2, 3, 4])
+async def test_a_kill_while_a_pubrel_is_on_trial_loses_and_doubles_nothing(
+    tmp_path: Path, after: int
+) -> None:
+    """after: the gateway is killed at this close, or when the new session begins there."""
+    file = configuration(tmp_path, port := free_port(), f"{UP}\nqos = 2")
+    async with picky(port) as far:
+        far.acts_late = True
+        closes = closes_at(far, {b"0"})
+        async with (
+            gateway(tmp_path, "--config", str(file)) as near,
+            wire(near.port, Connect("b")) as board,
+        ):
+            for number in range(4):
+                await publish(board, READING, b"%d" % number, 2, number + 1)
+            await happens(lambda: len(closes) >= after or len(set(far.clients)) > 1)
+            near.process.send_signal(signal.SIGKILL)
+            await near.process.wait()
+        async with gateway(tmp_path, "--config", str(file)):
+            await far.until(3)
+            told = await until(tmp_path, waiting=0, error=None)
+            assert sorted(far.payloads) == [b"1", b"2", b"3"]
+            assert told["set_aside"] == 0
