@@ -131,7 +131,7 @@ def fit(sabotage: Sabotage, tree: Path, *, dry: bool = False) -> None:
     fit any more.
     """
     if sabotage.symbol:
-        file, text = _edited(sabotage, tree)
+        file, text = edited(sabotage, tree)
         if not dry:
             file.write_text(text)
         return
@@ -146,7 +146,7 @@ def fit(sabotage: Sabotage, tree: Path, *, dry: bool = False) -> None:
     assert done.returncode == 0, f"{sabotage.name} does not fit any more: {done.stdout}"
 
 
-def _edited(sabotage: Sabotage, tree: Path) -> tuple[Path, str]:
+def edited(sabotage: Sabotage, tree: Path) -> tuple[Path, str]:
     """The file that has the symbol with the old text in it, and its text with the new one."""
     found = []
     for file in sorted((tree / sabotage.package).rglob("*")):

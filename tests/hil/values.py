@@ -1,24 +1,31 @@
-"""`python -m tests.hil.values`: payloads of the rig's clients, by the product's decoder, to the
-rig's judge, without a gateway and without Spark.
+"""`python -m tests.hil.values [SABOTAGE …]`: payloads of the rig's clients, by the product's
+decoder, to the rig's judge, without a gateway and without Spark.
 
-In: the code of the tree in which it runs. Out: what the judge says of each payload that is decoded
-otherwise than it must be; exit code 1 if there is any. A sabotage of the decoder that is not
-noticed here is noticed by no bench.
+In: names of sabotages; `-` is the product as it is. Out: a line for each, with what the judge says
+first of a payload that is decoded otherwise than it must be. A sabotage of the decoder that is not
+noticed here is noticed by no bench. Each one is imported in a process of its own, forked from one
+that has imported the libraries.
 """
 
+import importlib
+import importlib.util
+import os
 import random
 import sys
+import traceback
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
+import pandas  # noqa: F401
 import pyarrow as pa
+import pyarrow.compute
 
-from gateway.ingest.payload.decoded import columns
 from hil.clients.payloads import senml_of
 from hil.judge import readings
 from hil.judge.publication import Sighting
 from hil.judge.senml import decode
+from tests.hil.sabotage import ROOT, catalogue, edited
 
 MESSAGES, BATCH = 450, 100
 DEVICE, TOPIC, GATEWAY = "client-1", "sensors/client-1/data", "site"
@@ -26,7 +33,20 @@ RECEIVED = 1_700_000_000_000_000
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
+def harm(name: str) -> None:
+    """Import the file that a sabotage patches as the sabotage leaves it."""
+    file, text = edited(catalogue()[name], ROOT)
+    module = ".".join(file.relative_to(ROOT).with_suffix("").parts)
+    importlib.import_module(module.rpartition(".")[0])
+    spec = importlib.util.spec_from_file_location(module, file)
+    assert spec
+    sys.modules[module] = importlib.util.module_from_spec(spec)
+    exec(compile(text, file, "exec"), sys.modules[module].__dict__)
+
+
 def wrong(seed: int) -> Iterator[str]:
+    from gateway.ingest.payload.decoded import columns
+
     rng = random.Random(f"{seed}/{DEVICE}")
     payloads = [senml_of(DEVICE, number, rng) for number in range(1, MESSAGES + 1)]
     for begin in range(0, MESSAGES, BATCH):
@@ -62,6 +82,19 @@ def _judged(payload: bytes, records: list[dict[str, Any]], reason: str | None) -
     return None if found is None else f"{found[0]}: {found[1]}"
 
 
+def tell(name: str) -> None:
+    try:
+        if name != "-":
+            harm(name)
+        found = next((text for seed in (1, 2, 3) for text in wrong(seed)), "all as it must be")
+    except Exception:
+        found = "broke: " + traceback.format_exc().splitlines()[-1]
+    print(f"{name}: {found}", flush=True)
+
+
 if __name__ == "__main__":
-    print("\n".join(found := [text for seed in (1, 2, 3) for text in wrong(seed)]))
-    sys.exit(1 if found else 0)
+    for one in sys.argv[1:] or ["-"]:
+        if not (child := os.fork()):
+            tell(one)
+            os._exit(0)
+        os.waitpid(child, 0)
