@@ -15,7 +15,7 @@ from rich.table import Table
 
 from gateway.commands.options import JsonOption
 from gateway.errors import OncewayError
-from hil.bench import bench as benches
+from hil.bench import files as benches
 from hil.bench.bench import Bench
 from hil.bench.plan import Plan, plan, recorded
 from hil.devices.simulated import HEX

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from hil.bench.bench import BESIDE, shipped
+from hil.bench.files import BESIDE, shipped
 from tests.hil.sabotage import ROOT, Judged, catalogue, copy_tree, fit, judge, try_out
 
 CATALOGUE = catalogue()

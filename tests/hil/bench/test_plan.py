@@ -12,7 +12,8 @@ from pydantic import ValidationError
 
 from gateway.config import load as load_config
 from gateway.errors import OncewayError
-from hil.bench.bench import Bench, load, shipped
+from hil.bench.bench import Bench
+from hil.bench.files import load, replaying, shipped
 from hil.bench.plan import plan, recorded
 from hil.observe.folder import Folder
 from hil.observe.history import History
@@ -531,11 +532,11 @@ def test_a_bench_without_an_ingest_has_none_to_break() -> None:
 
 
 def test_another_recorded_link_in_place_of_the_benchs_own() -> None:
-    bench = load("recorded-outages").replaying("bursts")
+    bench = replaying(load("recorded-outages"), "bursts")
     assert [kind.model_dump().get("trace") for kind in bench.fault] == ["bursts", None]
-    assert load("demo").replaying("bursts") == load("demo")
+    assert replaying(load("demo"), "bursts") == load("demo")
     with pytest.raises(OncewayError, match="cannot read the recording"):
-        load("recorded-outages").replaying("none.jsonl")
+        replaying(load("recorded-outages"), "none.jsonl")
 
 
 @pytest.mark.parametrize(
