@@ -21,7 +21,7 @@ MINUTE, HOUR, DAY = 60.0, 3600.0, 86_400.0  # s
 SIZES = ((4.0, MINUTE), (MINUTE, HOUR), (HOUR, DAY), (DAY, 30 * DAY))
 """Of jumps, in seconds: what is right for one size may be wrong for another."""
 CENTURY = 100 * 365 * 24  # hours
-MET_WITHIN = 30.0  # s in which the program must have met what is wrong with its machine
+MET_WITHIN = 180.0  # s in which the program must have met what is wrong with its machine
 
 
 class MachineFault(Kind):

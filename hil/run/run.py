@@ -44,8 +44,6 @@ STAGES = ("flash and provision", "start", "readings under faults", "empty the ho
 CLOSE_LOOK_EVERY = 0.002  # s, so that a board takes no reading more than planned
 SUBSCRIBED_WITHIN = 60.0  # s in which each subscriber must have been granted what it asked for
 OBEYED_WITHIN = 60.0  # s in which a board must have obeyed, when all else is done
-# s without movement after which, with all hops empty, no fault will find its place any more
-IDLE_S = 10.0
 
 
 class Run:
@@ -270,7 +268,7 @@ class Run:
                     self._watch.empty()
                     and (
                         all(task.done() for task in faults)
-                        or (self._watch.still() > IDLE_S and not injector.awaited)
+                        or (self._watch.idle() and not injector.awaited)
                     )
                 )
             )

@@ -32,6 +32,8 @@ SHOWN = {
 LOOK_EVERY = 0.05  # s between looks at all hops
 TABLE_EVERY = 0.5  # s between looks at the table
 QUIET_EVERY = 30.0  # s without movement after which a person is told so, again and again
+# s without movement after which, with all hops empty, no fault will find its place any more
+IDLE_S = 10.0
 USAGE_EVERY = 1.0  # s between looks at what gateways and uplinks use
 
 
@@ -132,6 +134,12 @@ class Watch:
     def still(self) -> float:
         """Seconds since something moved."""
         return time.monotonic() - self._moved_at
+
+    def idle(self) -> bool:
+        """Whether nothing moves and no micro-batch is under way, which may take long on a busy
+        machine.
+        """
+        return self.still() > IDLE_S and not self.progress.in_batch
 
     def empty(self) -> bool:
         """Whether every publication has left its board, every row has landed, no gateway keeps a
