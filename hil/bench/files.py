@@ -9,6 +9,7 @@ from collections.abc import Callable
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
+from shutil import which
 from typing import TypeVar
 
 from pydantic import ValidationError
@@ -91,12 +92,18 @@ def replaying(bench: Bench, trace: str) -> Bench:
 
 
 def bad_files(bench: Bench) -> list[OncewayError]:
-    """Return an error for each recorded link that cannot be read, and for a firmware that fits no
-    board.
+    """Return an error for each recorded link that cannot be read, for a firmware that fits no
+    board, and for a client's program that is not there.
     """
     traces = [kind.trace for kind in bench.fault if isinstance(kind, LineTrace)]
     traces += [bench.air.trace] if bench.air and bench.air.trace else []
     found = [_refused(recording.load, trace) for trace in dict.fromkeys(traces)]
+    programs = {table.command[0] for table in bench.client if table.command}
+    found += [
+        OncewayError("there is no such program, or it cannot be executed", program)
+        for program in sorted(programs)
+        if which(program) is None
+    ]
     return [*filter(None, found), *bad_firmware(bench.firmware)]
 
 

@@ -110,18 +110,27 @@ class GatewayTable(BaseModel):
     name: str = Field(pattern="^[a-z][a-z0-9]{0,15}$")
 
 
+OF_RIG = (
+    *("program", "hops", "payload", "payload_bytes"),
+    *("in_flight", "identifiers", "first_identifier"),
+)
+"""Keys of a [[client]] that only the rig's own programs know."""
+
+
 class ClientTable(BaseModel):
     """count: so many such programs. messages: of each, at most per_s of them per second. payload:
     `text` of payload_bytes, or `senml` of many shapes. program: `paho`, or `strict`, the rig's own,
     which keeps to the letter of the standard, has up to in_flight messages under way, and uses so
     many packet identifiers, from first_identifier on (after 65,535 comes 1). hops: `strict` goes to
-    the next gateway at once when it loses its connection.
+    the next gateway at once when it loses its connection. command: another program, which speaks
+    the line protocol (hil/clients/telling.py), in the place of the rig's own.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     count: int = Field(default=1, ge=1, le=100)
     program: Literal["paho", "strict"] = "paho"
+    command: list[str] = []
     hops: bool = False
     qos: Literal[0, 1, 2] = 2
     messages: int = Field(default=100, ge=1)
@@ -131,6 +140,15 @@ class ClientTable(BaseModel):
     in_flight: int = Field(default=1, ge=1, le=1000)
     identifiers: int = Field(default=IDENTIFIERS, ge=1, le=IDENTIFIERS)
     first_identifier: int = Field(default=1, ge=1, le=IDENTIFIERS)
+
+    @model_validator(mode="after")
+    def _own_program(self) -> "ClientTable":
+        fields = type(self).model_fields
+        if self.command and (
+            alone := [key for key in OF_RIG if getattr(self, key) != fields[key].default]
+        ):
+            raise ValueError(f"{alone[0]} is for the rig's own programs; leave it out, or command")
+        return self
 
     @model_validator(mode="after")
     def _possible(self) -> "ClientTable":

@@ -96,11 +96,11 @@ class Subscriber:
             if any(matches(self._filter, topic) for topic, _ in said)
         )
         return missing + sum(
-            (client.topic, sequence) not in self._has
+            (topic, sequence) not in self._has
             for client in clients
-            if matches(self._filter, client.topic)
             for sequence, published in client.acknowledged.items()
             if published > self.subscribed
+            if matches(self._filter, topic := client.topics[sequence])
         )
 
     async def disconnect(self) -> None:

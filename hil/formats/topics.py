@@ -1,5 +1,7 @@
 """Topic filters (MQTT 5.0, 4.7). In: a filter and a topic. Out: whether it matches."""
 
+from functools import cache
+
 SHARE = "$share/"
 
 
@@ -13,6 +15,7 @@ def shared(pattern: str) -> tuple[str | None, str]:
     return name, filter
 
 
+@cache
 def matches(pattern: str, topic: str) -> bool:
     """pattern: a topic filter that is none of a shared subscription."""
     wanted, levels = pattern.split("/"), topic.split("/")

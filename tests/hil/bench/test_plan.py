@@ -12,9 +12,11 @@ from pydantic import ValidationError
 
 from gateway.config import load as load_config
 from gateway.errors import OncewayError
+from hil import examples
 from hil.bench.bench import Bench
 from hil.bench.files import load, replaying, shipped
 from hil.bench.plan import plan, recorded
+from hil.bench.tables import OF_RIG, ClientTable
 from hil.observe.folder import Folder
 from hil.observe.history import History
 from hil.programs.settings import write_config
@@ -702,6 +704,26 @@ def test_a_firmware_that_is_not_there_is_told_before_anything_starts(tmp_path: P
     path.write_text('title = "t"\nfirmware = "none.hex"')
     with pytest.raises(OncewayError, match=r"none\.hex: there is no such firmware file"):
         load(str(path))
+
+
+def test_program_that_is_not_there_is_told_before_anything_starts(tmp_path: Path) -> None:
+    path = tmp_path / "bench.toml"
+    path.write_text('title = "t"\n[[client]]\ncommand = ["./no-such-program"]')
+    with pytest.raises(OncewayError, match=r"no-such-program: there is no such program, or it can"):
+        load(str(path))
+
+
+@pytest.mark.parametrize("key", OF_RIG)
+def test_program_of_somebody_else_takes_no_key_of_the_rigs_own(key: str) -> None:
+    values = {"program": "strict", "hops": True, "payload": "senml"}
+    table = {"command": ["true"], "program": "strict", key: values.get(key, 7)}
+    with pytest.raises(ValidationError, match="is for the rig's own programs; leave it out"):
+        ClientTable.model_validate(table)
+
+
+def test_bench_of_programs_of_somebody_else_is_one() -> None:
+    bench = load(str(Path(examples.__file__).parent / "own-programs.toml"))
+    assert [bool(table.command) for table in bench.clients.values()] == [True, True]
 
 
 @pytest.mark.parametrize(
