@@ -35,8 +35,9 @@ ONCE_A_LINE = ("line-bursts", "line-trace")
 
 class Bench(BaseModel):
     """until: the hop where the readings must be; `batch` leaves Spark out. boards: simulated ones,
-    two if there is no real one; board: real ones; air: boards by radio. gateway: those of a site of
-    several, over which boards and clients are dealt in turn; without such tables there is one.
+    two if there is no table [[board]]; board: real ones, and simulated ones with a sketch; air:
+    boards by radio. gateway: those of a site of several, over which boards and clients are dealt in
+    turn; without such tables there is one.
     firmware: a HEX file for all of them in place of the sensor example's, with the same journal and
     payload. readings: of all boards together.
     first_sequence: of the first publication of the simulated boards, whose EEPROM is a used one if
@@ -287,13 +288,13 @@ class Bench(BaseModel):
     def _possible_with_real_boards(self) -> None:
         if self.commands:
             raise ValueError(
-                "whether a real board has obeyed is in its EEPROM, which nobody reads; leave out"
-                " [commands] or [[board]]"
+                "whether a real board has obeyed is in its EEPROM, which nobody reads, and what a"
+                " sketch obeys is its own; leave out [commands] or [[board]]"
             )
         if blind := [kind.kind for kind in self.fault if kind.part == "board" and not kind.on_real]:
             raise ValueError(
-                f"{blind[0]} needs a simulated board; a real one knows board-reset and, with a"
-                " switch, board-switched-off"
+                f"{blind[0]} needs a simulated board with the sensor; one with a sketch knows"
+                " board-reset and board-switched-off, a real one the second with a switch"
             )
         without = [name for name, table in self.real.items() if table.power is None]
         if without and any(kind.kind == "board-switched-off" for kind in self.fault):
@@ -305,13 +306,20 @@ class Bench(BaseModel):
     @property
     def real(self) -> dict[str, BoardTable]:
         """Real boards by name."""
-        return {f"real-{number}": table for number, table in enumerate(self.board, 1)}
+        tables = [table for table in self.board if table.port]
+        return {f"real-{number}": table for number, table in enumerate(tables, 1)}
+
+    @property
+    def sketches(self) -> dict[str, str]:
+        """The HEX files of simulated boards that have one of their own, by name."""
+        files = [table.sketch for table in self.board if table.sketch]
+        return {f"sketch-{number}": file for number, file in enumerate(files, 1)}
 
     @property
     def devices(self) -> list[str]:
         """The names of all boards."""
         on_lines = [f"uno-{number + 1}" for number in range(self.boards)]
-        return list(dict.fromkeys([*on_lines, *self.by_air, *self.real]))
+        return list(dict.fromkeys([*on_lines, *self.by_air, *self.real, *self.sketches]))
 
     @property
     def gateways(self) -> list[str]:
@@ -367,7 +375,7 @@ class Bench(BaseModel):
     @property
     def listens(self) -> bool:
         """Whether anybody comes to the gateway over TCP."""
-        return bool(self.commands or self.client or self.subscriber or self.board)
+        return bool(self.commands or self.client or self.subscriber or self.real)
 
     @property
     def kinds(self) -> list[Kind]:

@@ -104,7 +104,8 @@ def bad_files(bench: Bench) -> list[OncewayError]:
         for program in sorted(programs)
         if which(program) is None
     ]
-    return [*filter(None, found), *bad_firmware(bench.firmware)]
+    sketches = [bad for file in bench.sketches.values() for bad in bad_firmware(file)]
+    return [*filter(None, found), *bad_firmware(bench.firmware), *sketches]
 
 
 def bad_firmware(named: object) -> list[OncewayError]:

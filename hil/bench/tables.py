@@ -50,17 +50,27 @@ class Power(BaseModel):
 
 
 class BoardTable(BaseModel):
-    """A real board. port: best its name under /dev/serial/by-id. kind: as in `onceway board list`.
-    link: by what it speaks; the port of one with a radio is its cable. power: its switch, if it has
-    one.
+    """A real board, or a simulated Uno with a sketch of its own. port: of a real one, best its name
+    under /dev/serial/by-id. sketch: a HEX file with the library in it. The other keys are for a
+    real one. kind: as in `onceway board list`. link: by what it speaks; the port of one with a
+    radio is its cable. power: its switch, if it has one.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    port: str
+    port: str = ""
+    sketch: str = ""
     link: Literal["serial", "lora"] = "serial"
     kind: str = Field(default="uno", validate_default=True)
     power: Power | None = None
+
+    @model_validator(mode="after")
+    def _one_board(self) -> "BoardTable":
+        if bool(self.port) == bool(self.sketch):
+            raise ValueError("a board has either a `port`, if it is a real one, or a `sketch`")
+        if self.sketch and (self.link, self.kind, self.power) != ("serial", "uno", None):
+            raise ValueError("a sketch runs on a simulated Uno; leave out link, kind and power")
+        return self
 
     @field_validator("kind")
     @classmethod

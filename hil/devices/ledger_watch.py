@@ -208,12 +208,17 @@ class LedgerWatch:
         else:
             self._taken += 1
 
-    def _enter(self) -> None:
+    def note_starts(self) -> int:
+        """Enter the starts that are new. Return how many there were in all."""
         self._adc.look()
         for start in self._adc.starts[self._starts :]:
             said = {"device": self._device, "cause": start.cause, "cycle": start.cycle}
             self._history.add("board", "start", start.ns, **said)
         self._starts = len(self._adc.starts)
+        return self._starts
+
+    def _enter(self) -> None:
+        self.note_starts()
         self._note_gaps()
         for publication in self.ledger.publications[self._entered :]:
             kind = "status" if senml.is_status(publication.source) else "reading"

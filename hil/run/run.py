@@ -20,6 +20,7 @@ from hil.devices.commander import Commander
 from hil.devices.real_board import RealBoard
 from hil.devices.real_by_air import RealBoardByAir
 from hil.devices.simulated import SimulatedDevice
+from hil.devices.sketch import SketchedBoard
 from hil.devices.subscriber import Subscriber
 from hil.faults.gateway import GatewayPowerCut
 from hil.faults.loop_disk import LoopDisk, kept, missing
@@ -171,7 +172,8 @@ class Run:
                 programs,
                 self._history,
             )
-        return SimulatedDevice(name, self._folder, self._bench, programs, self._history)
+        kind = SketchedBoard if name in self._bench.sketches else SimulatedDevice
+        return kind(name, self._folder, self._bench, programs, self._history)
 
     def _note_clock(self) -> None:
         """How the clock of the day stands to the one that the history goes by."""
@@ -228,7 +230,7 @@ class Run:
         )
         injector = Injector(self._plan, self._bench.kinds, system)
         injector.announce()
-        if self._bench.commands or self._bench.board:
+        if self._bench.commands or self._bench.real:
             self._commander.start()
         for subscriber in self._subscribers:
             await subscriber.start(self._commander.port)

@@ -274,7 +274,26 @@ def test_all_shipped_benches_load() -> None:
             ' ["client-1"]',
             "gateway-kill-at-each-step is for 'client-1', and there are uno-1, uno-2",
         ),
-        ('title = "t"\n[[board]]\nkind = "uno"', "line 2: [[board]] number 1: port is missing"),
+        (
+            'title = "t"\n[[board]]\nkind = "uno"',
+            "line 2: [[board]] number 1: a board has either a `port`, if it is a real one, or a",
+        ),
+        (
+            'title = "t"\n[[board]]\nport = "/dev/a"\nsketch = "b.hex"',
+            "line 2: [[board]] number 1: a board has either a `port`, if it is a real one, or a",
+        ),
+        (
+            'title = "t"\n[[board]]\nsketch = "b.hex"\nkind = "nano"',
+            "line 2: [[board]] number 1: a sketch runs on a simulated Uno; leave out link, kind",
+        ),
+        (
+            'title = "t"\n[[board]]\nsketch = "b.hex"\n[[fault]]\nkind = "board-watchdog"',
+            "board-watchdog needs a simulated board with the sensor; one with a sketch knows",
+        ),
+        (
+            'title = "t"\n[[board]]\nsketch = "b.hex"\n[commands]',
+            "what a sketch obeys is its own; leave out [commands] or [[board]]",
+        ),
         (
             'title = "t"\n[[client]]\nqos = 2\n[[client]]\nqos = 3',
             "line 5: [[client]] number 2: qos = 3: input should be 0, 1 or 2",
@@ -286,8 +305,8 @@ def test_all_shipped_benches_load() -> None:
         (
             'title = "t"\n[[board]]\nport = "/dev/a"\n[[fault]]\nkind = "board-power-cut"',
             (
-                "board-power-cut needs a simulated board; a real one knows board-reset and, with a"
-                " switch, board-switched-off"
+                "board-power-cut needs a simulated board with the sensor; one with a sketch knows"
+                " board-reset and board-switched-off, a real one the second with a switch"
             ),
         ),
         (
@@ -702,6 +721,13 @@ def test_each_gateway_of_a_site_has_a_modem_of_its_own_and_knows_all_boards(
 def test_a_firmware_that_is_not_there_is_told_before_anything_starts(tmp_path: Path) -> None:
     path = tmp_path / "bench.toml"
     path.write_text('title = "t"\nfirmware = "none.hex"')
+    with pytest.raises(OncewayError, match=r"none\.hex: there is no such firmware file"):
+        load(str(path))
+
+
+def test_sketch_that_is_not_there_is_told_before_anything_starts(tmp_path: Path) -> None:
+    path = tmp_path / "bench.toml"
+    path.write_text('title = "t"\n[[board]]\nsketch = "none.hex"')
     with pytest.raises(OncewayError, match=r"none\.hex: there is no such firmware file"):
         load(str(path))
 
