@@ -6,7 +6,7 @@ ARGS ?=
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test model lint firmware dist hil soak bench bench-ingest size wheel deb lock try-install try-clone install clean firmware-test hexes
+.PHONY: help setup demo test coverage model lint firmware dist hil soak bench bench-ingest size wheel deb lock try-install try-clone install clean firmware-test hexes
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -57,6 +57,9 @@ debian-test: | debian-run
 firmware-test: | debian-run
 	@$(MAKE) --no-print-directory -s -C firmware test
 
+coverage: firmware ## which branches the tests take, by package (an hour): the table, and build/coverage/holes.txt (ARGS="tests/broker": of these tests)
+	@$(BIN)/python -m tests.coverage $(ARGS)
+
 model: setup ## TLC looks at every state of the models in tests/models (some minutes)
 	@$(BIN)/python -m tests.models.check
 
@@ -66,8 +69,8 @@ size: firmware ## flash, RAM and stack of the firmware against their budgets; wr
 build/labgrid: .setup/constraints.txt | setup
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint .setup/constraints.txt --upgrade --target $@ labgrid && touch $@
 
-hil: debian-hil firmware build/labgrid ## every bench of the rig, two more at once than there are cores (as root), then a look at a report in a browser, and a run on a foreign board; reports in build/hil
-	@$(BIN)/onceway hil run --jobs $$(( $$(nproc) + 2 )) $(ARGS); ran=$$?; [ $$ran -lt 128 ] || exit $$ran; $(BIN)/python -m pytest tests/hil/look.py tests/hil/real.py && exit $$ran
+hil: debian-hil firmware build/labgrid ## the rig's core, which judges each claim (ARGS=--all: every bench), two more at once than there are cores (as root), then a look at a report in a browser, and a run on a foreign board; reports in build/hil
+	@$(BIN)/onceway hil run --jobs $$(( $$(nproc) + 2 )) $(if $(filter --all,$(ARGS)),,--core) $(filter-out --all,$(ARGS)); ran=$$?; [ $$ran -lt 128 ] || exit $$ran; $(BIN)/python -m pytest tests/hil/look.py tests/hil/real.py && exit $$ran
 
 soak: debian-test debian-soak firmware ## hours (as root): power cuts and kills under load (TRACES=a folder of recorded links), fuzzing, random schedules of the link
 	@$(BIN)/python -m tests.durability.outages --cuts 200 --kills 100
