@@ -13,11 +13,12 @@ import typer
 from rich.table import Table
 
 from gateway.boards.admission import pending as asking
+from gateway.boards.intervals import parse, words
 from gateway.boards.log import PATIENCE_S, RADIO_PATIENCE_S
 from gateway.boards.reports import KEYED
 from gateway.boards.reports import read as statuses
 from gateway.commands.control_client import NotRunning, ask
-from gateway.errors import OncewayError
+from gateway.errors import OncewayError, UsageError
 from gateway.links.lora.frames import LONGEST_NAME
 from gateway.system.logs import printable
 from provisioning import boards, device, ports
@@ -235,6 +236,66 @@ def read_identity(
         print(
             f"{where}: {identity.name}" if identity else f"{where}: this board carries no identity"
         )
+
+
+@app.command()
+def expect(
+    name: Name,
+    interval: Annotated[
+        str,
+        typer.Argument(
+            help="How often it measures, e.g. 30s, 5m, 2h or 1d; `never` for a board that speaks on"
+            " events; `learn` to go by its readings, as without this command."
+        ),
+    ],
+    registry: RegistryFile = None,
+    as_json: Json = False,
+) -> None:
+    """Say how often a board is expected to measure. After three of these intervals without a
+    reading the board is a problem, as page, status, doctor and metrics show.
+
+    Example: onceway device expect roof-1 5m
+    """
+    if interval not in ("never", "learn") and parse(interval) is None:
+        raise UsageError(f"{interval!r} is no interval", hint="Such as 30s, 5m, 2h, never or learn")
+    _set_expected(registry, as_json, do="expect", client=name, interval=interval)
+
+
+@app.command()
+def pause(
+    name: Name,
+    time: Annotated[
+        str, typer.Argument(help="For how long, e.g. 8h or 3d; 0 ends the pause.", metavar="TIME")
+    ],
+    registry: RegistryFile = None,
+    as_json: Json = False,
+) -> None:
+    """Let a board count as no problem for a while, for example while it is in another place.
+
+    Example: onceway device pause roof-1 3d
+    """
+    if time != "0" and parse(time) is None:
+        raise UsageError(f"{time!r} is no time", hint="Such as 8h or 3d; 0 ends the pause")
+    _set_expected(registry, as_json, do="pause", client=name, interval=time)
+
+
+def _set_expected(registry: Path | None, as_json: bool, **request: str) -> None:
+    """Tell the running gateway what is expected of a board, and say how the board is then."""
+    (row,) = _asked((registry or default_path()).parent, **request)
+    if as_json:
+        print(json.dumps(row, indent=2))
+    elif row["state"] == "paused":
+        print(f"{row['name']} is paused for {words(row['paused_s'])}")
+    else:
+        print(f"{row['name']}: {_every(row)}; it is {row['state']}")
+
+
+def _every(row: dict[str, Any]) -> str:
+    if row["never"]:
+        return "it may be silent"
+    if row["interval_s"] is None:
+        return "its interval is not known yet"
+    return f"a reading each {words(row['interval_s'])} is expected"
 
 
 @app.command("log")

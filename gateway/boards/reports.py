@@ -34,7 +34,7 @@ FILE = "boards.json"
 MOST_BOARDS = 10_000
 FORGET_US = 3 * 3_600_000_000
 """A board tries what it was refused for good about hourly: firmware/src/ow_flow.c."""
-FIGURES = ("life", "worn", "aside", "denied", "boot", "bad", "again")
+FIGURES = ("life", "worn", "aside", "denied", "boot", "bad", "again", "interval")
 _TOPIC_END = "/status"
 _MOST_BYTES = 256
 _BASE_NAME, _NAME, _VALUE = -2, 0, 2

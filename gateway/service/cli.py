@@ -17,6 +17,7 @@ from gateway.access.users import Users
 from gateway.bridge.far import check as check_bridge
 from gateway.broker.spool import stranded
 from gateway.commands.control_client import NotRunning, ask
+from gateway.commands.exit_codes import PROBLEM
 from gateway.commands.options import (
     ConfigOption,
     DataOption,
@@ -146,7 +147,7 @@ def _load(path: Path) -> Config:
 def status(
     data: DataOption = None, config: ConfigOption = None, as_json: JsonOption = False
 ) -> None:
-    """Say how the running gateway is doing. Exit code 1 when something is wrong.
+    """Say how the running gateway and its boards are doing. Exit code 3: something is wrong.
 
     Example: onceway gateway status
     """
@@ -167,6 +168,8 @@ def status(
             typer.echo(f"another life of the store: {found['restored']}")
         for problem in found["problems"]:
             typer.echo(f"problem with the {problem['part']}: {problem['what']}")
+            if problem["todo"]:
+                typer.echo(f"    {problem['todo']}")
         for port in found["ports"]:
             typer.echo(
                 f"port {port['port']}: {port['problem'] or port['device'] or 'open, no device'}"
@@ -179,7 +182,7 @@ def status(
         for name, figure in found["figures"].items():
             typer.echo(f"{name:28} {figure}")
     if found["problems"]:
-        raise typer.Exit(1)
+        raise typer.Exit(PROBLEM)
 
 
 def _say_bridge(bridge: dict[str, Any]) -> None:

@@ -26,6 +26,14 @@ request, a line of JSON such as `{"do": "end", "client": "c1"}`. Out: any number
                            its queue again; numbers: with commas between them, empty for all
     bridge-discard, bridge, numbers
                            the same for messages that are deleted
+    everything             one row: what `/status` answers (`gateway/web/everything.py`)
+    boards                 one row for each board of the device registry: how it is
+                           (`gateway/boards/expected.py`), its last value and its age
+    expect, client, interval
+                           one row, as of `boards`: the board is expected to speak so often, such as
+                           5m; `never`; `learn` to go by what it does
+    pause, client, interval
+                           the same: the board is no problem for so long; `0` ends that
     lend, port             one row {"lent": true}: the gateway leaves this serial port alone until
                            the other end closes the connection, however it ends, or LEND_S is over
 """
@@ -42,6 +50,8 @@ from pathlib import Path
 from typing import ClassVar, Protocol
 
 from gateway.boards import log as board_log
+from gateway.boards.expected import NEVER
+from gateway.boards.intervals import parse
 from gateway.broker.sys_topics import figures
 from gateway.broker.view import details
 from gateway.commands.control_client import FILE, LEND_S, TIMEOUT_S, Row, short
@@ -51,8 +61,10 @@ from gateway.links.serial_port import PortStatus
 from gateway.runtime.engine import Engine
 from gateway.runtime.session_rows import Places, place_of, session_rows
 from gateway.system.logs import about
+from gateway.web.everything import board_row, everything
 from gateway.web.health import status
 from gateway.web.source import Source
+from gateway.web.uplink import UplinkReader
 
 log = logging.getLogger(__name__)
 
@@ -105,6 +117,7 @@ class Control:
         self._lending = lending
         self._engine = engine
         self._source = source
+        self._uplink = UplinkReader(source.folder)
         self._site = site
         self._server: asyncio.Server | None = None
         self._busy: set[asyncio.Task[None] | None] = set()
@@ -250,6 +263,30 @@ class Control:
             numbers = [int(number) for number in request["numbers"].split(",") if number]
             yield {"done": await change(request["bridge"], numbers)}
 
+    async def _everything(self, request: Mapping[str, str]) -> AsyncIterator[Row]:
+        uplink = await self._uplink.state() if self._source.broker.config.uplink else None
+        yield everything(self._source, uplink)
+
+    async def _boards(self, request: Mapping[str, str]) -> AsyncIterator[Row]:
+        for name in self._source.expected.states if self._source.expected else ():
+            yield board_row(self._source, name)
+
+    async def _expect(self, request: Mapping[str, str]) -> AsyncIterator[Row]:
+        """Set what is expected of a board."""
+        name, text, expected = request["client"], request["interval"], self._source.expected
+        if expected is None or name not in expected.states:
+            raise OncewayError(
+                "no such board is expected here",
+                name,
+                "`onceway device list` shows the boards; one that was added a second ago is known"
+                " soon",
+            )
+        if request["do"] == "pause":
+            expected.pause(name, 0.0 if text == "0" else parse(text) or 0.0)
+        else:
+            expected.want(name, {"never": NEVER, "learn": None}.get(text, parse(text)))
+        yield board_row(self._source, name)
+
     async def _status(self, request: Mapping[str, str]) -> AsyncIterator[Row]:
         yield status(self._source) | {
             "ports": [_port(port) for port in self._source.ports()],
@@ -324,6 +361,10 @@ class Control:
         "session": _session,
         "end": _end,
         "status": _status,
+        "everything": _everything,
+        "boards": _boards,
+        "expect": _expect,
+        "pause": _expect,
         "radios": _radios,
         "listen": _listen,
         "heard": _heard,
@@ -346,13 +387,15 @@ def _parse(line: bytes) -> dict[str, str]:
     request = json.loads(line)
     if not isinstance(request, dict) or request.get("do") not in Control.REQUESTS:
         raise ValueError(f"do: one of {', '.join(Control.REQUESTS)}")
-    keys = ("do", "client", "port", "wait", "bridge", "numbers")
+    keys = ("do", "client", "port", "wait", "bridge", "numbers", "interval")
     found = {key: request.get(key, "") for key in keys}
     for key, value in found.items():
         if not isinstance(value, str) or (key == "port" and "\0" in value):
             raise ValueError(f"{key}: a string")
     if not re.fullmatch("|[1-9][0-9]{0,4}", found["wait"]):
         raise ValueError("wait: seconds, from 1 to 99999")
+    if found["interval"] not in ("", "never", "learn", "0") and parse(found["interval"]) is None:
+        raise ValueError("interval: a time, such as 5m")
     if not re.fullmatch("|[0-9]{1,18}(,[0-9]{1,18})*", found["numbers"]):
         raise ValueError("numbers: numbers with commas between them")
     return found
