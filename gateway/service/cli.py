@@ -168,7 +168,7 @@ def status(
             typer.echo(f"another life of the store: {found['restored']}")
         for problem in found["problems"]:
             typer.echo(f"problem with the {problem['part']}: {problem['what']}")
-            if problem["todo"]:
+            if "todo" in problem:
                 typer.echo(f"    {problem['todo']}")
         for port in found["ports"]:
             typer.echo(

@@ -32,6 +32,10 @@ class Problem:
     what: str
     todo: str = ""
 
+    def public(self) -> dict[str, str]:
+        told = {"part": self.part, "what": self.what}
+        return told | {"todo": self.todo} if self.todo else told
+
 
 def status(source: Source) -> dict[str, Any]:
     """What `gateway status` shows. `status` is `ok` or `failing`. `restored`: why this start took
@@ -51,7 +55,7 @@ def _status(source: Source, found: list[Problem]) -> dict[str, Any]:
     broker = source.broker
     return {
         "status": "failing" if found else "ok",
-        "problems": [{"part": item.part, "what": item.what, "todo": item.todo} for item in found],
+        "problems": [item.public() for item in found],
         "gateway": broker.config.gateway.name,
         "version": __version__,
         "uptime_s": broker.monotonic // 1_000_000,
