@@ -26,3 +26,9 @@ class UsageError(OncewayError):
     """What was typed cannot be meant."""
 
     exit_code = 2
+
+
+class NotAllowed(OncewayError):
+    """This account may not do that; another one may."""
+
+    exit_code = 6

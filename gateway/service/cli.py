@@ -23,8 +23,8 @@ from gateway.commands.options import (
     DataOption,
     JsonOption,
     config_file,
-    folder_of,
     nothing_named,
+    running_folder,
 )
 from gateway.config import Config, ConfigError, LimitsSection, advice, load, parse
 from gateway.config.reference import as_toml
@@ -151,7 +151,7 @@ def status(
 
     Example: onceway gateway status
     """
-    folder = folder_of(data, config)
+    folder = running_folder(data, config)
     try:
         (found,) = ask(folder, do="status")
     except NotRunning:

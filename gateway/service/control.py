@@ -1,8 +1,9 @@
 """The control socket: what people ask a running gateway to show or do.
 
-`DATA/control.sock`, a Unix socket that only the gateway's own account and root may use. In: one
-request, a line of JSON such as `{"do": "end", "client": "c1"}`. Out: any number of lines `{"row":
-…}`, and at last `{"done": true}` or `{"error": "what was wrong"}`.
+`DATA/control.sock`, a Unix socket that only the gateway's own account and root may use. That of the
+Debian package is in /run/onceway, and the group onceway-admin may use it, too. In: one request, a
+line of JSON such as `{"do": "end", "client": "c1"}`. Out: any number of lines `{"row": …}`, and at
+last `{"done": true}` or `{"error": "what was wrong"}`.
 
     sessions               one row for each session (`gateway/runtime/session_rows.py`)
     site-sessions          the same of all members of the site, with `member`; of one that does not
@@ -54,7 +55,7 @@ from gateway.boards.expected import NEVER
 from gateway.boards.intervals import parse
 from gateway.broker.sys_topics import figures
 from gateway.broker.view import details
-from gateway.commands.control_client import FILE, LEND_S, TIMEOUT_S, Row, short
+from gateway.commands.control_client import FILE, LEND_S, TIMEOUT_S, Row, place, short
 from gateway.errors import OncewayError
 from gateway.links.lora.status import Overheard
 from gateway.links.serial_port import PortStatus
@@ -131,18 +132,21 @@ class Control:
         a gateway that died.
         """
         listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        file = self._file
         try:
-            (self._folder / FILE).unlink(missing_ok=True)
-            with short(self._folder) as path:
+            file.unlink(missing_ok=True)
+            with short(file.parent) as path:
                 listening.bind(path)
-            (self._folder / FILE).chmod(0o600)  # nobody can connect before it listens
+            # the set-group-ID bit of its folder gives it the group; nobody can connect before it
+            # listens
+            file.chmod(0o600 if file.parent == self._folder else 0o660)
             self._server = await asyncio.start_unix_server(
                 self._serve, sock=listening, limit=LONGEST_REQUEST
             )
         except OSError as error:
             listening.close()
             raise OncewayError(
-                f"cannot listen on the control socket ({error.strerror})", str(self._folder / FILE)
+                f"cannot listen on the control socket ({error.strerror})", str(file)
             ) from error
 
     async def close(self) -> None:
@@ -151,7 +155,11 @@ class Control:
             for task in tuple(self._busy):
                 if task is not None:
                     task.cancel()
-            (self._folder / FILE).unlink(missing_ok=True)
+            self._file.unlink(missing_ok=True)
+
+    @property
+    def _file(self) -> Path:
+        return place(self._folder) / FILE
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()

@@ -9,7 +9,7 @@ from gateway.boards.intervals import words
 from gateway.broker.spool import stranded
 from gateway.commands.control_client import NotRunning, ask
 from gateway.commands.exit_codes import PROBLEM
-from gateway.commands.options import ConfigOption, DataOption, JsonOption, folder_of
+from gateway.commands.options import ConfigOption, DataOption, JsonOption, running_folder
 from gateway.errors import OncewayError
 
 app = typer.Typer()
@@ -26,7 +26,7 @@ def status(
 
     Example: onceway status
     """
-    folder = folder_of(data, config)
+    folder = running_folder(data, config)
     try:
         (found,) = ask(folder, do="everything")
     except NotRunning:
