@@ -19,13 +19,14 @@ from gateway.boards.admission import Registry
 from gateway.bridge.far import check as check_bridge
 from gateway.broker.spool import stranded
 from gateway.commands.control_client import NotRunning, ask
+from gateway.commands.exit_codes import PROBLEM
 from gateway.commands.options import (
     ConfigOption,
     DataOption,
     JsonOption,
     config_file,
-    folder_of,
     nothing_named,
+    running_folder,
 )
 from gateway.config import Config, ConfigError, LimitsSection, advice, load, parse
 from gateway.config.reference import as_toml
@@ -148,11 +149,11 @@ def _load(path: Path) -> Config:
 def status(
     data: DataOption = None, config: ConfigOption = None, as_json: JsonOption = False
 ) -> None:
-    """Say how the running gateway is doing. Exit code 1 when something is wrong.
+    """Say how the running gateway and its boards are doing. Exit code 3: something is wrong.
 
     Example: onceway gateway status
     """
-    folder = folder_of(data, config)
+    folder = running_folder(data, config)
     try:
         (found,) = ask(folder, do="status")
     except NotRunning:
@@ -169,6 +170,8 @@ def status(
             typer.echo(f"another life of the store: {found['restored']}")
         for problem in found["problems"]:
             typer.echo(f"problem with the {problem['part']}: {problem['what']}")
+            if "todo" in problem:
+                typer.echo(f"    {problem['todo']}")
         for port in found["ports"]:
             typer.echo(
                 f"port {port['port']}: {port['problem'] or port['device'] or 'open, no device'}"
@@ -181,7 +184,7 @@ def status(
         for name, figure in found["figures"].items():
             typer.echo(f"{name:28} {figure}")
     if found["problems"]:
-        raise typer.Exit(1)
+        raise typer.Exit(PROBLEM)
 
 
 def _say_bridge(bridge: dict[str, Any]) -> None:

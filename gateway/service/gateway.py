@@ -182,7 +182,9 @@ class Gateway:
             self._listeners = listeners = Listeners(
                 engine,
                 self._registry,
-                lambda access: greeter(admit=access.greets, key=access.key),
+                lambda access: greeter(
+                    admit=access.greets, key=access.key, again=self._registry.refresh_now
+                ),
                 utc,
                 config.gateway.data,
             )
