@@ -442,6 +442,12 @@ class SendFlow:
             rows.finished.append((self.session.id, delivery.first))
         rows.forget(delivery.run)
 
+    def _forget_released(self) -> None:
+        for identifier, delivery in self.released.items():
+            if delivery is not None:
+                self._forget(delivery)
+                self.released[identifier] = None
+
     # -- acknowledgements
 
     def puback(self, identifiers: tuple[int, ...]) -> None:
@@ -518,6 +524,7 @@ class SendFlow:
         self.resend = deque(item for item in flights if held is None or item[0] < held)
         self.acknowledging.clear()
         self.receiving.clear()
+        self._forget_released()
         if held is not None:
             self._take_back(held, [item for _, item in flights])
         if self.session.durable and not self.session.queueing.qos_0:
@@ -560,9 +567,7 @@ class SendFlow:
         """The session ends: forget everything, in the store too."""
         for delivery in {delivery for _, delivery in self.resend} | set(self._waiting()):
             self._done(delivery, delivery.left)
-        for released in self.released.values():
-            if released is not None:
-                self._forget(released)
+        self._forget_released()
         if self.session.durable:
             self.ledger.changes.left[self.session.id] = (self.tail or _BEYOND) - 1
         if self.tail:

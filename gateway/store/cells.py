@@ -117,7 +117,7 @@ _ID, _U32, _BIT, _QOS = _number(1), _number(high=MOST), _number(high=1), _number
 _TIME, _TEXT, _TEXT_OR_NULL = _number(null=True), _words(), _words(null=True)
 _MOMENT = _number(-HIGHEST, null=True)
 _BLOCK, _EVEN, _BLOB = (
-    Cell("blob", "is_block({0})"),
+    Cell("blob", "is_block(CAST({0} AS BLOB))"),
     Cell("blob", "length({0}) % 2 = 0"),
     Cell("blob"),
 )

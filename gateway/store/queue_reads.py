@@ -32,7 +32,8 @@ WHOLE = (
     " AND length(body) % message.count = 0 AND skip BETWEEN 0 AND message.count - queue.count"
     f" AND {SIZE})"
     f" AND typeof(body) = 'blob' AND (expires IS NULL OR expires BETWEEN 0 AND {HIGHEST})"
-    " AND (properties = x'' OR is_block(properties)) AND (extra = x'' OR is_block(extra))"
+    " AND (properties = x'' OR is_block(CAST(properties AS BLOB)))"
+    " AND (extra = x'' OR is_block(CAST(extra AS BLOB)))"
     " AND retain BETWEEN 0 AND 1 AND is_topic(CAST(topic AS BLOB))"
     " AND (share = '' OR is_text(CAST(share AS BLOB)))"
 )
