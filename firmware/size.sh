@@ -54,3 +54,9 @@ judge lora size-lora 14336 900 --radio
 price 'the sensor layer' size-sensor size
 price 'the slot check' size-check size
 price 'the slot check by radio' size-lora-check size-lora
+price 'answers to commands' size-answers size
+price 'answers to commands by radio' size-lora-answers size-lora
+avr-size "$folder/size-lora-all.elf" | awk 'NR == 2 {
+    print "LoRa with all parts: " $1 + $2 " bytes of flash and " $2 + $3 " of RAM"
+    if ($1 + $2 > 16384) {print "LoRa with all parts is larger than 16 kB"; exit 1}
+}'

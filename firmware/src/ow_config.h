@@ -144,6 +144,11 @@
 #define OW_SLOT_CHECK (OW_PERSISTENCE && OW_PUBLICATIONS)
 #endif
 
+#ifndef OW_ANSWERS
+/* 1: a command that names `logs/NAME` as its Response Topic can be answered: ow_mqtt_answer */
+#define OW_ANSWERS 0
+#endif
+
 #ifndef OW_LOG_SIZE
 #define OW_LOG_SIZE 0 /* bytes of RAM for a log that the gateway can read, a power of two: ow_log.h */
 #endif

@@ -29,9 +29,9 @@ enum { RELEASED_MASK = 0x55, DONE_MASK = 0xAA, ASKED = 0x5A, ERASED = 0xFF };
 #define CELL_LIFE 100000ul /* writes of an EEPROM cell (ATmega328P data sheet, features) */
 #endif
 enum { JOB_NONE, JOB_BOOT, JOB_SLOT, JOB_OTHER, JOB_MEND };
-/* Residue of a slot that holds the report of a lost publication: the first byte of its CRC is stored
- * inverted. */
-enum { REPORT_RESIDUE = 0x03FF };
+/* Residues of slots that hold no publication of the program: in the report of a lost one the first
+ * byte of the CRC is stored inverted, in the answer to a command the second. */
+enum { REPORT_RESIDUE = 0x0300 | OW_KIND_LOST, ANSWER_RESIDUE = 0x1E00 | OW_KIND_ANSWER };
 
 _Static_assert(!OW_SLOT_CHECK || OW_PERSISTENCE,
     "OW_SLOT_CHECK looks for damage at rest: without OW_PERSISTENCE nothing rests");
@@ -311,10 +311,11 @@ static OW_ONE_COPY bool read_slot(ow_slot slot, struct ow_entry *entry, bool *do
     uint8_t record[OW_JOURNAL_SLOT_SIZE];
     fetch(record, slot_address(slot), OW_JOURNAL_SLOT_SIZE);
     uint16_t residue = ow_crc(OW_CRC_INITIAL, record, RELEASED_AT);
-    if (residue != 0 && (!OW_SLOT_CHECK || residue != REPORT_RESIDUE)) {
+    if (residue != 0 && (!OW_SLOT_CHECK || residue != REPORT_RESIDUE) &&
+        (!OW_ANSWERS || residue != ANSWER_RESIDUE)) {
         return false;
     }
-    entry->lost = OW_SLOT_CHECK ? (uint8_t)residue : 0;
+    entry->kind = OW_SLOT_CHECK || OW_ANSWERS ? (uint8_t)residue : OW_KIND_PROGRAM;
     uint8_t low = record[SEQUENCE_AT + 3];
     entry->slot = slot;
     entry->sequence = ow_get_u32(record + SEQUENCE_AT);
@@ -350,7 +351,8 @@ static void note_done(struct ow_journal *journal, uint16_t id)
 static OW_ONE_COPY bool fits(uint8_t *record, uint32_t sequence)
 {
     ow_put_u32(record + SEQUENCE_AT, sequence);
-    return ow_crc(OW_CRC_INITIAL, record, RELEASED_AT) == 0;
+    uint16_t residue = ow_crc(OW_CRC_INITIAL, record, RELEASED_AT);
+    return residue == 0 || (OW_ANSWERS && residue == ANSWER_RESIDUE);
 }
 
 #define NOWHERE ((ow_slot)~0)
@@ -429,6 +431,7 @@ static void read_slots(struct ow_journal *journal)
         }
     }
     journal->tail = journal->head;
+    ow_journal_find(journal, journal->tail, &entry); /* to where the oldest is: others may come */
 }
 
 #if OW_SLOT_CHECK
@@ -535,6 +538,13 @@ bool ow_journal_append(struct ow_journal *journal, const uint8_t *source)
     start(journal, JOB_SLOT, address, OW_JOURNAL_SLOT_SIZE);
     return true;
 }
+
+#if OW_ANSWERS
+void ow_journal_mark_answer(struct ow_journal *journal)
+{
+    journal->record[CRC_AT + 1] ^= 0xFF;
+}
+#endif
 
 uint32_t ow_journal_left(const struct ow_journal *journal)
 {

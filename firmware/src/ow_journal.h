@@ -65,6 +65,10 @@ bool ow_journal_idle(const struct ow_journal *journal);
  * `next` has moved on if the publication was taken. */
 bool ow_journal_append(struct ow_journal *journal, const uint8_t *source);
 
+/* Right after ow_journal_append: this one is of that kind. */
+enum ow_kind { OW_KIND_PROGRAM, OW_KIND_ANSWER = 0xF0, OW_KIND_LOST = 0xFF };
+void ow_journal_mark_answer(struct ow_journal *journal);
+
 /* Publications that are left until the cells have had as many writes as their maker promises. A
  * slot's cells are written once for each publication in it, and the slots are used in turn. */
 uint32_t ow_journal_left(const struct ow_journal *journal);

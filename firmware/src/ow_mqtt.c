@@ -37,7 +37,7 @@ void ow_mqtt_begin(
 #if OW_SEVERAL_BOARDS
     ow_hal_use(client->hal = ow_hal_use(0));
 #endif
-#if OW_SLOT_CHECK || OW_LOG_SIZE
+#if OW_SLOT_CHECK || OW_LOG_SIZE || OW_ANSWERS
     memcpy(client->logs, "logs/", sizeof client->logs);
 #endif
     begin_carrier(client);

@@ -51,6 +51,7 @@ static void message_received(void *user, const struct ow_message *message)
 {
     (void)user;
     taken = message->payload[0];
+    ow_mqtt_answer(&client, message, taken ? OW_ANSWER_VALUE : OW_ANSWER_REFUSED, taken);
 }
 
 static const struct ow_application application = {

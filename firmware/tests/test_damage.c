@@ -93,7 +93,7 @@ static void drain(void)
     uint8_t source[OW_JOURNAL_SOURCE];
     while (journal.pending) {
         struct ow_entry entry = oldest();
-        if (entry.lost) {
+        if (entry.kind == OW_KIND_LOST) {
             CHECK(entry.sequence <= newest, "%u", entry.sequence);
             reported[entry.sequence] += entry.sequence > done;
             again += entry.sequence <= done; /* the gateway takes it for a repetition */
