@@ -81,6 +81,9 @@ IN_A_HURRY = (0.0, None)
 ANSWERED_S = 30.0
 """Seconds for which the place counts as up after it has answered as a whole."""
 
+RENEWED_S = 30.0
+"""Seconds between two connections that are opened because something is forbidden."""
+
 T = TypeVar("T")
 
 log = logging.getLogger("onceway.ingest")
@@ -137,6 +140,7 @@ class Landing:
         self.url = url.rstrip("/")
         self._connecting = Lock()
         self._answered = -ANSWERED_S
+        self._renewed = -RENEWED_S
         try:
             self._fs, self._root = self._connect()
         except (ValueError, ImportError) as error:
@@ -170,13 +174,24 @@ class Landing:
                 return question(asked)
             except Exception as error:
                 failure = _as_os_error(error)
-                if pause is None or self.local or isinstance(failure, FINAL):
+                final = isinstance(failure, FINAL) and not self._may_have_new_keys(failure)
+                if pause is None or self.local or final:
                     raise failure from error
             time.sleep(pause)
             with self._connecting, suppress(Exception):  # if it fails, the next try says why
                 if self._fs is asked:
                     self._fs, _ = self._connect()
         raise AssertionError("the last pause is None")
+
+    def _may_have_new_keys(self, failure: OSError) -> bool:
+        """Whether a new connection may be allowed what this one is not: credentials are read when
+        it is opened, and may have been replaced since. Asked for so once in a while only.
+        """
+        now = time.monotonic()
+        if not isinstance(failure, PermissionError) or now - self._renewed < RENEWED_S:
+            return False
+        self._renewed = now
+        return True
 
     def _is_up(self) -> bool:
         return time.monotonic() - self._answered < ANSWERED_S
