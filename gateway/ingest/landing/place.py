@@ -326,21 +326,15 @@ class Landing:
         # an object store may have `NUMBER.json/x`, and no manifest
         return found["type"] != "directory" or self.manifest(feed, number) is not None
 
-    def modified(self, feed: str, number: int) -> float | None:
-        """When a manifest was written, in seconds since 1970, where the file system knows."""
+    def modified(self, feed: str, number: int, ending: str = "json") -> float | None:
+        """When a manifest (`parquet`: the data) was written, in seconds since 1970, where the file
+        system knows.
+        """
+        path = f"{self._root}/{feed}/{file_stem(number)}.{ending}"
         try:
-            return float(self._fs.modified(self._manifest(feed, number)).timestamp())
+            return float(self._fs.modified(path).timestamp())
         except Exception:  # it is only for people to know
             return None
-
-    def arrived(self, announced: Announced) -> float | None:
-        """When the later file of a batch was written, in seconds since 1970; None where the file
-        system does not know.
-        """
-        times = [self.modified(announced.feed, announced.number)]
-        with suppress(Exception):  # it may be missing
-            times.append(float(self._fs.modified(f"{self._root}/{announced.name}").timestamp()))
-        return max((one for one in times if one is not None), default=None)
 
     def with_time(self, announced: Announced) -> Announced:
         """The same, with the time at which it landed."""
