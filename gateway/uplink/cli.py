@@ -30,7 +30,7 @@ from gateway.system.durations import seconds
 from gateway.system.lock import ProcessLock
 from gateway.system.notify import notify
 from gateway.uplink import credentials
-from gateway.uplink.landing import open_landing, without_password
+from gateway.uplink.landing import Landing, Unreachable, open_landing, without_password
 from gateway.uplink.spool import NoSpool, Spool
 from gateway.uplink.status import look
 
@@ -65,6 +65,15 @@ class Job:
     name: str | None
     settings: UplinkSection
     log: LogSection
+    config: Path | None = None
+
+    def connect(self) -> Landing:
+        """Open the landing place, with the credentials that the file has now."""
+        try:
+            credentials.take(self.config)
+        except OncewayError as error:
+            raise Unreachable(f"the credentials cannot be read: {error}") from error
+        return open_landing(self.settings.landing, self.settings.options, self.settings.shared)
 
 
 def _landing_alone(landing: str) -> UplinkSection:
@@ -116,7 +125,9 @@ def _job(config: Path | None, data: Path | None, landing: str | None, name: str 
         raise OncewayError(
             "the section [uplink] is missing", str(config), 'Add it with landing = "URL".'
         )
-    return Job(data or loaded.gateway.data, name or loaded.gateway.name, settings, loaded.log)
+    return Job(
+        data or loaded.gateway.data, name or loaded.gateway.name, settings, loaded.log, config
+    )
 
 
 def _check_name(spool: Spool, job: Job) -> None:
@@ -219,7 +230,7 @@ def run(
             spool,
             Cutter(spool, job.data, settings),
             settings,
-            lambda: open_landing(settings.landing, settings.options, settings.shared),
+            job.connect,
             load_or_make(job.data),
         )
         _introduce(spool, settings)

@@ -24,7 +24,7 @@ class LaxS3:
     whether `answer` is said to every PUT. busy: a status and a code for the next request
     of any kind, or None to pass it on. losing: whether the answer to a request (method, path) is
     lost on its way, after the store has done what it says. before: called with the path of each
-    PUT before it is passed on.
+    PUT before it is passed on. valid: the id of the one access key that is valid; None for any.
     """
 
     def __init__(self, target: int, key: str, secret: str) -> None:
@@ -33,6 +33,7 @@ class LaxS3:
         self.before: Callable[[str], None] = lambda path: None
         self.busy: Callable[[], tuple[int, str] | None] = lambda: None
         self.losing: Callable[[str, str], bool] = lambda method, path: False
+        self.valid: str | None = None
         self.puts: list[str] = []
         proxy = self
 
@@ -44,6 +45,10 @@ class LaxS3:
 
             def pass_on(self) -> None:
                 body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+                signed = self.headers.get("Authorization", "")
+                if proxy.valid and f"Credential={proxy.valid}/" not in signed:
+                    self.answer_as_told((403, "InvalidAccessKeyId"))
+                    return
                 if (busy := proxy.busy()) is not None:
                     self.answer_as_told(busy)
                     return

@@ -371,8 +371,12 @@ class Feeds:
         """Whether a copy of this batch may still be under way."""
         if not self._settle:
             return False
-        came = self._landing.arrived(manifest)
-        return came is not None and abs(time.time() - came) < self._settle
+        times = (
+            self._landing.modified(manifest.feed, manifest.number, ending)
+            for ending in ("json", "parquet")
+        )
+        came = max((one for one in times if one is not None), default=0.0)
+        return abs(time.time() - came) < self._settle
 
     def _map(self, function: Callable[[T], R], items: Iterable[T]) -> Iterable[R]:
         return map(function, items) if self._pool is None else self._pool.map(function, items)
