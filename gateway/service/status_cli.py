@@ -21,8 +21,8 @@ Row = dict[str, Any]
 def status(
     data: DataOption = None, config: ConfigOption = None, as_json: JsonOption = False
 ) -> None:
-    """Say how the gateway, its boards and its uplink are, problems first. Exit code 3: a board of the
-    registry does not speak as it ought to; 1: something else is wrong.
+    """Say how the gateway, its boards and its uplink are, problems first. Exit code 3: a board of
+    the registry does not speak as it ought to; 1: something else is wrong.
 
     Example: onceway status
     """
