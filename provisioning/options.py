@@ -7,10 +7,9 @@ from typing import Annotated
 import typer
 
 from gateway.boards.admission import FILE
-from gateway.commands.control_client import WHO_MAY
+from gateway.commands.control_client import INSTALLED, WHO_MAY
 from gateway.commands.options import CONFIG_FILE, JsonOption, config_file, running_folder
 from gateway.errors import NotAllowed, OncewayError
-from gateway.system.accounts import INSTALLED
 from provisioning.registry import Registry
 
 Name = Annotated[str, typer.Argument(help="The device's name; also its MQTT client identifier.")]

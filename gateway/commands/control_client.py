@@ -13,8 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from gateway.errors import NotAllowed, OncewayError
-from gateway.system import accounts
-from gateway.system.accounts import ADMIN
 
 FILE = "control.sock"
 """Name of the socket."""
@@ -24,6 +22,19 @@ TIMEOUT_S = 30.0
 
 LEND_S = 900.0
 """Longest time for which a port is lent, in seconds: a board can be written twice."""
+
+INSTALLED = Path("/var/lib/onceway")
+"""Data directory of the Debian package, as its configuration has it."""
+
+RUN = Path("/run/onceway")
+"""The folder of its control socket (`systemd/onceway.tmpfiles`). By the set-group-ID bit what is
+made there belongs to ADMIN.
+"""
+
+ADMIN = "onceway-admin"
+"""The group of people who may command the gateway (`systemd/onceway.sysusers`). The uplink is not
+in it: an uplink that was taken over commands nothing.
+"""
 
 WHO_MAY = (
     f"Run the command with sudo, or join the group {ADMIN}: `sudo usermod -aG {ADMIN} $USER`, then"
@@ -65,7 +76,7 @@ def place(folder: Path) -> Path:
     """The folder of the socket of the gateway on this data directory. The Debian package has one
     that belongs to the group of people who may command the gateway.
     """
-    return accounts.RUN if folder == accounts.INSTALLED and accounts.RUN.is_dir() else folder
+    return RUN if folder == INSTALLED and RUN.is_dir() else folder
 
 
 @contextmanager

@@ -2,12 +2,16 @@
 them.
 """
 
+from typing import Any
+
 FAILED = 1
-"""The command could not do what was asked; the error says why. `doctor`: something is wrong."""
+"""The command could not do what was asked; the error says why. `status` and `doctor`: something is
+wrong.
+"""
 USAGE = 2
 """The command line or the configuration file is wrong."""
 PROBLEM = 3
-"""The gateway runs, and something is wrong with it, its boards or its store."""
+"""A board of the registry does not speak as it ought to; or the store cannot be used."""
 LOCKED = 4
 """Another process has the data directory."""
 UNKNOWN = 5
@@ -18,3 +22,10 @@ NEEDS_RESTART = 7
 """The reload is done, and a part of the new configuration counts from the next start only."""
 INTERNAL = 70
 """An internal error has ended the gateway. systemd starts it again."""
+
+
+def of_status(found: dict[str, Any]) -> int:
+    """The exit code for what a gateway says of itself: missing boards count before all else."""
+    if found["missing"]:
+        return PROBLEM
+    return FAILED if found["problems"] else 0

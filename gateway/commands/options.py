@@ -10,9 +10,9 @@ from typing import Annotated
 
 import typer
 
+from gateway.commands.control_client import INSTALLED
 from gateway.config import MayNotRead, load
 from gateway.errors import OncewayError
-from gateway.system.accounts import INSTALLED
 
 CONFIG = "ONCEWAY_CONFIG"
 CONFIG_FILE = "/etc/onceway/gateway.toml"

@@ -44,7 +44,6 @@ from gateway.config.sections import (
 from gateway.config.values import is_local, split_address, split_bind, split_broker, split_window
 from gateway.errors import NotAllowed, OncewayError
 from gateway.system import gateway_name
-from gateway.system.accounts import SERVICES
 
 __all__ = [
     "BRIDGE",
@@ -80,6 +79,10 @@ __all__ = [
     "split_broker",
     "split_window",
 ]
+
+
+_SERVICES = "onceway"
+"""The group of the services (`gateway/system/accounts.py`), which people do not join."""
 
 
 class ConfigError(OncewayError):
@@ -119,7 +122,7 @@ def _who_may(path: Path) -> str:
         with suppress(PermissionError, KeyError):
             status = place.stat()
             group = grp.getgrgid(status.st_gid).gr_name
-            if not status.st_mode & stat.S_IRGRP or status.st_gid == 0 or group == SERVICES:
+            if not status.st_mode & stat.S_IRGRP or status.st_gid == 0 or group == _SERVICES:
                 break
             return (
                 f"Run the command with sudo, or join the group {group}: `sudo usermod -aG {group}"

@@ -19,7 +19,7 @@ from gateway.boards.admission import Registry
 from gateway.bridge.far import check as check_bridge
 from gateway.broker.spool import stranded
 from gateway.commands.control_client import NotRunning, ask
-from gateway.commands.exit_codes import PROBLEM
+from gateway.commands.exit_codes import of_status
 from gateway.commands.options import (
     ConfigOption,
     DataOption,
@@ -149,7 +149,8 @@ def _load(path: Path) -> Config:
 def status(
     data: DataOption = None, config: ConfigOption = None, as_json: JsonOption = False
 ) -> None:
-    """Say how the running gateway and its boards are doing. Exit code 3: something is wrong.
+    """Say how the running gateway and its boards are doing. Exit code 3: a board of the registry
+    does not speak as it ought to; 1: something else is wrong.
 
     Example: onceway gateway status
     """
@@ -183,8 +184,8 @@ def status(
             typer.echo(f"spool: {stranded(spool['messages'], spool['bytes'])}")
         for name, figure in found["figures"].items():
             typer.echo(f"{name:28} {figure}")
-    if found["problems"]:
-        raise typer.Exit(PROBLEM)
+    if code := of_status(found):
+        raise typer.Exit(code)
 
 
 def _say_bridge(bridge: dict[str, Any]) -> None:

@@ -8,7 +8,7 @@ import typer
 from gateway.boards.intervals import words
 from gateway.broker.spool import stranded
 from gateway.commands.control_client import NotRunning, ask
-from gateway.commands.exit_codes import PROBLEM
+from gateway.commands.exit_codes import of_status
 from gateway.commands.options import ConfigOption, DataOption, JsonOption, running_folder
 from gateway.errors import OncewayError
 
@@ -21,8 +21,8 @@ Row = dict[str, Any]
 def status(
     data: DataOption = None, config: ConfigOption = None, as_json: JsonOption = False
 ) -> None:
-    """Say how the gateway, its boards and its uplink are, problems first. Exit code 3: something is
-    wrong.
+    """Say how the gateway, its boards and its uplink are, problems first. Exit code 3: a board of
+    the registry does not speak as it ought to; 1: something else is wrong.
 
     Example: onceway status
     """
@@ -39,8 +39,8 @@ def status(
         typer.echo(json.dumps(found, indent=2))
     else:
         typer.echo("\n".join(_lines(found)))
-    if found["problems"]:
-        raise typer.Exit(PROBLEM)
+    if code := of_status(found):
+        raise typer.Exit(code)
 
 
 def _lines(found: Row) -> list[str]:

@@ -14,20 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 UPLINK = "onceway-uplink"
-SERVICES = "onceway"
-"""The group of the two services. A person who joins it reads what is the services' own."""
-ADMIN = "onceway-admin"
-"""The group of people who may command the gateway. The uplink is not in it: an uplink that was
-taken over commands nothing.
-"""
-# all three as in `systemd/onceway.sysusers`
-
-INSTALLED = Path("/var/lib/onceway")
-"""Data directory of the Debian package, as its configuration has it."""
-RUN = Path("/run/onceway")
-"""The folder of its control socket (`systemd/onceway.tmpfiles`). By the set-group-ID bit what is
-made there belongs to ADMIN.
-"""
+"""As in `systemd/onceway.sysusers`."""
 
 
 def share(file: Path) -> None:

@@ -20,6 +20,7 @@ def everything(source: Source, uplink: UplinkState | None) -> Row:
     return {
         "status": "failing" if found else "ok",
         "problems": found,
+        "missing": [name for name, _ in source.expected.problems] if source.expected else [],
         "gateway": broker.config.gateway.name,
         "version": __version__,
         "uptime_s": broker.monotonic // 1_000_000,

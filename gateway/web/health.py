@@ -39,9 +39,11 @@ class Problem:
 
 def status(source: Source) -> dict[str, Any]:
     """What `gateway status` shows. `status` is `ok` or `failing`. `restored`: why this start took
-    the store for another life of the one that ran here before, or null.
+    the store for another life of the one that ran here before, or null. `missing`: boards of the
+    registry that do not speak as they ought to.
     """
-    return _status(source, problems(source))
+    missing = [name for name, _ in source.expected.problems] if source.expected else []
+    return _status(source, problems(source)) | {"missing": missing}
 
 
 def health(source: Source) -> dict[str, Any]:

@@ -323,7 +323,7 @@ async def test_a_refused_status_is_seen_and_a_taken_one_is_shown(tmp_path: Path,
         await running.logged("topic 'sensors/roof-1/status': not authorized (0x87)")
 
         code, text = await onceway("gateway", "status", "--data", str(tmp_path))
-        assert code == 3
+        assert code == 1
         assert "roof-1: publications to 'sensors/roof-1/status' are refused" in text
         await until(lambda: "life" in read(tmp_path).get("roof-1", {}))
         registry = str(tmp_path / FILE)

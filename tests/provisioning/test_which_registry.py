@@ -171,18 +171,20 @@ def _connects(folder: Path, user: int, group: int) -> bool:
 def test_the_package_makes_the_uplink_no_member_of_the_group_that_commands() -> None:
     systemd = Path(__file__).parents[2] / "systemd"
     lines = (systemd / "onceway.sysusers").read_text().splitlines()
-    assert f"g {accounts.ADMIN} -" in lines
-    assert not [line for line in lines if accounts.UPLINK in line and accounts.ADMIN in line]
+    assert f"g {control_client.ADMIN} -" in lines
+    assert not [line for line in lines if accounts.UPLINK in line and control_client.ADMIN in line]
     made = (systemd / "onceway.tmpfiles").read_text().splitlines()
-    assert f"d {accounts.RUN} 2750 onceway {accounts.ADMIN} -" in made
-    assert f"ReadWritePaths=-{accounts.RUN}" in (systemd / "onceway-gateway.service").read_text()
+    assert f"d {control_client.RUN} 2750 onceway {control_client.ADMIN} -" in made
+    assert (
+        f"ReadWritePaths=-{control_client.RUN}" in (systemd / "onceway-gateway.service").read_text()
+    )
 
 
 def test_the_socket_of_the_package_is_where_its_group_may_reach_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(accounts, "INSTALLED", tmp_path / "data")
-    monkeypatch.setattr(accounts, "RUN", tmp_path / "run")
+    monkeypatch.setattr(control_client, "INSTALLED", tmp_path / "data")
+    monkeypatch.setattr(control_client, "RUN", tmp_path / "run")
     assert control_client.place(tmp_path / "data") == tmp_path / "data"
     (tmp_path / "run").mkdir()
     assert control_client.place(tmp_path / "data") == tmp_path / "run"
