@@ -6,6 +6,7 @@ from contextlib import suppress
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -36,7 +37,7 @@ rows = st.lists(
 
 
 @given(rows)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_rows_come_back_as_they_were(rows):
     data = encode(rows, ORIGIN, 17)
     assert decode(data) == (
@@ -51,9 +52,8 @@ def test_rows_come_back_as_they_were(rows):
     assert encode(rows, ORIGIN, 17) == data
 
 
-@given(st.data())
-@settings(max_examples=60, deadline=None)
-def test_damage_has_one_name(choice):
+def damage_has_one_name(choice):
+    """Each look at a file takes a process."""
     data = encode(sensor_rows(10), ORIGIN, 1)
     at = choice.draw(st.integers(0, len(data) - 1))
     for damaged in (
@@ -62,6 +62,14 @@ def test_damage_has_one_name(choice):
     ):
         with suppress(NotABatch):
             decode(damaged)
+
+
+test_damage_has_one_name = settings(max_examples=15, deadline=None)(
+    given(st.data())(damage_has_one_name)
+)
+test_damage_at_many_places_has_one_name = pytest.mark.soak(
+    settings(max_examples=1000, deadline=None)(given(st.data())(damage_has_one_name))
+)
 
 
 def test_it_has_the_columns_that_the_ingest_reads():
