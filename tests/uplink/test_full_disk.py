@@ -29,11 +29,11 @@ def test_nothing_is_lost_while_the_disk_is_full_and_all_lands_after(
             OncewayError,
             match="No space left" if step == "batch file" else "database or disk is full",
         ):
-            drain(data, f"file://{tmp_path}/landing")
+            drain(data, f"file://{tmp_path}/landing", count=200)
         assert data.spool_ids() == before
         monkeypatch.undo()
         disk.free()
-        drain(data, f"file://{tmp_path}/landing")
+        drain(data, f"file://{tmp_path}/landing", count=200)
         assert data.spool_ids() == []
         assert len(landed(tmp_path / "landing")) == 1200
 

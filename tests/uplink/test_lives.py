@@ -7,7 +7,6 @@ import sqlite3
 import tempfile
 import threading
 from contextlib import closing, suppress
-from functools import cache
 from pathlib import Path
 
 from hypothesis import HealthCheck, settings
@@ -16,17 +15,14 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from gateway.config import UplinkSection
 from gateway.uplink import epoch
-from gateway.uplink.batch import Row, decode
+from gateway.uplink.batch import Row
 from gateway.uplink.cutter import Cutter
 from gateway.uplink.landing.local import LocalLanding
 from gateway.uplink.owner import OwnedByAnother
 from gateway.uplink.runner import Uplink
 from gateway.uplink.signing import load_or_make
 from gateway.uplink.spool import Spool
-from tests.uplink.conftest import GatewayData
-
-decoded = cache(decode)
-"""Each batch is read after each step, and each time the same bytes by another process."""
+from tests.uplink.conftest import GatewayData, decoded
 
 
 class PowerCut(BaseException):

@@ -11,13 +11,13 @@ from pathlib import Path
 
 from gateway.config import UplinkSection
 from gateway.errors import OncewayError
-from gateway.uplink.batch import Row, decode
+from gateway.uplink.batch import Row
 from gateway.uplink.cutter import Cutter
 from gateway.uplink.landing import Landing
 from gateway.uplink.runner import Uplink
 from gateway.uplink.signing import load_or_make
 from gateway.uplink.spool import Spool
-from tests.uplink.conftest import GatewayData
+from tests.uplink.conftest import GatewayData, decoded
 
 Connect = Callable[[], Landing]
 
@@ -76,7 +76,7 @@ def published(connect: Connect, name: str = "site-1") -> list[Row]:
             while landing.read(f"{name}/{epoch}/{number:012d}.json") is not None:
                 data = landing.read(f"{name}/{epoch}/{number:012d}.parquet")
                 assert data is not None
-                rows += decode(data)[0]
+                rows += decoded(data)[0]
                 number += 1
     finally:
         landing.close()
