@@ -272,13 +272,18 @@ class Broken:
         return f"row {row} of {self.table}: its {' and '.join(self.columns)} cannot be"
 
 
-def broken(database: sqlite3.Connection, table: str) -> Iterator[Broken]:
-    """The rows of a table with a cell that cannot be, for a database that `teach` has taught."""
+def broken(
+    database: sqlite3.Connection, table: str, after: int | None = None, count: int = -1
+) -> Iterator[Broken]:
+    """The rows of a table with a cell that cannot be, for a database that `teach` has taught.
+    after, count: look only at so many rows, by their `id`, behind this one.
+    """
     info = database.execute(f"PRAGMA table_info({table})").fetchall()
     keys = [column[1] for column in sorted(info, key=lambda column: int(column[5])) if column[5]]
     cells = {name: CELLS[table][name] for _, name, *_ in info if name in CELLS[table]}
     flags = [f"({cell.sound(name)}) IS NOT TRUE" for name, cell in cells.items()]
-    query = f"SELECT {', '.join(keys + flags)} FROM {table} WHERE {' OR '.join(flags)}"  # noqa: S608
-    for row in database.execute(query):
+    rows = table if after is None else f"(SELECT * FROM {table} WHERE id > ? ORDER BY id LIMIT ?)"  # noqa: S608
+    query = f"SELECT {', '.join(keys + flags)} FROM {rows} WHERE {' OR '.join(flags)}"  # noqa: S608
+    for row in database.execute(query, () if after is None else (after, count)):
         columns = zip(cells, row[len(keys) :], strict=True)
         yield Broken(table, row[: len(keys)], tuple(name for name, bad in columns if bad))

@@ -19,7 +19,8 @@ from types import TracebackType
 from typing import Self
 
 from gateway.errors import OncewayError
-from gateway.store.references import spool_holes
+from gateway.store.cells import Broken, broken, sound, teach
+from gateway.store.references import GONE, spool_holes
 from gateway.store.schema import (
     FILE,
     ROW_SIZE,
@@ -45,13 +46,13 @@ _BATCHES, _READINGS, _BYTES, _FAILURES = (
     "uplink.failures",
 )
 
-_SELECT = """
+_SELECT = f"""
     SELECT coalesce(device, :anonymous),
         CASE WHEN device IS NULL THEN :incarnation ELSE incarnation END,
            CASE WHEN device IS NULL THEN id ELSE sequence END, nullif(client, device), topic,
            payload, received, boot, monotonic, id
-    FROM spool WHERE id > :after AND id < :before ORDER BY id LIMIT :count
-"""
+    FROM spool WHERE id > :after AND id < :before AND {sound("spool")} ORDER BY id LIMIT :count
+"""  # noqa: S608 - texts of ours
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +119,7 @@ class Spool(Numbers):
                 self._db.execute("BEGIN")
             self._inode = path.stat().st_ino
             made = self._db.execute("PRAGMA user_version").fetchone()[0]
+            teach(self._db)
         except PermissionError as error:
             raise OncewayError(
                 "this account may not read the gateway's data",
@@ -243,6 +245,28 @@ class Spool(Numbers):
                 break
             rows.append(row)
         return rows
+
+    def damaged(self, count: int) -> list[Broken]:
+        """The rows with a cell that cannot be, among the oldest `count` waiting ones."""
+        return list(broken(self._db, "spool", self.last_cut()[1], count))
+
+    def literals(self, row: int) -> dict[str, str]:
+        """The cells of a row as literals of SQL, by column, whatever they hold."""
+        columns = [name for _, name, *_ in self._db.execute("PRAGMA table_info(spool)")]
+        literals = (
+            f"iif(typeof({name}) IN ('text', 'blob'), 'x' || quote(hex({name})), quote({name}))"
+            for name in columns
+        )
+        query = f"SELECT {', '.join(literals)} FROM spool WHERE id = ?"  # noqa: S608 - names of ours
+        return dict(zip(columns, self._db.execute(query, (row,)).fetchone(), strict=True))
+
+    def drop(self, row: int) -> None:
+        """Delete a row that does not land, and note that it is known to be gone."""
+        with self._transaction() as db:
+            _keep_last(db)
+            gone = [*json.loads(self.get(GONE) or "[]"), (row, row)]
+            _put(db, {GONE: json.dumps(gone)})
+            db.execute("DELETE FROM spool WHERE id = ?", (row,))
 
     def holes(self, after: int, ids: list[int]) -> list[tuple[int, int]]:
         """Ranges of ids without a row between `after` and the last of these ids, which are those of
