@@ -91,7 +91,7 @@ class Broker(Core):
         """
         self.config = config
         self.limits = config.limits
-        self.acl = Acl(config.acl)
+        self.acl = Acl(config.acl, self.is_board)
         self.spool.limit_to(config.spool_bytes, config.spool.devices_share)
         self.accounts.reconfigure(config.quota_of)
         for session in self.sessions.values():

@@ -166,6 +166,7 @@ class Gateway:
         with closing(ProcessLock(config.gateway.data / "gateway.lock")):
             clock = Clock(config.gateway.trust_clock)
             broker, restored = _open_broker(config, clock.utc())
+            broker.registered = self._registry.reserves
             self._registry.boards.said.recall(config.gateway.data)
             if restored is not None:
                 log.warning(
@@ -181,7 +182,9 @@ class Gateway:
             self._listeners = listeners = Listeners(
                 engine,
                 self._registry,
-                lambda access: greeter(admit=access.greets, key=access.key),
+                lambda access: greeter(
+                    admit=access.greets, key=access.key, again=self._registry.refresh_now
+                ),
                 utc,
                 config.gateway.data,
             )
