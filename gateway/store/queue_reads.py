@@ -34,7 +34,7 @@ WHOLE = (
     " AND typeof(first + queue.count + skip + flags + message.count + retain) = 'integer'"
     f" AND typeof(body) = 'blob' AND (expires IS NULL OR expires BETWEEN 0 AND {HIGHEST})"
     " AND (properties = x'' OR is_block(CAST(properties AS BLOB)))"
-    " AND (extra = x'' OR is_block(CAST(extra AS BLOB)))"
+    " AND (extra = x'' OR is_extra(CAST(extra AS BLOB)))"
     " AND retain BETWEEN 0 AND 1 AND is_topic(CAST(topic AS BLOB))"
     " AND (share = '' OR is_text(CAST(share AS BLOB)))"
 )

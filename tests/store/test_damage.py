@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from gateway.broker.addresses import LINEAGES, MOST_MOVES, NOTICES, Stage, address
 from gateway.config import Config, GatewaySection
 from gateway.mqtt.packets import Connack, Publish
 from gateway.service.gateway import _open_broker
@@ -196,3 +197,13 @@ def test_every_column_has_a_rule_of_its_type() -> None:
                 cell = cells.CELLS[table][column]
                 assert cell.kind == kind.lower(), (table, column)
                 assert cell.null is not bool(not_null or key), (table, column)
+
+
+@pytest.mark.parametrize("moves", [0, 1, MOST_MOVES - 1])
+@pytest.mark.parametrize("lineage", [1, 1 << 27, LINEAGES - 1])
+def test_address_of_a_session_that_moves_is_no_damage(lineage: int, moves: int) -> None:
+    for share in ("", "$share/g/t"):
+        assert cells.is_extra(address(Stage(lineage, moves), share))
+    assert cells.is_topic(NOTICES.encode())
+    for wrong in (b"\x0b", b"\x0c\1", b"\x0b\xff\xff\xff\xff\1", b"x", None, "\x0b\1"):
+        assert not cells.is_extra(wrong)
