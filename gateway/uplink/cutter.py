@@ -83,12 +83,12 @@ class Cutter:
             any_of_them = True
             with path.open("a", encoding="ascii") as file:
                 give_to_uplink(file.fileno(), self._folder.parent)
-                for item in found:
-                    file.write(f"{json.dumps(self._spool.literals(item.row[0]))}\n")
+                for _, literals in found:
+                    file.write(f"{json.dumps(literals)}\n")
                 file.flush()
                 os.fsync(file.fileno())
             sync(self._folder)
-            for item in found:
+            for item, _ in found:
                 self._spool.drop(item.row[0])
                 log.error("%s. It does not land. It is set aside in %s", item, path)
         return any_of_them

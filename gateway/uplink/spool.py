@@ -19,8 +19,8 @@ from types import TracebackType
 from typing import Self
 
 from gateway.errors import OncewayError
-from gateway.store.cells import Broken, broken, sound, teach
-from gateway.store.references import GONE, spool_holes
+from gateway.store.cells import sound, teach
+from gateway.store.references import spool_holes
 from gateway.store.schema import (
     FILE,
     ROW_SIZE,
@@ -30,6 +30,7 @@ from gateway.store.schema import (
     leave_log,
     refuse_half_salvaged,
 )
+from gateway.uplink.damaged_rows import DamagedRows
 from gateway.uplink.manifest import Row
 from gateway.uplink.numbers import COUNTED, IDENTITIES, NAME, START_GATEWAY, Numbers
 
@@ -100,7 +101,7 @@ class NoSpool(OncewayError):
     """The gateway has not been started yet in this data directory."""
 
 
-class Spool(Numbers):
+class Spool(DamagedRows):
     """A connection to the gateway's database. Use it from one thread. Raises NoSpool, or
     OncewayError when it cannot be opened.
 
@@ -246,28 +247,6 @@ class Spool(Numbers):
             rows.append(row)
         return rows
 
-    def damaged(self, count: int) -> list[Broken]:
-        """The rows with a cell that cannot be, among the oldest `count` waiting ones."""
-        return list(broken(self._db, "spool", self.last_cut()[1], count))
-
-    def literals(self, row: int) -> dict[str, str]:
-        """The cells of a row as literals of SQL, by column, whatever they hold."""
-        columns = [name for _, name, *_ in self._db.execute("PRAGMA table_info(spool)")]
-        literals = (
-            f"iif(typeof({name}) IN ('text', 'blob'), 'x' || quote(hex({name})), quote({name}))"
-            for name in columns
-        )
-        query = f"SELECT {', '.join(literals)} FROM spool WHERE id = ?"  # noqa: S608 - names of ours
-        return dict(zip(columns, self._db.execute(query, (row,)).fetchone(), strict=True))
-
-    def drop(self, row: int) -> None:
-        """Delete a row that does not land, and note that it is known to be gone."""
-        with self._transaction() as db:
-            _keep_last(db)
-            gone = [*json.loads(self.get(GONE) or "[]"), (row, row)]
-            _put(db, {GONE: json.dumps(gone)})
-            db.execute("DELETE FROM spool WHERE id = ?", (row,))
-
     def holes(self, after: int, ids: list[int]) -> list[tuple[int, int]]:
         """Ranges of ids without a row between `after` and the last of these ids, which are those of
         the next rows.
@@ -346,13 +325,6 @@ class Spool(Numbers):
             ).rowcount
 
     # Batches
-
-    def last_cut(self) -> tuple[int, int]:
-        """Number of the newest batch and the last spool id in it; (0, 0) before the first."""
-        row = self._db.execute(
-            "SELECT number, last FROM batch ORDER BY number DESC LIMIT 1"
-        ).fetchone()
-        return row or (0, 0)
 
     def last_landed(self) -> tuple[int, int | None]:
         """Number of the newest batch that has landed and when (µs UTC); (0, None) before the
