@@ -5,6 +5,7 @@ disk has changed can hold any value, of any type: SQLite looks at neither when i
 """
 
 import json
+import re
 import sqlite3
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -27,6 +28,8 @@ MOST = 0xFFFF_FFFF
 
 # SQLite may call a function for a value of another type, whose condition it then drops.
 Value = bytes | str | int | float | None
+_SHORT = 256
+_IDENTIFIERS = re.compile(rb"(?:\x0b[\x80-\xff]{0,3}[\x00-\x7f])*")
 
 
 def _text(data: Value) -> str | None:
@@ -41,9 +44,14 @@ def is_text(data: Value) -> bool:
     return _text(data) is not None
 
 
-@lru_cache(4096)
 def is_topic(data: Value) -> bool:
     """Whether these bytes are a Topic Name."""
+    short = isinstance(data, bytes) and len(data) <= _SHORT
+    return _is_topic(data) if short else _is_topic.__wrapped__(data)
+
+
+@lru_cache(4096)  # many messages have the same one
+def _is_topic(data: Value) -> bool:
     name = _text(data)
     return name is not None and topic_name_problem(name) is None
 
@@ -63,7 +71,13 @@ def is_names(data: Value) -> bool:
     return isinstance(names, list) and all(isinstance(name, str) for name in names)
 
 
-@lru_cache(4096)
+def is_extra(block: Value) -> bool:
+    """Whether these bytes are Subscription Identifiers, of which a number in an address
+    (`gateway/broker/addresses.py`) may be 0.
+    """
+    return isinstance(block, bytes) and _IDENTIFIERS.fullmatch(block) is not None
+
+
 def is_block(block: Value) -> bool:
     """Whether these bytes are properties of a PUBLISH, without their length."""
     if not isinstance(block, bytes) or not block:
@@ -76,7 +90,7 @@ def is_block(block: Value) -> bool:
     return True
 
 
-_FUNCTIONS = (is_text, is_topic, is_filter, is_names, is_block)
+_FUNCTIONS = (is_text, is_topic, is_filter, is_names, is_block, is_extra)
 
 
 def teach(database: sqlite3.Connection) -> None:
@@ -219,8 +233,8 @@ CELLS: dict[str, dict[str, Cell]] = {
     "spool": {
         "id": _ID,
         "device": _TEXT_OR_NULL,
-        "incarnation": _number(high=MOST, null=True),
-        "sequence": _number(high=MOST, null=True),
+        "incarnation": _TIME,
+        "sequence": _TIME,
         "client": _TEXT,
         "topic": _TEXT,
         "payload": _BLOB,
@@ -244,7 +258,7 @@ CELLS: dict[str, dict[str, Cell]] = {
         "message": _ID,
         "skip": _number(),
         "flags": _number(2, 5),
-        "extra": _BLOCK,
+        "extra": Cell("blob", "is_extra(CAST({0} AS BLOB))"),
         "share": _TEXT,
         "size": _number(),
     },
@@ -272,13 +286,18 @@ class Broken:
         return f"row {row} of {self.table}: its {' and '.join(self.columns)} cannot be"
 
 
-def broken(database: sqlite3.Connection, table: str) -> Iterator[Broken]:
-    """The rows of a table with a cell that cannot be, for a database that `teach` has taught."""
+def broken(
+    database: sqlite3.Connection, table: str, after: int | None = None, count: int = -1
+) -> Iterator[Broken]:
+    """The rows of a table with a cell that cannot be, for a database that `teach` has taught.
+    after, count: look only at so many rows, by their `id`, behind this one.
+    """
     info = database.execute(f"PRAGMA table_info({table})").fetchall()
     keys = [column[1] for column in sorted(info, key=lambda column: int(column[5])) if column[5]]
     cells = {name: CELLS[table][name] for _, name, *_ in info if name in CELLS[table]}
     flags = [f"({cell.sound(name)}) IS NOT TRUE" for name, cell in cells.items()]
-    query = f"SELECT {', '.join(keys + flags)} FROM {table} WHERE {' OR '.join(flags)}"  # noqa: S608
-    for row in database.execute(query):
+    rows = table if after is None else f"(SELECT * FROM {table} WHERE id > ? ORDER BY id LIMIT ?)"  # noqa: S608
+    query = f"SELECT {', '.join(keys + flags)} FROM {rows} WHERE {' OR '.join(flags)}"  # noqa: S608
+    for row in database.execute(query, () if after is None else (after, count)):
         columns = zip(cells, row[len(keys) :], strict=True)
         yield Broken(table, row[: len(keys)], tuple(name for name, bad in columns if bad))

@@ -31,9 +31,10 @@ WHOLE = (
     f" OR queue.count BETWEEN 1 AND {MOST} AND message.count BETWEEN 1 AND {MOST}"
     " AND length(body) % message.count = 0 AND skip BETWEEN 0 AND message.count - queue.count"
     f" AND {SIZE})"
+    " AND typeof(first + queue.count + skip + flags + message.count + retain) = 'integer'"
     f" AND typeof(body) = 'blob' AND (expires IS NULL OR expires BETWEEN 0 AND {HIGHEST})"
     " AND (properties = x'' OR is_block(CAST(properties AS BLOB)))"
-    " AND (extra = x'' OR is_block(CAST(extra AS BLOB)))"
+    " AND (extra = x'' OR is_extra(CAST(extra AS BLOB)))"
     " AND retain BETWEEN 0 AND 1 AND is_topic(CAST(topic AS BLOB))"
     " AND (share = '' OR is_text(CAST(share AS BLOB)))"
 )

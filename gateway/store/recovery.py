@@ -140,16 +140,17 @@ def _refuse_numbers(database: sqlite3.Connection) -> None:
     """Refused where numbers could not go on behind the highest that was given."""
     for what, query in _NUMBERS.items():
         (highest,) = database.execute(query).fetchone()
-        if highest is not None and highest > HIGHEST:
-            raise Refused(f"{what} is {highest}, which was never given")
+        if highest is not None and not 0 <= highest <= HIGHEST:
+            raise Refused(f"{what.format(highest)}: this number was never given")
 
 
 _NUMBERS = {
-    "session.id": "SELECT max(id) FROM session",
-    "queue.session": "SELECT max(session) FROM queue",
-    "message.id": "SELECT max(id) FROM message",
-    "spool.id": "SELECT id FROM spool_last",
-    "aside.id": "SELECT max(id) FROM aside",
+    "row {} of session": "SELECT max(id) FROM session",
+    "rows of session {} of queue": "SELECT max(session) FROM queue",
+    "row {} of message": "SELECT max(id) FROM message",
+    "row {} of spool or batch": "SELECT id FROM spool_last",
+    "row {} of spool": "SELECT min(id) FROM spool",
+    "row {} of aside": "SELECT max(id) FROM aside",
 }
 
 

@@ -12,7 +12,7 @@ from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from gateway.store import wal
+from gateway.store import meta, wal
 from gateway.store.cells import teach
 from gateway.store.check import CELLS, LEFT_BEHIND, RULES, check
 from gateway.store.reading import Gap, read
@@ -117,6 +117,14 @@ def _copy_all(
             continue
         gaps[table], senseless = _copy(source, target, table)
         lost += [f"{table}: {senseless} rows that make no sense"] if senseless else []
+    for key, what in meta.damage(target).items():
+        if " is gone (" in what:
+            continue
+        target.execute("DELETE FROM meta WHERE key = ?", (key,))
+        target.executemany(
+            "INSERT INTO meta SELECT 'epoch', ? WHERE ? = 'epoch'", [(*(drawn or ("",)), key)]
+        )
+        lost.append(what)
     if log := wal.damage(path):
         lost.insert(0, log)
     known = _keep_numbering(source, target, gaps)

@@ -226,6 +226,14 @@ def _say(error: Exception) -> None:
         log.error("a commit met an internal error; nothing is acknowledged", exc_info=error)
         return
     name = getattr(error, "sqlite_errorname", "no code of SQLite")
+    if is_damage(error):
+        log.error(
+            "the store is damaged (%s, %s). Nothing more is acknowledged, and the gateway stops."
+            " See: onceway store check",
+            error,
+            name,
+        )
+        return
     advice = (
         ""
         if isinstance(error, sqlite3.OperationalError)

@@ -6,6 +6,7 @@ crash in between leaves a file without a row; the next cut writes over it, and t
 no byte of it was ever sent.
 """
 
+import json
 import logging
 import os
 import time
@@ -24,6 +25,8 @@ from gateway.uplink.spool import Cut, Spool, with_numbers
 
 log = logging.getLogger(__name__)
 
+DAMAGED = "damaged-rows.jsonl"
+"""File of the rows that are set aside: a line for each, with its cells as literals of SQL."""
 CLOCK_WAIT_S = 120.0  # how long rows of this boot without UTC are held back
 
 
@@ -67,7 +70,28 @@ class Cutter:
             self._waiting_since = now
         full = count >= self._limits.batch_count or size >= self._limits.batch_bytes
         old = now - self._waiting_since >= self._limits.batch_age_s
-        return flush or ((full or old) and not self._waits_for_clock(now))
+        if not flush and (not (full or old) or self._waits_for_clock(now)):
+            return False
+        return not self._set_damaged_aside() or self._spool.waiting(1)[0] > 0
+
+    def _set_damaged_aside(self) -> bool:
+        """Take rows with a cell that cannot be out of the spool: they would stop all that come
+        behind them. Returns whether there were any.
+        """
+        path, any_of_them = self._folder / DAMAGED, False
+        while found := self._spool.damaged(self._limits.batch_count):
+            any_of_them = True
+            with path.open("a", encoding="ascii") as file:
+                give_to_uplink(file.fileno(), self._folder.parent)
+                for _, literals in found:
+                    file.write(f"{json.dumps(literals)}\n")
+                file.flush()
+                os.fsync(file.fileno())
+            sync(self._folder)
+            for item, _ in found:
+                self._spool.drop(item.row[0])
+                log.error("%s. It does not land. It is set aside in %s", item, path)
+        return any_of_them
 
     def _waits_for_clock(self, now: float) -> bool:
         """A Pi learns the time from the network, often in the moment when the uplink comes up: give

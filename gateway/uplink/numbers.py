@@ -9,6 +9,7 @@ import json
 import sqlite3
 
 from gateway.errors import OncewayError
+from gateway.store import meta
 from gateway.uplink.manifest import Origin
 
 START_GATEWAY = "Start `onceway gateway run` with this data directory first."
@@ -24,9 +25,15 @@ class Numbers:
         self._db = database
 
     def get(self, key: str) -> str | None:
-        """A value of the table `meta`."""
-        row = self._db.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
-        return None if row is None else str(row[0])
+        """A value of the table `meta`. OncewayError where the key may not have it."""
+        query = "SELECT CAST(value AS BLOB) FROM meta WHERE key = ?"
+        row = self._db.execute(query, (key,)).fetchone()
+        if row is None:
+            return None
+        if not meta.fits(key, row[0]):
+            text = f"the gateway's database is damaged (row {key!r} of meta: its value cannot be)"
+            raise OncewayError(text, hint="See: onceway store check")
+        return str(row[0].decode())
 
     def origin(self) -> Origin:
         """Under which name and epoch batches are numbered now."""

@@ -19,6 +19,7 @@ from types import TracebackType
 from typing import Self
 
 from gateway.errors import OncewayError
+from gateway.store.cells import sound, teach
 from gateway.store.references import spool_holes
 from gateway.store.schema import (
     FILE,
@@ -29,6 +30,7 @@ from gateway.store.schema import (
     leave_log,
     refuse_half_salvaged,
 )
+from gateway.uplink.damaged_rows import DamagedRows
 from gateway.uplink.manifest import Row
 from gateway.uplink.numbers import COUNTED, IDENTITIES, NAME, START_GATEWAY, Numbers
 
@@ -45,13 +47,13 @@ _BATCHES, _READINGS, _BYTES, _FAILURES = (
     "uplink.failures",
 )
 
-_SELECT = """
+_SELECT = f"""
     SELECT coalesce(device, :anonymous),
         CASE WHEN device IS NULL THEN :incarnation ELSE incarnation END,
            CASE WHEN device IS NULL THEN id ELSE sequence END, nullif(client, device), topic,
            payload, received, boot, monotonic, id
-    FROM spool WHERE id > :after AND id < :before ORDER BY id LIMIT :count
-"""
+    FROM spool WHERE id > :after AND id < :before AND {sound("spool")} ORDER BY id LIMIT :count
+"""  # noqa: S608 - texts of ours
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +101,7 @@ class NoSpool(OncewayError):
     """The gateway has not been started yet in this data directory."""
 
 
-class Spool(Numbers):
+class Spool(DamagedRows):
     """A connection to the gateway's database. Use it from one thread. Raises NoSpool, or
     OncewayError when it cannot be opened.
 
@@ -118,6 +120,7 @@ class Spool(Numbers):
                 self._db.execute("BEGIN")
             self._inode = path.stat().st_ino
             made = self._db.execute("PRAGMA user_version").fetchone()[0]
+            teach(self._db)
         except PermissionError as error:
             raise OncewayError(
                 "this account may not read the gateway's data",
@@ -322,13 +325,6 @@ class Spool(Numbers):
             ).rowcount
 
     # Batches
-
-    def last_cut(self) -> tuple[int, int]:
-        """Number of the newest batch and the last spool id in it; (0, 0) before the first."""
-        row = self._db.execute(
-            "SELECT number, last FROM batch ORDER BY number DESC LIMIT 1"
-        ).fetchone()
-        return row or (0, 0)
 
     def last_landed(self) -> tuple[int, int | None]:
         """Number of the newest batch that has landed and when (µs UTC); (0, None) before the

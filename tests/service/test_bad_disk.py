@@ -6,6 +6,7 @@ import asyncio
 import signal
 import sqlite3
 import subprocess
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -14,8 +15,8 @@ from gateway.config import parse
 from gateway.mqtt.packets import Connect, Disconnect, Puback, Publish
 from gateway.mqtt.reason import ReasonCode
 from gateway.service.gateway import Gateway
-from gateway.store.schema import StoreError
-from tests.service.process import START_S, gateway, start
+from gateway.store.schema import FILE, StoreError
+from tests.service.process import START_S, gateway, spooling, start
 from tests.service.test_gateway import client, collect
 from tests.service.test_power_cut import read_notes
 from tests.service.wire import READS, wire
@@ -132,6 +133,37 @@ async def test_a_store_whose_log_the_disk_does_not_take_is_not_started(
     _, error = await asyncio.wait_for(refused.process.communicate(), START_S)
     assert refused.process.returncode == 3
     assert "the disk does not take the store's log (Input/output error)" in error.decode()
+
+
+async def test_page_that_is_damaged_under_a_running_gateway_stops_it_before_an_acknowledgement(
+    tmp_path: Path,
+) -> None:
+    async with gateway(tmp_path / "data") as running, wire(running.port, Connect("c")) as publisher:
+        publisher.send(Publish("t", b"x", 1, 1))
+        await publisher.take(Puback)
+        path = tmp_path / "data" / FILE
+        with closing(sqlite3.connect(path)) as database, database:
+            database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            (page,) = database.execute("PRAGMA page_size").fetchone()
+            query = "SELECT rootpage FROM sqlite_schema WHERE name = 'spool'"
+            (root,) = database.execute(query).fetchone()
+            with path.open("r+b") as file:
+                file.seek((root - 1) * page)
+                file.write(b"\xff" * 16)
+            # somebody else has written, so the gateway reads its pages again
+            database.execute("INSERT INTO meta VALUES ('of a test', '')")
+        publisher.send(Publish("t", b"y", 1, 2))
+        assert await asyncio.wait_for(running.process.wait(), 30) == 70
+        with pytest.raises(AssertionError, match="closed the connection"):
+            await publisher.take(Puback)
+        await running.end()
+    log = "".join(running.log)
+    assert "the store is damaged (database disk image is malformed, SQLITE_CORRUPT)" in log
+    assert "Nothing more is acknowledged, and the gateway stops. See: onceway store check" in log
+    refused = await start(*spooling(tmp_path / "data"))
+    _, error = await asyncio.wait_for(refused.process.communicate(), START_S)
+    assert refused.process.returncode == 3
+    assert "onceway store salvage" in error.decode()
 
 
 def test_a_disk_that_is_full_when_the_store_is_read_is_not_called_damage(

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from gateway.broker.addresses import LINEAGES, MOST_MOVES, NOTICES, Stage, address
 from gateway.config import Config, GatewaySection
 from gateway.mqtt.packets import Connack, Publish
 from gateway.service.gateway import _open_broker
@@ -123,14 +124,18 @@ def tried(
     return False, {client: come(world, client) for client in CLIENTS}
 
 
-def cases(soak: bool) -> Iterator[tuple[str, str, str]]:
-    """Every column of every table with every value, or with one of them."""
-    for number, (table, column) in enumerate(
-        [(table, column) for table, columns in cells.CELLS.items() for column in columns]
-        + [("meta", "key"), ("meta", "value")]
-    ):
-        for value in VALUES if soak else [VALUES[(3 * number) % len(VALUES)]]:
-            yield table, column, value
+COLUMNS = {table: list(columns) for table, columns in cells.CELLS.items()}
+COLUMNS["meta"] = ["key", "value"]
+
+
+def cases(wanted: str | None) -> Iterator[tuple[str, str, str]]:
+    """Every column of a table with every value; None: of every table, with one of the values."""
+    columns = [(table, column) for table, names in COLUMNS.items() for column in names]
+    for number, (table, column) in enumerate(columns):
+        if wanted is None:
+            yield table, column, VALUES[3 * number % len(VALUES)]
+        elif wanted == table:
+            yield from ((table, column, value) for value in VALUES)
 
 
 def judged(
@@ -165,13 +170,15 @@ def judged(
     return None
 
 
-@pytest.mark.parametrize("soak", [False, pytest.param(True, marks=pytest.mark.soak)])
+@pytest.mark.parametrize(
+    "table", [None, *(pytest.param(table, marks=pytest.mark.soak) for table in COLUMNS)]
+)
 def test_damage_of_a_cell_is_never_silent_and_the_check_agrees(
-    world: World, image: bytes, tmp_path: Path, caplog: pytest.LogCaptureFixture, soak: bool
+    world: World, image: bytes, tmp_path: Path, caplog: pytest.LogCaptureFixture, table: str | None
 ) -> None:
     wrong = {
         case: what
-        for case in cases(soak)
+        for case in cases(table)
         if (what := judged(world, image, tmp_path, caplog, case)) is not None
     }
     assert not wrong, "\n".join(f"{' '.join(case)}: {what}" for case, what in wrong.items())
@@ -190,3 +197,13 @@ def test_every_column_has_a_rule_of_its_type() -> None:
                 cell = cells.CELLS[table][column]
                 assert cell.kind == kind.lower(), (table, column)
                 assert cell.null is not bool(not_null or key), (table, column)
+
+
+@pytest.mark.parametrize("moves", [0, 1, MOST_MOVES - 1])
+@pytest.mark.parametrize("lineage", [1, 1 << 27, LINEAGES - 1])
+def test_address_of_a_session_that_moves_is_no_damage(lineage: int, moves: int) -> None:
+    for share in ("", "$share/g/t"):
+        assert cells.is_extra(address(Stage(lineage, moves), share))
+    assert cells.is_topic(NOTICES.encode())
+    for wrong in (b"\x0b", b"\x0c\1", b"\x0b\xff\xff\xff\xff\1", b"x", None, "\x0b\1"):
+        assert not cells.is_extra(wrong)

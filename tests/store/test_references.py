@@ -11,15 +11,18 @@ from pathlib import Path
 import pytest
 
 from gateway.broker.elsewhere import key_of
+from gateway.errors import OncewayError
 from gateway.mqtt.packets import Connack, Disconnect, Puback, Publish, Will
 from gateway.mqtt.properties import PropertyId
 from gateway.store.check import check
 from gateway.store.copies import Copies
 from gateway.store.doubts import FILE as DOUBTS
 from gateway.store.doubts import read as read_doubts
+from gateway.store.meta import VALUES
 from gateway.store.references import missing
 from gateway.store.salvage import salvage
 from gateway.store.schema import FILE, PAGE_BYTES, StoreError, open_store, prepare
+from gateway.uplink.spool import Spool
 from tests.broker.harness import FOREVER, World
 
 COUNT = 600
@@ -294,6 +297,24 @@ def test_store_without_what_every_store_has_is_refused(
     assert (batches == (0,)) is new is (case in ("meta, the epoch", "meta, all of it"))
 
 
+@pytest.mark.parametrize("value", ["'x!'", "'-1'", "''", "NULL", "CAST(x'ff' AS TEXT)"])
+@pytest.mark.parametrize("key", [key for key in VALUES if key != "gateway"])
+def test_value_in_meta_that_cannot_be_is_named_by_start_and_check(
+    world: World, tmp_path: Path, caplog: pytest.LogCaptureFixture, key: str, value: str
+) -> None:
+    world.database.execute(f"INSERT OR REPLACE INTO meta VALUES (?, {value})", (key,))
+    said = f"row '{key}' of meta: its value"
+    assert any(said in line for line in findings(world, tmp_path))
+    if key.startswith("uplink."):  # the gateway goes on: what comes waits in the spool
+        world.power_cut()
+        assert said in caplog.text
+        with Spool(tmp_path) as spool, pytest.raises(OncewayError, match=f"{key}.*cannot be"):
+            spool.get(key)
+        return
+    with pytest.raises(StoreError, match=f"{said}.*onceway store salvage"):
+        open_store(tmp_path, "test")
+
+
 @pytest.mark.parametrize("case", [case for case, it in CASES.items() if it[0] is not None])
 def test_salvage_ends_the_session_of_which_something_is_missing(
     world: World, tmp_path: Path, case: str
@@ -310,6 +331,28 @@ def test_salvage_ends_the_session_of_which_something_is_missing(
         source.backup(world.database)
     world.start()
     assert present(world, str(client)) is False
+
+
+def test_client_identifier_that_is_another_one_in_the_index_is_told(
+    world: World, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One bit of it changes, in the row or in the index."""
+    image = world.database.serialize()
+    places = [found.start() for found in re.finditer(b"waiting", image)]
+    for place in places:
+        harmed = image[:place] + b"waitinf" + image[place + 7 :]
+        world.database = sqlite3.connect(":memory:", isolation_level=None)
+        world.database.deserialize(harmed)
+        caplog.clear()
+        assert any("sqlite_autoindex_session" in line for line in findings(world, tmp_path))
+        world.power_cut()
+        assert "its client is another one in the index. The session ends" in caplog.text
+        assert not present(world, "waiting")
+        assert present(world, "flying")
+        caplog.clear()
+        world.power_cut()
+        assert caplog.messages == []
+    assert len(places) == 2
 
 
 def test_many_losses_are_told_in_a_bounded_number_of_lines(

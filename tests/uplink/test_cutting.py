@@ -3,6 +3,7 @@ full disks.
 """
 
 import errno
+import json
 import shutil
 import sqlite3
 import tempfile
@@ -14,9 +15,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from gateway.config import UplinkSection
+from gateway.store.check import check
 from gateway.uplink import cutter as cutter_module
 from gateway.uplink.batch import decode, sha256
-from gateway.uplink.cutter import CLOCK_WAIT_S, Cutter
+from gateway.uplink.cutter import CLOCK_WAIT_S, DAMAGED, Cutter
 from gateway.uplink.discard import discard
 from gateway.uplink.spool import Cut, Spool
 from tests.uplink.conftest import GatewayData
@@ -327,3 +329,27 @@ def test_numbers_that_were_given_up_are_no_rows_that_are_gone(
     drain(data, tmp_path / "landing")
     assert len(landed(tmp_path / "landing")) == 15
     assert "of the spool" not in caplog.text
+
+
+@pytest.mark.parametrize("column", ["device", "client", "topic"])
+@pytest.mark.parametrize("which", [[3], [1], [5], [2, 3], [1, 2, 3, 4, 5]])
+def test_row_that_is_damaged_is_set_aside_and_all_others_land(
+    data, make, caplog, column: str, which: list[int]
+) -> None:
+    spool, cutter = make()
+    data.add(5)
+    with data.db() as db:
+        for row in which:
+            db.execute(f"UPDATE spool SET {column} = CAST(x'66ff' AS TEXT) WHERE id = ?", (row,))
+    rest = [row for row in range(1, 6) if row not in which]
+    assert cutter.due(flush=True) is bool(rest)
+    if rest:
+        assert cutter.cut().rows == len(rest)
+    for row in which:
+        assert f"row {row} of spool: its {column} cannot be. It does not land" in caplog.text
+    kept = (data.path / "batches" / DAMAGED).read_text().splitlines()
+    assert [json.loads(line)["id"] for line in kept] == [str(row) for row in which]
+    assert all(json.loads(line)[column] == "x'66FF'" for line in kept)
+    assert not [line for line in check(data.path) if "spool" in line]
+    data.add(1)
+    assert spool.rows(spool.last_cut()[1], 9)[0][-1] == 6, "no number is given twice"

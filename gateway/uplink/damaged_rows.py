@@ -1,0 +1,49 @@
+"""Rows of the spool with a cell that cannot be: they would stop the batch that they belong to, and
+all that come behind it.
+
+In: the gateway's database. Out: what such rows hold, for a file; then they leave the spool.
+"""
+
+import json
+
+from gateway.store.cells import CELLS, Broken, broken
+from gateway.store.references import GONE
+from gateway.uplink.numbers import Numbers
+
+
+class DamagedRows(Numbers):
+    """Finds and drops rows over a connection to the gateway's database."""
+
+    def last_cut(self) -> tuple[int, int]:
+        """Number of the newest batch and the last spool id in it; (0, 0) before the first."""
+        row = self._db.execute(
+            "SELECT number, last FROM batch ORDER BY number DESC LIMIT 1"
+        ).fetchone()
+        return row or (0, 0)
+
+    def damaged(self, count: int) -> list[tuple[Broken, dict[str, str]]]:
+        """The rows with a cell that cannot be, among the oldest `count` waiting ones; each with its
+        cells as literals of SQL, by column, whatever they hold.
+        """
+        found = list(broken(self._db, "spool", self.last_cut()[1], count))
+        columns = list(CELLS["spool"])
+        literals = ", ".join(
+            f"iif(typeof({name}) IN ('text', 'blob'), 'x' || quote(hex({name})), quote({name}))"
+            for name in columns
+        )
+        query = f"SELECT {literals} FROM spool WHERE id = ?"  # noqa: S608 - names of ours
+        return [
+            (item, dict(zip(columns, self._db.execute(query, item.row).fetchone(), strict=True)))
+            for item in found
+        ]
+
+    def drop(self, row: int) -> None:
+        """Delete a row that does not land, and note that it is known to be gone."""
+        with self._db as db:
+            db.execute("BEGIN IMMEDIATE")
+            gone = [*json.loads(self.get(GONE) or "[]"), (row, row)]
+            db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (GONE, json.dumps(gone)))
+            db.execute(
+                "INSERT OR REPLACE INTO meta SELECT 'spool.last', CAST(id AS TEXT) FROM spool_last"
+            )
+            db.execute("DELETE FROM spool WHERE id = ?", (row,))
