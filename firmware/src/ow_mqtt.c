@@ -37,6 +37,9 @@ void ow_mqtt_begin(
 #if OW_SEVERAL_BOARDS
     ow_hal_use(client->hal = ow_hal_use(0));
 #endif
+#if OW_SLOT_CHECK || OW_LOG_SIZE || OW_ANSWERS
+    memcpy(client->logs, "logs/", sizeof client->logs);
+#endif
     begin_carrier(client);
     ow_journal_open(&client->journal);
     ow_flow_begin(client);

@@ -30,6 +30,8 @@ OTHER = {
     "OW_PUBLICATIONS": "0",
     "OW_SUBSCRIPTIONS": "0",
     "OW_JOURNAL_MEMORY": "1",
+    "OW_SLOT_CHECK": "0",
+    "OW_ANSWERS": "1",
     "OW_TURN_MTU": "64",
     "OW_TURN_QUEUE": "96",
     "OW_LINK_RX_MTU": "20",
@@ -55,6 +57,8 @@ DEFAULT = {
     "OW_PUBLICATIONS": "1",
     "OW_SUBSCRIPTIONS": "1",
     "OW_JOURNAL_MEMORY": "0",
+    "OW_SLOT_CHECK": "1",
+    "OW_ANSWERS": "0",
     "OW_SEVERAL_BOARDS": "0",
     "OW_TURN_MTU": "96",
     "OW_TURN_QUEUE": "128",
@@ -248,7 +252,7 @@ async def test_an_option_in_the_build_flags_takes_effect(
 
 
 async def publishes(firmware: Path, page: int, folder: Path) -> None:
-    """Three readings of the simulated Uno, as they are with the defaults."""
+    """Three readings of the simulated Uno at 0.7 V, as they are with the defaults."""
     image = IntelHex(str(firmware))
     image.puts(page, Identity("roof-1", NO_KEY).to_bytes())
     image.write_hex_file(str(folder / "named.hex"))
@@ -256,10 +260,11 @@ async def publishes(firmware: Path, page: int, folder: Path) -> None:
     async with SimulatedBoard(
         folder / "board", firmware=folder / "named.hex", speed="step"
     ) as simulated:
-        await converse(simulated, gateway, completed=3, seconds=200)
+        await simulated.adc(0, 700)
+        await converse(simulated, gateway, completed=3, seconds=260)
     readings = [senml.decode(delivery.payload) for delivery in gateway.deliveries]
     assert [[one.name for one in each] for each in readings] == [["roof-1:temperature"]] * 3
-    assert [each[0].value for each in readings] == [-50.0] * 3
+    assert [each[0].value for each in readings] == [pytest.approx(20.0, abs=0.5)] * 3
 
 
 @pytest.mark.parametrize(("option", "value"), OUT_OF_RANGE.items())
