@@ -23,6 +23,9 @@ from gateway.bridge.pairing import Pair, Pairing, forget
 from gateway.bridge.status import BridgeStatus
 from gateway.bridge.suspects import ANSWER_S, HOLD_S, TIMES, Release, Suspects
 from gateway.bridge.translate import Unfit
+from gateway.broker.exchanges import pass_through
+from gateway.broker.fan_out import explained, lacks
+from gateway.broker.publish_run import PublishRun
 from gateway.broker.session import Session
 from gateway.config import BRIDGE, BridgeSection
 from gateway.errors import OncewayError
@@ -41,6 +44,7 @@ from gateway.mqtt.packets import (
 )
 from gateway.mqtt.properties import Properties, PropertyId
 from gateway.mqtt.reason import ReasonCode
+from gateway.mqtt.wire import encode_string
 from gateway.runtime.engine import Engine
 
 log = logging.getLogger(__name__)
@@ -90,6 +94,7 @@ class Bridge:
         self._tries = 0
         self._subscribed: Pair | None = None
         self._near: Near | None = None
+        self._exchange: Exchange | None = None
         self._established = False
         """Whether messages were sent on the latest connection."""
 
@@ -156,6 +161,7 @@ class Bridge:
             tuple(self._lacking),
             unconfirmed=self._unconfirmed,
             not_taken=self._not_taken,
+            held=len(self._exchange.held) if self._exchange is not None else 0,
         )
 
     @property
@@ -223,7 +229,7 @@ class Bridge:
         self._begin_anew = begin_anew
         pair = self._pair()
         packet_bytes = self._engine.broker.limits.packet_bytes
-        exchange = Exchange(self, self._suspects, loop.time, end)
+        exchange = self._exchange = Exchange(self, self._suspects, loop.time, end)
         far = Far(exchange.from_far, end, exchange.drained, packet_bytes)
         try:
             answer = await far.open(self.section, self._name_there(pair))
@@ -254,7 +260,7 @@ class Bridge:
             raise OncewayError((await ended)[0])
         finally:
             self._suspects.ended(ended.done() and ended.result()[1], loop.time())
-            self._near = None
+            self._near = self._exchange = None
             exchange.end()
             far.close(forget=anew)
 
@@ -529,6 +535,35 @@ class Bridge:
                 name,
                 quote(topic),
                 why,
+            )
+
+    def is_for_now(self, packet: Publish) -> bool:
+        """Whether our broker refuses a message of the other broker for now, not for good."""
+        broker, session = self._engine.broker, self._session
+        if session is None:
+            return True
+        with broker.step:
+            run = PublishRun(
+                broker.router.known(encode_string(packet.topic), packet.topic),
+                packet.payload,
+                packet.qos,
+                packet.retain,
+                ids=(packet.packet_id,),
+                properties=pass_through(packet.properties or {}),
+                publisher=session,
+            )
+            lack = lacks(broker, run, session.durable)
+            return lack is None or explained(broker, run, lack).passes
+
+    def waits(self, topic: str) -> None:
+        """Log that a message of the other broker waits, because ours refuses it for now."""
+        name = self.section.name
+        if self._engine.broker.log_throttle.allows(f"bridge {name} holds a message"):
+            log.warning(
+                "bridge %s: this gateway has no room for a message from the other broker, topic %s."
+                " The other broker keeps it, and it is tried again every 1 to 30 s",
+                name,
+                quote(topic),
             )
 
 

@@ -2,20 +2,24 @@
 
 In: packets of both sides. Out: each packet on the other side, and word of what cannot go there: a
 message that does not fit, that the other broker refuses for good, or that is guilty of closed
-connections. While suspects are on trial (`gateway/bridge/suspects.py`) no message at QoS 0 leaves,
+connections. A message of the other broker that ours refuses for now waits (`held.py`). While
+suspects are on trial (`gateway/bridge/suspects.py`) no message at QoS 0 leaves,
 and one PUBREL at a time. A guilty PUBREL is held back.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Protocol
 
 from gateway.bridge.far import Far
+from gateway.bridge.held import MOST_BYTES, Held
 from gateway.bridge.incoming import Unusable
 from gateway.bridge.reasons import blames_message
 from gateway.bridge.suspects import TIMES, Release, Suspects
 from gateway.bridge.translate import Translator, Unfit, refusal
+from gateway.broker.refusals import words
 from gateway.broker.session import NEVER
 from gateway.config import INSIDE, BridgeSection
 from gateway.mqtt.packets import (
@@ -112,6 +116,12 @@ class Watcher(Protocol):
     def not_taken(self, topic: str, why: str) -> None:
         """Count and log a message from the other broker that our broker can never take."""
 
+    def is_for_now(self, packet: Publish) -> bool:
+        """Whether our broker refuses a message of the other broker for now, not for good."""
+
+    def waits(self, topic: str) -> None:
+        """Log that a message of the other broker waits, because ours refuses it for now."""
+
     def subscribed(self, packet: Suback | Unsuback) -> None:
         """Take the answer to a SUBSCRIBE or UNSUBSCRIBE."""
 
@@ -145,6 +155,8 @@ class Exchange:
         """PUBRELs of our broker that have not left."""
         self._releasing: set[int] = set()
         """Packet identifiers whose PUBREL has left, and whose PUBCOMP has not come."""
+        self.held = Held(watcher.is_for_now, now)
+        self._again: asyncio.TimerHandle | None = None
 
     def begin(self, far: Far, answer: Connack, near: Near) -> None:
         retain = (answer.properties or {}).get(PropertyId.RETAIN_AVAILABLE, 1)
@@ -155,6 +167,8 @@ class Exchange:
         far.listen()
 
     def end(self) -> None:
+        if self._again is not None:
+            self._again.cancel()
         if self._near is not None:
             self._near.leave()
             self._near = None
@@ -194,13 +208,44 @@ class Exchange:
         if isinstance(packet, Unusable):
             reason, why = packet.reason, packet.why
         elif (found := self._translator.to_near(packet)) is not None:
-            return [found]
+            return [found] if self.held.may_go(found) else []
         else:
             reason, why = ReasonCode.TOPIC_NAME_INVALID, "its topic is not below the prefix"
+        self._refuse(far, packet, reason, why)
+        return []
+
+    def _refuse(self, far: Far, packet: Publish, reason: ReasonCode, why: str) -> None:
+        """Refuse a message of the other broker for good. why: for the log."""
         self._watcher.not_taken(packet.topic, why)
         if (answer := refusal(packet, reason)) is not None:
             far.write(b"".join(self._acknowledgement(far, answer)))
-        return []
+
+    def _is_held(self, answer: Ack) -> bool:
+        """Take our broker's answer to a message. Return True if the message waits now."""
+        refused = self.held.answered(answer)
+        if refused is not None:
+            why = f"this gateway refuses it: {words(answer.reason)}"
+            self._watcher.not_taken(refused.topic, why)
+        if not self.held.keeps(answer.packet_id):
+            return False
+        if self._again is None:
+            self._watcher.waits(self.held.topic(answer.packet_id))
+            wait_s = self.held.next_wait()
+            self._again = asyncio.get_running_loop().call_later(wait_s, self._try_again)
+        if self.held.size > MOST_BYTES:
+            self._ended("this gateway has no room for what the other broker sends")
+        return True
+
+    def _try_again(self) -> None:
+        """Ask our broker again for what it has refused for now."""
+        near, far, self._again = self._near, self._far, None
+        if near is None or far is None:
+            return
+        fresh, expired = self.held.again()
+        for packet in expired:
+            why = "it has expired while this gateway had no room"
+            self._refuse(far, packet, ReasonCode.QUOTA_EXCEEDED, why)
+        near.take(list(fresh))
 
     def _completed(self, packet: Pubcomp) -> None:
         """Take the answer to a PUBREL."""
@@ -246,6 +291,8 @@ class Exchange:
                     outward.append(data)
             elif isinstance(packet, Pubrel):
                 self._to_release.append(packet)
+            elif isinstance(packet, Puback | Pubrec) and self._is_held(packet):
+                pass
             elif isinstance(packet, Ack):
                 outward += self._acknowledgement(far, packet)
             elif isinstance(packet, Connack) and packet.reason:

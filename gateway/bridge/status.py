@@ -14,7 +14,7 @@ class BridgeStatus:
     those that are kept now. lacking: filters of `down` that the other broker does not take.
     unconfirmed: messages given up because the other broker closes the connection at their PUBREL;
     they may have arrived. not_taken: messages from the other broker that this gateway can never
-    take.
+    take. held: those that this gateway refuses for now; the other broker keeps them.
     """
 
     name: str
@@ -33,3 +33,4 @@ class BridgeStatus:
     lacking: tuple[str, ...] = ()
     unconfirmed: int = 0
     not_taken: int = 0
+    held: int = 0

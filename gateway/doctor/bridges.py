@@ -72,6 +72,8 @@ def _never_there(part: str, state: dict[str, Any]) -> Iterator[Finding]:
     if state.get("not_taken"):
         text = f"{state['not_taken']:,} messages from the other broker cannot be taken here"
         yield warning(part, text, _LOG)
+    if state.get("held"):
+        yield warning(part, f"{state['held']:,} messages from the other broker wait for room", _LOG)
     for item in state.get("lacking", ()):
         yield warning(part, f"the other broker gives no subscription to {item}", _LACKING)
 

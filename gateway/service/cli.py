@@ -212,6 +212,11 @@ def _say_bridge(bridge: dict[str, Any]) -> None:
             f"bridge {bridge['name']}: {bridge['not_taken']} messages from the other broker"
             " could not be taken here. See the log"
         )
+    if bridge["held"]:
+        typer.echo(
+            f"bridge {bridge['name']}: {bridge['held']} messages from the other broker wait for"
+            " room here. See the log"
+        )
     for item in bridge["lacking"]:
         typer.echo(f"bridge {bridge['name']}: no subscription to {item} there")
 

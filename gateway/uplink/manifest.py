@@ -25,6 +25,13 @@ SIGNED_BY = ("key", "signature")
 Row = tuple[str, int, int, str | None, str, bytes, int | None, int, int, int]
 
 
+INCOMING = ".incoming"
+"""A folder beside the final names, for files that are being written."""
+
+ASIDE = ".old"
+"""The ending of the hidden name of a file that is being replaced."""
+
+
 @dataclass(frozen=True, slots=True)
 class Origin:
     """Who numbers the batches. gateway: its name; epoch: eight hex digits, one numbering."""
@@ -120,6 +127,12 @@ def parse_marker(name: str) -> tuple[Origin, int] | None:
 def cleaned_name(gateway: str) -> str:
     """Where it stands up to which number a gateway's batches were deleted on purpose."""
     return f"{gateway}/cleaned.json"
+
+
+def set_aside_name(name: str) -> str:
+    """Where a file stands while it is replaced, at a place whose rename refuses a taken name."""
+    folder, _, stem = name.rpartition("/")
+    return f"{folder}/{INCOMING}/{stem}{ASIDE}"
 
 
 def refused_name(gateway: str) -> str:

@@ -76,6 +76,7 @@ _BRIDGE_GAUGES = {
     "waiting_bytes": "Their size",
     "aside": "Messages that can never reach the other broker and are kept",
     "aside_bytes": "Their size",
+    "held": "Messages from the other broker that wait for room here",
 }
 _BRIDGE_COUNTERS = {
     "sent": "Messages that the other broker has acknowledged",

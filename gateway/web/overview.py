@@ -38,6 +38,7 @@ _TODO = {
     "aside": "See which and why, then discard them or try again: sudo onceway bridge aside",
     "unconfirmed": "See which in the log, and look at why the other broker closes the connection",
     "not_taken": "See which and why in the log: journalctl -u onceway-gateway",
+    "held": "Make room: the log says where: journalctl -u onceway-gateway",
     "lacking": "Look at down of [[bridge]], and at the other broker's rules",
     "clock": "Look at the network and at timedatectl: readings wait for the time",
     "restored": "Read what a restore means in gateway/README.md",
@@ -186,6 +187,9 @@ def _never_there(source: Source) -> list[tuple[str, str]]:
         if item.not_taken:
             text = f"{item.not_taken:,} messages from the other broker cannot be taken here"
             found.append(("not_taken", f"bridge {item.name}: {text}"))
+        if item.held:
+            text = f"{item.held:,} messages from the other broker wait for room here"
+            found.append(("held", f"bridge {item.name}: {text}"))
         found += [
             ("lacking", f"bridge {item.name}: the other broker gives no subscription to {name}")
             for name in item.lacking

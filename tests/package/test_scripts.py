@@ -255,6 +255,25 @@ def test_who_removed_0_2_0_hears_that_the_backups_are_disabled(machine: Machine)
     assert "systemctl enable --now onceway-backup.timer" in machine.dpkg(install)
 
 
+@pytest.mark.parametrize("right", [True, False])
+@both_versions
+def test_an_update_says_what_is_wrong_with_the_configuration(
+    machine: Machine, old: Path, right: bool
+) -> None:
+    """What an older version took may be refused now, such as a gateway called _lab."""
+    words = "gateway.toml: ok" if right else "gateway.toml: gateway.name: '_lab' begins with _"
+    program = machine.root / "bin/onceway"
+    program.write_text(
+        f'#!/bin/sh\necho "onceway $*" >>"$ROOT/log"\n[ "$2" != check-config ] && exit\n'
+        f'echo "{words}" >&2\nexit {0 if right else 1}\n'
+    )
+    before = put_all(machine, State())
+    assert words in machine.dpkg(*upgrade(old))
+    check(machine, before)
+    fresh = machine.dpkg(Call(NOW, "postinst", "configure"))
+    assert words not in fresh, "an installation has a configuration of ours"
+
+
 @pytest.mark.parametrize("step", ["systemd-sysusers", "systemd-tmpfiles", "install"])
 def test_dpkg_hears_of_a_step_of_postinst_that_fails(machine: Machine, step: str) -> None:
     machine.fail(step)

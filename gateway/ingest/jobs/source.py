@@ -12,6 +12,7 @@ there, so it opens the landing place when it is first used.
 import json
 import logging
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,7 @@ from pyspark.sql.types import StructType
 
 from gateway.ingest.jobs.read_limits import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from gateway.ingest.landing import batch
+from gateway.ingest.landing import place as places
 from gateway.ingest.landing.offsets import Feeds, Offset
 from gateway.ingest.landing.place import UNREADABLE, Announced, Landing, said
 from gateway.ingest.landing.trust import Trust
@@ -41,6 +43,11 @@ SECOND = 1 << 31
 
 SMALL_PARTITION_ROWS = 20_000
 """Below this a micro-batch is not worth a second task."""
+
+PATIENT = 5
+"""Batches of one task that are asked for again after pauses, when the place as a whole answers and
+they alone cannot be read. For all others a micro-batch does not wait.
+"""
 
 log = logging.getLogger("onceway.ingest")
 
@@ -198,15 +205,16 @@ def read_batches(landing: Landing, part: BatchList) -> Iterator[pa.RecordBatch]:
     """
     number = part.first_chunk
     gathered: list[tuple[Announced, pa.Table]] = []
-    rows = 0
+    rows = failed = 0
     for announced in part.batches:
         try:
-            rows_of = batch.read(landing, announced)
+            rows_of = _read(landing, announced, patient=failed < PATIENT)
             gathered.append((landing.with_time(announced), rows_of))
         except batch.Damaged as damage:
             yield merged_batches.damaged(announced, str(damage))
         except OSError as error:
             landing.refuse_outage(error)
+            failed += 1
             yield merged_batches.damaged(announced, f"{UNREADABLE}: {said(error)}")
         else:
             if not gathered[-1][1].num_rows:
@@ -216,6 +224,21 @@ def read_batches(landing: Landing, part: BatchList) -> Iterator[pa.RecordBatch]:
             yield from _chunks(gathered, number)
             gathered, rows, number = [], 0, number + 1
     yield from _chunks(gathered, number)
+
+
+def _read(landing: Landing, announced: Announced, patient: bool) -> pa.Table:
+    """Return the rows of a batch. Raises what `batch.read` raises. patient: an error that may pass
+    (a status of 5xx, a timeout, a reset) is given the time to do so.
+    """
+    for pause in places.PAUSES if patient else (None,):
+        try:
+            return batch.read(landing, announced)
+        except OSError as error:
+            if pause is None or isinstance(error, places.FINAL):
+                raise
+            landing.refuse_outage(error)
+        time.sleep(pause)
+    raise AssertionError("the last pause is None")
 
 
 def _chunks(gathered: list[tuple[Announced, Any]], number: int) -> Iterator[pa.RecordBatch]:

@@ -12,6 +12,7 @@ FSSPEC_SFTP_CLIENT_KEYS=/etc/onceway/id, AWS_PROFILE=...
 import errno
 import json
 import logging
+import os
 import re
 import time
 from collections.abc import Callable, Collection, Iterator
@@ -39,6 +40,7 @@ from gateway.uplink.manifest import (
     parse_marker,
     parse_refused,
     refused_name,
+    set_aside_name,
 )
 
 MANIFEST_LIMIT = 4096
@@ -175,6 +177,7 @@ class Landing:
             except Exception as error:
                 failure = _as_os_error(error)
                 final = isinstance(failure, FINAL) and not self._may_have_new_keys(failure)
+                final = final or failure.errno == NO_REGULAR_FILE
                 if pause is None or self.local or final:
                     raise failure from error
             time.sleep(pause)
@@ -371,9 +374,8 @@ class Landing:
 
     def cleaned_epochs(self, gateway: str) -> dict[str, int]:
         """The same for each epoch of a gateway of which any were."""
-        try:
-            text = self._read(cleaned_name(gateway), CLEANED_LIMIT)
-        except FileNotFoundError:
+        text = self._cleaned_text(gateway)
+        if text is None:
             return {}
         cleaned = parse_cleaned(text)
         if cleaned is None:
@@ -384,6 +386,17 @@ class Landing:
                 cleaned_name(gateway),
             )
         return cleaned or {}
+
+    def _cleaned_text(self, gateway: str) -> bytes | None:
+        """The note as it stands, or as it was set aside by a cut that came while it was replaced
+        (`gateway.uplink.landing.files`), which no place can do that replaces at once.
+        """
+        name = cleaned_name(gateway)
+        at_once = self.local or "s3" in self._fs.protocol
+        for path in (name,) if at_once else (name, set_aside_name(name)):
+            with suppress(FileNotFoundError):
+                return self._read(path, CLEANED_LIMIT)
+        return None
 
     def refused(self, gateway: str) -> tuple[str, str] | None:
         """Host and time (ISO 8601) of another gateway that found this name taken; None when none
@@ -503,6 +516,8 @@ def _first_bytes(fs: Any, path: str, limit: int) -> bytes:
     """A server that has ranges of bytes may refuse the range of an empty file (HTTP's 416)."""
     if "file" in fs.protocol:
         return first_bytes(path, limit)
+    if type(fs).__name__ == "SSHFileSystem":
+        _refuse_no_file(fs, path)
     try:
         return bytes(fs.cat_file(path, start=0, end=limit))
     except FINAL:
@@ -511,6 +526,15 @@ def _first_bytes(fs: Any, path: str, limit: int) -> bytes:
         if _is_empty(fs, path):
             return b""
         raise
+
+
+def _refuse_no_file(fs: Any, path: str) -> None:
+    """A server that opens a FIFO waits for its writer, and answers nothing more."""
+    kind = fs.info(path)["type"]
+    if kind == "directory":
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+    if kind != "file":
+        raise OSError(NO_REGULAR_FILE, "No regular file, but a FIFO, a socket or a device", path)
 
 
 def _is_empty(fs: Any, path: str) -> bool:

@@ -8,7 +8,6 @@ from enum import StrEnum
 
 from gateway.errors import OncewayError
 
-INCOMING = ".incoming"  # a folder beside the final names, for files that are being written
 TIMEOUT_S = 60.0
 SLOWEST = 1000  # bytes per second; a link slower than that counts as down
 

@@ -22,9 +22,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from gateway.uplink.landing import proof, tidying
-from gateway.uplink.landing.base import INCOMING, Claimed, Landing, Way, said
+from gateway.uplink.landing.base import Claimed, Landing, Way, said
 from gateway.uplink.landing.proof import refuses
-from gateway.uplink.landing.tidying import ASIDE
+from gateway.uplink.manifest import INCOMING, set_aside_name
 
 
 class FileLanding(Landing, proof.Files):
@@ -46,7 +46,7 @@ class FileLanding(Landing, proof.Files):
     def read(self, name: str) -> bytes | None:
         with self.attempt(f"read {name}"):
             found = self.get(name)
-            return self.get(_aside(name)) if found is None and self.sets_aside else found
+            return self.get(set_aside_name(name)) if found is None and self.sets_aside else found
 
     def create(self, name: str, data: bytes) -> bool:
         gateway = name.partition("/")[0]
@@ -83,7 +83,7 @@ class FileLanding(Landing, proof.Files):
         except Exception as error:
             if self.trouble(error) or not self.stands(name):
                 raise
-        aside = _aside(name)
+        aside = set_aside_name(name)
         self.remove(aside)
         self.move(name, aside)
         self.move(hidden, name)
@@ -156,8 +156,3 @@ class FileLanding(Landing, proof.Files):
             for name in self.names(folder)
             if name[:-26] == stem and name[-9] == name[-26] == "-"
         )
-
-
-def _aside(name: str) -> str:
-    folder, _, stem = name.rpartition("/")
-    return f"{folder}/{INCOMING}/{stem}{ASIDE}"

@@ -21,7 +21,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import suppress
 
-from gateway.uplink.landing.base import INCOMING, NotExclusive, Way
+from gateway.uplink.landing.base import NotExclusive, Way
+from gateway.uplink.manifest import INCOMING
 
 CLAIMS = (
     ".claims"  # a folder beside the final names, for claims and proofs; older versions leave it

@@ -9,13 +9,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import TypeVar
 
-from gateway.uplink.landing.base import INCOMING
 from gateway.uplink.landing.proof import CLAIMS, Files, is_old, is_proof, kept_label
+from gateway.uplink.manifest import ASIDE, INCOMING
 
 T = TypeVar("T")
-
-ASIDE = ".old"
-"""The ending of the hidden name of a file that is being replaced."""
 
 
 def tidy(files: Files, folder: str) -> list[Exception]:

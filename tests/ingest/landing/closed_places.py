@@ -5,6 +5,7 @@ system of fsspec that raises.
 
 import os
 import shutil
+import socket
 import subprocess
 import tempfile
 import threading
@@ -22,6 +23,8 @@ from fsspec.implementations.memory import MemoryFileSystem
 from tests.uplink.servers import S3Server, SftpServer, sftp_server
 
 NOBODY = 65534
+CUT = 1
+"""In place of a status: the connection is cut, without an answer."""
 
 
 @contextmanager
@@ -134,6 +137,7 @@ class S3Place(Place):
         self._fs = fsspec.filesystem("s3", **server.options(), skip_instance_cache=True)
         self.rules: list[Refusal] = []
         self.asked = 0
+        self.failing: list[Any] = ["", 0, 0]
         self._proxy = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         self._proxy.daemon_threads = True
         threading.Thread(target=self._proxy.serve_forever, daemon=True).start()
@@ -152,10 +156,23 @@ class S3Place(Place):
     def close(self, name: str, status: int = 403) -> None:
         self.rules.append((f"{self._root}/{name}".replace("*", ""), status))
 
+    def fail(self, name: str, status: int, times: int) -> None:
+        """Answer the next requests for an object with a status."""
+        self.failing = [f"{self._root}/{name}", status, times]
+
     def mend(self) -> None:
         self.rules.clear()
+        self.failing = ["", 0, 0]
 
     reader = staticmethod(as_it_is)
+
+    def fails(self, path: str) -> int | None:
+        """The status for a request of an object that fails some times."""
+        name, status, times = self.failing
+        if not times or unquote(path.lstrip("/").partition("?")[0]) != name:
+            return None
+        self.failing[2] -= 1
+        return int(status)
 
     def refused(self, path: str) -> int | None:
         """The status for a request: of an object, or of a listing by its prefix."""
@@ -183,7 +200,11 @@ class S3Place(Place):
 
             def do_GET(self) -> None:
                 place.asked += 1
-                status = place.refused(self.path)
+                status = place.refused(self.path) or place.fails(self.path)
+                if status == CUT:
+                    self.close_connection = True
+                    self.connection.shutdown(socket.SHUT_RDWR)
+                    return
                 if status is not None:
                     self._answer(status, [], b"" if self.command == "HEAD" else _error(status))
                     return

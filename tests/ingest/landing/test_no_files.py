@@ -5,7 +5,7 @@ another feed.
 import json
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import fsspec
@@ -14,15 +14,17 @@ import pytest
 from deltalake import CommitProperties, write_deltalake
 from typer.testing import CliRunner
 
+from gateway.ingest.clean import say
 from gateway.ingest.cli import app
 from gateway.ingest.jobs.source import BatchList, read_batches
 from gateway.ingest.landing.keys import Keys, beside, save
 from gateway.ingest.landing.offsets import Feeds
 from gateway.ingest.landing.place import UNREADABLE, Landing
 from gateway.ingest.report import report
+from gateway.uplink.manifest import cleaned_json, cleaned_name, set_aside_name
 from tests.ingest.batches import EPOCH, land, row
 from tests.ingest.landing.closed_places import S3Place
-from tests.uplink.servers import s3_server
+from tests.uplink.servers import SftpServer, s3_server, sftp_server
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -163,6 +165,55 @@ def test_no_file_hangs_no_command(
         done = CliRunner().invoke(app, command)
         assert done.exit_code in (0, 1, 5)
         assert done.exit_code == 0 or "bad" in f"{done.output}{done.exception}"
+
+
+@pytest.fixture(scope="module")
+def sftp(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SftpServer]:
+    with sftp_server(tmp_path_factory.mktemp("sftp")) as server:
+        yield server
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind is not circle])
+@pytest.mark.parametrize("what", ["000000000001.json", "000000000001.parquet", "../cleaned.json"])
+def test_no_file_behind_sftp_blocks_no_reader_and_stops_no_other_feed(
+    folder_of_two: Path,
+    sftp: SftpServer,
+    kind: Callable[[Path], None],
+    what: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A server that opens a FIFO waits for its writer, and the whole connection with it."""
+    if "cleaned" in what:  # it is asked for where a number is missing
+        for ending in ("json", "parquet"):
+            first = folder_of_two / BAD / f"000000000001.{ending}"
+            first.rename(first.with_name(f"000000000007.{ending}"))
+    put(kind, folder_of_two / BAD / what)
+    monkeypatch.setitem(fsspec.config.conf, "sftp", sftp.options)
+    url = sftp.url().removesuffix(f"{sftp.root}/landing")
+    landing = Landing(f"{url}{folder_of_two}")
+    feeds = Feeds(landing)
+    end = feeds.advance({}, ALL)
+    assert end[GOOD] == 2
+    found = flaws(landing, feeds, end)
+    assert found["good"] is None
+    assert found.get("bad") or "cleaned.json" in str(feeds.unreadable.get(BAD))
+
+
+def test_a_note_that_a_cut_has_set_aside_is_read(
+    folder_of_two: Path, sftp: SftpServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At a place whose rename refuses a taken name, a cut leaves the note under its hidden name."""
+    aside = folder_of_two / set_aside_name(cleaned_name("bad"))
+    aside.parent.mkdir(exist_ok=True)
+    aside.write_bytes(cleaned_json("bad", {"ffffffff": 9}))
+    monkeypatch.setitem(fsspec.config.conf, "sftp", sftp.options)
+    url = sftp.url().removesuffix(f"{sftp.root}/landing")
+    landing = Landing(f"{url}{folder_of_two}")
+    assert landing.cleaned("bad/ffffffff") == 9
+    say(landing, BAD, 1)
+    assert landing.cleaned_epochs("bad") == {"ffffffff": 9, EPOCH: 1}
+    aside.write_bytes(cleaned_json("bad", {"ffffffff": 3}))
+    assert landing.cleaned("bad/ffffffff") == 9, "the newer one stands under its own name"
 
 
 def test_a_prefix_of_an_object_store_in_place_of_a_manifest_is_no_batch(

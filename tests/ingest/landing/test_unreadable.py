@@ -7,6 +7,7 @@ import json
 import logging
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import fsspec
 import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, write_deltalake
+from s3fs import S3FileSystem
 
 from gateway.ingest.jobs.source import BatchList, read_batches
 from gateway.ingest.landing import place as place_module
@@ -25,6 +27,7 @@ from gateway.ingest.report import metrics, report
 from gateway.uplink.manifest import cleaned_json
 from tests.ingest.batches import EPOCH, land, row
 from tests.ingest.landing.closed_places import (
+    CUT,
     LocalPlace,
     Place,
     RaisingPlace,
@@ -295,6 +298,43 @@ def test_a_busy_store_holds_a_feed_only_until_it_answers(
     (found,) = read(landing, state, good | {BAD: 1})["bad"]
     assert found.startswith(f"{UNREADABLE}: ")
     assert "SlowDown" in found
+    place.shut()
+
+
+@pytest.mark.parametrize("status", [CUT, 408, 429, 500, 502, 503, 504])
+@pytest.mark.parametrize("what", ["manifest", "data", "cleaned"])
+def test_an_error_of_s3_that_passes_puts_nothing_into_quarantine(
+    s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str, status: int
+) -> None:
+    """The place as a whole answers, and one object fails some times."""
+    place = S3Place(s3, f"passes-{what}-{status}")
+    monkeypatch.setattr(place_module, "PAUSES", (0.01, 0.01, None))
+    monkeypatch.setattr(S3FileSystem, "retries", 1)  # it would hide some errors, and not all
+    with_options(monkeypatch, "s3", place.options)
+    for number in (1, 2):
+        land(tmp_path, "bad", number, [row("bad", number)])
+    place.put(tmp_path)
+    place.write("bad/cleaned.json", cleaned_json("bad", {EPOCH: 1}))
+    landing = Landing(place.url)
+    landing.refuse_outage(OSError("it answers"))
+    name = {
+        "manifest": f"{BAD}/000000000001.json",
+        "data": f"{BAD}/000000000001.parquet",
+        "cleaned": "bad/cleaned.json",
+    }[what]
+    state, offset = Feeds(landing), dict[str, int]()
+    place.fail(name, status, 4)
+    for _ in range(10):
+        if what == "cleaned":
+            with suppress(OSError):
+                landing.cleaned_epochs("bad")
+        offset = state.advance(offset, ALL)
+    assert offset == {BAD: 2}
+    if what == "data":
+        place.fail(name, status, 3)
+    assert read(landing, state, offset) == {"bad": [1, 2]}
+    assert landing.cleaned(BAD) == 1
+    assert place.failing[2] == 0, "it has failed"
     place.shut()
 
 

@@ -1,0 +1,106 @@
+"""Messages of the other broker that our broker refuses for now.
+
+In: messages of the other broker, the answers of our broker, the time. Out: messages that our broker
+may take now, and those that have expired meanwhile. The other broker gets no answer as long as a
+message is here, so it keeps the message, too: a cut loses nothing.
+
+A message waits behind one of its topic, so that the order within a topic stays [MQTT-4.6.0-5].
+Messages of other topics go on. All that waits is tried again after FIRST_S, then after twice as
+long each time, up to LONGEST_S. At most as many messages are here as our Receive Maximum says;
+beyond MOST_BYTES the connection has to end, and the other broker keeps them alone.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from gateway.mqtt.packets import Ack, Publish
+from gateway.mqtt.properties import PropertyId
+from gateway.mqtt.reason import ReasonCode
+
+FIRST_S = 1.0
+LONGEST_S = 30.0
+MOST_BYTES = 4_000_000
+
+
+class Held:
+    """Of one connection. passes: whether our broker refuses a message for now."""
+
+    def __init__(self, passes: Callable[[Publish], bool], now: Callable[[], float]) -> None:
+        self._passes = passes
+        self._now = now
+        self._asked: dict[int, tuple[Publish, float]] = {}
+        """Messages that our broker has not answered, and when they came, by packet identifier."""
+        self._waiting: dict[int, tuple[Publish, float]] = {}
+        """Messages that our broker has refused, or that wait behind one, the oldest first."""
+        self.wait_s = 0.0
+        """Seconds from the last refusal to the next try."""
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    @property
+    def size(self) -> int:
+        """Bytes of the messages that wait."""
+        return sum(len(packet.payload) for packet, _ in self._waiting.values())
+
+    def may_go(self, packet: Publish) -> bool:
+        """Whether a message goes to our broker now. If not, it waits here."""
+        if not packet.qos:
+            return True
+        waits = any(packet.topic == other.topic for other, _ in self._waiting.values())
+        self._asked.pop(packet.packet_id, None)
+        (self._waiting if waits else self._asked)[packet.packet_id] = packet, self._now()
+        return not waits
+
+    def answered(self, answer: Ack) -> Publish | None:
+        """Take our broker's answer to a message. Return the message if it is refused for good.
+        `keeps` says whether it waits here now.
+        """
+        packet, came = self._asked.pop(answer.packet_id, (None, 0.0))
+        if packet is None:
+            return None
+        if answer.reason < ReasonCode.UNSPECIFIED_ERROR:
+            self.wait_s = self.wait_s if self._waiting else 0.0
+            return None
+        if answer.reason != ReasonCode.QUOTA_EXCEEDED or not self._passes(packet):
+            return packet
+        self._waiting[packet.packet_id] = packet, came
+        return None
+
+    def keeps(self, identifier: int) -> bool:
+        """Whether the message of a packet identifier waits here."""
+        return identifier in self._waiting
+
+    def topic(self, identifier: int) -> str:
+        """Return the topic of a message that waits here."""
+        return self._waiting[identifier][0].topic
+
+    def next_wait(self) -> float:
+        """Return the seconds until `again` is to be called."""
+        self.wait_s = min(max(FIRST_S, 2 * self.wait_s), LONGEST_S)
+        return self.wait_s
+
+    def again(self) -> tuple[list[Publish], list[Publish]]:
+        """Return the messages that our broker is asked for again, and those that have expired."""
+        now, fresh, expired = self._now(), list[Publish](), list[Publish]()
+        for packet, came in self._waiting.values():
+            left = _left(packet, now - came)
+            if left is None:
+                expired.append(packet)
+            else:
+                fresh.append(left)
+                self._asked[packet.packet_id] = packet, came
+        self._waiting.clear()
+        return fresh, expired
+
+
+def _left(packet: Publish, seconds: float) -> Publish | None:
+    """Return a message as it is so many seconds later, None if it has expired [MQTT-3.3.2-5]."""
+    properties = packet.properties or {}
+    expiry = properties.get(PropertyId.MESSAGE_EXPIRY_INTERVAL)
+    if expiry is None:
+        return packet
+    if seconds >= expiry:
+        return None
+    changed = properties | {PropertyId.MESSAGE_EXPIRY_INTERVAL: expiry - int(seconds)}
+    return replace(packet, properties=changed)
