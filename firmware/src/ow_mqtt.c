@@ -5,12 +5,6 @@
 #include "ow_flow.h"
 #include "ow_hal.h"
 
-/* Never called; see ow_options.h. */
-static void __attribute__((used)) define_options(void)
-{
-    OW_OPTIONS(OW_DEFINE, OW_DEFINE_WIDE)
-}
-
 /* bytes of the UART per call, so that a flood of noise does not starve the rest */
 #define READ_AT_ONCE 128
 

@@ -40,7 +40,7 @@ FORGET_US = 3 * 3_600_000_000
 """A board tries what it was refused for good about hourly: firmware/src/ow_flow.c."""
 MOST_FAULTS = 16
 """Faults of sensors that are kept of one board."""
-FIGURES = ("life", "worn", "aside", "denied", "boot", "bad", "again")
+FIGURES = ("life", "worn", "aside", "denied", "boot", "bad", "again", "interval")
 _TOPIC_END = "/status"
 _MOST_BYTES = 256
 _BASE_NAME, _NAME, _VALUE = -2, 0, 2

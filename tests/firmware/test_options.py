@@ -170,6 +170,62 @@ def test_an_option_in_the_sketch_alone_ends_the_build(
     assert not hex_file(tmp_path).exists()
 
 
+@pytest.mark.parametrize("lto", ["-flto", "-fno-lto"])
+def test_each_way_to_link_compares_the_options(lto: str, tmp_path: Path) -> None:
+    """A stripped program, one whose sections are collected, and an archive, of which the linker
+    takes only what the sketch needs: here nothing but the options.
+    """
+    sketch = tmp_path / "sketch.c"
+    sketch.write_text("#include <Onceway.h>\nint main(void) { return 0; }\n")
+    compiler = ["avr-gcc", *AVR, lto]
+    library = tmp_path / "options.o"
+    avr([*compiler, "-c", str(FIRMWARE / "src" / "ow_options.c"), "-o", str(library)])
+    archive = tmp_path / "libOnceway.a"
+    avr(["avr-gcc-ar", "rcs", str(archive), str(library)])
+    flags = [f"-D{option}={value}" for option, value in OTHER.items()]
+    for name, options in (("same", []), ("other", flags)):
+        avr([*compiler, *options, "-c", str(sketch), "-o", str(tmp_path / f"{name}.o")])
+    for of_library in (library, archive):
+        for link in LINKS:
+            to = [*link, "-o", str(tmp_path / "program.elf")]
+            avr([*compiler, str(tmp_path / "same.o"), str(of_library), *to])
+            done = avr([*compiler, str(tmp_path / "other.o"), str(of_library), *to], wrong=True)
+            named = set(re.findall(r"(OW_\w+?)_(?:upper_half_)?is_\d+_here", done.stderr))
+            assert named == OTHER.keys(), link
+            assert "set_it_in_the_build_flags" in done.stderr
+
+
+AVR = ["-mmcu=atmega328p", "-DF_CPU=16000000UL", "-Os", f"-I{FIRMWARE / 'src'}"]
+AVR += ["-ffunction-sections", "-fdata-sections", "-fuse-linker-plugin"]
+LINKS = [[], ["-Wl,-s"], ["-Wl,-S"], ["-Wl,--gc-sections"], ["-Wl,--gc-sections,-s,--relax"]]
+
+
+def avr(command: list[str], *, wrong: bool = False) -> "subprocess.CompletedProcess[str]":
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode != 0) == wrong, (command, done.stderr)
+    return done
+
+
+def test_the_options_cost_the_chip_nothing(tmp_path: Path) -> None:
+    """Not a byte of ow_options.c, nor of what refers to it, is loaded."""
+    built = tmp_path / "options.o"
+    source = str(FIRMWARE / "src" / "ow_options.c")
+    avr(["avr-gcc", *AVR, "-c", source, "-o", str(built)])
+    program = tmp_path / "program.elf"
+    avr(["avr-gcc", *AVR, "-nostdlib", "-Wl,--gc-sections,-e,0", str(built), "-o", str(program)])
+    sizes = avr(["avr-size", str(program)]).stdout.splitlines()[1].split()
+    assert sizes[:3] == ["0", "0", "0"]
+
+
+@pytest.mark.sim
+@pytest.mark.parametrize("link", ["-Wl,-s", "-Wl,-S"])
+def test_a_stripped_sketch_ends_the_build_too(link: str, tmp_path: Path) -> None:
+    prepare(tmp_path, with_library=True)
+    done = build(tmp_path, sketch="#define OW_KEYS 0\n", flags=link)
+    assert done.returncode != 0
+    assert "OW_KEYS_is_0_here" in done.stderr
+
+
 @pytest.mark.sim
 @pytest.mark.parametrize(
     ("option", "value"),
