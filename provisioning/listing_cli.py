@@ -15,7 +15,7 @@ from rich.table import Table
 
 from gateway.boards.admission import pending as asking
 from gateway.boards.intervals import parse, words
-from gateway.boards.log import PATIENCE_S, RADIO_PATIENCE_S
+from gateway.boards.listening import PATIENCE_S, RADIO_PATIENCE_S
 from gateway.boards.reports import KEYED
 from gateway.boards.reports import read as statuses
 from gateway.commands.control_client import NotRunning, ask
@@ -336,6 +336,54 @@ def read_log(
         print(f"({lost} earlier lines had to make room)")
     for row in rows[:-1]:
         print(f"{_time_of(row)}  {printable(row['text'])}")
+
+
+@app.command("command")
+def send_command(
+    name: Name,
+    text: Annotated[str, typer.Argument(help="The command, such as `interval 90 s`.")],
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Wait for the board's answer, and print it.")
+    ] = False,
+    within: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=86_400,
+            help="Seconds for which to wait at most.",
+            show_default=f"{PATIENCE_S}, by radio {RADIO_PATIENCE_S}",
+        ),
+    ] = None,
+    registry: RegistryFile = None,
+    as_json: Json = False,
+) -> None:
+    """Send a command to a board, at QoS 2, while the gateway runs. With --wait, print what the
+    board answers: done, a value, or refused and why (exit code 1). Its firmware must be built with
+    OW_ANSWERS, as the shipped sensors are. A board by radio gets the command when it speaks next.
+
+    Example: onceway device command greenhouse-1 "interval 90 s" --wait
+    """
+    folder = _running(registry)
+    request = {"do": "command", "client": name, "text": text}
+    if wait or within:
+        heard = _asked(folder, do="heard", client=name)[0]
+        patience = within or (RADIO_PATIENCE_S if heard["radio"] else PATIENCE_S)
+        request["wait"] = str(patience)
+        if heard["radio"] and not as_json:
+            print(
+                f"{name} is on a radio: it gets the command when it speaks next. This waits for"
+                f" {patience} s at most; Ctrl-C ends the waiting",
+                file=sys.stderr,
+            )
+    row = [row for row in _asked(folder, **request) if row][-1]
+    if as_json:
+        print(json.dumps(row))
+    elif "sent" in row:
+        print(f"{name}: the command is on its way")
+    else:
+        print(f"{name}: {row['words']}")
+    if row.get("answer") == "refused":
+        raise typer.Exit(1)
 
 
 @app.command()

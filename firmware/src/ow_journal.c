@@ -431,7 +431,9 @@ static void read_slots(struct ow_journal *journal)
         }
     }
     journal->tail = journal->head;
-    ow_journal_find(journal, journal->tail, &entry); /* to where the oldest is: others may come */
+    if (OW_PUBLICATIONS) { /* on to where the oldest is: others may come */
+        ow_journal_find(journal, journal->tail, &entry);
+    }
 }
 
 #if OW_SLOT_CHECK

@@ -7,10 +7,14 @@ In: a user, a board, and a command in the words of `firmware/README.md`. Out: a 
 import asyncio
 import logging
 import re
+import secrets
 
 from gateway.broker.fan_out import publish, refuses
 from gateway.broker.publish_run import PublishRun
 from gateway.mqtt.errors import quote
+from gateway.mqtt.properties import PropertyId, encode_properties
+from gateway.mqtt.wire import MAX_PACKET
+from gateway.payload.answers import CORRELATION
 from gateway.payload.readings import DEVICE_NAME
 from gateway.runtime.engine import Engine
 from gateway.system.logs import about
@@ -19,6 +23,8 @@ log = logging.getLogger(__name__)
 
 _COMMAND = re.compile(r"identify|reboot|interval [1-9]\d{0,4}( s| min)?")
 _MOST = 65_535
+_OVERHEAD = 5
+"""Bytes of a short PUBLISH beside topic, properties and payload."""
 PATIENCE_S = 5.0
 _SLOW = "The disk is slow: the command waits for it."
 
@@ -32,21 +38,30 @@ async def command(engine: Engine, user: str, device: str, text: str) -> str | No
         return "There is no such command."
     if not engine.broker.acl.may_write(user, "", f"commands/{device}"):
         return f"The access rules do not let you publish to commands/{device}."
-    problem = await send(engine, device, text)
+    problem = await send(engine, device, text, secrets.token_bytes(CORRELATION))
     if problem is None or problem is _SLOW:
         said = quote(user)
         log.warning("%s: the command %r of %s", device, text, said, extra=about(client=device))
     return problem
 
 
-async def send(engine: Engine, device: str, text: str) -> str | None:
-    """Publish a command that nobody has to be asked about. Why it was not sent, or None."""
+async def send(
+    engine: Engine, device: str, text: str, correlation: bytes | None = None
+) -> str | None:
+    """Publish a command that nobody has to be asked about. Why it was not sent, or None.
+    correlation: what its answer has beside it; None: no answer is awaited.
+    """
     broker = engine.broker
     topic = broker.router.routed(broker.router.topic(f"commands/{device}"))
     if not any(route.qos == 2 and route.session.client == device for route in topic.routes):
         return "The board has never asked for commands: nothing was sent."
+    properties = b"" if correlation is None else _answer_to(device, correlation)
+    session = broker.sessions[device]
+    longest = session.connection.packet_limit if session.connection else MAX_PACKET
+    if _OVERHEAD + len(topic.wire) + len(properties) + len(text.encode()) > longest:
+        return f"The command is too long: the board takes packets of {longest} bytes."
     engine.begin()
-    run = PublishRun(topic, text.encode(), 2)
+    run = PublishRun(topic, text.encode(), 2, properties=properties)
     if refuses(broker, run):
         return "The gateway takes no messages now: its disk or a queue is full."
     commit = publish(broker, run, "")
@@ -57,6 +72,15 @@ async def send(engine: Engine, device: str, text: str) -> str | None:
     except TimeoutError:
         return _SLOW
     return None
+
+
+def _answer_to(device: str, correlation: bytes) -> bytes:
+    """Return the properties by which a board answers, without their length."""
+    awaited = {
+        PropertyId.RESPONSE_TOPIC: f"logs/{device}",
+        PropertyId.CORRELATION_DATA: correlation,
+    }
+    return encode_properties(awaited)[1:]
 
 
 async def _on_disk(engine: Engine, commit: int) -> None:

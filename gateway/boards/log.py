@@ -10,32 +10,17 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import AsyncIterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from gateway.boards.commands import send
+from gateway.boards.listening import ALIVE_S, ANSWER_S, MOST, PATIENCE_S, listen, message
 from gateway.boards.reports import UNKNOWN_COMMAND
-from gateway.config import INSIDE
 from gateway.errors import OncewayError
-from gateway.mqtt.packets import Connack, Packet, Publish, Suback, Subscribe, Subscription
-from gateway.runtime.internal_client import Client
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from gateway.runtime.engine import Engine
 
-PATIENCE_S = 10
-"""Without a line, of a board on a line."""
-RADIO_PATIENCE_S = 3600
-"""Until a board by radio has the command: longer than from one reading to the next."""
-ANSWER_S = 600
-"""At most from the command, and from one line to the next: such a board has to keep silent after
-each of its frames, for minutes where the law is strict and the frames are long.
-"""
-ALIVE_S = 5.0
-"""So often a row without anything says that the waiting goes on."""
-MOST_LINES = 10_000
+MOST_LINES = MOST
 """No board has room for more."""
 LONGEST = 256
 """Bytes of a line that are looked at: a board's have 40 characters behind the time."""
@@ -45,7 +30,6 @@ WHOLE_S = 60
 _BUILD = "Its firmware has to be built with OW_LOG_SIZE, as the sensor on a line is"
 _LINE = re.compile(r"(\+?)(\d{1,10}) (.*)", re.DOTALL)
 _END = re.compile(r"\d{1,5}")
-_FAILURE = 0x80
 
 
 async def read(engine: Engine, device: str, wait_s: int) -> AsyncIterator[dict[str, Any]]:
@@ -56,9 +40,7 @@ async def read(engine: Engine, device: str, wait_s: int) -> AsyncIterator[dict[s
     session = engine.broker.sessions.get(device)
     if session is None or session.connection is None:
         raise OncewayError("the board is not connected", device, "See: onceway session list")
-    with _listening(engine, device) as heard:
-        if await _next(heard, PATIENCE_S) is None:
-            raise OncewayError(f"the gateway may not read logs/{device}", device)
+    async with listen(engine, device, "log") as heard:
         if problem := await send(engine, device, "log"):
             raise OncewayError(problem.rstrip("."), device)
         clock, flow, lines = asyncio.get_running_loop().time, session.send_flow, 0
@@ -67,12 +49,13 @@ async def read(engine: Engine, device: str, wait_s: int) -> AsyncIterator[dict[s
             if not taken and not flow.messages:
                 began, limit, taken = clock(), min(limit, ANSWER_S), True
             left = began + limit - clock()
-            text = await _next(heard, min(left, ALIVE_S))
-            if text is None:
+            packet = await message(heard, min(left, ALIVE_S))
+            if packet is None:
                 if left <= ALIVE_S:
                     raise _silent(device, limit, taken)
                 yield {}
                 continue
+            text = packet.payload[:LONGEST].decode(errors="replace")
             began, lines = clock(), lines + 1
             if line := _LINE.fullmatch(text):
                 since_start, seconds, said = line.groups()
@@ -102,35 +85,6 @@ async def whole(engine: Engine, user: str, device: str) -> list[dict[str, Any]]:
             return [row async for row in read(engine, device, PATIENCE_S) if row]
     except TimeoutError:
         raise OncewayError(f"the log has not ended within {WHOLE_S} s", device) from None
-
-
-@contextmanager
-def _listening(engine: Engine, device: str) -> Iterator[asyncio.Queue[str]]:
-    """What comes on the board's topic, after an empty text when it is listened to."""
-    heard: asyncio.Queue[str] = asyncio.Queue()
-
-    def came(packet: Packet | None) -> None:
-        match packet:
-            case Connack():
-                client.send(Subscribe(1, [Subscription(f"logs/{device}", 0, retain_handling=2)]))
-            case Suback(reasons=[reason]) if reason < _FAILURE:
-                heard.put_nowait("")
-            case Publish() if heard.qsize() < MOST_LINES:
-                heard.put_nowait(packet.payload[:LONGEST].decode(errors="replace"))
-
-    client = Client(engine, "log", INSIDE, came)
-    try:
-        yield heard
-    finally:
-        client.leave()
-
-
-async def _next(heard: asyncio.Queue[str], within: float) -> str | None:
-    """None: nothing came."""
-    try:
-        return await asyncio.wait_for(heard.get(), within)
-    except TimeoutError:
-        return None
 
 
 def _silent(device: str, wait_s: int, taken: bool) -> OncewayError:

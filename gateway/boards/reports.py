@@ -26,6 +26,7 @@ from gateway.broker.log_throttle import LogThrottle
 from gateway.broker.refusals import words
 from gateway.mqtt.errors import quote
 from gateway.mqtt.reason import ReasonCode
+from gateway.payload import answers
 from gateway.payload.faults import FAULT
 from gateway.payload.faults import words as fault_words
 from gateway.payload.loss import LOST
@@ -88,8 +89,13 @@ class Boards:
         self._new = False
         self._throttle = LogThrottle(time.monotonic)
         self.said = Said()
+        self.answers: dict[str, str] = {}
+        """What each board has answered to its last command, since the gateway's start."""
         self.taken: Callable[[str, str, bytes, int | None], None] | None = None
         """Called with name, topic, payload and time (µs since 1970) of what a board publishes."""
+
+        self.answered: Callable[[str], None] | None = None
+        """Called with the name of a board that has answered a command."""
 
     def met(
         self,
@@ -194,6 +200,11 @@ class Boards:
 
     def _hear_log(self, name: str, payload: bytes, monotonic: int) -> None:
         text = payload[:_MOST_BYTES].decode(errors="replace")
+        if answer := answers.read(payload):
+            _put(self.answers, name, answer.words)
+            if self.answered is not None:
+                self.answered(name)
+            log.info("%s: answers a command: %s", name, answer.words, extra=about(client=name))
         if payload == LOST and (identity := self.said.newest) is not None and identity[0] == name:
             self._hear_loss(name, identity[2], monotonic)
         if text.startswith(UNKNOWN_COMMAND) and self._throttle.allows(f"{name} {text}"):

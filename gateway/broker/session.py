@@ -41,6 +41,7 @@ class Attached(Receiver, Protocol):
     will: StoredWill | None
     closing: str | None
     dirty: bool
+    packet_limit: int
 
     @property
     def peer(self) -> Peer: ...

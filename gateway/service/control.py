@@ -19,6 +19,10 @@ last `{"done": true}` or `{"error": "what was wrong"}`.
                            without any, until the other end closes the connection
     heard, client          one row: has it a session, is it connected, for how long has nothing
                            been heard of it, is it by radio, and how strong it was
+    command, client, text, wait
+                           sends a command to a board; one row {"sent": true} once it is on disk,
+                           or with `wait` what the board answers (`gateway/boards/answers.py`),
+                           empty rows while nothing comes
     log, client, wait      the lines of a board's log, and how many it has lost
                            (`gateway/boards/log.py`), empty rows while nothing comes; for so many
                            seconds at most
@@ -50,9 +54,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import ClassVar, Protocol
 
+from gateway.boards import answers
 from gateway.boards import log as board_log
 from gateway.boards.expected import NEVER
 from gateway.boards.intervals import parse
+from gateway.boards.listening import PATIENCE_S
 from gateway.broker.sys_topics import figures
 from gateway.broker.view import details
 from gateway.commands.control_client import FILE, LEND_S, TIMEOUT_S, Row, place, short
@@ -78,7 +84,7 @@ MOST_OVERHEARD = 1000
 """Frames that wait for one who listens; he misses what comes beyond."""
 
 _AT_ONCE = 256
-_LONG = ("listen", "log")
+_LONG = ("listen", "log", "command")
 """They may take longer than TIMEOUT_S, which is then for one row to the next."""
 
 _NO_SITE = "`onceway session list` shows its own sessions; [site] counts from the next start"
@@ -353,7 +359,7 @@ class Control:
 
     async def _log(self, request: Mapping[str, str]) -> AsyncIterator[Row]:
         """Read the log of a board. Two readers at a time would each miss lines."""
-        device, wait_s = request["client"], int(request["wait"] or board_log.PATIENCE_S)
+        device, wait_s = request["client"], int(request["wait"] or PATIENCE_S)
         if device in self._read:
             raise OncewayError("somebody else reads the log of this board now", device)
         self._read.add(device)
@@ -362,6 +368,12 @@ class Control:
                 yield row
         finally:
             self._read.discard(device)
+
+    async def _command(self, request: Mapping[str, str]) -> AsyncIterator[Row]:
+        device, text, wait = request["client"], request["text"], request["wait"]
+        log.info("%s: the command %r", device, text, extra=about(client=device))
+        async for row in answers.ask(self._engine, device, text, int(wait) if wait else None):
+            yield row
 
     _ROWS: ClassVar[dict[str, Callable[["Control", Mapping[str, str]], AsyncIterator[Row]]]] = {
         "sessions": _session_list,
@@ -377,6 +389,7 @@ class Control:
         "listen": _listen,
         "heard": _heard,
         "log": _log,
+        "command": _command,
         "site": _site_members,
         "bridge-again": _set_aside,
         "bridge-discard": _set_aside,
@@ -395,7 +408,7 @@ def _parse(line: bytes) -> dict[str, str]:
     request = json.loads(line)
     if not isinstance(request, dict) or request.get("do") not in Control.REQUESTS:
         raise ValueError(f"do: one of {', '.join(Control.REQUESTS)}")
-    keys = ("do", "client", "port", "wait", "bridge", "numbers", "interval")
+    keys = ("do", "client", "port", "wait", "text", "bridge", "numbers", "interval")
     found = {key: request.get(key, "") for key in keys}
     for key, value in found.items():
         if not isinstance(value, str) or (key == "port" and "\0" in value):

@@ -157,6 +157,7 @@ class Outside:
         await asyncio.to_thread(kinds)  # it reads files, once
         boards = BoardRows(self._source, mirror.last, self._registry.registered, kinds)
         mirror.on_taken.append(boards.touch)
+        self._registry.boards.answered = boards.touch
         live = Live(self._source, mirror.last, boards)
         flash = PageFlash(self._config.gateway.data, self._registry, self._source.ports)
         page = PageServer(

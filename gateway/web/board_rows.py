@@ -144,6 +144,7 @@ class BoardRows:
             "again": port.statistics.retransmissions if port else None,
             "bad": port.statistics.crc_errors if port else None,
             "life": told.get("life"),
+            "answer": boards.answers.get(name) if boards else None,
             "firmware": firmware and firmware[:12],
             "outdated": bool(firmware and kind and kind.sha256 and kind.sha256 != firmware),
         }

@@ -2,7 +2,7 @@
 together.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -20,6 +20,9 @@ class Boards(Protocol):
 
     @property
     def contradictions(self) -> int: ...
+
+    @property
+    def answers(self) -> Mapping[str, str]: ...
 
     def troubles(self, monotonic: int) -> list[str]: ...
 

@@ -43,6 +43,9 @@ LARGEST = 512
 ANSWER_WAIT = 1.0
 """Seconds that it has for an answer, and beyond a frame's airtime for TxDone."""
 
+ASKS = 3
+"""Times that one request is made: a modem whose queue is full drops an answer without a word."""
+
 LOOK_EVERY = 30.0
 META_WAIT = 0.1
 """Seconds after a frame in which signal strengths may follow."""
@@ -127,6 +130,8 @@ class KissModem:
         self._steps: deque[_Step] = deque()
         self._asked: float | None = None
         """When the first of the steps was asked for."""
+        self._asks = 0
+        """Times that it was."""
         self._look_at: float | None = None
         self._done_by: float | None = None
         self._busy = False
@@ -175,11 +180,14 @@ class KissModem:
         events: list[Event] = []
         if self._heard is not None and now >= self._heard.at + META_WAIT:
             events += self._flush()
-        if self._asked is not None and now >= self._asked + ANSWER_WAIT and not self._probed:
+        unanswered = self._asked is not None and now >= self._asked + ANSWER_WAIT
+        if unanswered and not self._probed and not self.ready:
             self._probed = True
             self._asked = now
             self._outgoing.append(b"\r\nAT\r\n")  # is it a modem of another kind?
-        elif self._asked is not None and now >= self._asked + ANSWER_WAIT:
+        elif unanswered and self._asks < ASKS:
+            self._ask(now, again=True)
+        elif unanswered:
             events += self._fail(
                 f"no KISS modem answers (asked {self._steps[0].what}): is it plugged in, and has"
                 " it MeshCore's KISS modem firmware?"
@@ -224,7 +232,8 @@ class KissModem:
             moments.append(self._heard.at + META_WAIT)
         return min((moment for moment in moments if moment is not None), default=None)
 
-    def _ask(self, now: float) -> None:
+    def _ask(self, now: float, *, again: bool = False) -> None:
+        self._asks = self._asks + 1 if again else 1
         self._outgoing.append(encode(HARDWARE, self._steps[0].request))
         self._asked = now
 

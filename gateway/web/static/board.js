@@ -144,6 +144,7 @@ function facts(row) {
     fact("Airtime of an hour", found && found.radio && airtime(found.radio, found.radio.limit)),
     fact("Starts", told.boot === undefined ? null : `${count(told.boot)}, the last one by ${CAUSES[told.cause] ?? "an unknown cause"}`),
     fact("EEPROM", row.life === null ? null : `${plural(row.life, "year")} left${told.worn ? `, ${plural(told.worn, "worn cell")}` : ""}`),
+    fact("Answer to the last command", row.answer),
     fact("Refused for good", told.aside ? plural(told.aside, "reading") : null),
     fact("Firmware", row.firmware && [h("code", {}, row.firmware), row.outdated ? h("span", { class: "warn" }, " not the newest") : null]),
   ];

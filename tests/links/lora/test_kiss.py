@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from gateway.links.lora.airtime import Modulation
 from gateway.links.lora.kiss import (
     ANSWER_WAIT,
+    ASKS,
     LOOK_EVERY,
     META_WAIT,
     Decoder,
@@ -138,10 +139,33 @@ def test_a_port_without_a_modem_is_said() -> None:
     assert modem.deadline == ANSWER_WAIT
     assert modem.tick(ANSWER_WAIT) == []
     assert modem.take() == b"\r\nAT\r\n"
-    (failed,) = modem.tick(2 * ANSWER_WAIT)
+    for asked in range(2, ASKS + 1):
+        assert modem.tick(asked * ANSWER_WAIT) == []
+        assert modem.take() == wrap(b"\x06\x11")
+    (failed,) = modem.tick((ASKS + 1) * ANSWER_WAIT)
     assert isinstance(failed, Failed)
     assert "no KISS modem answers" in failed.reason
     assert modem.deadline is None
+
+
+@pytest.mark.parametrize("dropped", range(1, 7))
+def test_an_answer_that_a_full_queue_has_dropped_is_asked_for_again(dropped: int) -> None:
+    """Each answer of the setting up in turn, and the one to the look for the channel."""
+    modem, tnc = KissModem(CHANNEL, Modulation(9), 14), Tnc()
+    modem.open(0.0)
+    events: list[Event] = []
+    answers, now = 0, 0.0
+    while now < 2 * LOOK_EVERY:
+        tnc.feed(modem.take())
+        data, tnc.out = tnc.out, b""
+        answers += bool(data)
+        if answers != dropped or not data:
+            events += modem.receive(data, now)
+        if not data:
+            now = modem.deadline or now + 1
+            events += modem.tick(now)
+    assert events == [Ready("KISS modem, firmware 2")]
+    assert modem.idle
 
 
 def test_a_channel_that_it_does_not_take_is_said() -> None:

@@ -1,0 +1,90 @@
+"""A command to a board, and what the board answers.
+
+In: a board and a command. Out: the answer, which comes at QoS 2 on `logs/NAME` with the command's
+Correlation Data. A board on a radio gets the command when it speaks next, which may take long.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Any
+
+from gateway.boards.commands import send
+from gateway.boards.listening import ALIVE_S, ANSWER_S, listen, message
+from gateway.boards.reports import UNKNOWN_COMMAND
+from gateway.errors import OncewayError
+from gateway.mqtt.properties import PropertyId
+from gateway.payload.answers import CORRELATION, Answer, Kind, read
+
+if TYPE_CHECKING:
+    from gateway.mqtt.packets import Publish
+    from gateway.runtime.engine import Engine
+
+_UNKNOWN = 1
+"""The refusal of a command that the board does not know."""
+
+
+async def ask(
+    engine: Engine, device: str, text: str, wait_s: int | None
+) -> AsyncIterator[dict[str, Any]]:
+    """Send a command, and yield `{"answer": kind, "number": …, "words": …}`; meanwhile empty rows.
+    wait_s: None: `{"sent": True}` once the command is on disk. Raises OncewayError if the command
+    was not sent, or has no answer for so long.
+    """
+    if wait_s is None:
+        if problem := await send(engine, device, text):
+            raise OncewayError(problem.rstrip("."), device)
+        yield {"sent": True}
+        return
+    correlation = secrets.token_bytes(CORRELATION)
+    async with listen(engine, device, "answer") as heard:
+        if problem := await send(engine, device, text, correlation):
+            raise OncewayError(problem.rstrip("."), device)
+        clock, taken = asyncio.get_running_loop().time, False
+        end = clock() + wait_s
+        while True:
+            if not taken and not _waits(engine, device):
+                taken, end = True, min(end, clock() + ANSWER_S)
+            packet = await message(heard, min(end - clock(), ALIVE_S))
+            if packet is not None and (answer := _answer(packet, text, correlation)):
+                yield {"answer": answer.kind, "number": answer.number, "words": answer.words}
+                return
+            if clock() >= end:
+                raise _silent(device, wait_s, taken)
+            yield {}
+
+
+def _waits(engine: Engine, device: str) -> bool:
+    """Whether something that was sent to the board waits for it."""
+    session = engine.broker.sessions.get(device)
+    return session is not None and bool(session.send_flow.messages)
+
+
+def _answer(packet: Publish, text: str, correlation: bytes) -> Answer | None:
+    """Return the answer to our command. Firmware that has none tells which one it does not know."""
+    given = (packet.properties or {}).get(PropertyId.CORRELATION_DATA)
+    if given == correlation:
+        return read(packet.payload)
+    said = packet.payload.decode(errors="replace")
+    if not packet.qos and said.startswith(UNKNOWN_COMMAND):
+        about = said.removeprefix(UNKNOWN_COMMAND)
+        if about and text.startswith(about):
+            return Answer(Kind.REFUSED, _UNKNOWN, correlation)
+    return None
+
+
+def _silent(device: str, wait_s: int, taken: bool) -> OncewayError:
+    if taken:
+        return OncewayError(
+            f"the board has the command, and has not answered within {wait_s} s",
+            device,
+            "Is its firmware built with OW_ANSWERS, and does its sketch call ow_mqtt_answer? Do the"
+            f" access rules let it write to logs/{device}?",
+        )
+    return OncewayError(
+        f"the board has not taken the command within {wait_s} s",
+        device,
+        f"It takes it when it speaks next; what it answers then comes on logs/{device}",
+    )

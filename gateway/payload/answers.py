@@ -1,0 +1,66 @@
+"""Answers of boards to commands (`firmware/src/ow_answer.h`).
+
+In: the payload of a publication on `logs/NAME`. Out: what the board says, and to which command.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from struct import Struct
+
+CORRELATION = 3
+"""Bytes of Correlation Data that a board can give back."""
+
+_LAYOUT = Struct(">B3si")
+
+
+class Kind(StrEnum):
+    """What an answer is."""
+
+    DONE = "done"
+    VALUE = "value"
+    REFUSED = "refused"
+
+
+_KINDS = {1: Kind.DONE, 2: Kind.VALUE, 3: Kind.REFUSED}
+_REASONS = {
+    1: "the board does not know this command",
+    2: "the number is too small or too large",
+    3: "this board, or its firmware, cannot do it",
+    4: "the board cannot do it now",
+    5: "it would wear the board's memory out within a year; `force` behind the command insists",
+}
+"""By number; those of `enum ow_refusal` in `firmware/src/Onceway.h`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a board says to a command. number: the value, or the reason of a refusal. correlation:
+    the command's Correlation Data.
+    """
+
+    kind: Kind
+    number: int
+    correlation: bytes
+
+    @property
+    def words(self) -> str:
+        """The answer as people read it."""
+        match self.kind:
+            case Kind.VALUE:
+                return str(self.number)
+            case Kind.REFUSED:
+                unknown = f"for a reason of its own program, number {self.number}"
+                return f"refused: {_REASONS.get(self.number, unknown)}"
+            case Kind.DONE:
+                return "done"
+
+
+def read(payload: bytes) -> Answer | None:
+    """Return the answer that a payload is, or None if it is something else."""
+    if len(payload) != _LAYOUT.size:
+        return None
+    head, correlation, number = _LAYOUT.unpack(payload)
+    kind, length = _KINDS.get(head >> 4), head & 15
+    if kind is None or length > CORRELATION:
+        return None
+    return Answer(kind, number, correlation[:length])
