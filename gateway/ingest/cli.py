@@ -77,9 +77,24 @@ Writer = Annotated[
         )
     ),
 ]
-Rows = Annotated[int, typer.Option(metavar="N", min=1, help="Most rows of a micro-batch.")]
+Rows = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N",
+        min=1,
+        help="Most rows of a micro-batch.",
+        show_default="500000, fewer below 4 GB of memory",
+    ),
+]
 Master = Annotated[str, typer.Option(metavar="URL", help="Spark master, e.g. spark://host:7077.")]
-Memory = Annotated[str, typer.Option(metavar="SIZE", help="Memory of the driver.")]
+Memory = Annotated[
+    str | None,
+    typer.Option(
+        metavar="SIZE",
+        help="Memory of the driver.",
+        show_default="2g, or two fifths of what this machine has",
+    ),
+]
 Conf = Annotated[
     list[str],
     typer.Option(metavar="KEY=VALUE", help="A Spark setting; may be given several times."),
@@ -93,9 +108,9 @@ def _ingest(
     available_now: bool,
     every: str,
     damaged: str,
-    rows: int,
+    rows: int | None,
     master: str,
-    memory: str,
+    memory: str | None,
     conf: list[str],
     trusted: str | None,
     writer: str,
@@ -111,11 +126,10 @@ def _ingest(
         table,
         "--checkpoint",
         checkpoint,
-        "--rows",
-        str(rows),
         "--damaged",
         damaged,
     ]
+    options += ["--rows", str(rows)] if rows is not None else []
     options += ["--available-now"] if available_now else ["--every", every]
     options += ["--trusted", trusted] if trusted else []
     options += ["--writer", writer] if writer != "auto" else []
@@ -131,9 +145,9 @@ def command(
     available_now: AvailableNow = False,
     every: Every = "30s",
     damaged: Damaged = "skip",
-    rows: Rows = 500_000,
+    rows: Rows = None,
     master: Master = "local[*]",
-    memory: Memory = "2g",
+    memory: Memory = None,
     conf: Conf = [],  # noqa: B006
     trusted: Trusted = None,
     writer: Writer = "auto",
@@ -171,9 +185,9 @@ def run(
     available_now: AvailableNow = False,
     every: Every = "30s",
     damaged: Damaged = "skip",
-    rows: Rows = 500_000,
+    rows: Rows = None,
     master: Master = "local[*]",
-    memory: Memory = "2g",
+    memory: Memory = None,
     conf: Conf = [],  # noqa: B006
     trusted: Trusted = None,
     writer: Writer = "auto",
@@ -212,7 +226,7 @@ def release(
     landing: Landing,
     table: TableName,
     master: Master = "local[*]",
-    memory: Memory = "2g",
+    memory: Memory = None,
     conf: Conf = [],  # noqa: B006
     trusted: Trusted = None,
     writer: Writer = "auto",
@@ -248,7 +262,7 @@ def release(
 def compact(
     table: TableName,
     master: Master = "local[*]",
-    memory: Memory = "2g",
+    memory: Memory = None,
     conf: Conf = [],  # noqa: B006
     writer: Writer = "auto",
 ) -> None:
@@ -273,7 +287,7 @@ def compact(
 def summarise(
     table: TableName,
     master: Master = "local[*]",
-    memory: Memory = "2g",
+    memory: Memory = None,
     conf: Conf = [],  # noqa: B006
     writer: Writer = "auto",
 ) -> None:
@@ -301,7 +315,7 @@ def expire(
         str, typer.Option(metavar="TIME", help="Received longer ago than this, e.g. 400d.")
     ],
     master: Master = "local[*]",
-    memory: Memory = "2g",
+    memory: Memory = None,
     conf: Conf = [],  # noqa: B006
     writer: Writer = "auto",
 ) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from gateway.commands.extras import how_to_get
 from gateway.errors import OncewayError
+from gateway.ingest.memory import driver_heap
 
 HERE = Path(__file__).parent
 SUBMIT = Path(sys.executable).parent / "spark-submit"
@@ -82,14 +83,15 @@ def build(
     script: str,
     options: list[str],
     master: str = "local[*]",
-    memory: str = "2g",
+    memory: str | None = None,
     conf: list[str] | None = None,
     downloaded: bool = False,
 ) -> Job:
-    """The job that runs `script` (a path from this folder). conf: KEY=VALUE settings for Spark,
-    which win over the ingest's own. downloaded: name Delta's jars as files if an earlier start has
-    downloaded them: it spares a look for them, and thirty lines about it. An `s3a:` URL among the
-    options brings what reaches tables there.
+    """The job that runs `script` (a path from this folder). memory: of the driver; without it, what
+    fits this machine. conf: KEY=VALUE settings for Spark, which win over the ingest's own.
+    downloaded: name Delta's jars as files if an earlier start has downloaded them: it spares a look
+    for them, and thirty lines about it. An `s3a:` URL among the options brings what reaches tables
+    there.
 
     Raises OncewayError when Spark is not installed beside this Python, or a setting is none.
     """
@@ -100,7 +102,7 @@ def build(
             raise OncewayError("a Spark setting is KEY=VALUE", f"--conf {setting}")
     settings = [part for setting in conf or [] for part in ("--conf", setting)]
     java = f"-XX:+UseParallelGC -Dlog4j2.configurationFile={(HERE / 'log4j2.properties').as_uri()}"
-    spark = ["--master", master, "--driver-memory", memory]
+    spark = ["--master", master, "--driver-memory", memory or driver_heap()]
     s3 = any(option.startswith("s3a:") for option in options)
     spark += (_jars() if downloaded and not s3 else None) or packages(s3)
     spark += ["--driver-java-options", java, *settings]

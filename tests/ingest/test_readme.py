@@ -131,7 +131,10 @@ class Centre:
         return DeltaTable(self.table).count() if made else 0
 
     def waits_for(self, rows: int) -> None:
-        wait_until(lambda: self.count() == rows, f"{rows} rows: {self.said()}", START_S)
+        try:
+            wait_until(lambda: self.count() == rows, f"{rows} rows", START_S)
+        except AssertionError as error:
+            raise AssertionError(f"{error}; there are {self.count()}: {self.said()}") from None
 
     def said(self) -> str:
         return self.log.read_text()[-3000:] if self.log.exists() else ""
@@ -198,8 +201,9 @@ def test_a_cluster_runs_the_line_while_one_of_its_workers_is_killed(
         centre.land(number, range(number * 30_000, (number + 1) * 30_000))
     onceway = str(Path(sys.executable).with_name("onceway"))
     with cluster(tmp_path) as url:
-        options = ["--landing", "/srv/onceway/landing", "--table", "/srv/lake/publications"]
-        options += ["--checkpoint", "/srv/lake/checkpoint", "--master", url, "--memory", "1g"]
+        options = ["--landing", str(centre.landing), "--table", str(centre.table)]
+        options += ["--checkpoint", str(tmp_path / "checkpoint"), "--master", url]
+        options += ["--memory", "1g"]
         options += [part for one in conf.items() for part in ("--conf", "=".join(one))]
         told = subprocess.run(
             [onceway, "ingest", "command", *options, "--every", "1s"],

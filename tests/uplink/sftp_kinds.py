@@ -24,7 +24,8 @@ class Kind:
     """The behaviour of a server. renames: "refuses", "replaces" or "never". exclusive_open,
     mkdir_twice: whether FXF_EXCL is heeded, and whether a second mkdir of a name succeeds. across:
     how a rename from one folder into another behaves, if it behaves otherwise. denied: requests
-    that nobody may make.
+    that nobody may make. fsync: whether fsync@openssh.com is known. quota: how many bytes may still
+    be written; None for any. size: what is told as the size of a file of so many bytes.
 
     at: is told of each request and its first path, and returns None, "before" or "after": when the
     connection is cut. Set it at any time.
@@ -37,6 +38,9 @@ class Kind:
     mkdir_twice: bool = False
     across: str | None = None
     denied: frozenset[str] = frozenset()
+    fsync: bool = True
+    quota: int | None = None
+    size: Callable[[int], int] = field(default=lambda size: size)
     at: Callable[[str, str], str | None] = field(default=lambda request, path: None)
 
 
@@ -72,19 +76,40 @@ class Files(asyncssh.SFTPServer):
 
     def write(self, file_obj: Any, offset: int, data: bytes) -> Any:
         above = super().write
+        if self._kind.quota is not None:
+            fits, self._kind.quota = data[: self._kind.quota], max(0, self._kind.quota - len(data))
+            if len(fits) < len(data):
+                above(file_obj, offset, fits)
+                raise asyncssh.SFTPFailure("Disk quota exceeded")
         return self._do("write", file_obj.path, lambda: above(file_obj, offset, data))
 
     def close(self, file_obj: Any) -> Any:
         above = super().close
         return self._do("close", file_obj.path, lambda: above(file_obj))
 
+    def fsync(self, file_obj: Any) -> Any:
+        if not self._kind.fsync:
+            raise asyncssh.SFTPOpUnsupported("no fsync here")
+        above = super().fsync
+        return self._do("fsync", file_obj.path, lambda: above(file_obj))
+
     def stat(self, path: bytes) -> Any:
         above = super().stat
-        return self._do("stat", path, lambda: above(path))
+        return self._do("stat", path, lambda: self._told(above(path)))
 
     def lstat(self, path: bytes) -> Any:
         above = super().lstat
-        return self._do("lstat", path, lambda: above(path))
+        return self._do("lstat", path, lambda: self._told(above(path)))
+
+    def fstat(self, file_obj: Any) -> Any:
+        return self._told(super().fstat(file_obj))
+
+    def _told(self, found: Any) -> Any:
+        attrs = found
+        if isinstance(found, os.stat_result):
+            attrs = asyncssh.SFTPAttrs.from_local(found)
+        attrs.size = self._kind.size(attrs.size)
+        return attrs
 
     def remove(self, path: bytes) -> Any:
         above = super().remove

@@ -11,6 +11,7 @@ is the innermost one, unless one of them is a sentence of ours.
 
 import os
 import re
+import socket
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -28,6 +29,9 @@ LONGEST = 500
 
 DEEPEST = 20
 """Causes of a Java exception that are looked at."""
+
+ANSWER_S = 5.0
+"""Seconds that Java may take to accept a connection of this machine."""
 
 LITTLE_ROOM = 1_000_000
 """A disk with less free space, in bytes, counts as full."""
@@ -154,10 +158,25 @@ def explained(error: Exception, folders: Iterable[str] = ()) -> OncewayError:
 
 
 def is_java_gone(error: BaseException) -> bool:
-    """Whether the Java process has ended: by its exit, if this process started Java."""
-    java = getattr(SparkContext._gateway, "proc", None)
-    ended = java is not None and java.poll() is not None
-    return isinstance(error, Py4JNetworkError) or (ended and isinstance(error, Py4JError | OSError))
+    """Whether the Java process has ended: nobody listens at its port any more."""
+    if isinstance(error, Py4JNetworkError):
+        return True
+    return isinstance(error, Py4JError | OSError) and not _java_listens()
+
+
+def _java_listens() -> bool:
+    """Whether Java takes connections, as far as it was ever started."""
+    gateway: Any = SparkContext._gateway
+    if gateway is None:
+        return True
+    java = getattr(gateway, "java_parameters", gateway.gateway_parameters)
+    try:
+        socket.create_connection((java.address, java.port), timeout=ANSWER_S).close()
+    except ConnectionRefusedError:
+        return False
+    except OSError:  # slow is not gone
+        return True
+    return True
 
 
 def full_disks(folders: Iterable[str]) -> list[str]:

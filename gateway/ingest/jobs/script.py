@@ -11,7 +11,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException, StreamingQueryException
 
 from gateway.errors import OncewayError
-from gateway.ingest.delta.causes import explained
+from gateway.ingest.delta.causes import explained, is_java_gone
 from gateway.ingest.log_lines import to_stderr
 
 STOPS = (OncewayError, StreamingQueryException, PySparkException, Py4JError, OSError, MemoryError)
@@ -24,6 +24,8 @@ def run_script(job: Callable[[], int | None]) -> None:
     """
     to_stderr("%(asctime)s %(message)s", logging.WARNING)
     logging.getLogger("onceway.ingest").setLevel(logging.INFO)
+    for handler in logging.getLogger().handlers:
+        handler.addFilter(_says_more_than_that_java_is_gone)
     try:
         code = job()
     except KeyboardInterrupt:
@@ -32,3 +34,11 @@ def run_script(job: Callable[[], int | None]) -> None:
         sys.exit(f"error: {explained(error)}")
     if code:
         sys.exit(code)
+
+
+def _says_more_than_that_java_is_gone(record: logging.LogRecord) -> bool:
+    """Whether a line is shown: once Java has ended, each of its threads would add a traceback to
+    the line that says so.
+    """
+    error = record.exc_info[1] if record.exc_info else None
+    return error is None or not is_java_gone(error)

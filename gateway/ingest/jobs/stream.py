@@ -24,6 +24,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from gateway.errors import OncewayError
+from gateway.ingest import memory
 from gateway.ingest.dedup import snapshot
 from gateway.ingest.dedup.taken import Feeds
 from gateway.ingest.delta.causes import cause_of, explained, is_java_gone
@@ -46,9 +47,6 @@ from gateway.ingest.sink.foreach_batch import Sink
 from gateway.ingest.sink.publications import PUBLICATIONS
 from gateway.ingest.sink.row_batch import RowBatch
 from gateway.system.durations import seconds
-
-ROWS = 500_000
-"""Most rows of a micro-batch, by default: its fixed cost rules, so take large ones when behind."""
 
 DAMAGED_HELP = (
     "a damaged batch: put it into quarantine and go on with its gateway, or wait there until it is"
@@ -111,9 +109,9 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--rows",
         type=int,
-        default=ROWS,
+        default=memory.rows(),
         metavar="N",
-        help=f"most rows of a micro-batch (default {ROWS})",
+        help=f"most rows of a micro-batch (default {memory.ROWS}, fewer below 4 GB of memory)",
     )
     parser.add_argument("--writer", choices=get_args(WriterName), default="auto", help=WRITER_HELP)
     parser.add_argument("--trusted", metavar="URL", help=TRUSTED_HELP)

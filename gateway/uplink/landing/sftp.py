@@ -34,6 +34,9 @@ _DENIED = (asyncssh.SFTPOpUnsupported, asyncssh.SFTPPermissionDenied)
 """Answers of a server that does not know an operation, or forbids the operation as such."""
 _ONLY_NEW = asyncssh.FXF_WRITE | asyncssh.FXF_CREAT | asyncssh.FXF_EXCL
 
+_BLOCK = 256 * 1024
+"""Bytes that are asked for at once while a file is read."""
+
 
 class SftpLanding(FileLanding):
     """`sftp://user@host:port/folder`. options: as of asyncssh.connect, such as client_keys =
@@ -107,10 +110,15 @@ class SftpLanding(FileLanding):
         self._fs.loop.call_soon_threadsafe(self._fs.client.abort)
 
     def get(self, path: str) -> bytes | None:
+        """Read up to the end, whatever the server says of the size."""
+
         async def read() -> bytes | None:
+            found = bytearray()
             try:
                 async with self._sftp.open(self._path(path), "rb") as file:
-                    return bytes(await file.read())
+                    while part := await file.read(_BLOCK, len(found)):
+                        found += part
+                    return bytes(found)
             except _MISSING:
                 return None
 

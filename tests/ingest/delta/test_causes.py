@@ -1,14 +1,18 @@
 """The innermost message of errors as Spark, Java and workers nest them."""
 
+import socket
+from types import SimpleNamespace
+
 import pytest
 
 pytest.importorskip("pyspark")
 
-from py4j.protocol import Py4JNetworkError
+from py4j.protocol import Py4JError, Py4JNetworkError
+from pyspark import SparkContext
 from pyspark.errors import PySparkRuntimeError, StreamingQueryException
 
 from gateway.errors import OncewayError
-from gateway.ingest.delta.causes import cause_of, explained
+from gateway.ingest.delta.causes import cause_of, explained, is_java_gone
 
 JAVA = "org.apache.spark.SparkException: "
 AT = "\n\tat org.apache.spark.Some.call(Some.scala:416)\n"
@@ -108,6 +112,21 @@ def test_a_java_that_has_ended_is_called_that() -> None:
     error = Py4JNetworkError("Answer from Java side is empty")
     assert "Java, in which Spark runs, has ended" in str(explained(error))
     assert "--memory" in str(explained(error))
+
+
+@pytest.mark.parametrize("error", [ConnectionRefusedError(111, "no"), Py4JError("getResult")])
+@pytest.mark.parametrize("listens", [True, False])
+def test_a_java_that_nobody_answers_for_any_more_has_ended(
+    monkeypatch: pytest.MonkeyPatch, error: Exception, listens: bool
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        java = SimpleNamespace(address="127.0.0.1", port=server.getsockname()[1])
+        gateway = SimpleNamespace(java_parameters=java, gateway_parameters=None)
+        monkeypatch.setattr(SparkContext, "_gateway", gateway)
+        if not listens:
+            server.close()
+        assert is_java_gone(error) is not listens
+        assert not is_java_gone(ValueError())
 
 
 def test_a_java_of_another_version_is_called_that() -> None:

@@ -1,0 +1,54 @@
+"""How much memory the ingest takes by itself, which follows the machine.
+
+In: the memory of the machine, and the limits of the control groups that this process is in. Out:
+the heap of the driver, and the rows of a micro-batch.
+"""
+
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path, PurePosixPath
+
+MEGABYTE = 1024 * 1024
+ENOUGH = 4096 * MEGABYTE
+"""Memory with which the ingest takes all that it can make use of."""
+
+HEAP, LEAST_HEAP = 2048, 512
+"""Of the driver, in MB: with enough memory, and the least with which Spark works."""
+
+ROWS, LEAST_ROWS = 500_000, 50_000
+"""Of a micro-batch: its fixed cost rules, so it takes large ones when it is behind."""
+
+
+def total(root: Path = Path("/")) -> int:
+    """Return the bytes that this process and its children may have. root: for tests."""
+    limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    for file in _limit_files(root):
+        with suppress(OSError, ValueError):  # "max", or not there
+            limits.append(int(file.read_text()))
+    return min(limit for limit in limits if limit > 0)
+
+
+def _limit_files(root: Path) -> Iterator[Path]:
+    """The files with the limits of each control group and of those around it, of both versions."""
+    with suppress(OSError, ValueError):
+        for line in (root / "proc/self/cgroup").read_text().splitlines():
+            _, controllers, path = line.split(":", 2)
+            if controllers in ("", "memory"):
+                folder = root / "sys/fs/cgroup" / controllers
+                name = "memory.limit_in_bytes" if controllers else "memory.max"
+                group = PurePosixPath(path.lstrip("/"))
+                for one in (group, *group.parents):
+                    yield folder / one / name
+
+
+def driver_heap(memory: int | None = None) -> str:
+    """Return the heap of the driver as Spark takes it. memory: bytes there are."""
+    share = (total() if memory is None else memory) * 2 // 5 // MEGABYTE
+    return f"{max(LEAST_HEAP, min(HEAP, share))}m"
+
+
+def rows(memory: int | None = None) -> int:
+    """Return the most rows of a micro-batch. memory: bytes there are."""
+    share = min(1.0, (total() if memory is None else memory) / ENOUGH)
+    return max(LEAST_ROWS, int(ROWS * share))
