@@ -28,6 +28,7 @@ from hil.judge import (
     known,
     links,
     readings,
+    remains,
     sessions,
     starts,
     turns,
@@ -157,6 +158,7 @@ def check(events: Iterable[Event]) -> Result:
         + air.wrong(events)
         + starts.wrong(events)
         + aside.wrong(seen)
+        + remains.wrong(events)
         + sessions.wrong(events)
         + columns.torn_axes(seen.received())
         + columns.disordered_starts(seen.received(), seen.began)

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from hil.observe.history import READINGS, Event, taking
 
-PROGRAM = frozenset({"ended", "erred", "usage", "happened", "contradiction"})
+PROGRAM = frozenset({"ended", "erred", "usage", "happened", "contradiction", "remains"})
 OF_CONNECTION = (
     "connack",
     "publish",
@@ -97,7 +97,7 @@ EVENTS = {
     "uplink": PROGRAM,
     "ingest": PROGRAM,
     "second ingest": PROGRAM,
-    "landing": frozenset({"happened", "reworded"}),
+    "landing": frozenset({"happened", "reworded", "remains"}),
 }
 """What may happen at each hop; to a board or a client also a fault (`happened`), under its name."""
 
