@@ -36,7 +36,8 @@ from hil.programs.joining import Joining
 from hil.programs.ports import free_port
 from hil.programs.process import Children, children
 from hil.programs.settings import batch_count, make_folders, write_config
-from hil.programs.site import Site, services
+from hil.programs.site import Member, Site, services
+from hil.programs.used_store import age
 from hil.run.display import Display
 from hil.run.injector import Injector
 from hil.run.notes import Notes
@@ -208,12 +209,24 @@ class Run:
                 await self._joining.start(site)
             else:
                 [alone] = site.members.values()
+                if self._bench.used_store:
+                    await self._use_store(site, alone)
                 await alone.start_gateway()
             for member in site.members.values():
                 await member.start_uplink()
         self._watch.devices = devices
         async with asyncio.TaskGroup() as tasks:
             await self._under_faults(tasks, site, devices)
+
+    async def _use_store(self, site: Site, alone: Member) -> None:
+        """Let the gateway make its store, and make that a used one. What it has landed before is no
+        more at the landing place, and the user says that this is right.
+        """
+        await alone.start_gateway()
+        await site.running["gateway"].stop()
+        age(alone.folder.database, self._bench.first_row, self._bench.first_batch)
+        await alone.command("uplink", "claim")
+        self._watch.spools[alone.name].begin_behind(self._bench.first_row - 1)
 
     async def _under_faults(
         self, tasks: asyncio.TaskGroup, site: Site, devices: list[Device]
