@@ -163,7 +163,7 @@ def check(events: Iterable[Event]) -> Result:
         + columns.torn_axes(seen.received())
         + columns.disordered_starts(seen.received(), seen.began)
         + seen.clocks.always_off(seen.times())
-        + columns.gaps(seen.ways.values())
+        + columns.gaps(seen.ways.values(), seen.first_batch)
         + columns.oversized(seen.ways.values(), seen.batch_count)
         + [
             f"the gateway has forgotten the flow of {key}"

@@ -219,13 +219,11 @@ class Run:
             await self._under_faults(tasks, site, devices)
 
     async def _use_store(self, site: Site, alone: Member) -> None:
-        """Let the gateway make its store, and make that a used one. What it has landed before is no
-        more at the landing place, and the user says that this is right.
-        """
+        """Let the gateway make its store and own its folder where it lands. Age that store."""
         await alone.start_gateway()
         await site.running["gateway"].stop()
-        age(alone.folder.database, self._bench.first_row, self._bench.first_batch)
         await alone.command("uplink", "claim")
+        age(alone.folder.database, self._bench.first_row, self._bench.first_batch)
         self._watch.spools[alone.name].begin_behind(self._bench.first_row - 1)
 
     async def _under_faults(
