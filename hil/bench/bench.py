@@ -41,7 +41,8 @@ class Bench(BaseModel):
     firmware: a HEX file for all of them in place of the sensor example's, with the same journal and
     payload. readings: of all boards together.
     first_sequence: of the first publication of the simulated boards, whose EEPROM is a used one if
-    that is not 1. interval_ms: between samples of a board. stall_s: for how long nothing may move.
+    that is not 1; first_row, first_batch: of the gateway's spool, whose store is a used one then.
+    interval_ms: between samples of a board. stall_s: for how long nothing may move.
     commands: to the boards, through the gateway. client: programs that publish over TCP beside the
     boards; subscriber: programs that subscribe there.
     config: settings of gateway and uplink that differ from the rig's own, by section of
@@ -59,6 +60,8 @@ class Bench(BaseModel):
     firmware: str | None = None
     readings: int = Field(default=400, ge=1)
     first_sequence: int = Field(default=1, ge=1, le=0xFFFF_0000)
+    first_row: int = Field(default=1, ge=1, le=1 << 53)
+    first_batch: int = Field(default=1, ge=1, le=10**11)
     interval_ms: int = Field(default=200, ge=20, le=60_000)
     seed: int = 1
     stall_s: float = Field(default=180, gt=0)
@@ -120,6 +123,11 @@ class Bench(BaseModel):
         if self.air:
             self._possible_by_air()
         self._possible_tables()
+        if self.used_store and (self.until == "table" or self.gateway):
+            raise ValueError(
+                'first_row and first_batch need one gateway and until = "batch": an ingest waits'
+                " for the batches before"
+            )
         if self.gateway:
             self._possible_at_several_gateways()
         self._possible_faults()
@@ -130,6 +138,10 @@ class Bench(BaseModel):
                 f"a bench that ends at the landing place has no ingest, which {behind[0]} needs"
             )
         return self
+
+    @property
+    def used_store(self) -> bool:
+        return (self.first_row, self.first_batch) != (1, 1)
 
     def _possible_number_of_boards(self) -> None:
         devices = len(self.devices)

@@ -25,6 +25,7 @@ from hil.faults.gateway import (
     GatewayPause,
     GatewayPowerCut,
     GatewayRestored,
+    LandingPowerCut,
     UplinkKill,
 )
 from hil.faults.ingest import CheckpointLost, IngestKill, IngestStop, IngestTwice
@@ -99,6 +100,7 @@ OfGateway = (
 )
 OfUplink = (
     UplinkKill
+    | LandingPowerCut
     | LandingUnwritable
     | LandingSlow
     | LandingRefuses

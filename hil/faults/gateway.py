@@ -44,12 +44,17 @@ class ProgramKill(WindowKind):
             system.spool.look()
             if why := self.untrue(fault, machine):
                 system.history.add(self.machine_of, "contradiction", text=f"{text}: {why}")
-            seen = await kill(system, self.machine_of)
+            seen = await self.stop(system)
             machine.disarm()
             await asyncio.sleep(DOWN_S)
             await start()
         data = {**seen.data, "since": since, "hit": {"window": text}}
         return Evidence(f"{text}: {seen.text}", data, text)
+
+    async def stop(self, system: SystemUnderTest) -> Evidence:
+        """End it, while it stands in the window."""
+        assert self.machine_of  # noqa: S101
+        return await kill(system, self.machine_of)
 
     def untrue(self, fault: Fault, machine: Machine) -> str | None:
         """What is not as it must be in the fault's window, in words. A window is the name of a
@@ -197,6 +202,32 @@ class GatewayPowerCut(WindowKind):
         return Evidence(text, data, window)
 
 
+class LandingPowerCut(UplinkKill):
+    """The uplink is gone while it stands still in a window, and the landing place, a disk of its
+    own, loses its power at that moment: what only the kernel had is gone from there.
+    """
+
+    gateways: ClassVar[Literal["any", "one", "several"]] = "one"
+    text: ClassVar[str] = "power cut of the landing place"
+    kind: Literal["landing-power-cut"]  # type: ignore[assignment]
+
+    def impossible(self) -> str | None:
+        return missing()
+
+    async def stop(self, system: SystemUnderTest) -> Evidence:
+        disk, child = system.site.landing_disk, system.site.running["uplink"]
+        assert disk is not None  # noqa: S101
+        child.pause()
+        await wait_until(lambda: child.paused)
+        written = set(names(disk.mount))
+        copy = await asyncio.to_thread(disk.freeze)
+        killed = await kill(system, "uplink")
+        disk.restart(copy)  # at once, so that nothing of ours is open on it
+        lost = sorted(written - set(names(disk.mount)))
+        text = f"{killed.text}; {len(lost)} file(s) of the landing place were gone"
+        return Evidence(text, {**killed.data, "gone": lost})
+
+
 class GatewayRestored(Kind):
     """A backup of the gateway's store is made while it runs. When there are `later` publications
     more, gateway and uplink are gone, and start again on the backup: by the commands that a user
@@ -241,6 +272,10 @@ def _committed(spool: SpoolHop) -> int:
 
 def contents(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def names(folder: Path) -> list[str]:
+    return [str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()]
 
 
 async def restart(

@@ -68,6 +68,8 @@ class SiteUnderTest(Protocol):
     folder: Folder
     disk: LoopDisk | None
     """Under the gateway's data, if the bench cuts the gateway's power."""
+    landing_disk: LoopDisk | None
+    """Under the landing place, if the bench cuts its power."""
     hands: asyncio.Lock
     """Held while a fault takes processes down and up again, or works on the gateway's disk."""
     landing: LandingPlace

@@ -28,6 +28,7 @@ from hil.judge import (
     known,
     links,
     readings,
+    remains,
     sessions,
     starts,
     turns,
@@ -157,11 +158,12 @@ def check(events: Iterable[Event]) -> Result:
         + air.wrong(events)
         + starts.wrong(events)
         + aside.wrong(seen)
+        + remains.wrong(events)
         + sessions.wrong(events)
         + columns.torn_axes(seen.received())
         + columns.disordered_starts(seen.received(), seen.began)
         + seen.clocks.always_off(seen.times())
-        + columns.gaps(seen.ways.values())
+        + columns.gaps(seen.ways.values(), seen.first_batch)
         + columns.oversized(seen.ways.values(), seen.batch_count)
         + [
             f"the gateway has forgotten the flow of {key}"

@@ -6,7 +6,7 @@ them is for who looks at the hops.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from hil.judge.clocks import RECEIVED_NS, Clocks
 from hil.judge.publication import Key, Sighting
@@ -96,21 +96,28 @@ def disordered_starts(ways: Iterable[Mapping[str, list[Sighting]]], begun: int) 
     return list(told.values())
 
 
-def gaps(ways: Iterable[Mapping[str, list[Sighting]]]) -> list[str]:
-    """Batches are numbered from 1 without gaps, for each numbering of a gateway."""
+def gaps(ways: Iterable[Mapping[str, list[Sighting]]], first: int = 1) -> list[str]:
+    """Batches are numbered from `first` without gaps, for each numbering of a gateway."""
     numbers: dict[str, set[int]] = defaultdict(set)
     for way in ways:
         for found in way["batch"]:
             if "batch" in found.columns:
                 numbers[found.origin].add(found.columns["batch"])
-    missing = {
-        origin: sorted(set(range(1, max(seen) + 1)) - seen) for origin, seen in numbers.items()
-    }
+    missing = {origin: list(_lacks(seen, first)) for origin, seen in numbers.items()}
+    early = {origin: min(seen) for origin, seen in numbers.items() if min(seen) < first}
     return [
-        f"{origin} has no batch {', '.join(map(str, lacks))}, and later ones"
+        f"{origin} has no batch {', '.join(lacks)}, and later ones"
         for origin, lacks in sorted(missing.items())
         if lacks
-    ]
+    ] + [f"{origin} has batch {number} before its first" for origin, number in early.items()]
+
+
+def _lacks(seen: set[int], due: int) -> Iterator[str]:
+    """Numbers that are left out, one by one or as a range."""
+    for number in sorted(seen):
+        if number > due:
+            yield str(due) if number == due + 1 else f"{due} to {number - 1}"
+        due = max(due, number + 1)
 
 
 def oversized(ways: Iterable[Mapping[str, list[Sighting]]], most: int) -> list[str]:

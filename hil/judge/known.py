@@ -8,96 +8,39 @@ from collections.abc import Iterator, Sequence
 
 from hil.observe.history import READINGS, Event, taking
 
-PROGRAM = frozenset({"ended", "erred", "usage", "happened", "contradiction"})
-OF_CONNECTION = (
-    "connack",
-    "publish",
-    "pubrel",
-    "pubcomp",
-    "refused",
-    "time",
-    "unread",
-    "unasked",
-)
+PROGRAM = frozenset({"ended", "erred", "usage", "happened", "contradiction", "remains"})
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+OF_CONNECTION = "connack publish pubrel pubcomp refused time unread unasked"
 """What is told of an MQTT connection that is read along, over a line or over the air."""
 EVENTS = {
-    "rig": frozenset(
-        {"run", "planned", "armed", "impossible", "stalled", "end", "broken", "clock", "command"}
+    "rig": _words("armed broken clock command end impossible planned run stalled"),
+    "board": _words(
+        "acknowledged again clock complete connected contradiction forgotten left obeyed "
+        "publication resent sent start unasked waiting"
     ),
-    "board": frozenset(
-        {
-            "start",
-            "clock",
-            "publication",
-            "sent",
-            "connected",
-            "contradiction",
-            "left",
-            "obeyed",
-            "acknowledged",
-            "resent",
-            "forgotten",
-            "unasked",
-            "again",
-            "waiting",
-            "complete",
-        }
+    "spool": _words("complete died publication waiting"),
+    "batch": _words("changed complete contradiction publication waiting"),
+    "table": _words("complete conflict contradiction publication quarantined"),
+    READINGS: _words("complete reading"),
+    "subscriber": _words("broken complete connected left received released subscribed subscribing"),
+    "wire": _words(
+        "armed back close count gone hello noise open ready replayed session struck "
+        "unarrived welcome " + OF_CONNECTION
     ),
-    "spool": frozenset({"publication", "died", "waiting", "complete"}),
-    "batch": frozenset({"publication", "changed", "contradiction", "waiting", "complete"}),
-    "table": frozenset({"publication", "quarantined", "conflict", "contradiction", "complete"}),
-    READINGS: frozenset({"reading", "complete"}),
-    "subscriber": frozenset(
-        {
-            "connected",
-            "subscribing",
-            "subscribed",
-            "received",
-            "released",
-            "left",
-            "broken",
-            "complete",
-        }
-    ),
-    "wire": frozenset(
-        {
-            "ready",
-            "open",
-            "close",
-            "hello",
-            "welcome",
-            *OF_CONNECTION,
-            "unarrived",
-            "session",
-            "gone",
-            "back",
-            "noise",
-            "replayed",
-            "armed",
-            "struck",
-            "count",
-        }
-    ),
-    "air": frozenset(
-        {
-            "hello",
-            "offer",
-            "welcome",
-            *OF_CONNECTION,
-            "strange",
-            "reused",
-            "unsent",
-            "unrecorded",
-            "replayed",
-            "radio",
-            "breach",
-        }
+    "air": _words(
+        "breach hello offer radio replayed reused strange unrecorded unsent welcome "
+        + OF_CONNECTION
     ),
     "gateway": PROGRAM,
     "uplink": PROGRAM,
     "ingest": PROGRAM,
     "second ingest": PROGRAM,
-    "landing": frozenset({"happened", "reworded"}),
+    "landing": _words("happened remains reworded"),
 }
 """What may happen at each hop; to a board or a client also a fault (`happened`), under its name."""
 

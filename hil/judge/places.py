@@ -95,7 +95,8 @@ class _Counts:
         self._seen: dict[str, list[tuple[int, int]]] = defaultdict(list)
         self._rows: dict[str, list[tuple[int, str, int]]] = defaultdict(list)
         """Of hops: when, at which gateway, at which position."""
-        self._planned = 0
+        self._planned = self._before = 0
+        """before: rows that a used store had when the run began."""
 
     def take(self, event: Event) -> None:
         data: dict[str, Any] = event.data
@@ -103,6 +104,7 @@ class _Counts:
             case "rig", "run":
                 clients = data["bench"].get("client", ())
                 messages = sum(one["messages"] * one.get("count", 1) for one in clients)
+                self._before = data["bench"].get("first_row", 1) - 1
                 self._planned = sum(data["plan"]["readings"].values()) + messages
             case "spool", "publication":
                 self._rows["spooled"].append(_row(event))
@@ -122,7 +124,7 @@ class _Counts:
         for name, rows in self._rows.items():
             newest: dict[str, int] = defaultdict(int)
             for t, gateway, position in sorted(rows):
-                newest[gateway] = max(newest[gateway], position)
+                newest[gateway] = max(newest[gateway], position - self._before)
                 self._seen[name].append((t, sum(newest.values())))
 
     @property

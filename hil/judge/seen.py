@@ -69,6 +69,8 @@ class Seen:
     clocks: Clocks = field(default_factory=Clocks)
     gateways: set[str] = field(default_factory=set)
     """Their names; none of a system that is not ours."""
+    first_batch: int = 1
+    """The number of the first batch, above 1 for a used store."""
     batch_count: int = columns.FAR
     """The most rows of a batch."""
     sent: dict[Key, set[bytes]] = field(default_factory=lambda: defaultdict(set))
@@ -269,6 +271,7 @@ class Seen:
         self.hops = tuple(hop for hop in HOPS[: HOPS.index(self.claim) + 1] if hop in hops)
         tables = [table for table in bench.get("client", ()) for _ in range(table.get("count", 1))]
         self.devices = list(plan["readings"])
+        self.first_batch = bench.get("first_batch", 1)
         self.doubled = bench.get("config", {}).get("site", {}).get("copies") == 2
         real = [table for table in bench.get("board", ()) if table["port"]]
         self.real = {f"real-{number}" for number, _ in enumerate(real, 1)}

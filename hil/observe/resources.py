@@ -1,5 +1,5 @@
-"""What a service uses, seen from outside: CPU, memory and bytes written to disk, from /proc (man 5
-proc).
+"""What a service uses, seen from outside: CPU, memory, bytes written to disk and open files, from
+/proc (man 5 proc).
 
 In: a process id. Out: an event `usage` in the history.
 """
@@ -22,6 +22,13 @@ def note_usage(history: History, service: str, pid: int) -> None:
         io = dict(line.split(": ") for line in Path(f"/proc/{pid}/io").read_text().splitlines())
         cpu = (int(fields[UTIME]) + int(fields[STIME])) / TICKS
         memory = int(fields[RSS]) * PAGE
+        descriptors = len(os.listdir(f"/proc/{pid}/fd"))
         history.add(
-            service, "usage", pid=pid, cpu=cpu, memory=memory, written=int(io["write_bytes"])
+            service,
+            "usage",
+            pid=pid,
+            cpu=cpu,
+            memory=memory,
+            written=int(io["write_bytes"]),
+            descriptors=descriptors,
         )

@@ -30,7 +30,7 @@ class SpoolHop:
         self._uri = f"{database.absolute().as_uri()}?mode=ro"
         self._shelf = database.with_name(SHELF)
         self._history = history
-        self._last = 0
+        self._last = self._before = 0
         self._lives = 0
         """How often it was restored from a backup."""
         self._covered = False
@@ -46,6 +46,10 @@ class SpoolHop:
         """Whether anything has not landed yet."""
         with self._opened() as database:
             return bool(*_first(database, "SELECT count(*) FROM spool"))
+
+    def begin_behind(self, row: int) -> None:
+        """The store is a used one: this is its last row from before the run."""
+        self._last = self._before = row
 
     def restored(self) -> int:
         """Another life of the store, from a backup, has its place: it gives the places behind the
@@ -104,11 +108,8 @@ class SpoolHop:
                 self._last = row["spool_id"]
                 if row["device"] is not None:
                     self.stored[row["device"]].add(row["sequence"] & 0xFFFF)
-            self.committed = max(
-                self.committed,
-                self._last,
-                *_first(database, "SELECT id FROM spool_last"),
-            )
+            [last] = _first(database, "SELECT id FROM spool_last")
+            self.committed = max(self.committed, self._last - self._before, last - self._before)
             [self.landed] = _first(
                 database, "SELECT coalesce(sum(rows), 0) FROM batch WHERE landed NOT NULL"
             )

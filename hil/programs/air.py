@@ -7,13 +7,14 @@ as events of hop `air`; at the end what each radio has counted, and how the law 
 import asyncio
 import json
 import sys
+import time
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from gateway.config.regions import EU868
 from gateway.errors import OncewayError
-from gateway.store.uptime import uptime
 from hil.air.places import Places
 from hil.air.tap import AirTap
 from hil.bench.bench import Bench
@@ -97,14 +98,12 @@ class AirOfRun:
 
     def _note_sent(self, age: float) -> None:
         """Write the gateway's record of airtime (gateway/links/lora/ledger_file.py)."""
-        started = uptime()
-        if started is None:
-            raise OncewayError("this machine does not tell one start of it from another")
+        machine = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         sent = [[age, self._air.sent_before]]
-        told = {"at": started.seconds, "bands": {"P": {"reserved": 0, "sent": sent}}}
+        told = {"at": time.monotonic(), "bands": {"P": {"reserved": 0, "sent": sent}}}
         name = str(self._folder.port(MODEM)).strip("/").replace("/", "-")
         file = self._folder.data / f"airtime-{name}.json"
-        file.write_text(json.dumps({"machine": started.machine, **told}))
+        file.write_text(json.dumps({"machine": machine, **told}))
 
     async def _program(self, name: str, module: str, options: list[str]) -> Child:
         child = await self._children.start(

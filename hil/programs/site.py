@@ -31,18 +31,23 @@ micro-batch, and never gives it back.
 """
 
 
+Disks = tuple[LoopDisk | None, LoopDisk | None]
+
+
 def onceway() -> str:
     """The console script of this installation."""
     return str(Path(sys.executable).with_name("onceway"))
 
 
 class Member:
-    """One gateway and its uplink. disk: under its data, if its power can be cut."""
+    """One gateway and its uplink. disks: those whose power can be cut, under its data and under the
+    landing place.
+    """
 
-    def __init__(self, site: "Site", folder: Folder, disk: LoopDisk | None = None) -> None:
+    def __init__(self, site: "Site", folder: Folder, disks: Disks = (None, None)) -> None:
         self.name = folder.gateway
         self.folder = folder
-        self.disk = disk
+        self.disk, self.landing_disk = disks
         self.hands = site.hands
         keys = {name: folder.of(name).key for name in site.bench.gateways}
         self.landing = LandingPlace(folder.landing, folder.mount, folder.key, keys)
@@ -133,7 +138,7 @@ class Site:
     """
 
     def __init__(
-        self, folder: Folder, bench: Bench, children: Children, disk: LoopDisk | None = None
+        self, folder: Folder, bench: Bench, children: Children, disks: Disks = (None, None)
     ) -> None:
         self.folder = folder
         self.bench = bench
@@ -145,7 +150,7 @@ class Site:
         self._trusted = False
         self.links: MemberLinks | None = None
         """Between the gateways, if there are several."""
-        self.members = {name: Member(self, folder.of(name), disk) for name in bench.gateways}
+        self.members = {name: Member(self, folder.of(name), disks) for name in bench.gateways}
 
     def machine(self, program: str, below: Path) -> Machine:
         """Of a program: the same one each time."""

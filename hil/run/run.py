@@ -10,6 +10,7 @@ import asyncio
 import os
 import time
 from contextlib import AbstractContextManager, nullcontext, suppress
+from pathlib import Path
 
 from gateway import __version__
 from hil.bench.bench import Bench
@@ -22,7 +23,8 @@ from hil.devices.real_by_air import RealBoardByAir
 from hil.devices.simulated import SimulatedDevice
 from hil.devices.sketch import SketchedBoard
 from hil.devices.subscriber import Subscriber
-from hil.faults.gateway import GatewayPowerCut
+from hil.faults.base import Kind
+from hil.faults.gateway import GatewayPowerCut, LandingPowerCut
 from hil.faults.loop_disk import LoopDisk, kept, missing
 from hil.formats.topics import SHARE
 from hil.judge.checker import Result, check
@@ -34,7 +36,8 @@ from hil.programs.joining import Joining
 from hil.programs.ports import free_port
 from hil.programs.process import Children, children
 from hil.programs.settings import batch_count, make_folders, write_config
-from hil.programs.site import Site, services
+from hil.programs.site import Member, Site, services
+from hil.programs.used_store import age
 from hil.run.display import Display
 from hil.run.injector import Injector
 from hil.run.notes import Notes
@@ -106,11 +109,14 @@ class Run:
             self._history.close()
 
     async def _carry_out(self) -> None:
-        with self._disk() as disk:
+        with (
+            self._disk(self._folder.data, GatewayPowerCut) as disk,
+            self._disk(self._folder.landing, LandingPowerCut) as landing_disk,
+        ):
             for name in self._bench.gateways:
                 make_folders(self._folder.of(name))
             async with children(self._folder.logs) as programs:
-                site = Site(self._folder, self._bench, programs, disk)
+                site = Site(self._folder, self._bench, programs, (disk, landing_disk))
                 if self._bench.air:
                     self._air = AirOfRun(
                         self._bench, self._bench.air, self._folder, programs, self._history
@@ -179,10 +185,10 @@ class Run:
         """How the clock of the day stands to the one that the history goes by."""
         self._history.add("rig", "clock", time.monotonic_ns(), utc=time.time_ns())
 
-    def _disk(self) -> AbstractContextManager[LoopDisk | None]:
-        """Under the gateway's data, if the bench cuts its power and this machine can."""
-        cut = any(isinstance(kind, GatewayPowerCut) for kind in self._bench.fault) and not missing()
-        return kept(self._folder.data) if cut else nullcontext()
+    def _disk(self, folder: Path, cut: type[Kind]) -> AbstractContextManager[LoopDisk | None]:
+        """At this folder, if the bench cuts the power of such a disk, and this machine can."""
+        cuts = any(isinstance(kind, cut) for kind in self._bench.fault) and not missing()
+        return kept(folder) if cuts else nullcontext()
 
     async def _drive(self, site: Site, devices: list[Device]) -> None:
         if self._air:
@@ -203,12 +209,22 @@ class Run:
                 await self._joining.start(site)
             else:
                 [alone] = site.members.values()
+                if self._bench.used_store:
+                    await self._use_store(site, alone)
                 await alone.start_gateway()
             for member in site.members.values():
                 await member.start_uplink()
         self._watch.devices = devices
         async with asyncio.TaskGroup() as tasks:
             await self._under_faults(tasks, site, devices)
+
+    async def _use_store(self, site: Site, alone: Member) -> None:
+        """Let the gateway make its store and own its folder where it lands. Age that store."""
+        await alone.start_gateway()
+        await site.running["gateway"].stop()
+        await alone.command("uplink", "claim")
+        age(alone.folder.database, self._bench.first_row, self._bench.first_batch)
+        self._watch.spools[alone.name].begin_behind(self._bench.first_row - 1)
 
     async def _under_faults(
         self, tasks: asyncio.TaskGroup, site: Site, devices: list[Device]

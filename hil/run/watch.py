@@ -18,6 +18,7 @@ from hil.observe.folder import Folder
 from hil.observe.history import READINGS, History
 from hil.observe.ingest_progress import IngestProgress
 from hil.observe.landing import LandingHop
+from hil.observe.remains import note_landed, note_remains
 from hil.observe.resources import note_usage
 from hil.observe.spool import SpoolHop
 from hil.observe.table import TableHop
@@ -194,6 +195,11 @@ class Watch:
         if all(whole):
             self._history.add("spool", "complete")
             self._note_what_stays()
+        for name in self._bench.gateways:
+            if self._folder.of(name).database.exists():
+                program = program_of("gateway", name)
+                note_remains(self._history, program, self._folder.of(name))
+        note_landed(self._history, self._folder.landing)
         self.landing.look()
         self.landing.look_again()
         if self._bench.until == "table":

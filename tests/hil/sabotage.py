@@ -15,6 +15,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tomllib
@@ -212,20 +213,25 @@ def judge(tree: Path, bench: str, seed: int, folder: Path, readings: int | None)
     """Run a bench on a copy."""
     argv = [Path(sys.executable).with_name("onceway"), "hil", "run", bench, "--seed", str(seed)]
     argv += ["--readings", str(readings)] if readings else []
-    done = subprocess.run(
+    with subprocess.Popen(
         [*argv, "--keep", "--dir", folder],
         cwd=tree,
         env={**os.environ, "PYTHONPATH": str(tree)},
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
         text=True,
-        check=False,
-        timeout=RUN_S,
-    )
+    ) as run:
+        try:
+            said, _ = run.communicate(timeout=RUN_S)
+        except subprocess.TimeoutExpired:
+            run.send_signal(signal.SIGINT)  # it ends what it has started
+            run.communicate(timeout=RUN_S)
+            raise
     report = folder / "report.json"
     if not report.exists():
-        return Judged(None, (done.stdout + done.stderr)[-500:])
+        return Judged(None, said[-500:])
     found = json.loads(report.read_text())
-    assert (done.returncode == 0) == (found["verdict"] == "holds" and not found["exceeded"])
+    assert (run.returncode == 0) == (found["verdict"] == "holds" and not found["exceeded"])
     return Judged(found["verdict"], "; ".join(found["reasons"]))
 
 

@@ -28,6 +28,7 @@ def numbers(rows: list[tuple[int, bytes]]) -> list[int]:
     return [sequence for sequence, _ in rows]
 
 
+@pytest.mark.soak  # in the gate test_modems.py: readings by either modem land once
 async def test_readings_of_boards_land_once_and_in_order(site: RadioSite) -> None:
     gateway = await site.start_gateway()
     await gateway.logged("KISS modem, firmware 2, 869.525 MHz, SF7, 14 dBm. EN 300 220-2 band P")
@@ -96,6 +97,7 @@ async def test_what_is_no_modem_is_said_and_a_modem_in_its_place_is_taken(
         await site.end()
 
 
+@pytest.mark.soak  # the bench radio-power cuts both, at each step
 async def test_power_cuts_of_gateway_and_board_lose_nothing(site: RadioSite) -> None:
     gateway = await site.start_gateway()
     await site.start_board("roof-1")

@@ -732,6 +732,14 @@ def test_sketch_that_is_not_there_is_told_before_anything_starts(tmp_path: Path)
         load(str(path))
 
 
+@pytest.mark.parametrize("key", ["first_row", "first_batch"])
+def test_used_store_is_for_a_bench_without_ingest(key: str) -> None:
+    assert Bench.model_validate({"title": "t", "until": "batch", key: 7}).used_store
+    assert not Bench.model_validate({"title": "t", "until": "batch"}).used_store
+    with pytest.raises(ValidationError, match='need one gateway and until = "batch"'):
+        Bench.model_validate({"title": "t", key: 7})
+
+
 def test_program_that_is_not_there_is_told_before_anything_starts(tmp_path: Path) -> None:
     path = tmp_path / "bench.toml"
     path.write_text('title = "t"\n[[client]]\ncommand = ["./no-such-program"]')

@@ -838,6 +838,28 @@ def test_batches_are_numbered_without_gaps() -> None:
     assert check(events).reasons == ["site/e has no batch 2, and later ones"]
 
 
+@pytest.mark.parametrize(
+    ("first", "behind", "reasons"),
+    [
+        (1, 10**12, ["site/e has no batch 1 to 1000000000000, and later ones"]),
+        (10**12 + 1, 10**12, []),
+        (10**12 + 2, 10**12, ["site/e has batch 1000000000001 before its first"]),
+    ],
+)
+def test_batches_are_numbered_from_where_a_used_store_begins(
+    first: int, behind: int, reasons: list[str]
+) -> None:
+    """A number that is far too high is told in one line."""
+    events = [
+        Event(e.t, e.hop, e.event, {**e.data, "batch": e.data["batch"] + behind})
+        if e.event == "publication" and "batch" in e.data
+        else e
+        for e in until_batch(3)
+    ]
+    events[0].data["bench"]["first_batch"] = first
+    assert check(events).reasons == reasons
+
+
 def test_what_a_client_was_not_acknowledged_is_under_way() -> None:
     held = Event(9, "board", "waiting", {"device": "client-1", "incarnation": 1, "sequence": 2})
     events = [

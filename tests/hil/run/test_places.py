@@ -17,7 +17,7 @@ from hil.observe.spool import SpoolHop
 from hil.run.display import Display
 from hil.run.run import STAGES, Run
 
-pytestmark = [pytest.mark.sim, pytest.mark.timeout(280)]
+pytestmark = [pytest.mark.soak, pytest.mark.sim, pytest.mark.timeout(280)]
 
 SLOW = 0.5  # s that each look of the observer takes
 KINDS = {

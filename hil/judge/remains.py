@@ -1,0 +1,97 @@
+"""What may be left when a run is over: nothing that was for the way only, and no more of the rest
+the longer the run was.
+
+In: a history. Out: a sentence for each thing that is left and must not be. Not asked of a run that
+gave up, in which things are on their way still; nor of what is on a card whose gateway died.
+"""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from hil.observe.history import Event, taking
+
+EMPTY = ("spool", "retained", "will", "aside")
+"""Tables in which nothing is left: no client of a bench retains a message or has a will."""
+ALONE = ("queue", "message", "given", "given_part", "journey", "place")
+"""Those in which a gateway that is alone has nothing left. In a site what is for another gateway
+waits there until that one asks for it.
+"""
+TEMPORARY = re.compile(r"(^|/)\.|\.(tmp|temp|new|part|partial|old|bak)$|~$|-journal$")
+MOST_FILES = 40
+"""In a gateway's folder, whatever they are."""
+COMMANDER = "commander"
+"""The client by which the rig sends commands."""
+SPARE = 8
+"""File descriptors that a program may open late in its life, beside one for each peer."""
+LEAST_LOOKS = 16
+"""At a program, to compare the first half of its life with the last quarter."""
+
+
+def wrong(events: Sequence[Event]) -> list[str]:
+    over = [event for event in events if (event.hop, event.event) == ("rig", "end")]
+    if not over or any(e.hop == "rig" and e.event in ("stalled", "broken") for e in events):
+        return []
+    run = next((one.data for one in events if (one.hop, one.event) == ("rig", "run")), None)
+    if run is None or "hops" in run:  # not our own system
+        return []
+    found = []
+    for event in events:
+        if event.event == "remains":
+            with taking(event):
+                left = _at_landing(event.data) if event.hop == "landing" else _at(event, run)
+                found += list(left)
+    return found + _descriptors(events, len(_peers(run["bench"], run["plan"])))
+
+
+def _peers(bench: dict[str, Any], plan: dict[str, Any]) -> set[str]:
+    names = {*plan["readings"], COMMANDER}
+    for kind in ("client", "subscriber"):
+        count = sum(table.get("count", 1) for table in bench.get(kind, ()))
+        names |= {f"{kind}-{number}" for number in range(1, count + 1)}
+    return names
+
+
+def _at(event: Event, run: dict[str, Any]) -> Iterator[str]:
+    """At one gateway."""
+    data, alone = event.data, not run["bench"].get("gateway")
+    for table in EMPTY + (ALONE if alone else ()):
+        if rows := data["tables"].get(table):
+            yield f"{event.hop} has {rows} row(s) left in its table {table}"
+    strange = sorted(set(data["sessions"]) - _peers(run["bench"], run["plan"]))
+    if strange and alone:  # gateways have sessions with each other, too
+        yield f"{event.hop} has a session of {', '.join(strange)}, which is no client of the run"
+    for table, rows in data["orphans"].items():
+        if rows:
+            yield f"{event.hop} has {rows} row(s) of no session in its table {table}"
+    if data["under_way"] and alone:
+        clients = ", ".join(data["under_way"])
+        yield f"{event.hop} has packet identifiers in use of {clients}, and nothing is under way"
+    if left := [file for file in data["files"] if TEMPORARY.search(file)]:
+        yield f"{event.hop} has left {', '.join(left)}"
+    if len(data["files"]) > MOST_FILES:
+        yield f"{event.hop} has {len(data['files'])} files in its folder"
+
+
+def _at_landing(data: dict[str, Any]) -> Iterator[str]:
+    if data["strange"]:
+        yield f"at the landing place is what belongs to no batch: {', '.join(data['strange'])}"
+
+
+def _descriptors(events: Sequence[Event], peers: int) -> list[str]:
+    """A program that opens more than it closes: of each process the most at once in the first
+    half of its life against the least in the last quarter.
+    """
+    open_at: dict[tuple[str, int], list[int]] = defaultdict(list)
+    for event in events:
+        if event.event == "usage" and "descriptors" in event.data:
+            open_at[event.hop, event.data["pid"]].append(event.data["descriptors"])
+    return [
+        f"{program} had {first} files open at once at first, and never fewer than {last} at last"
+        for (program, _), counts in open_at.items()
+        if len(counts) >= LEAST_LOOKS
+        for first in [max(counts[: len(counts) // 2])]
+        for last in [min(counts[-(len(counts) // 4) :])]
+        if last > first + peers + SPARE
+    ]

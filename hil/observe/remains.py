@@ -1,0 +1,82 @@
+"""What is left when nothing runs any more, read only.
+
+In: the folders of a gateway and of the landing place, at the end of a run. Out: an event `remains`
+of each: rows of each table, files that are there, flows that are under way.
+"""
+
+import sqlite3
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Any
+
+from hil.observe.folder import Folder
+from hil.observe.history import History
+
+OF_GATEWAY = ("owner.json", "cleaned.json", "refused.json")
+"""Files beside the epochs in a gateway's folder at the landing place: whose the folder is, what was
+cleaned up there, what is refused.
+"""
+
+
+def note_remains(history: History, program: str, folder: Folder) -> None:
+    """program: the gateway's, as the history calls it. A store that cannot be read leaves no event:
+    the spool was not read to its end then, either.
+    """
+    with suppress(sqlite3.DatabaseError):
+        files = {
+            str(path.relative_to(folder.data)): path.stat().st_size
+            for path in sorted(folder.data.rglob("*"))
+            if path.is_file()
+        }
+        history.add(program, "remains", files=files, **_store(folder.database))
+
+
+def note_landed(history: History, landing: Path) -> None:
+    """What lies at the landing place and is neither of a batch nor of a gateway as a whole."""
+    files = {path.relative_to(landing) for path in landing.rglob("*") if path.is_file()}
+    whole = {
+        path
+        for path in files
+        if len(path.parts) == 3
+        and path.stem.isdecimal()
+        and {path.with_suffix(".json"), path.with_suffix(".parquet")} <= files
+        and path.suffix in (".json", ".parquet")
+    }
+    owned = {path for path in files if len(path.parts) == 2 and path.name in OF_GATEWAY}
+    history.add("landing", "remains", strange=sorted(map(str, files - whole - owned)))
+
+
+def _store(file: Path) -> dict[str, Any]:
+    """tables: rows of each. sessions: the clients that have one. orphans: rows of a session that is
+    not there, by table. under_way: clients with a packet identifier in use.
+    """
+    with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)) as store:
+        names = [
+            name
+            for (name,) in store.execute(
+                "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
+            )
+        ]
+        tables = {name: _one(store, f"SELECT count(*) FROM {name}") for name in names}  # noqa: S608
+        orphans = {
+            name: _one(
+                store,
+                f"SELECT count(*) FROM {name} WHERE session NOT IN (SELECT id FROM session)",  # noqa: S608
+            )
+            for name in ("subscription", "flow", "queue")
+        }
+        under_way = store.execute(
+            "SELECT client FROM session JOIN flow ON flow.session = session.id"
+            " WHERE length(received) OR length(sent) OR length(released) ORDER BY client"
+        )
+        sessions = store.execute("SELECT client FROM session ORDER BY client")
+        return {
+            "tables": tables,
+            "orphans": orphans,
+            "under_way": [client for (client,) in under_way],
+            "sessions": [client for (client,) in sessions],
+        }
+
+
+def _one(store: sqlite3.Connection, query: str) -> int:
+    return int(store.execute(query).fetchone()[0])

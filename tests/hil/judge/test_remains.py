@@ -1,0 +1,96 @@
+"""What may be left when a run is over."""
+
+from typing import Any
+
+import pytest
+
+from hil.judge.checker import Verdict, check
+from hil.observe.history import Event
+from tests.hil.judge.runs import DEVICES, run_of
+
+S = 1_000_000_000
+CLEAN: dict[str, Any] = {
+    "files": {"gateway.db": 4096, "gateway.db-wal": 0, "uplink.key": 119},
+    "tables": {"spool": 0, "batch": 9, "session": 2, "queue": 0, "message": 0, "journey": 0},
+    "orphans": {"subscription": 0, "flow": 0, "queue": 0},
+    "under_way": [],
+    "sessions": [*DEVICES, "commander"],
+}
+
+
+def left(**data: Any) -> list[str]:
+    return check([*run_of(3), Event(9, "gateway", "remains", {**CLEAN, **data})]).reasons
+
+
+def test_clean_store_and_landing_place_are_right() -> None:
+    assert left() == []
+    assert check([*run_of(3), Event(9, "landing", "remains", {"strange": []})]).reasons == []
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        *(
+            ({"tables": {table: 2}}, f"has 2 row(s) left in its table {table}")
+            for table in ("spool", "queue", "message", "retained", "will", "aside", "given_part")
+        ),
+        ({"sessions": ["uno-1", "ghost"]}, "has a session of ghost, which is no client of the run"),
+        ({"orphans": {"flow": 3}}, "has 3 row(s) of no session in its table flow"),
+        ({"under_way": ["uno-1"]}, "has packet identifiers in use of uno-1, and nothing is under"),
+        *(
+            ({"files": {name: 1}}, f"has left {name}")
+            for name in ("batches/.7.parquet", "generation.tmp", "boards.json~", "gateway.db.new")
+        ),
+        ({"files": {f"cert-{number}": 1 for number in range(41)}}, "has 41 files in its folder"),
+    ],
+)
+def test_what_was_for_the_way_only_must_be_gone(data: dict[str, Any], why: str) -> None:
+    [said] = left(**data)
+    assert said.startswith(f"gateway {why}")
+
+
+def test_file_of_no_batch_at_the_landing_place_is_told() -> None:
+    events = [*run_of(3), Event(9, "landing", "remains", {"strange": ["site/e/.7.json"]})]
+    assert check(events).reasons == [
+        "at the landing place is what belongs to no batch: site/e/.7.json"
+    ]
+
+
+def test_what_a_run_that_gave_up_has_left_shows_nothing() -> None:
+    events = [*run_of(3), Event(9, "gateway", "remains", {**CLEAN, "tables": {"queue": 2}})]
+    result = check([*events, Event(9, "rig", "stalled")])
+    assert result.verdict is Verdict.UNKNOWN
+
+
+def usage(pid: int, counts: list[int]) -> list[Event]:
+    return [
+        Event(
+            t * S,
+            "gateway",
+            "usage",
+            {"pid": pid, "cpu": 1.0, "memory": 1, "written": 1, "descriptors": count},
+        )
+        for t, count in enumerate(counts)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("counts", "leaks"),
+    [
+        ([10] * 40, False),
+        ([10 + t for t in range(40)], True),
+        ([10] * 20 + [60] + [10] * 19, False),
+        ([10] * 20 + [19] * 20, False),
+        ([10, 90], False),
+    ],
+    ids=["the same", "one more each second", "many at once", "one for each peer", "a short life"],
+)
+def test_files_that_stay_open_are_told(counts: list[int], leaks: bool) -> None:
+    reasons = check([*run_of(3), *usage(7, counts)]).reasons
+    assert bool(reasons) is leaks
+    assert all("files open at once at first, and never fewer than" in said for said in reasons)
+
+
+def test_files_are_counted_for_each_process() -> None:
+    """A gateway that was killed and started again begins anew."""
+    assert check([*run_of(3), *usage(7, [10] * 20), *usage(8, [40] * 20)]).reasons == []
