@@ -417,7 +417,7 @@ class Watch:
     def _strangers(self) -> list[dict[str, str]]:
         """Boards that ask in vain to be let in; the log tells each of them once."""
         strangers = [
-            {"name": port.refused, "port": port.path}
+            {"name": port.refused, "port": port.path} | _unknown_key(port)
             for port in self._ports()
             if port.refused is not None and not self._registry.knows(port.refused)
         ]
@@ -438,6 +438,11 @@ class Watch:
             os.replace(new, self._file)
         except OSError as error:
             log.error("%s: cannot write which devices are pending (%s)", self._file, error.strerror)
+
+
+def _unknown_key(port: PortStatus) -> dict[str, str]:
+    """Say that a stranger greets with a key: its name alone does not let it in."""
+    return {"key": "unknown"} if port.refusal is LinkRefusal.UNKNOWN_KEY else {}
 
 
 def pending(folder: Path) -> list[dict[str, str]] | None:

@@ -12,7 +12,7 @@ import logging
 import os
 import shlex
 from collections.abc import Callable, Iterable, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from gateway.broker.peer import DeviceIdentity, Peer
 from gateway.errors import OncewayError
@@ -127,6 +127,8 @@ class PortStatus:
     refused: str | None
     problem: str | None
     statistics: LinkStatistics
+    refusal: Refusal | None = field(default=None, kw_only=True)
+    """Why `refused` is refused."""
 
 
 class SerialPort:
@@ -151,6 +153,7 @@ class SerialPort:
         self._said: set[str] = set()
         self._problem: str | None = None
         self._refused: str | None = None
+        self._refusal: Refusal | None = None
         self._outgoing = b""
         self._timer: asyncio.Handle | None = None
         self._due = 0.0
@@ -211,7 +214,13 @@ class SerialPort:
         )
         name = device.name if device else None
         return PortStatus(
-            self.path, self.is_open, name, self._refused, self._problem, self.link.statistics
+            self.path,
+            self.is_open,
+            name,
+            self._refused,
+            self._problem,
+            self.link.statistics,
+            refusal=self._refusal,
         )
 
     def write(self, session: Session, data: bytes) -> None:
@@ -319,7 +328,7 @@ class SerialPort:
                     self._warn(_why_refused(name, reason, self.path))
                     self._problem = problem
                 case Refused(name, reason):
-                    self._refused = name
+                    self._refused, self._refusal = name, reason
                     self._warn(_why_refused(name, reason, self.path))
                 case OtherVersion(version):
                     self._warn(_other_version(version, self.path))

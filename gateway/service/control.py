@@ -35,6 +35,8 @@ last `{"done": true}` or `{"error": "what was wrong"}`.
                            5m; `never`; `learn` to go by what it does
     pause, client, interval
                            the same: the board is no problem for so long; `0` ends that
+    device, words          what `onceway device WORDS` prints: rows with `to` and `line`, empty ones
+                           while nothing comes, and at last one with its exit `code`; words: JSON
     lend, port             one row {"lent": true}: the gateway leaves this serial port alone until
                            the other end closes the connection, however it ends, or LEND_S is over
 """
@@ -59,8 +61,10 @@ from gateway.commands.control_client import FILE, LEND_S, TIMEOUT_S, Row, place,
 from gateway.errors import OncewayError
 from gateway.links.lora.status import Overheard
 from gateway.links.serial_port import PortStatus
+from gateway.mqtt.errors import quote
 from gateway.runtime.engine import Engine
 from gateway.runtime.session_rows import Places, place_of, session_rows
+from gateway.service import device_commands
 from gateway.system.logs import about
 from gateway.web.everything import board_row, everything
 from gateway.web.health import status
@@ -78,7 +82,7 @@ MOST_OVERHEARD = 1000
 """Frames that wait for one who listens; he misses what comes beyond."""
 
 _AT_ONCE = 256
-_LONG = ("listen", "log")
+_LONG = ("listen", "log", "device")
 """They may take longer than TIMEOUT_S, which is then for one row to the next."""
 
 _NO_SITE = "`onceway session list` shows its own sessions; [site] counts from the next start"
@@ -295,6 +299,12 @@ class Control:
             expected.want(name, {"never": NEVER, "learn": None}.get(text, parse(text)))
         yield board_row(self._source, name)
 
+    async def _device(self, request: Mapping[str, str]) -> AsyncIterator[Row]:
+        words = device_commands.parse(request["words"])
+        log.warning("by request: onceway device %s", " ".join(map(quote, words)))
+        async for row in device_commands.run(self._folder, words):
+            yield row
+
     async def _status(self, request: Mapping[str, str]) -> AsyncIterator[Row]:
         yield status(self._source) | {
             "ports": [_port(port) for port in self._source.ports()],
@@ -373,6 +383,7 @@ class Control:
         "boards": _boards,
         "expect": _expect,
         "pause": _expect,
+        "device": _device,
         "radios": _radios,
         "listen": _listen,
         "heard": _heard,
@@ -395,11 +406,13 @@ def _parse(line: bytes) -> dict[str, str]:
     request = json.loads(line)
     if not isinstance(request, dict) or request.get("do") not in Control.REQUESTS:
         raise ValueError(f"do: one of {', '.join(Control.REQUESTS)}")
-    keys = ("do", "client", "port", "wait", "bridge", "numbers", "interval")
+    keys = ("do", "client", "port", "wait", "bridge", "numbers", "interval", "words")
     found = {key: request.get(key, "") for key in keys}
     for key, value in found.items():
         if not isinstance(value, str) or (key == "port" and "\0" in value):
             raise ValueError(f"{key}: a string")
+    if found["do"] == "device":
+        device_commands.parse(found["words"])
     if not re.fullmatch("|[1-9][0-9]{0,4}", found["wait"]):
         raise ValueError("wait: seconds, from 1 to 99999")
     if found["interval"] not in ("", "never", "learn", "0") and parse(found["interval"]) is None:
