@@ -35,6 +35,7 @@ last `{"done": true}` or `{"error": "what was wrong"}`.
                            5m; `never`; `learn` to go by what it does
     pause, client, interval
                            the same: the board is no problem for so long; `0` ends that
+    notify-test            one row {"channels": …}: each has taken a test
     device, words          what `onceway device WORDS` prints: rows with `to` and `line`, empty ones
                            while nothing comes, and at last one with its exit `code`; words: JSON
     lend, port             one row {"lent": true}: the gateway leaves this serial port alone until
@@ -46,7 +47,7 @@ import json
 import logging
 import re
 import socket
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import asdict
 from pathlib import Path
@@ -128,6 +129,8 @@ class Control:
         self._busy: set[asyncio.Task[None] | None] = set()
         self._lent = 0
         """How many of them lend a port."""
+        self.test_notify: Callable[[], Awaitable[list[str]]] | None = None
+        """Sends a test on each channel; None without [notify]."""
         self._read: set[str] = set()
         """Boards whose logs are being read."""
 
@@ -299,6 +302,13 @@ class Control:
             expected.want(name, {"never": NEVER, "learn": None}.get(text, parse(text)))
         yield board_row(self._source, name)
 
+    async def _test_notify(self, request: Mapping[str, str]) -> AsyncIterator[Row]:
+        if self.test_notify is None:
+            raise OncewayError(
+                "nobody is told of problems", hint="Add [notify], then restart the gateway"
+            )
+        yield {"channels": await self.test_notify()}
+
     async def _device(self, request: Mapping[str, str]) -> AsyncIterator[Row]:
         words = device_commands.parse(request["words"])
         log.warning("by request: onceway device %s", " ".join(map(quote, words)))
@@ -384,6 +394,7 @@ class Control:
         "expect": _expect,
         "pause": _expect,
         "device": _device,
+        "notify-test": _test_notify,
         "radios": _radios,
         "listen": _listen,
         "heard": _heard,
