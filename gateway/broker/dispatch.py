@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, cast
 
 from gateway.broker import exchanges, handshake, requests
+from gateway.broker.lack import Lack
 from gateway.broker.publish_run import PublishRun
 from gateway.broker.refusals import say
 from gateway.broker.state import State
@@ -155,7 +156,10 @@ def _fail(connection: Connection, error: MqttError) -> None:
         if error.code == ReasonCode.PACKET_TOO_LARGE:
             text += " (limits.packet_bytes, limits.subscribe_bytes)"
         say(connection.broker, connection, error.code, text)
-        connection.disconnect(error.code, text)
+        if error.code == ReasonCode.PACKET_TOO_LARGE:  # its client sends it again when it is back
+            connection.turn_away(Lack(error.code), "", text)
+        else:
+            connection.disconnect(error.code, text)
 
 
 def _acks(connection: Connection, session: Session, run: Acks) -> None:

@@ -8,6 +8,8 @@ of the event loop, in the order of their coming; and the file of the last values
     readings/DEVICE/NAME      {"value": 21.5, "unit": "Cel", "time": "2026-01-01T00:00:00Z",
                               "quality": "synchronised"}
 
+    readings/DEVICE/NAME.fault   {"value": 1, …} while NAME has no value; 0 when it has one again
+
 A board that may not connect any more is gone: its topics are cleared.
 """
 
@@ -113,6 +115,8 @@ class Mirror:
         for device, reading in coming:
             if self.last.take(device, reading):
                 self._tell({f"{device}/{reading.name}": _payload(reading)})
+            if (well := self.last.mend(device, reading)) is not None:
+                self._tell({f"{device}/{well.name}": _payload(well)})
         for device in {device for device, _ in coming}:
             for call in self.on_taken:
                 call(device)

@@ -13,7 +13,9 @@ from typing import Annotated, Any
 import typer
 import uvloop
 
+from gateway.access.dry_run import mistakes
 from gateway.access.users import Users
+from gateway.boards.admission import Registry
 from gateway.bridge.far import check as check_bridge
 from gateway.broker.spool import stranded
 from gateway.commands.control_client import NotRunning, ask
@@ -232,7 +234,7 @@ def check_config(
     if file is None:
         raise nothing_named("Name one with --config FILE")
     found = _load(file)
-    Users(found.users_file)
+    users = Users(found.users_file).hashes
     for listener in found.listener:
         certificates(listener)
     for bridge in found.bridge:
@@ -241,7 +243,9 @@ def check_config(
         from gateway.site.pki.authority import membership  # not where there is no site
 
         membership(found.site_folder, found.gateway.name)
-    warnings = advice(found)
+    listed = Registry(found.gateway.data).registered()
+    boards = [name for name, item in listed.items() if item.status != "revoked"]
+    warnings = advice(found) + mistakes(found.acl, users, boards)
     places = _try_landing(found, file) if connect else []
     if as_json:
         tried = {"landing": places} if connect else {}

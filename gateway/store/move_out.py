@@ -19,6 +19,7 @@ from gateway.broker.message_ids import packet_id, unpack_ids
 from gateway.broker.session import NEVER
 from gateway.broker.store_rows import Giving
 from gateway.store import move_records as to
+from gateway.store.cells import teach
 from gateway.store.move_records import PART_BYTES, head, record
 from gateway.store.queue_reads import UNSOUND
 from gateway.store.references import name
@@ -43,8 +44,9 @@ def give(database: sqlite3.Connection, order: Giving) -> None:
     found = database.execute(
         "SELECT expiry, left FROM session WHERE id = ?", (order.session,)
     ).fetchone()
+    teach(database)
     (gone,) = database.execute(
-        f"SELECT coalesce(sum(count), 0) FROM queue WHERE session = ? AND {UNSOUND}",  # noqa: S608
+        f"SELECT count(*) FROM queue WHERE session = ? AND {UNSOUND}",  # noqa: S608
         (order.session,),
     ).fetchone()
     if found is None or gone:
@@ -52,7 +54,9 @@ def give(database: sqlite3.Connection, order: Giving) -> None:
             "session of %s: %s, so it does not leave for %s. The session ends, and its client"
             " learns it by Session Present 0",
             name(name_of(order.key)),
-            f"{gone:,} messages of its queue are gone" if found else "it is gone from the store",
+            f"{gone:,} places of its queue are damaged or gone"
+            if found
+            else "it is gone from the store",
             order.member,
         )
         database.execute("DELETE FROM given WHERE key = ?", (order.key,))

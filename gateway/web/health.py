@@ -188,8 +188,8 @@ def _serial(source: Source) -> list[Problem]:
             ]
             found += [
                 Problem("serial", f"{port.path}: {port.problem}")
-                for port in dead
-                if Path(port.path).is_char_device()
+                for port in mine
+                if port.unheard or (port in dead and Path(port.path).is_char_device())
             ]
             continue
         why = next((port.problem for port in mine if port.problem), "no such port")

@@ -216,6 +216,8 @@ class Seen:
                 self.contradictions.append(
                     f"the ledger of {data['device']} contradicts itself: {data['text']}"
                 )
+            case _, "contradiction":
+                self.contradictions.append(data["text"])
             case "batch", "changed":
                 self.contradictions.append(f"{data['batch']} had landed, and {data['how']}")
             case hop, "complete":
@@ -268,7 +270,8 @@ class Seen:
         tables = [table for table in bench.get("client", ()) for _ in range(table.get("count", 1))]
         self.devices = list(plan["readings"])
         self.doubled = bench.get("config", {}).get("site", {}).get("copies") == 2
-        self.real = {f"real-{number}" for number, _ in enumerate(bench.get("board", ()), 1)}
+        real = [table for table in bench.get("board", ()) if table["port"]]
+        self.real = {f"real-{number}" for number, _ in enumerate(real, 1)}
         self.plan = {
             **plan["readings"],
             **{f"client-{number}": table["messages"] for number, table in enumerate(tables, 1)},

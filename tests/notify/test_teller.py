@@ -1,4 +1,4 @@
-"""Notifications arrive at real servers, are tried again, and the heartbeat ends with the gateway."""
+"""Notifications arrive at real servers, and the heartbeat ends with the gateway."""
 
 import asyncio
 import json
