@@ -181,7 +181,9 @@ class Outside:
             live,
             Clients(self._source, self._engine.end_session),
             LogLines(),
-            PageLogins(self._passwords, section.operators),
+            PageLogins(
+                self._passwords, section.operators, self._config.gateway.data / "page-logins.json"
+            ),
             Deeds(
                 partial(command, self._engine),
                 partial(board_log.whole, self._engine),

@@ -130,6 +130,7 @@ def overview(
         "members": len(broker.config.site.members) if broker.config.site else 0,
         "clock": utc is not None,
         "started": None if utc is None else utc - broker.monotonic,
+        "booted": int(broker.started * 1e6),
         "history": history.public(),
         "sample_s": SAMPLE_S,
     }
