@@ -35,6 +35,8 @@ last `{"done": true}` or `{"error": "what was wrong"}`.
                            5m; `never`; `learn` to go by what it does
     pause, client, interval
                            the same: the board is no problem for so long; `0` ends that
+    reload                 one row {"wrong": why the old configuration stays in force, or null,
+                           "restart": [keys that count from the next start only]}
     notify-test            one row {"channels": …}: each has taken a test
     device, words          what `onceway device WORDS` prints: rows with `to` and `line`, empty ones
                            while nothing comes, and at last one with its exit `code`; words: JSON
@@ -129,6 +131,8 @@ class Control:
         self._busy: set[asyncio.Task[None] | None] = set()
         self._lent = 0
         """How many of them lend a port."""
+        self.reload: Callable[[], Awaitable[tuple[OncewayError | None, list[str]]]] | None = None
+        """Brings the configuration as it is now into force."""
         self.test_notify: Callable[[], Awaitable[list[str]]] | None = None
         """Sends a test on each channel; None without [notify]."""
         self._read: set[str] = set()
@@ -309,6 +313,11 @@ class Control:
             )
         yield {"channels": await self.test_notify()}
 
+    async def _reload(self, request: Mapping[str, str]) -> AsyncIterator[Row]:
+        assert self.reload is not None  # noqa: S101 - set before the socket is there
+        wrong, keys = await self.reload()
+        yield {"wrong": None if wrong is None else str(wrong), "restart": keys}
+
     async def _device(self, request: Mapping[str, str]) -> AsyncIterator[Row]:
         words = device_commands.parse(request["words"])
         log.warning("by request: onceway device %s", " ".join(map(quote, words)))
@@ -395,6 +404,7 @@ class Control:
         "pause": _expect,
         "device": _device,
         "notify-test": _test_notify,
+        "reload": _reload,
         "radios": _radios,
         "listen": _listen,
         "heard": _heard,

@@ -77,15 +77,15 @@ class Outside:
         self._registry = registry
         self._engine = engine
         self._passwords = passwords
-        self._control = Control(
+        self.control = Control(
             config.gateway.data, engine, self._source, lending, membership, set_aside
         )
-        self._open: list[_Closing] = [self._control]
+        self._open: list[_Closing] = [self.control]
 
     async def start(self) -> None:
         """Open. Raises OncewayError."""
         try:
-            await self._control.start()
+            await self.control.start()
         except OncewayError as error:  # no reason to serve nobody
             log.error(
                 "%s. `onceway session` and `onceway gateway status` do not reach this gateway",
@@ -135,7 +135,7 @@ class Outside:
         )
         teller.start()
         self._source.untold.append(lambda: teller.failures)
-        self._control.test_notify = teller.test
+        self.control.test_notify = teller.test
         self._open.append(teller)
 
     def _start_home(self, section: HomeAssistantSection, mirror: Mirror, topic: str) -> None:
