@@ -392,6 +392,10 @@ class NotifySection(Section):
     heartbeat_s: Annotated[int, Field(ge=1, le=86_400)] = 60
     """Seconds between two of these."""
 
+    @property
+    def is_wanted(self) -> bool:
+        return bool(self.command or self.webhook or self.mail_to or self.heartbeat)
+
     @model_validator(mode="after")
     def _has_server(self) -> "NotifySection":
         if bool(self.mail_to) != (self.mail_server is not None):
@@ -702,7 +706,7 @@ class Config(Section):
     mirror: MirrorSection | None = None
     home_assistant: HomeAssistantSection | None = None
     site: SiteSection | None = None
-    notify: NotifySection | None = None
+    notify: NotifySection = NotifySection()
     log: LogSection = LogSection()
 
     @model_validator(mode="before")

@@ -92,7 +92,7 @@ class Outside:
                 error,
             )
         config = self._config
-        if config.notify is not None:
+        if config.notify.is_wanted:
             self._start_notify(config.notify)
         if config.mirror is not None or config.page is not None:
             mirror = self._start_mirror(config.mirror)

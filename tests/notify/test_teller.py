@@ -167,7 +167,7 @@ async def test_the_heartbeat_stops_with_the_gateway(tmp_path: Path) -> None:
 async def test_a_test_without_a_channel_says_what_to_do(tmp_path: Path) -> None:
     file = configuration(tmp_path, "")
     async with gateway(tmp_path, "--config", str(file)):
-        with pytest.raises(OncewayError, match="names no way"):
+        with pytest.raises(OncewayError, match="nobody is told"):
             await asyncio.to_thread(ask, tmp_path / "data", do="notify-test")
 
 
