@@ -14,6 +14,24 @@ from gateway.config.reference import entries
 _TITLE = '.TH {title} {section} "" "onceway {version}" "Onceway"\n'
 
 
+_CODES = (
+    (0, "Done; all is well."),
+    (1, "It could not be done, and the error says why. status, doctor: something is wrong."),
+    (2, "The command line or the configuration file is wrong."),
+    (3, "A board of the registry does not speak as it ought to; or the store cannot be used."),
+    (4, "Another process has the data directory."),
+    (5, "There is no such session."),
+    (6, "This account may not do that: use sudo, or join the group onceway-admin."),
+    (7, "The reload is done, and a part of the new configuration counts from the next start only."),
+    (70, "An internal error has ended the gateway; systemd starts it again."),
+)
+_ENVIRONMENT = (
+    ("ONCEWAY_CONFIG", "The configuration file, in place of /etc/onceway/gateway.toml."),
+    ("ONCEWAY_REGISTRY", "The device registry, in place of the gateway's."),
+    ("ONCEWAY_PASSPHRASE", "The passphrase of a backup."),
+)
+
+
 def pages(version: str) -> dict[str, str]:
     """By file name."""
     return {"onceway.1": _commands(version), "gateway.toml.5": _configuration(version)}
@@ -31,7 +49,12 @@ def _commands(version: str) -> str:
             continue  # no part of a gateway
         command = typer.main.get_command(point.load())
         out += [_command(words, item) for words, item in leaves(point.name, command)]
+    out.append(".SH EXIT STATUS\n")
+    out += [f".TP\n.B {code}\n{_plain(text)}" for code, text in _CODES]
+    out.append(".SH ENVIRONMENT\n")
+    out += [f".TP\n.B {name}\n{_plain(text)}" for name, text in _ENVIRONMENT]
     out.append(".SH FILES\n.TP\n/etc/onceway/gateway.toml\nSee\n.BR gateway.toml (5).\n")
+    out.append(".SH SEE ALSO\n.BR gateway.toml (5),\n.BR systemctl (1),\n.BR journalctl (1)\n")
     return "".join(out)
 
 

@@ -179,14 +179,24 @@ def admit(
     if as_json:
         print(json.dumps(entered, indent=2))
         return
-    strangers = {stranger["name"] for stranger in _asking(opened) or []}
+    strangers = {stranger["name"]: stranger for stranger in _asking(opened) or []}
     for row in entered:
-        note = (
-            ""
-            if row["name"] in strangers or row["status"] != "admitted"
-            else "; it does not ask to be let in now"
-        )
+        note = "" if row["status"] != "admitted" else _what_is_missing(row, strangers)
         print(f"{row['name']} is {row['status']}{note}")
+
+
+def _what_is_missing(row: dict[str, Any], strangers: dict[str, dict[str, str]]) -> str:
+    """Say why a board that is admitted may still not come in, if so."""
+    asking = strangers.get(row["name"])
+    if asking is None:
+        return "; it does not ask to be let in now"
+    if asking.get("key") != "unknown":
+        return ""
+    return (
+        ". It has a key that this registry does not know, so it stays out until it has another"
+        f" one: `onceway device rekey {row['name']} --board KIND --port {asking['port']}` gives it"
+        " one by cable, and its readings stay"
+    )
 
 
 @app.command()

@@ -46,6 +46,10 @@ class Passwords:
         """Whether a user has still the password of then."""
         return self._users.hashes.get(name) == earlier._users.hashes.get(name)
 
+    def fingerprint(self, name: str) -> str:
+        """Another text when a user has another password; it tells nothing of the password."""
+        return hashlib.sha256(str(self._users.hashes.get(name)).encode()).hexdigest()
+
     def has(self, name: str) -> bool:
         """Whether there is a user of this name."""
         return name in self._users.hashes

@@ -9,12 +9,16 @@ from typing import Annotated
 
 import typer
 
-from gateway.access.users import Users
-from gateway.commands.options import ConfigOption, JsonOption, config_file, nothing_named
+from gateway.access.users import Users, UsersError
+from gateway.commands.control_client import NotRunning, ask
+from gateway.commands.options import ConfigOption, JsonOption, config_file, folder_of, nothing_named
 from gateway.config import load
 from gateway.errors import OncewayError
 
 app = typer.Typer(help="Users of the gateway: add, remove, list.", no_args_is_help=True)
+
+LEAST = 8
+"""Characters of a password."""
 
 FileOption = Annotated[Path | None, typer.Option("--file", help="The file of users.")]
 
@@ -38,13 +42,30 @@ def add(
         bool, typer.Option("--password-stdin", help="Read the password from standard input.")
     ] = False,
 ) -> None:
-    """Add a user, or change its password. The gateway reads the file at its start and on SIGHUP.
+    """Add a user, or change its password, of 8 characters at least. A running gateway takes the
+    user at once.
 
     Example: onceway user add alice
     """
     users = _users(file, config)
-    users.add(name, sys.stdin.readline().rstrip("\n") if password_stdin else _ask())
-    typer.echo(f"{name} is in {users.path}")
+    password = sys.stdin.readline().rstrip("\n") if password_stdin else _ask()
+    if 0 < len(password) < LEAST:
+        raise UsersError(f"the password has fewer than {LEAST} characters", hint="Use a longer one")
+    users.add(name, password)
+    typer.echo(f"{name} is in {users.path}{_taken(file, config)}")
+
+
+def _taken(file: Path | None, config: Path | None) -> str:
+    """Let the running gateway read the users again, and say whether it has."""
+    if file is not None:
+        return ""
+    try:
+        (found,) = ask(folder_of(None, config), do="reload")
+    except (NotRunning, OncewayError):
+        return "; a gateway takes it when it starts or reloads"
+    if found["wrong"] is not None:
+        return f"; the running gateway does not take it: {found['wrong']}"
+    return "; the running gateway has taken it"
 
 
 def _ask() -> str:
@@ -62,13 +83,13 @@ def _ask() -> str:
 
 @app.command()
 def remove(name: str, file: FileOption = None, config: ConfigOption = None) -> None:
-    """Remove a user. Its connections stay until the gateway reads the file again.
+    """Remove a user. A running gateway ends its connections at once.
 
     Example: onceway user remove alice
     """
     users = _users(file, config)
     users.remove(name)
-    typer.echo(f"{name} is no longer in {users.path}")
+    typer.echo(f"{name} is no longer in {users.path}{_taken(file, config)}")
 
 
 @app.command("list")

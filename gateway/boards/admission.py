@@ -401,7 +401,7 @@ class Watch:
         here = {port.device: port.path for port in ports if port.device}
         there = {port.path for port in ports if port.is_open}
         lent = {port.path for port in ports if port.problem == LENT}
-        refused = {port.refused: port.path for port in ports if port.refused and port.is_open}
+        refused = {port.refused: port.path for port in ports if self._is_refused(port)}
         last = self._registry.expected.port_of
         return {
             name: Seen(
@@ -414,10 +414,19 @@ class Watch:
             for name in names
         }
 
+    def _is_refused(self, port: PortStatus) -> bool:
+        """Whether a board of the registry is refused there. It may have been entered since it was
+        refused; then it comes in when it greets next.
+        """
+        if port.refused is None or not port.is_open or port.refusal is LinkRefusal.STRANGER:
+            return False
+        entered = self._registry.key(port.refused) is not None
+        return not (port.refusal is LinkRefusal.UNKNOWN_KEY and entered)
+
     def _strangers(self) -> list[dict[str, str]]:
         """Boards that ask in vain to be let in; the log tells each of them once."""
         strangers = [
-            {"name": port.refused, "port": port.path}
+            {"name": port.refused, "port": port.path} | _unknown_key(port)
             for port in self._ports()
             if port.refused is not None and not self._registry.knows(port.refused)
         ]
@@ -438,6 +447,11 @@ class Watch:
             os.replace(new, self._file)
         except OSError as error:
             log.error("%s: cannot write which devices are pending (%s)", self._file, error.strerror)
+
+
+def _unknown_key(port: PortStatus) -> dict[str, str]:
+    """Say that a stranger greets with a key: its name alone does not let it in."""
+    return {"key": "unknown"} if port.refusal is LinkRefusal.UNKNOWN_KEY else {}
 
 
 def pending(folder: Path) -> list[dict[str, str]] | None:

@@ -21,6 +21,7 @@ from gateway.config.values import (
     GatewayName,
     HookUrl,
     Landing,
+    MailServer,
     MemberName,
     PlainFilter,
     SpoolFilter,
@@ -355,6 +356,53 @@ class HomeAssistantSection(Section):
     """
 
 
+class NotifySection(Section):
+    """Whom to tell when a problem begins or ends, once each. Try it: `onceway notify test`."""
+
+    command: list[str] = []
+    """A program and its arguments; it gets one JSON object on its standard input (event, problems,
+    gateway, at).
+    """
+    webhook: HookUrl | None = None
+    """Where to POST the same object."""
+    mail_to: list[str] = []
+    """Who gets an e-mail."""
+    mail_from: str | None = None
+    """Its sender; default: the first of mail_to."""
+    mail_server: MailServer | None = None
+    """smtps://HOST:PORT, or smtp://HOST:PORT, which must offer STARTTLS."""
+    mail_user: str | None = None
+    """The user name there."""
+    mail_password_file: FilePath | None = None
+    """A file with his password alone, readable by the service only."""
+    mail_ca: FilePath | None = None
+    """Authorities whose server certificates are taken; without it, those of the system."""
+    after_s: Annotated[int, Field(ge=0, le=86_400)] = 30
+    """A problem that ends sooner is not told."""
+    quiet: list[Window] = []
+    """Times of day when nobody is told, such as "22:00-06:00" (local time). What is still wrong
+    then is told afterwards.
+    """
+    repeat_h: Annotated[int, Field(ge=0, le=8784)] = 24
+    """A problem that lasts is told again after so many hours; 0: never."""
+    heartbeat: HookUrl | None = None
+    """A URL that is asked for again and again. A service behind it tells you when that stops: a
+    gateway that is dead tells nobody.
+    """
+    heartbeat_s: Annotated[int, Field(ge=1, le=86_400)] = 60
+    """Seconds between two of these."""
+
+    @property
+    def is_wanted(self) -> bool:
+        return bool(self.command or self.webhook or self.mail_to or self.heartbeat)
+
+    @model_validator(mode="after")
+    def _has_server(self) -> "NotifySection":
+        if bool(self.mail_to) != (self.mail_server is not None):
+            raise ValueError("mail_to and mail_server need each other")
+        return self
+
+
 class LogSection(Section):
     """Lines on standard error."""
 
@@ -658,6 +706,7 @@ class Config(Section):
     mirror: MirrorSection | None = None
     home_assistant: HomeAssistantSection | None = None
     site: SiteSection | None = None
+    notify: NotifySection = NotifySection()
     log: LogSection = LogSection()
 
     @model_validator(mode="before")

@@ -75,6 +75,15 @@ def _check_hook(value: str) -> str:
     return value
 
 
+def _check_mail_server(value: str) -> str:
+    url = urlsplit(value)
+    if url.scheme not in ("smtp", "smtps") or not url.hostname or url.path or url.query:
+        raise ValueError("must be a URL, such as smtps://mail.example or smtp://mail.example:587")
+    if url.username is not None or url.password is not None:
+        raise ValueError("a password has no place in this file: mail_user and mail_password_file")
+    return value
+
+
 def _check_broker(value: str) -> str:
     split_broker(value)
     return value
@@ -191,6 +200,7 @@ GatewayName = Annotated[
 ]
 MemberName = Annotated[GatewayName, AfterValidator(_check_member)]
 HookUrl = Annotated[str, AfterValidator(_check_hook)]
+MailServer = Annotated[str, AfterValidator(_check_mail_server)]
 Landing = Annotated[str, AfterValidator(_check_landing)]
 Window = Annotated[str, AfterValidator(_check_window)]
 TopicPrefix = Annotated[str, AfterValidator(_check_prefix)]

@@ -12,7 +12,7 @@ import logging
 import os
 import shlex
 from collections.abc import Callable, Iterable, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from gateway.broker.peer import DeviceIdentity, Peer
 from gateway.errors import OncewayError
@@ -131,6 +131,8 @@ class PortStatus:
     statistics: LinkStatistics
     unheard: bool = False
     """The device that greets does not hear the gateway."""
+    refusal: Refusal | None = field(default=None, kw_only=True)
+    """Why `refused` is refused."""
 
 
 class SerialPort:
@@ -161,6 +163,7 @@ class SerialPort:
         self._told_restarts = False
         self._speaks = False
         """An intact frame has come since the port was opened."""
+        self._refusal: Refusal | None = None
         self._outgoing = b""
         self._timer: asyncio.Handle | None = None
         self._due = 0.0
@@ -232,6 +235,7 @@ class SerialPort:
             self._problem,
             self.link.statistics,
             self._unheard,
+            refusal=self._refusal,
         )
 
     def write(self, session: Session, data: bytes) -> None:
@@ -335,7 +339,7 @@ class SerialPort:
                     self._warn(_why_refused(name, reason, self.path))
                     self._problem = problem
                 case Refused(name, reason):
-                    self._refused = name
+                    self._refused, self._refusal = name, reason
                     self._warn(_why_refused(name, reason, self.path))
                 case Unheard(name):
                     self._unheard = True

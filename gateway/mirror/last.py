@@ -13,12 +13,14 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from gateway.mirror.counts import HourCounts
 from gateway.payload.faults import FAULT
 from gateway.payload.readings import Reading
 
 log = logging.getLogger(__name__)
 
 FILE = "readings.json"
+COUNTS = "readings-an-hour.json"
 MOST_NAMES = 10_000
 """Of all boards."""
 MOST_OF_ONE = 64
@@ -27,7 +29,6 @@ POINTS = 240
 """Of a plot."""
 MOST_PLOTS = 1_000
 """Names whose last hours are kept: 30 MB at most."""
-HOUR_US = 3_600_000_000
 
 
 @dataclass(slots=True)
@@ -49,10 +50,13 @@ class LastReadings:
         self._boards: dict[str, dict[str, Series]] = {}
         self._count = 0
         self._new = False
+        self._counts_file, self._counts_text = folder / COUNTS, "{}"
+        self._counts = _counts(self._counts_file)
+        counts, self._counts = self._counts, HourCounts()  # what is recalled was counted then
         for name, known in _read(self._file).items():
             for reading in known:
                 self.take(name, reading)
-        self._new = False
+        self._new, self._counts = False, counts
 
     @property
     def devices(self) -> list[str]:
@@ -76,6 +80,8 @@ class LastReadings:
         elif reading.received is not None and series.last.received is not None:
             series.gaps.append((reading.received - series.last.received) / 1_000_000)
         series.last = reading
+        if not reading.status and (time := reading.time or reading.received) is not None:
+            self._counts.take(device, time)
         if reading.time is not None and not isinstance(reading.value, str):
             series.points.append((reading.time, float(reading.value)))
         self._new = True
@@ -93,6 +99,7 @@ class LastReadings:
     def forget(self, device: str) -> list[str]:
         """A board is gone. Returns the names that it had."""
         names = list(self._boards.pop(device, {}))
+        self._counts.forget(device)
         self._count -= len(names)
         self._new = self._new or bool(names)
         return names
@@ -103,16 +110,15 @@ class LastReadings:
         return max((item.last.received for item in known if item.last.received), default=None)
 
     def per_hour(self, device: str, utc: int) -> int:
-        """Readings of a board whose time is in the last hour, as far as plots reach."""
-        since = utc - HOUR_US
-        plots = [item.points for item in self.of(device).values() if not item.last.status]
-        return sum(time > since for plot in plots for time, _ in plot)
+        """Readings of a board whose time is in the last hour, to the minute."""
+        return self._counts.of(device, utc)
 
     def news(self) -> str | None:
         """What `write` shall write, if there is anything new since the last call."""
         if not self._new:
             return None
         self._new = False
+        self._counts_text = json.dumps(self._counts.kept())
         shown = {
             device: [asdict(series.last) for series in names.values()]
             for device, names in self._boards.items()
@@ -121,12 +127,20 @@ class LastReadings:
 
     def write(self, text: str) -> None:
         """On any thread."""
-        new = self._file.with_suffix(".new")
         try:
-            new.write_text(text)
-            os.replace(new, self._file)
+            for file, what in ((self._file, text), (self._counts_file, self._counts_text)):
+                new = file.with_suffix(".new")
+                new.write_text(what)
+                os.replace(new, file)
         except OSError as error:
             log.error("%s: cannot write the last readings (%s)", self._file, error.strerror)
+
+
+def _counts(file: Path) -> HourCounts:
+    try:
+        return HourCounts(json.loads(file.read_text()))
+    except (OSError, ValueError, TypeError, AttributeError):
+        return HourCounts()
 
 
 def _read(file: Path) -> dict[str, list[Reading]]:

@@ -19,7 +19,7 @@ from gateway.boards.admission import Registry
 from gateway.bridge.far import check as check_bridge
 from gateway.broker.spool import stranded
 from gateway.commands.control_client import NotRunning, ask
-from gateway.commands.exit_codes import of_status
+from gateway.commands.exit_codes import NEEDS_RESTART, USAGE, of_status
 from gateway.commands.options import (
     ConfigOption,
     DataOption,
@@ -186,6 +186,35 @@ def status(
             typer.echo(f"{name:28} {figure}")
     if code := of_status(found):
         raise typer.Exit(code)
+
+
+@app.command("reload")
+def reload(
+    data: DataOption = None, config: ConfigOption = None, as_json: JsonOption = False
+) -> None:
+    """Bring the configuration file, users and certificates as they are now into force; no session
+    is dropped. Exit code 2: something is wrong with them, and the old ones stay in force; 7: a part
+    counts from the next start only.
+
+    Example: sudo onceway gateway reload
+    """
+    folder = running_folder(data, config)
+    try:
+        (found,) = ask(folder, do="reload")
+    except NotRunning:
+        raise OncewayError("no gateway runs here", str(folder)) from None
+    if as_json:
+        typer.echo(json.dumps(found))
+    elif found["wrong"] is not None:
+        typer.echo(f"not reloaded, the old configuration stays in force: {found['wrong']}")
+    else:
+        typer.echo("reloaded")
+        for key in found["restart"]:
+            typer.echo(f"{key} has changed: that counts after a restart of the gateway")
+    if found["wrong"] is not None:
+        raise typer.Exit(USAGE)
+    if found["restart"]:
+        raise typer.Exit(NEEDS_RESTART)
 
 
 def _say_bridge(bridge: dict[str, Any]) -> None:

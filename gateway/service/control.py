@@ -39,6 +39,11 @@ last `{"done": true}` or `{"error": "what was wrong"}`.
                            5m; `never`; `learn` to go by what it does
     pause, client, interval
                            the same: the board is no problem for so long; `0` ends that
+    reload                 one row {"wrong": why the old configuration stays in force, or null,
+                           "restart": [keys that count from the next start only]}
+    notify-test            one row {"channels": …}: each has taken a test
+    device, words          what `onceway device WORDS` prints: rows with `to` and `line`, empty ones
+                           while nothing comes, and at last one with its exit `code`; words: JSON
     lend, port             one row {"lent": true}: the gateway leaves this serial port alone until
                            the other end closes the connection, however it ends, or LEND_S is over
 """
@@ -48,7 +53,7 @@ import json
 import logging
 import re
 import socket
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import asdict
 from pathlib import Path
@@ -65,8 +70,10 @@ from gateway.commands.control_client import FILE, LEND_S, TIMEOUT_S, Row, place,
 from gateway.errors import OncewayError
 from gateway.links.lora.status import Overheard
 from gateway.links.serial_port import PortStatus
+from gateway.mqtt.errors import quote
 from gateway.runtime.engine import Engine
 from gateway.runtime.session_rows import Places, place_of, session_rows
+from gateway.service import device_commands
 from gateway.system.logs import about
 from gateway.web.everything import board_row, everything
 from gateway.web.health import status
@@ -84,7 +91,7 @@ MOST_OVERHEARD = 1000
 """Frames that wait for one who listens; he misses what comes beyond."""
 
 _AT_ONCE = 256
-_LONG = ("listen", "log", "command")
+_LONG = ("listen", "log", "command", "device")
 """They may take longer than TIMEOUT_S, which is then for one row to the next."""
 
 _NO_SITE = "`onceway session list` shows its own sessions; [site] counts from the next start"
@@ -130,6 +137,10 @@ class Control:
         self._busy: set[asyncio.Task[None] | None] = set()
         self._lent = 0
         """How many of them lend a port."""
+        self.reload: Callable[[], Awaitable[tuple[OncewayError | None, list[str]]]] | None = None
+        """Brings the configuration as it is now into force."""
+        self.test_notify: Callable[[], Awaitable[list[str]]] | None = None
+        """Sends a test on each channel; None without [notify]."""
         self._read: set[str] = set()
         """Boards whose logs are being read."""
 
@@ -301,6 +312,24 @@ class Control:
             expected.want(name, {"never": NEVER, "learn": None}.get(text, parse(text)))
         yield board_row(self._source, name)
 
+    async def _test_notify(self, request: Mapping[str, str]) -> AsyncIterator[Row]:
+        if self.test_notify is None:
+            raise OncewayError(
+                "nobody is told of problems", hint="Add [notify], then restart the gateway"
+            )
+        yield {"channels": await self.test_notify()}
+
+    async def _reload(self, request: Mapping[str, str]) -> AsyncIterator[Row]:
+        assert self.reload is not None  # noqa: S101 - set before the socket is there
+        wrong, keys = await self.reload()
+        yield {"wrong": None if wrong is None else str(wrong), "restart": keys}
+
+    async def _device(self, request: Mapping[str, str]) -> AsyncIterator[Row]:
+        words = device_commands.parse(request["words"])
+        log.warning("by request: onceway device %s", " ".join(map(quote, words)))
+        async for row in device_commands.run(self._folder, words):
+            yield row
+
     async def _status(self, request: Mapping[str, str]) -> AsyncIterator[Row]:
         yield status(self._source) | {
             "ports": [_port(port) for port in self._source.ports()],
@@ -385,6 +414,9 @@ class Control:
         "boards": _boards,
         "expect": _expect,
         "pause": _expect,
+        "device": _device,
+        "notify-test": _test_notify,
+        "reload": _reload,
         "radios": _radios,
         "listen": _listen,
         "heard": _heard,
@@ -408,11 +440,13 @@ def _parse(line: bytes) -> dict[str, str]:
     request = json.loads(line)
     if not isinstance(request, dict) or request.get("do") not in Control.REQUESTS:
         raise ValueError(f"do: one of {', '.join(Control.REQUESTS)}")
-    keys = ("do", "client", "port", "wait", "text", "bridge", "numbers", "interval")
+    keys = ("do", "client", "port", "wait", "text", "bridge", "numbers", "interval", "words")
     found = {key: request.get(key, "") for key in keys}
     for key, value in found.items():
         if not isinstance(value, str) or (key == "port" and "\0" in value):
             raise ValueError(f"{key}: a string")
+    if found["do"] == "device":
+        device_commands.parse(found["words"])
     if not re.fullmatch("|[1-9][0-9]{0,4}", found["wait"]):
         raise ValueError("wait: seconds, from 1 to 99999")
     if found["interval"] not in ("", "never", "learn", "0") and parse(found["interval"]) is None:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from contextlib import closing
 from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gateway.access.authentication import Passwords
 from gateway.access.users import Users
@@ -102,14 +102,15 @@ class Gateway:
         """Ask `run` to come to its end."""
         self._stop.set()
 
-    async def reload(self) -> None:
+    async def reload(self) -> tuple[OncewayError | None, list[str]]:
         """Read configuration, users and certificates again, and go by them. When anything is wrong
-        with them the old ones stay in force.
+        with them the old ones stay in force. Return what is wrong, and the keys that count from the
+        next start only.
         """
         async with self._reloading:
             engine, listeners = self._engine, self._listeners
             if engine is None or listeners is None or self._stop.is_set():
-                return
+                return OncewayError("the gateway starts or stops now"), []
             try:
                 found = self._read()
                 config = self.config.model_copy(
@@ -120,7 +121,7 @@ class Gateway:
             except OncewayError as error:
                 log.error("not reloaded, the old configuration stays in force: %s", error)
                 notify("STATUS=Not reloaded: the new configuration cannot be used")
-                return
+                return error, []
             gone, self._passwords = self._passwords.changed(passwords), passwords
             left = needs_restart(self.config, found)
             spooled, self.config = bool(self.config.spooled), config
@@ -142,6 +143,7 @@ class Gateway:
             for key in left:
                 log.warning("%s has changed: that counts from the next start of the service", key)
             notify("STATUS=")
+            return None, left
 
     async def run(self, started: Callable[["Gateway"], None] = lambda _: None) -> None:
         """Serve until `stop`. started: called when clients may connect. Raises BrokenState when the
@@ -204,6 +206,7 @@ class Gateway:
                 listeners.overhearers,
                 bridges,
             )
+            outside.control.reload = self.reload
             try:
                 if membership is not None:
                     await membership.start()  # before a client comes whose session is elsewhere
@@ -330,7 +333,7 @@ async def serve(config: Config, read: Callable[[], Config] | None = None) -> Non
     """
     gateway = Gateway(config, read)
     loop = asyncio.get_running_loop()
-    reloads: set[asyncio.Task[None]] = set()
+    reloads: set[asyncio.Task[Any]] = set()
 
     def reload() -> None:
         task = loop.create_task(gateway.reload())

@@ -21,11 +21,11 @@ from gateway.links.serial_port import PortStatus
 from gateway.links.tls import Tls
 from gateway.runtime.engine import Engine
 from gateway.service.control import Control, Lending, SetAside
-from gateway.web.health import problems
+from gateway.web.health import UNTOLD, problems
 from gateway.web.source import Source
 
 if TYPE_CHECKING:
-    from gateway.config import HomeAssistantSection, MirrorSection, PageSection
+    from gateway.config import HomeAssistantSection, MirrorSection, NotifySection, PageSection
     from gateway.mirror.json_topics import Mirror
     from gateway.site.wiring.membership import Membership
     from gateway.web.messages import Messages
@@ -77,21 +77,23 @@ class Outside:
         self._registry = registry
         self._engine = engine
         self._passwords = passwords
-        self._control = Control(
+        self.control = Control(
             config.gateway.data, engine, self._source, lending, membership, set_aside
         )
-        self._open: list[_Closing] = [self._control]
+        self._open: list[_Closing] = [self.control]
 
     async def start(self) -> None:
         """Open. Raises OncewayError."""
         try:
-            await self._control.start()
+            await self.control.start()
         except OncewayError as error:  # no reason to serve nobody
             log.error(
                 "%s. `onceway session` and `onceway gateway status` do not reach this gateway",
                 error,
             )
         config = self._config
+        if config.notify.is_wanted:
+            self._start_notify(config.notify)
         if config.mirror is not None or config.page is not None:
             mirror = self._start_mirror(config.mirror)
             if config.home_assistant is not None and config.mirror is not None:
@@ -121,6 +123,20 @@ class Outside:
         self._open.append(mirror)
         self._registry.boards.taken = mirror.take
         return mirror
+
+    def _start_notify(self, section: NotifySection) -> None:
+        from gateway.notify.teller import Teller
+
+        teller = Teller(
+            self._config.gateway.data,
+            self._config.gateway.name,
+            section,
+            lambda: [item.what for item in problems(self._source) if item.part != UNTOLD],
+        )
+        teller.start()
+        self._source.untold.append(lambda: teller.failures)
+        self.control.test_notify = teller.test
+        self._open.append(teller)
 
     def _start_home(self, section: HomeAssistantSection, mirror: Mirror, topic: str) -> None:
         from gateway.mirror.home_assistant import HomeAssistant
@@ -166,7 +182,9 @@ class Outside:
             live,
             Clients(self._source, self._engine.end_session),
             LogLines(),
-            PageLogins(self._passwords, section.operators),
+            PageLogins(
+                self._passwords, section.operators, self._config.gateway.data / "page-logins.json"
+            ),
             Deeds(
                 partial(command, self._engine),
                 partial(board_log.whole, self._engine),

@@ -140,6 +140,7 @@ class BoardRows:
             "kind": kind.title if kind else None,
             "last": last and value(last),
             "seen": self._readings.received(name),
+            "heard": self._heard(name),
             "per_hour": self._readings.per_hour(name, self._source.broker.utc or 0),
             "again": port.statistics.retransmissions if port else None,
             "bad": port.statistics.crc_errors if port else None,
@@ -159,6 +160,12 @@ class BoardRows:
         if name in self._connected:
             return "online"
         return "pending" if pending else "offline"
+
+    def _heard(self, name: str) -> int | None:
+        """When the last reading came, in µs on the time axis, which needs no clock."""
+        expected = self._source.expected
+        state = expected.states.get(name) if expected is not None else None
+        return None if state is None or state.heard is None else int(state.heard * 1e6)
 
     def _problem(self, name: str) -> str | None:
         """What is wrong with a board, and what to do."""

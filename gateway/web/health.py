@@ -16,9 +16,12 @@ from gateway.broker.lack import FOR_GOOD
 from gateway.links.serial_port import LENT
 from gateway.web.source import Source
 
-Part = Literal["store", "spool", "publishers", "serial", "boards", "radio", "site"]
+Part = Literal["store", "spool", "publishers", "serial", "boards", "radio", "site", "notify"]
 BOARDS: Part = "boards"
 """The part that is no fault of the gateway: a restart of the gateway mends no board."""
+
+UNTOLD: Part = "notify"
+"""The part of notifications that could not be sent."""
 
 STUCK_S = 5.0
 """A commit that takes longer has met a disk that is in trouble."""
@@ -67,7 +70,7 @@ def _status(source: Source, found: list[Problem]) -> dict[str, Any]:
 
 def gateway_problems(source: Source) -> list[Problem]:
     """What is wrong with the gateway itself."""
-    return [item for item in problems(source) if item.part != BOARDS]
+    return [item for item in problems(source) if item.part not in (BOARDS, UNTOLD)]
 
 
 def problems(source: Source) -> list[Problem]:
@@ -80,6 +83,7 @@ def problems(source: Source) -> list[Problem]:
         *_boards(source),
         *_radios(source),
         *_site(source),
+        *(Problem(UNTOLD, text) for failures in source.untold for text in failures()),
     ]
 
 

@@ -4,7 +4,8 @@ In: a gateway's parts, looked at each second. Out: events for each subscriber: e
 what is not as it was. They are made once for all subscribers; one that takes none for a while is
 dropped, and its browser begins again.
 
-    {"now": µs UTC or null, "overview": {…}, "boards": [row, …], "gone": [name, …], "all": true}
+    {"now": µs UTC or null, "axis": µs on the time axis, "overview": {…}, "boards": [row, …],
+     "gone": [name, …], "all": true}
 
 `overview` is missing where it has not changed; `all` stands in the first events of a subscriber.
 """
@@ -164,4 +165,5 @@ class Live:
             self._subscribers = {one for one in self._subscribers if one.put(event)}
 
     def _event(self, **parts: Any) -> bytes:
-        return json.dumps({"now": self.utc} | parts).encode()
+        axis = int(self._source.broker.now * 1e6)
+        return json.dumps({"now": self.utc, "axis": axis} | parts).encode()

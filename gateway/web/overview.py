@@ -30,6 +30,7 @@ _TODO = {
     "boards": "Look at the access rules: sudo onceway gateway check-config",
     "radio": "Plug the modem in, or look at what it says: sudo onceway radio status",
     "site": "See that it runs, and is reached: sudo onceway site status",
+    "notify": "Look at [notify], then try it: sudo onceway notify test",
     "uplink": "Look at the landing place: sudo onceway uplink status",
     "process": "Start it: sudo systemctl start onceway-uplink",
     "late": "Look at the landing place: sudo onceway uplink status",
@@ -130,6 +131,7 @@ def overview(
         "members": len(broker.config.site.members) if broker.config.site else 0,
         "clock": utc is not None,
         "started": None if utc is None else utc - broker.monotonic,
+        "booted": int(broker.started * 1e6),
         "history": history.public(),
         "sample_s": SAMPLE_S,
     }

@@ -3,17 +3,22 @@
 In: user name, password and address; later tokens. Out: sessions, or why not. A session ends when
 its user is removed or has another password, after half a day without a look, and after a week.
 Passwords are compared on a thread, a few wait at a time, and wrong ones make their address wait, as
-at the listeners (`gateway/access/logins.py`). Tokens are kept as hashes alone.
+at the listeners (`gateway/access/logins.py`). Tokens are kept as hashes alone, in a file, too: a
+restart logs nobody out.
 """
 
 import asyncio
 import hashlib
+import json
 import logging
+import os
 import secrets
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from pathlib import Path
 
 from gateway.access.authentication import Passwords
 from gateway.access.logins import BackOff
@@ -26,6 +31,8 @@ MOST_SESSIONS = 256
 MOST_WAITING = 8
 IDLE_S = 12 * 3600.0
 LONGEST_S = 7 * 24 * 3600.0
+KEEP_S = 600.0
+"""Seconds between two writes of who has looked when."""
 LONGEST_NAME = 256
 LONGEST_PASSWORD = 1024
 
@@ -43,9 +50,15 @@ class PageSession:
 
 
 class PageLogins:
-    """passwords: those that count now. operators: shell patterns of users who may command."""
+    """passwords: those that count now. operators: shell patterns of users who may command. file:
+    keeps the sessions over a restart.
+    """
 
-    def __init__(self, passwords: Callable[[], Passwords], operators: list[str]) -> None:
+    def __init__(
+        self, passwords: Callable[[], Passwords], operators: list[str], file: Path | None = None
+    ) -> None:
+        self._file = file
+        self._kept = float("-inf")
         self._passwords = passwords
         self._operators = operators
         self._sessions: dict[bytes, PageSession] = {}
@@ -54,6 +67,8 @@ class PageLogins:
         self._addresses = BackOff(free=20)
         self._thread = ThreadPoolExecutor(1, "page-passwords")
         self._waiting = 0
+        if file is not None:
+            self._recall(file)
 
     async def login(self, user: str, password: str, address: str) -> str | tuple[int, str]:
         """A token, or an HTTP status and what to tell the user."""
@@ -103,22 +118,70 @@ class PageLogins:
             del self._sessions[key]
             return None
         found.seen = now
+        if now - self._kept > KEEP_S:
+            self._keep()
         return found
 
     def logout(self, token: str | None) -> None:
-        self._sessions.pop(_hash(token or ""), None)
+        if self._sessions.pop(_hash(token or ""), None) is not None:
+            self._keep()
 
     def close(self) -> None:
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     def _open(self, user: str, passwords: Passwords, now: float) -> str:
         token = secrets.token_urlsafe(32)
-        operator = any(fnmatchcase(user, pattern) for pattern in self._operators)
         csrf = secrets.token_urlsafe(32)
         if len(self._sessions) >= MOST_SESSIONS:
             del self._sessions[next(iter(self._sessions))]
+        operator = self._is_operator(user)
         self._sessions[_hash(token)] = PageSession(user, operator, csrf, passwords, now, now)
+        self._keep()
         return token
+
+    def _is_operator(self, user: str) -> bool:
+        return any(fnmatchcase(user, pattern) for pattern in self._operators)
+
+    def _keep(self) -> None:
+        """Write the sessions; a login is rare, and the file is small."""
+        if self._file is None:
+            return
+        self._kept = now = asyncio.get_running_loop().time()
+        wall = time.time()
+        rows = {
+            key.hex(): {
+                "user": one.user,
+                "csrf": one.csrf,
+                "password": one.passwords.fingerprint(one.user),
+                "begun": wall - (now - one.begun),
+                "seen": wall - (now - one.seen),
+            }
+            for key, one in self._sessions.items()
+        }
+        new = self._file.with_suffix(".new")
+        try:
+            with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+                file.write(json.dumps(rows))
+            os.replace(new, self._file)
+        except OSError as error:
+            log.error("%s: cannot keep who is logged in (%s)", self._file, error.strerror)
+
+    def _recall(self, file: Path) -> None:
+        """Take up the sessions of users who have still the password of then."""
+        now, wall, passwords = asyncio.get_running_loop().time(), time.time(), self._passwords()
+        try:
+            for key, row in json.loads(file.read_text()).items():
+                user = str(row["user"])
+                if row["password"] != passwords.fingerprint(user):
+                    continue
+                begun, seen = (now - max(0.0, wall - float(row[at])) for at in ("begun", "seen"))
+                self._sessions[bytes.fromhex(key)] = PageSession(
+                    user, self._is_operator(user), str(row["csrf"]), passwords, begun, seen
+                )
+        except FileNotFoundError:
+            pass
+        except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+            log.error("%s: cannot be read (%s): users log in again", file, error)
 
 
 def _hash(token: str) -> bytes:

@@ -36,6 +36,7 @@ class Source:
     of the one that ran here before, None when it is not. boards: what they tell, and are refused.
     radios, bridges: of the configuration. site: rows of its members, none without a site.
     overhearers: take the frames that the radios hear. expected: how each board of the registry is.
+    untold: say which notifications could not be sent.
     """
 
     broker: Broker
@@ -50,6 +51,7 @@ class Source:
     site: Callable[[], list[dict[str, Any]]] = list
     overhearers: set[Callable[[Overheard], None]] = field(default_factory=set)
     expected: Expected | None = None
+    untold: list[Callable[[], list[str]]] = field(default_factory=list)
 
     @property
     def by_radio(self) -> set[str]:

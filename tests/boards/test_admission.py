@@ -332,3 +332,15 @@ def test_a_client_over_tcp_speaks_for_a_board_only_where_a_rule_says_so(
     acl = Acl(sections)
     callers = {name: SimpleNamespace(user="bridge", client=name, acl=acl) for name in answers}
     assert {name: access.may_identify(caller) for name, caller in callers.items()} == answers  # type: ignore[arg-type]
+
+
+def test_the_registry_is_read_again_before_a_board_is_refused(folder: Path) -> None:
+    admitted = Admitted(folder)
+    assert not admitted.admits("roof-9", False)
+    Registry(folder / FILE).admit("roof-9")
+    assert not admitted.admits("roof-9", False), "nobody has looked yet"
+    assert admitted.refresh_now()
+    assert admitted.admits("roof-9", False)
+    assert not admitted.refresh_now(), "nothing is new"
+    assert admitted.refresh(), "who looks each second is told of it, too"
+    assert not admitted.refresh()

@@ -77,3 +77,20 @@ def test_a_value_ends_a_fault_that_was_told(tmp_path: Path) -> None:
     assert (well.name, well.value, well.time) == ("adc0.fault", 0, NOW + 5)
     assert kept.of("roof-1")["adc0.fault"].last == well
     assert kept.mend("roof-1", reading()) is None
+
+
+def test_readings_of_an_hour_are_counted_beyond_a_plot_and_over_a_restart(tmp_path: Path) -> None:
+    kept, sent = LastReadings(tmp_path), 0
+    end = 10_000 * 3_600_000_000
+    for second in range(3600):  # one each second, by two names
+        for name in ("a", "b"):
+            time = end - 3_599_000_000 + second * 1_000_000
+            kept.take("roof-1", Reading(name, 1.0, None, time, "synchronised", None, time))
+            sent += 1
+    assert abs(kept.per_hour("roof-1", end) - sent) <= 2 * 60, "to the minute"
+    news = kept.news()
+    assert news is not None
+    kept.write(news)
+    again = LastReadings(tmp_path)
+    assert again.per_hour("roof-1", end) == kept.per_hour("roof-1", end)
+    assert again.per_hour("roof-1", end + 7_200_000_000) == 0

@@ -100,3 +100,33 @@ async def test_what_is_far_too_long_is_not_compared(logins: PageLogins) -> None:
     for user, password in (("u" * 1000, "x"), ("lena", "x" * 10_000), ("", "x")):
         answer = await logins.login(user, password, "127.0.0.1")
         assert answer == (403, "User name or password is wrong.")
+
+
+async def test_a_restart_logs_nobody_out_but_who_has_another_password(
+    users: Users, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "page-logins.json"
+
+    def start() -> PageLogins:
+        passwords = Passwords(Users(users.path), AccessSection())
+        return PageLogins(lambda: passwords, ["le*"], file)
+
+    before = start()
+    token, gone = await log_in(before), await log_in(before)
+    before.logout(gone)
+    session = before.session(token)
+    assert session is not None
+    after = start()
+    found = after.session(token)
+    assert found is not None
+    assert (found.user, found.operator, found.csrf) == ("lena", True, session.csrf)
+    assert after.session(gone) is None
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert token not in file.read_text()
+    clock = Clock(monkeypatch)
+    clock.ahead += IDLE_S + 1
+    assert after.session(token) is None
+    users.add("lena", "another horse")
+    assert start().session(token) is None
+    file.write_text("{")
+    assert start().session(token) is None

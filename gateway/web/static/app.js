@@ -71,6 +71,9 @@ function links(name) {
 }
 
 function lost(is) {
+  const changed = state.lost !== is;
+  state.lost = is;
+  if (changed) draw();
   part("lost").hidden = !is;
   fill(part("lost"), is ? "The gateway does not answer. What you see may be old; trying again." : "");
 }

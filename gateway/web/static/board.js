@@ -1,7 +1,7 @@
 // One board: its values, its state, what it can be told, and where a reading of it is.
 
 import { airtime, heard } from "./air.js";
-import { badge, register } from "./boards.js";
+import { badge, heard as heardOf, register } from "./boards.js";
 import { holes, plot } from "./draw.js";
 import { fill, h } from "./dom.js";
 import { ask, now, state } from "./gateway.js";
@@ -134,7 +134,7 @@ function facts(row) {
   const fact = (label, value) => value === null || value === undefined ? null : h("div", {}, h("dt", {}, label), h("dd", {}, value));
   const gaps = found ? Math.max(0, ...found.series.map((one) => holes(one.points.map(([time]) => time)).length)) : 0;
   return [
-    fact("Heard", row.seen === null ? "never" : `${ago(row.seen, now())} (${moment(row.seen)})`),
+    fact("Heard", row.seen === null || now() === null ? heardOf(row) : `${ago(row.seen, now())} (${moment(row.seen)})`),
     fact("Readings in the last hour", count(row.per_hour)),
     fact("Newest reading", found && found.sequence ? `number ${found.sequence}` : null),
     fact("Gaps in the plot", count(gaps)),

@@ -1,8 +1,8 @@
 // All boards: who is there, with what, and when it was heard.
 
 import { fill, h } from "./dom.js";
-import { ask, now, state } from "./gateway.js";
-import { ago, count, moment, plural, valued } from "./words.js";
+import { ask, now, since, state } from "./gateway.js";
+import { ago, count, moment, plural, span, valued } from "./words.js";
 
 const PART = 100;
 const COLUMNS = ["Board", "State", "Last reading", "Heard", "Readings/h", "Sent again", "EEPROM", "Firmware"];
@@ -94,12 +94,18 @@ function cells(row) {
       row.state === "pending" && state.me.operator
         ? h("button", { class: "plain", type: "button", "aria-label": `Let ${row.name} in`, onclick: () => letIn(row.name) }, "Let it in") : null],
     row.last ? [`${valued(row.last)} `, h("span", { class: "quiet small" }, row.last.name)] : "–",
-    row.seen === null ? "never" : h("time", { datetime: new Date(row.seen / 1000).toISOString(), title: moment(row.seen) }, ago(row.seen, now())),
+    row.seen === null || now() === null ? heard(row) : h("time", { datetime: new Date(row.seen / 1000).toISOString(), title: moment(row.seen) }, ago(row.seen, now())),
     count(row.per_hour),
     row.again === null ? "–" : [plural(row.again, "frame")],
     row.life === null ? "–" : h("span", { class: row.life < 1 ? "warn" : null }, `${plural(row.life, "year")} left`),
     row.firmware ? [h("code", {}, row.firmware.slice(0, 7)), row.outdated ? h("span", { class: "warn" }, " not the newest") : null] : "–",
   ];
+}
+
+/** When a board was heard, also while the clock is not synchronised. */
+export function heard(row) {
+  if (row.heard !== null) return `${span(since(row.heard))} ago`;
+  return row.seen === null ? (row.last ? "at an unknown time" : "never") : moment(row.seen);
 }
 
 /** change: `admit` or `revoke`. */

@@ -2,6 +2,8 @@
 
 export const state = {
   now: null, at: 0, // µs since 1970, and when that was by the browser's own clock
+  axis: 0, // µs on the gateway's time axis, which it knows without a clock
+  lost: false, // the gateway does not answer
   overview: null,
   boards: new Map(), // rows by name
   names: 0, // another number when a name has come or gone
@@ -12,6 +14,9 @@ export const state = {
 export function now() {
   return state.now === null ? null : state.now + (performance.now() - state.at) * 1000;
 }
+
+/** How long ago something was, by the time axis, in seconds. */
+export const since = (us) => (state.axis - us) / 1e6 + (performance.now() - state.at) / 1000;
 
 /** Ask; the answer as JSON. Throws an Error with `status` and the gateway's words. */
 export async function ask(path, body) {
@@ -44,6 +49,7 @@ export function listen({ changed, lost, out }) {
   source.onmessage = (event) => {
     const news = JSON.parse(event.data);
     state.now = news.now;
+    state.axis = news.axis;
     state.at = performance.now();
     if (news.all && fresh) {
       state.boards.clear();

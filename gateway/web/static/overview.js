@@ -2,7 +2,7 @@
 
 import { bars, spark } from "./draw.js";
 import { fill, h } from "./dom.js";
-import { now, state } from "./gateway.js";
+import { now, since, state } from "./gateway.js";
 import { ago, bytes, count, moment, plural, span } from "./words.js";
 
 export const title = () => "Overview";
@@ -13,11 +13,16 @@ export function draw(main) {
 
 /** In a few words, whatever view is shown. */
 export function sentence() {
+  if (state.lost) return "Not known now";
   const { problems } = state.overview;
   return problems.length === 0 ? "Everything is all right" : `${plural(problems.length, "thing needs", "things need")} you`;
 }
 
 function verdict() {
+  if (state.lost) {
+    return h("section", { class: "verdict bad" }, h("h1", { tabindex: "-1" }, h("span", { class: "mark", "aria-hidden": "true" }, "?"), sentence()),
+      h("p", { class: "quiet" }, "The gateway does not answer. Below is what it said last."));
+  }
   const found = state.overview.problems;
   const good = found.length === 0;
   return h("section", { class: good ? "verdict" : "verdict bad" },
@@ -62,12 +67,12 @@ function waited(since) {
 function rate(came) {
   const hour = came.slice(-60);
   if (hour.length === 0) return null;
-  const mean = hour.reduce((sum, one) => sum + one, 0) / hour.length;
-  return `${count(Math.round(mean * (3600 / state.overview.sample_s)))} readings an hour`;
+  const sum = hour.reduce((all, one) => all + one, 0);
+  return `${plural(sum, "reading")} in the last ${span(hour.length * state.overview.sample_s)}`;
 }
 
 function facts() {
-  const { room_days, clock, started, history, sample_s, uplink } = state.overview;
+  const { room_days, clock, started, booted, history, sample_s, uplink } = state.overview;
   const fact = (name, ...value) => h("div", {}, h("dt", {}, name), h("dd", {}, value));
   const down = history.down.reduce((sum, one) => sum + one, 0);
   const outages = down === 0 ? "No outage of the uplink" : `The uplink was down for ${span(down * sample_s)}`;
@@ -76,6 +81,6 @@ function facts() {
     h("dl", { class: "facts" },
       state.overview.spool.used && fact("Room if nothing lands", room_days === null ? "not known yet" : room_days > 3650 ? "more than ten years" : `${count(room_days)} days`),
       fact("Clock", clock ? "synchronised" : h("span", { class: "warn" }, "not synchronised")),
-      fact("Running since", started === null ? "an unknown time" : moment(started))),
+      fact("Running since", started === null ? `${span(since(booted))} ago` : moment(started))),
     uplink && history.down.length > 0 && [h("p", { class: "small quiet" }, label), bars(history.down, label)]);
 }

@@ -1,0 +1,41 @@
+"""How many readings of each board came in the last hour. In: the time of each reading. Out: a
+number, exact to a minute, and the same after a restart.
+"""
+
+from collections import Counter
+from typing import Any
+
+MINUTE_US = 60_000_000
+MINUTES = 60
+MOST_FUTURE = 10
+"""Minutes that a board's clock may be ahead of the gateway's."""
+
+
+class HourCounts:
+    """Readings by board and minute."""
+
+    def __init__(self, kept: Any = None) -> None:
+        self._boards: dict[str, Counter[int]] = {}
+        for name, minutes in (kept or {}).items():
+            self._boards[str(name)] = Counter({int(key): int(n) for key, n in minutes.items()})
+
+    def take(self, device: str, time: int) -> None:
+        """Count a reading. time: µs since 1970."""
+        minutes = self._boards.setdefault(device, Counter())
+        minutes[time // MINUTE_US] += 1
+        if len(minutes) > MINUTES + MOST_FUTURE:
+            newest = max(minutes)
+            for minute in [one for one in minutes if one < newest - MINUTES]:
+                del minutes[minute]
+
+    def of(self, device: str, utc: int) -> int:
+        """Return the readings of the last hour before `utc`, in µs since 1970."""
+        since = utc // MINUTE_US - MINUTES
+        return sum(n for minute, n in self._boards.get(device, {}).items() if minute > since)
+
+    def forget(self, device: str) -> None:
+        self._boards.pop(device, None)
+
+    def kept(self) -> dict[str, dict[int, int]]:
+        """Return what outlives a restart."""
+        return {device: dict(minutes) for device, minutes in self._boards.items()}

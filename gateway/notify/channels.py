@@ -1,0 +1,83 @@
+"""Ways to people: a command, a webhook, e-mail. In: a message. Out: it was taken; or an OSError,
+SMTPException or ValueError that says why not. All of them block: call them on a thread.
+"""
+
+from __future__ import annotations
+
+import json
+import smtplib
+import ssl
+import urllib.request
+from collections.abc import Callable
+from email.message import EmailMessage
+from email.utils import formatdate, make_msgid
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from gateway.system.spawn import run
+
+if TYPE_CHECKING:
+    from gateway.config import NotifySection
+    from gateway.notify.notices import Message
+
+PATIENCE_S = 20.0
+Channel = Callable[["Message"], None]
+
+
+def channels(section: NotifySection) -> dict[str, Channel]:
+    """Return the ways that a configuration names."""
+    found: dict[str, Channel] = {}
+    if section.command:
+        found["command"] = lambda message: _command(section.command, message)
+    if url := section.webhook:
+        found["webhook"] = lambda message: _webhook(url, message)
+    if section.mail_to:
+        found["mail"] = lambda message: _mail(section, message)
+    return found
+
+
+def _command(command: list[str], message: Message) -> None:
+    code = run(command, json.dumps(message.public()).encode(), PATIENCE_S)
+    if code:
+        raise ValueError(f"{command[0]} ended with exit code {code}")
+
+
+def _webhook(url: str, message: Message) -> None:
+    body = json.dumps(message.public() | {"title": message.title}).encode()
+    request = urllib.request.Request(  # noqa: S310 - the configuration takes http and https alone
+        url, body, {"Content-Type": "application/json", "User-Agent": "onceway"}
+    )
+    with urllib.request.urlopen(request, timeout=PATIENCE_S):  # noqa: S310 - as above
+        pass
+
+
+def _mail(section: NotifySection, message: Message) -> None:
+    """Send by TLS: from the start for smtps://, by STARTTLS for smtp://. A server that offers none
+    gets nothing.
+    """
+    url = urlsplit(section.mail_server or "")
+    context = ssl.create_default_context(cafile=section.mail_ca and str(section.mail_ca))
+    host, mail = url.hostname or "", _composed(section, message)
+    server: smtplib.SMTP
+    if url.scheme == "smtps":
+        server = smtplib.SMTP_SSL(host, url.port or 465, timeout=PATIENCE_S, context=context)
+    else:
+        server = smtplib.SMTP(host, url.port or 587, timeout=PATIENCE_S)
+    with server:
+        if url.scheme != "smtps":
+            server.starttls(context=context)
+        if section.mail_user is not None and section.mail_password_file is not None:
+            password = section.mail_password_file.read_text(encoding="utf-8").rstrip("\n")
+            server.login(section.mail_user, password)
+        server.send_message(mail)
+
+
+def _composed(section: NotifySection, message: Message) -> EmailMessage:
+    mail = EmailMessage()
+    mail["From"] = section.mail_from or section.mail_to[0]
+    mail["To"] = ", ".join(section.mail_to)
+    mail["Subject"] = message.title
+    mail["Date"] = formatdate(message.at)
+    mail["Message-ID"] = make_msgid("onceway")
+    mail.set_content(message.text)
+    return mail

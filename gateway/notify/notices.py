@@ -1,0 +1,115 @@
+"""What is to be told, and when.
+
+In: problems as they are now. Out: messages, each once; `DATA/notices.json`, so that a restart tells
+nothing again.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+log = logging.getLogger(__name__)
+
+FILE = "notices.json"
+MOST = 1000
+"""Problems that are kept, and messages that wait."""
+
+Event = Literal["begins", "ends", "goes on", "test"]
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message to people. at: seconds since 1970."""
+
+    event: Event
+    problems: list[str]
+    gateway: str
+    at: float
+
+    def public(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @property
+    def title(self) -> str:
+        if self.event == "test":
+            return f"Onceway {self.gateway}: a test"
+        count = "1 problem" if len(self.problems) == 1 else f"{len(self.problems)} problems"
+        return f"Onceway {self.gateway}: {count} {_VERBS[self.event]}"
+
+    @property
+    def text(self) -> str:
+        return "\n".join(self.problems) or "Notifications of this gateway arrive here."
+
+
+_VERBS: dict[Event, str] = {"begins": "began", "ends": "ended", "goes on": "not yet ended"}
+
+
+@dataclass(slots=True)
+class _Known:
+    """One problem. since: when it began. told: when people were told last; None: not yet."""
+
+    since: float
+    told: float | None = None
+
+
+class Notices:
+    """folder: the data directory. after_s: how long a problem must last before it is told.
+    repeat_s: time after which a problem that lasts is told again; 0: never.
+    """
+
+    def __init__(self, folder: Path, gateway: str, after_s: float, repeat_s: float) -> None:
+        self._file = folder / FILE
+        self._gateway = gateway
+        self._after_s = after_s
+        self._repeat_s = repeat_s
+        self._known = _read(self._file)
+
+    def take(self, problems: list[str], now: float, *, quiet: bool = False) -> list[Message]:
+        """Return what is to be told now. quiet: nothing is told; it is told when that is over."""
+        before = self._state()
+        present = dict.fromkeys(problems[:MOST])
+        for text in present:
+            self._known.setdefault(text, _Known(now))
+        gone = [text for text in self._known if text not in present]
+        told = {"begins": [], "ends": [], "goes on": []}  # type: dict[Event, list[str]]
+        for text in gone:
+            if self._known[text].told is None:
+                del self._known[text]  # nobody knows of it
+            elif not quiet:
+                del self._known[text]
+                told["ends"].append(text)
+        for text in [] if quiet else present:
+            known = self._known[text]
+            if known.told is None and now - known.since >= self._after_s:
+                told["begins"].append(text)
+            elif known.told is not None and self._repeat_s and now - known.told >= self._repeat_s:
+                told["goes on"].append(text)
+            else:
+                continue
+            known.told = now
+        if self._state() != before:
+            self._write()
+        return [Message(event, texts, self._gateway, now) for event, texts in told.items() if texts]
+
+    def _state(self) -> str:
+        return json.dumps({text: asdict(known) for text, known in self._known.items()})
+
+    def _write(self) -> None:
+        new = self._file.with_suffix(".new")
+        try:
+            new.write_text(self._state())
+            os.replace(new, self._file)
+        except OSError as error:
+            log.error("%s: cannot write what was told (%s)", self._file, error.strerror)
+
+
+def _read(file: Path) -> dict[str, _Known]:
+    try:
+        return {str(text): _Known(**row) for text, row in json.loads(file.read_text()).items()}
+    except (OSError, ValueError, TypeError, AttributeError):
+        return {}

@@ -1,0 +1,157 @@
+"""Tells people, and shows that the gateway is alive. Runs from `start` to `close`.
+
+In: the problems of each look. Out: messages on each channel. One that could not be sent waits and
+is tried again, and `failures` says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+import urllib.request
+from collections import deque
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gateway.config.values import split_window
+from gateway.errors import OncewayError
+from gateway.notify.channels import PATIENCE_S, Channel, channels
+from gateway.notify.notices import MOST, Message, Notices
+
+if TYPE_CHECKING:
+    from gateway.config import NotifySection
+
+log = logging.getLogger(__name__)
+
+LOOK_S = 1.0
+AGAIN_S = (5.0, 30.0, 120.0, 600.0)
+"""Seconds before a message is tried again; the last one counts from then on."""
+
+
+class Teller:
+    """gateway: its name. problems: what is wrong now, in words."""
+
+    def __init__(
+        self,
+        folder: Path,
+        gateway: str,
+        section: NotifySection,
+        problems: Callable[[], list[str]],
+    ) -> None:
+        self._gateway = gateway
+        self._section = section
+        self._problems = problems
+        self._notices = Notices(folder, gateway, section.after_s, section.repeat_h * 3600.0)
+        self._lines = {name: _Line(name, send) for name, send in channels(section).items()}
+        self._tasks: list[asyncio.Task[None]] = []
+        self._heart: str | None = None
+
+    @property
+    def failures(self) -> list[str]:
+        """What could not be told, in words."""
+        found = [line.failure for line in self._lines.values() if line.failure is not None]
+        return found + ([self._heart] if self._heart is not None else [])
+
+    def start(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._tasks = [loop.create_task(line.run()) for line in self._lines.values()]
+        self._tasks.append(loop.create_task(self._look()))
+        if self._section.heartbeat is not None:
+            self._tasks.append(loop.create_task(self._beat(self._section.heartbeat)))
+
+    async def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+
+    async def test(self) -> list[str]:
+        """Send a test on each channel. Return the names of the channels. Raises OncewayError."""
+        if not self._lines:
+            raise OncewayError(
+                "[notify] names no way to tell anybody", hint="Give command, webhook or mail_to"
+            )
+        message = Message("test", [], self._gateway, time.time())
+        for name, line in self._lines.items():
+            try:
+                await asyncio.to_thread(line.send, message)
+            except Exception as error:
+                raise OncewayError(f"the test was not taken ({_words(error)})", name) from error
+        return list(self._lines)
+
+    async def _look(self) -> None:
+        while True:
+            try:
+                for message in self._notices.take(
+                    self._problems(), time.time(), quiet=self._is_quiet()
+                ):
+                    for line in self._lines.values():
+                        line.put(message)
+            except Exception:
+                log.exception("notifications met an internal error")
+            await asyncio.sleep(LOOK_S)
+
+    def _is_quiet(self) -> bool:
+        now = datetime.now().astimezone().time()
+        for begin, end in map(split_window, self._section.quiet):
+            inside = begin <= now < end if begin <= end else now >= begin or now < end
+            if inside:
+                return True
+        return False
+
+    async def _beat(self, url: str) -> None:
+        """Ask for a URL each heartbeat_s: a service behind it misses a gateway that is gone."""
+        while True:
+            try:
+                await asyncio.to_thread(_get, url)
+                self._heart = None
+            except Exception as error:
+                self._heart = f"the heartbeat is not taken: {_words(error)}"
+            await asyncio.sleep(self._section.heartbeat_s)
+
+
+class _Line:
+    """One channel with the messages that wait for it."""
+
+    def __init__(self, name: str, send: Channel) -> None:
+        self.name = name
+        self.send = send
+        self.failure: str | None = None
+        self._waiting: deque[Message] = deque(maxlen=MOST)
+        self._more = asyncio.Event()
+
+    def put(self, message: Message) -> None:
+        self._waiting.append(message)
+        self._more.set()
+
+    async def run(self) -> None:
+        tried = 0
+        while True:
+            while not self._waiting:
+                self._more.clear()
+                await self._more.wait()
+            message = self._waiting[0]
+            try:
+                await asyncio.to_thread(self.send, message)
+            except Exception as error:
+                count = len(self._waiting)
+                self.failure = f"{count} notifications wait for {self.name}: {_words(error)}"
+                if not tried:
+                    log.warning("notify: %s", self.failure)
+                await asyncio.sleep(AGAIN_S[min(tried, len(AGAIN_S) - 1)])
+                tried += 1
+            else:
+                self.failure, tried = None, 0
+                if self._waiting and self._waiting[0] is message:
+                    self._waiting.popleft()
+
+
+def _get(url: str) -> None:
+    request = urllib.request.Request(url, headers={"User-Agent": "onceway"})  # noqa: S310 - checked
+    with urllib.request.urlopen(request, timeout=PATIENCE_S):  # noqa: S310
+        pass
+
+
+def _words(error: Exception) -> str:
+    return str(error) or type(error).__name__

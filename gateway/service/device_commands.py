@@ -1,0 +1,79 @@
+"""Commands `onceway device …` that the gateway does for people who may command it, but may not
+write its device registry themselves.
+
+In: the words behind `onceway device`. Out: the lines that the command prints, as they come, and its
+exit code. The command runs in a process beside the gateway, under the gateway's account.
+"""
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from gateway.boards.admission import FILE
+from gateway.commands.control_client import LEND_S
+from gateway.commands.through_gateway import VERBS
+from gateway.errors import OncewayError
+from gateway.system.logs import printable
+
+ALIVE_S = 5.0
+"""Seconds after which an empty row says that the command goes on."""
+MOST_WORDS = 64
+_FORBIDDEN = ("--registry", "--config", "--hex", "--foreign")
+_LONGEST_LINE = 1 << 20
+
+
+def parse(text: str) -> list[str]:
+    """Return the words of a request. Raises ValueError."""
+    words: list[str] = json.loads(text)
+    fine = isinstance(words, list) and 0 < len(words) <= MOST_WORDS
+    if not fine or not all(isinstance(word, str) and "\0" not in word for word in words):
+        raise ValueError("words: a list of words")
+    if words[0] not in VERBS or any(word.partition("=")[0] in _FORBIDDEN for word in words):
+        raise ValueError("words: a command of `onceway device` without files of its own")
+    return words
+
+
+async def run(folder: Path, words: list[str]) -> AsyncIterator[dict[str, Any]]:
+    """Do a command for the gateway on this data directory. Raises OncewayError."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-P", "-m", "gateway", "device", words[0]),
+        *("--registry", str(folder / FILE), *words[1:]),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        start_new_session=True,
+        limit=_LONGEST_LINE,
+    )
+    lines: asyncio.Queue[dict[str, Any]] = asyncio.Queue(1000)
+    readers = [
+        asyncio.create_task(_read(stream, name, lines))
+        for name, stream in (("out", process.stdout), ("err", process.stderr))
+        if stream is not None
+    ]
+    try:
+        async with asyncio.timeout(LEND_S):
+            while not lines.empty() or not all(reader.done() for reader in readers):
+                try:
+                    yield await asyncio.wait_for(lines.get(), 0.2 if lines.empty() else ALIVE_S)
+                except TimeoutError:
+                    yield {}
+            yield {"code": await process.wait()}
+    except TimeoutError:
+        raise OncewayError("the command took too long, and was stopped", words[0]) from None
+    finally:
+        for reader in readers:
+            reader.cancel()
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, 9)
+
+
+async def _read(
+    stream: asyncio.StreamReader, name: str, lines: "asyncio.Queue[dict[str, Any]]"
+) -> None:
+    while line := await stream.readline():
+        await lines.put({"to": name, "line": printable(line.decode(errors="replace").rstrip("\n"))})

@@ -1,0 +1,186 @@
+"""Notifications arrive at real servers, and the heartbeat ends with the gateway."""
+
+import asyncio
+import json
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+
+from gateway.commands.control_client import ask
+from gateway.config import ConfigError, parse
+from gateway.errors import OncewayError
+from tests.links.certificates import Authority
+from tests.service.process import free_port, gateway, start
+
+MISSING = '[[serial]]\nport = "{}/ttyNone"\n'
+
+
+class Web:
+    """An HTTP server. posted: JSON objects that came. beats: how often it was asked by GET."""
+
+    def __init__(self) -> None:
+        self.posted: asyncio.Queue[dict[str, object]] = asyncio.Queue()
+        self.beats: asyncio.Queue[str] = asyncio.Queue()
+        self.refuses = 0
+        self.port = 0
+
+    async def answer(self, request: web.BaseRequest) -> web.Response:
+        if request.method == "GET":
+            self.beats.put_nowait(request.path)
+        elif self.refuses:
+            self.refuses -= 1
+            return web.Response(status=503)
+        else:
+            self.posted.put_nowait(await request.json())
+        return web.Response()
+
+
+@asynccontextmanager
+async def web_server() -> AsyncIterator[Web]:
+    made = Web()
+    runner = web.ServerRunner(web.Server(made.answer))
+    await runner.setup()
+    made.port = free_port()
+    await web.TCPSite(runner, "127.0.0.1", made.port).start()
+    yield made
+    await runner.cleanup()
+
+
+@asynccontextmanager
+async def mail_server(
+    context: ssl.SSLContext, mails: asyncio.Queue[str], *, starttls: bool
+) -> AsyncIterator[int]:
+    """An SMTP server (RFC 5321) with TLS from the start, or by STARTTLS (RFC 3207). Without TLS it
+    takes no mail.
+    """
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        def say(text: str) -> None:
+            writer.write(f"{text}\r\n".encode())
+
+        encrypted = not starttls
+        say("220 mail.test")
+        while line := (await reader.readline()).decode().strip():
+            verb = line.upper().split(" ")[0].partition(":")[0]
+            if verb == "EHLO":
+                say("250-mail.test")
+                say("250 8BITMIME" if encrypted else "250 STARTTLS")
+            elif verb == "STARTTLS":
+                say("220 go on")
+                await writer.start_tls(context)
+                encrypted = True
+            elif verb == "DATA" and encrypted:
+                say("354 go on")
+                mails.put_nowait((await reader.readuntil(b"\r\n.\r\n")).decode())
+                say("250 taken")
+            elif verb == "QUIT":
+                say("221 bye")
+                break
+            else:
+                say("250 fine" if encrypted else "530 use STARTTLS first")
+        writer.close()
+
+    port = free_port()
+    server = await asyncio.start_server(serve, "127.0.0.1", port, ssl=None if starttls else context)
+    yield port
+    server.close()
+
+
+def configuration(folder: Path, text: str) -> Path:
+    file = folder / "gateway.toml"
+    file.write_text(
+        f'[gateway]\nname = "site-1"\ndata = "{folder}/data"\n[[listener]]\nbind = "127.0.0.1:0"\n'
+        f"{MISSING.format(folder)}[notify]\nafter_s = 0\n{text}"
+    )
+    return file
+
+
+@pytest.mark.parametrize("starttls", [False, True], ids=["smtps", "starttls"])
+async def test_a_problem_comes_by_mail_webhook_and_command(tmp_path: Path, starttls: bool) -> None:
+    authority = Authority(tmp_path)
+    certificate, key = authority.issue("mail")
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(certificate, key)
+    mails: asyncio.Queue[str] = asyncio.Queue()
+    out = tmp_path / "said"
+    async with web_server() as site, mail_server(context, mails, starttls=starttls) as port:
+        scheme = "smtp" if starttls else "smtps"
+        text = (
+            f'webhook = "http://127.0.0.1:{site.port}/hook"\n'
+            f'command = ["/bin/sh", "-c", "cat >> {out}"]\nmail_to = ["lena@example.org"]\n'
+            f'mail_server = "{scheme}://127.0.0.1:{port}"\nmail_ca = "{authority.path}"\n'
+        )
+        file = configuration(tmp_path, text)
+        async with asyncio.timeout(60), gateway(tmp_path, "--config", str(file)):
+            message = await site.posted.get()
+            mail = await mails.get()
+            tested = await asyncio.to_thread(ask, tmp_path / "data", do="notify-test")
+            again = await site.posted.get()
+    assert message["event"] == "begins"
+    assert "ttyNone" in str(message["problems"])
+    assert "Subject: Onceway site-1: 1 problem began" in mail
+    assert "ttyNone" in mail
+    assert "To: lena@example.org" in mail
+    assert tested == [{"channels": ["command", "webhook", "mail"]}]
+    assert again["event"] == "test"
+    assert json.loads(out.read_text().partition("}")[0] + "}")["gateway"] == "site-1"
+
+
+async def test_what_was_not_taken_is_shown_and_tried_again(tmp_path: Path) -> None:
+    quick = (
+        "-c",
+        "from gateway.notify import teller; teller.AGAIN_S = (0.5,);"
+        " from gateway.commands.main import main; main()",
+    )
+    async with web_server() as site:
+        site.refuses = 4
+        file = configuration(tmp_path, f'webhook = "http://127.0.0.1:{site.port}/hook"\n')
+        running = await start("--config", str(file), program=quick)
+        await running.ready()
+        async with asyncio.timeout(60):
+            await running.logged("notifications wait for webhook")
+            (row,) = await asyncio.to_thread(ask, tmp_path / "data", do="status")
+            message = await site.posted.get()
+            while row["problems"][-1]["part"] == "notify":
+                (row,) = await asyncio.to_thread(ask, tmp_path / "data", do="status")
+        await running.end()
+        assert message["event"] == "begins"
+        assert site.posted.empty(), "once"
+
+
+async def test_the_heartbeat_stops_with_the_gateway(tmp_path: Path) -> None:
+    async with web_server() as site:
+        text = f'heartbeat = "http://127.0.0.1:{site.port}/beat"\nheartbeat_s = 1\n'
+        file = configuration(tmp_path, text)
+        async with asyncio.timeout(60), gateway(tmp_path, "--config", str(file)):
+            assert [await site.beats.get() for _ in range(2)] == ["/beat", "/beat"]
+        while not site.beats.empty():
+            site.beats.get_nowait()
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(site.beats.get(), 2.5)
+
+
+async def test_a_test_without_a_channel_says_what_to_do(tmp_path: Path) -> None:
+    file = configuration(tmp_path, "")
+    async with gateway(tmp_path, "--config", str(file)):
+        with pytest.raises(OncewayError, match="nobody is told"):
+            await asyncio.to_thread(ask, tmp_path / "data", do="notify-test")
+
+
+@pytest.mark.parametrize(
+    ("section", "said"),
+    [
+        ({"mail_to": ["a@b"]}, "mail_to and mail_server need each other"),
+        ({"mail_server": "http://x"}, "must be a URL, such as smtps://"),
+        ({"webhook": "ftp://x"}, "must be a URL"),
+        ({"mail_server": "smtps://u:p@x", "mail_to": ["a@b"]}, "a password has no place"),
+        ({"quiet": ["22-6"]}, "notify.quiet"),
+    ],
+)
+def test_mistakes_are_told(section: dict[str, object], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        parse({"notify": section}, "here")

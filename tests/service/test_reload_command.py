@@ -1,0 +1,75 @@
+"""`onceway gateway reload` and `onceway user add` beside a running gateway."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from gateway.access.cli import app as user_app
+from gateway.access.users import UsersError
+from gateway.mqtt.packets import Connect
+from gateway.service.cli import app as gateway_app
+from tests.service.process import gateway
+from tests.service.wire import wire
+
+APPS = typer.Typer()
+APPS.add_typer(gateway_app, name="gateway")
+APPS.add_typer(user_app, name="user")
+
+
+def run(*arguments: str, given: str | None = None) -> tuple[int, str]:
+    result = CliRunner().invoke(APPS, list(arguments), input=given)
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result.exit_code, result.output
+
+
+def configuration(folder: Path, text: str = "") -> Path:
+    file = folder / "gateway.toml"
+    file.write_text(
+        f'[gateway]\nname = "site-1"\ndata = "{folder}/data"\n'
+        f'[[listener]]\nbind = "127.0.0.1:0"\n{text}'
+    )
+    return file
+
+
+async def test_reload_says_what_needs_a_restart_and_what_is_wrong(tmp_path: Path) -> None:
+    file = configuration(tmp_path)
+    reload = ("gateway", "reload", "--config", str(file))
+    async with gateway(tmp_path, "--config", str(file)):
+        assert await asyncio.to_thread(run, *reload) == (0, "reloaded\n")
+        configuration(tmp_path, "[mirror]\n")
+        code, said = await asyncio.to_thread(run, *reload)
+        assert (code, said.splitlines()[1:]) == (
+            7,
+            ["mirror has changed: that counts after a restart of the gateway"],
+        )
+        configuration(tmp_path, "[spool]\nmax_bytes = 0\n")
+        code, said = await asyncio.to_thread(
+            run, "gateway", "reload", "--data", str(tmp_path / "data")
+        )
+        assert code == 2
+        assert "the old configuration stays in force" in said
+        assert "spool.max_bytes" in said
+
+
+async def test_a_user_who_is_added_may_connect_at_once(tmp_path: Path) -> None:
+    file = configuration(tmp_path)
+    add = ("user", "add", "lena", "--password-stdin", "--config", str(file))
+    async with gateway(tmp_path, "--config", str(file)) as running:
+        code, said = await asyncio.to_thread(lambda: run(*add, given="correct horse\n"))
+        assert (code, "the running gateway has taken it" in said) == (0, True)
+        async with wire(running.port, Connect("c", username="lena", password=b"correct horse")):
+            pass
+        code, said = await asyncio.to_thread(run, "user", "remove", "lena", "--config", str(file))
+        assert (code, "the running gateway has taken it" in said) == (0, True)
+    code, said = await asyncio.to_thread(lambda: run(*add, given="correct horse\n"))
+    assert "when it starts" in said
+
+
+def test_a_password_has_eight_characters(tmp_path: Path) -> None:
+    file = configuration(tmp_path)
+    with pytest.raises(UsersError, match="fewer than 8 characters"):
+        run("user", "add", "lena", "--password-stdin", "--config", str(file), given="1234567\n")
