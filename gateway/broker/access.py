@@ -311,6 +311,6 @@ class Policy:
     reads_reasons: bool = False
     """Its clients read the reason codes of PUBACK and PUBREC (`exchanges.py`)."""
     stays: bool = False
-    """Its sessions belong to this gateway, whatever site it is part of."""
+    """Its sessions stay at this gateway, wherever their clients go."""
     device_aliases: int = 0
     """Topic aliases that a board is told of; 0 where the bytes to tell it are worth more."""

@@ -15,7 +15,7 @@ import logging
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from gateway.broker import following, moving, notices, queue_pages
+from gateway.broker import queue_pages
 from gateway.broker.access import Acl
 from gateway.broker.admission import Admission
 from gateway.broker.changes import Changes
@@ -23,6 +23,7 @@ from gateway.broker.core import Core
 from gateway.broker.delivery import Collect
 from gateway.broker.fan_out import feed_retained, publish, redeal, refuses
 from gateway.broker.faults import INTERNAL_ERROR, blame
+from gateway.broker.neighbours import Neighbours, alone
 from gateway.broker.publish_run import PublishRun
 from gateway.broker.queue_limits import let_the_longest_pay
 from gateway.broker.refusals import say
@@ -60,8 +61,13 @@ them.
 
 
 class Broker(Core):
-    def __init__(self, config: Config, state: Recovered) -> None:
-        super().__init__(config, state)
+    def __init__(
+        self,
+        config: Config,
+        state: Recovered,
+        neighbours: Callable[[Core, Recovered], Neighbours] = alone,
+    ) -> None:
+        super().__init__(config, state, neighbours)
         self.admission = Admission(self)
         self.system = SystemTopics(self)
         self.dirty: list[Attached] = []
@@ -81,7 +87,6 @@ class Broker(Core):
         """Connections that wait for a commit, by its number."""
         self._waiting_twice: dict[int, list[Attached]] = {}
         """Those that wait until it is on two disks."""
-        self._next_session = state.next_session
         take_over(self, state)
         self.settle()
 
@@ -96,9 +101,7 @@ class Broker(Core):
         self.accounts.reconfigure(config.quota_of)
         for session in self.sessions.values():
             session.queueing = config.queueing(session.client)
-        for session, journey in self.journeys:
-            if journey.follower is not None:
-                session.queueing = following.queueing(self, journey.follower.name)
+        self.neighbours.reconfigure()
         self.router.reconfigure(
             config.spooled,
             config.limits.topic_levels,
@@ -137,11 +140,6 @@ class Broker(Core):
             blame(self, connection, error, "it is told goodbye")
             if connection.state is not State.CLOSED:
                 connection.end(text, will=True)
-
-    def next_session(self) -> int:
-        """The number of a new session."""
-        self._next_session += 1
-        return self._next_session - 1
 
     def new_session(self, client: str, expiry: int, incarnation: int, user: str | None) -> Session:
         session = Session(
@@ -331,9 +329,7 @@ class Broker(Core):
         self.by_id.pop(session.id, None)
         if session.account is not None:
             session.account.sessions -= 1
-        if session.journey is not None:
-            self.journeys.drop(session)
-            self.changes.journeys[session] = None
+        self.neighbours.ended(session)
         if session.durable:
             self.changes.sessions.pop(session.id, None)
             self.changes.flows.pop(session, None)
@@ -398,20 +394,14 @@ class Broker(Core):
         """
         if self.step.unfinished:
             raise RuntimeError("work on shared state was left in the middle") from self.step.error
-        if (moves := self.changes.moves) is not None:
-            moves.giving = [order for order in moves.giving if not moving.stays(self, order)]
-            for order in moves.giving:
-                following.follow(self, order, self.next_session)
+        self.neighbours.seal()
         commit = self.changes.seal(self.spool.boot)
-        for order in moves.giving if moves is not None else ():
-            moving.leave(self, order)
+        self.neighbours.sealed(commit)
         self.changes = Changes(commit.number + 1)
         if self.now - self._axis_noted >= _AXIS_S:
             self._axis_noted = self.now
             commit.axis = int(self.now * 1000), self.utc
         commit.finished, commit.dead = self.needed_rows.sweep(sweep)
-        if self.doubled is not None:
-            self.doubled.sealed(commit.number, commit.spool)
         return commit
 
     def on_disk(self, number: int) -> int:
@@ -424,29 +414,24 @@ class Broker(Core):
         for connection in waiting:
             self._let_go(connection, lambda one: one.on_disk(number), "the disk")
         clients = len(waiting)
-        if self.doubled is not None:
-            self.doubled.on_disk(number)
-            clients += self._let_go_doubled()
+        self.neighbours.on_disk(number)
+        clients += self._let_go_replicated()
         if self.effects.waiting:  # of connections that ended behind their acknowledgements
             self.settle()
         calls, self.after_commit = self.after_commit, []
         for call in calls:
             call()
-        if self.journeys.untold:
-            self.journeys.untold = False
-            self.journeys.tell()
+        self.neighbours.tell()
         return clients
 
     def spool_is_safe(self, row: int) -> int:
         """The spool is on another disk, too, up to this row, or has landed: let go what waited for
         that. Returns how many connections that did.
         """
-        if self.doubled is None:
-            return 0
-        self.doubled.safe(row)
-        return self._let_go_doubled()
+        self.neighbours.is_safe(row)
+        return self._let_go_replicated()
 
-    def _let_go_doubled(self) -> int:
+    def _let_go_replicated(self) -> int:
         waiting, clients = self._waiting_twice, 0
         while waiting and not self.must_wait(number := next(iter(waiting))):
             for connection in waiting.pop(number):
@@ -523,7 +508,7 @@ class Broker(Core):
         expired = (session for session in self.sessions.values() if session.ends <= now)
         for session in islice(expired, _AT_ONCE):
             self.effects.end(session)
-        notices.advance(self)
+        self.neighbours.advance()
         self.settle()
         self.system.advance()
         self.settle()

@@ -232,7 +232,7 @@ class Connection:
         self, packets: bytes, commit: int = 0, acknowledgements: int = 0, twice: bool = False
     ) -> None:
         """As `send`, for PUBACK and PUBREC: they keep the order of the publications [MQTT-4.6.0-2].
-        twice: not before the commit is on two disks, where that is asked for (`doubled.py`); other
+        twice: not before the commit is on two disks, where that is asked for; other
         packets do not wait for that.
         """
         twice = twice and self.broker.must_wait(commit)
@@ -358,7 +358,7 @@ class Connection:
         broker.listeners[self.peer.listener] += 1
         self.session = session
         self.become(State.OPEN)
-        if session.passage is not None:
+        if session.foreign:
             self.stream.sender = Side.SERVER
         self.stream.maximum = self.policy.packet_bytes or broker.limits.packet_bytes
         if self.version == Version.V5:

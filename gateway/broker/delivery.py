@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from gateway.broker.addresses import NOTICES
+from gateway.broker.topic import NOTICES
 
 if TYPE_CHECKING:
     from gateway.broker.publish_run import PublishRun
@@ -81,7 +81,7 @@ class Delivery:
 
     @property
     def notice(self) -> bool:
-        """What follows it means something else without it (`addresses.py`)."""
+        """What follows it means something else without it."""
         return self.run.topic.name == NOTICES
 
     def row(self) -> QueueRow:

@@ -72,7 +72,7 @@ def answered(order: Ask, refused: Refusal | None) -> None:
 
 
 def placed(connection: Connection, packet: Connect, refused: Refusal | None) -> None:
-    """The other gateways of the site have said what they hold of a client. refused: why it cannot
+    """The other gateways have said what they hold of a client. refused: why it cannot
     have its session.
     """
     if connection.state is not State.CLOSED:

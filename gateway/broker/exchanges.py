@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gateway.broker import passed_on
 from gateway.broker.fan_out import explained, lacks, publish
 from gateway.broker.lack import Bound, Lack
 from gateway.broker.message_ids import sequence_of
@@ -42,7 +41,7 @@ _PUBACK, _PUBREC, _PUBREL, _PUBCOMP = 0x40, 0x50, 0x62, 0x70
 _ALIAS_BYTES = 128_000
 """Of the names behind a client's topic aliases."""
 _ENDS = "; its connection ends, and nothing is taken from the client for 1 to 30 s"
-_NOT_PASSED_ON = (PropertyId.TOPIC_ALIAS, PropertyId.MESSAGE_EXPIRY_INTERVAL)
+_NOT_PASSED_THROUGH = (PropertyId.TOPIC_ALIAS, PropertyId.MESSAGE_EXPIRY_INTERVAL)
 
 
 def receive(
@@ -52,8 +51,8 @@ def receive(
     identity: Identity | None = None,
 ) -> None:
     """Take a run and answer it."""
-    if session.passage is not None:
-        passed_on.receive(connection, session.passage, run)
+    if session.foreign:
+        session.role.receive(connection, run)
     elif connection.pause is None or not run.qos or not connection.puts_off(run, identity):
         _take(connection, session, run, identity)
 
@@ -167,7 +166,7 @@ def _tell_met(
 
 def _spooled(broker: Broker, run: PublishRun) -> bool:
     """Whether its acknowledgement may have to wait for a second disk."""
-    return broker.doubled is not None and broker.router.routed(run.topic).spooled
+    return broker.neighbours.replicates and broker.router.routed(run.topic).spooled
 
 
 def _lacks(connection: Connection, session: Session, run: PublishRun) -> Lack | None:
@@ -254,8 +253,8 @@ def decoded(connection: Connection, session: Session, packet: Publish) -> None:
         expires=None if expiry is None else broker.now + expiry,
         publisher=session,
     )
-    if session.passage is not None:
-        passed_on.receive(connection, session.passage, run, identifiers)
+    if session.foreign:
+        session.role.receive(connection, run, identifiers)
         return
     account = session.account
     if account is not None and account.metered:
@@ -283,7 +282,7 @@ def pass_through(properties: Properties) -> bytes:
     """The properties that subscribers get as they are [MQTT-3.3.2-4, -15, -16, -17, -20], encoded,
     without length.
     """
-    kept = {key: value for key, value in properties.items() if key not in _NOT_PASSED_ON}
+    kept = {key: value for key, value in properties.items() if key not in _NOT_PASSED_THROUGH}
     if not kept:
         return b""
     block = encode_properties(kept)
@@ -365,9 +364,8 @@ def release(connection: Connection, session: Session, identifiers: tuple[int, ..
     broker.step.unfinished += 1
     unknown = receive_flow.release(identifiers)
     commit = receive_flow.commit
-    if (passage := session.passage) is not None:
-        unknown = [at for at, item in enumerate(identifiers) if not passage.taken(item)]
-        commit = passage.mark.commit if passage.mark is not None else 0
+    if session.foreign:
+        unknown, commit = session.role.release(identifiers)
     elif (mark := receive_flow.mark) is not None:
         unknown = [
             position
@@ -385,16 +383,13 @@ def release(connection: Connection, session: Session, identifiers: tuple[int, ..
         return
     broker.statistics.unknown_releases += len(unknown)
     missing = set(unknown)
-    if broker.elsewhere is not None:
-        wanted = [identifiers[position] for position in unknown]
-        with broker.step:
-            asks = broker.elsewhere.release(connection, wanted)
-        if asks:
-            asked = set(wanted)
-            identifiers = tuple(item for item in identifiers if item not in asked)
-            if identifiers:
-                connection.send(acknowledgements(_PUBCOMP, identifiers), commit)
-            return
+    wanted = [identifiers[position] for position in unknown]
+    if broker.neighbours.release(connection, wanted):
+        asked = set(wanted)
+        identifiers = tuple(item for item in identifiers if item not in asked)
+        if identifiers:
+            connection.send(acknowledgements(_PUBCOMP, identifiers), commit)
+        return
     for position, identifier in enumerate(identifiers):
         reason = (
             ReasonCode.PACKET_IDENTIFIER_NOT_FOUND if position in missing else ReasonCode.SUCCESS
@@ -403,7 +398,7 @@ def release(connection: Connection, session: Session, identifiers: tuple[int, ..
 
 
 def released(connection: Connection, identifier: int, elsewhere: bool) -> None:
-    """The other gateways of the site have answered for an identifier that is unknown here.
+    """The other gateways have answered for an identifier that is unknown here.
     elsewhere: one of them has released it, and that is on its disk.
     """
     if connection.state is State.OPEN:

@@ -78,7 +78,7 @@ def connect(connection: Connection, packet: Connect) -> None:
 
 def accept(connection: Connection, packet: Connect, *, asked: bool = False) -> None:
     """Give a client that is known its session; ProtocolError when it cannot have one. asked: the
-    other gateways of the site have said what they hold of it.
+    other gateways have said what they hold of it (`neighbours.py`).
     """
     broker, device = connection.broker, connection.peer.device
     properties = packet.properties or {}
@@ -87,12 +87,8 @@ def accept(connection: Connection, packet: Connect, *, asked: bool = False) -> N
     client = connection.client
     will = _will(connection, packet.will) if packet.will else None
     expiry = _expiry(connection, packet, properties)
-    if broker.elsewhere is not None and not asked:
-        broker.settle(client)
-        with broker.step:
-            waits = broker.elsewhere.waits(connection, packet)
-        if waits:
-            return
+    if not asked and broker.neighbours.claim(connection, packet):
+        return
     limits = broker.limits
     connection.told_limit = min(properties.get(_P.TOPIC_ALIAS_MAXIMUM, 0), limits.topic_aliases)
     keep_alive = _keep_alive(connection, packet)

@@ -39,8 +39,8 @@ class Publisher(Protocol):
         """Whose it is; None for a board's."""
 
     @property
-    def passage(self) -> object | None:
-        """Not None: another gateway of the site."""
+    def foreign(self) -> bool:
+        """Another gateway."""
 
 
 class PublishRun(Publishes["Topic"]):

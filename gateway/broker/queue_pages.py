@@ -18,7 +18,6 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from gateway.broker.delivery import Collect, Delivery, LeftBehind, Load, Order
-from gateway.broker.late_messages import send_on, sends_on, wait_to_send_on
 from gateway.broker.publish_run import PublishRun
 from gateway.broker.queue_limits import trim
 from gateway.config import INSIDE
@@ -104,8 +103,8 @@ def _loaded(core: Core, order: Load, rows: list[StoredDelivery]) -> None:
     if not rows and order.whole and order.first == send_flow.tail:
         after = send_flow.next
     new = send_flow.take_page(order.first, deliveries, after)
-    if sends_on(session):
-        (send_on if new else wait_to_send_on)(core, session)
+    if session.role.sends_on:
+        core.neighbours.send_on(session, new)
     elif new:
         trim(core, session)
         session.send_flow.go_on()
@@ -131,7 +130,7 @@ def _gone(session: Session, order: Load, rows: list[StoredDelivery]) -> int:
         return session.send_flow.next - order.first if order.whole else 0
     gone, following = 0, order.first
     for row in rows:
-        if session.passage is None:
+        if not session.foreign:
             gone += max(0, row[0] - following)
         if not is_whole(row):
             gone += row[1]

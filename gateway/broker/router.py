@@ -82,14 +82,14 @@ class Route:
 class RoutedTopic(Topic):
     """A Topic Name, and who gets its messages."""
 
-    __slots__ = ("durable", "refusing", "routes", "shares", "travellers")
+    __slots__ = ("durable", "moving", "refusing", "routes", "shares")
 
     def __init__(self, name: str, wire: bytes) -> None:
         super().__init__(name, wire)
         self.routes: list[Route] = []
-        self.travellers: list[tuple[Route, bool]] = []
-        """To sessions whose journey is not over (`journeys.py`), and not among the other routes.
-        True: the session had subscribed to this topic when it came (`Journey.came_with`)."""
+        self.moving: list[tuple[Route, bool]] = []
+        """To sessions whose move is not over, and not among the other routes. True: the session had
+        subscribed to this topic when it came (`Role.came_with`)."""
         self.shares: list[Share] = []
         self.durable = 0
         """Highest QoS granted to a session that outlives its connection, or to a shared
@@ -99,7 +99,7 @@ class RoutedTopic(Topic):
 
 
 def _forget_routes(topic: RoutedTopic) -> None:
-    topic.routes, topic.travellers, topic.shares, topic.refusing = [], [], [], []
+    topic.routes, topic.moving, topic.shares, topic.refusing = [], [], [], []
 
 
 class _Node(Node):
@@ -115,12 +115,6 @@ class _Node(Node):
     @property
     def empty(self) -> bool:
         return not (self.children or self.members or self.shares)
-
-
-def _gets_copies(session: Session) -> bool:
-    """Whoever sends on what comes does so once."""
-    journey = session.journey
-    return session.passage is None and (journey is None or journey.follower is None)
 
 
 def memory(topic_filter: str) -> int:
@@ -345,20 +339,20 @@ class Router:
                     known = found.get(session)
                     if known is None:
                         found[session] = route
-                    elif self._copies and _gets_copies(session):
+                    elif self._copies and session.role.gets_copies:
                         copies.append(route)
                     else:
                         merged = known.subscriptions + route.subscriptions
                         found[session] = Route(session, merged)
             topic.shares += node.shares.values()
         routes = [*found.values(), *copies]
-        topic.routes = [route for route in routes if route.session.journey is None]
+        topic.routes = [route for route in routes if route.session.role.settled]
         came_with = {
-            session: session.journey.came_with(topic.name)
+            session: session.role.came_with(topic.name)
             for session in found
-            if session.journey is not None
+            if not session.role.settled
         }
-        topic.travellers = [
+        topic.moving = [
             (route, came_with[route.session]) for route in routes if route.session in came_with
         ]
         topic.durable = max(
@@ -374,9 +368,9 @@ class Router:
         ]
         self._routes += len(routes)
         if self._routes > _KNOWN_ROUTES:
-            kept = topic.routes, topic.travellers, topic.shares, topic.refusing
+            kept = topic.routes, topic.moving, topic.shares, topic.refusing
             self.changed()
-            topic.routes, topic.travellers, topic.shares, topic.refusing = kept
+            topic.routes, topic.moving, topic.shares, topic.refusing = kept
         if not passing and not topic.indexed:
             self._index.add(topic)
         topic.stale = not topic.indexed

@@ -16,8 +16,8 @@
                                at most: no more leave before a commit tells how far it is. Those
                                get DUP, too, when the client was connected [MQTT-3.3.1-1]
 
-A QoS 2 PUBLISH leaves after the commit that holds it, and so does all that goes to another gateway
-of the site: its number stands for this message for ever (`passage.py`). Done is told to the disk
+A QoS 2 PUBLISH leaves after the commit that holds it, and so does all that goes to another gateway:
+its number stands for this message for ever. Done is told to the disk
 with the next commit and nobody waits for it: after a power cut the receiver sees a repeated PUBREL
 at worst, or a repeated PUBLISH at QoS 1. A message's packet identifier follows from its number
 (`message_ids.py`), so it is the same after a power cut.
@@ -67,8 +67,8 @@ class Owner(Kept, Protocol):
     def queueing(self) -> QueueSection: ...
 
     @property
-    def passage(self) -> object | None:
-        """Not None: the receiver is another gateway of the site."""
+    def foreign(self) -> bool:
+        """The receiver is another gateway."""
 
 
 class _Ended:
@@ -77,7 +77,7 @@ class _Ended:
     id = 0
     connection = None
     durable = False
-    passage = None
+    foreign = False
 
 
 _ENDED = _Ended()
@@ -314,7 +314,7 @@ class SendFlow:
         self.ledger.statistics.sent[2 if qos_2 else 1] += count
         out.add(
             packets,
-            delivery.commit if qos_2 or self.session.passage is not None else 0,
+            delivery.commit if qos_2 or self.session.foreign else 0,
         )
         return count
 
@@ -329,7 +329,7 @@ class SendFlow:
         flights = self.acknowledging.keys() | self.receiving.keys() | self.released.keys()
         passed = max(((last - identifier) % IDENTIFIERS + 1 for identifier in flights), default=0)
         self._free = number - passed + IDENTIFIERS
-        if self.session.passage is not None and (under_way := self._under_way()):
+        if self.session.foreign and (under_way := self._under_way()):
             self._free = min(self._free, under_way[0] + IDENTIFIERS)
         if self.session.durable:
             self._free = min(self._free, self._within(number + count))

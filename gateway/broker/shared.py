@@ -3,7 +3,7 @@
 Rules: members take turns; one that is connected goes before one that is not; when nobody is
 connected, a session that outlives its connection keeps the message; a member's granted QoS holds
 for what it gets [MQTT-4.8.2-3]; a member that may not read the topic has no turn, nor has one whose
-queue is full while another has room. Another gateway of the site, with the members that it has, has
+queue is full while another has room. Another gateway, with the members that it has, has
 a turn while no member here is connected.
 """
 
@@ -44,7 +44,7 @@ class Share:
             if (pair[0].connection is not None if connected else _keeps(pair[0]))
             and eligible(pair[0])
         ]
-        if here := [pair for pair in found if pair[0].passage is None]:
+        if here := [pair for pair in found if not pair[0].foreign]:
             found = here
         first = self.turn % len(found) if found else 0
         return found[first:] + found[:first]

@@ -4,6 +4,11 @@ In: the name, checked. Out: its bytes in packets, and the heads of packets that 
 """
 
 from gateway.mqtt.reason import ReasonCode
+from gateway.mqtt.topics import SHARE_PREFIX
+
+NOTICES = f"{SHARE_PREFIX}onceway/journeys"
+"""What gateways tell one another of sessions that move. The name stands for shared subscriptions,
+so no client can publish on it or subscribe to it."""
 
 
 class Topic:

@@ -42,11 +42,11 @@ class SessionView:
 
 
 IN_DOUBT = "in doubt"
-"""Where a session is of which another gateway of the site may know better."""
+"""Where a session is of which another gateway may know better."""
 
 
 def gone(client: str, member: str) -> dict[str, Any]:
-    """Of a session that has left for another gateway of the site, and has not arrived yet."""
+    """Of a session that has left for another gateway, and has not arrived yet."""
     nothing = SessionView(client, False, None, None, None, False, None, None, 0, 0, 0, 0, 0)
     return asdict(nothing) | {"place": f"given to {member}"}
 

@@ -14,6 +14,7 @@ from time import perf_counter
 from typing import Any
 
 from gateway.broker.store_rows import Commit
+from gateway.store.move_rows import Moves
 from gateway.store.moves import move
 from gateway.store.uptime import save_axis
 
@@ -38,7 +39,6 @@ _COLUMNS = {
     "retained": 7,
     "will": 9,
     "mark": 6,
-    "journey": 10,
     "aside": 10,
     "copy": 10,  # of another database (copies.py)
 }
@@ -115,7 +115,6 @@ def apply(database: sqlite3.Connection, commit: Commit) -> float:
         put(database, "retained", commit.retained)
         put(database, "will", commit.wills)
         put(database, "mark", commit.marks)
-        put(database, "journey", commit.journeys)
         put(database, "aside", commit.aside)
         _delete(
             database,
@@ -141,16 +140,11 @@ def apply(database: sqlite3.Connection, commit: Commit) -> float:
         )
         _delete(
             database,
-            "DELETE FROM journey WHERE session IN (SELECT value FROM json_each(?))",
-            commit.arrived,
-        )
-        _delete(
-            database,
             "DELETE FROM aside WHERE id IN (SELECT value FROM json_each(?))",
             commit.aside_gone,
         )
-        if commit.moves is not None:
-            move(database, commit.moves)
+        if isinstance(commit.neighbours, Moves):
+            move(database, commit.neighbours)
         if commit.clock is not None:
             database.execute(
                 "UPDATE spool SET received = ? + monotonic WHERE received IS NULL AND boot = ?",

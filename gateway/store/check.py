@@ -10,10 +10,10 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from gateway.broker.addresses import LINEAGES, MOST_MOVES
 from gateway.broker.marks import PLACES
 from gateway.config import MEMBER
 from gateway.store import wal
+from gateway.store.move_rows import LINEAGES, MOST_MOVES
 from gateway.store.references import missing
 from gateway.store.schema import SCHEMA_VERSION, StoreError, connect_to_read, existing, salvaged
 

@@ -28,9 +28,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from gateway.broker.elsewhere import name_of
 from gateway.broker.message_ids import packet_id, unpack_ids
 from gateway.config import INSIDE, MEMBER
+from gateway.store.move_rows import name_of
 from gateway.system.logs import printable
 
 FLOWS = "flows"
@@ -186,7 +186,7 @@ def strays(database: sqlite3.Connection) -> list[Missing]:
 
 
 def _followers(database: sqlite3.Connection) -> Iterator[Missing]:
-    """Followers (`gateway/broker/following.py`) without the place of the session that has left. A
+    """Followers (`following.py`) without the place of the session that has left. A
     follower's name has no length for SQLite. A start ends such a follower.
     """
     for (session,) in database.execute(

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from gateway.broker.elsewhere import key_of
 from gateway.mqtt.packets import Connack, Disconnect, Puback, Publish, Will
 from gateway.mqtt.properties import PropertyId
 from gateway.store.check import check
 from gateway.store.copies import Copies
 from gateway.store.doubts import FILE as DOUBTS
 from gateway.store.doubts import read as read_doubts
+from gateway.store.move_rows import key_of
 from gateway.store.references import missing
 from gateway.store.salvage import salvage
 from gateway.store.schema import FILE, PAGE_BYTES, StoreError, open_store, prepare

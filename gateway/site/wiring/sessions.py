@@ -16,19 +16,20 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from gateway.broker import following, moving
-from gateway.broker.elsewhere import key_of, name_of
-from gateway.broker.store_rows import Giving, Taking
 from gateway.config import INSIDE
 from gateway.mqtt.reason import ReasonCode
+from gateway.site.moving import following, moving
+from gateway.site.moving.journeys import moves
+from gateway.site.moving.neighbours import site_of
 from gateway.site.rules.holder import ALL_CLIENTS, NOBODY, Done, Held
 from gateway.store.move_records import Unfit, read_head
+from gateway.store.move_rows import Giving, Taking, key_of, name_of
 from gateway.system.logs import about, printable
 
 if TYPE_CHECKING:
     from gateway.broker.broker import Broker
     from gateway.broker.session import Session
-    from gateway.broker.store_rows import PlaceRow
+    from gateway.store.move_rows import PlaceRow
 
 log = logging.getLogger(__name__)
 
@@ -98,12 +99,14 @@ class SessionHolder:
         returned: bool = False,
     ) -> None:
         self._broker = broker
+        self._site = site_of(broker)
         self._begin = begin
         self._parts = parts
         known = frozenset(members)
-        self._places = {row[0]: _Place.of_row(row) for row in broker.moved.places}
+        self._places = {row[0]: _Place.of_row(row) for row in self._site.moved.places}
         self._given = {
-            key: _Given(member, _seconds(ends)) for key, member, _, _, ends in broker.moved.given
+            key: _Given(member, _seconds(ends))
+            for key, member, _, _, ends in self._site.moved.given
         }
         self._taking: dict[str, _Place] = {}
         """The places of sessions that come, until they are on the disk."""
@@ -119,7 +122,7 @@ class SessionHolder:
         sessions are in doubt, and those of all members, who have to hear that. What a new member
         has may be older, too: no record has named it while it was not in the site.
         """
-        broker, before = self._broker, self._broker.moved.members
+        broker, before = self._broker, self._site.moved.members
         gone = (before or NOBODY) - known
         replaced = returned and before is None
         if gone:
@@ -128,16 +131,16 @@ class SessionHolder:
         elif replaced:
             log.warning(_LOST, "this gateway was in the site before, with another store")
         hear = NOBODY if before is None else known - before
-        if gone or replaced or broker.moved.mistrusted:
+        if gone or replaced or self._site.moved.mistrusted:
             self._mistrust_all()
             hear = known
-        if broker.moved.mistrusted:
+        if self._site.moved.mistrusted:
             self._mark_copies()
         if hear:
             self._place(ALL_CLIENTS).older |= hear
             self._save(ALL_CLIENTS)
-        if before != known or broker.moved.mistrusted:
-            moving.moves(broker).members = known
+        if before != known or self._site.moved.mistrusted:
+            moves(broker).members = known
             broker.promise()
 
     def _forget_strangers(self, known: frozenset[str]) -> None:
@@ -160,7 +163,7 @@ class SessionHolder:
             place = self._place(key)  # who saves may forget some that nobody needs
             place.doubtful = place.copied = True
             self._save(key)
-        moving.moves(self._broker).trusted = True
+        moves(self._broker).trusted = True
 
     def _mistrust_all(self) -> None:
         """All but the gateway's own."""
@@ -172,7 +175,7 @@ class SessionHolder:
                 self._save(key)
         for key, place in self._taking.items():
             place.doubtful = True
-            moving.moves(self._broker).places[key] = place.row(key)
+            moves(self._broker).places[key] = place.row(key)
 
     # -- what there is
 
@@ -263,7 +266,7 @@ class SessionHolder:
                 self._hand_over(client, to, done)
             else:
                 given.member = to
-                moving.moves(broker).readdressed.append((to, client))
+                moves(broker).readdressed.append((to, client))
                 moving.when_on_disk(
                     broker, broker.promise(), lambda: self._hand_over(client, to, done)
                 )
@@ -311,10 +314,10 @@ class SessionHolder:
             given = self._given_of(key)
             done(self._parts(key) if given is not None and given.member == to else None)
 
-        if self._broker.doubled is None:
+        if self._site.doubled is None:
             done(self._parts(key))
         else:
-            self._broker.doubled.call(self._broker.committed, hand_over)
+            self._site.doubled.call(self._broker.committed, hand_over)
 
     def take(
         self,
@@ -363,14 +366,14 @@ class SessionHolder:
             messages,
             2 * broker.limits.queue_messages + 0xFFFF,  # with what is in flight, and a grace
             broker.limits.subscriptions,
-            broker.journeys.me,
-            sorted(broker.journeys.queues),
+            self._site.journeys.me,
+            sorted(self._site.journeys.queues),
         )
-        moves = moving.moves(broker)
-        moves.taking.append(order)
-        moves.places[key] = place.row(key)
+        changes = moves(broker)
+        changes.taking.append(order)
+        changes.places[key] = place.row(key)
         if key in self._given:
-            moves.forgotten.append(key)
+            changes.forgotten.append(key)
             if parts is not None:
                 following.over(broker, key)
         self._taking[key] = place
@@ -416,7 +419,7 @@ class SessionHolder:
                 following.over(self._broker, client)
                 self._forget_given(client)
             if self._places.pop(client, None) is not None:
-                moving.moves(self._broker).places[client] = None
+                moves(self._broker).places[client] = None
                 self._broker.promise()
         self.on_disk(done)
 
@@ -498,7 +501,7 @@ class SessionHolder:
         empty = not (place.epoch or place.doubtful or place.older)
         if empty:
             del self._places[key]
-        moving.moves(self._broker).places[key] = None if empty else place.row(key)
+        moves(self._broker).places[key] = None if empty else place.row(key)
         self._saved += 1
         if self._saved >= _IDLE_PLACES + len(self._places) // 2:
             self._saved = 0
@@ -509,11 +512,11 @@ class SessionHolder:
         for key in [key for key, place in self._places.items() if not place.older]:
             if self.session(key) is None and key not in self._given and key not in self._taking:
                 del self._places[key]
-                moving.moves(self._broker).places[key] = None
+                moves(self._broker).places[key] = None
 
     def _forget_given(self, key: str) -> None:
         del self._given[key]
-        moving.moves(self._broker).forgotten.append(key)
+        moves(self._broker).forgotten.append(key)
         self._broker.promise()
 
     def _moved(self, key: str) -> None:

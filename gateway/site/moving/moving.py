@@ -9,24 +9,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gateway.broker.following import arrived
 from gateway.broker.restart import take_over
-from gateway.broker.store_rows import Moves
+from gateway.site.moving.following import arrived
+from gateway.site.moving.journeys import moves
+from gateway.store.move_rows import Moved
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gateway.broker.core import Core
     from gateway.broker.session import Session
-    from gateway.broker.store_rows import Giving, Recovered
-
-
-def moves(core: Core) -> Moves:
-    """What the open changes hold for the sake of other gateways."""
-    changes = core.changes
-    if changes.moves is None:
-        changes.moves = Moves()
-    return changes.moves
+    from gateway.broker.store_rows import Recovered
+    from gateway.store.move_rows import Giving
 
 
 def when_on_disk(core: Core, number: int, call: Callable[[], None]) -> None:
@@ -85,7 +79,8 @@ def arrive(core: Core, state: Recovered) -> None:
     """A session has come, and is on disk."""
     core.needed_rows.know(state.references)
     take_over(core, state)
-    for number, *_ in state.journeys:
-        arrived(core, core.by_id[number])
+    if isinstance(state.neighbours, Moved):
+        for number, *_ in state.neighbours.journeys:
+            arrived(core, core.by_id[number])
     for row in state.marks:
         core.keep_mark(core.marks.merge(row))
