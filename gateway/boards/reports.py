@@ -22,10 +22,10 @@ from pathlib import Path
 from typing import Any
 
 from gateway.boards.payload_conflicts import Said
-from gateway.broker.log_throttle import LogThrottle
 from gateway.broker.refusals import words
 from gateway.mqtt.errors import quote
 from gateway.mqtt.reason import ReasonCode
+from gateway.system.log_throttle import LogThrottle
 from gateway.system.logs import about
 
 log = logging.getLogger(__name__)

@@ -16,16 +16,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
+from gateway.broker.peer import Peer
+from gateway.broker.topic import Topic
+from gateway.config import AclSection
+from gateway.mqtt.packets import Connect
 from gateway.mqtt.reason import ReasonCode
 from gateway.mqtt.topics import SYSTEM_PREFIX, split_shared, topic_matches
-
-if TYPE_CHECKING:
-    from gateway.broker.peer import Peer
-    from gateway.broker.topic import Topic
-    from gateway.config import AclSection
-    from gateway.mqtt.packets import Connect
 
 _KNOWN = 16_384
 _KNOWN_LENGTH = 256

@@ -12,36 +12,30 @@ disk is free and something is urgent.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gateway.broker import queue_pages
-from gateway.broker.access import Acl
+from gateway.broker.access import Acl, Ask
 from gateway.broker.admission import Admission
 from gateway.broker.changes import Changes
 from gateway.broker.core import Core
-from gateway.broker.delivery import Collect
+from gateway.broker.delivery import Collect, Order
 from gateway.broker.fan_out import feed_retained, publish, redeal, refuses
-from gateway.broker.faults import INTERNAL_ERROR, blame
 from gateway.broker.neighbours import Neighbours, alone
+from gateway.broker.peer import State
 from gateway.broker.publish_run import PublishRun
 from gateway.broker.queue_limits import let_the_longest_pay
-from gateway.broker.refusals import say
+from gateway.broker.refusals import INTERNAL_ERROR, blame, say
 from gateway.broker.restart import take_over
 from gateway.broker.retained_changes import expire
 from gateway.broker.session import Attached, Session
-from gateway.broker.state import State
 from gateway.broker.store_rows import Commit, Recovered
 from gateway.broker.sys_topics import SystemTopics
 from gateway.broker.will import StoredWill
 from gateway.config import Config
 from gateway.mqtt.reason import ReasonCode
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from gateway.broker.access import Ask
-    from gateway.broker.delivery import Order
 
 log = logging.getLogger(__name__)
 

@@ -11,8 +11,12 @@ commit's number (`Connection.send`).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
+from gateway.broker.delivery import Delivery
+from gateway.broker.marks import Mark
+from gateway.broker.publish_run import PublishRun
+from gateway.broker.retained import Retained
 from gateway.broker.store_rows import (
     AsideRow,
     Commit,
@@ -23,13 +27,7 @@ from gateway.broker.store_rows import (
     SpoolRow,
     SubscriptionRow,
 )
-
-if TYPE_CHECKING:
-    from gateway.broker.delivery import Delivery
-    from gateway.broker.marks import Mark
-    from gateway.broker.publish_run import PublishRun
-    from gateway.broker.retained import Retained
-    from gateway.broker.will import StoredWill
+from gateway.broker.will import StoredWill
 
 
 class Kept(Protocol):

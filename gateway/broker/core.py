@@ -7,27 +7,24 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from gateway.broker.access import Acl
 from gateway.broker.accounts import Accounts
 from gateway.broker.aside import Aside
 from gateway.broker.effects import Effects
 from gateway.broker.ledger import Ledger
-from gateway.broker.log_throttle import LogThrottle
 from gateway.broker.marks import Marks
 from gateway.broker.needed_rows import NeededRows
 from gateway.broker.neighbours import Neighbours
 from gateway.broker.pauses import Pauses
 from gateway.broker.retained import RetainedMessages
 from gateway.broker.router import Router
+from gateway.broker.session import Attached, Session
 from gateway.broker.spool import Spool
-
-if TYPE_CHECKING:
-    from gateway.broker.session import Attached, Session
-    from gateway.broker.store_rows import Recovered
-    from gateway.broker.will import StoredWill
-    from gateway.config import Config
+from gateway.broker.store_rows import Recovered
+from gateway.broker.will import StoredWill
+from gateway.config import Config
+from gateway.system.log_throttle import LogThrottle
 
 
 class Core(Ledger):

@@ -15,27 +15,23 @@ listener that says so. More than our Receive Maximum in flight gets 0x93
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from gateway.broker.broker import Broker
+from gateway.broker.connection import Connection
 from gateway.broker.fan_out import explained, lacks, publish
 from gateway.broker.lack import Bound, Lack
 from gateway.broker.message_ids import sequence_of
+from gateway.broker.peer import State
 from gateway.broker.publish_run import PublishRun
 from gateway.broker.refusals import refused, words
-from gateway.broker.state import State
+from gateway.broker.session import Session
+from gateway.broker.spool import Identity
+from gateway.broker.topic import Topic
 from gateway.mqtt.encode import acknowledgements, encode
 from gateway.mqtt.errors import ProtocolError, quote
 from gateway.mqtt.packets import Puback, Pubcomp, Publish, Pubrec, Pubrel, Version
 from gateway.mqtt.properties import Properties, PropertyId, encode_properties
 from gateway.mqtt.reason import ReasonCode
 from gateway.mqtt.wire import encode_string
-
-if TYPE_CHECKING:
-    from gateway.broker.broker import Broker
-    from gateway.broker.connection import Connection
-    from gateway.broker.session import Session
-    from gateway.broker.spool import Identity
-    from gateway.broker.topic import Topic
 
 _PUBACK, _PUBREC, _PUBREL, _PUBCOMP = 0x40, 0x50, 0x62, 0x70
 _ALIAS_BYTES = 128_000

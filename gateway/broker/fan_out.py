@@ -14,8 +14,9 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
+from gateway.broker.accounts import Account
+from gateway.broker.core import Core
 from gateway.broker.delivery import PAGE_LOW, LeftBehind
 from gateway.broker.lack import Bound, Lack
 from gateway.broker.publish_run import OVERHEAD, RETAIN, PublishRun
@@ -29,24 +30,17 @@ from gateway.broker.queue_limits import (
 )
 from gateway.broker.retained import Retained
 from gateway.broker.retained_changes import clear, keep, next_version
-from gateway.broker.spool import ROW_OVERHEAD
+from gateway.broker.router import RoutedTopic, Share
+from gateway.broker.session import Session
+from gateway.broker.spool import ROW_OVERHEAD, Identity
+from gateway.broker.topic import Subscription
 from gateway.mqtt.errors import quote
 from gateway.mqtt.reason import ReasonCode
 from gateway.mqtt.topics import SHARE_PREFIX
 from gateway.system.logs import about
 
-if TYPE_CHECKING:
-    from gateway.broker.accounts import Account
-    from gateway.broker.core import Core
-    from gateway.broker.router import RoutedTopic
-    from gateway.broker.session import Session
-    from gateway.broker.shared import Share
-    from gateway.broker.spool import Identity
-    from gateway.broker.subscription import Subscription
-
-    _Member = tuple[Session, Subscription]
-    _Members = list[_Member]
-
+_Member = tuple[Session, Subscription]
+_Members = list[_Member]
 
 log = logging.getLogger(__name__)
 

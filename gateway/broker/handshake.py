@@ -12,13 +12,13 @@ session of the first user that asks for it, so clients keep theirs when users ar
 from __future__ import annotations
 
 import secrets
-from typing import TYPE_CHECKING
 
 from gateway.broker.access import Ask, Question
+from gateway.broker.connection import Connection
 from gateway.broker.exchanges import pass_through
+from gateway.broker.peer import DeviceIdentity, State
 from gateway.broker.refusals import refused
 from gateway.broker.session import NEVER, Session
-from gateway.broker.state import State
 from gateway.broker.will import StoredWill
 from gateway.config import READS_REASON_CODES
 from gateway.mqtt.encode import encode
@@ -27,10 +27,6 @@ from gateway.mqtt.packets import Connack, Connect, Disconnect, Version, Will
 from gateway.mqtt.properties import Properties, PropertyId
 from gateway.mqtt.reason import ReasonCode, connack_return_code
 from gateway.mqtt.wire import MAX_PACKET
-
-if TYPE_CHECKING:
-    from gateway.broker.connection import Connection
-    from gateway.broker.peer import DeviceIdentity
 
 _P = PropertyId
 

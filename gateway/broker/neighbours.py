@@ -11,14 +11,12 @@ that move; and which commits are on a second disk, too.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from gateway.broker.access import Asking
-    from gateway.broker.router import Route, RoutedTopic
-    from gateway.broker.session import Session
-    from gateway.broker.store_rows import Commit, Recovered
-    from gateway.mqtt.packets import Connect
+from gateway.broker.access import Asking
+from gateway.broker.router import Route, RoutedTopic
+from gateway.broker.session import Session
+from gateway.broker.store_rows import Commit, Recovered
+from gateway.mqtt.packets import Connect
 
 
 class Neighbours:

@@ -26,18 +26,14 @@ from __future__ import annotations
 
 import logging
 from itertools import islice
-from typing import TYPE_CHECKING
 
+from gateway.broker.core import Core
 from gateway.broker.delivery import MOST_PENDING, PAGE_BYTES, PAGE_ROWS
-from gateway.broker.publish_run import OVERHEAD
+from gateway.broker.publish_run import OVERHEAD, PublishRun
+from gateway.broker.session import Session
 from gateway.broker.topic import NOTICES
 from gateway.mqtt.reason import ReasonCode
 from gateway.system.logs import about
-
-if TYPE_CHECKING:
-    from gateway.broker.core import Core
-    from gateway.broker.publish_run import PublishRun
-    from gateway.broker.session import Session
 
 log = logging.getLogger(__name__)
 

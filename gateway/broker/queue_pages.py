@@ -15,18 +15,16 @@ each page of it goes with the commit that gives its messages to them.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from gateway.broker.core import Core
 from gateway.broker.delivery import Collect, Delivery, LeftBehind, Load, Order
 from gateway.broker.publish_run import PublishRun
 from gateway.broker.queue_limits import trim
+from gateway.broker.session import Session
 from gateway.config import INSIDE
 from gateway.mqtt.reason import ReasonCode
 from gateway.system.logs import about, printable
-
-if TYPE_CHECKING:
-    from gateway.broker.core import Core
-    from gateway.broker.session import Session
 
 log = logging.getLogger(__name__)
 

@@ -7,23 +7,19 @@ has left now, and its will counts.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
-from gateway.broker.delivery import Collect
+from gateway.broker.core import Core
+from gateway.broker.delivery import Collect, Delivery
+from gateway.broker.publish_run import PublishRun
 from gateway.broker.queue_pages import StoredDelivery, delivery_of
 from gateway.broker.retained import Retained
 from gateway.broker.retained_changes import BEFORE
 from gateway.broker.retained_feed import RetainedFeed
 from gateway.broker.session import Session
-from gateway.broker.store_rows import RETAINED_TO_COME
-from gateway.broker.subscription import Subscription
+from gateway.broker.store_rows import RETAINED_TO_COME, Recovered
+from gateway.broker.topic import Subscription
 from gateway.broker.will import StoredWill
-
-if TYPE_CHECKING:
-    from gateway.broker.core import Core
-    from gateway.broker.delivery import Delivery
-    from gateway.broker.publish_run import PublishRun
-    from gateway.broker.store_rows import Recovered
 
 
 def take_over(core: Core, state: Recovered) -> None:

@@ -15,10 +15,8 @@ from bisect import bisect_left, bisect_right, insort
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from gateway.broker.store_rows import RetainedRow
+from gateway.broker.store_rows import RetainedRow
 
 _DELETION = 200
 """Bytes that a deletion takes beside its topic."""

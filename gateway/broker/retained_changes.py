@@ -18,13 +18,9 @@ Rules where gateways share them, the same at all of them:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from gateway.broker.core import Core
 from gateway.broker.retained import Retained
 from gateway.broker.spool import ROW_OVERHEAD
-
-if TYPE_CHECKING:
-    from gateway.broker.core import Core
 
 BEFORE = 1
 """The version of what was published before the gateway had neighbours."""

@@ -2,7 +2,7 @@
 
 In: subscriptions, and topic names as they stand in PUBLISH packets. Out: `Topic`, which carries
 everything known about a name; its routes are matched once and used until a subscription to a filter
-that may match the name comes, changes or goes (`topic_tree.py`).
+that may match the name comes, changes or goes (`topic.py`).
 
 A match looks at no more than 2^13 + _DEEP_LEVELS levels of filters, however they are made: each
 level of the name has at most two that fit, and what is deeper than _FREE_LEVELS below a `+` is
@@ -18,12 +18,9 @@ shared subscriptions (section 4.8.2) and is no topic.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
-from gateway.broker.shared import Share
-from gateway.broker.subscription import Subscription
-from gateway.broker.topic import Topic
-from gateway.broker.topic_tree import Node, TopicIndex
+from gateway.broker.session import Session
+from gateway.broker.topic import Node, Subscription, Topic, TopicIndex
 from gateway.mqtt.errors import ProtocolError
 from gateway.mqtt.reason import ReasonCode
 from gateway.mqtt.topics import (
@@ -35,8 +32,51 @@ from gateway.mqtt.topics import (
 )
 from gateway.mqtt.wire import encode_string
 
-if TYPE_CHECKING:
-    from gateway.broker.session import Session
+
+class Share:
+    """The members of one `$share/name/filter`, in the order in which they take turns (MQTT 5,
+    section 4.8.2): each message goes to one of them.
+
+    One that is connected goes before one that is not. When nobody is connected, a session that
+    outlives its connection keeps the message. A member's granted QoS holds for what it gets
+    [MQTT-4.8.2-3]. A member that may not read the topic has no turn, nor has one whose queue is
+    full while another has room. Another gateway, with the members that it has, has a turn while no
+    member here is connected.
+    """
+
+    __slots__ = ("members", "name", "turn")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.members: dict[Session, Subscription] = {}
+        self.turn = 0
+
+    @property
+    def qos(self) -> int:
+        """The highest QoS granted to a member."""
+        return max(item.qos for item in self.members.values())
+
+    def in_turn(
+        self, eligible: Callable[[Session], bool], *, connected: bool
+    ) -> list[tuple[Session, Subscription]]:
+        """Those of the members that are eligible, the one whose turn it is first. connected: only
+        who is; else only those that are not, and whose session keeps what it gets.
+        """
+        found = [
+            pair
+            for pair in self.members.items()
+            if (pair[0].connection is not None if connected else _keeps(pair[0]))
+            and eligible(pair[0])
+        ]
+        if here := [pair for pair in found if not pair[0].foreign]:
+            found = here
+        first = self.turn % len(found) if found else 0
+        return found[first:] + found[:first]
+
+
+def _keeps(session: Session) -> bool:
+    return session.connection is None and session.durable
+
 
 _NAMES = 4
 """Names that are known may take this part of the memory of queues."""

@@ -28,7 +28,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import Protocol, cast
 
 from gateway.broker.changes import Kept
 from gateway.broker.delivery import (
@@ -39,7 +39,10 @@ from gateway.broker.delivery import (
     Delivery,
     LeftBehind,
     Load,
+    Outgoing,
+    Receiver,
 )
+from gateway.broker.ledger import Ledger
 from gateway.broker.message_ids import (
     IDENTIFIERS,
     number_of,
@@ -48,13 +51,8 @@ from gateway.broker.message_ids import (
     packet_ids,
     unpack_ids,
 )
-from gateway.broker.publish_run import DUP, OVERHEAD, PUBLISH, QOS_BITS
-from gateway.broker.receiver import Outgoing, Receiver
-
-if TYPE_CHECKING:
-    from gateway.broker.ledger import Ledger
-    from gateway.broker.publish_run import PublishRun
-    from gateway.config import QueueSection
+from gateway.broker.publish_run import DUP, OVERHEAD, PUBLISH, QOS_BITS, PublishRun
+from gateway.config import QueueSection
 
 
 class Owner(Kept, Protocol):

@@ -9,26 +9,22 @@ that it is to end with it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import ClassVar, Protocol
 
+from gateway.broker.access import Acl, Policy
+from gateway.broker.accounts import Account
+from gateway.broker.delivery import Receiver
+from gateway.broker.ledger import Ledger
+from gateway.broker.peer import Peer, State
+from gateway.broker.publish_run import PublishRun
 from gateway.broker.receive_flow import ReceiveFlow
-from gateway.broker.receiver import Receiver
+from gateway.broker.retained_feed import RetainedFeed
 from gateway.broker.send_flow import SendFlow
-from gateway.broker.state import State
-from gateway.broker.store_rows import RETAINED_TO_COME
+from gateway.broker.store_rows import RETAINED_TO_COME, FlowRow, SessionRow, SubscriptionRow
+from gateway.broker.topic import Subscription
+from gateway.broker.will import StoredWill
+from gateway.config import QueueSection
 from gateway.mqtt.reason import ReasonCode
-
-if TYPE_CHECKING:
-    from gateway.broker.access import Acl, Policy
-    from gateway.broker.accounts import Account
-    from gateway.broker.ledger import Ledger
-    from gateway.broker.peer import Peer
-    from gateway.broker.publish_run import PublishRun
-    from gateway.broker.retained_feed import RetainedFeed
-    from gateway.broker.store_rows import FlowRow, SessionRow, SubscriptionRow
-    from gateway.broker.subscription import Subscription
-    from gateway.broker.will import StoredWill
-    from gateway.config import QueueSection
 
 NEVER = 0xFFFF_FFFF
 """Session Expiry Interval of a session that does not expire."""

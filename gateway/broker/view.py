@@ -5,14 +5,11 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from gateway.broker.session import NEVER
+from gateway.broker.session import NEVER, Session
+from gateway.broker.topic import Subscription
 from gateway.mqtt.packets import Version
-
-if TYPE_CHECKING:
-    from gateway.broker.session import Session
-    from gateway.broker.subscription import Subscription
 
 _VERSIONS = {Version.V3_1: "3.1", Version.V3_1_1: "3.1.1", Version.V5: "5.0"}
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from gateway.broker.message_ids import packet_id, unpack_ids, unpack_set
 from gateway.broker.publish_run import OVERHEAD
-from gateway.broker.subscription import Subscription
+from gateway.broker.topic import Subscription
 from gateway.broker.view import SessionView, expiry_of, subscription_view
 from gateway.store.move_rows import name_of
 from gateway.store.schema import StoreError, connect_to_read, existing

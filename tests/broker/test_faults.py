@@ -27,12 +27,11 @@ import gateway.broker
 from gateway.broker.access import ByAcl, Policy, Question, Refusal
 from gateway.broker.broker import Broker
 from gateway.broker.connection import Connection
-from gateway.broker.peer import DeviceIdentity
+from gateway.broker.delivery import Outgoing
+from gateway.broker.peer import DeviceIdentity, State
 from gateway.broker.publish_run import PublishRun
-from gateway.broker.receiver import Outgoing
 from gateway.broker.send_flow import SendFlow
 from gateway.broker.session import Session
-from gateway.broker.state import State
 from gateway.config import QuotaSection
 from gateway.errors import OncewayError
 from gateway.links.carrier import Carrier

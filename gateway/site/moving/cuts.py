@@ -8,20 +8,16 @@ journeys that are over. All that goes with the open changes.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
+from gateway.broker.core import Core
 from gateway.broker.fan_out import deliver
 from gateway.broker.publish_run import PublishRun
-from gateway.broker.session import NEVER
+from gateway.broker.session import NEVER, Session
 from gateway.broker.topic import NOTICES
 from gateway.site.moving.addresses import AT_ONCE, Kind, Stage, encode_notices, share_number
 from gateway.site.moving.journey import Follower, Journey, journey_of
 from gateway.site.moving.journeys import journeys_of, note
 from gateway.store.move_rows import OWN
-
-if TYPE_CHECKING:
-    from gateway.broker.core import Core
-    from gateway.broker.session import Session
 
 
 def say(core: Core, members: Iterable[str], kind: Kind, stages: list[Stage]) -> None:

@@ -22,9 +22,9 @@ the queues for other gateways. All that goes with the open changes.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection
 
+from gateway.broker.core import Core
 from gateway.broker.session import Session
 from gateway.config import INSIDE, QueueSection
 from gateway.mqtt.topics import SHARE_PREFIX, SYSTEM_PREFIX, split_shared
@@ -32,14 +32,8 @@ from gateway.site.moving.addresses import Kind, Stage, new_lineage
 from gateway.site.moving.cuts import ask, close, end_if_over, say, send_to
 from gateway.site.moving.journey import Follower, Journey, journey_of
 from gateway.site.moving.journeys import journeys_of, note
-from gateway.store.move_rows import OWN, STANDS_IN
+from gateway.store.move_rows import OWN, STANDS_IN, Giving
 from gateway.system.logs import about
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
-
-    from gateway.broker.core import Core
-    from gateway.store.move_rows import Giving
 
 log = logging.getLogger(__name__)
 

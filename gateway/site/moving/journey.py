@@ -13,16 +13,12 @@ no client's: `Core.sessions` does not have it.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
 
+from gateway.broker.access import Acl
 from gateway.broker.session import Role, Session
 from gateway.mqtt.topics import topic_matches
 from gateway.site.moving.addresses import Stage, share_number
-from gateway.store.move_rows import LINEAGES, MOST_MOVES, name_of
-
-if TYPE_CHECKING:
-    from gateway.broker.access import Acl
-    from gateway.store.move_rows import JourneyRow
+from gateway.store.move_rows import LINEAGES, MOST_MOVES, JourneyRow, name_of
 
 
 class Follower:

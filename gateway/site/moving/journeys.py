@@ -11,18 +11,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
+from gateway.broker.core import Core
 from gateway.broker.neighbours import Neighbours
 from gateway.broker.router import Route, RoutedTopic
-from gateway.broker.session import CLIENT
+from gateway.broker.session import CLIENT, Session
 from gateway.site.moving.addresses import Stage, address
 from gateway.site.moving.journey import Follower, Journey, journey_of
 from gateway.store.move_rows import OWN, Moves
-
-if TYPE_CHECKING:
-    from gateway.broker.core import Core
-    from gateway.broker.session import Session
 
 
 class Journeys:

@@ -7,23 +7,19 @@ from one queue and put into another is so in one commit.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from gateway.broker.core import Core
 from gateway.broker.delivery import LeftBehind
 from gateway.broker.fan_out import deal, deliver
 from gateway.broker.publish_run import RETAIN, PublishRun
 from gateway.broker.queue_limits import is_full
+from gateway.broker.router import Route
+from gateway.broker.session import Session
 from gateway.config import INSIDE
 from gateway.site.moving.addresses import Address, Kind, Stage, address
 from gateway.site.moving.cuts import end_if_over, say
 from gateway.site.moving.journey import Journey, journey_of
 from gateway.site.moving.journeys import journeys_of
 from gateway.store.move_rows import OWN
-
-if TYPE_CHECKING:
-    from gateway.broker.core import Core
-    from gateway.broker.router import Route
-    from gateway.broker.session import Session
 
 
 def send_on(core: Core, session: Session) -> None:

@@ -7,20 +7,15 @@ and store tell the same after each commit.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
+from gateway.broker.core import Core
 from gateway.broker.restart import take_over
+from gateway.broker.session import Session
+from gateway.broker.store_rows import Recovered
 from gateway.site.moving.following import arrived
 from gateway.site.moving.journeys import moves
-from gateway.store.move_rows import Moved
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from gateway.broker.core import Core
-    from gateway.broker.session import Session
-    from gateway.broker.store_rows import Recovered
-    from gateway.store.move_rows import Giving
+from gateway.store.move_rows import Giving, Moved
 
 
 def when_on_disk(core: Core, number: int, call: Callable[[], None]) -> None:

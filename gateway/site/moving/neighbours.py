@@ -7,23 +7,21 @@ move, and for the spool's second disk. Whoever asks other gateways stands in `el
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import Protocol, cast
 
+from gateway.broker.access import Asking
+from gateway.broker.connection import Connection
+from gateway.broker.core import Core
+from gateway.broker.router import Route, RoutedTopic
+from gateway.broker.session import Session
+from gateway.broker.store_rows import Commit, Recovered
+from gateway.mqtt.packets import Connect
 from gateway.site.moving import following, moving, notices
 from gateway.site.moving.doubled import Doubled
 from gateway.site.moving.journey import Journey, journey_of
 from gateway.site.moving.journeys import WithJourneys, moves, note
 from gateway.site.moving.late_messages import send_on, wait_to_send_on
 from gateway.store.move_rows import OWN, Moved, Moves
-
-if TYPE_CHECKING:
-    from gateway.broker.access import Asking
-    from gateway.broker.connection import Connection
-    from gateway.broker.core import Core
-    from gateway.broker.router import Route, RoutedTopic
-    from gateway.broker.session import Session
-    from gateway.broker.store_rows import Commit, Recovered
-    from gateway.mqtt.packets import Connect
 
 
 class Elsewhere(Protocol):

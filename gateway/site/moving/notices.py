@@ -6,18 +6,14 @@ In: their notices, and the time. Out: what follows from them, and our answers.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
+from gateway.broker.core import Core
 from gateway.mqtt.errors import ProtocolError
 from gateway.site.moving.addresses import Kind, Stage, read_notices
 from gateway.site.moving.cuts import cut, end_if_over, end_tail, say, send_to
 from gateway.site.moving.journey import Follower, Journey
 from gateway.site.moving.journeys import journeys_of
 from gateway.store.move_rows import OWN
-
-if TYPE_CHECKING:
-    from gateway.broker.core import Core
-
 
 AGAIN_S = 60.0
 """After so long a notice that has not come is asked for again."""

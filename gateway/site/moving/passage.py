@@ -13,13 +13,19 @@ message; another queue over there has another mark.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from collections.abc import Mapping, Sequence
+from typing import cast
 
+from gateway.broker.access import Acl
+from gateway.broker.connection import Connection
+from gateway.broker.core import Core
+from gateway.broker.marks import Mark
 from gateway.broker.message_ids import IDENTIFIERS, packet_id
+from gateway.broker.peer import State
+from gateway.broker.publish_run import PublishRun
 from gateway.broker.queue_limits import is_crowded
 from gateway.broker.refusals import refused, say, words
-from gateway.broker.session import Role
-from gateway.broker.state import State
+from gateway.broker.session import Attached, Role, Session
 from gateway.broker.topic import NOTICES
 from gateway.mqtt.encode import acknowledgements, encode
 from gateway.mqtt.errors import quote
@@ -29,16 +35,6 @@ from gateway.mqtt.topics import SYSTEM_PREFIX
 from gateway.site.moving.addresses import read_address
 from gateway.site.moving.late_messages import come, come_for_group, pass_on
 from gateway.site.moving.notices import heard
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from gateway.broker.access import Acl
-    from gateway.broker.connection import Connection
-    from gateway.broker.core import Core
-    from gateway.broker.marks import Mark
-    from gateway.broker.publish_run import PublishRun
-    from gateway.broker.session import Attached, Session
 
 _ANSWER = {1: 0x40, 2: 0x50}
 """PUBACK and PUBREC, by QoS."""

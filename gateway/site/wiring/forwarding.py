@@ -22,7 +22,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from gateway.broker.session import NEVER
-from gateway.broker.subscription import Subscription
+from gateway.broker.topic import Subscription
 from gateway.config import INSIDE, MEMBER
 from gateway.mqtt.errors import quote
 from gateway.mqtt.packets import Connect

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from gateway.broker.exchanges import released
-from gateway.broker.state import State
+from gateway.broker.peer import State
 from gateway.broker.view import IN_DOUBT
 from gateway.mqtt.reason import ReasonCode
 from gateway.site.errors import SiteError
