@@ -197,7 +197,7 @@ TakeEnd(m, n, moves, rest) ==
         /\ stream' = rest
         /\ UNCHANGED <<got, twice>>
 
-\* gateway/site/moving/passed_on.py: receive, _take, _act
+\* gateway/site/moving/passage.py: receive, _take, _act
 Receive(m, n) ==
     /\ stream[n][m] # <<>>
     /\ LET next == Head(stream[n][m])
