@@ -48,10 +48,14 @@ class Walk:
         return [(a, b) for a, b in self.calls if a < b and (b, a) in self.calls]
 
 
+_PARTS = ("<listcomp>", "<genexpr>", "<setcomp>", "<dictcomp>")
+"""Parts of functions that have frames of their own in some versions of Python."""
+
+
 def _file(code: CodeType) -> str | None:
     """Return the file of a function, None for one of others, and for a part of a function."""
     path = code.co_filename
-    if code.co_name[0] == "<":  # a comprehension, or what a generator expression yields
+    if code.co_name in _PARTS:
         return None
     return path[len(PRODUCT) + 1 :] if path.startswith(PRODUCT) else None
 
@@ -72,6 +76,8 @@ def walking() -> Iterator[Walk]:
         walk.steps.append((depth, f"{file}: {frame.f_code.co_qualname}"))
         depth += 1
         caller = frame.f_back
+        while caller is not None and caller.f_code.co_name in _PARTS:
+            caller = caller.f_back
         if caller is not None and (other := _file(caller.f_code)) not in (None, file):
             walk.calls[cast(str, other), file] += 1
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -406,7 +407,7 @@ class Broker(Core):
         self.statistics.commits += 1
         waiting = self._waiting.pop(number, ())
         for connection in waiting:
-            self._let_go(connection, lambda one: one.on_disk(number), "the disk")
+            self._let_go(connection, partial(connection.on_disk, number), "the disk")
         clients = len(waiting)
         self.neighbours.on_disk(number)
         clients += self._let_go_replicated()
@@ -430,14 +431,14 @@ class Broker(Core):
         while waiting and not self.must_wait(number := next(iter(waiting))):
             for connection in waiting.pop(number):
                 clients += 1
-                self._let_go(connection, lambda one: one.on_two_disks(), "two disks")
+                self._let_go(connection, connection.on_two_disks, "two disks")
         return clients
 
-    def _let_go(self, connection: Attached, call: Callable[[Attached], None], what: str) -> None:
+    def _let_go(self, connection: Attached, call: Callable[[], None], what: str) -> None:
         """Let go what a connection's answers waited for; an error in that ends this connection."""
         before = self.step.unfinished
         try:
-            call(connection)
+            call()
         except Exception as error:
             if self.step.unfinished != before:
                 raise

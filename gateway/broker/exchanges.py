@@ -86,30 +86,11 @@ def _take(
             payload = b"".join(run.payloads())
             connection.policy.access.heard(identity, payload, broker.monotonic)
     if not qos:
-        lack = _lacks(connection, session, run)
-        reason = lack and lack.reason
-        if reason == ReasonCode.QUOTA_EXCEEDED and _taken(connection, session, run):
-            _in_parts(connection, session, run)
-            return
-        if connection.peer.device is not None:
-            _tell_met(connection, connection.peer.device.name, run, reason)
-        if lack:
-            with broker.step:
-                about = _about(run, explained(broker, run, lack))
-            refused(broker, connection, "publish", lack.reason, about, count)
-        else:
-            publish(broker, run, session.client, identity)
+        _take_at_qos_0(connection, session, run, identity)
         return
     receive_flow = session.receive_flow
     if qos == 2 and receive_flow.has_come(identifiers, connection.sequence):
-        if count > 1:
-            _one_by_one(connection, session, run)
-        else:
-            broker.statistics.repeated += 1
-            receive_flow.repeat(identifiers[0])
-            connection.acknowledge(
-                acknowledgements(_PUBREC, identifiers), receive_flow.commit, twice=True
-            )
+        _take_again(connection, session, run)
         return
     room = connection.receive_maximum - receive_flow.outstanding
     if room <= 0:
@@ -132,23 +113,59 @@ def _take(
             acknowledgements(_PUBACK, identifiers), commit, count, twice=_spooled(broker, run)
         )
     else:
-        broker.step.unfinished += 1
-        if device is not None:
-            receive_flow.outdate(identifiers[0])
-        receive_flow.keep(identifiers)
-        commit = 0
-        if receive_flow.mark is not None:
-            receive_flow.mark.add(connection.sequence)
-            commit = receive_flow.commit = broker.keep_mark(receive_flow.mark)
-        elif session.durable:
-            commit = receive_flow.commit = broker.keep_flow(session)
-        commit = publish(broker, run, session.client, identity, commit)
-        broker.step.unfinished -= 1
-        connection.acknowledge(
-            acknowledgements(_PUBREC, identifiers), commit, twice=_spooled(broker, run)
-        )
+        _take_at_qos_2(connection, session, run, identity)
     if connection.pause is not None:
         connection.got_through(run)
+
+
+def _take_at_qos_0(
+    connection: Connection, session: Session, run: PublishRun, identity: Identity | None
+) -> None:
+    broker = connection.broker
+    lack = _lacks(connection, session, run)
+    reason = lack and lack.reason
+    if reason == ReasonCode.QUOTA_EXCEEDED and _taken(connection, session, run):
+        _in_parts(connection, session, run)
+        return
+    if connection.peer.device is not None:
+        _tell_met(connection, connection.peer.device.name, run, reason)
+    if lack:
+        with broker.step:
+            about = _about(run, explained(broker, run, lack))
+        refused(broker, connection, "publish", lack.reason, about, run.count)
+    else:
+        publish(broker, run, session.client, identity)
+
+
+def _take_at_qos_2(
+    connection: Connection, session: Session, run: PublishRun, identity: Identity | None
+) -> None:
+    """Take a run that has not come before and lacks nothing."""
+    broker, receive_flow = connection.broker, session.receive_flow
+    broker.step.unfinished += 1
+    if connection.peer.device is not None:
+        receive_flow.outdate(run.ids[0])
+    receive_flow.keep(run.ids)
+    commit = 0
+    if receive_flow.mark is not None:
+        receive_flow.mark.add(connection.sequence)
+        commit = receive_flow.commit = broker.keep_mark(receive_flow.mark)
+    elif session.durable:
+        commit = receive_flow.commit = broker.keep_flow(session)
+    commit = publish(broker, run, session.client, identity, commit)
+    broker.step.unfinished -= 1
+    connection.acknowledge(acknowledgements(_PUBREC, run.ids), commit, twice=_spooled(broker, run))
+
+
+def _take_again(connection: Connection, session: Session, run: PublishRun) -> None:
+    """Answer a run of which something has come before."""
+    if run.count > 1:
+        _one_by_one(connection, session, run)
+        return
+    receive_flow = session.receive_flow
+    connection.broker.statistics.repeated += 1
+    receive_flow.repeat(run.ids[0])
+    connection.acknowledge(acknowledgements(_PUBREC, run.ids), receive_flow.commit, twice=True)
 
 
 def _tell_met(

@@ -101,10 +101,22 @@ def accept(connection: Connection, packet: Connect, *, asked: bool = False) -> N
         session.send_flow.maximum = min(properties.get(_P.RECEIVE_MAXIMUM, 65535), limits.inflight)
         connection.will = will
         commit = broker.joined(session, connection.will)
+    granted = _granted(connection, packet, properties, expiry, keep_alive)
+    connection.answer(Connack(present, ReasonCode.SUCCESS, granted), commit)
+    connection.greeted = commit
+    if present and connection.state is State.OPEN:
+        _resume(connection, session)
+        broker.feed(session)
+
+
+def _granted(
+    connection: Connection, packet: Connect, properties: Properties, expiry: int, keep_alive: int
+) -> Properties:
+    """Return the properties of CONNACK: what the client gets that is not what it asked for."""
     granted: Properties = {}
     if connection.policy.receive_maximum < 65535:
         granted[_P.RECEIVE_MAXIMUM] = connection.policy.receive_maximum
-    if device is None:
+    if connection.peer.device is None:
         granted[_P.MAXIMUM_PACKET_SIZE] = connection.stream.maximum
         if connection.aliases_limit:
             granted[_P.TOPIC_ALIAS_MAXIMUM] = connection.aliases_limit
@@ -115,12 +127,8 @@ def accept(connection: Connection, packet: Connect, *, asked: bool = False) -> N
     if keep_alive != packet.keep_alive:
         granted[_P.SERVER_KEEP_ALIVE] = keep_alive
     if not packet.client_id:
-        granted[_P.ASSIGNED_CLIENT_IDENTIFIER] = client
-    connection.answer(Connack(present, ReasonCode.SUCCESS, granted), commit)
-    connection.greeted = commit
-    if present and connection.state is State.OPEN:
-        _resume(connection, session)
-        broker.feed(session)
+        granted[_P.ASSIGNED_CLIENT_IDENTIFIER] = connection.client
+    return granted
 
 
 def _mark(connection: Connection, session: Session, device: DeviceIdentity) -> None:

@@ -248,10 +248,8 @@ class SendFlow:
             return
         free = self.maximum - len(self.acknowledging) - len(self.receiving) - len(self.released)
         out = Outgoing(connection)
-        while self.resend and free > 0 and not connection.full:
-            number, delivery = self.resend.popleft()
-            free -= self._send(out, delivery, number - delivery.first, 1, DUP)
-            out.flush()
+        if self.resend:
+            free = self._send_again(out, free)
         while pending:
             delivery = pending[0]
             expires = delivery.run.expires
@@ -259,14 +257,7 @@ class SendFlow:
                 ledger.statistics.expired += self.discard(delivery.count)
                 continue
             if not delivery.flags & QOS_BITS:
-                out.flush()
-                try:
-                    connection.send_qos_0(
-                        delivery.run, delivery.flags, delivery.extra, delivery.skip, delivery.count
-                    )
-                except Exception as error:
-                    connection.fail(error, "a message is sent")
-                self._done(pending.popleft(), delivery.left)
+                self._send_qos_0(out, pending.popleft())
                 continue
             if free <= 0 or self.resend or connection.full:
                 break
@@ -287,6 +278,24 @@ class SendFlow:
             ledger.changes.flows[self.session] = None
             if self.tail:
                 self.refill()
+
+    def _send_again(self, out: Outgoing, free: int) -> int:
+        """Send what an earlier connection left in flight; returns how many more may be."""
+        while self.resend and free > 0 and not out.connection.full:
+            number, delivery = self.resend.popleft()
+            free -= self._send(out, delivery, number - delivery.first, 1, DUP)
+            out.flush()
+        return free
+
+    def _send_qos_0(self, out: Outgoing, delivery: Delivery) -> None:
+        out.flush()
+        try:
+            out.connection.send_qos_0(
+                delivery.run, delivery.flags, delivery.extra, delivery.skip, delivery.count
+            )
+        except Exception as error:
+            out.connection.fail(error, "a message is sent")
+        self._done(delivery, delivery.left)
 
     def _send(self, out: Outgoing, delivery: Delivery, offset: int, count: int, dup: int) -> int:
         """Returns how many are in flight by this. What cannot be encoded is in flight, too: it is

@@ -138,10 +138,14 @@ def name_of(key: str) -> str:
     return key.partition("\0")[0]
 
 
+def moved_of(state: Recovered) -> Moved:
+    """Return what a store knows of moves."""
+    return state.neighbours if isinstance(state.neighbours, Moved) else Moved()
+
+
 def had_site(state: Recovered) -> bool:
     """Whether a store knows anything of other gateways."""
-    moved = state.neighbours
+    moved = moved_of(state)
     return (
-        isinstance(moved, Moved)
-        and bool(moved.places or moved.given or moved.journeys or moved.members is not None)
+        bool(moved.places or moved.given or moved.journeys or moved.members is not None)
     ) or any(client.startswith(STANDS_IN) for _, client, *_ in state.sessions)

@@ -15,7 +15,7 @@ from gateway.broker.session import Session
 from gateway.broker.store_rows import Recovered
 from gateway.site.moving.following import arrived
 from gateway.site.moving.journeys import moves
-from gateway.store.move_rows import Giving, Moved
+from gateway.store.move_rows import Giving, moved_of
 
 
 def when_on_disk(core: Core, number: int, call: Callable[[], None]) -> None:
@@ -74,8 +74,7 @@ def arrive(core: Core, state: Recovered) -> None:
     """A session has come, and is on disk."""
     core.needed_rows.know(state.references)
     take_over(core, state)
-    if isinstance(state.neighbours, Moved):
-        for number, *_ in state.neighbours.journeys:
-            arrived(core, core.by_id[number])
+    for number, *_ in moved_of(state).journeys:
+        arrived(core, core.by_id[number])
     for row in state.marks:
         core.keep_mark(core.marks.merge(row))

@@ -21,7 +21,7 @@ from gateway.site.moving.doubled import Doubled
 from gateway.site.moving.journey import Journey, journey_of
 from gateway.site.moving.journeys import WithJourneys, moves, note
 from gateway.site.moving.late_messages import send_on, wait_to_send_on
-from gateway.store.move_rows import OWN, Moved, Moves
+from gateway.store.move_rows import OWN, Moves, moved_of
 
 
 class Elsewhere(Protocol):
@@ -46,7 +46,7 @@ class SiteNeighbours(WithJourneys):
         """None while the site has not begun."""
         self.doubled: Doubled | None = None
         """What of the spool is on two disks; None where one is enough."""
-        self.moved = cast("Moved", state.neighbours or Moved())
+        self.moved = moved_of(state)
         """What the store knew of moves at the start."""
         self._stored: dict[int, Journey] = {}
 
@@ -102,8 +102,7 @@ class SiteNeighbours(WithJourneys):
     # -- sessions, commits and time
 
     def know(self, state: Recovered) -> None:
-        moved = cast("Moved", state.neighbours or Moved())
-        self._stored = {row[0]: Journey.stored(row) for row in moved.journeys}
+        self._stored = {row[0]: Journey.stored(row) for row in moved_of(state).journeys}
 
     def restore(self, session: Session) -> bool:
         core, journey = self._core, self._stored.pop(session.id, None)
