@@ -24,6 +24,7 @@ from gateway.broker.changes import Changes
 from gateway.broker.core import Core
 from gateway.broker.delivery import Collect, Order
 from gateway.broker.fan_out import feed_retained, publish, redeal, refuses
+from gateway.broker.ledger import Holder
 from gateway.broker.neighbours import Neighbours, alone
 from gateway.broker.peer import State
 from gateway.broker.publish_run import PublishRun
@@ -78,10 +79,6 @@ class Broker(Core):
         self._feeding: dict[Session, None] = {}
         """Sessions that may have room for retained messages."""
         self._axis_noted = state.now
-        self._waiting: dict[int, list[Attached]] = {}
-        """Connections that wait for a commit, by its number."""
-        self._waiting_twice: dict[int, list[Attached]] = {}
-        """Those that wait until it is on two disks."""
         take_over(self, state)
         self.settle()
 
@@ -368,15 +365,6 @@ class Broker(Core):
 
     # -- commits
 
-    def hold(self, connection: Attached, number: int, twice: bool = False) -> None:
-        """A connection holds packets that wait for commit `number`. twice: on two disks."""
-        waiting = self._waiting_twice if twice else self._waiting
-        waiting.setdefault(number, []).append(connection)
-
-    def is_waited_for(self, number: int) -> bool:
-        """Whether packets wait for commit `number`."""
-        return number in self._waiting or number in self._waiting_twice
-
     @property
     def idle_work(self) -> bool:
         """Whether the disk has something to do though nobody waits for it."""
@@ -405,16 +393,15 @@ class Broker(Core):
         """
         self.committed = number
         self.statistics.commits += 1
-        waiting = self._waiting.pop(number, ())
+        waiting = self.waits.held.pop(number, ())
         for connection in waiting:
             self._let_go(connection, partial(connection.on_disk, number), "the disk")
         clients = len(waiting)
         self.neighbours.on_disk(number)
-        clients += self._let_go_replicated()
+        clients += self._let_go_twice()
         if self.effects.waiting:  # of connections that ended behind their acknowledgements
             self.settle()
-        calls, self.after_commit = self.after_commit, []
-        for call in calls:
+        for call in self.waits.calls.pop(number, ()):
             call()
         self.neighbours.tell()
         return clients
@@ -424,17 +411,17 @@ class Broker(Core):
         that. Returns how many connections that did.
         """
         self.neighbours.is_safe(row)
-        return self._let_go_replicated()
+        return self._let_go_twice()
 
-    def _let_go_replicated(self) -> int:
-        waiting, clients = self._waiting_twice, 0
-        while waiting and not self.must_wait(number := next(iter(waiting))):
+    def _let_go_twice(self) -> int:
+        waiting, clients = self.waits.twice, 0
+        for number in [number for number in waiting if not self.must_wait(number)]:
             for connection in waiting.pop(number):
                 clients += 1
                 self._let_go(connection, connection.on_two_disks, "two disks")
         return clients
 
-    def _let_go(self, connection: Attached, call: Callable[[], None], what: str) -> None:
+    def _let_go(self, connection: Holder, call: Callable[[], None], what: str) -> None:
         """Let go what a connection's answers waited for; an error in that ends this connection."""
         before = self.step.unfinished
         try:

@@ -214,7 +214,7 @@ class Connection:
             self.full = True
         if commit > broker.committed and (not held or held[-1].number < commit):
             held.append(_Held(commit, packets, acknowledgements))
-            broker.hold(self, commit)
+            broker.waits.hold(self, commit)
         elif held:
             last = held[-1]
             last.packets.append(packets)
@@ -237,7 +237,7 @@ class Connection:
         elif self.state is not State.CLOSED:
             self.copied.append(_Copied(commit, packets, acknowledgements, twice))
             if twice:
-                self.broker.hold(self, commit, twice=True)
+                self.broker.waits.hold(self, commit, twice=True)
 
     def on_two_disks(self) -> None:
         """Let go what has waited for the second disk."""

@@ -117,6 +117,44 @@ class Sender(Protocol):
         """End the receiver's connection because of an error. False: there is no connection."""
 
 
+class Holder(Protocol):
+    """A connection that holds packets back."""
+
+    def on_disk(self, number: int) -> None:
+        """Commit `number` is on disk: let go what waited for it."""
+
+    def on_two_disks(self) -> None:
+        """More of the spool is on two disks: let go what waited for that."""
+
+    def fail(self, error: Exception, doing: str) -> None:
+        """End the connection soon, because a call for it has raised an exception."""
+
+
+class Waits:
+    """What waits for commits, by their numbers: connections that hold packets back, and what is
+    done behind these. Commits come to the disk in the order of their numbers, without a gap.
+    """
+
+    def __init__(self) -> None:
+        self.held: dict[int, list[Holder]] = {}
+        self.twice: dict[int, list[Holder]] = {}
+        """Those that wait until the commit is on a second disk, too."""
+        self.calls: dict[int, list[Callable[[], None]]] = {}
+
+    def hold(self, connection: Holder, commit: int, twice: bool = False) -> None:
+        """A connection holds packets until a commit is on disk. twice: on two disks."""
+        waiting = self.twice if twice else self.held
+        waiting.setdefault(commit, []).append(connection)
+
+    def has_packets(self, commit: int) -> bool:
+        """Whether packets wait for a commit."""
+        return commit in self.held or commit in self.twice
+
+    def call(self, commit: int, call: Callable[[], None]) -> None:
+        """Call when a commit is on disk that is not yet."""
+        self.calls.setdefault(commit, []).append(call)
+
+
 class Ledger:
     limits: LimitsSection
 
@@ -142,8 +180,8 @@ class Ledger:
         """For the store to carry out."""
         self.to_send: list[Sender] = []
         """Queues whose messages leave at the end of the turn, all of a queue in one piece."""
-        self.after_commit: list[Callable[[], None]] = []
-        """To be called after the next commit: what is to be read was not committed yet."""
+        self.waits = Waits()
+        """What waits for commits."""
 
     def send(self) -> None:
         """Send what was queued in this turn."""

@@ -26,7 +26,6 @@ at worst, or a repeated PUBLISH at QoS 1. A message's packet identifier follows 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
 from functools import partial
 from typing import Protocol, cast
 
@@ -330,7 +329,7 @@ class SendFlow:
         and not too far from what is on disk. An identifier is in use when its message stayed in
         flight while 65534 others passed it. It is seldom that all must be looked at.
         """
-        if self._awaited > self.ledger.committed:  # `_wait` comes by
+        if self._awaited > self.ledger.committed:  # then `pump` comes by
             return max(0, min(count, self._free - number))
         last = packet_id(number) - 1
         flights = self.acknowledging.keys() | self.receiving.keys() | self.released.keys()
@@ -370,17 +369,8 @@ class SendFlow:
         bound = self._stored + ledger.limits.inflight
         if wanted > bound and self._awaited <= ledger.committed:
             self._awaited = ledger.keep_flow(self.session)
-            self._after_commit(self._wait)
+            ledger.waits.call(self._awaited, partial(ledger.serve, self, self.pump))
         return bound
-
-    def _wait(self) -> None:
-        if self._awaited > self.ledger.committed:
-            self._after_commit(self._wait)
-        else:
-            self.pump()
-
-    def _after_commit(self, call: Callable[[], None]) -> None:
-        self.ledger.after_commit.append(partial(self.ledger.serve, self, call))
 
     def fail(self, error: Exception, doing: str) -> bool:
         """End the receiver's connection because of an error. False: there is no connection."""
@@ -652,7 +642,8 @@ class SendFlow:
             self.refill()
             return False
         if after == first:
-            self._after_commit(self.refill)
+            ledger = self.ledger
+            ledger.waits.call(ledger.committed + 1, partial(ledger.serve, self, self.refill))
             return False
         for delivery in deliveries:
             self._take_behind(delivery.first)

@@ -14,7 +14,7 @@ from typing import ClassVar, Protocol
 from gateway.broker.access import Acl, Policy
 from gateway.broker.accounts import Account
 from gateway.broker.delivery import Receiver
-from gateway.broker.ledger import Ledger
+from gateway.broker.ledger import Holder, Ledger
 from gateway.broker.peer import Peer, State
 from gateway.broker.publish_run import PublishRun
 from gateway.broker.receive_flow import ReceiveFlow
@@ -30,7 +30,7 @@ NEVER = 0xFFFF_FFFF
 """Session Expiry Interval of a session that does not expire."""
 
 
-class Attached(Receiver, Protocol):
+class Attached(Receiver, Holder, Protocol):
     """A connection, as far as those know it who know sessions (`connection.py`)."""
 
     user: str | None
@@ -82,12 +82,6 @@ class Attached(Receiver, Protocol):
 
     def take(self) -> bytes:
         """The bytes to write now."""
-
-    def on_disk(self, number: int) -> None:
-        """Commit `number` is on disk: let go what waited for it."""
-
-    def on_two_disks(self) -> None:
-        """More of the spool is on two disks: let go what waited for that."""
 
     def disconnect(self, reason: ReasonCode, text: str) -> None:
         """End it from our side."""

@@ -473,7 +473,7 @@ class Engine:
             return
         if broker.changes.empty and not sweep:
             number = broker.changes.number
-            if broker.is_waited_for(number):
+            if broker.waits.has_packets(number):
                 broker.seal()
                 self._on_disk(number)
                 self._write()

@@ -720,7 +720,6 @@ BOUNDARY = {
     "ClientLink.abort",
     "Engine.spool_is_safe",
     "Step",
-    "faults",
 }
 """What catches the others' exceptions."""
 FOR_ALL = {"Engine.hear"}

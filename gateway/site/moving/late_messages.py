@@ -40,7 +40,7 @@ def send_on(core: Core, session: Session) -> None:
 def wait_to_send_on(core: Core, session: Session) -> None:
     """What waits for a follower is not on the disk yet."""
     core.promise()
-    core.after_commit.append(session.send_flow.ask)
+    core.waits.call(core.committed + 1, session.send_flow.ask)
 
 
 def _forward(

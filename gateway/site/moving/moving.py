@@ -19,15 +19,8 @@ from gateway.store.move_rows import Giving, moved_of
 
 
 def when_on_disk(core: Core, number: int, call: Callable[[], None]) -> None:
-    """Call when commit `number` is on disk."""
-
-    def look() -> None:
-        if core.committed < number:
-            core.after_commit.append(look)
-        else:
-            call()
-
-    core.after_commit.append(look)
+    """Call when commit `number` is on disk; if it is already, when the next one is."""
+    core.waits.call(max(number, core.committed + 1), call)
 
 
 def give(core: Core, session: Session, order: Giving) -> int:
