@@ -177,7 +177,7 @@ class Site:
             return False
         if not self.holder.moves(key) and self.member.is_newest(key, self._loop.time()):
             return False
-        if self.holder.places > _TWICE * self._broker.limits.sessions:
+        if len(self.holder.places) > _TWICE * self._broker.limits.sessions:
             self._loop.call_soon(self._answer, connection, packet, _TOO_MANY)
         else:
             earlier = self._waiting.get(key)
@@ -348,7 +348,7 @@ class Site:
             "marked": self.marked,
             "released": statistics.released,
             "given": len(list(self.holder.given())),
-            "in_doubt": self.holder.in_doubt,
+            "in_doubt": self.holder.places.in_doubt,
         }
 
 

@@ -250,7 +250,7 @@ def test_a_restored_member_forgets_its_numbers_and_loses_nothing(sites: Sites) -
     sites.members["a"].power_cut()
     here = sites.members["a"].site
     doubted = {key for key in here.holder.unsettled() if name_of(key).startswith(MEMBER)}
-    assert here.holder.in_doubt
+    assert here.holder.places.in_doubt
     assert not doubted
     sites.join("a", "b")
     sites.join("a", "c")
