@@ -185,7 +185,7 @@ def _walks() -> Iterable[Figure]:
     limits = {
         "QoS 2 PUBLISH": ((20, 27), (110, 154), (1, 1)),
         "serial PUBLISH": ((26, 31), (160, 173), (2, 2)),
-        "CONNECT elsewhere": ((45, 67), (700, 1100), (4, 8)),
+        "CONNECT elsewhere": ((45, 68), (700, 1108), (4, 8)),
     }
     for name, (files_, calls, pairs) in limits.items():
         walk = WALKS[name]
