@@ -6,7 +6,7 @@ ARGS ?=
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test model lint firmware dist hil soak bench bench-ingest size wheel deb lock try-install try-clone install clean firmware-test
+.PHONY: help setup demo test coverage model lint firmware dist hil soak bench bench-ingest size wheel deb lock try-install try-clone install clean firmware-test hexes
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -24,11 +24,13 @@ debian-%:
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@echo "installing Python packages into .venv"
 	@{ $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint .setup/constraints.txt --upgrade pip setuptools wheel && \
-	   $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint .setup/constraints.txt --editable '.[dev]'; } >.venv/install.log 2>&1 || \
+	   $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --no-build-isolation --constraint .setup/constraints.txt --editable '.[dev]'; } >.venv/install.log 2>&1 || \
 	   { tail -n 20 .venv/install.log >&2; echo "error: pip could not install the Python packages (its whole output: .venv/install.log)" >&2; exit 1; }
 	@touch $@
 
-firmware: setup ## build the sensor's HEX for the Uno, the host build, the simulated board and its boot loader
+firmware: setup hexes ## build the sensor's HEX for the Uno, the host build, the simulated board and its boot loader
+
+hexes: | debian-run
 	@$(MAKE) --no-print-directory -s -C firmware
 	@$(MAKE) --no-print-directory -s -C firmware/sim
 
@@ -46,27 +48,29 @@ lint: setup ## ruff, mypy --strict, that imports go one way, and the figures of 
 	@$(BIN)/python -m tests.house >build/house.txt || { cat build/house.txt; exit 1; }
 
 test: ## lint, build, and run all tests
-	@$(MAKE) --no-print-directory -s -j2 debian-test setup
-	@$(MAKE) --no-print-directory -s -j$$(nproc) -Otarget lint firmware-test
+	@$(MAKE) --no-print-directory -s -j$$(( $$(nproc) + 1 )) -Otarget debian-test size firmware-test
 	@$(BIN)/python -m tests $(ARGS)
 
 debian-test: | debian-run
 
-# What a part of the gate builds, by one make: two would write the same files.
-firmware-test: firmware
-	@$(MAKE) --no-print-directory -s -C firmware size test
+# These programs are built while pip and apt wait for the network. No other target writes them.
+firmware-test: | debian-run
+	@$(MAKE) --no-print-directory -s -C firmware test
+
+coverage: firmware ## which branches the tests take, by package (an hour): the table, and build/coverage/holes.txt (ARGS="tests/broker": of these tests)
+	@$(BIN)/python -m tests.coverage $(ARGS)
 
 model: setup ## TLC looks at every state of the models in tests/models (some minutes)
 	@$(BIN)/python -m tests.models.check
 
-size: setup ## flash, RAM and stack of the firmware against their budgets; writes build/size.json
+size: firmware ## flash, RAM and stack of the firmware against their budgets; writes build/size.json
 	@$(MAKE) --no-print-directory -s -C firmware size
 
 build/labgrid: .setup/constraints.txt | setup
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint .setup/constraints.txt --upgrade --target $@ labgrid && touch $@
 
-hil: debian-hil firmware build/labgrid ## every bench of the rig, two more at once than there are cores (as root), then a look at a report in a browser, and a run on a foreign board; reports in build/hil
-	@$(BIN)/onceway hil run --jobs $$(( $$(nproc) + 2 )) $(ARGS); ran=$$?; [ $$ran -lt 128 ] || exit $$ran; $(BIN)/python -m pytest tests/hil/look.py tests/hil/real.py && exit $$ran
+hil: debian-hil firmware build/labgrid ## the rig's core, which judges each claim (ARGS=--all: every bench), two more at once than there are cores (as root), then a look at a report in a browser, and a run on a foreign board; reports in build/hil
+	@$(BIN)/onceway hil run --jobs $$(( $$(nproc) + 2 )) $(if $(filter --all,$(ARGS)),,--core) $(filter-out --all,$(ARGS)); ran=$$?; [ $$ran -lt 128 ] || exit $$ran; $(BIN)/python -m pytest tests/hil/look.py tests/hil/real.py && exit $$ran
 
 soak: debian-test debian-soak firmware ## hours (as root): power cuts and kills under load (TRACES=a folder of recorded links), fuzzing, random schedules of the link
 	@$(BIN)/python -m tests.durability.outages --cuts 200 --kills 100

@@ -10,6 +10,7 @@ row() {
 
 printf '%-46s %7s %7s\n' 'ATmega328P' flash RAM
 row size 'serial: QoS 2 both ways, journal, keys'
+row size-sensor '  with values judged (ow_sensor)'
 row size-without-keys 'serial-without-keys'
 row size-unsubscribed '  without subscribe'
 row size-volatile '  without persistence'
@@ -35,7 +36,27 @@ over += ["EEPROM life below 10 years"] if figures["eeprom_years"] < 10 else []
 sys.exit(f"{build} is over budget: " + ", ".join(over) if over else 0)' "$1" "$measured" "$3" "$4" 400
 }
 
+# PART FILE BASE: the price of a part in flash, at most 600 bytes
+price() {
+    avr-size "$folder/$2.elf" "$folder/$3.elf" | awk -v part="$1" '
+        NR > 1 {flash[NR] = $1 + $2; ram[NR] = $2 + $3}
+        END {
+            cost = flash[2] - flash[3]
+            printf "%s costs %d bytes of flash and %d of RAM\n", part, cost, ram[2] - ram[3]
+            if (cost > 600) {print part " costs more than 600 bytes of flash"; exit 1}
+        }'
+}
+
 rm -f ../build/size.json
 judge serial size 13312 750
 judge serial-without-keys size-without-keys 11264 700
 judge lora size-lora 14336 900 --radio
+price 'the sensor layer' size-sensor size
+price 'the slot check' size-check size
+price 'the slot check by radio' size-lora-check size-lora
+price 'answers to commands' size-answers size
+price 'answers to commands by radio' size-lora-answers size-lora
+avr-size "$folder/size-lora-all.elf" | awk 'NR == 2 {
+    print "LoRa with all parts: " $1 + $2 " bytes of flash and " $2 + $3 " of RAM"
+    if ($1 + $2 > 16384) {print "LoRa with all parts is larger than 16 kB"; exit 1}
+}'

@@ -20,3 +20,15 @@ class OncewayError(Exception):
     def __str__(self) -> str:
         text = f"{self.where}: {self.what}" if self.where else self.what
         return f"{text}. {self.hint}" if self.hint else text
+
+
+class UsageError(OncewayError):
+    """What was typed cannot be meant."""
+
+    exit_code = 2
+
+
+class NotAllowed(OncewayError):
+    """This account may not do that; another one may."""
+
+    exit_code = 6

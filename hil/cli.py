@@ -15,7 +15,7 @@ from rich.table import Table
 
 from gateway.commands.options import JsonOption
 from gateway.errors import OncewayError
-from hil.bench import bench as benches
+from hil.bench import files as benches
 from hil.bench.bench import Bench
 from hil.bench.plan import Plan, plan, recorded
 from hil.devices.simulated import HEX
@@ -134,6 +134,10 @@ def run(
             help="Names of benches (`onceway hil list`), or TOML files. None: all that ship."
         ),
     ] = None,
+    core: Annotated[
+        bool,
+        typer.Option("--core", help="Without names: the benches that judge each claim once."),
+    ] = False,
     seed: Annotated[int | None, typer.Option(help="Seed, instead of the bench's.")] = None,
     readings: Annotated[int | None, typer.Option(help="Instead of the bench's.", min=1)] = None,
     trace: Annotated[
@@ -164,7 +168,9 @@ def run(
 
     Example: onceway hil run gateway-kills power-cuts --repeat 10 --jobs 2
     """
-    named = labels(bench or sorted(benches.shipped()))
+    if bench and core:
+        raise typer.BadParameter("--core is for a run without names of benches")
+    named = labels(bench or sorted(benches.shipped().keys() - (benches.BESIDE if core else set())))
     changes = {
         name: value
         for name, value in {"seed": seed, "readings": readings}.items()

@@ -113,7 +113,7 @@ def run_bench(tmp_path: Path) -> RunBench:
 def execute(name: str, folder: Path, **changes: object) -> "Findings":
     """Run a bench in an empty folder. Raises OncewayError for a bad bench."""
     # Not at the top: every pytest run that only loads the plugin would pay for Arrow and Delta.
-    from hil.bench import bench as benches
+    from hil.bench import files as benches
     from hil.bench.plan import plan
     from hil.observe.folder import Folder
     from hil.report.files import write

@@ -23,7 +23,7 @@ from gateway.links.frames import (
 )
 from gateway.links.greeter import Greeter
 from gateway.links.handshake import KEYED, Hello
-from gateway.links.serial_port import SerialListener
+from gateway.links.serial_port import UNHEARD, WHERE_UNHEARD, SerialListener
 from gateway.links.statistics import LinkStatistics
 from gateway.links.tty import Tty
 from provisioning.boards import Board
@@ -168,6 +168,9 @@ async def _greeting(
     except TimeoutError:
         if any(found.refused == identity.name for found in listener.ports):
             raise _other_key(identity, port) from None
+        if any(found.unheard for found in listener.ports):
+            said = f"{UNHEARD.format(repr(identity.name))}. It was flashed and read back"
+            raise OncewayError(said, port, WHERE_UNHEARD) from None
         raise
     finally:
         await listener.close()

@@ -5,6 +5,7 @@ written.
 import json
 import sys
 import time
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,11 +14,13 @@ import typer
 from rich.table import Table
 
 from gateway.boards.admission import pending as asking
+from gateway.boards.intervals import parse, words
 from gateway.boards.log import PATIENCE_S, RADIO_PATIENCE_S
 from gateway.boards.reports import KEYED
 from gateway.boards.reports import read as statuses
 from gateway.commands.control_client import NotRunning, ask
-from gateway.errors import OncewayError
+from gateway.commands.options import nothing_named
+from gateway.errors import OncewayError, UsageError
 from gateway.links.lora.frames import LONGEST_NAME
 from gateway.system.logs import printable
 from provisioning import boards, device, ports
@@ -31,11 +34,12 @@ from provisioning.options import (
     Port,
     RegistryFile,
     existing_registry,
+    gateway_folder,
     open_registry,
 )
 from provisioning.output import print_table
 from provisioning.progress import shown
-from provisioning.registry import SHOWN, Registry, default_path
+from provisioning.registry import SHOWN, Registry
 
 app = typer.Typer()
 
@@ -147,10 +151,7 @@ def list_pending(registry: RegistryFile = None, as_json: Json = False) -> None:
     if as_json:
         print(json.dumps(strangers or [], indent=2))
     elif strangers is None:
-        print(
-            f"no gateway runs in {opened.path.parent}; --registry DATA/registry.db names another"
-            " gateway's"
-        )
+        print(f"no gateway runs in {opened.path.parent}; --config FILE names another gateway")
     elif not strangers:
         print("no stranger asks to be let in")
     else:
@@ -226,8 +227,8 @@ def read_identity(
     """
     kind = boards.board(board)
     where = port or ports.find(kind)
-    folder = (registry or default_path()).parent
-    with borrowed(folder, where), shown(as_json) as progress:
+    folder = gateway_folder(registry)
+    with borrowed(folder, where) if folder else nullcontext(), shown(as_json) as progress:
         identity = device.read(kind, where, progress)
     if as_json:
         print(json.dumps({"port": where, "name": identity.name if identity else None}))
@@ -235,6 +236,66 @@ def read_identity(
         print(
             f"{where}: {identity.name}" if identity else f"{where}: this board carries no identity"
         )
+
+
+@app.command()
+def expect(
+    name: Name,
+    interval: Annotated[
+        str,
+        typer.Argument(
+            help="How often it measures, e.g. 30s, 5m, 2h or 1d; `never` for a board that speaks on"
+            " events; `learn` to go by its readings, as without this command."
+        ),
+    ],
+    registry: RegistryFile = None,
+    as_json: Json = False,
+) -> None:
+    """Say how often a board is expected to measure. After three of these intervals without a
+    reading the board is a problem, as page, status, doctor and metrics show.
+
+    Example: onceway device expect roof-1 5m
+    """
+    if interval not in ("never", "learn") and parse(interval) is None:
+        raise UsageError(f"{interval!r} is no interval", hint="Such as 30s, 5m, 2h, never or learn")
+    _set_expected(registry, as_json, do="expect", client=name, interval=interval)
+
+
+@app.command()
+def pause(
+    name: Name,
+    time: Annotated[
+        str, typer.Argument(help="For how long, e.g. 8h or 3d; 0 ends the pause.", metavar="TIME")
+    ],
+    registry: RegistryFile = None,
+    as_json: Json = False,
+) -> None:
+    """Let a board count as no problem for a while, for example while it is in another place.
+
+    Example: onceway device pause roof-1 3d
+    """
+    if time != "0" and parse(time) is None:
+        raise UsageError(f"{time!r} is no time", hint="Such as 8h or 3d; 0 ends the pause")
+    _set_expected(registry, as_json, do="pause", client=name, interval=time)
+
+
+def _set_expected(registry: Path | None, as_json: bool, **request: str) -> None:
+    """Tell the running gateway what is expected of a board, and say how the board is then."""
+    (row,) = _asked(_running(registry), **request)
+    if as_json:
+        print(json.dumps(row, indent=2))
+    elif row["state"] == "paused":
+        print(f"{row['name']} is paused for {words(row['paused_s'])}")
+    else:
+        print(f"{row['name']}: {_every(row)}; it is {row['state']}")
+
+
+def _every(row: dict[str, Any]) -> str:
+    if row["never"]:
+        return "it may be silent"
+    if row["interval_s"] is None:
+        return "its interval is not known yet"
+    return f"a reading each {words(row['interval_s'])} is expected"
 
 
 @app.command("log")
@@ -258,7 +319,7 @@ def read_log(
 
     Example: onceway device log greenhouse-1
     """
-    folder = (registry or default_path()).parent
+    folder = _running(registry)
     heard = _asked(folder, do="heard", client=name)[0]
     wait = wait or (RADIO_PATIENCE_S if heard["radio"] else PATIENCE_S)
     if heard["radio"] and heard["connected"] and not as_json:
@@ -317,12 +378,20 @@ def ping(
     print(f"{name}: heard after {waited:.1f} s{signal}")
 
 
+def _running(registry: Path | None) -> Path:
+    """The data directory of the gateway that a command asks."""
+    folder = gateway_folder(registry)
+    if folder is None:
+        raise nothing_named("Name a gateway with --config FILE")
+    return folder
+
+
 def _asked(folder: Path, **request: str) -> list[dict[str, Any]]:
     try:
         return ask(folder, **request)
     except NotRunning:
         raise OncewayError(
-            "no gateway runs here", str(folder), "--registry DATA/registry.db names another one's"
+            "no gateway runs here", str(folder), "Start it, or name another one with --config FILE"
         ) from None
 
 

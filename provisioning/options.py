@@ -1,13 +1,16 @@
 """Arguments and options that several commands of provisioning share."""
 
+import os
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from gateway.commands.options import JsonOption
-from gateway.errors import OncewayError
-from provisioning.registry import Registry, default_path
+from gateway.boards.admission import FILE
+from gateway.commands.control_client import INSTALLED, WHO_MAY
+from gateway.commands.options import CONFIG_FILE, JsonOption, config_file, running_folder
+from gateway.errors import NotAllowed, OncewayError
+from provisioning.registry import Registry
 
 Name = Annotated[str, typer.Argument(help="The device's name; also its MQTT client identifier.")]
 Port = Annotated[
@@ -71,22 +74,69 @@ DryRun = Annotated[
 RegistryFile = Annotated[
     Path | None,
     typer.Option(
+        "--config",
         "--registry",
         envvar="ONCEWAY_REGISTRY",
-        help="Registry file.",
-        show_default="/var/lib/onceway or your own",
+        help="The TOML file of the gateway whose registry is meant; or, with --registry, a registry"
+        " file of your own.",
+        show_default="this machine's gateway",
+        readable=False,  # `load` says who may read it
     ),
 ]
 Json = JsonOption
 
 
 def open_registry(path: Path | None, make: bool = True) -> Registry:
-    """The registry that is named, or the usual one. make: whether a missing one is made."""
-    return Registry(path or default_path(), make)
+    """The registry that is named, or that of this machine's gateway. make: whether a missing one is
+    made.
+    """
+    return Registry(registry_file(path), make)
 
 
 def existing_registry(path: Path | None) -> Registry:
     """The same for commands that enter nothing: one that is named must be there."""
-    if path is not None and not path.exists():
+    if path is not None and not _is_config(path) and not path.exists():
         raise OncewayError("there is no such registry", str(path), "`onceway device add` makes one")
     return open_registry(path, make=False)
+
+
+def registry_file(path: Path | None) -> Path:
+    """The file of the registry that is named, or of this machine's gateway. Raises OncewayError
+    where there is none, and NotAllowed if this account may not write there: a registry that no
+    gateway reads lets no board in.
+    """
+    if path is not None and not _is_config(path):
+        return path
+    folder = gateway_folder(path)
+    if folder is None:
+        raise OncewayError(
+            "there is no gateway here, so no device registry",
+            CONFIG_FILE,
+            "Name a gateway with --config FILE, or a registry of your own with --registry FILE",
+        )
+    file = folder / FILE
+    try:
+        used = file if file.exists() else folder
+        mine = not used.exists() or os.access(used, os.R_OK | os.W_OK)
+    except PermissionError:
+        mine = False
+    if not mine:
+        raise NotAllowed(
+            "this account may not use the device registry of the gateway", str(file), WHO_MAY
+        )
+    return file
+
+
+def gateway_folder(path: Path | None) -> Path | None:
+    """The data directory of the gateway that is meant: the named one, the one whose registry is
+    named, or this machine's. None where there is none.
+    """
+    if path is not None and not _is_config(path):
+        return path.parent
+    if config_file(path) is None:
+        return INSTALLED if INSTALLED.is_dir() else None
+    return running_folder(None, path)
+
+
+def _is_config(path: Path) -> bool:
+    return path.suffix == ".toml"

@@ -34,15 +34,6 @@ Rows = dict[str, list[dict[str, Any]]]
 """All rows by table."""
 
 
-def default_path() -> Path:
-    """The system's registry where this user may write it, else the user's own."""
-    system = Path("/var/lib/onceway")
-    if system.is_dir() and os.access(system, os.W_OK):
-        return system / "registry.db"
-    home = Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share")
-    return home / "onceway" / "registry.db"
-
-
 @dataclass(frozen=True, slots=True)
 class Device:
     """A device of the registry. status: as in the table, or `flashing` while its board is being

@@ -1,9 +1,9 @@
-"""`make test`: all tests but those for the soak, in groups. Most compute, so two groups run at a
-time: three would wait for each other until they run out of time. Boards that are flashed or under
-test mostly wait, so their groups run beside the others, one after the other.
+"""`make test`: `make lint` and all tests but those for the soak, in groups. Two groups that compute
+run at a time: three would wait for each other until they run out of time. Groups that mostly wait,
+for boards, servers or a browser, run beside them, three at a time: each uses a quarter of a core.
 
-In: options of pytest; with any, one pytest runs as usual. Out: what each group says when it has
-ended, and an exit code that is not 0 if one failed.
+In: options of pytest; with any, one pytest runs as usual, and no lint. Out: what each group says
+when it has ended, and an exit code that is not 0 if one failed.
 """
 
 import subprocess
@@ -11,50 +11,84 @@ import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import ExitStack
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import IO
 
 HERE = Path(__file__).parent
-SPARK, RIG, BOARDS = "ingest", "hil", "provisioning"
+PYTEST = [sys.executable, "-m", "pytest"]
+LINT = ["make", "--no-print-directory", "-s", "lint"]
+COMPUTE_AT_A_TIME, WAIT_AT_A_TIME = 2, 3
+
+SPARK = ["ingest"]
+"""The longest of the groups that compute. It comes first."""
 PARTS = 6
-"""Of all other tests: short ones, so that no core is idle for long at the end."""
+"""Groups of all tests that are not named here: short, so that no core is idle for long at the end.
+"""
+WAITING = [
+    ["uplink"],
+    ["provisioning/test_device.py"],
+    ["hil/air"],
+    ["provisioning"],
+    ["hil/test_sabotage.py", "hil/test_plugin.py"],
+    ["hil"],
+    ["bridge", "service/test_refused_publishers.py"],
+    ["web"],
+]
+"""Groups that mostly wait, the longest first. A folder is without what another group has of it."""
 
 
-def pytest(*options: str, said: IO[bytes] | None = None) -> int:
-    command = [sys.executable, "-m", "pytest", *options]
-    return subprocess.run(command, stdout=said, stderr=said, check=False).returncode
-
-
-def parts() -> list[list[str]]:
-    """Every other folder and file of tests, in `PARTS` lists of neighbours."""
+def parts(taken: set[str]) -> list[list[str]]:
+    """Every folder and file of tests that is not taken, in `PARTS` lists of neighbours."""
     tests = {path for path in HERE.iterdir() if path.is_dir() or path.match("test_*.py")}
     others = sorted(path.name for path in tests if any(path.rglob("test_*.py")) or path.is_file())
-    others = [name for name in others if name not in (SPARK, RIG, BOARDS)]
+    others = [name for name in others if name not in taken]
     ends = [len(others) * part // PARTS for part in range(PARTS + 1)]
     return [others[start:end] for start, end in pairwise(ends)]
 
 
+def groups() -> tuple[list[list[str]], list[list[str]]]:
+    """Arguments of pytest for each group that computes, and for each that waits."""
+    named = {*SPARK, *chain(*WAITING)}
+    computing = [SPARK, *parts(named)]
+    return [_paths(one, named) for one in computing], [_paths(one, named) for one in WAITING]
+
+
+def _paths(group: list[str], named: set[str]) -> list[str]:
+    elsewhere = {name for name in named for folder in group if name.startswith(f"{folder}/")}
+    return [f"tests/{name}" for name in group] + [
+        f"--ignore=tests/{it}" for it in sorted(elsewhere)
+    ]
+
+
+def run(command: list[str], said: IO[bytes] | None = None) -> int:
+    return subprocess.run(command, stdout=said, stderr=said, check=False).returncode
+
+
+def pytest(paths: list[str]) -> list[str]:
+    return [*PYTEST, "-o", f"cache_dir=build/pytest/{paths[0].replace('/', '-')}", *paths]
+
+
 def main() -> int:
     if options := sys.argv[1:]:
-        return pytest(*options)
+        return run([*PYTEST, *options])
+    computing, waiting = groups()
     with ExitStack() as stack:
-        pool = stack.enter_context(ThreadPoolExecutor(2))
-        waits = stack.enter_context(ThreadPoolExecutor(1))
-        groups = [(pool, names) for names in ([SPARK], *parts())]  # the longest comes first
-        groups += [(waits, [BOARDS]), (waits, [RIG])]
         begun = {}
-        for runs, names in groups:
-            said = stack.enter_context(tempfile.TemporaryFile())
-            cache = ("-o", f"cache_dir=build/pytest/{names[0]}")
-            paths = [f"tests/{name}" for name in names]
-            begun[runs.submit(pytest, *paths, *cache, said=said)] = paths, said
+        for at_a_time, commands in (
+            (COMPUTE_AT_A_TIME, [LINT, *map(pytest, computing)]),
+            (WAIT_AT_A_TIME, list(map(pytest, waiting))),
+        ):
+            lane = stack.enter_context(ThreadPoolExecutor(at_a_time))
+            for command in commands:
+                said = stack.enter_context(tempfile.TemporaryFile())
+                begun[lane.submit(run, command, said)] = command, said
         failed = 0
         for group in as_completed(begun):
-            paths, said = begun[group]
+            command, said = begun[group]
             failed |= group.result()
             said.seek(0)
-            print(f"{' '.join(paths)}:", said.read().decode(errors="replace"), flush=True)
+            print(f"{' '.join(command)}:", said.read().decode(errors="replace"), flush=True)
     return failed
 
 

@@ -4,6 +4,7 @@ failure shall come from a change, not from luck or a busy machine. `pytest
 fewer files than the system does. What is marked `soak` runs in `make soak` alone.
 """
 
+import gc
 import resource
 
 import pytest
@@ -23,6 +24,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("soak") and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(_SOAK_S))
+
+
+def pytest_collection_finish() -> None:
+    """The tests themselves stay to the end: no garbage collection need look at them again."""
+    gc.freeze()
 
 
 @pytest.fixture(params=[5, pytest.param(1, marks=pytest.mark.soak)])

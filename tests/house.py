@@ -184,8 +184,8 @@ def _walks() -> Iterable[Figure]:
     """Figures of the ways of three packets (`tests/walks.py`), with their goals and limits."""
     limits = {
         "QoS 2 PUBLISH": ((20, 27), (110, 154), (1, 1)),
-        "serial PUBLISH": ((26, 31), (160, 173), (2, 2)),
-        "CONNECT elsewhere": ((45, 68), (700, 1108), (4, 8)),
+        "serial PUBLISH": ((26, 31), (160, 176), (2, 2)),
+        "CONNECT elsewhere": ((45, 69), (700, 1108), (4, 8)),
     }
     for name, (files_, calls, pairs) in limits.items():
         walk = WALKS[name]
@@ -198,7 +198,7 @@ FIGURES = (
     Figure("packages that the site lives in", 1, 1, packages_of_the_site),
     Figure("lines of the broker that name a site", 10, 9, lines_that_name_a_site),
     Figure("broker: files", 42, 42, lambda: len(files("gateway/broker"))),
-    Figure("broker: lines", 7_400, 8_480, lambda: all_lines(files("gateway/broker"))),
+    Figure("broker: lines", 7_400, 8_560, lambda: all_lines(files("gateway/broker"))),
     Figure("broker: files below 70 lines", 4, 4, lambda: short_files("gateway/broker")),
     Figure("service: files", 12, 12, lambda: len(files("gateway/service"))),
     Figure("service: lines", 2_500, 2_500, lambda: all_lines(files("gateway/service"))),

@@ -79,8 +79,8 @@ struct board {
     uint32_t wear[CHIP_EEPROM]; /* writes of each cell since the process started */
 };
 
-/* flash: CHIP_FLASH bytes and a guard of 2; eeprom: CHIP_EEPROM bytes. boot_start: where the chip
- * starts and the lock begins, or 0. */
+/* flash: CHIP_FLASH bytes and CHIP_GUARD of CHIP_GUARD_BYTE; eeprom: CHIP_EEPROM bytes.
+ * boot_start: where the chip starts and the lock begins, or 0. */
 bool board_init(
     struct board *board, uint8_t *flash, uint8_t *eeprom, uint32_t boot_start, uint64_t seed);
 

@@ -19,6 +19,18 @@ static void silent(avr_t *avr, const int level, const char *format, va_list argu
 
 static void do_nothing(void *context) { (void)context; }
 
+/* libsimavr notices an access beyond the RAM, and makes it all the same: a program whose stack has
+ * left the RAM would write into the memory of this process. Give it all that 16 bits can address. */
+static bool widen_data(avr_t *avr)
+{
+    uint8_t *wide = calloc(CHIP_ADDRESSES, 1);
+    if (!wide) return false;
+    memcpy(wide, avr->data, avr->ramend + 1u);
+    free(avr->data);
+    avr->data = wide;
+    return true;
+}
+
 bool chip_init(struct chip *chip, uint8_t *flash, uint64_t seed)
 {
     avr_global_logger_set(silent);
@@ -26,11 +38,10 @@ bool chip_init(struct chip *chip, uint8_t *flash, uint64_t seed)
     chip->avr = avr_make_mcu_by_name("atmega328p");
     if (!chip->avr || avr_init(chip->avr) != 0) return false;
     for (int i = 0; i < ALARM_COUNT; i++) chip_alarm_handler(chip, (enum alarm)i, do_nothing, NULL);
+    if (!widen_data(chip->avr)) return false;
     free(chip->avr->flash);
     /* the caller's mapping of the image file: every write goes straight to it */
     chip->avr->flash = flash;
-    flash[CHIP_FLASH] = AVR_OVERFLOW_OPCODE & 0xFF;
-    flash[CHIP_FLASH + 1] = AVR_OVERFLOW_OPCODE >> 8;
     chip->avr->frequency = CHIP_HZ;
     chip->avr->vcc = chip->avr->avcc = chip->avr->aref = 5000;
     chip->noise = seed;
@@ -85,12 +96,26 @@ static avr_cycle_count_t on_cycle_timer(avr_t *avr, avr_cycle_count_t when, void
     return 0;
 }
 
+/* libsimavr takes those of a port at once. */
+static void set_external(struct chip *chip)
+{
+    avr_ioport_external_t all = {
+        .name = 'D', .mask = chip->pull_ups, .value = chip->pull_ups & (uint8_t)~chip->grounded};
+    avr_ioctl(chip->avr, AVR_IOCTL_IOPORT_SET_EXTERNAL('D'), &all);
+}
+
 avr_irq_t *chip_pull_up(struct chip *chip, unsigned pin)
 {
-    chip->pull_ups |= (uint8_t)(1 << pin); /* libsimavr takes those of a port at once */
-    avr_ioport_external_t all = {.name = 'D', .mask = chip->pull_ups, .value = chip->pull_ups};
-    avr_ioctl(chip->avr, AVR_IOCTL_IOPORT_SET_EXTERNAL('D'), &all);
+    chip->pull_ups |= (uint8_t)(1 << pin);
+    set_external(chip);
     return avr_io_getirq(chip->avr, AVR_IOCTL_IOPORT_GETIRQ('D'), (int)pin);
+}
+
+void chip_ground(struct chip *chip, unsigned pin, bool grounded)
+{
+    uint8_t mask = (uint8_t)(1 << pin);
+    chip->grounded = (uint8_t)(grounded ? chip->grounded | mask : chip->grounded & ~mask);
+    set_external(chip);
 }
 
 void chip_alarm_handler(struct chip *chip, enum alarm alarm, alarm_handler ring, void *context)

@@ -21,6 +21,11 @@
 #define CHIP_EEPROM 1024u
 #define CHIP_PAGE 128u
 #define CHIP_DATA 0x900u /* registers and RAM */
+#define CHIP_ADDRESSES 0x10001u /* of data that an instruction can name, and the one behind */
+/* Behind the flash, up to where a jump with 22 bits leads: an instruction that has libsimavr go on
+ * at 0, as the counter of a chip with less flash wraps. Both its bytes are this one. */
+#define CHIP_GUARD ((8u << 20) + CHIP_PAGE - CHIP_FLASH)
+#define CHIP_GUARD_BYTE 0xF1
 #define NEVER UINT64_MAX
 
 /* Addresses in data space (ATmega328P data sheet, register summary). */
@@ -97,10 +102,11 @@ struct chip {
         void *context;
     } alarms[ALARM_COUNT];
     uint8_t pull_ups; /* pins of port D */
+    uint8_t grounded; /* those of them that lie on the ground */
 };
 
-/* Make the chip with empty memories, without power. flash: CHIP_FLASH bytes followed by a guard of
- * at least 2. */
+/* Make the chip with empty memories, without power. flash: CHIP_FLASH bytes,
+ * followed by CHIP_GUARD of CHIP_GUARD_BYTE. */
 bool chip_init(struct chip *chip, uint8_t *flash, uint64_t seed);
 
 /* Board time in cycles. */
@@ -126,6 +132,9 @@ void chip_scramble_ram(struct chip *chip);
 
 /* A pull-up outside of the chip at a pin of port D. Returns the pin, to be pulled down. */
 avr_irq_t *chip_pull_up(struct chip *chip, unsigned pin);
+
+/* Such a pin lies on the ground from now on, or no more: when the chip lets go of it, it is low. */
+void chip_ground(struct chip *chip, unsigned pin, bool grounded);
 
 void chip_alarm_handler(struct chip *chip, enum alarm alarm, alarm_handler ring, void *context);
 void chip_alarm(struct chip *chip, enum alarm alarm, uint64_t due);

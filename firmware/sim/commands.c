@@ -151,6 +151,29 @@ static void do_adc(struct call *call)
         adc_set(&call->board->adc, (unsigned)channel, (uint16_t)millivolts);
 }
 
+/* Which of the names; -1: none. */
+static int index_of(const char *name, const char *const *names, int count)
+{
+    for (int i = 0; i < count; i++)
+        if (!strcmp(name, names[i])) return i;
+    return -1;
+}
+
+/* Something else than a sound sensor is at its pin. */
+static void do_sensor(struct call *call)
+{
+    struct board *board = call->board;
+    int fault = -1;
+    if (call->count == 3 && is(call, 1, "ds18b20") && board->onewire.chip) {
+        fault = index_of(call->words[2], onewire_faults, ONEWIRE_FAULTS);
+        if (fault >= 0) onewire_set(&board->onewire, (enum onewire_fault)fault);
+    } else if (call->count == 3 && is(call, 1, "dht22") && board->dht22.chip) {
+        fault = index_of(call->words[2], dht22_faults, DHT22_FAULTS);
+        if (fault >= 0) dht22_set(&board->dht22, (enum dht22_fault)fault);
+    }
+    if (fault < 0) refuse(call, "sensor ds18b20|dht22 FAULT, of a board with that sensor");
+}
+
 static void do_baud(struct call *call)
 {
     uint64_t baud;
@@ -333,6 +356,7 @@ static const struct {
     {"at", do_at, MAX_WORDS, false},
     {"cancel", do_cancel, 1, true},
     {"adc", do_adc, 3, true},
+    {"sensor", do_sensor, 3, true},
     {"baud", do_baud, 2, true},
     {"rx", do_rx, 2, true},
     {"heard", do_heard, 5, true},

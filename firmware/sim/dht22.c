@@ -9,12 +9,32 @@ enum { PIN = 3, US = CHIP_HZ / 1000000 };
 enum { CALL_US = 800, AFTER_US = 30, GREETS_US = 80, LOW_US = 50, ZERO_US = 26, ONE_US = 70 };
 #define PAUSE ((uint64_t)CHIP_HZ * 2)
 
+const char *const dht22_faults[DHT22_FAULTS] = {
+    "well", "open", "shorted", "swapped", "clone", "zeros", "soaked", "garbled"};
+
+static void say(const struct dht22 *dht22, uint8_t *bytes)
+{
+    uint16_t magnitude = (uint16_t)abs(dht22->temperature), humidity = dht22->humidity;
+    uint16_t temperature = (uint16_t)(magnitude | (dht22->temperature < 0 ? 0x8000 : 0));
+    if (dht22->fault == DHT22_CLONE) temperature = (uint16_t)dht22->temperature;
+    if (dht22->fault == DHT22_SOAKED) humidity = 1024;
+    if (dht22->fault == DHT22_SWAPPED) {
+        humidity = (uint16_t)(humidity / 10 << 8);
+        temperature = (uint16_t)(magnitude / 10 << 8);
+    }
+    if (dht22->fault == DHT22_ZEROS) humidity = temperature = 0;
+    bytes[0] = (uint8_t)(humidity >> 8);
+    bytes[1] = (uint8_t)humidity;
+    bytes[2] = (uint8_t)(temperature >> 8);
+    bytes[3] = (uint8_t)temperature;
+    bytes[4] = (uint8_t)(bytes[0] + bytes[1] + bytes[2] + bytes[3]);
+    if (dht22->fault == DHT22_GARBLED) bytes[3] ^= 0x10;
+}
+
 static void answer(struct dht22 *dht22, uint64_t now)
 {
-    uint16_t temperature = (uint16_t)abs(dht22->temperature);
-    uint8_t bytes[5] = {(uint8_t)(dht22->humidity >> 8), (uint8_t)dht22->humidity,
-        (uint8_t)(temperature >> 8 | (dht22->temperature < 0 ? 0x80 : 0)), (uint8_t)temperature};
-    bytes[4] = (uint8_t)(bytes[0] + bytes[1] + bytes[2] + bytes[3]);
+    uint8_t bytes[5];
+    say(dht22, bytes);
     uint8_t *lasts = dht22->lasts;
     *lasts++ = AFTER_US;
     *lasts++ = GREETS_US;
@@ -47,10 +67,11 @@ static void on_direction(avr_irq_t *irq, uint32_t value, void *context)
     (void)irq;
     if (low == dht22->low) return;
     dht22->low = low;
-    avr_raise_irq(dht22->pin, !low);
+    avr_raise_irq(dht22->pin, !low && dht22->fault != DHT22_SHORTED);
     if (low)
         dht22->fell = now;
-    else if (now - dht22->fell >= CALL_US * US && now >= dht22->ready)
+    else if (now - dht22->fell >= CALL_US * US && now >= dht22->ready &&
+             dht22->fault != DHT22_OPEN && dht22->fault != DHT22_SHORTED)
         answer(dht22, now);
 }
 
@@ -59,6 +80,14 @@ void dht22_power_on(struct dht22 *dht22)
     dht22->low = false;
     dht22->ready = chip_now(dht22->chip) + PAUSE;
     chip_alarm(dht22->chip, ALARM_DHT22, NEVER);
+}
+
+void dht22_set(struct dht22 *dht22, enum dht22_fault fault)
+{
+    dht22->fault = fault;
+    chip_ground(dht22->chip, PIN, fault == DHT22_SHORTED);
+    chip_alarm(dht22->chip, ALARM_DHT22, NEVER);
+    avr_raise_irq(dht22->pin, fault != DHT22_SHORTED);
 }
 
 void dht22_init(struct dht22 *dht22, struct chip *chip, int16_t temperature, uint16_t humidity)

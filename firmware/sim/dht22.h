@@ -2,7 +2,7 @@
  *
  * In: the pin's direction, in time; temperature and humidity. Out: the line's level at the pin. The
  * sensor answers a call of 0.8 ms or longer, two seconds after power-on and after its last answer
- * (AM2302 data sheet). */
+ * (AM2302 data sheet). A fault puts something else in its place. */
 #ifndef SIM_DHT22_H
 #define SIM_DHT22_H
 
@@ -12,7 +12,21 @@
 
 enum { DHT22_STEPS = 3 + 2 * 40 + 1 };
 
+enum dht22_fault {
+    DHT22_WELL,
+    DHT22_OPEN,    /* nobody answers */
+    DHT22_SHORTED, /* the line lies on the ground */
+    DHT22_SWAPPED, /* a DHT11 is in its place */
+    DHT22_CLONE,   /* no fault: below zero it sends two's complement */
+    DHT22_ZEROS,   /* an answer of zeros */
+    DHT22_SOAKED,  /* 102.4 percent */
+    DHT22_GARBLED, /* a bit of each answer is wrong */
+    DHT22_FAULTS
+};
+extern const char *const dht22_faults[DHT22_FAULTS];
+
 struct dht22 {
+    enum dht22_fault fault;
     struct chip *chip;
     avr_irq_t *pin;
     int16_t temperature; /* tenths of a degree */
@@ -26,5 +40,6 @@ struct dht22 {
 
 void dht22_init(struct dht22 *dht22, struct chip *chip, int16_t temperature, uint16_t humidity);
 void dht22_power_on(struct dht22 *dht22);
+void dht22_set(struct dht22 *dht22, enum dht22_fault fault);
 
 #endif

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +12,8 @@
 #include <unistd.h>
 
 #include <sim_hex.h>
+
+enum { GUARD_PAGES = 1 << 16 };
 
 static uint8_t *complain(const char *path, const char *what)
 {
@@ -27,12 +30,29 @@ static int fill_erased(int fd, size_t size)
     return 0;
 }
 
-uint8_t *image_map(const char *path, size_t size, size_t guard)
+/* Pages of one byte, the same ones again and again. */
+static bool guard_with(uint8_t *memory, size_t size, uint8_t byte)
+{
+    static uint8_t pages[GUARD_PAGES];
+    memset(pages, byte, sizeof pages);
+    int fd = memfd_create("guard", MFD_CLOEXEC);
+    bool done = fd >= 0 && write(fd, pages, sizeof pages) == (ssize_t)sizeof pages;
+    for (size_t at = 0; done && at < size; at += sizeof pages) {
+        size_t length = size - at < sizeof pages ? size - at : sizeof pages;
+        done = mmap(memory + at, length, PROT_READ, MAP_SHARED | MAP_FIXED, fd, 0) != MAP_FAILED;
+    }
+    if (fd >= 0) close(fd);
+    return done;
+}
+
+uint8_t *image_map(const char *path, size_t size, size_t guard, uint8_t guard_byte)
 {
     uint8_t *memory =
         mmap(NULL, size + guard, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED) return complain(path ? path : "memory", strerror(errno));
     memset(memory, 0xFF, size);
+    if (guard && !guard_with(memory + size, guard, guard_byte))
+        return complain(path ? path : "memory", strerror(errno));
     if (!path) return memory;
     int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
     struct stat status;

@@ -309,8 +309,8 @@ int main(int argc, char **argv)
     sigaction(SIGTERM, &action, NULL);
     sigaction(SIGINT, &action, NULL);
 
-    uint8_t *flash = image_map(options.flash, CHIP_FLASH, 4096),
-            *eeprom = image_map(options.eeprom, CHIP_EEPROM, 0);
+    uint8_t *flash = image_map(options.flash, CHIP_FLASH, CHIP_GUARD, CHIP_GUARD_BYTE),
+            *eeprom = image_map(options.eeprom, CHIP_EEPROM, 0, 0);
     if (!flash || !eeprom) return EXIT_FAILURE;
     long boot_start =
         options.bootloader ? image_load_hex(flash, CHIP_FLASH, options.bootloader) : 0;
@@ -324,7 +324,7 @@ int main(int argc, char **argv)
     simulator.strikes.context = &simulator;
     const char *memory = options.fram ? options.fram : options.i2c_eeprom;
     if (memory) {
-        uint8_t *bytes = image_map(memory, MEMORY_SIZE, 0);
+        uint8_t *bytes = image_map(memory, MEMORY_SIZE, 0, 0);
         if (!bytes) return EXIT_FAILURE;
         board_add_memory(&simulator.board, bytes, options.fram);
     }

@@ -25,6 +25,7 @@ extern "C" {
 #include "ow_bytes.h" /* integers in a source */
 #include "ow_hal.h"   /* the board: ow_hal_idle, ow_hal_reset_cause and so on */
 #include "ow_mqtt.h"  /* what struct ow_mqtt is made of */
+#include "ow_sensor.h" /* whether a measurement counts */
 
 /* --- messages, and what the program is asked for --- */
 
@@ -72,6 +73,11 @@ struct ow_message {
     /* to send: a number from 1 on that stands for this topic after its first use in a connection;
      * 0: none */
     uint8_t alias;
+#if OW_ANSWERS
+    /* of a command: where its answer is awaited (MQTT 5, Response Topic) and what to put beside it
+     * (Correlation Data), behind a byte that tells their length. NULL: none */
+    const uint8_t *response, *correlation;
+#endif
 };
 
 struct ow_entry {
@@ -79,6 +85,7 @@ struct ow_entry {
     bool released; /* PUBREC has come */
     uint32_t sequence;
     uint8_t source[OW_JOURNAL_SOURCE];
+    uint8_t kind; /* for the library: not 0: what it is in place of the program's publication */
 };
 
 enum ow_state { OW_WAITING, OW_GREETING, OW_OPENING, OW_CONNECTING, OW_CONNECTED, OW_CLOSING };
@@ -342,6 +349,51 @@ static inline bool ow_log_asked(struct ow_mqtt *client, const struct ow_message 
     (void)client;
     (void)message;
     return false;
+}
+
+#endif
+
+/* --- answers to commands, which `onceway device command NAME TEXT --wait` prints --- */
+
+enum ow_answer {
+    OW_ANSWER_DONE = 1,
+    OW_ANSWER_VALUE,  /* what the command asked for */
+    OW_ANSWER_REFUSED /* and an enum ow_refusal; from 16 on they are the program's own */
+};
+
+enum ow_refusal {
+    OW_REFUSAL_UNKNOWN = 1, /* there is no such command */
+    OW_REFUSAL_RANGE,       /* its number is too small or too large */
+    OW_REFUSAL_UNFIT,       /* this firmware, or this board, cannot do it */
+    OW_REFUSAL_BUSY,        /* not now */
+    OW_REFUSAL_WEAR,        /* it would wear the memory out: see the status */
+};
+
+#if OW_ANSWERS
+
+/**
+ * Answers a command, from message_received. The answer goes through the journal at QoS 2 and is
+ * kept there before the gateway hears that the command came. It goes to `logs/NAME` with the
+ * command's Correlation Data, as 8 bytes: answer:4 length:4 correlation[3] number:i32.
+ *
+ * Nothing is sent to a command without Response Topic, with another one than `logs/NAME`, or with
+ * more than 3 bytes of Correlation Data.
+ *
+ * @param command  as message_received got it
+ * @param number   the value or the reason; without a meaning at OW_ANSWER_DONE
+ */
+void ow_mqtt_answer(struct ow_mqtt *client, const struct ow_message *command,
+    enum ow_answer answer, int32_t number);
+
+#else /* the call costs nothing */
+
+static inline void ow_mqtt_answer(struct ow_mqtt *client, const struct ow_message *command,
+    enum ow_answer answer, int32_t number)
+{
+    (void)client;
+    (void)command;
+    (void)answer;
+    (void)number;
 }
 
 #endif

@@ -138,6 +138,17 @@
 #define OW_JOURNAL_MEMORY 0 /* 1: publications wait in a memory on the I2C bus, see ow_memory.h */
 #endif
 
+#ifndef OW_SLOT_CHECK
+/* 1: a publication that is damaged in its memory is repaired or reported, and no sequence is used
+ * again; 0: it is left out without a word */
+#define OW_SLOT_CHECK (OW_PERSISTENCE && OW_PUBLICATIONS)
+#endif
+
+#ifndef OW_ANSWERS
+/* 1: a command that names `logs/NAME` as its Response Topic can be answered: ow_mqtt_answer */
+#define OW_ANSWERS 0
+#endif
+
 #ifndef OW_LOG_SIZE
 #define OW_LOG_SIZE 0 /* bytes of RAM for a log that the gateway can read, a power of two: ow_log.h */
 #endif

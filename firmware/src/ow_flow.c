@@ -1,4 +1,6 @@
 #include "ow_flow.h"
+#include "ow_answer.h"
+#include "ow_lost.h"
 
 /* Steps of an outgoing publication. */
 enum {
@@ -230,7 +232,13 @@ static void publish(struct ow_mqtt *client, struct ow_flight *flight)
     if (!ow_journal_find(&client->journal, flight->slot, &entry)) {
         return;
     }
-    client->application->recall_packet(client->user, &entry, &message, scratch);
+    if (OW_SLOT_CHECK && entry.kind == OW_KIND_LOST) {
+        ow_lost_packet(client, &message);
+    } else if (OW_ANSWERS && entry.kind == OW_KIND_ANSWER) {
+        ow_answer_packet(client, entry.source, &message);
+    } else {
+        client->application->recall_packet(client->user, &entry, &message, scratch);
+    }
     message.dup = client->session_present && was_sent(ids, flight->id);
     enum ow_result result = ow_flow_send(client, &message, flight->id);
     if (result == OW_TOO_LONG) {
@@ -433,6 +441,9 @@ static void advance_in(struct ow_mqtt *client)
     if (!ow_journal_idle(&client->journal)) {
         return;
     }
+    if (ow_answer_keep(client)) {
+        return;
+    }
     if (ids->in_flags & UNSAVED) {
         ow_journal_hold(&client->journal, ids->in_flags & HELD ? ids->in : 0);
         ids->in_flags &= (uint8_t)~UNSAVED;
@@ -516,7 +527,7 @@ void ow_flow_advance(struct ow_mqtt *client)
 
 bool ow_flow_settled(const struct ow_mqtt *client)
 {
-    bool settled = !(client->ids.in_flags & (UNSAVED | ANSWER));
+    bool settled = !(client->ids.in_flags & (UNSAVED | ANSWER)) && !ow_answer_waits(client);
     for (uint8_t i = 0; !OW_PERSISTENCE && i < OW_FLIGHTS; i++) {
         settled = settled && (client->ids.out[i].step == FREE || is_kept(&client->ids.out[i]));
     }

@@ -28,7 +28,13 @@ enum { RELEASED_MASK = 0x55, DONE_MASK = 0xAA, ASKED = 0x5A, ERASED = 0xFF };
 #else
 #define CELL_LIFE 100000ul /* writes of an EEPROM cell (ATmega328P data sheet, features) */
 #endif
-enum { JOB_NONE, JOB_BOOT, JOB_SLOT, JOB_OTHER };
+enum { JOB_NONE, JOB_BOOT, JOB_SLOT, JOB_OTHER, JOB_MEND };
+/* Residues of slots that hold no publication of the program: in the report of a lost one the first
+ * byte of the CRC is stored inverted, in the answer to a command the second. */
+enum { REPORT_RESIDUE = 0x0300 | OW_KIND_LOST, ANSWER_RESIDUE = 0x1E00 | OW_KIND_ANSWER };
+
+_Static_assert(!OW_SLOT_CHECK || OW_PERSISTENCE,
+    "OW_SLOT_CHECK looks for damage at rest: without OW_PERSISTENCE nothing rests");
 
 #if OW_JOURNAL_MEMORY
 _Static_assert(OW_PERSISTENCE && OW_JOURNAL_SLOTS * OW_JOURNAL_SLOT_SIZE <= OW_MEMORY_SIZE,
@@ -149,6 +155,15 @@ bool ow_journal_idle(const struct ow_journal *journal)
     return journal->job == JOB_NONE;
 }
 
+static bool is_released(const uint8_t *record)
+{
+    return record[RELEASED_AT] == (record[SEQUENCE_AT + 3] ^ RELEASED_MASK);
+}
+
+#if OW_SLOT_CHECK
+static void check_slots(struct ow_journal *journal);
+#endif
+
 static void succeeded(struct ow_journal *journal)
 {
     if (journal->job == JOB_SLOT) {
@@ -156,6 +171,12 @@ static void succeeded(struct ow_journal *journal)
         journal->next = after(journal->next);
         journal->pending++;
     }
+#if OW_SLOT_CHECK
+    if (journal->job == JOB_BOOT || journal->job == JOB_MEND) {
+        check_slots(journal);
+        return;
+    }
+#endif
     journal->job = JOB_NONE;
 }
 
@@ -285,18 +306,21 @@ static void open_incarnation(struct ow_journal *journal)
 }
 
 /* Reads a slot into `entry`; false if it holds no publication. */
-static bool read_slot(ow_slot slot, struct ow_entry *entry, bool *done)
+static OW_ONE_COPY bool read_slot(ow_slot slot, struct ow_entry *entry, bool *done)
 {
     uint8_t record[OW_JOURNAL_SLOT_SIZE];
     fetch(record, slot_address(slot), OW_JOURNAL_SLOT_SIZE);
-    if (ow_crc(OW_CRC_INITIAL, record, RELEASED_AT) != 0) {
+    uint16_t residue = ow_crc(OW_CRC_INITIAL, record, RELEASED_AT);
+    if (residue != 0 && (!OW_SLOT_CHECK || residue != REPORT_RESIDUE) &&
+        (!OW_ANSWERS || residue != ANSWER_RESIDUE)) {
         return false;
     }
+    entry->kind = OW_SLOT_CHECK || OW_ANSWERS ? (uint8_t)residue : OW_KIND_PROGRAM;
     uint8_t low = record[SEQUENCE_AT + 3];
     entry->slot = slot;
     entry->sequence = ow_get_u32(record + SEQUENCE_AT);
     memcpy(entry->source, record + SOURCE_AT, OW_JOURNAL_SOURCE);
-    entry->released = record[RELEASED_AT] == (low ^ RELEASED_MASK);
+    entry->released = is_released(record);
     *done = record[DONE_AT] == (low ^ DONE_MASK);
     /* A new slot whose CRC was written before the power went may fit its erased rest by chance. No
      * EEPROM lives to see a sequence that begins so. */
@@ -314,7 +338,80 @@ static void note_done(struct ow_journal *journal, uint16_t id)
 #endif
 }
 
-static void open_slots(struct ow_journal *journal)
+#if OW_SLOT_CHECK
+/* --- damage at rest ---
+ *
+ * Slots are used in turn and sequences are consecutive, so a slot that does not pass its check has a
+ * known sequence: the one before that of the next whole slot, if no slot has that. If only the
+ * sequence has changed, a start writes the slot again as it was. Else a report takes its place, under
+ * its sequence: if the gateway has the publication already, it takes the report for a repetition, and
+ * nothing is lost. A publication that was done stays done. */
+
+/* Whether nothing but the sequence has changed, if it was this one. The record has it then. */
+static OW_ONE_COPY bool fits(uint8_t *record, uint32_t sequence)
+{
+    ow_put_u32(record + SEQUENCE_AT, sequence);
+    uint16_t residue = ow_crc(OW_CRC_INITIAL, record, RELEASED_AT);
+    return residue == 0 || (OW_ANSWERS && residue == ANSWER_RESIDUE);
+}
+
+#define NOWHERE ((ow_slot)~0)
+
+/* Starts to write the first damaged slot again, seen from the oldest; the check then begins anew. The
+ * slot behind the newest whole one may hold a newer publication, whose sequence must not be used
+ * again: it does if it has that sequence, or lacks nothing else. What a power cut left half-written
+ * has the sequence of an older publication. An erased slot in front of all publications was never
+ * used, and a slot that could not be written leaves no gap. */
+static void mend_one(struct ow_journal *journal)
+{
+    uint8_t *const record = journal->record;
+    uint16_t awaited = 1, address; /* identifier */
+    ow_slot slot = journal->head, hole = NOWHERE;
+    uint32_t missing = 0;
+    do {
+        struct ow_entry entry;
+        bool done;
+        if (read_slot(slot, &entry, &done)) {
+            if (hole != NOWHERE && (uint16_t)entry.sequence != awaited) {
+                missing = entry.sequence - 1;
+                missing -= (uint16_t)missing == 0;
+                break;
+            }
+            hole = NOWHERE;
+            awaited = (uint16_t)entry.sequence + 1;
+            awaited += awaited == 0;
+        } else {
+            fetch(record, slot_address(slot), OW_JOURNAL_SLOT_SIZE);
+            if (awaited != 1 || record[SEQUENCE_AT] != ERASED) {
+                hole = slot;
+            }
+            if (slot == journal->head &&
+                (ow_get_u16(record + SEQUENCE_AT + 2) == (uint16_t)journal->next ||
+                    fits(record, journal->next))) {
+                missing = journal->next;
+                hole = slot;
+                break;
+            }
+        }
+        slot = ow_journal_following(slot);
+    } while (slot != journal->head);
+    if (!missing) {
+        return;
+    }
+    address = slot_address(hole);
+    fetch(record, address, OW_JOURNAL_SLOT_SIZE);
+    if (!fits(record, missing)) {
+        seal(record, CRC_AT);
+        record[CRC_AT] ^= 0xFF;
+        if (!is_released(record)) {
+            record[DONE_AT] = (uint8_t)missing ^ RELEASED_MASK; /* done it was not */
+        }
+    }
+    start(journal, JOB_MEND, address, OW_JOURNAL_SLOT_SIZE);
+}
+#endif
+
+static void read_slots(struct ow_journal *journal)
 {
     struct ow_entry entry;
     bool done;
@@ -334,7 +431,19 @@ static void open_slots(struct ow_journal *journal)
         }
     }
     journal->tail = journal->head;
+    ow_journal_find(journal, journal->tail, &entry); /* to where the oldest is: others may come */
 }
+
+#if OW_SLOT_CHECK
+static void check_slots(struct ow_journal *journal)
+{
+    journal->job = JOB_NONE;
+    journal->pending = 0;
+    journal->released = 0;
+    read_slots(journal);
+    mend_one(journal);
+}
+#endif
 
 void ow_journal_open(struct ow_journal *journal)
 {
@@ -345,9 +454,9 @@ void ow_journal_open(struct ow_journal *journal)
 #endif
     if (OW_PERSISTENCE) {
         open_incarnation(journal);
-        open_slots(journal);
+        read_slots(journal);
         for (uint8_t count = 0; count < CELLS; count++) {
-            if (load(asked_address(count)) == ASKED) {
+            if (load(asked_address(count)) != ERASED) { /* a damaged one, too: to ask is safe */
                 journal->asked = (uint8_t)asked_address(count);
             }
         }
@@ -356,6 +465,11 @@ void ow_journal_open(struct ow_journal *journal)
         open_held(journal);
     }
     open_boot(journal);
+#if OW_SLOT_CHECK
+    if (journal->job == JOB_NONE) {
+        journal->job = JOB_MEND; /* of nothing: then the slots are checked */
+    }
+#endif
 }
 
 /* --- publications --- */
@@ -378,13 +492,25 @@ bool ow_journal_find(struct ow_journal *journal, ow_slot slot, struct ow_entry *
     return false;
 }
 
+#if OW_SLOT_CHECK
+/* A mark that is not that of the new sequence, and more than one bit away from it. With 60 slots the
+ * mark of the publication before always is. */
+static uint8_t other_mark(uint8_t old, uint8_t mark)
+{
+    uint8_t difference = old ^ mark;
+    difference &= difference - 1;
+    if (difference == 0) {
+        old ^= 0xFF;
+    }
+    return old;
+}
+#endif
+
 bool ow_journal_append(struct ow_journal *journal, const uint8_t *source)
 {
     struct ow_entry oldest;
-    if (!ow_journal_idle(journal)) {
-        return false;
-    }
-    if (ow_journal_missing(journal)) {
+    if (ow_journal_missing(journal) || !ow_journal_idle(journal) ||
+        (uint8_t)(journal->next >> 24) == ERASED) {
         return false;
     }
     if (ow_journal_find(journal, journal->tail, &oldest) && oldest.slot == journal->head) {
@@ -396,18 +522,29 @@ bool ow_journal_append(struct ow_journal *journal, const uint8_t *source)
     ow_put_u32(record + SEQUENCE_AT, journal->next);
     memcpy(record + SOURCE_AT, source, OW_JOURNAL_SOURCE);
     seal(record, CRC_AT);
-    /* The marks of an earlier publication stay, to spare the cells, unless they happen to fit the
-     * new sequence. */
     fetch(record + RELEASED_AT, (uint16_t)(address + RELEASED_AT), 2);
+    /* The marks of an earlier publication stay, to spare the cells. */
+#if OW_SLOT_CHECK
+    record[RELEASED_AT] = other_mark(record[RELEASED_AT], low ^ RELEASED_MASK);
+    record[DONE_AT] = other_mark(record[DONE_AT], low ^ DONE_MASK);
+#else
     if (record[RELEASED_AT] == (low ^ RELEASED_MASK)) {
         record[RELEASED_AT] ^= 0xFF;
     }
     if (record[DONE_AT] == (low ^ DONE_MASK)) {
         record[DONE_AT] ^= 0xFF;
     }
+#endif
     start(journal, JOB_SLOT, address, OW_JOURNAL_SLOT_SIZE);
     return true;
 }
+
+#if OW_ANSWERS
+void ow_journal_mark_answer(struct ow_journal *journal)
+{
+    journal->record[CRC_AT + 1] ^= 0xFF;
+}
+#endif
 
 uint32_t ow_journal_left(const struct ow_journal *journal)
 {

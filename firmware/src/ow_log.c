@@ -130,13 +130,11 @@ static uint8_t make_line(const struct ow_mqtt *client, char *out)
 static __attribute__((noinline)) void send_line(struct ow_mqtt *client)
 {
     struct ow_log *log = &client->log;
-    char topic[sizeof "logs/" + OW_NAME_MAX] = "logs/";
     char line[1 + LONGEST_NUMBER + 1 + OW_LOG_LINE];
     bool last = log->sent == log->head;
     uint8_t length = last ? put_digits(line, log->lost) : make_line(client, line);
-    strcat(topic, client->name);
-    struct ow_message message = {.topic = topic,
-        .topic_length = (uint16_t)strlen(topic),
+    struct ow_message message = {.topic = client->logs,
+        .topic_length = (uint16_t)(sizeof client->logs + strlen(client->name)),
         .payload = (const uint8_t *)line,
         .size = length};
     if (ow_flow_send(client, &message, 0) == OW_BUSY) {

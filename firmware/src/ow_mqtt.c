@@ -5,12 +5,6 @@
 #include "ow_flow.h"
 #include "ow_hal.h"
 
-/* Never called; see ow_options.h. */
-static void __attribute__((used)) define_options(void)
-{
-    OW_OPTIONS(OW_DEFINE, OW_DEFINE_WIDE)
-}
-
 /* bytes of the UART per call, so that a flood of noise does not starve the rest */
 #define READ_AT_ONCE 128
 
@@ -42,6 +36,9 @@ void ow_mqtt_begin(
     client->user = user;
 #if OW_SEVERAL_BOARDS
     ow_hal_use(client->hal = ow_hal_use(0));
+#endif
+#if OW_SLOT_CHECK || OW_LOG_SIZE || OW_ANSWERS
+    memcpy(client->logs, "logs/", sizeof client->logs);
 #endif
     begin_carrier(client);
     ow_journal_open(&client->journal);

@@ -55,6 +55,9 @@ struct ow_mqtt {
     ow_carrier link;
     struct ow_journal journal;
     struct ow_ids ids;
+#if OW_SLOT_CHECK || OW_LOG_SIZE || OW_ANSWERS
+    char logs[5]; /* "logs/": with the name behind it, the topic of what the board tells of itself */
+#endif
     char name[OW_NAME_MAX + 1];
     uint8_t state; /* enum ow_state */
     bool started; /* this start's boot number is in the EEPROM */
@@ -99,6 +102,10 @@ struct ow_mqtt {
 
 #if OW_LOG_SIZE
     struct ow_log log;
+#endif
+
+#if OW_ANSWERS
+    uint8_t answer[OW_JOURNAL_SOURCE]; /* ow_answer.h; its first byte is 0: none waits */
 #endif
 
     /* the packet that is coming in */

@@ -7,9 +7,11 @@
  *     undefined reference to `OW_KEYS_is_0_here_but_not_in_the_library__set_it_in_the_build_flags'
  *
  * Each file that includes the library refers to one symbol an option, with the option's value in its
- * name; ow_mqtt.c defines the symbols of the library's values. The references stand in a section
- * that is not loaded, so they cost the chip nothing. An object file in another format than ELF has
- * no such check.
+ * name; ow_options.c defines the symbols of the library's values. The references stand in notes of
+ * the ELF file, which are not loaded, so they cost the chip nothing. The linker resolves notes
+ * before it strips (-s, -S), and --gc-sections keeps them; debug sections vanish unresolved. There
+ * is no such check with an object file in another format than ELF, a linker script that discards
+ * .note.onceway, or a linker that reports no undefined reference there (GNU ld reports it).
  *
  * A value outside an option's range is an error of the compiler, in every file.
  */
@@ -29,6 +31,8 @@
     NUMBER(OW_PUBLICATIONS, 0, 1)                                                                  \
     NUMBER(OW_SUBSCRIPTIONS, 0, 1)                                                                 \
     NUMBER(OW_JOURNAL_MEMORY, 0, 1)                                                                \
+    NUMBER(OW_SLOT_CHECK, 0, 1)                                                                    \
+    NUMBER(OW_ANSWERS, 0, 1)                                                                       \
     NUMBER(OW_SEVERAL_BOARDS, 0, 1)                                                                \
     NUMBER(OW_TURN_MTU, 32, 248)                                                                   \
     NUMBER(OW_TURN_QUEUE, 48, 255)                                                                 \
@@ -62,8 +66,10 @@ OW_OPTIONS(OW_IN_RANGE, OW_IN_32_BITS)
     name "_is_%c0_here_but_not_in_the_library__set_it_in_the_build_flags"
 
 #define OW_REFER_TO(name, value)                                                                   \
-    __asm__ volatile(".pushsection .debug_onceway,\"\"\n\t.long " OW_OPTION_SYMBOL(                \
-        name) "\n\t.popsection" ::"i"((long long)(value)));
+    __asm__ volatile(OW_NOTE(OW_OPTION_SYMBOL(name))::"i"((long long)(value)));
+#define OW_NOTE(symbol)                                                                            \
+    ".pushsection .note.onceway,\"\",%%note\n\t"                                                   \
+    ".balign 4\n\t.long 4, 4, 1\n\t.asciz \"owo\"\n\t.long " symbol "\n\t.popsection"
 #define OW_REFER(option, least, most) OW_REFER_TO(#option, option)
 #define OW_REFER_WIDE(option)                                                                      \
     OW_REFER_TO(#option, (uint32_t)(option) & 0xFFFF)                                              \
@@ -77,10 +83,15 @@ OW_OPTIONS(OW_IN_RANGE, OW_IN_32_BITS)
     OW_DEFINE_AS(#option, (uint32_t)(option) & 0xFFFF)                                             \
     OW_DEFINE_AS(#option "_upper_half", (uint32_t)(option) >> 16)
 
-/* Never called: the linker drops the empty function. */
+/* Never called: the linker drops the empty function. With -flto an archive is searched before the
+ * names in assembly are known; the name of an object brings ow_options.c into the program. */
+extern const char ow_library_options[];
 static void __attribute__((used)) ow_options_refer(void)
 {
     OW_OPTIONS(OW_REFER, OW_REFER_WIDE)
+#ifdef __AVR__
+    __asm__ volatile(OW_NOTE("%c0")::"i"(ow_library_options));
+#endif
 }
 
 #else

@@ -28,6 +28,9 @@ struct ow_connack {
     uint16_t topic_alias_maximum;
     uint16_t keep_alive; /* the server's, else unchanged */
     uint16_t maximum_packet_size; /* 0xFFFF: this or more */
+#if OW_ANSWERS
+    const uint8_t *response, *correlation; /* of a PUBLISH, as in struct ow_message */
+#endif
 };
 
 bool ow_send_connect(ow_carrier *link, const struct ow_connect *connect);

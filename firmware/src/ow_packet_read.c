@@ -157,6 +157,9 @@ static void take_property(struct reader *reader, uint8_t id, struct ow_connack *
         take(reader, 4);
         break;
     case RESPONSE_TOPIC:
+#if OW_ANSWERS
+        limits->response = reader->at + 1;
+#endif
         take_text(reader, true);
         break;
     case USER_PROPERTY:
@@ -166,6 +169,9 @@ static void take_property(struct reader *reader, uint8_t id, struct ow_connack *
         take_text(reader, false);
         break;
     case 0x09:
+#if OW_ANSWERS
+        limits->correlation = reader->at + 1;
+#endif
         take_binary(reader);
         break;
     case TOPIC_ALIAS: /* we announced a Topic Alias Maximum of 0 */
@@ -249,7 +255,14 @@ uint8_t ow_read_publish(
     if (message->qos) {
         *id = take_positive(&reader);
     }
+#if OW_ANSWERS
+    none.response = none.correlation = 0;
+#endif
     take_properties(&reader, PUBLISH_FIRST, PUBLISH_LAST, &none);
+#if OW_ANSWERS
+    message->response = none.response;
+    message->correlation = none.correlation;
+#endif
     message->payload = reader.at;
     message->size = reader.left;
     /* [MQTT-3.3.1-4], [MQTT-3.3.1-2] */

@@ -3,6 +3,7 @@
 #include <string.h>
 
 enum { SESSION_EXPIRY = 0x11, RECEIVE_MAXIMUM = 0x21, TOPIC_ALIAS = 0x23, PACKET_SIZE = 0x27 };
+enum { CORRELATION_DATA = 0x09 };
 enum {
     CONNECT_CLEAN_START = 0x02,
     CONNECT_WILL = 0x04,
@@ -102,10 +103,21 @@ bool ow_send_connect(ow_carrier *link, const struct ow_connect *connect)
     return true;
 }
 
+/* Their length, the byte that tells it included. */
+static uint8_t properties_length(const struct ow_message *message)
+{
+#if OW_ANSWERS
+    if (message->correlation) {
+        return 4 + (*message->correlation & 15);
+    }
+#endif
+    return message->alias ? 4 : 1;
+}
+
 static OW_ONE_COPY uint16_t publish_length(const struct ow_message *message, bool with_topic)
 {
     return (uint16_t)(2 + (with_topic ? message->topic_length : 0) + (message->qos ? 2 : 0) +
-                      (message->alias ? 4 : 1) + message->size);
+                      properties_length(message) + message->size);
 }
 
 uint16_t ow_publish_size(const struct ow_message *message, bool with_topic)
@@ -126,6 +138,14 @@ bool ow_send_publish(
     if (message->qos) {
         put_u16(link, id);
     }
+#if OW_ANSWERS
+    if (message->correlation) { /* and no alias */
+        uint8_t length = *message->correlation & 15;
+        ow_carrier_put(link, 3 + length);
+        ow_carrier_put(link, CORRELATION_DATA);
+        put_string(link, (const char *)message->correlation + 1, length);
+    } else
+#endif
     if (message->alias) {
         ow_carrier_put(link, 3);
         ow_carrier_put(link, TOPIC_ALIAS);

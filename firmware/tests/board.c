@@ -5,7 +5,7 @@
 #include "check.h"
 #include "ow_crc.h"
 
-enum { EEPROM_WRITE_MS = 4, MEMORY_WRITE_MS = 5 };
+enum { EEPROM_WRITE_MS = 4, MEMORY_WRITE_MS = 5, WAITS = 1000 };
 
 struct board board;
 static uint8_t identity[OW_IDENTITY_SIZE];
@@ -90,7 +90,15 @@ uint8_t ow_hal_eeprom_read(uint16_t address)
 
 bool ow_hal_eeprom_busy(void)
 {
-    return (int32_t)(board.busy_until - board.now) > 0;
+    if ((int32_t)(board.busy_until - board.now) <= 0) {
+        board.asked = 0;
+        return false;
+    }
+    if (++board.asked == WAITS) { /* somebody waits for it, and time goes by */
+        board.asked = 0;
+        board.now++;
+    }
+    return true;
 }
 
 static uint8_t torn(uint8_t before, uint8_t after)

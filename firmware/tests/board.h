@@ -23,6 +23,7 @@ struct board {
     uint32_t cell_writes[OW_EEPROM_SIZE];
     bool dead_cell[OW_EEPROM_SIZE]; /* keeps its value */
     uint32_t busy_until;
+    uint16_t asked; /* how often in a row whether it is busy */
     uint8_t memory[OW_MEMORY_SIZE]; /* on the bus, with OW_JOURNAL_MEMORY */
     uint32_t memory_busy_until;
     bool memory_missing;

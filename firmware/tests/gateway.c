@@ -222,9 +222,15 @@ static void send_ack(uint8_t header, uint16_t id, uint8_t reason)
 static void send_message(bool dup)
 {
     uint16_t id = gateway.message_id;
-    uint8_t packet[] = {dup ? 0x3C : 0x34, 9, 0, 2, 'c', 'm', (uint8_t)(id >> 8), (uint8_t)id, 0,
-        (uint8_t)(id >> 8), (uint8_t)id};
-    send_packet(packet, sizeof packet);
+    uint8_t packet[128] = {
+        dup ? 0x3C : 0x34, 9, 0, 2, 'c', 'm', (uint8_t)(id >> 8), (uint8_t)id, 0};
+    unsigned extra = gateway.properties ? gateway.properties[0] : 0;
+    if (extra) {
+        memcpy(packet + 8, gateway.properties, 1 + extra);
+    }
+    ow_put_u16(packet + 9 + extra, id);
+    packet[1] = (uint8_t)(9 + extra);
+    send_packet(packet, 11 + extra);
 }
 
 static void go_on_with_message(void)
@@ -318,11 +324,10 @@ static void take_publish(uint8_t flags, const uint8_t *body, unsigned length)
     unsigned qos = flags >> 1 & 3;
     CHECK(qos <= gateway.maximum_qos && length + 2 <= gateway.maximum_packet, "QoS %u, %u bytes",
         qos, length);
-    if (at > 2) {
-        memcpy(gateway.topic, body + 2, at - 2);
-        gateway.topic[at - 2] = '\0';
-    }
     bool alias_only = at == 2;
+    char topic[sizeof gateway.topic] = "";
+    memcpy(topic, alias_only ? (const uint8_t *)gateway.topic : body + 2,
+        alias_only ? strlen(gateway.topic) : at - 2);
     gateway.retained += flags & 1;
     uint16_t id = 0;
     if (qos) {
@@ -332,14 +337,25 @@ static void take_publish(uint8_t flags, const uint8_t *body, unsigned length)
     if (alias_only) {
         CHECK(body[at] == 3 && gateway.alias_maximum, "a PUBLISH without topic");
     }
+    const uint8_t *properties = body + at;
+    if (properties[0] && properties[1] == 0x23) {
+        strcpy(gateway.topic, topic);
+    }
     at += 1u + body[at];
-    if (qos == 0 && strncmp(gateway.topic, "logs/", 5) == 0) {
+    if (qos == 0 && strncmp(topic, "logs/", 5) == 0) {
         CHECK(gateway.log_lines < GATEWAY_LOG, "too many lines");
         snprintf(gateway.log[gateway.log_lines++], sizeof gateway.log[0], "%.*s",
             (int)(length - at), (const char *)body + at);
         return;
     }
-    CHECK(strcmp(gateway.topic, "t") == 0, "topic is '%s'", gateway.topic);
+    if (strcmp(topic, "logs/s1") == 0) {
+        gateway.answers++;
+        CHECK(length - at == 8 && properties[0] < sizeof gateway.beside);
+        memcpy(gateway.answer, body + at, 8);
+        memcpy(gateway.beside, properties, 1u + properties[0]);
+    } else {
+        CHECK(strcmp(topic, "t") == 0, "topic is '%s'", topic);
+    }
     if (qos == 0) {
         gateway.qos0++;
         return;

@@ -11,6 +11,10 @@
 
 enum { PAYLOAD = 20, EVERY_MS = 250 };
 
+#ifndef SIZE_SENSOR
+#define SIZE_SENSOR 0 /* 1: what it publishes is judged first (ow_sensor.h) */
+#endif
+
 static struct ow_mqtt client;
 static volatile uint8_t taken; /* so that the message is looked at */
 static uint16_t last;
@@ -47,6 +51,7 @@ static void message_received(void *user, const struct ow_message *message)
 {
     (void)user;
     taken = message->payload[0];
+    ow_mqtt_answer(&client, message, taken ? OW_ANSWER_VALUE : OW_ANSWER_REFUSED, taken);
 }
 
 static const struct ow_application application = {
@@ -54,6 +59,20 @@ static const struct ow_application application = {
     .connected = connected,
     .message_received = OW_SUBSCRIPTIONS ? message_received : 0,
 };
+
+static bool counts(void)
+{
+    static const struct ow_sensor_limits limits = {1, 1022, 50, 4};
+    static struct ow_sensor sensor;
+    if (!ow_sensor_judge(&sensor, &limits, OW_SENSOR_WELL, taken)) {
+        return false;
+    }
+    enum ow_sensor_news due = ow_sensor_due(&sensor);
+    if (due == OW_SENSOR_STATUS) {
+        ow_sensor_told(&sensor);
+    }
+    return due == OW_SENSOR_VALUE;
+}
 
 static void publish(void)
 {
@@ -78,7 +97,9 @@ void loop(void)
     ow_mqtt_poll(&client);
     if ((uint16_t)(ow_hal_millis() - last) >= EVERY_MS) {
         last = ow_hal_millis();
-        publish();
+        if (!SIZE_SENSOR || counts()) {
+            publish();
+        }
     }
     ow_hal_idle();
 }

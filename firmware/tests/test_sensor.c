@@ -167,13 +167,18 @@ static void commands(void)
     }
     CHECK_EQUAL(command("identify", &interval), COMMAND_IDENTIFY);
     CHECK_EQUAL(command("reboot", &interval), COMMAND_REBOOT);
-    const char *wrong[] = {"", "interval", "interval ", "interval 0", "interval 65536",
-        "interval 100000", "interval 5s", "interval 5min", "interval 5 h", "interval 5 s min",
-        "interval 5 force s", "interval 0 min", "interval s", "interval  s", "interval -1",
-        "interval force", "interval  force", "interval 5  force", "interval 5 forced", "identif",
-        "identify ", "Reboot", "reboots"};
+    CHECK_EQUAL(command("interval", &interval), COMMAND_ASK_INTERVAL);
+    const char *wrong[] = {"", "intervals", "identif", "identify ", "Reboot", "reboots", "interva"};
     for (unsigned i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         CHECK(command(wrong[i], &interval) == COMMAND_UNKNOWN, "'%s'", wrong[i]);
+    }
+    const char *none[] = {"interval ", "interval 0", "interval 65536", "interval 100000",
+        "interval 5s", "interval 5min", "interval 5 h", "interval 5 s min", "interval 5 force s",
+        "interval 0 min", "interval s", "interval  s", "interval -1", "interval force",
+        "interval  force", "interval 5  force", "interval 5 forced"};
+    for (unsigned i = 0; i < sizeof none / sizeof none[0]; i++) {
+        enum command found = command(none[i], &interval);
+        CHECK(found == COMMAND_RANGE || (!none[i][9] && found == COMMAND_UNKNOWN), "'%s'", none[i]);
     }
 }
 

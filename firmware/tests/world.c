@@ -67,6 +67,9 @@ static void message_received(void *user, const struct ow_message *message)
     }
     CHECK_EQUAL(message->size, 2);
     world.received[message->payload[1]]++;
+    if (world.obey) {
+        world.obey(message);
+    }
     if (world.reply) {
         uint8_t payload[OW_JOURNAL_SOURCE] = {message->payload[1]};
         struct ow_message reply = {.topic = "t",

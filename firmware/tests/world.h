@@ -36,6 +36,7 @@ struct world {
     uint32_t doubtful;
     bool subscribe;
     bool any_message; /* they may look as they like; else they have two bytes */
+    void (*obey)(const struct ow_message *command); /* what the program does with it; or NULL */
     bool reply; /* publish from inside message_received */
     uint8_t reply_qos;
     const struct ow_message *will;

@@ -19,15 +19,18 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Lock
 
+from gateway.boards.expected import Expected, Seen
 from gateway.boards.reports import Boards
 from gateway.broker.access import ByAcl, Caller, Refusal
 from gateway.broker.session import Attached
 from gateway.broker.spool import Identity
 from gateway.links.greeter import Refusal as LinkRefusal
-from gateway.links.serial_port import PortStatus
+from gateway.links.serial_port import LENT, PortStatus
 from gateway.mqtt.packets import Connect
 from gateway.mqtt.reason import ReasonCode
+from gateway.payload.readings import readings
 from gateway.runtime.engine import Engine
 from gateway.system.lock import holder
 from gateway.system.logs import about
@@ -52,26 +55,54 @@ class Registry:
 
     def __init__(self, folder: Path) -> None:
         self.boards = Boards(folder)
+        self.expected = Expected(folder)
         self._path = folder / FILE
         self._stamp = b""
+        self._reading = Lock()
+        self._ahead = False
+        """Whether `refresh_now` has read something that `refresh` has not told yet."""
         self._known: dict[str, _Known] | None = {}
         self._numbers: dict[tuple[int, int], str] = {}
         self.rekeyed: set[str] = set()
-        """Names whose key has changed with the last reading."""
+        """Names whose key has changed since `refresh` told of changes last."""
+        self._replaced: set[str] = set()
         self.refresh()
 
     def refresh(self) -> bool:
-        """Read it if it has changed; on any thread. Returns whether something is new."""
+        """Read the registry if it has changed; on any thread. Return whether something is new since
+        the last call.
+        """
+        with self._reading:
+            changed = self._reread(_LOCKED_S) or self._ahead
+            self._ahead = False
+            self.rekeyed, self._replaced = self._replaced, set()
+            return changed
+
+    def refresh_now(self) -> bool:
+        """Read the registry if it has changed, before a board is refused; on the event loop, so
+        this waits for no writer. Return whether something is new.
+        """
+        if not self._reading.acquire(blocking=False):
+            return False
+        try:
+            changed = self._reread(0.0)
+            self._ahead = self._ahead or changed
+            return changed
+        finally:
+            self._reading.release()
+
+    def _reread(self, patience_s: float) -> bool:
         stamp = self._look()
         if stamp in (b"", self._stamp):  # one that is gone for a moment has let nobody in
             return False
         before = self._known or {}
         try:
-            self._known = known = self._read()
+            self._known = known = self._read(patience_s)
             self._numbers = {item.number: name for name, item in known.items() if item.number}
         except sqlite3.Error as error:
             if getattr(error, "sqlite_errorcode", None) in _LOCKED:
-                log.warning("the device registry cannot be read (%s): looking again", error)
+                if patience_s:
+                    log.warning("the device registry cannot be read (%s): looking again", error)
             elif self._known is not None:
                 log.error(
                     "%s: the device registry cannot be read (%s); boards are refused",
@@ -81,7 +112,7 @@ class Registry:
                 self._known = None
             return False
         self._stamp = stamp
-        self.rekeyed = {
+        self._replaced |= {
             name for name, old in before.items() if name in known and known[name].key != old.key
         }
         return True
@@ -121,6 +152,10 @@ class Registry:
         found = (self._known or {}).get(name)
         return found is not None and found.status == "admitted" and found.key is None
 
+    @property
+    def readable(self) -> bool:
+        return self._known is not None
+
     def registered(self) -> "dict[str, Listed]":
         """All devices of the registry; none while it cannot be read."""
         return {name: item.listed for name, item in (self._known or {}).items()}
@@ -136,10 +171,10 @@ class Registry:
         except OSError:
             return b""
 
-    def _read(self) -> "dict[str, _Known]":
+    def _read(self, patience_s: float) -> "dict[str, _Known]":
         with closing(
             sqlite3.connect(
-                f"{self._path.absolute().as_uri()}?mode=ro", uri=True, timeout=_LOCKED_S
+                f"{self._path.absolute().as_uri()}?mode=ro", uri=True, timeout=patience_s
             )
         ) as database:
             database.row_factory = sqlite3.Row
@@ -240,6 +275,8 @@ class DeviceAccess(ByAcl):
         utc: int | None,
     ) -> None:
         self._registry.boards.met(device, topic, payload, reason, monotonic, utc)
+        if reason is None and self._registry.reserves(device):
+            _note(self._registry, device, topic, payload, utc)
 
     def holds(self, caller: Caller) -> bool:
         """Whether a connection that was let in would be let in again; yes while the registry cannot
@@ -248,6 +285,26 @@ class DeviceAccess(ByAcl):
         device = caller.peer.device
         names = {caller.client} | ({device.name} if device is not None else set())
         return self._registry.tolerates(names - {""}, self.stranger)
+
+
+def _note(registry: Registry, device: str, topic: str, payload: bytes, utc: int | None) -> None:
+    """Tell who waits for a board's readings that one has come, or how often they come."""
+    if topic.endswith("/status"):
+        interval = (registry.boards.status(device) or {}).get("interval")
+        if interval is not None and interval >= 0:
+            registry.expected.tell(device, interval)
+    elif not topic.startswith("logs/"):
+        try:
+            found = readings(device, topic, payload, utc)
+        except Exception:  # whatever hostile bytes make of the decoder, it is a reading
+            found = []
+        times = [one.time for one in found if one.time is not None and one.quality != "unknown"]
+        last = [{"name": one.name, "value": one.value, "unit": one.unit} for one in found[-1:]]
+        registry.expected.hear(
+            device,
+            max(times) / 1_000_000 if times else None,
+            last[0] if last else None,
+        )
 
 
 class Watch:
@@ -269,6 +326,7 @@ class Watch:
         self._engine = engine
         self._ports = ports
         self._written: str | None = None
+        registry.expected.clock = lambda: engine.broker.now
         self._told: set[str] = set()
         self._thread = ThreadPoolExecutor(1, "registry")
         self._task = asyncio.create_task(self._watch())
@@ -276,6 +334,8 @@ class Watch:
     def close(self) -> None:
         self._task.cancel()
         self._thread.shutdown(cancel_futures=True)
+        if news := self._registry.expected.news(at_end=True):
+            self._registry.expected.write(news)
         with suppress(OSError):
             self._file.unlink(missing_ok=True)
 
@@ -286,6 +346,9 @@ class Watch:
                 if await loop.run_in_executor(self._thread, self._registry.refresh):
                     self._dismiss()
                     self._changed()
+                self._look_at_boards()
+                if news := self._registry.expected.news():
+                    await loop.run_in_executor(self._thread, self._registry.expected.write, news)
                 text = json.dumps(self._strangers())
                 if text != self._written:
                     self._written = text
@@ -317,6 +380,39 @@ class Watch:
         self._engine.dismiss(is_revoked, ReasonCode.NOT_AUTHORIZED, "the device was revoked")
         text = "the device has another key now"
         self._engine.dismiss(is_rekeyed, ReasonCode.ADMINISTRATIVE_ACTION, text)
+
+    def _look_at_boards(self) -> None:
+        """Judge which boards of the registry are a problem. In a site each gateway judges the
+        boards whose sessions it has.
+        """
+        registry, broker = self._registry, self._engine.broker
+        if not registry.readable:
+            return
+        names = [name for name, row in registry.registered().items() if row.status != "revoked"]
+        if broker.config.site is not None:
+            names = [name for name in names if name in broker.sessions]
+        registry.expected.look(names, self._seen(names))
+
+    def _seen(self, names: list[str]) -> dict[str, Seen]:
+        """What the gateway sees of its boards."""
+        devices = (connection.peer.device for connection in self._engine.broker.connections)
+        connected = {device.name for device in devices if device is not None}
+        ports = self._ports()
+        here = {port.device: port.path for port in ports if port.device}
+        there = {port.path for port in ports if port.is_open}
+        lent = {port.path for port in ports if port.problem == LENT}
+        refused = {port.refused: port.path for port in ports if port.refused and port.is_open}
+        last = self._registry.expected.port_of
+        return {
+            name: Seen(
+                name in connected,
+                here.get(name),
+                last(name) in there,
+                last(name) in lent,
+                refused.get(name),
+            )
+            for name in names
+        }
 
     def _strangers(self) -> list[dict[str, str]]:
         """Boards that ask in vain to be let in; the log tells each of them once."""

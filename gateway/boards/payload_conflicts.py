@@ -49,6 +49,8 @@ class Said:
 
     def __init__(self) -> None:
         self._boards: dict[str, _Board] = {}
+        self.newest: Identity | None = None
+        """Identity of the publication that was heard last, of any board."""
         self.contradictions: dict[str, Contradictions] = {}
         """By board."""
 
@@ -58,6 +60,7 @@ class Said:
             self.hear((name, incarnation, sequence), payload, 0)
 
     def hear(self, identity: Identity, payload: bytes, monotonic: int) -> None:
+        self.newest = identity
         name, incarnation, sequence = identity
         board = self._boards.pop(name, None)
         if board is None or board.incarnation != incarnation:

@@ -16,7 +16,7 @@ import json
 import logging
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,9 @@ from gateway.boards.payload_conflicts import Said
 from gateway.broker.refusals import words
 from gateway.mqtt.errors import quote
 from gateway.mqtt.reason import ReasonCode
+from gateway.payload.faults import FAULT
+from gateway.payload.faults import words as fault_words
+from gateway.payload.loss import LOST
 from gateway.system.log_throttle import LogThrottle
 from gateway.system.logs import about
 
@@ -34,7 +37,9 @@ FILE = "boards.json"
 MOST_BOARDS = 10_000
 FORGET_US = 3 * 3_600_000_000
 """A board tries what it was refused for good about hourly: firmware/src/ow_flow.c."""
-FIGURES = ("life", "worn", "aside", "denied", "boot", "bad", "again")
+MOST_FAULTS = 16
+"""Faults of sensors that are kept of one board."""
+FIGURES = ("life", "worn", "aside", "denied", "boot", "bad", "again", "interval")
 _TOPIC_END = "/status"
 _MOST_BYTES = 256
 _BASE_NAME, _NAME, _VALUE = -2, 0, 2
@@ -61,6 +66,17 @@ class Refusal:
     last: int
 
 
+@dataclass(slots=True)
+class Loss:
+    """Publications that one board has lost to damage in its memory, since the gateway's start.
+    sequence: of the last one; last: µs, any origin.
+    """
+
+    sequence: int
+    count: int
+    last: int
+
+
 class Boards:
     """By name: statuses, and what each board is refused now. The oldest is forgotten first."""
 
@@ -68,6 +84,7 @@ class Boards:
         self._file = folder / FILE
         self._statuses = read(folder)
         self._refusals: dict[str, Refusal] = {}
+        self._losses: dict[str, Loss] = {}
         self._new = False
         self._throttle = LogThrottle(time.monotonic)
         self.said = Said()
@@ -87,7 +104,7 @@ class Boards:
         utc: µs since 1970.
         """
         if topic == f"logs/{name}":
-            self._hear_log(name, payload)
+            self._hear_log(name, payload, monotonic)
         known = self._refusals.get(name)
         if reason is None:
             if known is not None and known.topic == topic:
@@ -96,6 +113,8 @@ class Boards:
                 self.taken(name, topic, payload, utc)
             if topic.endswith(_TOPIC_END) and len(payload) <= _MOST_BYTES:
                 self._take(name, payload, utc)
+            elif any(self._faults(name)):
+                self._find_well(name, topic, payload)
         elif reason != ReasonCode.QUOTA_EXCEEDED:  # passes: the spool's trouble, not the board's
             count = known.count if known is not None and known.topic == topic else 0
             _put(self._refusals, name, Refusal(topic, reason, count + 1, monotonic))
@@ -119,12 +138,25 @@ class Boards:
             for name, found in self._refusals.items()
             if monotonic - found.last < FORGET_US
         ]
-        return refused + [
+        lost = [
+            f"{name}: publication {found.sequence} was damaged in the board's memory and is lost"
+            f" ({found.count} since the gateway's start): if there are more, replace the board"
+            for name, found in self._losses.items()
+            if monotonic - found.last < FORGET_US
+        ]
+        contradicted = [
             f"{name}: sequence {found.sequence} came again with another payload ({found.count}"
             " since the gateway's start): it counts wrongly, or two boards have one identity"
             for name, found in self.said.contradictions.items()
             if monotonic - found.last < FORGET_US
         ]
+        broken = [
+            f"{name}: {quote(key.removesuffix(FAULT))} {fault_words(int(status[key]))}"
+            for name, status in self._statuses.items()
+            for key in status
+            if key.endswith(FAULT)
+        ]
+        return refused + lost + contradicted + broken
 
     @property
     def contradictions(self) -> int:
@@ -150,8 +182,20 @@ class Boards:
         except OSError as error:
             log.error("%s: cannot write what boards tell (%s)", self._file, error.strerror)
 
-    def _hear_log(self, name: str, payload: bytes) -> None:
+    def _hear_loss(self, name: str, sequence: int, monotonic: int) -> None:
+        known = self._losses.get(name)
+        _put(self._losses, name, Loss(sequence, known.count + 1 if known else 1, monotonic))
+        log.warning(
+            "%s: publication %d is lost: its bytes in the board's memory changed while it waited",
+            name,
+            sequence,
+            extra=about(client=name),
+        )
+
+    def _hear_log(self, name: str, payload: bytes, monotonic: int) -> None:
         text = payload[:_MOST_BYTES].decode(errors="replace")
+        if payload == LOST and (identity := self.said.newest) is not None and identity[0] == name:
+            self._hear_loss(name, identity[2], monotonic)
         if text.startswith(UNKNOWN_COMMAND) and self._throttle.allows(f"{name} {text}"):
             log.warning(
                 "%s: the board does not know the command %s; Onceway's sensor knows %s",
@@ -165,9 +209,45 @@ class Boards:
         if told := _figures(name, payload):
             known = self._statuses.get(name, {})
             self._new = True
+            told = {**dict(self._faults(name)), **told}
+            faults = [key for key in told if key.endswith(FAULT)]
+            for key in faults[MOST_FAULTS:]:
+                del told[key]
+            for key in faults[:MOST_FAULTS]:
+                self._tell_fault(name, key, int(told[key]), int(known.get(key, 0)))
+                if not told[key]:
+                    del told[key]
             kept = {key: value for key, value in known.items() if key == KEYED}
+            if not any(key in FIGURES for key in told):  # faults alone: the rest stays
+                kept = {key: value for key, value in known.items() if not key.endswith(FAULT)}
             seen = {} if utc is None else {"seen": float(utc // 1_000_000)}
             _put(self._statuses, name, kept | told | seen)
+
+    def _faults(self, name: str) -> Iterator[tuple[str, float]]:
+        """Faults of a board's sensors, by name with the ending."""
+        for key, value in self._statuses.get(name, {}).items():
+            if key.endswith(FAULT):
+                yield key, value
+
+    def _find_well(self, name: str, topic: str, payload: bytes) -> None:
+        """End the faults of what has a value again: a board that starts with a sound sensor tells
+        none.
+        """
+        from gateway.payload.readings import readings  # a gateway without boards does without it
+
+        status = self._statuses[name]
+        for reading in readings(name, topic, payload, None):
+            if number := status.pop(reading.name + FAULT, 0):
+                self._new = True
+                self._tell_fault(name, reading.name + FAULT, 0, int(number))
+
+    def _tell_fault(self, name: str, key: str, number: int, before: int) -> None:
+        if number != before and self._throttle.allows(f"{name} {key} {number}"):
+            level = logging.WARNING if number else logging.INFO
+            quantity = quote(key.removesuffix(FAULT))
+            log.log(
+                level, "%s: %s %s", name, quantity, fault_words(number), extra=about(client=name)
+            )
 
 
 def read(folder: Path) -> dict[str, Status]:
@@ -199,8 +279,12 @@ def _figures(name: str, payload: bytes) -> Status:
         if pack[0][_BASE_NAME] != f"{name}:":
             return {}
         for record in pack:
-            if record[_NAME] in FIGURES:
+            if record[_NAME] in FIGURES or _is_fault(record[_NAME]):
                 told[record[_NAME]] = float(record[_VALUE])
     except Exception:  # whatever hostile bytes make of the decoder, they are no status
         return {}
     return told if all(abs(value) < 1e9 for value in told.values()) else {}
+
+
+def _is_fault(key: Any) -> bool:
+    return isinstance(key, str) and key.endswith(FAULT) and key != FAULT

@@ -9,6 +9,9 @@ client may do what any section that names its user and client identifier allows,
 names them denies; where sections do nothing but deny, the rest is allowed. `%u` and `%c` in a
 filter stand for the user name and the client identifier. Nobody but the broker publishes to `$SYS…`
 (MQTT 5, section 4.7.2).
+
+A board is no user: only sections that name boards hold for it (`boards = true`, or the user ""),
+and where no section does, it may do everything.
 """
 
 from __future__ import annotations
@@ -170,44 +173,48 @@ class ByAcl:
 
 
 class Acl:
-    """The [[acl]] sections of a configuration. user: None for anonymous clients and devices;
-    sections name them as "".
+    """The [[acl]] sections of a configuration. user: None for anonymous clients and boards;
+    sections name them as "". is_board: whether a client identifier without a user is a board's.
     """
 
-    def __init__(self, sections: list[AclSection]) -> None:
-        self._sections = sections
-        self._open = all(
-            (section.deny_write or section.deny_read)
-            and not (section.write or section.read or section.subscribe)
-            for section in sections
-        )
-        """What is not denied is allowed."""
-        self._known: dict[tuple[str, str | None, str, str], bool] = {}
-        self._found: dict[tuple[str, str, str], tuple[list[str], list[str]]] = {}
+    def __init__(
+        self, sections: list[AclSection], is_board: Callable[[str], bool] = lambda client: False
+    ) -> None:
+        self._of_boards = [section for section in sections if section.names_boards]
+        self._of_users = [section for section in sections if section.named_users]
+        self._is_board = is_board
+        self._known: dict[tuple[str, bool, str | None, str, str], bool] = {}
+        self._found: dict[tuple[str, bool, str, str], tuple[list[str], list[str]]] = {}
         """The filters that hold for a client. All are forgotten when they are many."""
         self._found_size = 0
 
     def may_write(self, user: str | None, client: str, topic: str) -> bool:
         if topic.startswith(SYSTEM_PREFIX):
             return False
-        return not self._sections or self._may("write", user, client, topic, topic_matches)
+        return self._may("write", user, client, topic, topic_matches)
+
+    def writes_nothing(self, user: str | None, client: str) -> bool:
+        """Whether no topic is left that this client may publish to."""
+        board = user is None and self._is_board(client)
+        allowed, denied = self._rules("write", board, user or "", client)
+        if _open(self._sections(board)):
+            return "#" in denied
+        return all(any(covers(wall, item) for wall in denied) for item in allowed)
 
     def may_identify(self, user: str | None, client: str) -> bool:
         """Whether what this client says of the identity of its publications counts."""
-        return self._open or self.named_to_identify(user, client)
+        return _open(self._of_users) or self.named_to_identify(user, client)
 
     def named_to_identify(self, user: str | None, client: str) -> bool:
         """The same, and a section says so."""
-        patterns = self._filters("identity", user or "", client)
+        patterns = self._filters("identity", False, user or "", client)
         return any(fnmatchcase(client, pattern) for pattern in patterns)
 
     def may_read(self, user: str | None, client: str, topic: str) -> bool:
-        return not self._sections or self._may("read", user, client, topic, topic_matches)
+        return self._may("read", user, client, topic, topic_matches)
 
     def may_subscribe(self, user: str | None, client: str, topic_filter: str) -> bool:
-        return not self._sections or self._may(
-            "subscribe", user, client, split_shared(topic_filter)[1], covers
-        )
+        return self._may("subscribe", user, client, split_shared(topic_filter)[1], covers)
 
     def _may(
         self,
@@ -217,11 +224,14 @@ class Acl:
         wanted: str,
         fits: Callable[[str, str], bool],
     ) -> bool:
-        key = (what, user, client, wanted)
+        if not self._of_users and not self._of_boards:
+            return True
+        board = user is None and self._is_board(client)
+        key = (what, board, user, client, wanted)
         known = self._known.get(key)
         if known is None:
-            allowed, denied = self._rules(what, user or "", client)
-            known = self._open or any(fits(item, wanted) for item in allowed)
+            allowed, denied = self._rules(what, board, user or "", client)
+            known = _open(self._sections(board)) or any(fits(item, wanted) for item in allowed)
             known = known and not any(fits(item, wanted) for item in denied)
             if len(self._known) >= _KNOWN:
                 self._known.clear()
@@ -229,11 +239,11 @@ class Acl:
                 self._known[key] = known
         return known
 
-    def _rules(self, what: str, user: str, client: str) -> tuple[list[str], list[str]]:
+    def _rules(self, what: str, board: bool, user: str, client: str) -> tuple[list[str], list[str]]:
         """The filters that allow and those that deny. Found once for many questions: there may be
         many sections, many filters in one SUBSCRIBE, and many who get a message.
         """
-        about = what, user, client
+        about = what, board, user, client
         rules = self._found.get(about)
         if rules is None:
             rules = self._filters(*about), self._denied(*about)
@@ -244,12 +254,12 @@ class Acl:
             self._found[about] = rules
         return rules
 
-    def _filters(self, what: str, user: str, client: str) -> list[str]:
+    def _filters(self, what: str, board: bool, user: str, client: str) -> list[str]:
         """The filters that hold for a client, with its names put in. A name with a wildcard or a
         slash in it would widen a filter: it gets none of those that mention it.
         """
         found = []
-        for section in self._about(user, client):
+        for section in self._about(board, user, client):
             for item in (
                 getattr(section, what) if what != "subscribe" else section.subscribe or section.read
             ):
@@ -258,20 +268,32 @@ class Acl:
                 found.append(item.replace("%u", user).replace("%c", client))
         return found
 
-    def _denied(self, what: str, user: str, client: str) -> list[str]:
+    def _denied(self, what: str, board: bool, user: str, client: str) -> list[str]:
         """The same for what is denied; there a name may widen a filter."""
         return [
             item.replace("%u", user).replace("%c", client)
-            for section in self._about(user, client)
+            for section in self._about(board, user, client)
             for item in (section.deny_write if what == "write" else section.deny_read)
         ]
 
-    def _about(self, user: str, client: str) -> Iterator[AclSection]:
+    def _sections(self, board: bool) -> list[AclSection]:
+        return self._of_boards if board else self._of_users
+
+    def _about(self, board: bool, user: str, client: str) -> Iterator[AclSection]:
         """The sections that name a client."""
-        for section in self._sections:
-            named = any(fnmatchcase(user, pattern) for pattern in section.users)
+        for section in self._sections(board):
+            named = board or any(fnmatchcase(user, pattern) for pattern in section.named_users)
             if named and any(fnmatchcase(client, pattern) for pattern in section.clients):
                 yield section
+
+
+def _open(sections: list[AclSection]) -> bool:
+    """Whether what is not denied is allowed: no section allows anything."""
+    return all(
+        (section.deny_write or section.deny_read)
+        and not (section.write or section.read or section.subscribe)
+        for section in sections
+    )
 
 
 def _plain(name: str) -> bool:

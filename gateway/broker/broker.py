@@ -88,7 +88,7 @@ class Broker(Core):
         """
         self.config = config
         self.limits = config.limits
-        self.acl = Acl(config.acl)
+        self.acl = Acl(config.acl, self.is_board)
         self.spool.limit_to(config.spool_bytes, config.spool.devices_share)
         self.accounts.reconfigure(config.quota_of)
         for session in self.sessions.values():
@@ -437,15 +437,15 @@ class Broker(Core):
         self.settle()
 
     def take_unread(self, order: Order, error: Exception) -> bool:
-        """What an order asked for cannot be read. A queue is read again when its client comes back;
-        until then it waits. False: nobody would notice.
+        """What an order asked for cannot be read: the session ends. False: it has ended before, and
+        nobody would notice.
         """
         session = self.by_id.get(order.session)
         if isinstance(order, Collect):
             return False
         if session is not None:
             session.send_flow.unread()
-            session.send_flow.fail(error, "its queue is read from the store")
+            queue_pages.unreadable(self, session, error)
             self.settle()
         return True
 

@@ -465,15 +465,16 @@ class Connection:
 
     @property
     def choked(self) -> bool:
-        """Whether so much was put off that nothing more is read until the pause is over."""
+        """Whether nothing more is read until the pause is over: so much was put off, or the next
+        packet is larger than any that is taken.
+        """
         pause, broker = self.pause, self.broker
+        if pause is None or broker.now >= pause.until:
+            return False
         return (
-            pause is not None
-            and broker.now < pause.until
-            and (
-                pause.size > EACH_BYTES
-                or broker.put_off > broker.limits.memory_bytes // PART_OF_MEMORY
-            )
+            pause.reason == ReasonCode.PACKET_TOO_LARGE
+            or pause.size > EACH_BYTES
+            or broker.put_off > broker.limits.memory_bytes // PART_OF_MEMORY
         )
 
     @property
@@ -499,8 +500,9 @@ class Connection:
                 self.pause = None
 
     def turn_away(self, lack: Lack, topic: str, text: str) -> None:
-        """A publication is refused for now, and its client would take a reason code for success:
-        end the connection, behind the acknowledgements of what was taken before.
+        """A publication is refused, and no reason code can say so: the client would take it for
+        success, or has none, or the packet cannot be read. End the connection, behind the
+        acknowledgements of what was taken before.
         """
         broker, pause = self.broker, self.pause
         if pause is None:

@@ -39,7 +39,10 @@ class Core(Ledger):
         self.started = state.now
         self.utc_start: int | None = None
         """µs UTC when this boot began, None while the clock is not known."""
-        self.acl = Acl(config.acl)
+        self.registered: Callable[[str], bool] = lambda client: False
+        """Whether a client identifier is kept for a board. Whoever has the device registry says
+        so."""
+        self.acl = Acl(config.acl, self.is_board)
         self.router = Router(
             config.spooled,
             config.limits.topic_levels,
@@ -85,6 +88,16 @@ class Core(Ledger):
         """The store takes no more messages; publications that need the disk are refused."""
         self.disk_room = sys.maxsize
         """Bytes of messages that the open changes may hold; what goes beyond is refused, too."""
+
+    def is_board(self, client: str) -> bool:
+        """Whether a client without a user is a board: registered, or connected by a link of
+        boards.
+        """
+        if self.registered(client):
+            return True
+        session = self.sessions.get(client)
+        connection = session.connection if session is not None else None
+        return connection is not None and connection.peer.device is not None
 
     def may_read(self, session: Session, topic: str) -> bool:
         """Whether a session may get messages of a topic."""

@@ -13,6 +13,7 @@ from typing import cast
 from gateway.broker import exchanges, handshake, requests
 from gateway.broker.access import Ask, Refusal
 from gateway.broker.connection import Connection
+from gateway.broker.lack import Lack
 from gateway.broker.peer import State
 from gateway.broker.publish_run import PublishRun
 from gateway.broker.refusals import say
@@ -154,7 +155,10 @@ def _fail(connection: Connection, error: MqttError) -> None:
         if error.code == ReasonCode.PACKET_TOO_LARGE:
             text += " (limits.packet_bytes, limits.subscribe_bytes)"
         say(connection.broker, connection, error.code, text)
-        connection.disconnect(error.code, text)
+        if error.code == ReasonCode.PACKET_TOO_LARGE:  # its client sends it again when it is back
+            connection.turn_away(Lack(error.code), "", text)
+        else:
+            connection.disconnect(error.code, text)
 
 
 def _acks(connection: Connection, session: Session, run: Acks) -> None:

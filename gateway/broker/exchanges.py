@@ -347,7 +347,7 @@ def _refuse(
     with connection.broker.step:
         lack = explained(connection.broker, run, lack)
     reason, text = lack.reason, _about(run, lack)
-    ends = connection.version < Version.V5 or (lack.bound and not connection.reads_reasons)
+    ends = connection.version < Version.V5 or (lack.passes and not connection.reads_reasons)
     said = f"{text}{_ENDS}" if ends else text
     refused(connection.broker, connection, "publish", reason, said, len(identifiers))
     if ends:

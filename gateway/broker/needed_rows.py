@@ -75,14 +75,12 @@ class NeededRows:
 
     def sweep(self, all_of_them: bool) -> tuple[list[tuple[int, int]], list[int]]:
         """The open changes are sealed: returns the queue rows and the message rows to delete with
-        them.
+        them. A queue row goes with the row in `flow` that says nothing of its messages any more, so
+        a start can tell a place that is done from a damaged `flow`.
         """
-        finished: list[tuple[int, int]] = []
+        finished, self.finished = self.finished, []
+        self.taken.clear()
         dead: list[int] = []
-        all_of_them = all_of_them or self.waste >= _SWEEP
-        if all_of_them or self.taken:
-            finished, self.finished = self.finished, []
-            self.taken.clear()
-        if all_of_them:
+        if all_of_them or len(self.dead) >= _SWEEP:
             dead, self.dead = self.dead, []
         return finished, dead

@@ -109,15 +109,8 @@ def _loaded(core: Core, order: Load, rows: list[StoredDelivery]) -> None:
 
 
 def is_whole(row: StoredDelivery) -> bool:
-    """Whether the message of a delivery is there, and as long as the delivery says."""
-    count, skip, topic, held, body = row[1], row[3], row[7], row[9], row[12]
-    return (
-        topic is not None
-        and held > 0
-        and len(body) % held == 0
-        and count > 0 <= skip
-        and skip + count <= held
-    )
+    """Whether a place of a queue can be sent: the store gives the topic of such places alone."""
+    return row[7] is not None
 
 
 def _gone(session: Session, order: Load, rows: list[StoredDelivery]) -> int:
@@ -149,6 +142,24 @@ def _tell(core: Core, session: Session, gone: int) -> None:
         else "The session ends, and its client learns it by Session Present 0",
         extra=about(client=session.client, reason="store_damaged"),
     )
+
+
+def unreadable(core: Core, session: Session, error: Exception) -> None:
+    """A page of a queue cannot be read, and no further try will help: the session ends, of whatever
+    client.
+    """
+    own = session.user == INSIDE
+    log.error(
+        "%s: its queue cannot be read from the store (%s: %s). The session ends, and %s. See:"
+        " onceway store check",
+        printable(session.client),
+        type(error).__name__,
+        error,
+        "a new one begins" if own else "its client learns it by Session Present 0",
+        extra=about(client=session.client, reason="store_damaged"),
+    )
+    text = "its queue cannot be read from the store"
+    core.effects.end(session, ReasonCode.UNSPECIFIED_ERROR, text)
 
 
 def _collected(

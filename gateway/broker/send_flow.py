@@ -150,8 +150,8 @@ class SendFlow:
         """QoS 1 that waits for PUBACK, by packet identifier."""
         self.receiving: dict[int, Delivery] = {}
         """QoS 2 that waits for PUBREC."""
-        self.released: dict[int, None] = {}
-        """Identifiers that wait for PUBCOMP, in order."""
+        self.released: dict[int, Delivery | None] = {}
+        """Identifiers that wait for PUBCOMP, in order; each with a delivery whose row goes then."""
         self.resend: deque[tuple[int, Delivery]] = deque()
         """What an earlier connection left in flight, each with its number."""
         self.pending: deque[Delivery] = deque()
@@ -404,8 +404,10 @@ class SendFlow:
             self.ledger.changes.flows[self.session] = None
         return count
 
-    def _done(self, delivery: Delivery, count: int) -> None:
-        """`count` messages of a delivery need no PUBLISH any more."""
+    def _done(self, delivery: Delivery, count: int, released: int = 0) -> None:
+        """`count` messages of a delivery need no PUBLISH any more. released: the identifier of the
+        last one, if it waits for PUBCOMP: to delete the row before would write a page more.
+        """
         run = delivery.run
         size = count * (run.weight + OVERHEAD)
         self.messages -= count
@@ -415,7 +417,10 @@ class SendFlow:
             self._pay(size)
         delivery.left -= count
         if not delivery.left and delivery.kept:
-            self._forget(delivery)
+            if released:
+                self.released[released] = delivery
+            else:
+                self._forget(delivery)
 
     def owe(self, size: int) -> None:
         """Give up `size` bytes of the tail as soon as they have been read."""
@@ -434,35 +439,46 @@ class SendFlow:
             rows.finished.append((self.session.id, delivery.first))
         rows.forget(delivery.run)
 
+    def _forget_released(self) -> None:
+        for identifier, delivery in self.released.items():
+            if delivery is not None:
+                self._forget(delivery)
+                self.released[identifier] = None
+
     # -- acknowledgements
 
     def puback(self, identifiers: tuple[int, ...]) -> None:
         self._finish(self.acknowledging, identifiers)
 
-    def _finish(self, flights: dict[int, Delivery], identifiers: tuple[int, ...]) -> list[int]:
-        """These need no PUBLISH any more; returns those that were in flight."""
-        known = []
+    def _finish(
+        self, flights: dict[int, Delivery], identifiers: tuple[int, ...], released: bool = False
+    ) -> list[int]:
+        """These need no PUBLISH any more; returns those that were in flight. released: they wait
+        for PUBCOMP now.
+        """
+        known: list[int] = []
         delivery, count = None, 0
         for identifier in identifiers:
             found = flights.pop(identifier, None)
             if found is None:
                 continue
-            known.append(identifier)
             if found is not delivery:
                 if delivery is not None:
-                    self._done(delivery, count)
+                    self._done(delivery, count, known[-1] if released else 0)
                 delivery, count = found, 0
+            known.append(identifier)
             count += 1
+            if released:
+                self.released[identifier] = None
         if delivery is not None:
-            self._done(delivery, count)
+            self._done(delivery, count, known[-1] if released else 0)
             if self.session.durable:
                 self.ledger.changes.flows[self.session] = None
         return known
 
     def pubrec(self, identifiers: tuple[int, ...]) -> tuple[list[int], list[int]]:
         """Release; returns the identifiers that get PUBREL, and those that are unknown."""
-        known = self._finish(self.receiving, identifiers)
-        self.released.update(dict.fromkeys(known))
+        known = self._finish(self.receiving, identifiers, released=True)
         if len(known) == len(identifiers):
             return known, []
         return [item for item in identifiers if item in self.released], [
@@ -476,7 +492,8 @@ class SendFlow:
     def pubcomp(self, identifiers: tuple[int, ...]) -> None:
         released = self.released
         for identifier in identifiers:
-            released.pop(identifier, None)
+            if (delivery := released.pop(identifier, None)) is not None:
+                self._forget(delivery)
         if self.session.durable:
             self.ledger.changes.flows[self.session] = None
 
@@ -504,6 +521,7 @@ class SendFlow:
         self.resend = deque(item for item in flights if held is None or item[0] < held)
         self.acknowledging.clear()
         self.receiving.clear()
+        self._forget_released()
         if held is not None:
             self._take_back(held, [item for _, item in flights])
         if self.session.durable and not self.session.queueing.qos_0:
@@ -546,6 +564,7 @@ class SendFlow:
         """The session ends: forget everything, in the store too."""
         for delivery in {delivery for _, delivery in self.resend} | set(self._waiting()):
             self._done(delivery, delivery.left)
+        self._forget_released()
         if self.session.durable:
             self.ledger.changes.left[self.session.id] = (self.tail or _BEYOND) - 1
         if self.tail:

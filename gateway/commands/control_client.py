@@ -12,16 +12,34 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from gateway.errors import OncewayError
+from gateway.errors import NotAllowed, OncewayError
 
 FILE = "control.sock"
-"""Name of the socket in the data directory."""
+"""Name of the socket."""
 
 TIMEOUT_S = 30.0
 """Longest wait for an answer, in seconds; of a long request, for the next row."""
 
 LEND_S = 900.0
 """Longest time for which a port is lent, in seconds: a board can be written twice."""
+
+INSTALLED = Path("/var/lib/onceway")
+"""Data directory of the Debian package, as its configuration has it."""
+
+RUN = Path("/run/onceway")
+"""The folder of its control socket (`systemd/onceway.tmpfiles`). By the set-group-ID bit what is
+made there belongs to ADMIN.
+"""
+
+ADMIN = "onceway-admin"
+"""The group of people who may command the gateway (`systemd/onceway.sysusers`). The uplink is not
+in it: an uplink that was taken over commands nothing.
+"""
+
+WHO_MAY = (
+    f"Run the command with sudo, or join the group {ADMIN}: `sudo usermod -aG {ADMIN} $USER`, then"
+    " log in again"
+)
 
 Row = dict[str, Any]
 
@@ -54,9 +72,17 @@ def lent(folder: Path, port: str) -> Iterator[None]:
         yield
 
 
+def place(folder: Path) -> Path:
+    """The folder of the socket of the gateway on this data directory. The Debian package has one
+    that belongs to the group of people who may command the gateway.
+    """
+    return RUN if folder == INSTALLED and RUN.is_dir() else folder
+
+
 @contextmanager
 def _asked(folder: Path, request: Mapping[str, str]) -> Iterator[Iterator[Row]]:
     """Ask; the answer's rows as they come."""
+    folder = place(folder)
     where = str(folder / FILE)
     with closing(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) as channel:
         channel.settimeout(TIMEOUT_S)
@@ -68,8 +94,7 @@ def _asked(folder: Path, request: Mapping[str, str]) -> Iterator[Iterator[Row]]:
         except (FileNotFoundError, NotADirectoryError, ConnectionRefusedError) as error:
             raise NotRunning from error
         except PermissionError as error:
-            hint = "Run this as root, or as the account of the gateway"
-            raise OncewayError("this account may not talk to the gateway", where, hint) from error
+            raise NotAllowed("this account may not talk to the gateway", where, WHO_MAY) from error
         except OSError as error:
             raise _mute(error, where) from error
         with channel.makefile("rb") as file:

@@ -10,7 +10,8 @@ from typing import Annotated
 
 import typer
 
-from gateway.config import load
+from gateway.commands.control_client import INSTALLED
+from gateway.config import MayNotRead, load
 from gateway.errors import OncewayError
 
 CONFIG = "ONCEWAY_CONFIG"
@@ -64,6 +65,18 @@ def folder_of(data: Path | None, config: Path | None) -> Path:
     if (found := config_file(config)) is not None:
         return load(found).gateway.data
     raise nothing_named("Name one with --config FILE, or a data directory with --data DIR")
+
+
+def running_folder(data: Path | None, config: Path | None) -> Path:
+    """The data directory for a command that only asks the running gateway. Whoever may do that need
+    not be allowed to read the configuration.
+    """
+    try:
+        return folder_of(data, config)
+    except MayNotRead:
+        if data is None and config is None and INSTALLED.is_dir():
+            return INSTALLED
+        raise
 
 
 def nothing_named(hint: str) -> OncewayError:

@@ -42,7 +42,7 @@ from gateway.config.sections import (
     UplinkSection,
 )
 from gateway.config.values import is_local, split_address, split_bind, split_broker, split_window
-from gateway.errors import OncewayError
+from gateway.errors import NotAllowed, OncewayError
 from gateway.system import gateway_name
 
 __all__ = [
@@ -62,6 +62,7 @@ __all__ = [
     "ListenerSection",
     "LogSection",
     "LoraSection",
+    "MayNotRead",
     "MirrorSection",
     "PageSection",
     "QueueSection",
@@ -80,10 +81,20 @@ __all__ = [
 ]
 
 
+_SERVICES = "onceway"
+"""The group of the services (`gateway/system/accounts.py`), which people do not join."""
+
+
 class ConfigError(OncewayError):
     """The configuration file cannot be used."""
 
     exit_code = 2
+
+
+class MayNotRead(ConfigError):
+    """The configuration file is not for this account."""
+
+    exit_code = NotAllowed.exit_code
 
 
 def load(path: Path) -> Config:
@@ -91,9 +102,7 @@ def load(path: Path) -> Config:
     try:
         text = path.read_text(encoding="utf-8")
     except PermissionError as error:
-        raise ConfigError(
-            "you may not read the configuration", str(path), _who_may(path)
-        ) from error
+        raise MayNotRead("you may not read the configuration", str(path), _who_may(path)) from error
     except OSError as error:
         raise ConfigError(f"cannot read the configuration ({error.strerror})", str(path)) from error
     except UnicodeDecodeError as error:
@@ -113,7 +122,7 @@ def _who_may(path: Path) -> str:
         with suppress(PermissionError, KeyError):
             status = place.stat()
             group = grp.getgrgid(status.st_gid).gr_name
-            if not status.st_mode & stat.S_IRGRP or status.st_gid == 0:
+            if not status.st_mode & stat.S_IRGRP or status.st_gid == 0 or group == _SERVICES:
                 break
             return (
                 f"Run the command with sudo, or join the group {group}: `sudo usermod -aG {group}"

@@ -441,10 +441,13 @@ class QuotaSection(Section):
 class AclSection(Section):
     """What some clients may do. Without any such section, or with sections that only deny, who is
     let in may do everything else. `%u` and `%c` stand for the user name and the client identifier.
+    Boards are no users: where no section names them, they may do everything.
     """
 
     users: Annotated[list[str], Field(min_length=1)] = ["*"]
-    """Shell patterns; "" is the user of anonymous clients and of devices."""
+    """Shell patterns; "" is the user of anonymous clients, and names boards, too."""
+    boards: bool = False
+    """Whether this section is for boards; for users, too, only where `users` is given."""
     clients: Annotated[list[str], Field(min_length=1)] = ["*"]
     """Shell patterns of client identifiers."""
     write: list[TopicFilter] = []
@@ -463,6 +466,15 @@ class AclSection(Section):
     """Shell patterns of client identifiers for which the user properties `incarnation` and `seq`
     count. Without any section they count for all but the boards of the device registry.
     """
+
+    @property
+    def names_boards(self) -> bool:
+        return self.boards or "" in self.users
+
+    @property
+    def named_users(self) -> list[str]:
+        """`users`; none where the section is for boards alone."""
+        return [] if self.boards and "users" not in self.model_fields_set else self.users
 
 
 class UplinkSection(Section):
@@ -618,6 +630,13 @@ def _of(section: Any, key: str, default: Any) -> Any:
     )
 
 
+def _fits_users(section: Any) -> bool:
+    """Whether an `[[acl]]` that is not checked yet, or was, is for more than boards."""
+    if isinstance(section, AclSection):
+        return bool(section.named_users)
+    return not _of(section, "boards", False) or _of(section, "users", None) is not None
+
+
 class Config(Section):
     """The whole file."""
 
@@ -658,8 +677,11 @@ class Config(Section):
             return values
         more: list[Any] = []
         if mirror is not None:
-            more.append({"deny_write": [f"{_of(mirror, 'topic', 'readings')}/#"]})
-        if any(_of(item, "read", []) or _of(item, "write", []) for item in acl):
+            walled = [f"{_of(mirror, 'topic', 'readings')}/#"]
+            more.append({"users": ["*"], "boards": True, "deny_write": walled})
+        if any(
+            (_of(item, "read", []) or _of(item, "write", [])) for item in acl if _fits_users(item)
+        ):
             more.append({"users": [INSIDE], "read": ["logs/+"]})
             if home is not None:
                 prefix = _of(home, "prefix", "homeassistant")

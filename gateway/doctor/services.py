@@ -34,7 +34,8 @@ def gateway(config: Config) -> Iterator[Finding]:
     else:
         problems = [row for row in found["problems"] if row["part"] != "site"]  # `site.py` has it
         for problem in problems:
-            yield wrong("gateway", f"{problem['part']}: {problem['what']}", _SEE_LOG)
+            todo = problem.get("todo", _SEE_LOG)
+            yield wrong("gateway", f"{problem['part']}: {problem['what']}", todo)
         if not problems:
             yield ok("gateway", f"{found['gateway']}, version {found['version']}, runs")
 

@@ -13,11 +13,13 @@ import typer
 from gateway.commands.options import JsonOption
 from gateway.errors import OncewayError
 from gateway.ingest.command import Job, build
-from gateway.ingest.durations import seconds
 from gateway.ingest.exit_codes import SOMEBODY_SHOULD_LOOK
+from gateway.system.durations import seconds
 from gateway.system.gateway_name import shown
 
 app = typer.Typer(no_args_is_help=True, help="Landing place to Delta table, with Spark.")
+
+NO_TIME = "0s"
 
 Landing = Annotated[
     str,
@@ -29,7 +31,7 @@ TableName = Annotated[
     str,
     typer.Option(
         metavar="PATH_OR_NAME",
-        help="Delta table for the publications: a path, a URL or a catalog name.",
+        help="Delta table for the publications: a path, a URL or a catalog name (SCHEMA.TABLE).",
     ),
 ]
 Checkpoint = Annotated[
@@ -54,6 +56,16 @@ Trusted = Annotated[
         metavar="URL",
         help="File of the gateways' keys (`onceway ingest trust`).",
         show_default="beside the table, TABLE_trusted.json",
+    ),
+]
+Settle = Annotated[
+    str,
+    typer.Option(
+        metavar="TIME",
+        help=(
+            "For a landing place that is copied to the centre (rclone, rsync): so long a batch may"
+            " be half copied, e.g. 10m, before it counts as damaged."
+        ),
     ),
 ]
 Writer = Annotated[
@@ -87,9 +99,11 @@ def _ingest(
     conf: list[str],
     trusted: str | None,
     writer: str,
+    settle: str,
     downloaded: bool = False,
 ) -> Job:
     _check_time(every, "--every")
+    _check_time(settle, "--settle")
     options = [
         "--landing",
         landing,
@@ -105,6 +119,7 @@ def _ingest(
     options += ["--available-now"] if available_now else ["--every", every]
     options += ["--trusted", trusted] if trusted else []
     options += ["--writer", writer] if writer != "auto" else []
+    options += ["--settle", settle] if settle != NO_TIME else []
     return build("jobs/stream.py", options, master, memory, conf, downloaded)
 
 
@@ -122,6 +137,7 @@ def command(
     conf: Conf = [],  # noqa: B006
     trusted: Trusted = None,
     writer: Writer = "auto",
+    settle: Settle = NO_TIME,
 ) -> None:
     """Print the spark-submit command of this installation.
 
@@ -142,6 +158,7 @@ def command(
             conf,
             trusted,
             writer,
+            settle,
         ).submitted()
     )
 
@@ -160,6 +177,7 @@ def run(
     conf: Conf = [],  # noqa: B006
     trusted: Trusted = None,
     writer: Writer = "auto",
+    settle: Settle = NO_TIME,
 ) -> None:
     """Run that job in place of this process. SIGTERM and Ctrl-C stop it in order.
 
@@ -183,6 +201,7 @@ def run(
             conf,
             trusted,
             writer,
+            settle,
             True,
         )
     )
@@ -400,7 +419,7 @@ def trust_command(
     """
     from gateway.ingest.landing import keys as trusted_keys
 
-    if trusted is None and "/" not in table:
+    if trusted is None and "/" not in table and "." in table.strip("."):
         raise OncewayError(
             "the place of a table that is called by its catalog name is not known here",
             table,

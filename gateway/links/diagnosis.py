@@ -1,9 +1,13 @@
-"""Says, once, what is wrong with a port on which nobody speaks the link.
+"""Says, once, what is wrong with a port on which nobody speaks the link, a sketch
+prints, or a board starts again and again.
 
-In: what a port received while no frame of it was intact. Out: one sentence for the log, or nothing.
+In: what a port received, and whether frames of it were damaged. Out: one sentence for the log, or
+nothing.
 """
 
+import re
 import string
+from collections import deque
 
 _ENOUGH = 256
 """Bytes without a single intact frame that a greeting device never sends."""
@@ -16,6 +20,19 @@ frame: that will do, too.
 _TEXT = frozenset(string.printable.encode())
 _TEXT_SHARE = 0.9
 _EXCERPT = 40
+
+_STARTS = 5
+_WITHIN_S = 60.0
+_BY_POWER = "its supply fails. Check the cable, the supply and what else it feeds"
+_BY_RESET = (
+    "a reset, not its supply, begins each. The watchdog resets a board whose loop() takes more than"
+    " 2 s without ow_mqtt_poll: look for a delay() or a sensor that is waited for. Or the sketch"
+    " crashes, or somebody presses its reset"
+)
+
+_LINES = 3
+"""Lines of text among damaged frames that are no accident."""
+_LINE = re.compile(rb"[\t -~]{2,}\r?\n")
 
 
 class Diagnosis:
@@ -59,4 +76,48 @@ class Diagnosis:
         return (
             "sends no frames of the reliable link: it speaks another protocol, or at another rate"
             f" than {self._baud} baud"
+        )
+
+
+class Prints:
+    """Watches one port for lines of text between the frames, as `Serial.println` makes them."""
+
+    def __init__(self) -> None:
+        self._lines = 0
+        self.verdict: str | None = None
+
+    def bytes_received(self, data: bytes, damaged: bool) -> str | None:
+        """damaged: a frame was, since the last call. Returns the sentence, at most once."""
+        found = _LINE.findall(data)
+        if not damaged or not found or self._lines >= _LINES:
+            return None
+        self._lines += len(found)
+        if self._lines < _LINES:
+            return None
+        excerpt = " ".join(found[-1].decode("ascii").split())[:_EXCERPT]
+        self.verdict = (
+            f"its sketch prints to the link's own UART ({excerpt!r}), which damages frames: take"
+            " Serial.print out, and call ow_log instead, whose lines `onceway device log` shows"
+        )
+        return self.verdict
+
+
+class Restarts:
+    """Watches one port for a board that starts again and again."""
+
+    def __init__(self) -> None:
+        self._starts: deque[float] = deque(maxlen=_STARTS)
+        self._boot: int | None = None
+
+    def started(self, boot: int, power_on: bool, now: float) -> str | None:
+        """boot: number of the start. Returns the sentence for each start while there are many."""
+        if boot == self._boot:
+            return None
+        self._boot = boot
+        self._starts.append(now)
+        if len(self._starts) < _STARTS or now - self._starts[0] > _WITHIN_S:
+            return None
+        return (
+            f"the board starts again and again ({_STARTS} times in {now - self._starts[0]:.0f} s): "
+            + (_BY_POWER if power_on else _BY_RESET)
         )

@@ -61,7 +61,8 @@ class Greeter:
 
     gateway_boot: starts of this gateway, from its database. utc: seconds since 1970, 0 while
     unknown. admit: why a device of this name may not connect, if so; it has proved its key, or not.
-    key: of the device of this name, None when it is not known. incarnation: draws a number for a
+    key: of the device of this name, None when it is not known. again: reads what both go by before
+    a device is refused, and says whether anything is new. incarnation: draws a number for a
     device that has none.
     """
 
@@ -72,6 +73,7 @@ class Greeter:
         utc: Callable[[], float] = lambda: 0,
         admit: Callable[[str, bool], Refusal | None] = lambda name, proved: None,
         key: Callable[[str], bytes | None] = lambda name: None,
+        again: Callable[[], bool] = lambda: False,
         incarnation: Callable[[], int] = draw_incarnation,
         handshakes: Iterator[int] | None = None,
     ) -> None:
@@ -79,14 +81,16 @@ class Greeter:
         self.utc = utc
         self._admit = admit
         self._key = key
+        self._again = again
         self._incarnation = incarnation
         self._handshakes = handshakes or count(1)
 
     def answer(self, hello: Hello) -> Answer:
         """Return a WELCOME for a HELLO that is new, refused when the device is not admitted."""
-        key, refusal = self._authenticate(hello)
+        key, refusal = self._judge(hello)
+        if refusal is not None and self._again():
+            key, refusal = self._judge(hello)
         proved = key not in (None, NO_KEY)
-        refusal = refusal or self._admit(hello.name, proved)
         if refusal is not None:
             return Answer(hello, self._welcome(hello, 0, refused=True), None, refusal=refusal)
         welcome = self._welcome(hello, hello.incarnation or self._incarnation())
@@ -94,6 +98,11 @@ class Greeter:
             return Answer(hello, welcome, welcome.check(key, hello), key, proved)
         assert isinstance(welcome, Welcome)  # noqa: S101 - for the type checker
         return Answer(hello, welcome, welcome.check)
+
+    def _judge(self, hello: Hello) -> tuple[bytes | None, Refusal | None]:
+        """The key with which a device has greeted, and why it is refused, if so."""
+        key, refusal = self._authenticate(hello)
+        return key, refusal or self._admit(hello.name, key not in (None, NO_KEY))
 
     def _authenticate(self, hello: Hello) -> tuple[bytes | None, Refusal | None]:
         """The key with which a device has greeted."""

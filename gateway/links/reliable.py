@@ -90,7 +90,14 @@ class Refused:
     reason: Refusal | None = None
 
 
-Event = SessionStarted | Received | SessionEnded | OtherVersion | Refused
+@dataclass(frozen=True, slots=True)
+class Unheard:
+    """A device greets on and on and takes no answer. name: the one it gave."""
+
+    name: str
+
+
+Event = SessionStarted | Received | SessionEnded | OtherVersion | Refused | Unheard
 
 
 class ReliableLink(ABC):

@@ -20,7 +20,7 @@ from gateway.links.handshake import (
     read_welcome,
 )
 from gateway.links.keys import NO_KEY, NONCE_SIZE
-from gateway.links.reliable import Event, Refused, ReliableLink, Session
+from gateway.links.reliable import Event, Refused, ReliableLink, Session, Unheard
 
 WHO_INTERVAL = 0.2
 OFFER_PATIENCE = 1.0
@@ -28,6 +28,9 @@ OFFER_PATIENCE = 1.0
 
 OFFER_LIFE = 10.0
 """Seconds after a WELCOME in which its session may begin."""
+
+UNHEARD_AFTER = 6
+"""Greetings in a row, and no other intact frame, that show that the device hears no WELCOME."""
 
 HELLO_WAIT_MIN = 0.25
 HELLO_WAIT_MAX = 2.0
@@ -49,6 +52,10 @@ class GatewayLink(ReliableLink):
         self._boot: int | None = None
         self._versions: tuple[int, ...] = (PLAIN, KEYED)  # those that the peer may speak
         self._who_at = float("-inf")
+        self._greetings = 0
+        """Greetings in a row that were answered by a WELCOME."""
+        self._frames_then = 0
+        """Intact frames when the last one came."""
 
     def open(self, now: float) -> None:
         """The port has been opened: ask who is there."""
@@ -75,10 +82,22 @@ class GatewayLink(ReliableLink):
         self._put(answer.to_bytes(int(self._greeter.utc())), now, lead=True)
         if answer.refusal is not None:
             self._events.append(Refused(hello.name, answer.refusal))
-        elif answer is not self._answered:
+            self._greetings = 0
+            return
+        if self._is_unheard():
+            self._events.append(Unheard(hello.name))
+        if answer is not self._answered:
             self._offered, self._offered_at = answer, now
             if answer.key is None:
                 self._begin(answer)
+
+    def _is_unheard(self) -> bool:
+        """Count a greeting that gets a WELCOME."""
+        frames = self.statistics.frames_received
+        alone = frames == self._frames_then + 1
+        self._frames_then = frames
+        self._greetings = self._greetings + 1 if alone else 1
+        return self._greetings >= UNHEARD_AFTER
 
     def _known_answer(self, hello: Hello) -> Answer | None:
         """The answer that this HELLO got before, if it still counts."""

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from gateway.broker.peer import DeviceIdentity, Peer
 from gateway.errors import OncewayError
 from gateway.links.carrier import Accept, Receiver
-from gateway.links.diagnosis import Diagnosis
+from gateway.links.diagnosis import Diagnosis, Prints, Restarts
 from gateway.links.faults import blame
 from gateway.links.greeter import Greeter, Refusal
 from gateway.links.handshake import KEYED, PLAIN
@@ -31,10 +31,12 @@ from gateway.links.reliable import (
     Session,
     SessionEnded,
     SessionStarted,
+    Unheard,
 )
 from gateway.links.roles import GatewayLink
 from gateway.links.statistics import LinkStatistics
 from gateway.links.tty import PortBusy, Tty
+from gateway.mqtt.errors import quote
 from gateway.system.logs import about
 
 log = logging.getLogger(__name__)
@@ -127,6 +129,8 @@ class PortStatus:
     refused: str | None
     problem: str | None
     statistics: LinkStatistics
+    unheard: bool = False
+    """The device that greets does not hear the gateway."""
 
 
 class SerialPort:
@@ -148,9 +152,15 @@ class SerialPort:
         self._tty: Tty | None = None
         self._carrier: SerialCarrier | None = None
         self._diagnosis = Diagnosis(baud)
+        self._prints = Prints()
+        self._restarts = Restarts()
         self._said: set[str] = set()
         self._problem: str | None = None
         self._refused: str | None = None
+        self._unheard = False
+        self._told_restarts = False
+        self._speaks = False
+        """An intact frame has come since the port was opened."""
         self._outgoing = b""
         self._timer: asyncio.Handle | None = None
         self._due = 0.0
@@ -172,8 +182,12 @@ class SerialPort:
             )
             return
         self._said.clear()
+        self._told_restarts = False
         self._problem = None
+        self._speaks = False
+        self._unheard = False
         self._diagnosis = Diagnosis(self._baud)
+        self._prints = Prints()
         log.info("%s: opened at %d baud", self.path, self._baud, extra=about(port=self.path))
         self._loop.add_reader(self._tty.fd, self._do, self._on_readable, self._tty)
         self.link.open(self._loop.time())
@@ -211,7 +225,13 @@ class SerialPort:
         )
         name = device.name if device else None
         return PortStatus(
-            self.path, self.is_open, name, self._refused, self._problem, self.link.statistics
+            self.path,
+            self.is_open,
+            name,
+            self._refused,
+            self._problem,
+            self.link.statistics,
+            self._unheard,
         )
 
     def write(self, session: Session, data: bytes) -> None:
@@ -251,14 +271,24 @@ class SerialPort:
         except OSError as error:
             self._gone(error)
             return
-        intact = self.link.statistics.frames_received
+        intact, damaged = self.link.statistics.frames_received, self._damaged
         now = self._loop.time()
         events = self.link.receive(data, now)
         if self.link.statistics.frames_received != intact:
             self._diagnosis.intact_frame()
-        elif verdict := self._diagnosis.bytes_received(data, now):
+            self._speaks = True
+        if self._speaks:
+            verdict = self._prints.bytes_received(data, self._damaged != damaged)
+        else:
+            verdict = self._diagnosis.bytes_received(data, now)
+        if verdict is not None:
             self._warn(verdict)
         self._handle(events)
+
+    @property
+    def _damaged(self) -> int:
+        """Frames that were damaged so far."""
+        return self.link.statistics.crc_errors + self.link.statistics.malformed_frames
 
     def _on_writable(self, tty: Tty) -> None:
         self._loop.remove_writer(tty.fd)
@@ -284,26 +314,12 @@ class SerialPort:
         for event in events:
             match event:
                 case Received(session, data):
+                    if self._unheard:
+                        self._problem, self._unheard = None, False
                     if self._carrier is not None and self._carrier.session is session:
                         self._carrier.deliver(data)
-                case SessionStarted(session, hello, welcome, proved):
-                    text = "%s: %s greets%s, start %d, next sequence %d"
-                    log.info(
-                        text,
-                        self.path,
-                        hello.name,
-                        "" if proved else " without a key",
-                        hello.boot,
-                        hello.next_sequence,
-                        extra=about(port=self.path, device=hello.name),
-                    )
-                    self._problem = self._refused = None
-                    device = DeviceIdentity(
-                        hello.name, welcome.incarnation, hello.next_sequence, proved
-                    )
-                    self._begin(
-                        SerialCarrier(self, session, Peer(self._listener, self.path, device))
-                    )
+                case SessionStarted():
+                    self._on_started(event)
                 case SessionEnded(session, reason):
                     if self._carrier is not None and self._carrier.session is session:
                         log.info(
@@ -321,9 +337,32 @@ class SerialPort:
                 case Refused(name, reason):
                     self._refused = name
                     self._warn(_why_refused(name, reason, self.path))
+                case Unheard(name):
+                    self._unheard = True
+                    self._warn(f"{UNHEARD.format(quote(name))}. {WHERE_UNHEARD}")
                 case OtherVersion(version):
                     self._warn(_other_version(version, self.path))
         self._flush()
+
+    def _on_started(self, event: SessionStarted) -> None:
+        hello, proved = event.hello, event.proved
+        text = "%s: %s greets%s, start %d, next sequence %d"
+        log.info(
+            text,
+            self.path,
+            hello.name,
+            "" if proved else " without a key",
+            hello.boot,
+            hello.next_sequence,
+            extra=about(port=self.path, device=hello.name),
+        )
+        if proved or not self._unheard:  # without a key its greeting alone begins one
+            self._problem, self._refused = self._prints.verdict, None
+            self._unheard = False
+        if found := self._restarts.started(hello.boot, hello.power_on, self._loop.time()):
+            self._tell_restarts(found)
+        device = DeviceIdentity(hello.name, event.welcome.incarnation, hello.next_sequence, proved)
+        self._begin(SerialCarrier(self, event.session, Peer(self._listener, self.path, device)))
 
     def _begin(self, carrier: SerialCarrier) -> None:
         try:
@@ -365,6 +404,12 @@ class SerialPort:
             self._timer.cancel()
         self._due = due
         self._timer = self._loop.call_at(due, self._do, self._on_timer) if due else None
+
+    def _tell_restarts(self, text: str) -> None:
+        self._problem = text
+        if not self._told_restarts:
+            self._told_restarts = True
+            log.warning("%s: %s", self.path, text, extra=about(port=self.path))
 
     def _warn(self, text: str, detail: Callable[[], str] = str) -> None:
         """Log a sentence once for each time that the port is opened. detail: found out for the log
@@ -417,6 +462,14 @@ def _why_refused(name: str, reason: Refusal | None, path: str) -> str:
         f"the device {name!r} is not admitted, or was revoked. If it may come in,"
         f" `onceway device admit {quoted}` lets it"
     )
+
+
+UNHEARD = "the board {} greets, but does not hear us"
+WHERE_UNHEARD = (
+    "Check the wire from the gateway's TX to the board's RX pin, a level shifter between them, and"
+    " what else is on that pin, such as a shield on D0. A sketch that reads Serial itself takes the"
+    " answers away, too"
+)
 
 
 def _other_version(version: int, path: str) -> str:

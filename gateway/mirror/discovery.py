@@ -10,6 +10,7 @@ from typing import Any
 
 from gateway import __version__
 from gateway.mirror.last import Series
+from gateway.payload.faults import FAULT
 
 Message = dict[str, Any]
 
@@ -17,6 +18,8 @@ LEAST_EXPIRY_S = 600
 _GAPS = 3
 """So many of the longest gaps without a reading, and its value is not known any more."""
 _STATE_OF = "{{ value_json.value }}"
+_WELL = "{{ 'offline' if value_json.value else 'online' }}"
+"""Of a record NAME.fault: whether NAME has a value."""
 _FLAG_OF = "{{ 'ON' if value_json.value else 'OFF' }}"
 
 _UNITS = {
@@ -133,12 +136,17 @@ def of_board(
             "device_class": "firmware",
             "entity_category": "diagnostic",
         }
+    there = [{"topic": f"{topic}/$state"}, {"topic": f"{topic}/{device}/$state"}]
+    for name in known:
+        if name + FAULT in known:
+            fault = {"topic": f"{topic}/{device}/{name}{FAULT}", "value_template": _WELL}
+            components[_word(name)] |= {"availability": [*there, fault], "availability_mode": "all"}
     for key, component in components.items():
         component["unique_id"] = f"{mine}_{key}"
     return {
         "device": about,
         "origin": _origin(),
-        "availability": [{"topic": f"{topic}/$state"}, {"topic": f"{topic}/{device}/$state"}],
+        "availability": there,
         "availability_mode": "all",
         "components": components,
     }

@@ -4,9 +4,11 @@ In: what boards publish, as it is taken. Out: retained messages in memory, told 
 of the event loop, in the order of their coming; and the file of the last values, every ten minutes.
 
     readings/$state           online: the gateway is there
-    readings/DEVICE/$state    online or offline
+    readings/DEVICE/$state    online or offline; offline, too, while the board is a problem
     readings/DEVICE/NAME      {"value": 21.5, "unit": "Cel", "time": "2026-01-01T00:00:00Z",
                               "quality": "synchronised"}
+
+    readings/DEVICE/NAME.fault   {"value": 1, …} while NAME has no value; 0 when it has one again
 
 A board that may not connect any more is gone: its topics are cleared.
 """
@@ -35,7 +37,8 @@ STATE = "$state"
 
 class Mirror:
     """topic: first level; None: nothing is told, the last values are kept all the same. stays:
-    whether a board of this name may connect. Runs from `start` to `close`.
+    whether a board of this name may connect. is_fine: whether it speaks as it ought to. Runs from
+    `start` to `close`.
     """
 
     def __init__(
@@ -44,17 +47,19 @@ class Mirror:
         last: LastReadings,
         topic: str | None,
         stays: Callable[[str], bool],
+        is_fine: Callable[[str], bool] = lambda name: True,
     ) -> None:
         self.last = last
         self._topic = topic
         self._engine = engine
         self._stays = stays
+        self._is_fine = is_fine
         self.on_gone: list[Callable[[str], None]] = []
         """Called with a board that may not connect any more."""
         self.on_taken: list[Callable[[str], None]] = []
         """Called with a board that has new readings."""
         self._states: dict[str, bool] = {}
-        """By board: whether it was connected when that was last told."""
+        """By board: whether it was told as online."""
         self._leaving: dict[str, list[str]] = {}
         """Names of boards that are gone, until the next look: Home Assistant shall know first that
         there is no such board, and not take an empty message for one of its values.
@@ -110,6 +115,8 @@ class Mirror:
         for device, reading in coming:
             if self.last.take(device, reading):
                 self._tell({f"{device}/{reading.name}": _payload(reading)})
+            if (well := self.last.mend(device, reading)) is not None:
+                self._tell({f"{device}/{well.name}": _payload(well)})
         for device in {device for device, _ in coming}:
             for call in self.on_taken:
                 call(device)
@@ -137,9 +144,11 @@ class Mirror:
                 self._leaving[device] = [*self.last.forget(device), STATE]
                 for call in self.on_gone:
                     call(device)
-            elif self._states.get(device) != (device in here):
-                self._states[device] = device in here
-                self._tell({f"{device}/{STATE}": b"online" if device in here else b"offline"})
+                continue
+            online = device in here and self._is_fine(device)
+            if self._states.get(device) != online:
+                self._states[device] = online
+                self._tell({f"{device}/{STATE}": b"online" if online else b"offline"})
 
     def _clear(self) -> None:
         """Topics of boards that were gone at the last look, but for what is there again."""

@@ -9,10 +9,11 @@ import json
 import logging
 import os
 from collections import deque
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from gateway.payload.faults import FAULT
 from gateway.payload.readings import Reading
 
 log = logging.getLogger(__name__)
@@ -79,6 +80,15 @@ class LastReadings:
             series.points.append((reading.time, float(reading.value)))
         self._new = True
         return True
+
+    def mend(self, device: str, reading: Reading) -> Reading | None:
+        """End the fault of what has a value again. Returns the record that says so."""
+        series = self.of(device).get(reading.name + FAULT)
+        if reading.status or series is None or not series.last.value:
+            return None
+        series.last = replace(series.last, value=0, time=reading.time, received=reading.received)
+        self._new = True
+        return series.last
 
     def forget(self, device: str) -> list[str]:
         """A board is gone. Returns the names that it had."""

@@ -6,6 +6,7 @@ the time, or lost it; and a status tells how the board is when it is sent. Gatew
 ask here, so that neither calls a conflict what the other takes for a repetition.
 """
 
+from gateway.payload.loss import LOST
 from gateway.payload.senml import NotSenml, Record, decode, time_errors
 
 DRIFT_S = 18
@@ -21,11 +22,11 @@ _STATUS = "boot"
 
 
 def says_the_same(first: bytes, second: bytes) -> bool:
-    """Whether both payloads are one reading. What is no SenML must be the same bytes; in SenML
-    names, units and values must be alike, and times that both tell may differ by what they may be
-    wrong by.
+    """Whether both payloads are one reading, or one of them reports the other's loss. What is no
+    SenML must be the same bytes; in SenML names, units and values must be alike, and times that
+    both tell may differ by what they may be wrong by.
     """
-    if first == second:
+    if first == second or LOST in (first, second):
         return True
     try:
         one, other = _lasting(first), _lasting(second)

@@ -45,7 +45,7 @@ from gateway.mqtt.reason import ReasonCode
 from gateway.runtime.client_link import MANY, ClientLink
 from gateway.runtime.clock import Clock
 from gateway.store.times import CommitTimes
-from gateway.store.writer import Writer
+from gateway.store.writer import Writer, is_damage
 from gateway.system.logs import about
 
 log = logging.getLogger(__name__)
@@ -537,7 +537,7 @@ class Engine:
         self.broker.disk_full, self.broker.disk_room = space.short, max(0, space.room - under_way)
 
     def _on_failure(self, error: Exception) -> None:
-        if not isinstance(error, sqlite3.Error | OSError):
+        if is_damage(error) or not isinstance(error, sqlite3.Error | OSError):
             self._loop.call_soon_threadsafe(self.fail, error, "a commit was written")
             return
         self._loop.call_soon_threadsafe(self._do, self._refuse)

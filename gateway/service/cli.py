@@ -13,17 +13,20 @@ from typing import Annotated, Any
 import typer
 import uvloop
 
+from gateway.access.dry_run import mistakes
 from gateway.access.users import Users
+from gateway.boards.admission import Registry
 from gateway.bridge.far import check as check_bridge
 from gateway.broker.spool import stranded
 from gateway.commands.control_client import NotRunning, ask
+from gateway.commands.exit_codes import of_status
 from gateway.commands.options import (
     ConfigOption,
     DataOption,
     JsonOption,
     config_file,
-    folder_of,
     nothing_named,
+    running_folder,
 )
 from gateway.config import Config, ConfigError, LimitsSection, advice, load, parse
 from gateway.config.reference import as_toml
@@ -146,11 +149,12 @@ def _load(path: Path) -> Config:
 def status(
     data: DataOption = None, config: ConfigOption = None, as_json: JsonOption = False
 ) -> None:
-    """Say how the running gateway is doing. Exit code 1 when something is wrong.
+    """Say how the running gateway and its boards are doing. Exit code 3: a board of the registry
+    does not speak as it ought to; 1: something else is wrong.
 
     Example: onceway gateway status
     """
-    folder = folder_of(data, config)
+    folder = running_folder(data, config)
     try:
         (found,) = ask(folder, do="status")
     except NotRunning:
@@ -167,6 +171,8 @@ def status(
             typer.echo(f"another life of the store: {found['restored']}")
         for problem in found["problems"]:
             typer.echo(f"problem with the {problem['part']}: {problem['what']}")
+            if "todo" in problem:
+                typer.echo(f"    {problem['todo']}")
         for port in found["ports"]:
             typer.echo(
                 f"port {port['port']}: {port['problem'] or port['device'] or 'open, no device'}"
@@ -178,8 +184,8 @@ def status(
             typer.echo(f"spool: {stranded(spool['messages'], spool['bytes'])}")
         for name, figure in found["figures"].items():
             typer.echo(f"{name:28} {figure}")
-    if found["problems"]:
-        raise typer.Exit(1)
+    if code := of_status(found):
+        raise typer.Exit(code)
 
 
 def _say_bridge(bridge: dict[str, Any]) -> None:
@@ -228,7 +234,7 @@ def check_config(
     if file is None:
         raise nothing_named("Name one with --config FILE")
     found = _load(file)
-    Users(found.users_file)
+    users = Users(found.users_file).hashes
     for listener in found.listener:
         certificates(listener)
     for bridge in found.bridge:
@@ -237,7 +243,9 @@ def check_config(
         from gateway.site.pki.authority import membership  # not where there is no site
 
         membership(found.site_folder, found.gateway.name)
-    warnings = advice(found)
+    listed = Registry(found.gateway.data).registered()
+    boards = [name for name, item in listed.items() if item.status != "revoked"]
+    warnings = advice(found) + mistakes(found.acl, users, boards)
     places = _try_landing(found, file) if connect else []
     if as_json:
         tried = {"landing": places} if connect else {}

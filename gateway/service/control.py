@@ -1,8 +1,9 @@
 """The control socket: what people ask a running gateway to show or do.
 
-`DATA/control.sock`, a Unix socket that only the gateway's own account and root may use. In: one
-request, a line of JSON such as `{"do": "end", "client": "c1"}`. Out: any number of lines `{"row":
-…}`, and at last `{"done": true}` or `{"error": "what was wrong"}`.
+`DATA/control.sock`, a Unix socket that only the gateway's own account and root may use. That of the
+Debian package is in /run/onceway, and the group onceway-admin may use it, too. In: one request, a
+line of JSON such as `{"do": "end", "client": "c1"}`. Out: any number of lines `{"row": …}`, and at
+last `{"done": true}` or `{"error": "what was wrong"}`.
 
     sessions               one row for each session (`gateway/runtime/session_rows.py`)
     site-sessions          the same of all members of the site, with `member`; of one that does not
@@ -26,6 +27,14 @@ request, a line of JSON such as `{"do": "end", "client": "c1"}`. Out: any number
                            its queue again; numbers: with commas between them, empty for all
     bridge-discard, bridge, numbers
                            the same for messages that are deleted
+    everything             one row: what `/status` answers (`gateway/web/everything.py`)
+    boards                 one row for each board of the device registry: how it is
+                           (`gateway/boards/expected.py`), its last value and its age
+    expect, client, interval
+                           one row, as of `boards`: the board is expected to speak so often, such as
+                           5m; `never`; `learn` to go by what it does
+    pause, client, interval
+                           the same: the board is no problem for so long; `0` ends that
     lend, port             one row {"lent": true}: the gateway leaves this serial port alone until
                            the other end closes the connection, however it ends, or LEND_S is over
 """
@@ -42,17 +51,21 @@ from pathlib import Path
 from typing import ClassVar, Protocol
 
 from gateway.boards import log as board_log
+from gateway.boards.expected import NEVER
+from gateway.boards.intervals import parse
 from gateway.broker.sys_topics import figures
 from gateway.broker.view import details
-from gateway.commands.control_client import FILE, LEND_S, TIMEOUT_S, Row, short
+from gateway.commands.control_client import FILE, LEND_S, TIMEOUT_S, Row, place, short
 from gateway.errors import OncewayError
 from gateway.links.lora.status import Overheard
 from gateway.links.serial_port import PortStatus
 from gateway.runtime.engine import Engine
 from gateway.runtime.session_rows import Places, place_of, session_rows
 from gateway.system.logs import about
+from gateway.web.everything import board_row, everything
 from gateway.web.health import status
 from gateway.web.source import Source
+from gateway.web.uplink import UplinkReader
 
 log = logging.getLogger(__name__)
 
@@ -105,6 +118,7 @@ class Control:
         self._lending = lending
         self._engine = engine
         self._source = source
+        self._uplink = UplinkReader(source.folder)
         self._site = site
         self._server: asyncio.Server | None = None
         self._busy: set[asyncio.Task[None] | None] = set()
@@ -118,18 +132,21 @@ class Control:
         a gateway that died.
         """
         listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        file = self._file
         try:
-            (self._folder / FILE).unlink(missing_ok=True)
-            with short(self._folder) as path:
+            file.unlink(missing_ok=True)
+            with short(file.parent) as path:
                 listening.bind(path)
-            (self._folder / FILE).chmod(0o600)  # nobody can connect before it listens
+            # the set-group-ID bit of its folder gives it the group; nobody can connect before it
+            # listens
+            file.chmod(0o600 if file.parent == self._folder else 0o660)
             self._server = await asyncio.start_unix_server(
                 self._serve, sock=listening, limit=LONGEST_REQUEST
             )
         except OSError as error:
             listening.close()
             raise OncewayError(
-                f"cannot listen on the control socket ({error.strerror})", str(self._folder / FILE)
+                f"cannot listen on the control socket ({error.strerror})", str(file)
             ) from error
 
     async def close(self) -> None:
@@ -138,7 +155,11 @@ class Control:
             for task in tuple(self._busy):
                 if task is not None:
                     task.cancel()
-            (self._folder / FILE).unlink(missing_ok=True)
+            self._file.unlink(missing_ok=True)
+
+    @property
+    def _file(self) -> Path:
+        return place(self._folder) / FILE
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
@@ -250,6 +271,30 @@ class Control:
             numbers = [int(number) for number in request["numbers"].split(",") if number]
             yield {"done": await change(request["bridge"], numbers)}
 
+    async def _everything(self, request: Mapping[str, str]) -> AsyncIterator[Row]:
+        uplink = await self._uplink.state() if self._source.broker.config.uplink else None
+        yield everything(self._source, uplink)
+
+    async def _boards(self, request: Mapping[str, str]) -> AsyncIterator[Row]:
+        for name in self._source.expected.states if self._source.expected else ():
+            yield board_row(self._source, name)
+
+    async def _expect(self, request: Mapping[str, str]) -> AsyncIterator[Row]:
+        """Set what is expected of a board."""
+        name, text, expected = request["client"], request["interval"], self._source.expected
+        if expected is None or name not in expected.states:
+            raise OncewayError(
+                "no such board is expected here",
+                name,
+                "`onceway device list` shows the boards; one that was added a second ago is known"
+                " soon",
+            )
+        if request["do"] == "pause":
+            expected.pause(name, 0.0 if text == "0" else parse(text) or 0.0)
+        else:
+            expected.want(name, {"never": NEVER, "learn": None}.get(text, parse(text)))
+        yield board_row(self._source, name)
+
     async def _status(self, request: Mapping[str, str]) -> AsyncIterator[Row]:
         yield status(self._source) | {
             "ports": [_port(port) for port in self._source.ports()],
@@ -324,6 +369,10 @@ class Control:
         "session": _session,
         "end": _end,
         "status": _status,
+        "everything": _everything,
+        "boards": _boards,
+        "expect": _expect,
+        "pause": _expect,
         "radios": _radios,
         "listen": _listen,
         "heard": _heard,
@@ -346,13 +395,15 @@ def _parse(line: bytes) -> dict[str, str]:
     request = json.loads(line)
     if not isinstance(request, dict) or request.get("do") not in Control.REQUESTS:
         raise ValueError(f"do: one of {', '.join(Control.REQUESTS)}")
-    keys = ("do", "client", "port", "wait", "bridge", "numbers")
+    keys = ("do", "client", "port", "wait", "bridge", "numbers", "interval")
     found = {key: request.get(key, "") for key in keys}
     for key, value in found.items():
         if not isinstance(value, str) or (key == "port" and "\0" in value):
             raise ValueError(f"{key}: a string")
     if not re.fullmatch("|[1-9][0-9]{0,4}", found["wait"]):
         raise ValueError("wait: seconds, from 1 to 99999")
+    if found["interval"] not in ("", "never", "learn", "0") and parse(found["interval"]) is None:
+        raise ValueError("interval: a time, such as 5m")
     if not re.fullmatch("|[0-9]{1,18}(,[0-9]{1,18})*", found["numbers"]):
         raise ValueError("numbers: numbers with commas between them")
     return found

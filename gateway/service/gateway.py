@@ -9,7 +9,6 @@ import asyncio
 import logging
 import signal
 import sqlite3
-import struct
 from collections.abc import Callable
 from contextlib import closing
 from functools import partial
@@ -30,7 +29,6 @@ from gateway.config import Config
 from gateway.errors import OncewayError
 from gateway.links.greeter import Greeter
 from gateway.links.serial_port import PortStatus
-from gateway.mqtt.errors import MqttError
 from gateway.mqtt.reason import ReasonCode
 from gateway.runtime.clock import Clock
 from gateway.runtime.engine import Engine
@@ -40,9 +38,10 @@ from gateway.runtime.watchdog import Watchdog
 from gateway.service.change import CHANGEABLE, needs_restart
 from gateway.service.listeners import Listeners
 from gateway.service.management import Outside
+from gateway.store.check import named
 from gateway.store.lives import Generation, another_life
 from gateway.store.move_rows import had_site
-from gateway.store.recovery import recover
+from gateway.store.recovery import Refused, recover
 from gateway.store.schema import StoreError, make_folder, open_store, unusable
 from gateway.store.space import release
 from gateway.store.uptime import uptime
@@ -169,6 +168,7 @@ class Gateway:
         with closing(ProcessLock(config.gateway.data / "gateway.lock")):
             clock = Clock(config.gateway.trust_clock)
             broker, restored = _open_broker(config, clock.utc())
+            broker.registered = self._registry.reserves
             self._registry.boards.said.recall(config.gateway.data)
             if restored is not None:
                 log.warning(
@@ -184,7 +184,9 @@ class Gateway:
             self._listeners = listeners = Listeners(
                 engine,
                 self._registry,
-                lambda access: greeter(admit=access.greets, key=access.key),
+                lambda access: greeter(
+                    admit=access.greets, key=access.key, again=self._registry.refresh_now
+                ),
                 utc,
                 config.gateway.data,
             )
@@ -304,23 +306,29 @@ def _open_broker(config: Config, utc: int | None) -> tuple[Broker, str | None]:
             restored = another_life(database, folder)
             if restored is not None:
                 forget(folder)  # before the start that settles it
-            state = recover(
-                database,
-                utc,
-                config.limits.inflight,
-                uptime(),
-                forget=restored is not None,
-                by_user=config.shares_spool,
-            )
+            try:
+                state = recover(
+                    database,
+                    utc,
+                    config.limits.inflight,
+                    uptime(),
+                    forget=restored is not None,
+                    by_user=config.shares_spool,
+                )
+                broker = Broker(config, state, _neighbours(config, state))
+            except (OncewayError, Refused):
+                raise
+            except Exception as error:
+                raise unusable(folder, named(database, error)) from error
             Generation(folder, database).change()
-            return Broker(config, state, _neighbours(config, state)), restored
+            return broker, restored
     except OSError as error:
         raise StoreError(
             f"the disk does not take what stands beside the store ({error.strerror})",
             str(folder),
             "Look at the disk",
         ) from error
-    except (sqlite3.DatabaseError, MqttError, KeyError, ValueError, struct.error) as error:
+    except (sqlite3.DatabaseError, ValueError) as error:
         raise unusable(folder, error) from error
 
 

@@ -71,6 +71,7 @@ class Outside:
             bridges,
             membership.rows if membership else list,
             set() if overhearers is None else overhearers,
+            registry.expected,
         )
         self._membership = membership
         self._registry = registry
@@ -114,6 +115,7 @@ class Outside:
             LastReadings(self._config.gateway.data),
             section.topic if section is not None else None,
             lambda name: self._registry.tolerates({name}, is_open),
+            lambda name: not self._registry.expected.is_problem(name),
         )
         mirror.start()
         self._open.append(mirror)

@@ -17,6 +17,7 @@ from typing import Any
 from gateway.broker.message_ids import packet_id, unpack_ids
 from gateway.broker.session import NEVER
 from gateway.store import move_records as to
+from gateway.store.cells import teach
 from gateway.store.move_records import PART_BYTES, head, record
 from gateway.store.move_rows import Giving, name_of
 from gateway.store.queue_reads import UNSOUND
@@ -42,8 +43,9 @@ def give(database: sqlite3.Connection, order: Giving) -> None:
     found = database.execute(
         "SELECT expiry, left FROM session WHERE id = ?", (order.session,)
     ).fetchone()
+    teach(database)
     (gone,) = database.execute(
-        f"SELECT coalesce(sum(count), 0) FROM queue WHERE session = ? AND {UNSOUND}",  # noqa: S608
+        f"SELECT count(*) FROM queue WHERE session = ? AND {UNSOUND}",  # noqa: S608
         (order.session,),
     ).fetchone()
     if found is None or gone:
@@ -51,7 +53,9 @@ def give(database: sqlite3.Connection, order: Giving) -> None:
             "session of %s: %s, so it does not leave for %s. The session ends, and its client"
             " learns it by Session Present 0",
             name(name_of(order.key)),
-            f"{gone:,} messages of its queue are gone" if found else "it is gone from the store",
+            f"{gone:,} places of its queue are damaged or gone"
+            if found
+            else "it is gone from the store",
             order.member,
         )
         database.execute("DELETE FROM given WHERE key = ?", (order.key,))

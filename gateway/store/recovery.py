@@ -14,14 +14,28 @@ import sqlite3
 
 from gateway.broker.spool import PART
 from gateway.broker.store_rows import Recovered
+from gateway.store.cells import HIGHEST, sound, teach
 from gateway.store.lives import settle
 from gateway.store.move_rows import Moved
 from gateway.store.queue_reads import DELIVERY, UNSOUND
-from gateway.store.references import Missing, missing, missing_parts, note_flows
+from gateway.store.references import (
+    ALONE,
+    ENDING,
+    Missing,
+    missing,
+    missing_parts,
+    note_flows,
+    sweep,
+)
 from gateway.store.schema import ASIDE_SIZE, ROW_SIZE
 from gateway.store.uptime import Uptime, axis, save_uptime
 
 log = logging.getLogger(__name__)
+
+
+class Refused(ValueError):
+    """No start is possible with a row of the store."""
+
 
 _MOST_LINES = 20
 """Log lines about missing rows at one start."""
@@ -48,10 +62,13 @@ def recover(
     machine's, None when it is not known. forget: this is another life of the store (`lives.py`).
     by_user: whose rows of the spool are wanted, too.
     """
-    now = axis(database, utc, uptime)
     with database:
         database.execute("BEGIN IMMEDIATE")
         found = missing(database)
+        for item in found:
+            if item.kind == "refused":
+                raise Refused(str(item))
+        now = axis(database, utc, uptime)
         boot = _count_start(database)
         if uptime is not None:
             save_uptime(database, now, uptime)
@@ -63,9 +80,11 @@ def recover(
         settle(database)
         _leave_out(database, found)
         _give_each_session_flows(database)
+        sweep(database)
         leaving = _drop_strays(database)
         references = _references(database)
     rows = database.execute
+    _refuse_numbers(database)
     return Recovered(
         boot=boot,
         now=now,
@@ -118,6 +137,23 @@ def recover(
     )
 
 
+def _refuse_numbers(database: sqlite3.Connection) -> None:
+    """Refused where numbers could not go on behind the highest that was given."""
+    for what, query in _NUMBERS.items():
+        (highest,) = database.execute(query).fetchone()
+        if highest is not None and highest > HIGHEST:
+            raise Refused(f"{what} is {highest}, which was never given")
+
+
+_NUMBERS = {
+    "session.id": "SELECT max(id) FROM session",
+    "queue.session": "SELECT max(session) FROM queue",
+    "message.id": "SELECT max(id) FROM message",
+    "spool.id": "SELECT id FROM spool_last",
+    "aside.id": "SELECT max(id) FROM aside",
+}
+
+
 def _members(database: sqlite3.Connection) -> frozenset[str] | None:
     found = database.execute("SELECT value FROM meta WHERE key = 'members'").fetchone()
     return frozenset(json.loads(found[0])) if found else None
@@ -139,11 +175,16 @@ def _leave_out(database: sqlite3.Connection, found: list[Missing]) -> None:
     if len(found) > _MOST_LINES:
         text = "the store is not whole: %d more things are missing"
         log.error(text, len(found) - _MOST_LINES)
+    teach(database)
+    if found:
+        for table in (*ENDING, *ALONE):  # first: SQLite updates no row with a value of a wrong type
+            database.execute(f"DELETE FROM {table} WHERE ({sound(table)}) IS NOT TRUE")  # noqa: S608
+        database.execute("REINDEX session")
     database.executemany(
         "UPDATE session SET expiry = 0 WHERE id = ?",
-        [(item.session,) for item in found if item.kind == "session"],
+        [(item.session,) for item in found if item.kind in ("session", "anew")],
     )
-    if found:
+    if found or database.execute("SELECT 1 FROM session WHERE expiry = 0 LIMIT 1").fetchone():
         database.execute(f"DELETE FROM queue WHERE {UNSOUND}")  # noqa: S608 - a text of ours
     for key, _ in missing_parts(database):
         database.execute("DELETE FROM given WHERE key = ?", (key,))
@@ -153,8 +194,11 @@ def _leave_out(database: sqlite3.Connection, found: list[Missing]) -> None:
 _CONSEQUENCE = {
     "session": ". The session ends, and its client learns it by Session Present 0",
     "own": ". What is there of it goes on",
+    "anew": ". The session ends, and a new one begins",
     "stray": ". They are deleted, and the client begins a new session",
     "given": ". It is given up, and its client begins a new session",
+    "row": ". The row is left out",
+    "refused": "",
     "other": "",
 }
 

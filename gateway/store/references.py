@@ -7,10 +7,13 @@ row out without a word. So each reference is followed here, at every start (`rec
 reads a page of it.
 
     subscription, flow, journey, queue → session
-    queue → message, and as many publications as the place says
+    queue → message, as many publications as the place says, all of which a PUBLISH can hold
     queue                              numbers without a gap; from the next one to send on, in
                                        sessions that have lived through a start or a stop
+    a cell of a row                    what it may hold (`cells.py`, `meta.py`)
+    session (client)                   its index
     flow (sent, not acknowledged)      → queue
+    queue (before the next one to send)  → flow, since a start that noted it (`SWEPT`)
     session                            → flow
     given → given_part, given_part → given
     batch → batch_content → batch
@@ -28,9 +31,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from gateway.broker.message_ids import packet_id, unpack_ids
+from gateway.broker.message_ids import IDENTIFIERS, packet_id, unpack_ids
 from gateway.config import INSIDE, MEMBER
+from gateway.store import meta
+from gateway.store.cells import broken, sound, teach
 from gateway.store.move_rows import name_of
+from gateway.store.queue_reads import PLAUSIBLE, WHOLE
 from gateway.system.logs import printable
 
 FLOWS = "flows"
@@ -43,7 +49,12 @@ GONE = "spool.gone"
 a list in JSON."""
 
 
-Kind = Literal["session", "own", "stray", "given", "other"]
+SWEPT = "swept"
+"""Key in `meta`: the number of the start that noted it. Since then each commit deletes the places
+whose messages it notes as acknowledged, unless an older version was the last to start.
+"""
+
+Kind = Literal["session", "own", "anew", "stray", "given", "row", "refused", "other"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +62,10 @@ class Missing:
     """Something is missing.
 
     kind: `session`: of a client's session, which cannot go on. `own`: of the session of a bridge or
-    of another gateway, whose other messages go on. `stray`: the session of rows that are there.
-    `given`: a part of a session that has left. session: its number, 0 for none.
+    of another gateway, whose other messages go on. `anew`: of such a one, which cannot go on.
+    `stray`: the session of rows that are there. `given`: a part of a session that has left. `row`:
+    a row that nothing else needs is damaged. `refused`: without it, no start is possible. session:
+    its number, 0 for none.
     """
 
     what: str
@@ -63,21 +76,40 @@ class Missing:
         return self.what
 
 
-_MESSAGES = """
-    SELECT session, message.id IS NULL AS gone, sum(queue.count)
+_MESSAGES = f"""
+    SELECT session, CASE
+            WHEN NOT ({PLAUSIBLE}) THEN 'damaged'
+            WHEN message.id IS NULL THEN 'gone'
+            WHEN message.count < 1 OR length(body) % message.count THEN 'length'
+            ELSE 'damaged' END AS what,
+        count(*), total(queue.count)
     FROM queue LEFT JOIN message ON message.id = queue.message
-    WHERE message.id IS NULL OR queue.count < 1 OR skip < 0 OR skip + queue.count > message.count
-        OR message.count < 1 OR length(body) % message.count
-    GROUP BY session, gone
-"""
+    WHERE ({WHOLE}) IS NOT TRUE GROUP BY session, what
+"""  # noqa: S608 - texts of ours
+_DAMAGED = "a place of its queue is damaged"
 _PLACES = f"""
-    SELECT queue.session, max(first + count) - sum(first + count - max(first, coalesce(next, 1)))
-        - iif(queue.session <= ?, coalesce(next, 1), min(max(first, coalesce(next, 1)))) AS gap
+    SELECT queue.session, max(first + count)
+        - total(first + count - max(first, coalesce(next, 1)))
+        - iif(queue.session <= ?, coalesce(next, 1), min(max(first, coalesce(next, 1)))) AS gap,
+        count(*)
     FROM queue JOIN session ON session.id = queue.session
         LEFT JOIN flow ON flow.session = queue.session
-    WHERE first + count > coalesce(next, 1) AND client NOT LIKE '{MEMBER}%'
-    GROUP BY queue.session HAVING gap > 0
-"""  # noqa: S608 - a name of ours
+    WHERE {PLAUSIBLE} AND first + count > coalesce(next, 1) AND client NOT LIKE '{MEMBER}%'
+    GROUP BY queue.session HAVING gap <> 0
+"""  # noqa: S608 - texts of ours
+_FLOW = sound("flow")
+ENDING = ("session", "subscription", "flow", "journey")
+"""Tables of which a damaged row ends its session."""
+ALONE = ("retained", "will", "mark", "aside", "given", "given_part")
+"""Tables of which a damaged row is left out."""
+_LOOKED_AT = (*ENDING, *ALONE, "place", "batch", "batch_content")
+"""A start looks at each cell of these tables. Those of `queue` and `message` it looks at together
+(`queue_reads.py`), and those of `spool` the uplink does.
+"""
+_CROSSED = (
+    "SELECT id, client FROM session NOT INDEXED EXCEPT"
+    " SELECT id, client FROM session INDEXED BY sqlite_autoindex_session_1"
+)
 _HIGHEST = (1 << 63) - 1
 _OF_SESSIONS = ("subscription", "flow", "journey", "queue")
 _STRAY = "session NOT IN (SELECT id FROM session)"
@@ -85,29 +117,64 @@ _STRAY = "session NOT IN (SELECT id FROM session)"
 
 def missing(database: sqlite3.Connection, tables: frozenset[str] | None = None) -> list[Missing]:
     """Follow every reference. tables: those that a store of an older version has."""
-    return [
-        item
-        for needed, look in _LOOKS
-        if tables is None or needed <= tables
-        for item in look(database)
-    ]
+    teach(database)
+    strict, database.text_factory = database.text_factory, _lenient
+    try:
+        return [
+            item
+            for needed, look in _LOOKS
+            if tables is None or needed <= tables
+            for item in look(database)
+        ]
+    finally:
+        database.text_factory = strict
+
+
+def _lenient(data: bytes) -> str:
+    return data.decode(errors="replace")
+
+
+def _cells(database: sqlite3.Connection) -> Iterator[Missing]:
+    """Cells that cannot be, and client identifiers that their index knows otherwise."""
+    known = {row[0]: row[1:] for row in database.execute("SELECT id, client, user FROM session")}
+    tables = {name for (name,) in database.execute("SELECT name FROM sqlite_schema")}
+    for table in tables.intersection(_LOOKED_AT):
+        for item in broken(database, table):
+            if table not in ENDING or item.row[0] not in known:
+                yield Missing(str(item), _KINDS.get(table, "row"))
+                continue
+            client, user = known[item.row[0]]
+            yield _ended(item.row[0], client, user, str(item))
+    for session, client in database.execute(_CROSSED):
+        what = f"row {session} of session: its client is another one in the index"
+        yield _ended(session, client, known[session][1], what)
+
+
+def _ended(session: int, client: str, user: str | None, what: str) -> Missing:
+    kind: Kind = "anew" if user == INSIDE else "session"
+    return Missing(f"session of {name(client)}: {what}", kind, session)
+
+
+_KINDS: dict[str, Kind] = {
+    "place": "refused",
+    "batch": "refused",
+    "batch_content": "other",
+    "given": "given",
+    "given_part": "given",
+}
 
 
 def missing_of_sessions(database: sqlite3.Connection) -> list[Missing]:
     """Follow those of sessions that are there, but for those that the next start ends anyway."""
     noted = _with_flows(database)
     found = [
-        (
-            session,
-            f"the content of {count:,} messages of its queue is gone"
-            if gone
-            else f"{count:,} messages of its queue are not as long as they say",
-        )
-        for session, gone, count in database.execute(_MESSAGES)
+        (session, _words(what, places, int(count)))
+        for session, what, places, count in database.execute(_MESSAGES)
     ]
     found += [
-        (session, f"{count:,} messages of its queue are gone")
-        for session, count in database.execute(_PLACES, (noted,))
+        # a gap that is longer than the queue: rather one number is wrong
+        (session, f"{int(gap):,} messages of its queue are gone" if 0 < gap <= rows else _DAMAGED)
+        for session, gap, rows in database.execute(_PLACES, (noted,))
     ]
     found += _in_flight(database)
     query = "SELECT id FROM session WHERE id <= ? AND id NOT IN (SELECT session FROM flow)"
@@ -132,19 +199,83 @@ def missing_of_sessions(database: sqlite3.Connection) -> list[Missing]:
     return missing
 
 
+def _words(what: str, places: int, count: int) -> str:
+    if what == "gone":
+        return f"the content of {count:,} messages of its queue is gone"
+    if what == "length":
+        return f"{count:,} messages of its queue are not as long as they say"
+    return _DAMAGED if places == 1 else f"{places:,} places of its queue are damaged"
+
+
 def _in_flight(database: sqlite3.Connection) -> Iterator[tuple[int, str]]:
-    """Messages that were sent and not acknowledged, and have no place in the queue."""
-    for session, following, sent in database.execute(
-        "SELECT session, next, sent FROM flow WHERE length(sent) > 0"
+    """Messages that were sent and not acknowledged, and have no place in the queue. And places that
+    the flow says are sent, whose messages are neither under way nor acknowledged.
+    """
+    swept = _are_swept(database)
+    for session, following, flying, released, places in _begun(database):
+        gone = set(flying)
+        for first, count in places:
+            gone -= _identifiers(first, count, following)
+        if gone:
+            yield session, f"{len(gone):,} messages that were under way are gone"
+        if swept and (idle := _idle(following, flying | released, places)):
+            yield (
+                session,
+                f"{len(idle):,} places of its queue are neither under way nor still to be sent",
+            )
+
+
+def _begun(
+    database: sqlite3.Connection,
+) -> Iterator[tuple[int, int, set[int], set[int], list[tuple[int, int]]]]:
+    """Of each session that has messages under way or places before the next one to send: its
+    number, the number of that one, identifiers under way, identifiers released, and those places.
+    """
+    for session, following, sent, released in database.execute(
+        f"SELECT session, next, sent, released FROM flow WHERE {_FLOW} AND (length(sent) > 0 OR"  # noqa: S608
+        " EXISTS (SELECT 1 FROM queue WHERE queue.session = flow.session AND first < next))"
         " AND session IN (SELECT id FROM session)"
     ).fetchall():
-        flying = set(unpack_ids(sent))
-        for first, count in database.execute(
-            "SELECT first, count FROM queue WHERE session = ? AND first < ?", (session, following)
-        ):
-            flying -= {packet_id(n) for n in range(first, min(first + count, following))}
-        if flying:
-            yield session, f"{len(flying):,} messages that were under way are gone"
+        places = database.execute(
+            f"SELECT first, count FROM queue WHERE session = ? AND first < ? AND {PLAUSIBLE}",  # noqa: S608
+            (session, following),
+        ).fetchall()
+        yield session, following, set(unpack_ids(sent)), set(unpack_ids(released)), places
+
+
+def _identifiers(first: int, count: int, following: int) -> set[int]:
+    """Packet identifiers of a place, as far as it is before the next message to send."""
+    end = min(first + count, following, first + IDENTIFIERS)
+    return {packet_id(number) for number in range(first, end)}
+
+
+def _idle(following: int, needed: set[int], places: list[tuple[int, int]]) -> list[int]:
+    """First numbers of places that are sent, and of which no identifier is needed."""
+    return [
+        first
+        for first, count in places
+        if first + count <= following and not needed & _identifiers(first, count, following)
+    ]
+
+
+def _are_swept(database: sqlite3.Connection) -> bool:
+    query = "SELECT value FROM meta WHERE key IN (?, 'boot') ORDER BY key = 'boot'"
+    found = [value for (value,) in database.execute(query, (SWEPT,))]
+    return len(found) == 2 and found[0] == found[1]
+
+
+def sweep(database: sqlite3.Connection) -> None:
+    """Delete the places whose messages are acknowledged, which an older version may have kept, and
+    note that none is left.
+    """
+    for session, following, flying, _, places in _begun(database):
+        database.executemany(
+            "DELETE FROM queue WHERE session = ? AND first = ?",
+            [(session, first) for first in _idle(following, flying, places)],
+        )
+    database.execute(
+        "INSERT OR REPLACE INTO meta SELECT ?, value FROM meta WHERE key = 'boot'", (SWEPT,)
+    )
 
 
 def _with_flows(database: sqlite3.Connection) -> int:
@@ -284,20 +415,9 @@ def _spool(database: sqlite3.Connection) -> Iterator[Missing]:
         yield Missing(words(hole))
 
 
-def missing_in_meta(database: sqlite3.Connection) -> list[Missing]:
-    """Look for the keys of `meta` that a store has after a first start."""
-    found = {key for (key,) in database.execute("SELECT key FROM meta")}
-    if not found and not any(
-        database.execute(f"SELECT 1 FROM {table} LIMIT 1").fetchone()  # noqa: S608
-        for table in ("session", "spool", "batch")
-    ):
-        return []  # it was being made when the power failed
-    wanted = {"epoch": "the epoch", "gateway": "the gateway's name"}
-    if found & {"generation", "uptime", "axis", "machine"}:
-        wanted["boot"] = "the count of starts"
-    return [
-        Missing(f"{what} is gone (meta.{key})") for key, what in wanted.items() if key not in found
-    ]
+def _meta(database: sqlite3.Connection) -> Iterator[Missing]:
+    for key, what in meta.damage(database).items():
+        yield Missing(what, "other" if key.startswith(meta.UPLINK) else "refused")
 
 
 def name(client: str) -> str:
@@ -307,6 +427,7 @@ def name(client: str) -> str:
 
 _Look = Callable[[sqlite3.Connection], "list[Missing] | Iterator[Missing]"]
 _LOOKS: tuple[tuple[frozenset[str], _Look], ...] = (
+    (frozenset({"session"}), _cells),
     (frozenset({"session", "flow", "queue", "message"}), missing_of_sessions),
     (frozenset(_OF_SESSIONS), strays),
     (frozenset({"journey"}), _followers),
@@ -316,5 +437,5 @@ _LOOKS: tuple[tuple[frozenset[str], _Look], ...] = (
     ),
     (frozenset({"batch", "batch_content", "spool"}), _batches),
     (frozenset({"spool", "batch"}), _spool),
-    (frozenset({"meta"}), missing_in_meta),
+    (frozenset({"meta"}), _meta),
 )

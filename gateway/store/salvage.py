@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gateway.store import wal
-from gateway.store.check import LEFT_BEHIND, RULES, check
+from gateway.store.cells import teach
+from gateway.store.check import CELLS, LEFT_BEHIND, RULES, check
 from gateway.store.reading import Gap, read
 from gateway.store.references import GONE, missing, spool_holes
 from gateway.store.schema import FILE, connect, existing, prepare, refuse_orphaned, salvaged
@@ -133,7 +134,8 @@ def _copy_all(
     target.execute(
         "INSERT OR IGNORE INTO meta SELECT 'boot', CAST(coalesce(max(boot), 0) AS TEXT) FROM spool"
     )
-    for rule in (*RULES, LEFT_BEHIND):
+    teach(target)
+    for rule in (*CELLS, *RULES, LEFT_BEHIND):
         count = target.execute(f"DELETE FROM {rule.table} WHERE {rule.broken}").rowcount  # noqa: S608 - names of ours
         lost += [f"{rule.what}: {count}"] if count else []
     lost += _end_what_is_not_whole(target)  # rows that make no sense are gone now, too
@@ -217,7 +219,7 @@ def _end_what_is_not_whole(target: sqlite3.Connection) -> list[str]:
     """Let the next start end the sessions of which something is gone: their clients learn it by
     Session Present 0.
     """
-    ended = [item for item in missing(target) if item.kind == "session"]
+    ended = [item for item in missing(target) if item.kind in ("session", "anew")]
     target.executemany(
         "UPDATE session SET expiry = 0 WHERE id = ?", [(item.session,) for item in ended]
     )

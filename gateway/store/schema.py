@@ -14,8 +14,7 @@ from pathlib import Path
 from gateway.broker import aside
 from gateway.broker.spool import ROW_OVERHEAD
 from gateway.errors import OncewayError
-from gateway.store import wal
-from gateway.store.references import missing_in_meta
+from gateway.store import meta, wal
 from gateway.store.rewrite import rewrite_log
 from gateway.system.accounts import leave, share
 
@@ -279,9 +278,9 @@ def _refuse_without_meta(database: sqlite3.Connection, folder: Path) -> None:
     were given before.
     """
     made = database.execute("PRAGMA user_version").fetchone()[0] > 0
-    if lost := missing_in_meta(database) if made else []:
+    if made and (lost := meta.refusal(database)):
         raise StoreError(
-            f"the store is damaged ({lost[0]})",
+            f"the store is damaged ({lost})",
             str(folder / FILE),
             f"See: onceway store salvage --data {folder}",
         )
@@ -314,11 +313,14 @@ def _log(path: Path) -> tuple[Path, Path]:
 
 def unusable(folder: Path, error: Exception) -> StoreError:
     """What a start says when it cannot read or write the store in a folder."""
-    if isinstance(error, sqlite3.OperationalError):
+    code = getattr(error, "sqlite_errorcode", None)
+    # SQLITE_ERROR: a sum beyond 64 bits, no such table
+    damaged = code == sqlite3.SQLITE_ERROR or str(error).startswith("Could not decode")
+    if isinstance(error, sqlite3.OperationalError) and not damaged:
         hint = f"Is the disk full, or read-only? If not: onceway store check --data {folder}"
         return StoreError(f"the store cannot be opened ({error})", str(folder / FILE), hint)
     return StoreError(
-        f"the store is damaged ({error})",
+        f"the store is damaged ({str(error) or type(error).__name__})",
         str(folder / FILE),
         f"See: onceway store salvage --data {folder}",
     )

@@ -34,6 +34,8 @@ from gateway.store.uptime import save_axis
 log = logging.getLogger(__name__)
 
 RETRY_S = 1.0
+READS = 10
+"""Tries to read what an order asks for."""
 _NO_SPACE = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMSIZE)
 
 
@@ -82,20 +84,28 @@ class Writer:
 
     def carry_out(self, order: Order, answer: Callable[[Order, Any], None]) -> None:
         """Read what an order asks for, after what was submitted before it. answer: called on the
-        writer's thread, with an exception when an error of ours prevents it.
+        writer's thread, with an exception when an error of ours or damage prevents it, or when the
+        disk failed at each of `READS` tries.
         """
 
         def read(database: sqlite3.Connection) -> None:
-            rows: Any
-            try:
-                rows = (
-                    load(database, order) if isinstance(order, Load) else collect(database, order)
-                )
-            except sqlite3.Error:
-                raise  # it is tried again
-            except Exception as error:
-                rows = error
-            answer(order, rows)
+            for tries in range(1, READS + 1):
+                rows: Any
+                try:
+                    rows = (
+                        load(database, order)
+                        if isinstance(order, Load)
+                        else collect(database, order)
+                    )
+                except Exception as error:
+                    if tries < READS and _passes(error):
+                        log.error("the store cannot be read (%s); trying again", error)
+                        if self._stopping.wait(RETRY_S):
+                            return
+                        continue
+                    rows = error
+                answer(order, rows)
+                return
 
         self._orders.put(read)
 
@@ -146,17 +156,10 @@ class Writer:
             self._busy_since = None
 
     def _read(self, order: Callable[[sqlite3.Connection], None]) -> None:
-        while True:
-            try:
-                order(self._database)
-            except sqlite3.Error as error:
-                log.error("the store cannot be read (%s); trying again", error)
-                self._busy_since = monotonic()
-                if not self._stopping.wait(RETRY_S):
-                    continue
-            except Exception:
-                log.exception("an order to the store was dropped after an internal error")
-            return
+        try:
+            order(self._database)
+        except Exception:
+            log.exception("an order to the store was dropped after an internal error")
 
     def _look_around(self, _: sqlite3.Connection) -> None:
         self.space.look()
@@ -189,7 +192,7 @@ class Writer:
                 if not tries:
                     _say(error)
                 tries += 1
-                if isinstance(error, sqlite3.Error):
+                if isinstance(error, sqlite3.Error) and not is_damage(error):
                     self._busy_since = monotonic()
                 if self._stopping.wait(RETRY_S):
                     return False
@@ -199,6 +202,23 @@ class Writer:
                 self.times.error = None
                 self.times.commit.observe(perf_counter() - begin)
                 return True
+
+
+def _passes(error: Exception) -> bool:
+    """Whether an error of a read can pass by itself: the disk, memory, somebody else's lock."""
+    code = getattr(error, "sqlite_errorcode", None)
+    return code is not None and code & 0xFF in (
+        sqlite3.SQLITE_BUSY,
+        sqlite3.SQLITE_LOCKED,
+        sqlite3.SQLITE_IOERR,
+        sqlite3.SQLITE_NOMEM,
+    )
+
+
+def is_damage(error: Exception) -> bool:
+    """Whether SQLite says that the database itself is damaged: no try will succeed."""
+    code = getattr(error, "sqlite_errorcode", None)
+    return code is not None and code & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
 def _say(error: Exception) -> None:

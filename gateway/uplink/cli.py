@@ -6,6 +6,7 @@ import json
 import logging
 import signal
 import threading
+import time
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,12 +26,16 @@ from gateway.config import Config, LogSection, UplinkSection, parse
 from gateway.config import load as load_config
 from gateway.errors import OncewayError
 from gateway.system import logs
+from gateway.system.durations import seconds
 from gateway.system.lock import ProcessLock
 from gateway.system.notify import notify
 from gateway.uplink import credentials
-from gateway.uplink.landing import open_landing, without_password
+from gateway.uplink.landing import Landing, Unreachable, open_landing, without_password
 from gateway.uplink.spool import NoSpool, Spool
 from gateway.uplink.status import look
+
+SOMEBODY_SHOULD_LOOK = 5
+"""Exit code of a status that is not as it should be, as of `onceway ingest report`."""
 
 GRACE_S = 5
 LOOK_S = 1.0
@@ -60,6 +65,15 @@ class Job:
     name: str | None
     settings: UplinkSection
     log: LogSection
+    config: Path | None = None
+
+    def connect(self) -> Landing:
+        """Open the landing place, with the credentials that the file has now."""
+        try:
+            credentials.take(self.config)
+        except OncewayError as error:
+            raise Unreachable(f"the credentials cannot be read: {error}") from error
+        return open_landing(self.settings.landing, self.settings.options, self.settings.shared)
 
 
 def _landing_alone(landing: str) -> UplinkSection:
@@ -111,7 +125,9 @@ def _job(config: Path | None, data: Path | None, landing: str | None, name: str 
         raise OncewayError(
             "the section [uplink] is missing", str(config), 'Add it with landing = "URL".'
         )
-    return Job(data or loaded.gateway.data, name or loaded.gateway.name, settings, loaded.log)
+    return Job(
+        data or loaded.gateway.data, name or loaded.gateway.name, settings, loaded.log, config
+    )
 
 
 def _check_name(spool: Spool, job: Job) -> None:
@@ -214,7 +230,7 @@ def run(
             spool,
             Cutter(spool, job.data, settings),
             settings,
-            lambda: open_landing(settings.landing, settings.options, settings.shared),
+            job.connect,
             load_or_make(job.data),
         )
         _introduce(spool, settings)
@@ -282,11 +298,18 @@ def status(
     config: ConfigOption = None,
     data: DataOption = None,
     as_json: JsonOption = False,
+    max_outage: Annotated[
+        str, typer.Option(metavar="TIME", help="How long an outage may last, e.g. 30m or 2h.")
+    ] = "1h",
 ) -> None:
     """What waits, what was cut, what has landed.
 
+    Exit code 5: somebody should look. The landing place has not been reached for longer than
+    --max-outage.
+
     Example: onceway uplink status --json
     """
+    bound_s = _seconds(max_outage)
     found = config if data else config_file(config)
     if data is None and found is None:
         raise nothing_named("Name one with --config FILE, or a data directory with --data DIR")
@@ -295,3 +318,12 @@ def status(
     with Spool(folder, to_read=True) as spool:
         state = look(spool, folder, loaded.spool_bytes if loaded else None)
     typer.echo(json.dumps(state.as_dict()) if as_json else state.as_text())
+    if state.outage_s(time.time()) > bound_s:
+        raise typer.Exit(SOMEBODY_SHOULD_LOOK)
+
+
+def _seconds(text: str) -> float:
+    try:
+        return seconds(text)
+    except ValueError as error:
+        raise OncewayError(str(error), "--max-outage") from None

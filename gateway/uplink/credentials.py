@@ -3,7 +3,8 @@
 In: a file of lines NAME=VALUE, such as AWS_ACCESS_KEY_ID=…, that root alone may read:
 /etc/onceway/uplink.env, beside the configuration. systemd hands it to the uplink, to no other
 service (`LoadCredential=`); by hand, root reads it. Out: the environment of this process, which
-what speaks to the landing place looks at.
+what speaks to the landing place looks at. The uplink reads the file again at each connection, since
+keys are replaced by newer ones.
 """
 
 import os
@@ -14,11 +15,13 @@ from gateway.errors import OncewayError
 
 FILE = "uplink.env"
 _HANDED_OVER = "CREDENTIALS_DIRECTORY"
+_taken: dict[str, str] = {}
+"""What the environment has from the file, as of the last look."""
 
 
 def take(config: Path | None) -> None:
-    """config: the configuration that is in force. What the environment has already stays. Raises
-    OncewayError for a line that says nothing.
+    """config: the configuration that is in force. What the environment has from elsewhere stays.
+    Raises OncewayError for a line that says nothing.
     """
     folder = os.environ.get(_HANDED_OVER) or (config and config.parent)
     if not folder:
@@ -34,7 +37,8 @@ def take(config: Path | None) -> None:
         name, found, value = line.strip().partition("=")
         if not found or not name.isidentifier() or "\0" in value:
             raise OncewayError(f"line {number} is not NAME=VALUE", str(file))
-        os.environ.setdefault(name, _unquoted(value))
+        if os.environ.get(name) in (None, _taken.get(name)):
+            os.environ[name] = _taken[name] = _unquoted(value)
 
 
 def _unquoted(value: str) -> str:

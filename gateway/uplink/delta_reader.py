@@ -4,7 +4,11 @@ In: a table's path or URL. Out: the rows of a statement, or of a key. Credential
 come from the environment, as delta-rs reads them.
 """
 
+import atexit
+import os
 import re
+import shutil
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -16,13 +20,35 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from gateway.errors import OncewayError
 
+_MISREAD = re.compile(r"%[0-9A-Fa-f]{2}|\\")
+"""What delta-rs takes for another character in the path of a table: `%20` for a space."""
+
 REASON_LIMIT = 400
 """Characters of a message of delta-rs that are shown."""
 
 
 def location(table: str) -> str:
-    """Spark writes s3a://, delta-rs and fsspec write s3://."""
-    return table.replace("s3a://", "s3://", 1)
+    """Return the table's place as fsspec finds it: Spark writes s3a:// where fsspec writes s3://,
+    and a folder of this machine as it is called.
+    """
+    path = table.removeprefix("file://").removeprefix("file:")
+    return path if "://" not in path else path.replace("s3a://", "s3://", 1)
+
+
+def opened(table: str) -> DeltaTable:
+    """Return the table as delta-rs reads it. Raises its errors."""
+    place = location(table)
+    is_misread = "://" not in place and _MISREAD.search(place) and os.path.isdir(place)
+    return DeltaTable(_called_otherwise(place) if is_misread else place)
+
+
+def _called_otherwise(folder: str) -> str:
+    """Return a folder of links to all that is in a folder."""
+    links = tempfile.mkdtemp(prefix="onceway-")
+    atexit.register(shutil.rmtree, links, ignore_errors=True)
+    for name in os.listdir(folder):
+        os.symlink(os.path.abspath(os.path.join(folder, name)), os.path.join(links, name))
+    return links
 
 
 def query(table: str, sql: str) -> list[dict[str, Any]] | None:
@@ -30,7 +56,7 @@ def query(table: str, sql: str) -> list[dict[str, Any]] | None:
     when it cannot be read.
     """
     try:
-        it = QueryBuilder().register("it", DeltaTable(location(table)))
+        it = QueryBuilder().register("it", opened(table))
         rows: list[dict[str, Any]] = pa.table(it.execute(sql)).to_pylist()
     except TableNotFoundError:
         return None
@@ -124,6 +150,6 @@ def quarantined(table: str, gateway: str, epoch: str, batch: int) -> tuple[datet
 
 
 def _newest_file(table: str) -> datetime:
-    actions = pa.table(DeltaTable(location(table)).get_add_actions(flatten=True))
+    actions = pa.table(opened(table).get_add_actions(flatten=True))
     times = actions.column("modification_time").to_pylist()
     return datetime.fromtimestamp(max(times) / 1000, UTC)

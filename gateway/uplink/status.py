@@ -54,6 +54,12 @@ class Status:
     room_bytes: int
     lasts_s: int | None
 
+    def outage_s(self, now: float) -> float:
+        """Return for how long the landing place has not been reached, in seconds; 0 if it was.
+        now: seconds since 1970.
+        """
+        return 0.0 if self.outage is None else max(0.0, now - self.outage["since"] / 1e6)
+
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
 

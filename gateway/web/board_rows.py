@@ -62,6 +62,7 @@ class BoardRows:
         self._connected: dict[str, str] = {}
         """Where each board is connected that is."""
         self._listed: dict[str, Listed] = {}
+        self._words: dict[str, str] = {}
 
     @property
     def connected(self) -> int:
@@ -85,6 +86,7 @@ class BoardRows:
             if port.refused and port.refused not in self._listed
         }
         connected, listed = dict(self._connections()), dict(self._registered())
+        self._dirty |= self._changed_states()
         for before, now in ((self._connected, connected), (self._listed, listed)):
             self._dirty |= {
                 name for name in before.keys() | now.keys() if before.get(name) != now.get(name)
@@ -109,6 +111,13 @@ class BoardRows:
                 changed.append(row)
         return changed, gone
 
+    def _changed_states(self) -> set[str]:
+        """Boards that are a problem, or none any more, since the last call."""
+        states = self._source.expected.states if self._source.expected is not None else {}
+        words: dict[str, str] = {name: state.word for name, state in states.items()}
+        before, self._words = self._words, words
+        return {name for name in words.keys() & before.keys() if words[name] != before[name]}
+
     def _connections(self) -> Iterator[tuple[str, str]]:
         for connection in self._source.broker.connections:
             if connection.peer.device is not None:
@@ -124,6 +133,7 @@ class BoardRows:
         return {
             "name": name,
             "state": self._state(name, listed, pending),
+            "problem": self._problem(name),
             "registered": listed is not None and listed.status != "revoked",
             "place": self._connected.get(name) or pending,
             "radio": radio,
@@ -139,11 +149,21 @@ class BoardRows:
         }
 
     def _state(self, name: str, listed: Listed | None, pending: str | None) -> str:
+        if listed is not None and listed.status in ("revoked", "flashing"):
+            return "online" if name in self._connected else listed.status
+        expected = self._source.expected
+        state = expected.states.get(name) if expected is not None else None
+        if state is not None and (state.is_problem or state.word == "paused"):
+            return state.word
         if name in self._connected:
             return "online"
-        if listed is not None and listed.status in ("revoked", "flashing"):
-            return listed.status
         return "pending" if pending else "offline"
+
+    def _problem(self, name: str) -> str | None:
+        """What is wrong with a board, and what to do."""
+        expected = self._source.expected
+        state = expected.states.get(name) if expected is not None else None
+        return f"{state.what}. {state.todo}" if state is not None and state.is_problem else None
 
     def _last(self, name: str) -> Reading | None:
         known = [series.last for series in self._readings.of(name).values()]

@@ -9,12 +9,16 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from glob import has_magic
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from gateway import __version__
 from gateway.broker.lack import FOR_GOOD
 from gateway.links.serial_port import LENT
 from gateway.web.source import Source
+
+Part = Literal["store", "spool", "publishers", "serial", "boards", "radio", "site"]
+BOARDS: Part = "boards"
+"""The part that is no fault of the gateway: a restart of the gateway mends no board."""
 
 STUCK_S = 5.0
 """A commit that takes longer has met a disk that is in trouble."""
@@ -22,20 +26,38 @@ STUCK_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """part: `store`, `spool`, `publishers`, `serial`, `boards`, `radio` or `site`."""
+    """Something that is wrong. todo: what a person can do, where the part alone does not say it."""
 
-    part: str
+    part: Part
     what: str
+    todo: str = ""
+
+    def public(self) -> dict[str, str]:
+        told = {"part": self.part, "what": self.what}
+        return told | {"todo": self.todo} if self.todo else told
 
 
 def status(source: Source) -> dict[str, Any]:
-    """What `/healthz` answers. `status` is `ok` or `failing`. `restored`: why this start took the
-    store for another life of the one that ran here before, or null.
+    """What `gateway status` shows. `status` is `ok` or `failing`. `restored`: why this start took
+    the store for another life of the one that ran here before, or null. `missing`: boards of the
+    registry that do not speak as they ought to.
     """
-    broker, found = source.broker, problems(source)
+    missing = [name for name, _ in source.expected.problems] if source.expected else []
+    return _status(source, problems(source)) | {"missing": missing}
+
+
+def health(source: Source) -> dict[str, Any]:
+    """What `/healthz` answers: the same without the boards. Who restarts a gateway that is not
+    healthy shall not do so for a board without power.
+    """
+    return _status(source, gateway_problems(source))
+
+
+def _status(source: Source, found: list[Problem]) -> dict[str, Any]:
+    broker = source.broker
     return {
         "status": "failing" if found else "ok",
-        "problems": [{"part": item.part, "what": item.what} for item in found],
+        "problems": [item.public() for item in found],
         "gateway": broker.config.gateway.name,
         "version": __version__,
         "uptime_s": broker.monotonic // 1_000_000,
@@ -43,7 +65,13 @@ def status(source: Source) -> dict[str, Any]:
     }
 
 
+def gateway_problems(source: Source) -> list[Problem]:
+    """What is wrong with the gateway itself."""
+    return [item for item in problems(source) if item.part != BOARDS]
+
+
 def problems(source: Source) -> list[Problem]:
+    """What is wrong with the gateway and its boards."""
     return [
         *_store(source),
         *_spool(source),
@@ -120,10 +148,12 @@ def _site(source: Source) -> list[Problem]:
 
 
 def _boards(source: Source) -> list[Problem]:
-    if source.boards is None:
-        return []
+    """Boards that do not speak as they ought to, and what boards report or are refused."""
+    silent = source.expected.problems if source.expected is not None else []
+    told = source.boards.troubles(source.broker.monotonic) if source.boards is not None else []
     return [
-        Problem("boards", trouble) for trouble in source.boards.troubles(source.broker.monotonic)
+        *(Problem("boards", state.what, state.todo) for _, state in silent),
+        *(Problem("boards", text) for text in told),
     ]
 
 
@@ -154,8 +184,8 @@ def _serial(source: Source) -> list[Problem]:
             ]
             found += [
                 Problem("serial", f"{port.path}: {port.problem}")
-                for port in dead
-                if Path(port.path).is_char_device()
+                for port in mine
+                if port.unheard or (port in dead and Path(port.path).is_char_device())
             ]
             continue
         why = next((port.problem for port in mine if port.problem), "no such port")

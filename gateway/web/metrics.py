@@ -2,7 +2,7 @@
 
 In: a `Source`, and what the uplink has left in the database. Out: metric families, made at
 each scrape from what the parts of the gateway count for themselves. Labels take their values from
-the configuration, from the standard's reason codes and from ports, never from clients:
+the configuration, the device registry, the standard's reason codes and ports, never from clients:
 however many of those there are, the number of series stays the same. A port's counters stand under
 its path; `onceway_link_device` says which device is on it, to be joined (`* on(port)
 group_left(device) onceway_link_device`).
@@ -22,6 +22,7 @@ from prometheus_client.metrics_core import (
 from prometheus_client.registry import Collector
 
 from gateway import __version__
+from gateway.boards.expected import WORDS
 from gateway.broker.lack import Bound
 from gateway.broker.ledger import Request
 from gateway.broker.sys_topics import take_figures
@@ -31,7 +32,7 @@ from gateway.links.statistics import LinkStatistics
 from gateway.mqtt.reason import ReasonCode
 from gateway.store.schema import FILE
 from gateway.store.times import BOUNDS_S, Histogram
-from gateway.web.health import problems
+from gateway.web.health import gateway_problems
 from gateway.web.source import Source
 from gateway.web.uplink import UplinkState
 
@@ -157,7 +158,7 @@ class GatewayCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         source = self._source
         yield _gauge("build_info", "Version of this gateway", 1, {"version": __version__})
-        yield _gauge("healthy", "1 when /healthz finds nothing wrong", not problems(source))
+        yield _gauge("healthy", "1 when /healthz finds nothing wrong", not gateway_problems(source))
         yield from _traffic(source)
         yield from _clients(source)
         yield from _store(source)
@@ -166,6 +167,7 @@ class GatewayCollector(Collector):
             yield from _uplink(self._uplink)
         yield from _bridges(source)
         yield from _links(source)
+        yield from _expected(source)
         yield from _radios(source)
         yield from _site(source)
 
@@ -375,6 +377,25 @@ def _site(source: Source) -> Iterator[Metric]:
     for figure, text in _COPIES_GAUGES.items():
         if figure in copies:
             yield _gauge(f"site_{figure}", text, copies[figure])
+
+
+def _expected(source: Source) -> Iterator[Metric]:
+    """How the boards of the registry are, and which of them are a problem."""
+    if source.expected is None:
+        return
+    words: Counter[str] = Counter(state.word for state in source.expected.states.values())
+    yield _gauges(
+        "boards_expected",
+        "Boards of the device registry, by how they are",
+        "state",
+        {str(word): words[word] for word in WORDS},
+    )
+    missing = GaugeMetricFamily(
+        "onceway_board_problem", "1 for a board that is a problem", labels=["device", "cause"]
+    )
+    for name, state in source.expected.problems[:MOST_PORTS]:
+        missing.add_metric([name, state.word], 1)
+    yield missing
 
 
 def _links(source: Source) -> Iterator[Metric]:

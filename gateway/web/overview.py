@@ -107,12 +107,12 @@ def overview(
     """
     broker = source.broker
     spool, utc = broker.spool, broker.utc
-    found = _found(source, uplink)
+    found = problems_and_remedies(source, uplink)
     age = source.spool_age_s
     return {
         "gateway": broker.config.gateway.name,
         "version": __version__,
-        "problems": [{"part": part, "what": what, "todo": _TODO[part]} for part, what in found],
+        "problems": found,
         "boards": {"connected": boards[0], "known": boards[1]},
         "spool": {
             "used": bool(broker.config.spooled),
@@ -134,9 +134,19 @@ def overview(
     }
 
 
-def _found(source: Source, uplink: UplinkState | None) -> list[tuple[str, str]]:
+def problems_and_remedies(source: Source, uplink: UplinkState | None) -> list[dict[str, str]]:
+    """Return everything that needs a person: `part`, `what` and `todo` of each."""
+    found: list[tuple[str, str, str]] = [
+        *((item.part, item.what, item.todo or _TODO[item.part]) for item in problems(source)),
+        *((part, what, _TODO[part]) for part, what in _beyond_health(source, uplink)),
+    ]
+    return [{"part": part, "what": what, "todo": todo} for part, what, todo in found]
+
+
+def _beyond_health(source: Source, uplink: UplinkState | None) -> list[tuple[str, str]]:
+    """Return what is wrong beside the gateway and its boards: uplink, bridges, clock."""
     broker = source.broker
-    found = [(item.part, item.what) for item in problems(source)]
+    found: list[tuple[str, str]] = []
     if broker.config.uplink is not None and uplink is not None:
         if not uplink.running:
             found.append(("process", "the uplink does not run: batches wait"))

@@ -1,4 +1,4 @@
-"""`/metrics` and `/healthz` over HTTP.
+"""`/metrics`, `/healthz` and `/status` over HTTP.
 
 In: an address and a `Source`. Out: answers to GET. A connection serves one request and lives ten
 seconds at most, and there are at most 32 of them. A client that asks too much, or says nothing,
@@ -11,7 +11,8 @@ from aiohttp import web
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 
 from gateway.links.endpoint import Endpoint
-from gateway.web.health import status
+from gateway.web.everything import everything
+from gateway.web.health import health
 from gateway.web.metrics import registry
 from gateway.web.source import Source
 from gateway.web.uplink import UplinkReader
@@ -54,10 +55,10 @@ class WebServer:
             await self._server.shutdown(_SHUTDOWN_TIMEOUT)
 
     async def _answer(self, request: web.BaseRequest) -> web.Response:
-        pages = {"/metrics": self._metrics, "/healthz": self._health}
+        pages = {"/metrics": self._metrics, "/healthz": self._health, "/status": self._status}
         page = pages.get(request.path)
         if page is None:
-            response = web.Response(status=404, text="Here are /metrics and /healthz.\n")
+            response = web.Response(status=404, text="Here are /metrics, /healthz and /status.\n")
         elif request.method not in ("GET", "HEAD"):
             response = web.Response(
                 status=405, headers={"Allow": "GET, HEAD"}, text="This can only be read.\n"
@@ -75,8 +76,12 @@ class WebServer:
             headers={"Content-Type": CONTENT_TYPE_PLAIN_0_0_4},
         )
 
+    async def _status(self) -> web.Response:
+        uplink = await self._uplink.state() if self._source.broker.config.uplink else None
+        return web.json_response(everything(self._source, uplink))
+
     async def _health(self) -> web.Response:
-        body = status(self._source)
+        body = health(self._source)
         return web.json_response(body, status=200 if body["status"] == "ok" else 503)
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+from gateway.boards.expected import Expected
 from gateway.bridge.status import BridgeStatus
 from gateway.broker.broker import Broker
 from gateway.links.lora.status import Overheard, RadioStatus
@@ -31,7 +32,7 @@ class Source:
     serial ports seen so far. folder: the data directory. restored: why the store is another life
     of the one that ran here before, None when it is not. boards: what they tell, and are refused.
     radios, bridges: of the configuration. site: rows of its members, none without a site.
-    overhearers: take the frames that the radios hear.
+    overhearers: take the frames that the radios hear. expected: how each board of the registry is.
     """
 
     broker: Broker
@@ -45,6 +46,7 @@ class Source:
     bridges: Callable[[], list[BridgeStatus]] = list
     site: Callable[[], list[dict[str, Any]]] = list
     overhearers: set[Callable[[Overheard], None]] = field(default_factory=set)
+    expected: Expected | None = None
 
     @property
     def by_radio(self) -> set[str]:

@@ -1,31 +1,15 @@
 """A bench: what a run is made of, in one TOML file.
 
-In: a file, or the name of one that ships with the project (hil/benches). Out: a checked `Bench`.
-A bad file is refused with key, value and reason.
+In: the tables of the file. Out: a checked `Bench`; what cannot be is refused with key and reason.
 """
 
-import tomllib
 from collections import Counter
-from collections.abc import Callable
-from importlib.resources import files
-from importlib.resources.abc import Traversable
-from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    ValidationError,
-    field_validator,
-    model_validator,
-)
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from gateway.errors import OncewayError
 from hil.bench.commands import Commands
-from hil.bench.mistakes import explain, meant, told
 from hil.bench.nemesis import Nemesis
-from hil.bench.settings import refused
 from hil.bench.tables import (
     AirTable,
     BoardTable,
@@ -34,13 +18,10 @@ from hil.bench.tables import (
     Limits,
     SubscriberTable,
 )
-from hil.boards.images import read_firmware
 from hil.faults import AnyKind, Kind
 from hil.faults.base import OF_ONE_GATEWAY
 from hil.faults.line import LineTrace
-from hil.traces import recording
 
-T = TypeVar("T")
 LEAST_READINGS = 4  # of a board
 LEAST_USED = 60  # publications, as many as a board's journal has slots
 SWAPPED = "board-swapped"
@@ -54,8 +35,9 @@ ONCE_A_LINE = ("line-bursts", "line-trace")
 
 class Bench(BaseModel):
     """until: the hop where the readings must be; `batch` leaves Spark out. boards: simulated ones,
-    two if there is no real one; board: real ones; air: boards by radio. gateway: those of a site of
-    several, over which boards and clients are dealt in turn; without such tables there is one.
+    two if there is no table [[board]]; board: real ones, and simulated ones with a sketch; air:
+    boards by radio. gateway: those of a site of several, over which boards and clients are dealt in
+    turn; without such tables there is one.
     firmware: a HEX file for all of them in place of the sensor example's, with the same journal and
     payload. readings: of all boards together.
     first_sequence: of the first publication of the simulated boards, whose EEPROM is a used one if
@@ -306,13 +288,13 @@ class Bench(BaseModel):
     def _possible_with_real_boards(self) -> None:
         if self.commands:
             raise ValueError(
-                "whether a real board has obeyed is in its EEPROM, which nobody reads; leave out"
-                " [commands] or [[board]]"
+                "whether a real board has obeyed is in its EEPROM, which nobody reads, and what a"
+                " sketch obeys is its own; leave out [commands] or [[board]]"
             )
         if blind := [kind.kind for kind in self.fault if kind.part == "board" and not kind.on_real]:
             raise ValueError(
-                f"{blind[0]} needs a simulated board; a real one knows board-reset and, with a"
-                " switch, board-switched-off"
+                f"{blind[0]} needs a simulated board with the sensor; one with a sketch knows"
+                " board-reset and board-switched-off, a real one the second with a switch"
             )
         without = [name for name, table in self.real.items() if table.power is None]
         if without and any(kind.kind == "board-switched-off" for kind in self.fault):
@@ -324,13 +306,20 @@ class Bench(BaseModel):
     @property
     def real(self) -> dict[str, BoardTable]:
         """Real boards by name."""
-        return {f"real-{number}": table for number, table in enumerate(self.board, 1)}
+        tables = [table for table in self.board if table.port]
+        return {f"real-{number}": table for number, table in enumerate(tables, 1)}
+
+    @property
+    def sketches(self) -> dict[str, str]:
+        """The HEX files of simulated boards that have one of their own, by name."""
+        files = [table.sketch for table in self.board if table.sketch]
+        return {f"sketch-{number}": file for number, file in enumerate(files, 1)}
 
     @property
     def devices(self) -> list[str]:
         """The names of all boards."""
         on_lines = [f"uno-{number + 1}" for number in range(self.boards)]
-        return list(dict.fromkeys([*on_lines, *self.by_air, *self.real]))
+        return list(dict.fromkeys([*on_lines, *self.by_air, *self.real, *self.sketches]))
 
     @property
     def gateways(self) -> list[str]:
@@ -386,7 +375,7 @@ class Bench(BaseModel):
     @property
     def listens(self) -> bool:
         """Whether anybody comes to the gateway over TCP."""
-        return bool(self.commands or self.client or self.subscriber or self.board)
+        return bool(self.commands or self.client or self.subscriber or self.real)
 
     @property
     def kinds(self) -> list[Kind]:
@@ -397,93 +386,3 @@ class Bench(BaseModel):
     def replays(self) -> bool:
         """Whether a recorded link is replayed."""
         return any(isinstance(kind, LineTrace) for kind in self.fault)
-
-    def replaying(self, trace: str) -> "Bench":
-        """The same with another recorded link, if it replays one."""
-        faults = [
-            kind.model_copy(update={"trace": trace}) if isinstance(kind, LineTrace) else kind
-            for kind in self.fault
-        ]
-        changed = self.model_copy(update={"fault": faults})
-        changed.check_files()
-        return changed
-
-    def check_files(self) -> None:
-        """Raises OncewayError if a recorded link cannot be read, or the firmware that it names
-        fits no board.
-        """
-        if found := self.bad_files():
-            raise found[0]
-
-    def bad_files(self) -> list[OncewayError]:
-        traces = [kind.trace for kind in self.fault if isinstance(kind, LineTrace)]
-        traces += [self.air.trace] if self.air and self.air.trace else []
-        found = [_refused(recording.load, trace) for trace in dict.fromkeys(traces)]
-        return [*filter(None, found), *bad_firmware(self.firmware)]
-
-
-def bad_firmware(named: object) -> list[OncewayError]:
-    """named: as it stands in a bench, perhaps wrong."""
-    if not isinstance(named, str) or not named:
-        return []
-    if not (path := Path(named)).is_file():
-        hint = f"A path that does not begin with / is looked up in {Path.cwd()}"
-        return [OncewayError("there is no such firmware file", named, hint)]
-    return [*filter(None, [_refused(read_firmware, path)])]
-
-
-def _length(table: object) -> int:
-    return len(table) if isinstance(table, list) else 0
-
-
-def _refused(read: Callable[[T], object], file: T) -> OncewayError | None:
-    try:
-        read(file)
-    except OncewayError as error:
-        return error
-    return None
-
-
-def shipped() -> dict[str, Traversable]:
-    """Benches that come with the project, by name."""
-    return {
-        item.name.removesuffix(".toml"): item
-        for item in files("hil").joinpath("benches").iterdir()
-        if item.name.endswith(".toml")
-    }
-
-
-def load(name: str, **changes: object) -> Bench:
-    """A shipped bench by its name, or any by its path; `changes` replace top-level keys. Raises
-    OncewayError.
-    """
-    source = shipped().get(name) or Path(name)
-    try:
-        text = source.read_text(encoding="utf-8")
-        data = {**tomllib.loads(text), **changes}
-        bench = Bench.model_validate(data)
-    except OSError as error:
-        known = ", ".join(sorted(shipped()))
-        raise OncewayError(
-            f"cannot read the bench ({error.strerror}){meant(name, shipped())}",
-            name,
-            f"Benches that come with the project: {known}",
-        ) from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise OncewayError(f"the bench is not TOML ({error})", name) from error
-    except ValidationError as error:
-        found = explain(error, Bench, text, changes)
-        found += refused(data.get("config"), _length(data.get("gateway")), text)
-        raise OncewayError(
-            told([*found, *map(str, bad_firmware(data.get("firmware")))]),
-            name,
-            "`onceway hil faults` tells the kinds of faults and their keys"
-            if any(one["loc"][:1] == ("fault",) for one in error.errors())
-            else None,
-        ) from error
-    settings, bad = refused(bench.config, len(bench.gateway), text), bench.bad_files()
-    if settings or len(bad) > 1:
-        raise OncewayError(told([*settings, *map(str, bad)]), name)
-    if bad:
-        raise bad[0]
-    return bench

@@ -50,17 +50,27 @@ class Power(BaseModel):
 
 
 class BoardTable(BaseModel):
-    """A real board. port: best its name under /dev/serial/by-id. kind: as in `onceway board list`.
-    link: by what it speaks; the port of one with a radio is its cable. power: its switch, if it has
-    one.
+    """A real board, or a simulated Uno with a sketch of its own. port: of a real one, best its name
+    under /dev/serial/by-id. sketch: a HEX file with the library in it. The other keys are for a
+    real one. kind: as in `onceway board list`. link: by what it speaks; the port of one with a
+    radio is its cable. power: its switch, if it has one.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    port: str
+    port: str = ""
+    sketch: str = ""
     link: Literal["serial", "lora"] = "serial"
     kind: str = Field(default="uno", validate_default=True)
     power: Power | None = None
+
+    @model_validator(mode="after")
+    def _one_board(self) -> "BoardTable":
+        if bool(self.port) == bool(self.sketch):
+            raise ValueError("a board has either a `port`, if it is a real one, or a `sketch`")
+        if self.sketch and (self.link, self.kind, self.power) != ("serial", "uno", None):
+            raise ValueError("a sketch runs on a simulated Uno; leave out link, kind and power")
+        return self
 
     @field_validator("kind")
     @classmethod
@@ -110,18 +120,27 @@ class GatewayTable(BaseModel):
     name: str = Field(pattern="^[a-z][a-z0-9]{0,15}$")
 
 
+OF_RIG = (
+    *("program", "hops", "payload", "payload_bytes"),
+    *("in_flight", "identifiers", "first_identifier"),
+)
+"""Keys of a [[client]] that only the rig's own programs know."""
+
+
 class ClientTable(BaseModel):
     """count: so many such programs. messages: of each, at most per_s of them per second. payload:
     `text` of payload_bytes, or `senml` of many shapes. program: `paho`, or `strict`, the rig's own,
     which keeps to the letter of the standard, has up to in_flight messages under way, and uses so
     many packet identifiers, from first_identifier on (after 65,535 comes 1). hops: `strict` goes to
-    the next gateway at once when it loses its connection.
+    the next gateway at once when it loses its connection. command: another program, which speaks
+    the line protocol (hil/clients/telling.py), in the place of the rig's own.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     count: int = Field(default=1, ge=1, le=100)
     program: Literal["paho", "strict"] = "paho"
+    command: list[str] = []
     hops: bool = False
     qos: Literal[0, 1, 2] = 2
     messages: int = Field(default=100, ge=1)
@@ -131,6 +150,15 @@ class ClientTable(BaseModel):
     in_flight: int = Field(default=1, ge=1, le=1000)
     identifiers: int = Field(default=IDENTIFIERS, ge=1, le=IDENTIFIERS)
     first_identifier: int = Field(default=1, ge=1, le=IDENTIFIERS)
+
+    @model_validator(mode="after")
+    def _own_program(self) -> "ClientTable":
+        fields = type(self).model_fields
+        if self.command and (
+            alone := [key for key in OF_RIG if getattr(self, key) != fields[key].default]
+        ):
+            raise ValueError(f"{alone[0]} is for the rig's own programs; leave it out, or command")
+        return self
 
     @model_validator(mode="after")
     def _possible(self) -> "ClientTable":
@@ -170,6 +198,10 @@ class SubscriberTable(BaseModel):
     def _well_formed(cls, filter: str) -> str:
         """A gateway would refuse it at each connection, and the run would wait for nothing."""
         levels = filter.split("/")
+        if levels[0] == "$share":
+            name, levels = levels[1:2], levels[2:]
+            if not levels or not levels[0] or not name[0] or "#" in name[0] or "+" in name[0]:
+                raise ValueError("a shared one is $share/NAME/FILTER, without + and # in NAME")
         if "#" in "".join(levels[:-1]) or any(
             len(level) > 1 and ("#" in level or "+" in level) for level in levels
         ):

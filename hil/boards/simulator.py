@@ -122,6 +122,11 @@ def _peer(writer: asyncio.StreamWriter) -> int:
     return int(pid)
 
 
+def _last_line(messages: Path) -> str:
+    """Return the last line that the process wrote, or an empty text."""
+    return "".join(messages.read_text(errors="replace").strip().splitlines()[-1:])
+
+
 class SimulatedBoard:
     """One board in one folder. Use `start` and `stop`, or `async with`.
 
@@ -265,15 +270,11 @@ class SimulatedBoard:
             pass
         finally:
             os.close(folder)
-        last = self._last_words()
+        last = _last_line(self._messages)
         raise BoardError(
             "the simulated board did not start" + (f" ({last})" if last else ""),
             str(self.directory),
         )
-
-    def _last_words(self) -> str:
-        """The last line that the process said."""
-        return "".join(self._messages.read_text(errors="replace").strip().splitlines()[-1:])
 
     async def stop(self) -> None:
         """End the process; images and logs stay. Does nothing when it is not running."""
@@ -314,7 +315,7 @@ class SimulatedBoard:
             raise BoardError(
                 "the simulated board has died",
                 str(self.directory),
-                f"Its last words: {self._last_words() or 'none'}",
+                f"Its last words: {_last_line(self._messages) or 'none'}",
             )
         fields: dict[str, Any] = json.loads(answer)
         if not fields.pop("ok"):
@@ -371,6 +372,12 @@ class SimulatedBoard:
 
     async def adc(self, channel: int, millivolts: int) -> None:
         await self.command(f"adc {channel} {millivolts}")
+
+    async def sensor(self, kind: Literal["ds18b20", "dht22"], fault: str) -> None:
+        """Put something else than a sound sensor at its pin; the faults are in
+        firmware/sim/README.md.
+        """
+        await self.command(f"sensor {kind} {fault}")
 
     async def unplug(self) -> None:
         """Take the serial port away; programs that have it open get a hang-up."""

@@ -3,15 +3,19 @@ chance. Out: bytes; the same source makes the same bytes.
 """
 
 import json
+import math
 import random
+import struct
 from typing import Any, Literal
 
 import cbor2
 
 from hil.formats.senml import (
     BASE_NAME,
+    BASE_SUM,
     BASE_TIME,
     BASE_UNIT,
+    BASE_VALUE,
     DATA,
     FLAG,
     LABELS,
@@ -41,22 +45,37 @@ def text_of(name: str, sequence: int, size: int, rng: random.Random) -> bytes:
 
 def senml_of(name: str, sequence: int, rng: random.Random) -> bytes:
     """SenML (RFC 8428), each time in the next of some shapes: one record or several, with base
-    fields or without, a time of its own or none, numbers below zero, and what is no number.
+    fields or without, a time of its own or none, and what is no number. Numbers and texts are drawn
+    over the whole of their types: a float is any that 64 bits can say.
     """
     mine, at = f"{name}:", UTC + sequence
-    value = rng.randrange(-(1 << 24), 1 << 24) / 64
+    value, text = number_of(rng), text_of_all(rng)
     plain = {BASE_NAME: mine, NAME: "t", UNIT: "Cel", VALUE: value}
     several = [
         {BASE_NAME: mine, BASE_TIME: at, BASE_UNIT: "Cel", NAME: "in", VALUE: value},
-        {NAME: "out", TIME: -60, VALUE: -value},
-        {NAME: "rh", UNIT: "%RH", VALUE: 41.5, SUM: 12.25},
+        {NAME: "out", TIME: -60, VALUE: number_of(rng)},
+        {NAME: "rh", UNIT: "%RH", VALUE: 41.5, SUM: number_of(rng)},
     ]
     others = [
         {NAME: f"{name}:open", TIME: at, FLAG: bool(sequence & 8)},
         {NAME: "urn:dev:ow:1", TEXT: f"door {sequence}"},
-        {NAME: f"{name}:raw", DATA: rng.randbytes(4)},
+        {NAME: f"{name}:{LONG_NAME}", TEXT: text},
+        {NAME: f"{name}:raw", DATA: rng.randbytes(rng.choice((0, 1, 4, 300)))},
         {NAME: f"{name}:sum", UNIT: "J", SUM: value},
     ]
+    based = [
+        {
+            BASE_NAME: mine,
+            BASE_VALUE: 20.1,
+            BASE_SUM: 1e-9,
+            NAME: "t",
+            VALUE: rng.gauss(0, 7),
+            SUM: 2,
+        },
+        {NAME: "e", VALUE: rng.getrandbits(53), SUM: rng.random()},
+    ]
+    impossible = [{**plain, VALUE: rng.choice((math.nan, math.inf, -math.inf))}]
+    alike = [{**plain, VALUE: float(value), BASE_TIME: at}]
     spelt = {number: label for label, number in LABELS.items()}
     shapes: list[Any] = [
         [{**plain, BASE_TIME: at}],
@@ -65,6 +84,37 @@ def senml_of(name: str, sequence: int, rng: random.Random) -> bytes:
         others,
         [plain],
         json.dumps([{spelt[label]: said for label, said in one.items()} for one in several]),
+        based,
+        json.dumps([{"n": f"{name}:x", "vs": text, "t": at + rng.random()}], ensure_ascii=False),
+        impossible,
     ]
-    shape = shapes[sequence % len(shapes)]
+    # each second one alike, so that the ingest decodes many of them at once
+    shape = shapes[sequence // 2 % len(shapes)] if sequence % 2 else alike
     return shape.encode() if isinstance(shape, str) else cbor2.dumps(shape)
+
+
+LONG_NAME = "long/" * 40
+EDGES: tuple[float, ...] = (
+    *(0.0, -0.0, 5e-324, -5e-324, 2.2250738585072014e-308, 1.7976931348623157e308, 0.1, 1 / 3),
+    *(2**24 + 1, 2**31, -(2**31) - 1, 2**53, 2**53 - 1, 1 - 2**53, 2**63 - 1, -(2**63), 2**64 - 1),
+)
+"""Numbers at which a narrower type, or an integer in the place of a float, goes wrong."""
+
+
+def number_of(rng: random.Random) -> float:
+    """An edge, or any finite float of 64 bits, or one of 53 bits as sensors tell it."""
+    match rng.randrange(3):
+        case 0:
+            return rng.choice(EDGES)
+        case 1:
+            while not math.isfinite(number := struct.unpack("<d", rng.randbytes(8))[0]):
+                pass
+            return float(number)
+        case _:
+            return rng.gauss(0, 1000)
+
+
+def text_of_all(rng: random.Random) -> str:
+    """Empty, long, or of characters of one to four bytes in UTF-8, quotes and zeros among them."""
+    characters = 'a"\\\0\n\u00e9\u20ac\U0001f321\U0010fffd'
+    return "".join(rng.choices(characters, k=rng.choice((0, 1, 12, 400))))

@@ -1,16 +1,31 @@
-"""What a client says of itself: JSON Lines on standard output, each with the machine's monotonic
-time, on its way before the call returns. And what its messages say of themselves.
+"""The line protocol of clients, and what their messages say of themselves.
+
+A client tells what it does in JSON Lines on standard output, each line on its way before the client
+goes on. Keys of each line: `event`; `t`, the machine's monotonic clock in nanoseconds.
+
+`publication` comes before the first byte of a message leaves, `acknowledged` when the gateway has
+said that it has the message (PUBACK, PUBCOMP; not at QoS 0). Before a message goes out once more
+comes `resent` if that is in the same flow, with DUP, `again` if it is in another one. `forgotten`
+comes when the gateway does not know flow or session any more, `connected` when there is a
+connection, `moving` before a client leaves a gateway behind a PUBREC, `unasked` for an answer to
+what was not sent on the connection.
+
+sequence: 1 for the first message, and one more for each. A program of somebody else may leave `t`
+out; the rig then takes the moment of the line before, when the message had not left.
 """
 
 import json
 import sys
 import time
+from collections.abc import Callable
+from typing import Any
 
 from hil.formats.packets import Properties, Property
 
 INCARNATION = 1
 """Of each client."""
 SESSION_EXPIRY = 86_400  # s
+LAST_SEQUENCE = 0xFFFF_FFFF
 
 
 READS_REASON_CODES = ("onceway-reads-reason-codes", "1")
@@ -31,3 +46,54 @@ def topic_of(name: str) -> str:
 def identity(sequence: int) -> Properties:
     user = Property.USER_PROPERTY
     return (user, ("incarnation", str(INCARNATION))), (user, ("seq", str(sequence)))
+
+
+def _is_whole(value: object, first: int, last: int) -> bool:
+    return type(value) is int and first <= value <= last
+
+
+def _is_hex(value: object) -> bool:
+    try:
+        return isinstance(value, str) and bytes.fromhex(value).hex() == value.lower()
+    except ValueError:
+        return False
+
+
+_KEYS: dict[str, tuple[str, Callable[[object], bool]]] = {
+    "sequence": (
+        f"a whole number from 1 to {LAST_SEQUENCE}",
+        lambda value: _is_whole(value, 1, LAST_SEQUENCE),
+    ),
+    "topic": ("a text that is not empty", lambda value: isinstance(value, str) and value != ""),
+    "payload": ("bytes in hex", _is_hex),
+    "port": ("a port", lambda value: _is_whole(value, 1, 0xFFFF)),
+    "session_present": ("true or false", lambda value: isinstance(value, bool)),
+    "packet": ("a text", lambda value: isinstance(value, str)),
+    "id": ("a packet identifier", lambda value: _is_whole(value, 1, 0xFFFF)),
+    "t": ("nanoseconds", lambda value: _is_whole(value, 0, 1 << 63)),
+}
+_EVENTS = {
+    "publication": ("sequence", "topic", "payload"),
+    **dict.fromkeys(("acknowledged", "resent", "again", "forgotten", "moving"), ("sequence",)),
+    "connected": ("port", "session_present"),
+    "unasked": ("packet", "id"),
+}
+
+
+def heard(line: bytes) -> dict[str, Any]:
+    """Return what a line of the protocol says. Raises ValueError, with the reason."""
+    try:
+        said = json.loads(line)
+    except ValueError as error:
+        raise ValueError("it is no JSON") from error
+    if not isinstance(said, dict) or not isinstance(said.get("event"), str):
+        raise ValueError("it is no object with a text `event`")
+    if said["event"] not in _EVENTS:
+        raise ValueError(f"there is no event `{said['event']}`; there are {', '.join(_EVENTS)}")
+    for key in (*_EVENTS[said["event"]], *(["t"] if "t" in said else [])):
+        form, fits = _KEYS[key]
+        if key not in said:
+            raise ValueError(f"`{key}` is missing, which is {form}")
+        if not fits(said[key]):
+            raise ValueError(f"`{key}` is not {form}")
+    return said

@@ -5,18 +5,20 @@ history, as those of a board's ledger.
 """
 
 import asyncio
-import json
 import signal
 import sys
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
+from gateway.errors import OncewayError
 from hil.bench.tables import ClientTable
-from hil.clients.telling import INCARNATION, topic_of
+from hil.clients.telling import INCARNATION, heard, topic_of
 from hil.observe.history import History
 from hil.programs.process import Child, Children
 
+LONGEST_QUOTE = 200  # characters of a line that an error quotes
 PROGRAMS = {"paho": "hil.clients.publisher", "strict": "hil.clients.strict"}
 
 
@@ -46,7 +48,8 @@ class Client:
         self._seed = seed
         self._children = children
         self._history = history
-        self.topic = topic_of(name)
+        self.topics: dict[int, str] = {}
+        """By sequence."""
         self.acknowledged: dict[int, int] = {}
         self._open: dict[int, int] = {}
         self._heard = False
@@ -86,6 +89,23 @@ class Client:
         at = names.index(self.gateway)
         self._names = {ports[name]: name for name in names[at:] + names[:at]}
         table = self._table
+        argv = list(table.command) or self._own_program()
+        env = {
+            "ONCEWAY_PORT": ports[self.gateway],
+            "ONCEWAY_NAME": self.name,
+            "ONCEWAY_TOPIC": topic_of(self.name),
+            "ONCEWAY_INCARNATION": INCARNATION,
+            "ONCEWAY_QOS": table.qos,
+            "ONCEWAY_MESSAGES": table.messages,
+            "ONCEWAY_PER_S": table.per_s,
+            "ONCEWAY_SEED": self._seed,
+        }
+        told = {name: str(value) for name, value in env.items()}
+        self._before = time.monotonic_ns()
+        self._child: Child = await self._children.start(self.name, argv, pipe=True, env=told)
+
+    def _own_program(self) -> list[str]:
+        table = self._table
         options = {
             "name": self.name,
             "messages": table.messages,
@@ -108,14 +128,27 @@ class Client:
             argv += ["--hops"]
         for message in self._moves:
             argv += ["--move", str(message)]
-        self._child: Child = await self._children.start(self.name, argv, pipe=True)
+        return argv
 
     async def follow(self) -> None:
         """Enter what it says in the history, until it ends. Raises OncewayError if it ended by
         itself and had not said all.
         """
-        async for line in self._child.lines():
-            self._take(json.loads(line))
+        number, line = 1, b""
+        try:
+            async for line in self._child.lines():
+                said = heard(line)
+                said.setdefault("t", self._before)
+                self._take(said)
+                self._before = time.monotonic_ns()
+                number, line = number + 1, b""
+        except ValueError as error:
+            raise OncewayError(
+                f"{self.name}: line {number} of its standard output is not of the line protocol:"
+                f" {error}",
+                line.decode(errors="replace").strip()[:LONGEST_QUOTE],
+                "The README of hil has the protocol (Your own program)",
+            ) from error
         self._heard = True
         await self._child.process.wait()
         if self.journalled < self._table.messages or self._open:
@@ -138,9 +171,13 @@ class Client:
         if said["event"] == "connected":
             self._connected(said)
             return
-        sequence, t = int(str(said["sequence"])), int(str(said["t"]))
+        sequence, t = int(said["sequence"]), int(said["t"])
+        if (said["event"] == "publication") == (sequence in self.topics):
+            twice = sequence in self.topics
+            raise ValueError(f"sequence {sequence} was published {'before' if twice else 'never'}")
         match said["event"]:
             case "publication":
+                self.topics[sequence] = said["topic"]
                 self.journalled += 1
                 if self._table.qos:
                     self._open[sequence] = t
@@ -154,6 +191,8 @@ class Client:
                     topic=said["topic"],
                     payload=said["payload"],
                 )
+            case "acknowledged" if sequence not in self._open:
+                raise ValueError(f"sequence {sequence} waits for no acknowledgement")
             case "acknowledged":
                 self.acknowledged[sequence] = self._open.pop(sequence)
                 self._enter("acknowledged", sequence, t)

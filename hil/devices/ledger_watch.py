@@ -37,6 +37,8 @@ _HELD_SIZE = 5
 _UNITS_MS = (1, 1000, 60_000)
 _REGULAR_MS = 200
 """The shortest interval at which no sample waits for as long for a write to the journal."""
+_END = 1 << 63
+"""Behind all of board time."""
 
 
 class LedgerWatch:
@@ -64,7 +66,12 @@ class LedgerWatch:
         self._samples = Samples(device, self._adc, tells=shipped, earlier=self.ledger.boots)
         self._starts = 0
         self._shipped = shipped
-        self._timed = 0
+        self._timed = self._paced = 0
+        self._first: tuple[int, int, int] | None = None
+        """Of this interval: a life, when its first sample was, how many came behind it."""
+        self._obeyed_at = self._read_to = -1
+        """When it obeyed the last command; how far the EEPROM's log was read. In board time."""
+        self._off_pace = False
         self._device = device
         self._board = board
         self._history = history
@@ -108,6 +115,7 @@ class LedgerWatch:
                 self._offset += len(whole) + 1
                 for line in whole.decode().splitlines():
                     self._note_release_taken_back(entry := parse_entry(line))
+                    self._read_to = entry.cycle or self._read_to
                     self.ledger.apply(entry)
                     self._note_interval(entry)
                     self._note_held(entry)
@@ -128,6 +136,7 @@ class LedgerWatch:
         """
         self.look()
         self.ledger = Ledger.read(self._board.eeprom_log, self._board.eeprom_image, self._before)
+        self._read_to = _END
         self._enter()
         for text in self.ledger.contradictions:
             self._contradict(text)
@@ -167,6 +176,7 @@ class LedgerWatch:
         interval = _interval_of(bytes(self._application))
         if interval is not None and interval != self._interval:
             self._interval, self._before_it = interval, self._interval
+            self._first, self._obeyed_at = None, entry.cycle or 0
             self.obeyed += 1
             self._history.add(
                 "board", "obeyed", device=self._device, interval=interval, cycle=entry.cycle
@@ -198,12 +208,17 @@ class LedgerWatch:
         else:
             self._taken += 1
 
-    def _enter(self) -> None:
+    def note_starts(self) -> int:
+        """Enter the starts that are new. Return how many there were in all."""
         self._adc.look()
         for start in self._adc.starts[self._starts :]:
             said = {"device": self._device, "cause": start.cause, "cycle": start.cycle}
             self._history.add("board", "start", start.ns, **said)
         self._starts = len(self._adc.starts)
+        return self._starts
+
+    def _enter(self) -> None:
+        self.note_starts()
         self._note_gaps()
         for publication in self.ledger.publications[self._entered :]:
             kind = "status" if senml.is_status(publication.source) else "reading"
@@ -239,6 +254,33 @@ class LedgerWatch:
             ):
                 self._contradict(f"no sample for {gap} ms at an interval of {interval} ms")
         self._timed = len(conversions)
+        if self._shipped and self._interval >= _REGULAR_MS and not self._off_pace:
+            self._note_pace()
+
+    def _note_pace(self) -> None:
+        """In one life and at one interval the Kth sample behind the first comes K intervals later:
+        neither a little too often nor a little too seldom, each time.
+        """
+        conversions = self._adc.conversions
+        for conversion in conversions[self._paced :]:
+            if conversion.cycle >= self._read_to:
+                break  # a command before it may stand in the EEPROM's log by now
+            self._paced += 1
+            if conversion.cycle <= self._obeyed_at:
+                continue
+            life = self._adc.life(conversion.cycle)
+            if self._first is None or self._first[0] != life:
+                self._first = life, conversion.cycle, 0
+                continue
+            _, first, before = self._first
+            self._first = life, first, before + 1
+            passed, due = (conversion.cycle - first) * 1000 // HZ, (before + 1) * self._interval
+            if 8 * abs(passed - due) > 7 * self._interval:
+                self._contradict(
+                    f"{before + 1} samples in {passed} ms at an interval of {self._interval} ms"
+                )
+                self._off_pace = True  # once is enough
+                break
 
     def _sample(self, publication: Publication) -> Sample:
         if publication.begun is None:

@@ -32,7 +32,7 @@ from hil.programs.process import Children
 from hil.programs.site import COMMAND_WITHIN, onceway
 from hil.wire.ports import open_board
 from hil.wire.tap import Tap
-from provisioning import boards, ports
+from provisioning import boards
 
 SAMPLING_OFF = 0xFFFF
 GREETING_WITHIN = 30.0  # s
@@ -136,7 +136,6 @@ class RealBoard(WiredDevice):
             with suppress(TimeoutError):
                 async with asyncio.timeout(RESTART_WITHIN):
                     await wait_until(self.port.exists)  # that of a board with its power from USB
-        ports.check(str(self.port))
 
     async def stop(self) -> None:
         """It stays as it is."""

@@ -83,7 +83,10 @@ class SimulatedDevice(WiredDevice):
         place = self._folder.board(folder)
         board = self._simulator(place, drawn)
         write_eeprom(board.eeprom_image, eeprom)
-        return board, LedgerWatch(
+        return board, self._watch(board, eeprom)
+
+    def _watch(self, board: SimulatedBoard, eeprom: bytes) -> LedgerWatch:
+        return LedgerWatch(
             self.name,
             board,
             self._history,
@@ -91,6 +94,13 @@ class SimulatedDevice(WiredDevice):
             eeprom,
             shipped=self._bench.firmware is None,
         )
+
+    def _order_interval(self, board: SimulatedBoard, interval: int) -> None:
+        write_interval(board, interval)
+
+    @property
+    def _hex(self) -> str:
+        return self._bench.firmware or str(HEX)
 
     def _simulator(self, place: Path, adc_from: int) -> SimulatedBoard:
         drift = self._drift(place)
@@ -124,7 +134,7 @@ class SimulatedDevice(WiredDevice):
         """An Uno with nothing but its boot loader, whose application area asks for no samples: the
         schedule of voltages must begin with its life.
         """
-        write_interval(board, SAMPLING_OFF)
+        self._order_interval(board, SAMPLING_OFF)
         await board.start()
 
     async def stop(self) -> None:
@@ -143,7 +153,7 @@ class SimulatedDevice(WiredDevice):
         await board.power(False)
         with board.eeprom_image.open("r+b") as image:
             image.write(eeprom)
-        write_interval(board, self._bench.interval_ms)
+        self._order_interval(board, self._bench.interval_ms)
         for log in (board.eeprom_log, board.adc_log):
             os.truncate(log, 0)
         await self._strikes.listen(board)
@@ -208,7 +218,7 @@ class SimulatedDevice(WiredDevice):
         argv = [onceway(), "device", command, self.name, "--port", str(board.port)]
         argv += [
             "--hex",
-            self._bench.firmware or str(HEX),
+            self._hex,
             "--registry",
             str(self._folder.of(self._bench.gateways[0]).registry),
         ]

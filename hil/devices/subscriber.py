@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from hil.bench.tables import SubscriberTable
 from hil.devices.client import Client
 from hil.devices.wired_device import WiredDevice
-from hil.formats.topics import matches
+from hil.formats.topics import matches, shared
 from hil.observe.counters import wait_until
 from hil.observe.history import History
 from hil.programs.process import Child, Children
@@ -23,8 +23,14 @@ class Subscriber:
     """
 
     def __init__(
-        self, name: str, table: SubscriberTable, children: Children, history: History
+        self,
+        name: str,
+        table: SubscriberTable,
+        children: Children,
+        history: History,
+        with_others: "Subscriber | None" = None,
     ) -> None:
+        """with_others: one that takes part in the same shared subscription, and began before."""
         self.name = name
         self.subscribed: int | None = None
         self.received = 0
@@ -33,6 +39,9 @@ class Subscriber:
         self._history = history
         self._has: set[tuple[str, int]] = set()  # topic and sequence
         self._came: set[tuple[str, str]] = set()  # topic and payload
+        self._filter = shared(table.filter)[1]
+        if with_others:  # what one of them has is owed to nobody
+            self._has, self._came = with_others._has, with_others._came
         self._heard = False
 
     async def start(self, port: int) -> None:
@@ -84,14 +93,14 @@ class Subscriber:
             not said & self._came
             for board in boards
             for said in board.stored
-            if any(matches(self._table.filter, topic) for topic, _ in said)
+            if any(matches(self._filter, topic) for topic, _ in said)
         )
         return missing + sum(
-            (client.topic, sequence) not in self._has
+            (topic, sequence) not in self._has
             for client in clients
-            if matches(self._table.filter, client.topic)
             for sequence, published in client.acknowledged.items()
             if published > self.subscribed
+            if matches(self._filter, topic := client.topics[sequence])
         )
 
     async def disconnect(self) -> None:

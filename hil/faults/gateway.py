@@ -12,6 +12,7 @@ from pydantic import Field
 from hil.faults.base import Kind, Seconds
 from hil.faults.fault import Evidence, Fault
 from hil.faults.loop_disk import missing
+from hil.faults.preload import Machine
 from hil.faults.under_test import SystemUnderTest
 from hil.faults.windows import (
     OF_GATEWAY,
@@ -41,12 +42,20 @@ class ProgramKill(WindowKind):
             if text is None:
                 return None
             system.spool.look()
+            if why := self.untrue(fault, machine):
+                system.history.add(self.machine_of, "contradiction", text=f"{text}: {why}")
             seen = await kill(system, self.machine_of)
             machine.disarm()
             await asyncio.sleep(DOWN_S)
             await start()
         data = {**seen.data, "since": since, "hit": {"window": text}}
         return Evidence(f"{text}: {seen.text}", data, text)
+
+    def untrue(self, fault: Fault, machine: Machine) -> str | None:
+        """What is not as it must be in the fault's window, in words. A window is the name of a
+        state, and a program may come there in another one.
+        """
+        return None
 
     @abstractmethod
     def start(self, system: SystemUnderTest) -> Callable[[], Awaitable[None]]:
@@ -120,6 +129,17 @@ class UplinkKill(ProgramKill):
 
     def start(self, system: SystemUnderTest) -> Callable[[], Awaitable[None]]:
         return system.site.start_uplink
+
+    def untrue(self, fault: Fault, machine: Machine) -> str | None:
+        manifest = Path(machine.found)
+        if fault.detail["window"] == "deleted" or not manifest.stem.isdecimal():
+            return None
+        data = manifest.with_suffix(".parquet")
+        if not data.exists():
+            return f"{data.name} is not there"
+        if fault.detail["window"] == "landed" and not manifest.exists():
+            return f"{manifest.name} is not there"
+        return None
 
 
 class GatewayPowerCut(WindowKind):

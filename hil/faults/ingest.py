@@ -1,6 +1,5 @@
 """Faults of the Spark job."""
 
-import asyncio
 import hashlib
 import random
 import shutil
@@ -14,7 +13,7 @@ from hil.faults.base import Kind, Shares
 from hil.faults.fault import Evidence, Fault
 from hil.faults.gateway import restart
 from hil.faults.under_test import SystemUnderTest
-from hil.observe.counters import wait_until
+from hil.observe.counters import PATIENCE, comes, wait_until
 from hil.observe.ingest_progress import IngestProgress
 
 STEPS = {
@@ -32,10 +31,7 @@ after a step.
 """
 JOB = "stream.py"
 """The script of the job: launchers pass a signal on in ways of their own."""
-STOPPED_WITHIN = 60.0  # s from SIGTERM to the end, on a busy machine
-TAKEN_WITHIN = 150.0  # s from the next start to the end of a micro-batch with the copy
 SECOND = "second ingest"
-SECOND_WITHIN = 150.0  # s from the start of a second ingest to the end of its first micro-batch
 
 
 class IngestFault(Kind):
@@ -137,7 +133,7 @@ class IngestStop(IngestFault):
             before = snapshots(site.folder.table)
             child = site.running["ingest"]
             child.check()  # what has died by itself is not stopped by us
-            code = await child.finish(JOB, STOPPED_WITHIN)
+            code = await child.finish(JOB, PATIENCE)
             saved = sorted(snapshots(site.folder.table) - before)
             feed, newest = max(progress.taken().items(), key=lambda one: one[1])
             copies, rows = set(), 0
@@ -146,12 +142,8 @@ class IngestStop(IngestFault):
                 copies.add(f"{feed.partition('/')[0]}/{epoch}")
                 rows += site.landing.repeat(feed, batch, epoch)
             await site.start_ingest()
-        try:
-            async with asyncio.timeout(TAKEN_WITHIN):
-                await wait_until(lambda: copies <= progress.taken().keys())
-        except TimeoutError:
-            return None
-        if code != 0 or not saved:
+        taken = await comes(lambda: copies <= progress.taken().keys())
+        if code != 0 or not saved or not taken:
             return None
         return Evidence(
             f"process {child.pid} ended and had saved {saved[-1]}; then it took {newest} batches"
@@ -187,12 +179,11 @@ class IngestTwice(Kind):
             IngestProgress(checkpoint, system.site.folder.table),
         )
         try:
-            async with asyncio.timeout(SECOND_WITHIN):
-                await wait_until(lambda: progress.ended >= 0)
-        except TimeoutError:
-            return None
+            ended = await comes(lambda: progress.ended >= 0)
         finally:
             await second.stop()
+        if not ended:
+            return None
         taken = sum(progress.taken().values())
         return Evidence(
             f"process {second.pid} has taken {taken} batches as well",

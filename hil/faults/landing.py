@@ -5,7 +5,6 @@ words.
 import asyncio
 import hashlib
 import random
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -13,11 +12,9 @@ from hil.faults.base import Kind
 from hil.faults.fault import Evidence, Fault
 from hil.faults.landing_place import Copy
 from hil.faults.under_test import SystemUnderTest
-from hil.observe.counters import wait_until
+from hil.observe.counters import comes, wait_until
 from hil.observe.table import count
 
-STUCK_WITHIN = 60.0  # s in which there must be a row that cannot land
-ASIDE_WITHIN = 180.0  # s in which the ingest must have come up and put a copy aside
 ASIDE_EVERY = 1.0  # s between looks at what was put aside
 # for which nothing must land then: twice the age at which a batch is cut (hil/programs/site.py)
 STUCK_S = 4.0
@@ -40,18 +37,12 @@ class LandingUnwritable(Kind):
             f"the landing place is unwritable from {system.counters['spooled']} publications on"
         )
         await system.counters.reach("spooled", fault.detail["until"])
-        stuck = False
-        with suppress(TimeoutError):
-            async with asyncio.timeout(STUCK_WITHIN):
-                await wait_until(lambda: system.spool.committed > system.spool.landed)
-            # a batch that was under way when the place went has landed by now
-            waiting, landed = (
-                system.spool.committed,
-                system.spool.landed,
-            )
-            await asyncio.sleep(STUCK_S)
-            system.spool.look()
-            stuck = waiting > landed == system.spool.landed
+        stuck = await comes(lambda: system.spool.committed > system.spool.landed)
+        # a batch that was under way when the place went has landed by now
+        waiting, landed = system.spool.committed, system.spool.landed
+        await asyncio.sleep(STUCK_S)
+        system.spool.look()
+        stuck = stuck and waiting > landed == system.spool.landed
         system.site.landing.mount()
         evidence = (
             f"rows waited and nothing landed for {STUCK_S:g} s, until {system.counters['spooled']}"
@@ -66,6 +57,7 @@ class BatchCopy(Kind):
     part: ClassVar[str] = "landing"
     lane: ClassVar[str] = "landing copies"
     looked: ClassVar[bool] = True
+    bounded: ClassVar[bool] = True
     counter: ClassVar[str] = "landed"
     needs_ingest: ClassVar[bool] = True
     harm: ClassVar[Copy] = "same"
@@ -74,13 +66,32 @@ class BatchCopy(Kind):
         """Return the number of the batch copied, and of its rows."""
         await wait_until(lambda: system.landing.newest)
         origin, newest = next(iter(system.landing.newest.items()))
-        epoch = hashlib.sha256(fault.id.encode()).hexdigest()[:8]
+        copy = _feed_of_copy(fault, origin)
         if self.harm == "reworded":
             # what lands first is the first wording, also for an ingest that takes both at once
             await wait_until(lambda: system.progress.taken().get(origin, 0) >= newest)
-            of_copy = f"{origin.partition('/')[0]}/{epoch}"
-            system.history.add("landing", "reworded", origin=of_copy)
-        return newest, system.site.landing.repeat(origin, newest, epoch, self.harm)
+            system.history.add("landing", "reworded", origin=copy)
+        rows = system.site.landing.repeat(origin, newest, copy.partition("/")[2], self.harm)
+        return newest, rows
+
+    async def put_aside(
+        self, fault: Fault, system: SystemUnderTest, table: Path, rows: int
+    ) -> bool:
+        """Wait until a table of what was put aside has so many rows, or the ingest has taken the
+        copy. Return whether it has them.
+        """
+
+        def taken() -> bool:
+            origin = next(iter(system.landing.newest))
+            return _feed_of_copy(fault, origin) in system.progress.taken()
+
+        await comes(lambda: taken() or count(table) >= rows, ASIDE_EVERY)
+        return count(table) >= rows
+
+
+def _feed_of_copy(fault: Fault, origin: str) -> str:
+    epoch = hashlib.sha256(fault.id.encode()).hexdigest()[:8]
+    return f"{origin.partition('/')[0]}/{epoch}"
 
 
 class BatchTwice(BatchCopy):
@@ -104,7 +115,7 @@ class BatchDamaged(BatchCopy):
     async def inject(self, fault: Fault, system: SystemUnderTest) -> Evidence | None:
         before = count(system.site.folder.quarantine)
         batch, rows = await self.land(fault, system)
-        if not await _reaches(system.site.folder.quarantine, before + 1):
+        if not await self.put_aside(fault, system, system.site.folder.quarantine, before + 1):
             return None
         return Evidence(
             f"a copy of batch {batch} with {rows} publications is in quarantine",
@@ -124,18 +135,9 @@ class BatchReworded(BatchCopy):
     async def inject(self, fault: Fault, system: SystemUnderTest) -> Evidence | None:
         before = count(system.site.folder.conflicts)
         batch, rows = await self.land(fault, system)
-        if not await _reaches(system.site.folder.conflicts, before + rows):
+        if not await self.put_aside(fault, system, system.site.folder.conflicts, before + rows):
             return None
         return Evidence(
             f"batch {batch} with {rows} publications, whose second wording was put aside",
             {"batch": batch, "rows": rows},
         )
-
-
-async def _reaches(table: Path, rows: int) -> bool:
-    """Whether a table of what was put aside has so many rows in time."""
-    with suppress(TimeoutError):
-        async with asyncio.timeout(ASIDE_WITHIN):
-            await wait_until(lambda: count(table) >= rows, ASIDE_EVERY)
-            return True
-    return False

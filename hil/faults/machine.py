@@ -5,7 +5,9 @@
 import asyncio
 import random
 import time
+from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
@@ -15,8 +17,11 @@ from hil.faults.fault import Evidence, Fault
 from hil.faults.under_test import SystemUnderTest
 from hil.observe.counters import wait_until
 
+MINUTE, HOUR, DAY = 60.0, 3600.0, 86_400.0  # s
+SIZES = ((4.0, MINUTE), (MINUTE, HOUR), (HOUR, DAY), (DAY, 30 * DAY))
+"""Of jumps, in seconds: what is right for one size may be wrong for another."""
 CENTURY = 100 * 365 * 24  # hours
-MET_WITHIN = 30.0  # s in which the program must have met what is wrong with its machine
+MET_WITHIN = 180.0  # s in which the program must have met what is wrong with its machine
 
 
 class MachineFault(Kind):
@@ -97,14 +102,24 @@ class ClockJump(MachineFault):
     needs_traffic: ClassVar[bool] = True
     kind: Literal["clock-jump"]
     seconds: Seconds = Field(default=6.0, ge=5, le=60)  # a gateway may go on by the old clock
-    hours: Annotated[float, Unit("h")] = Field(default=24 * 30, gt=0, le=CENTURY)
-    """How far it jumps."""
+    hours: Annotated[float | None, Unit("h")] = Field(default=None, gt=0, le=CENTURY)
+    """How far it jumps; without it each one as far as the seed says: seconds, minutes, hours and
+    days in turn.
+    """
+
+    def faults(self, seed: int, readings: dict[str, int]) -> Iterator[Fault]:
+        begin = random.Random(f"{seed}/{self.kind}/size").randrange(len(SIZES))
+        for number, fault in enumerate(super().faults(seed, readings), begin):
+            low, high = SIZES[number % len(SIZES)]
+            rng = random.Random(f"{seed}/{fault.id}/size")
+            size = self.hours * 3600 if self.hours else low * (high / low) ** rng.random()
+            yield replace(fault, detail={**fault.detail, "seconds": size})
 
     def detail(self, rng: random.Random, at: int, total: int) -> dict[str, Any]:
         return {"sign": rng.choice((-1, 1))}
 
     def value(self, fault: Fault) -> int:
-        return int(fault.detail["sign"] * self.hours * 3600) * 10**9
+        return int(fault.detail["sign"] * fault.detail["seconds"] * 1000) * 10**6
 
     def measured(self, fault: Fault, since: int, until: int) -> dict[str, int]:
         return {"shift": self.value(fault), "since": since, "until": until}

@@ -305,9 +305,22 @@ static void before_unlock(int fd, int command, const struct flock *lock)
     stand(AFTER_DELETE);
 }
 
+static void note(const char *path)
+{
+    snprintf((char *)machine->found, sizeof machine->found, "%s", path);
+}
+
 static int is_manifest(const char *path)
 {
     return path && fnmatch("*.json", path, 0) == 0;
+}
+
+/* The manifest's path stays for who asks what the program was about to publish. */
+static void before_manifest(const char *path)
+{
+    if (machine && (machine->window == BEFORE_MANIFEST || machine->window == BEFORE_DELETE))
+        note(path);
+    stand(BEFORE_MANIFEST);
 }
 
 /* --- disk --- */
@@ -461,7 +474,7 @@ static void hold(const char *path)
     if (!machine || !machine->hold || !path ||
         fnmatch((const char *)machine->pattern, path, 0) != 0)
         return;
-    snprintf((char *)machine->found, sizeof machine->found, "%s", path);
+    note(path);
     count(&machine->held);
     raise(SIGSTOP);
 }
@@ -501,7 +514,7 @@ OPENS_AT(openat64)
 int link(const char *from, const char *to)
 {
     if (is_manifest(to))
-        stand(BEFORE_MANIFEST);
+        before_manifest(to);
     int result = REAL(link)(from, to);
     if (result == 0 && is_manifest(to))
         manifest = 1;
@@ -511,7 +524,7 @@ int link(const char *from, const char *to)
 int linkat(int base, const char *from, int other, const char *to, int flags)
 {
     if (is_manifest(to))
-        stand(BEFORE_MANIFEST);
+        before_manifest(to);
     int result = REAL(linkat)(base, from, other, to, flags);
     if (result == 0 && is_manifest(to))
         manifest = 1;

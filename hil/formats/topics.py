@@ -1,6 +1,21 @@
 """Topic filters (MQTT 5.0, 4.7). In: a filter and a topic. Out: whether it matches."""
 
+from functools import cache
 
+SHARE = "$share/"
+
+
+def shared(pattern: str) -> tuple[str | None, str]:
+    """A filter as a subscriber names it → the name of its shared subscription, None if it is none,
+    and the filter itself [MQTT-4.8.2-1].
+    """
+    if not pattern.startswith(SHARE):
+        return None, pattern
+    name, _, filter = pattern.removeprefix(SHARE).partition("/")
+    return name, filter
+
+
+@cache
 def matches(pattern: str, topic: str) -> bool:
     """pattern: a topic filter that is none of a shared subscription."""
     wanted, levels = pattern.split("/"), topic.split("/")

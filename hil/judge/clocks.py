@@ -213,21 +213,19 @@ class Clocks:
         if not self._offsets or self._jumps:
             return []
         first, last = min(self._offsets), max(self._offsets)
-        lows, highs = [], []
+        off: dict[str, list[tuple[int, int]]] = defaultdict(list)
         for device, time, sampled in told:
             line = self._lines[device]
             lost, ns = line.lost(line.life(sampled)), int(time * S) - sampled
-            lows.append(ns - last - lost)
-            highs.append(ns - first + lost)
-        if len(lows) < SOME:
-            return []
-        if max(highs) < -OFF_EARLY_NS:
-            by = f"early, by {-max(highs) / S:.1f} s"
-        elif min(lows) > OFF_LATE_NS:
-            by = f"late, by {min(lows) / S:.1f} s"
-        else:
-            return []
-        return [f"all times that boards tell are too {by} and more"]
+            off[device].append((ns - last - lost, ns - first + lost))
+        together = [one for of_device in off.values() for one in of_device]
+        whose = {"boards tell": together, **{f"{name} tells": of for name, of in off.items()}}
+        wrong = [
+            f"all times that {who} are too {by} and more"
+            for who, of in whose.items()
+            if (by := _always(of))
+        ]
+        return wrong[:1] if len(off) == 1 else wrong
 
     def _unknown(
         self, line: _Line, life: tuple[int, int], sampled: int, arrived: int
@@ -268,7 +266,7 @@ class Clocks:
             return "`landed` or `ingested` is missing"
         low = min(self._offsets) + sampled - RECEIVED_NS
         high = max(self._offsets) + seen + RECEIVED_NS
-        if low <= landed * 1000 <= ingested * 1000 <= high:
+        if low <= landed * 1000 < ingested * 1000 <= high:
             return None
         first, last = (_utc(self._offsets[0] + t) for t in (sampled, seen))
         told = " and ".join(_utc(us * 1000) for us in (landed, ingested))
@@ -282,6 +280,16 @@ class Clocks:
             if jump.since + SETTLES_NS <= low and high <= jump.until:
                 return {jump.by}
         return {0} | {jump.by for jump in self._jumps if jump.near(low, high, SETTLES_NS)}
+
+
+def _always(off: list[tuple[int, int]]) -> str | None:
+    """Which way all times are off. off: by how many ns each is late, at least and at most."""
+    if len(off) < SOME:
+        return None
+    early, late = max(high for _, high in off), min(low for low, _ in off)
+    if early < -OFF_EARLY_NS:
+        return f"early, by {-early / S:.1f} s"
+    return f"late, by {late / S:.1f} s" if late > OFF_LATE_NS else None
 
 
 def unseen_jumps(events: Iterable[Event]) -> list[str]:

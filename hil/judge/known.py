@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from hil.observe.history import READINGS, Event, taking
 
-PROGRAM = frozenset({"ended", "erred", "usage", "happened"})
+PROGRAM = frozenset({"ended", "erred", "usage", "happened", "contradiction"})
 OF_CONNECTION = (
     "connack",
     "publish",
@@ -44,8 +44,8 @@ EVENTS = {
         }
     ),
     "spool": frozenset({"publication", "died", "waiting", "complete"}),
-    "batch": frozenset({"publication", "changed", "waiting", "complete"}),
-    "table": frozenset({"publication", "quarantined", "conflict", "complete"}),
+    "batch": frozenset({"publication", "changed", "contradiction", "waiting", "complete"}),
+    "table": frozenset({"publication", "quarantined", "conflict", "contradiction", "complete"}),
     READINGS: frozenset({"reading", "complete"}),
     "subscriber": frozenset(
         {

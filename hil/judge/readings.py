@@ -3,6 +3,7 @@
 In: rows of both. Out: for a publication what is wrong, and how.
 """
 
+import math
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, fields
@@ -92,14 +93,23 @@ def judge(device: str, published: Iterable[Sighting], seen: Seen) -> tuple[Outco
     if len(found) > len(due):
         return Outcome.PHANTOM, f"a row too many: {found[max(found)]}"
     for row in due:
-        if row != found[row.index]:
+        if not _same(row, found[row.index]):
             return Outcome.ALTERED, _difference(found[row.index], row)
     return None
+
+
+def _same(due: Row, found: Row) -> bool:
+    """To the last bit: minus zero is another number than zero."""
+    return due == found and all(
+        math.copysign(1, one) == math.copysign(1, other)
+        for one, other in ((due.value, found.value), (due.sum, found.sum))
+        if one is not None and other is not None
+    )
 
 
 def _difference(found: Row, due: Row) -> str:
     if str(found) != str(due):
         return f"{found}, and the payload says {due}"
     wanted = asdict(due)
-    name = next(name for name, value in asdict(found).items() if value != wanted[name])
+    name = next(name for name, value in asdict(found).items() if repr(value) != repr(wanted[name]))
     return f"the {name} of {found} is {getattr(found, name)!r}, and not {wanted[name]!r}"

@@ -169,6 +169,8 @@ class Seen:
             case program, "ended":
                 self.deaths.append(f"{program} ended by itself ({data['how']})")
                 self.last_words[program] = data["last_words"]
+            case hop, "contradiction" if hop != "board":
+                self.contradictions.append(data["text"])
             case program, "erred":
                 self.errors.append(f"{program} met an internal error: {data['error']}")
 
@@ -299,7 +301,8 @@ class Seen:
         tables = [table for table in bench.get("client", ()) for _ in range(table.get("count", 1))]
         self.devices = list(plan["readings"])
         self.doubled = bench.get("config", {}).get("site", {}).get("copies") == 2
-        self.real = {f"real-{number}" for number, _ in enumerate(bench.get("board", ()), 1)}
+        real = [table for table in bench.get("board", ()) if table["port"]]
+        self.real = {f"real-{number}" for number, _ in enumerate(real, 1)}
         self.plan = {
             **plan["readings"],
             **{f"client-{number}": table["messages"] for number, table in enumerate(tables, 1)},

@@ -6,6 +6,7 @@ all base fields resolved.
 """
 
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from io import BytesIO
 from typing import Any, NamedTuple
@@ -14,8 +15,10 @@ import cbor2
 
 from hil.formats.senml import (
     BASE_NAME,
+    BASE_SUM,
     BASE_TIME,
     BASE_UNIT,
+    BASE_VALUE,
     DATA,
     FLAG,
     LABELS,
@@ -72,9 +75,12 @@ def decode(payload: bytes) -> tuple[Record, ...] | None:
     """The records of a payload, None if it is no SenML."""
     try:
         records, name, unit, time = [], "", None, None
+        base_value, base_sum = 0.0, 0.0
         for fields in _maps(payload):
             name, time = fields.get(BASE_NAME, name), fields.get(BASE_TIME, time)
             unit = fields.get(BASE_UNIT, unit)
+            base_value = _finite(fields.get(BASE_VALUE, base_value))
+            base_sum = _finite(fields.get(BASE_SUM, base_sum))
             at = fields.get(TIME, None if time is None else 0)
             at = at if time is None else time + at
             if not fields.keys() & {VALUE, TEXT, FLAG, DATA, SUM}:
@@ -82,7 +88,7 @@ def decode(payload: bytes) -> tuple[Record, ...] | None:
             records.append(
                 Record(
                     name + fields.get(NAME, ""),
-                    _number(fields.get(VALUE)),
+                    _number(fields.get(VALUE), base_value),
                     at,
                     fields.get(UNIT, unit),
                     fields.get(TIME_ERROR),
@@ -90,11 +96,18 @@ def decode(payload: bytes) -> tuple[Record, ...] | None:
                     fields.get(TEXT),
                     fields.get(FLAG),
                     fields[DATA].hex() if DATA in fields else None,
-                    _number(fields.get(SUM)),
+                    _number(fields.get(SUM), base_sum),
                 )
             )
         return tuple(records)
-    except (cbor2.CBORDecodeError, AttributeError, LookupError, TypeError, ValueError):
+    except (
+        cbor2.CBORDecodeError,
+        AttributeError,
+        LookupError,
+        OverflowError,
+        TypeError,
+        ValueError,
+    ):
         return None
 
 
@@ -108,8 +121,18 @@ def _maps(payload: bytes) -> Iterable[Mapping[Any, Any]]:
     return [{LABELS[label]: said for label, said in one.items()} for one in json.loads(payload)]
 
 
-def _number(said: Any) -> float | None:
-    return None if said is None else float(said)
+def _number(said: Any, base: float) -> float | None:
+    """As a 64-bit float, the base added, which leaves a zero its sign if there is no base."""
+    if said is None:
+        return None
+    return _finite(_finite(said) + base) if base else _finite(said)
+
+
+def _finite(said: Any) -> float:
+    """Raises ValueError for what is infinite or no number (RFC 8428, section 4.3)."""
+    if isinstance(said, bool) or not math.isfinite(number := float(said)):
+        raise ValueError(f"{said} is no number")
+    return number
 
 
 def is_status(source: bytes) -> bool:

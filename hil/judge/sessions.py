@@ -25,11 +25,11 @@ all at a QoS has shown nothing of it.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from hil.formats.topics import matches
+from hil.formats.topics import matches, shared
 from hil.judge.lines import Lines
 from hil.observe.history import Event, taking
 
@@ -66,22 +66,33 @@ class _Subscriber:
     receive_maximum: int
     events: list[Event] = field(default_factory=list)
     complete: bool = False
+    share: str | None = None
+    """The name of the shared subscription that it takes part in."""
 
 
 def wrong(events: Iterable[Event]) -> list[str]:
     """A sentence for each kind of thing that went wrong with a subscriber."""
     messages, subscribers = _taken(events)
-    reasons = []
+    reasons: list[str] = []
+    groups: dict[tuple[str, str], list[_Model]] = defaultdict(list)
     for subscriber in subscribers:
-        found: dict[str, list[str]] = defaultdict(list)
-        for what, which in _judged(subscriber, messages):
-            found[what].append(which)
-        reasons += [
-            f"{subscriber.name} {what}: {which[0]}"
-            + f", and {len(which) - 1} more" * (len(which) > 1)
-            for what, which in ((what, list(dict.fromkeys(all_))) for what, all_ in found.items())
-        ]
+        model = _Model(subscriber, messages)
+        reasons += _told(subscriber.name, _judged(model))
+        if subscriber.share is not None:
+            groups[subscriber.share, subscriber.filter].append(model)
+    for (name, filter), members in groups.items():
+        reasons += _told(f"the share {name} of {filter}", _shared_out(members))
     return reasons
+
+
+def _told(name: str, faults: "Iterable[Fault]") -> Iterator[str]:
+    """A sentence for each kind of fault, with the first one and how many more there are."""
+    found: dict[str, dict[str, None]] = defaultdict(dict)
+    for what, which in faults:
+        found[what][which] = None
+    for what, each in found.items():
+        first, more = next(iter(each)), len(each) - 1
+        yield f"{name} {what}: {first}" + f", and {more} more" * bool(more)
 
 
 def doubts(events: Iterable[Event]) -> list[str]:
@@ -97,6 +108,7 @@ def doubts(events: Iterable[Event]) -> list[str]:
         f"{subscriber.name} got nothing at QoS {qos}, and there was something while it listened"
         for subscriber in subscribers
         if subscriber.complete
+        if subscriber.share is None  # another one of its share may have it
         for qos in _without(subscriber, messages)
     ]
 
@@ -175,10 +187,11 @@ def _tables(bench: dict[str, Any]) -> dict[str, _Subscriber]:
     return {
         name: _Subscriber(
             name,
-            table["filter"],
+            shared(table["filter"])[1],
             table["qos"],
             table["clean"],
             table.get("receive_maximum", 65_535),
+            share=shared(table["filter"])[0],
         )
         for name, table in ((f"subscriber-{n}", table) for n, table in enumerate(tables, 1))
     }
@@ -357,6 +370,8 @@ class _Model:
     def _in_order(self, key: Key, message: _Message, named: str) -> Iterator[Fault]:
         """A message that was refused comes later, and rightly so."""
         topic, incarnation, sequence = key
+        if self.subscriber.share is not None:
+            return  # what another one of the share had been given may come late
         lane = topic, incarnation, self._qos(key)
         if not message.again:
             if sequence < self.newest.get(lane, 0):
@@ -384,12 +399,32 @@ class _Model:
                 yield "did not get", f"{topic} {sequence}"
 
 
-def _judged(subscriber: _Subscriber, messages: dict[Key, _Message]) -> Iterator[Fault]:
-    model = _Model(subscriber, messages)
+def _judged(model: _Model) -> Iterator[Fault]:
+    subscriber = model.subscriber
     for event in subscriber.events:
         with taking(event):
             yield from model.take(event)
     if subscriber.complete and not subscriber.clean:
-        yield from model.missing()
+        if subscriber.share is None:
+            yield from model.missing()
         if subscriber.events[-1:] and subscriber.events[-1].event in ("received", "released"):
             yield from model.unreleased()
+
+
+def _shared_out(members: Sequence[_Model]) -> Iterator[Fault]:
+    """A message must come to one of the subscribers of a share, and at QoS 2 to no other one
+    [MQTT-4.8.2-5]. One whose session ends takes along what it was given.
+    """
+    had = Counter(key for model in members for key in model.ever)
+    for key, times in sorted(had.items()):
+        message = members[0].messages[key]
+        if times > 1 and not message.repeats and all(model._qos(key) == 2 for model in members):
+            yield f"gave to {times} subscribers", f"{key[0]} {key[2]}"
+    whole = all(one.subscriber.complete and not one.subscriber.clean for one in members)
+    if not whole or any(model.since is None for model in members):
+        return
+    since = max(model.since or 0 for model in members)
+    for key, message in members[0].messages.items():
+        due = message.acknowledged is not None and message.t > since and key not in had
+        if due and matches(members[0].subscriber.filter, key[0]) and members[0]._qos(key):
+            yield "gave to nobody", f"{key[0]} {key[2]}"

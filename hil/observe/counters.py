@@ -7,8 +7,13 @@ for the display.
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 
 LOOK_EVERY = 0.02  # s
+PATIENCE = 600.0
+"""Seconds for what comes by itself, on a machine however busy. If nothing moves, the run gives up
+earlier (`stall_s` of the bench).
+"""
 
 
 class Counters:
@@ -43,3 +48,12 @@ async def wait_until(true: Callable[[], object], every: float = LOOK_EVERY) -> N
     """
     while not true():  # noqa: ASYNC110
         await asyncio.sleep(every)
+
+
+async def comes(true: Callable[[], object], every: float = LOOK_EVERY) -> bool:
+    """Wait until `true()` is true. Return False if that has not come to pass within PATIENCE."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(PATIENCE):
+            await wait_until(true, every)
+            return True
+    return False

@@ -37,6 +37,8 @@ class LandingHop:
         self._history = history
         self._seen: dict[Path, str] = {}
         """The hash of each batch's data when it was seen first, by its manifest."""
+        self._bare: set[Path] = set()
+        """Manifests without data."""
         self.newest: dict[str, int] = {}
         """The last batch of each feed (`GATEWAY/EPOCH`)."""
         self._rows: dict[tuple[str, int], list[list[Any]]] = {}  # keys, by feed and batch
@@ -45,7 +47,14 @@ class LandingHop:
         for manifest in sorted(set(self._folder.glob("*/[!.]*/*.json")) - self._seen.keys()):
             origin = "/".join(manifest.parts[-3:-1])
             number = int(manifest.stem)
-            data = manifest.with_suffix(".parquet").read_bytes()
+            try:
+                data = manifest.with_suffix(".parquet").read_bytes()
+            except FileNotFoundError:
+                if manifest.exists() and manifest not in self._bare:
+                    self._bare.add(manifest)
+                    text = f"{origin} has published batch {number}, and its data are not there"
+                    self._history.add("batch", "contradiction", text=text)
+                continue  # the landing place went away, or nothing is there to read
             written = manifest.stat().st_mtime_ns // 1000
             signed_by = self._keys.get(manifest.parts[-3], self._key)
             for row in _whole_rows(manifest, data, signed_by.read_bytes()):

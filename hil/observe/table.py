@@ -1,7 +1,10 @@
 """Looking at the Delta tables, read only, by delta-rs: the programs under test use Spark.
 
-In: their folders. Out: all rows of both, as events of the history. Columns that are not named here
-are left alone.
+In: their folders. Out: all rows of both, as events of the history, and what a reader of the table
+would miss (`asked.py`). Columns that are not named here are left alone.
+
+A row is entered at the time at which the file system says that its data file was written. The
+table's own log is a word of the program under test, and serves for no expected value.
 """
 
 import time
@@ -10,11 +13,13 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
+from hil.observe.asked import differences
 from hil.observe.history import READINGS, History
 from hil.observe.sighting import COLUMNS, KEY, sighting
 
@@ -52,9 +57,12 @@ class TableHop:
         return count(self._publications)
 
     def read(self) -> None:
-        """Enter every row in the history, at the time its file was committed. Without a table there
+        """Enter every row in the history, at the time its file was written. Without a table there
         are no rows.
         """
+        for folder in (self._publications, self._readings):
+            for text in differences(folder):
+                self._history.add("table", "contradiction", text=text)
         for row, written in _rows(self._publications, ROW):
             for moment in ("received", *TAKEN):
                 row[moment] = _us(row[moment])
@@ -84,13 +92,18 @@ def count(folder: Path) -> int:
 
 
 def _rows(folder: Path, columns: Sequence[str]) -> Iterator[tuple[dict[str, Any], int]]:
-    """Each row, and when its file was committed, in monotonic nanoseconds."""
+    """Each row, and when its file was written, in monotonic nanoseconds."""
     try:
         table = DeltaTable(str(folder))
     except TableNotFoundError:
         return
-    actions = pa.table(table.get_add_actions(flatten=True)).to_pylist()
-    written = {action["path"]: _monotonic(action["modification_time"]) for action in actions}
+    files = {
+        path: folder / unquote(path)
+        for path in pa.table(table.get_add_actions(flatten=True))["path"].to_pylist()
+    }
+    if not all(file.exists() for file in files.values()):
+        return  # told by `differences`
+    written = {path: _monotonic(file.stat().st_mtime_ns) for path, file in files.items()}
     dataset = table.to_pyarrow_dataset()
     for batch in dataset.to_batches(columns=[*columns, "__filename"]):
         for row in batch.to_pylist():
@@ -102,6 +115,6 @@ def _us(moment: datetime | None) -> int | None:
     return None if moment is None else (moment - EPOCH) // timedelta(microseconds=1)
 
 
-def _monotonic(utc_ms: int) -> int:
-    """Monotonic nanoseconds of a moment given as the system's UTC milliseconds."""
-    return utc_ms * 1_000_000 - time.time_ns() + time.monotonic_ns()
+def _monotonic(utc_ns: int) -> int:
+    """Monotonic nanoseconds of a moment of this machine's clock of the day, which has passed."""
+    return min(utc_ns - time.time_ns(), 0) + time.monotonic_ns()

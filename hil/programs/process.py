@@ -58,10 +58,15 @@ class Child:
             raise self.failure()
 
     async def lines(self) -> AsyncIterator[bytes]:
-        """Its standard output, if it was started with a pipe."""
+        """Its standard output, if it was started with a pipe. Raises ValueError for a line that is
+        longer than LONGEST_LINE.
+        """
         if self.process.stdout is not None:
-            async for line in self.process.stdout:
-                yield line
+            try:
+                async for line in self.process.stdout:
+                    yield line
+            except ValueError as error:
+                raise ValueError(f"it is longer than {LONGEST_LINE:,} bytes") from error
 
     def order(self, line: bytes) -> None:
         """Put a line on its standard input, if it was started to take orders."""

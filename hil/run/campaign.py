@@ -32,7 +32,7 @@ from rich.progress import (
 
 from gateway import __version__
 from gateway.errors import OncewayError
-from hil.bench import bench as benches
+from hil.bench import files as benches
 from hil.bench.bench import Bench
 from hil.judge.checker import Verdict
 from hil.judge.doubts import BREAKS_OFF
@@ -65,7 +65,7 @@ class Item:
         bench = benches.load(
             self.bench, seed=self.seed, **({"readings": self.readings} if self.readings else {})
         )
-        return bench.replaying(self.trace) if self.trace else bench
+        return benches.replaying(bench, self.trace) if self.trace else bench
 
     @property
     def name(self) -> str:

@@ -20,9 +20,11 @@ from hil.devices.commander import Commander
 from hil.devices.real_board import RealBoard
 from hil.devices.real_by_air import RealBoardByAir
 from hil.devices.simulated import SimulatedDevice
+from hil.devices.sketch import SketchedBoard
 from hil.devices.subscriber import Subscriber
 from hil.faults.gateway import GatewayPowerCut
 from hil.faults.loop_disk import LoopDisk, kept, missing
+from hil.formats.topics import SHARE
 from hil.judge.checker import Result, check
 from hil.observe.counters import wait_until
 from hil.observe.folder import Folder
@@ -43,8 +45,6 @@ STAGES = ("flash and provision", "start", "readings under faults", "empty the ho
 CLOSE_LOOK_EVERY = 0.002  # s, so that a board takes no reading more than planned
 SUBSCRIBED_WITHIN = 60.0  # s in which each subscriber must have been granted what it asked for
 OBEYED_WITHIN = 60.0  # s in which a board must have obeyed, when all else is done
-# s without movement after which, with all hops empty, no fault will find its place any more
-IDLE_S = 10.0
 
 
 class Run:
@@ -127,10 +127,12 @@ class Run:
                     )
                     for name, table in self._bench.clients.items()
                 ]
-                self._subscribers = [
-                    Subscriber(name, table, programs, self._history)
-                    for name, table in self._bench.subscribers.items()
-                ]
+                first: dict[str, Subscriber] = {}
+                for name, table in self._bench.subscribers.items():
+                    others = first.get(table.filter) if table.filter.startswith(SHARE) else None
+                    one = Subscriber(name, table, programs, self._history, others)
+                    self._subscribers.append(one)
+                    first.setdefault(table.filter, one)
                 self._watch.clients, self._watch.subscribers = self._clients, self._subscribers
                 if self._air:
                     for device in devices:
@@ -170,7 +172,8 @@ class Run:
                 programs,
                 self._history,
             )
-        return SimulatedDevice(name, self._folder, self._bench, programs, self._history)
+        kind = SketchedBoard if name in self._bench.sketches else SimulatedDevice
+        return kind(name, self._folder, self._bench, programs, self._history)
 
     def _note_clock(self) -> None:
         """How the clock of the day stands to the one that the history goes by."""
@@ -227,7 +230,7 @@ class Run:
         )
         injector = Injector(self._plan, self._bench.kinds, system)
         injector.announce()
-        if self._bench.commands or self._bench.board:
+        if self._bench.commands or self._bench.real:
             self._commander.start()
         for subscriber in self._subscribers:
             await subscriber.start(self._commander.port)
@@ -267,7 +270,7 @@ class Run:
                     self._watch.empty()
                     and (
                         all(task.done() for task in faults)
-                        or (self._watch.still() > IDLE_S and not injector.awaited)
+                        or (self._watch.idle() and not injector.awaited)
                     )
                 )
             )

@@ -32,6 +32,8 @@ SHOWN = {
 LOOK_EVERY = 0.05  # s between looks at all hops
 TABLE_EVERY = 0.5  # s between looks at the table
 QUIET_EVERY = 30.0  # s without movement after which a person is told so, again and again
+# s without movement after which, with all hops empty, no fault will find its place any more
+IDLE_S = 10.0
 USAGE_EVERY = 1.0  # s between looks at what gateways and uplinks use
 
 
@@ -133,6 +135,12 @@ class Watch:
         """Seconds since something moved."""
         return time.monotonic() - self._moved_at
 
+    def idle(self) -> bool:
+        """Whether nothing moves and no micro-batch is under way, which may take long on a busy
+        machine.
+        """
+        return self.still() > IDLE_S and not self.progress.in_batch
+
     def empty(self) -> bool:
         """Whether every publication has left its board, every row has landed, no gateway keeps a
         copy of one, and every batch has been taken by the ingest. What a source no longer waits for
@@ -161,6 +169,17 @@ class Watch:
         """Who publishes."""
         return [*self.devices, *self.clients]
 
+    def _note_what_stays(self) -> None:
+        """A batch that has landed leaves the gateway's disk: all but the last one, which the uplink
+        may have landed when it was stopped.
+        """
+        for name, spool in self.spools.items():
+            folder = self._folder.of(name)
+            files = sorted(path.name for path in folder.data.glob("batches/*"))
+            if len(files) > 1 and spool.landed >= spool.committed and not spool.kept:
+                text = f"all has landed, and {folder.data.name} still has {', '.join(files)}"
+                self._history.add("uplink", "contradiction", text=text)
+
     def read_ends(self) -> None:
         """The truth and the claim, whole, now that nothing runs any more."""
         told = [device.close_ledgers() for device in self.devices]
@@ -174,6 +193,7 @@ class Watch:
         whole = [spool.close() for spool in self.spools.values()]
         if all(whole):
             self._history.add("spool", "complete")
+            self._note_what_stays()
         self.landing.look()
         self.landing.look_again()
         if self._bench.until == "table":

@@ -5,10 +5,10 @@ end, how much of the recording that was. Frame by frame, each of ours has the fa
 recorded; at a pace, the fate of the one recorded at that moment, and in an outage none arrives.
 
 Recordings have outages of hours and days, which no run waits for: one that would last longer than
-`longest_outage` is shortened to that. Where a recording begins is drawn from the seed over its
-time, so that a long outage is met as often as it is long and no oftener; the begin is always a
-frame that arrived, and never more than MOST_BEFORE frames from the next loss, since most recordings
-lose nothing for long. It starts over at its end.
+`longest_outage` is shortened to that. Where a recording begins is drawn from the seed: over its
+frames, or at a pace over its time, so that a long outage is met as often as it is long and no
+oftener; the begin is always a frame that arrived, and never more than MOST_BEFORE frames from the
+next loss, since most recordings lose nothing for long. It starts over at its end.
 """
 
 import random
@@ -96,13 +96,19 @@ class Replay:
         return fates
 
     def _drawn(self, rng: random.Random) -> int:
-        """The frame to begin with."""
-        last = max(fate.recorded for fate in self._fates)
-        moment = rng.uniform(self._fates[0].recorded, last)
+        """The frame to begin with: any that arrived, where frames go by one after the other; at a
+        pace the first one behind a moment. A sender that was silent for long is no reason to begin
+        behind its silence.
+        """
         count = len(self._fates)
-        drawn = next(
-            (index for index, fate in enumerate(self._fates) if fate.recorded >= moment), 0
-        )
+        if self._pace is None:
+            drawn = rng.choice([index for index in range(count) if self._fates[index].arrived])
+        else:
+            last = max(fate.recorded for fate in self._fates)
+            moment = rng.uniform(self._fates[0].recorded, last)
+            drawn = next(
+                (index for index, fate in enumerate(self._fates) if fate.recorded >= moment), 0
+            )
         begin = next(
             index
             for index in ((drawn + step) % count for step in range(count))

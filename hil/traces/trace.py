@@ -83,13 +83,15 @@ class Trace:
         return Counter(frame.lost for frame in self.frames if frame.lost)
 
     def outages(self) -> list[Outage]:
-        """Silences of more than OUTAGE_INTERVALS usual intervals, in order."""
+        """Silences of more than OUTAGE_INTERVALS usual intervals, in order. One in which the sender
+        counted no frame is its own silence, and says nothing of the link.
+        """
         longest = OUTAGE_INTERVALS * self.interval
         pairs = pairwise(self.frames)
         return [
             Outage(before.t, after.t - before.t, after.lost)
             for before, after in pairs
-            if after.t - before.t > longest > 0
+            if after.t - before.t > longest > 0 and after.lost
         ]
 
     def fates(self) -> Iterator[tuple[float, bool]]:

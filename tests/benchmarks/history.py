@@ -21,9 +21,10 @@ from gateway.ingest.delta.commits import CommitLog
 from gateway.ingest.delta.storage import open_folder
 from gateway.ingest.delta.tables import Layout, Place, Table, beside
 from gateway.ingest.delta.transaction import Addition, DeltaWriter
+from gateway.ingest.payload.version import application_id
 from gateway.ingest.sink.data_files import add_action
 from gateway.ingest.sink.publications import PUBLICATIONS
-from gateway.ingest.sink.readings import READINGS, application_id
+from gateway.ingest.sink.readings import READINGS
 from tests.ingest.files import ranges_of
 
 if TYPE_CHECKING:

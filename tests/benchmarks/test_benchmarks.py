@@ -1,5 +1,5 @@
 """Every benchmark of the broker in small, so that none rots: it measures something, and counts what
-it should. No figure is judged here.
+it should. No figure is judged here. Those that start many gateways are for `make soak`.
 """
 
 import json
@@ -49,8 +49,20 @@ SMALL = {
     bench_writes: {"seconds": 0.1},
 }
 
+LONG = {bench_memory, bench_site_moves, bench_writes}
 
-@pytest.mark.parametrize("bench", SMALL, ids=lambda module: module.__name__.rpartition("_")[2])
+
+@pytest.mark.parametrize(
+    "bench",
+    [
+        pytest.param(
+            bench,
+            id=bench.__name__.rpartition("_")[2],
+            marks=pytest.mark.soak if bench in LONG else (),
+        )
+        for bench in SMALL
+    ],
+)
 def test_a_benchmark_measures(bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(brokers, "has_peer", lambda: False)
     figures = bench.measure(tmp_path, **SMALL[bench])

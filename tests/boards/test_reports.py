@@ -16,10 +16,11 @@ import pytest
 
 from gateway.boards.admission import FILE
 from gateway.boards.payload_conflicts import KEPT, LONGEST
-from gateway.boards.reports import FORGET_US, MOST_BOARDS, Boards, read
+from gateway.boards.reports import FORGET_US, MOST_BOARDS, MOST_FAULTS, Boards, read
 from gateway.mqtt.encode import encode
 from gateway.mqtt.packets import Publish, Version
 from gateway.mqtt.reason import ReasonCode
+from gateway.payload.faults import WORDS, words
 from provisioning.registry import Registry
 from tests.benchmarks.load import connect_packet
 from tests.links.board import Board, Pty, until
@@ -102,6 +103,91 @@ def test_a_command_that_a_board_does_not_know_is_a_line(
     assert "\n" not in second
     assert len(second) < 200
     assert caplog.records[0].__dict__["about"] == {"client": "roof-1"}
+
+
+def test_a_lost_publication_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    boards = Boards(tmp_path)
+    for sequence in (70, 1234):
+        boards.said.hear(("roof-1", 1, sequence), b"lost", 0)
+        met(boards, "logs/roof-1", None, 0, b"lost")
+    assert caplog.messages[-1] == (
+        "roof-1: publication 1234 is lost: its bytes in the board's memory changed while it waited"
+    )
+    assert caplog.records[-1].__dict__["about"] == {"client": "roof-1"}
+    assert boards.troubles(0) == [
+        "roof-1: publication 1234 was damaged in the board's memory and is lost (2 since the"
+        " gateway's start): if there are more, replace the board"
+    ]
+    assert boards.troubles(FORGET_US) == []
+
+
+def pack(*records: tuple[str, float]) -> bytes:
+    first, *rest = [{0: name, 2: value} for name, value in records]
+    return cbor2.dumps([{-2: "roof-1:"} | first, *rest])
+
+
+STATUS_TOPIC = "sensors/roof-1/status"
+
+
+@pytest.mark.parametrize("number", range(1, len(WORDS) + 1))
+def test_a_broken_sensor_is_a_trouble_until_it_is_well(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, number: int
+) -> None:
+    caplog.set_level("INFO")
+    boards = Boards(tmp_path)
+    said = f"roof-1: 'temperature' {words(number)}"
+    for _ in range(2):
+        met(boards, STATUS_TOPIC, None, 0, pack(("temperature.fault", number)))
+    assert "has no value" in said
+    assert caplog.messages == boards.troubles(0) == [said]
+    text = boards.news()
+    assert text
+    boards.write(text)
+    assert Boards(tmp_path).troubles(0) == [said], "a restart forgets it"
+    met(boards, STATUS_TOPIC, None, 0, pack(("temperature.fault", 0)))
+    assert boards.troubles(0) == []
+    assert caplog.messages[-1] == "roof-1: 'temperature' has values again"
+
+
+def test_a_value_ends_the_fault_of_its_own_quantity(tmp_path: Path) -> None:
+    boards = Boards(tmp_path)
+    met(boards, STATUS_TOPIC, None, 0, pack(("temperature.fault", 1), ("humidity.fault", 3)))
+    met(boards, "sensors/roof-1", None, 0, pack(("voltage", 3.3)))
+    assert len(boards.troubles(0)) == 2
+    met(boards, "sensors/roof-1", None, 0, pack(("temperature", 20.5)))
+    assert boards.troubles(0) == [f"roof-1: 'humidity' {words(3)}"]
+
+
+def test_a_fault_and_the_figures_of_a_status_keep_one_another(tmp_path: Path) -> None:
+    boards = Boards(tmp_path)
+    met(boards, STATUS_TOPIC, None, 0, pack(("boot", 3), ("life", 11.4)))
+    met(boards, STATUS_TOPIC, None, 0, pack(("temperature.fault", 1)))
+    assert boards.status("roof-1") == {
+        "boot": 3,
+        "life": 11.4,
+        "temperature.fault": 1,
+        "seen": 1_767_225_600,
+    }
+    met(boards, STATUS_TOPIC, None, 0, pack(("boot", 4)))
+    assert len(boards.troubles(0)) == 1
+    assert (boards.status("roof-1") or {})["boot"] == 4
+
+
+def test_a_board_tells_a_bounded_number_of_faults(tmp_path: Path) -> None:
+    boards = Boards(tmp_path)
+    for first in (0, 8, 16):
+        names = [(f"q{number}.fault", 1.0) for number in range(first, first + 8)]
+        met(boards, STATUS_TOPIC, None, 0, pack(*names))
+    assert len(boards.troubles(0)) == MOST_FAULTS
+
+
+def test_another_boards_word_is_no_report(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    boards = Boards(tmp_path)
+    boards.said.hear(("roof-2", 1, 70), b"lost", 0)
+    met(boards, "logs/roof-1", None, 0, b"lost")
+    met(boards, "readings/roof-2", None, 0, b"lost")
+    assert caplog.messages == []
+    assert boards.troubles(0) == []
 
 
 def test_what_else_a_board_says_is_no_unknown_command(

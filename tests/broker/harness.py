@@ -184,10 +184,14 @@ class MemoryWriter:
         database = self._world.database
 
         def read() -> None:
-            answer(
-                order,
-                load(database, order) if isinstance(order, Load) else collect(database, order),
-            )
+            rows: Any
+            try:
+                rows = (
+                    load(database, order) if isinstance(order, Load) else collect(database, order)
+                )
+            except Exception as error:
+                rows = error
+            answer(order, rows)
 
         self._work.append(read)
 

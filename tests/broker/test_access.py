@@ -366,6 +366,71 @@ def test_a_name_with_a_wildcard_in_it_does_not_slip_through_what_is_denied() -> 
     assert client.take(Puback).reason == R.NOT_AUTHORIZED
 
 
+# -- boards
+
+EVERYBODY = AclSection(write=["sensors/%u/#"], read=["commands/%c/#"])
+"""The example of the guide."""
+BOARDS_ALONE = AclSection.model_validate({"boards": True, "write": ["sensors/%c/#"]})
+WALL = AclSection.model_validate({"users": ["*"], "boards": True, "deny_write": ["readings/#"]})
+OF_NOBODY = AclSection(users=[""], write=["public/#"])
+
+R_NO = R.NOT_AUTHORIZED
+
+
+@pytest.mark.parametrize("registered", [True, False], ids=["registered", "stranger"])
+@pytest.mark.parametrize(
+    ("sections", "board", "anonymous", "alice"),
+    [
+        pytest.param([EVERYBODY], [0, 0, 0], [R_NO] * 3, [R_NO] * 3, id="users alone"),
+        pytest.param([BOARDS_ALONE], [0, R_NO, R_NO], [0, 0, 0], [0, 0, 0], id="boards alone"),
+        pytest.param([EVERYBODY, BOARDS_ALONE], [0, R_NO, R_NO], [R_NO] * 3, [R_NO] * 3, id="both"),
+        pytest.param([WALL], [0, R_NO, 0], [0, R_NO, 0], [0, R_NO, 0], id="a wall"),
+        pytest.param(
+            [AclSection(deny_write=["readings/#"])],
+            [0, 0, 0],
+            [0, R_NO, 0],
+            [0, R_NO, 0],
+            id="a wall for users",
+        ),
+        pytest.param(
+            [OF_NOBODY], [R_NO, R_NO, 0], [R_NO, R_NO, 0], [R_NO] * 3, id="the nameless user"
+        ),
+    ],
+)
+def test_a_rule_holds_for_boards_only_if_it_names_them(
+    sections: list[AclSection],
+    board: list[int],
+    anonymous: list[int],
+    alice: list[int],
+    registered: bool,
+) -> None:
+    world = World(acl=sections)
+    if registered:
+        world.broker.registered = {"roof-1"}.__contains__
+    device = DeviceIdentity("roof-1", 7, 1)
+    clients = [
+        world.durable("roof-1", device=device, answers=True),
+        user(world, None, "laptop", answers=True),
+        user(world, "alice", "phone", answers=True),
+    ]
+    for client, reasons in zip(clients, (board, anonymous, alice), strict=True):
+        for topic in ("sensors/roof-1/t", "readings/x", "public/x"):
+            client.publish(topic, "x", qos=1)
+        assert [packet.reason for packet in client.take_all(Puback)] == reasons
+
+
+def test_commands_wait_for_a_board_that_no_rule_names() -> None:
+    world = World(acl=[EVERYBODY, AclSection(users=["root"], write=["#"])])
+    world.broker.registered = {"roof-1"}.__contains__
+    device = DeviceIdentity("roof-1", 7, 1)
+    board = world.durable("roof-1", device=device)
+    board.subscribe("orders/#")
+    board.disconnect()
+    user(world, "root").publish("orders/now", "go", qos=1)
+    back = world.connect("roof-1", clean=False, properties=FOREVER, device=device)
+    assert back.payloads == [b"go"]
+
+
 # -- who may say which publication a message is
 
 STATED = {PropertyId.USER_PROPERTY: [("incarnation", "7"), ("seq", "12")]}

@@ -8,7 +8,7 @@ import pytest
 
 FIRMWARE = Path(__file__).parents[2] / "firmware"
 PUBLIC = "Onceway.h"
-SHOWN = ("Onceway.h", "ow_bytes.h", "ow_hal.h")
+SHOWN = ("Onceway.h", "ow_bytes.h", "ow_hal.h", "ow_sensor.h")
 """Onceway.h, and what it includes for programs; not the client's state."""
 APART = {"ow_sketch.h", "ow_crc.h"}
 """`setup` and `loop` where there is no Arduino core; the check of what the sensor keeps itself."""

@@ -30,6 +30,8 @@ OTHER = {
     "OW_PUBLICATIONS": "0",
     "OW_SUBSCRIPTIONS": "0",
     "OW_JOURNAL_MEMORY": "1",
+    "OW_SLOT_CHECK": "0",
+    "OW_ANSWERS": "1",
     "OW_TURN_MTU": "64",
     "OW_TURN_QUEUE": "96",
     "OW_LINK_RX_MTU": "20",
@@ -55,6 +57,8 @@ DEFAULT = {
     "OW_PUBLICATIONS": "1",
     "OW_SUBSCRIPTIONS": "1",
     "OW_JOURNAL_MEMORY": "0",
+    "OW_SLOT_CHECK": "1",
+    "OW_ANSWERS": "0",
     "OW_SEVERAL_BOARDS": "0",
     "OW_TURN_MTU": "96",
     "OW_TURN_QUEUE": "128",
@@ -166,6 +170,62 @@ def test_an_option_in_the_sketch_alone_ends_the_build(
     assert not hex_file(tmp_path).exists()
 
 
+@pytest.mark.parametrize("lto", ["-flto", "-fno-lto"])
+def test_each_way_to_link_compares_the_options(lto: str, tmp_path: Path) -> None:
+    """A stripped program, one whose sections are collected, and an archive, of which the linker
+    takes only what the sketch needs: here nothing but the options.
+    """
+    sketch = tmp_path / "sketch.c"
+    sketch.write_text("#include <Onceway.h>\nint main(void) { return 0; }\n")
+    compiler = ["avr-gcc", *AVR, lto]
+    library = tmp_path / "options.o"
+    avr([*compiler, "-c", str(FIRMWARE / "src" / "ow_options.c"), "-o", str(library)])
+    archive = tmp_path / "libOnceway.a"
+    avr(["avr-gcc-ar", "rcs", str(archive), str(library)])
+    flags = [f"-D{option}={value}" for option, value in OTHER.items()]
+    for name, options in (("same", []), ("other", flags)):
+        avr([*compiler, *options, "-c", str(sketch), "-o", str(tmp_path / f"{name}.o")])
+    for of_library in (library, archive):
+        for link in LINKS:
+            to = [*link, "-o", str(tmp_path / "program.elf")]
+            avr([*compiler, str(tmp_path / "same.o"), str(of_library), *to])
+            done = avr([*compiler, str(tmp_path / "other.o"), str(of_library), *to], wrong=True)
+            named = set(re.findall(r"(OW_\w+?)_(?:upper_half_)?is_\d+_here", done.stderr))
+            assert named == OTHER.keys(), link
+            assert "set_it_in_the_build_flags" in done.stderr
+
+
+AVR = ["-mmcu=atmega328p", "-DF_CPU=16000000UL", "-Os", f"-I{FIRMWARE / 'src'}"]
+AVR += ["-ffunction-sections", "-fdata-sections", "-fuse-linker-plugin"]
+LINKS = [[], ["-Wl,-s"], ["-Wl,-S"], ["-Wl,--gc-sections"], ["-Wl,--gc-sections,-s,--relax"]]
+
+
+def avr(command: list[str], *, wrong: bool = False) -> "subprocess.CompletedProcess[str]":
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode != 0) == wrong, (command, done.stderr)
+    return done
+
+
+def test_the_options_cost_the_chip_nothing(tmp_path: Path) -> None:
+    """Not a byte of ow_options.c, nor of what refers to it, is loaded."""
+    built = tmp_path / "options.o"
+    source = str(FIRMWARE / "src" / "ow_options.c")
+    avr(["avr-gcc", *AVR, "-c", source, "-o", str(built)])
+    program = tmp_path / "program.elf"
+    avr(["avr-gcc", *AVR, "-nostdlib", "-Wl,--gc-sections,-e,0", str(built), "-o", str(program)])
+    sizes = avr(["avr-size", str(program)]).stdout.splitlines()[1].split()
+    assert sizes[:3] == ["0", "0", "0"]
+
+
+@pytest.mark.sim
+@pytest.mark.parametrize("link", ["-Wl,-s", "-Wl,-S"])
+def test_a_stripped_sketch_ends_the_build_too(link: str, tmp_path: Path) -> None:
+    prepare(tmp_path, with_library=True)
+    done = build(tmp_path, sketch="#define OW_KEYS 0\n", flags=link)
+    assert done.returncode != 0
+    assert "OW_KEYS_is_0_here" in done.stderr
+
+
 @pytest.mark.sim
 @pytest.mark.parametrize(
     ("option", "value"),
@@ -192,7 +252,7 @@ async def test_an_option_in_the_build_flags_takes_effect(
 
 
 async def publishes(firmware: Path, page: int, folder: Path) -> None:
-    """Three readings of the simulated Uno, as they are with the defaults."""
+    """Three readings of the simulated Uno at 0.7 V, as they are with the defaults."""
     image = IntelHex(str(firmware))
     image.puts(page, Identity("roof-1", NO_KEY).to_bytes())
     image.write_hex_file(str(folder / "named.hex"))
@@ -200,10 +260,11 @@ async def publishes(firmware: Path, page: int, folder: Path) -> None:
     async with SimulatedBoard(
         folder / "board", firmware=folder / "named.hex", speed="step"
     ) as simulated:
-        await converse(simulated, gateway, completed=3, seconds=200)
+        await simulated.adc(0, 700)
+        await converse(simulated, gateway, completed=3, seconds=260)
     readings = [senml.decode(delivery.payload) for delivery in gateway.deliveries]
     assert [[one.name for one in each] for each in readings] == [["roof-1:temperature"]] * 3
-    assert [each[0].value for each in readings] == [-50.0] * 3
+    assert [each[0].value for each in readings] == [pytest.approx(20.0, abs=0.5)] * 3
 
 
 @pytest.mark.parametrize(("option", "value"), OUT_OF_RANGE.items())

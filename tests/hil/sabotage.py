@@ -3,21 +3,42 @@ so a bench runs on a copy of the tree that is patched.
 
 In: `tests/hil/sabotages/NAME.patch`, a unified diff below lines `# key: value`: the `claim` that it
 breaks, the `benches` that guard this claim, and where they differ from the usual the number of
-`readings`, the `verdict` that it must get (fails), and whether `make test` runs it (`gate: yes`).
+`readings`, the `verdict` that it must get (fails), the `class` of blind spot that it tries (plain),
+and whether `make test` runs it (`gate: yes`). Or `NAME.toml` with the same keys, and `package`,
+`symbol`, `old` and `new`: the text `old` stands once within that function or constant of the
+package, in whichever file, so that a move of code leaves the sabotage as it is.
 Out: the verdict of a bench on the copy, and its reasons.
 """
 
+import ast
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
+import tomllib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 PATCHES = Path(__file__).parent / "sabotages"
 PACKAGES = ("gateway", "hil", "provisioning", "firmware")
+CLASSES = {
+    "plain": "a promise is broken, and nothing hides that",
+    "label": "a step is taken in another state than its name says",
+    "own-word": "what the product says of itself fits what it did wrong",
+    "degenerate": "only unusual values are harmed",
+    "one-reading": "only some ways to read the data show it",
+    "option": "only an option that few benches set shows it",
+    "magnitude": "only faults of some sizes show it",
+    "average": "one of many is harmed",
+    "one-bound": "too much is right, too little is not, or the other way round",
+    "stays": "nothing is wrong but what is left behind",
+    "short-life": "only a long life shows it",
+}
+"""The blind spots that a judge may have."""
 RUN_S = 600.0  # in which a bench must have ended, on a busy machine
 
 
@@ -28,15 +49,28 @@ class Sabotage:
     name: str
     claim: str
     benches: tuple[str, ...]
+    path: Path
     readings: int | None = None
     """Instead of the bench's."""
     verdict: str = "fails"
     """`unknown` for what nobody can show to be wrong, such as a device that is never let in."""
     gate: bool = False
+    blind: str = "plain"
+    """Of CLASSES."""
+    symbol: str = ""
+    package: str = ""
+    old: str = ""
+    new: str = ""
 
     @property
-    def patch(self) -> Path:
-        return PATCHES / f"{self.name}.patch"
+    def patches(self) -> str:
+        """The package that it harms, with its part: `gateway/uplink`, `firmware`."""
+        if self.package:
+            return self.package
+        file = re.search(r"^\+\+\+ b/(.*)$", self.path.read_text(), re.MULTILINE)
+        assert file, self.path
+        parts = file[1].split("/")
+        return "/".join(parts[:2]) if parts[0] == "gateway" else parts[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,23 +82,34 @@ class Judged:
 
 
 def catalogue() -> dict[str, Sabotage]:
-    """All sabotages by name. Raises ValueError for a patch whose head is not as it should be."""
-    return {path.stem: _parse(path) for path in sorted(PATCHES.glob("*.patch"))}
+    """All sabotages by name. Raises ValueError for one whose keys are not as they should be."""
+    paths = sorted([*PATCHES.glob("*.patch"), *PATCHES.glob("*.toml")])
+    return {path.stem: _parse(path) for path in paths}
 
 
 def _parse(path: Path) -> Sabotage:
-    head = [line[2:].partition(": ") for line in path.read_text().splitlines() if line[:2] == "# "]
-    keys = {key: value.strip() for key, _, value in head}
-    unknown = keys.keys() - {"claim", "benches", "readings", "verdict", "gate"}
-    if unknown or not {"claim", "benches"} <= keys.keys():
-        raise ValueError(f"{path}: needs `# claim: …` and `# benches: …`, and knows no {unknown}")
+    if path.suffix == ".toml":
+        keys = tomllib.loads(path.read_text())
+        needed = {"claim", "benches", "package", "symbol", "old", "new"}
+    else:
+        lines = path.read_text().splitlines()
+        head = [line[2:].partition(": ") for line in lines if line[:2] == "# "]
+        keys, needed = {key: value.strip() for key, _, value in head}, {"claim", "benches"}
+    unknown = keys.keys() - needed - {"readings", "verdict", "gate", "class"}
+    if unknown or not needed <= keys.keys():
+        raise ValueError(f"{path}: needs {', '.join(sorted(needed))}, and knows no {unknown}")
+    if keys.get("class", "plain") not in CLASSES:
+        raise ValueError(f"{path}: no class {keys['class']}; there are {', '.join(CLASSES)}")
     return Sabotage(
         path.stem,
         keys["claim"],
         tuple(keys["benches"].split()),
+        path,
         int(keys["readings"]) if "readings" in keys else None,
         keys.get("verdict", "fails"),
         keys.get("gate") == "yes",
+        keys.get("class", "plain"),
+        *(keys.get(name, "") for name in ("symbol", "package", "old", "new")),
     )
 
 
@@ -81,11 +126,19 @@ def copy_tree(tree: Path) -> None:
     )
 
 
-def fit(sabotage: Sabotage, tree: Path, *options: str) -> None:
-    """Patch a tree. Raises AssertionError if the patch does not fit any more."""
+def fit(sabotage: Sabotage, tree: Path, *, dry: bool = False) -> None:
+    """Patch a tree, or look whether that would go. Raises AssertionError if the sabotage does not
+    fit any more.
+    """
+    if sabotage.symbol:
+        file, text = edited(sabotage, tree)
+        if not dry:
+            file.write_text(text)
+        return
+    options = ["--dry-run"] if dry else []
     done = subprocess.run(
         ["patch", "--strip=1", "--fuzz=0", "--batch", *options, "--directory", tree],
-        input=sabotage.patch.read_text(),
+        input=sabotage.path.read_text(),
         capture_output=True,
         text=True,
         check=False,
@@ -93,12 +146,64 @@ def fit(sabotage: Sabotage, tree: Path, *options: str) -> None:
     assert done.returncode == 0, f"{sabotage.name} does not fit any more: {done.stdout}"
 
 
+def edited(sabotage: Sabotage, tree: Path) -> tuple[Path, str]:
+    """The file that has the symbol with the old text in it, and its text with the new one."""
+    found = []
+    for file in sorted((tree / sabotage.package).rglob("*")):
+        if file.suffix not in (".py", ".c", ".h"):
+            continue
+        text = file.read_text()
+        if sabotage.old not in text:
+            continue
+        spans = _of_c if file.suffix != ".py" else _of_python
+        for begin, end in spans(text, sabotage.symbol):
+            if text[begin:end].count(sabotage.old) == 1:
+                new = text[begin:end].replace(sabotage.old, sabotage.new)
+                found.append((file, text[:begin] + new + text[end:]))
+    assert len(found) == 1, (
+        f"{sabotage.name} does not fit any more: `{sabotage.symbol}` with the old text in it stands"
+        f" {len(found)} times in {sabotage.package}"
+    )
+    return found[0]
+
+
+def _of_python(text: str, symbol: str) -> Iterator[tuple[int, int]]:
+    """Where a function, class or constant (`Class.method`, `NAME`) begins and ends in a file."""
+    starts = [0]
+    for line in text.encode().splitlines(keepends=True):
+        starts.append(starts[-1] + len(line.decode()))
+
+    def look(body: list[ast.stmt], outer: str) -> Iterator[tuple[int, int]]:
+        for one in body:
+            names = []
+            if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                names = [one.name]
+            elif isinstance(one, ast.Assign | ast.AnnAssign):
+                targets = one.targets if isinstance(one, ast.Assign) else [one.target]
+                names = [target.id for target in targets if isinstance(target, ast.Name)]
+            if symbol in [outer + name for name in names]:
+                assert one.end_lineno
+                yield starts[one.lineno - 1], starts[one.end_lineno]
+            if isinstance(one, ast.ClassDef):
+                yield from look(one.body, f"{outer}{one.name}.")
+
+    yield from look(ast.parse(text).body, "")
+
+
+def _of_c(text: str, symbol: str) -> Iterator[tuple[int, int]]:
+    """Where a function of C begins and ends: at a brace in the first column."""
+    for found in re.finditer(rf"^[^\s#/].*\b{re.escape(symbol)}\(", text, re.MULTILINE):
+        end = text.find("\n}\n", found.start())
+        if ";" not in text[found.end() : text.find("{", found.end())]:
+            yield found.start(), end + 3
+
+
 def plant(sabotage: Sabotage, tree: Path) -> None:
     """Patch a copy, and build its firmware if that is patched. Raises AssertionError if the patch
     does not fit any more.
     """
     fit(sabotage, tree)
-    if "+++ b/firmware/" in sabotage.patch.read_text():
+    if sabotage.patches == "firmware":
         hexes = [f"../build/firmware/uno/{name}.hex" for name in ("sensor", "sensor-lora")]
         subprocess.run(["make", "-s", "-C", tree / "firmware", *hexes], check=True)
 

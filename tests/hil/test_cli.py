@@ -11,7 +11,8 @@ from typer.testing import CliRunner
 
 from gateway.errors import OncewayError
 from hil import cli
-from hil.bench.bench import Bench, load, shipped
+from hil.bench.bench import Bench
+from hil.bench.files import load, shipped
 from hil.bench.plan import Plan
 from hil.bench.plan import plan as make_plan
 from hil.faults import KINDS

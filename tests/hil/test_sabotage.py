@@ -2,13 +2,15 @@
 little time run here; `python -m tests.hil.sabotages` runs all, on three seeds (`make soak`).
 """
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from hil.bench.bench import shipped
+from hil.bench.files import BESIDE, shipped
 from tests.hil.sabotage import ROOT, Judged, catalogue, copy_tree, fit, judge, try_out
 
 CATALOGUE = catalogue()
@@ -16,7 +18,7 @@ GATE = [name for name, sabotage in CATALOGUE.items() if sabotage.gate]
 
 
 def test_there_are_as_many_as_were_promised() -> None:
-    assert len(CATALOGUE) >= 115
+    assert len(CATALOGUE) >= 140
     assert len(GATE) >= 5
 
 
@@ -26,9 +28,38 @@ def test_each_names_benches_that_ship(name: str) -> None:
     assert set(CATALOGUE[name].benches) <= shipped().keys()
 
 
-def test_each_fits_the_tree_as_it_is() -> None:
-    for sabotage in CATALOGUE.values():
-        fit(sabotage, ROOT, "--dry-run")
+def test_core_of_the_rig_has_a_bench_for_each_claim() -> None:
+    assert shipped().keys() >= BESIDE
+    lacks = {name for name, one in CATALOGUE.items() if not set(one.benches) - BESIDE}
+    assert not lacks
+
+
+@pytest.mark.parametrize("name", CATALOGUE)
+def test_each_fits_the_tree_as_it_is(name: str) -> None:
+    fit(CATALOGUE[name], ROOT, dry=True)
+
+
+DEGENERATE = [name for name, one in CATALOGUE.items() if one.blind == "degenerate"]
+
+
+@pytest.fixture(scope="module")
+def values() -> dict[str, str]:
+    """What the judge says of the values that each harmed decoder gives (tests/hil/values.py);
+    `-` is the decoder as it is.
+    """
+    argv = [sys.executable, "-m", "tests.hil.values", "-", *DEGENERATE]
+    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=True)
+    return dict(line.split(": ", 1) for line in done.stdout.splitlines())
+
+
+def test_values_of_the_decoder_as_it_is_hold(values: dict[str, str]) -> None:
+    assert values["-"] == "all as it must be"
+
+
+@pytest.mark.parametrize("name", DEGENERATE)
+def test_unusual_values_that_are_harmed_are_noticed(name: str, values: dict[str, str]) -> None:
+    """Judged without a bench, which takes a start of Spark for each."""
+    assert values[name].startswith("message "), values[name]
 
 
 @pytest.mark.sim

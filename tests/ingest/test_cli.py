@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from gateway.errors import OncewayError
 from gateway.ingest import command
 from gateway.ingest.cli import app
-from gateway.ingest.durations import seconds
+from gateway.system.durations import seconds
 from gateway.uplink.signing import load_or_make
 
 

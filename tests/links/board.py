@@ -64,6 +64,7 @@ class Board:
         window: int = 2,
         key: bytes | None = None,
         next_sequence: int = 1,
+        power_on: bool = False,
     ) -> None:
         self.link = DeviceLink(
             name,
@@ -73,6 +74,7 @@ class Board:
             window=window,
             key=key,
             next_sequence=next_sequence,
+            power_on=power_on,
         )
         self.started: list[SessionStarted] = []
         self.ended: list[str] = []

@@ -28,8 +28,8 @@ class Target(NamedTuple):
 def _target(
     program: str, sources: tuple[str, ...], buffers: tuple[int, int, int], *, keys: bool = False
 ) -> Target:
-    ours = [HERE / f"fuzz_{program}.c", HERE / "fuzz_options.c"]
-    files = [*ours, *(SOURCES / f"ow_{name}.c" for name in sources)]
+    library = (SOURCES / f"ow_{name}.c" for name in ("options", *sources))
+    files = [HERE / f"fuzz_{program}.c", *library]
     names = ("OW_LINK_RX_MTU", "OW_LINK_WINDOW", "OW_LINK_TX_SIZE")
     sizes = [f"-D{name}={size}" for name, size in zip(names, buffers, strict=True)]
     sizes.append(f"-DOW_KEYS={keys:d}")

@@ -19,11 +19,11 @@ import uvloop
 from gateway.broker.peer import DeviceIdentity
 from gateway.errors import OncewayError
 from gateway.links import serial_port
-from gateway.links.diagnosis import Diagnosis
+from gateway.links.diagnosis import Diagnosis, Prints, Restarts
 from gateway.links.frames import handshake_to_bytes
 from gateway.links.greeter import Greeter, Refusal
 from gateway.links.reliable import Event
-from gateway.links.roles import GatewayLink
+from gateway.links.roles import UNHEARD_AFTER, DeviceLink, GatewayLink
 from gateway.links.serial_port import SerialListener, SerialPort, _why_refused
 from gateway.links.statistics import LinkStatistics
 from gateway.links.tty import Tty
@@ -296,6 +296,83 @@ async def test_a_device_that_is_not_admitted_is_refused_and_named_once(
         assert (listener.ports[0].problem, listener.ports[0].refused) == (None, None)
         board.power_off()
     assert caplog.text.count("the device 'stranger' is not admitted") == 1
+
+
+@pytest.mark.parametrize("key", [None, bytes(16)])
+async def test_a_board_that_does_not_hear_the_gateway_is_named(
+    broker: Broker, line: Pty, caplog: pytest.LogCaptureFixture, key: bytes | None
+) -> None:
+    """Its greetings come, and nothing reaches it."""
+    greeting = DeviceLink("roof-1", boot=1, key=key)
+    async with listening(broker, line.path) as listener:
+        (port,) = listener.ports
+        for second in range(UNHEARD_AFTER):
+            assert not port.unheard
+            received = port.statistics.frames_received
+            greeting.tick(10.0 * second)
+            os.write(line.master, greeting.take())
+            await until(lambda: listener.ports[0].statistics.frames_received > received)  # noqa: B023
+            (port,) = listener.ports
+        assert port.unheard
+        said = "the board 'roof-1' greets, but does not hear us. Check the wire"
+        assert (port.problem or "").startswith(said)
+        assert caplog.text.count(said) == 1
+        board = Board(line, "roof-1", boot=2)
+        await until(lambda: board.started)
+        board.write(b"heard")
+        await until(lambda: not listener.ports[0].unheard)
+        assert listener.ports[0].problem is None
+        board.power_off()
+
+
+async def test_a_sketch_that_prints_between_the_frames_is_named(
+    broker: Broker, line: Pty, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with listening(broker, line.path) as listener:
+        board = Board(line, "roof-1")
+        await until(lambda: board.started)
+        for number in range(20):
+            os.write(line.master, b"T=%d.5\r\n" % number)
+            board.write(b"reading " * 4)
+            await asyncio.sleep(0.05)
+            if listener.ports[0].problem:
+                break
+        said = "its sketch prints to the link's own UART ('T="
+        assert (listener.ports[0].problem or "").startswith(said)
+        assert "ow_log" in caplog.text
+        assert caplog.text.count(said) == 1
+        board.power_off()
+
+
+@pytest.mark.parametrize(
+    "data", [b"sensors/roof-1/status and more of it", b"\x00\xff\x01\n" * 50, b"a line\n" * 9]
+)
+def test_what_frames_hold_is_no_print_of_a_sketch(data: bytes) -> None:
+    prints = Prints()
+    intact = data.startswith(b"a line")
+    assert all(prints.bytes_received(data, not intact) is None for _ in range(9))
+
+
+@pytest.mark.parametrize(("power_on", "said"), [(False, "takes more than 2 s"), (True, "supply")])
+async def test_a_board_that_starts_again_and_again_is_named(
+    broker: Broker, line: Pty, caplog: pytest.LogCaptureFixture, power_on: bool, said: str
+) -> None:
+    async with listening(broker, line.path) as listener:
+        for boot in range(1, 8):
+            assert listener.ports[0].problem is None or boot > 5
+            board = Board(line, "roof-1", boot=boot, power_on=power_on)
+            await until(lambda: board.started)  # noqa: B023
+            board.power_off()
+        problem = listener.ports[0].problem or ""
+        assert problem.startswith("the board starts again and again (5 times in 0 s)")
+        assert said in problem
+    assert caplog.text.count("starts again and again") == 1
+
+
+def test_restarts_that_are_far_apart_or_sessions_of_one_start_are_no_loop() -> None:
+    restarts = Restarts()
+    assert not any(restarts.started(boot, False, 20.0 * boot) for boot in range(30))
+    assert not any(restarts.started(1, False, 900.0 + second) for second in range(30))
 
 
 async def test_another_version_of_the_link_is_said_with_what_to_type(

@@ -19,7 +19,8 @@ from gateway.payload.readings import Reading
 NOW = 1_767_225_600_000_000
 
 DEVICE = {"identifiers", "name", "manufacturer", "model", "sw_version", "via_device"}
-TOP = {"device", "origin", "components", "availability", "availability_mode"}
+AVAILABILITY = {"availability", "availability_mode"}
+TOP = {"device", "origin", "components"} | AVAILABILITY
 COMMON = {"platform", "unique_id", "name", "device_class", "entity_category", "qos"}
 STATE = {"state_topic", "value_template"}
 COMMAND = {"command_topic", "command_template", "retain"}
@@ -50,17 +51,24 @@ def check(message: Any) -> None:
     assert message["device"]["identifiers"]
     assert message["origin"].keys() >= {"name"}
     assert message.get("availability_mode", "latest") in ("all", "any", "latest")
-    assert all(item.keys() == {"topic"} for item in message["availability"])
+    check_availability(message)
     components = message["components"]
     assert len({item["unique_id"] for item in components.values()}) == len(components)
     for item in components.values():
         platform = item["platform"]
-        assert item.keys() <= COMMON | PLATFORMS[platform]
+        if "availability" in item:
+            check_availability(item)
+        assert item.keys() <= COMMON | AVAILABILITY | PLATFORMS[platform]
         assert item.keys() >= NEEDED[platform] | {"unique_id", "name"}
         assert item.get("entity_category") in (None, "diagnostic", "config")
         assert platform in ("button", "number") or item.get("entity_category") != "config"
         unit = item.get("unit_of_measurement")
         assert unit in CLASSES.get(item.get("device_class"), {unit})
+
+
+def check_availability(item: Any) -> None:
+    for found in item["availability"]:
+        assert {"topic"} <= found.keys() <= {"topic", "value_template"}
 
 
 def board(folder: Path, *readings: Reading, **more: Any) -> Any:
@@ -74,6 +82,20 @@ def board(folder: Path, *readings: Reading, **more: Any) -> Any:
 
 def reading(name: str, value: float | str | bool, unit: str | None = None) -> Reading:
     return Reading(name, value, unit, NOW, "synchronised", None, NOW)
+
+
+def test_a_quantity_without_a_value_is_unavailable_and_not_its_board(tmp_path: Path) -> None:
+    fault = Reading("temperature.fault", 1, None, NOW, "synchronised", None, NOW, True)
+    message = board(tmp_path, reading("temperature", 20.5, "Cel"), reading("voltage", 3.3), fault)
+    temperature = message["components"]["temperature"]
+    assert temperature["availability"][:2] == message["availability"]
+    assert temperature["availability"][2] == {
+        "topic": "readings/roof-1/temperature.fault",
+        "value_template": "{{ 'offline' if value_json.value else 'online' }}",
+    }
+    assert temperature["availability_mode"] == "all"
+    others = [item for item in message["components"].values() if item is not temperature]
+    assert not any("availability" in item for item in others)
 
 
 def test_the_gateway_is_a_device() -> None:

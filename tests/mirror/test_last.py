@@ -63,3 +63,17 @@ def test_readings_an_hour_and_the_last_receipt_are_counted(tmp_path: Path) -> No
     end = NOW + 89 * 60_000_000
     assert kept.received("roof-1") == end
     assert kept.per_hour("roof-1", end) == 60
+
+
+def test_a_value_ends_a_fault_that_was_told(tmp_path: Path) -> None:
+    kept = LastReadings(tmp_path)
+    fault = Reading("adc0.fault", 4, None, NOW, "synchronised", None, NOW, status=True)
+    assert kept.mend("roof-1", reading()) is None
+    kept.take("roof-1", fault)
+    assert kept.mend("roof-1", reading("door")) is None
+    assert kept.mend("roof-1", fault) is None
+    well = kept.mend("roof-1", reading(at=NOW + 5))
+    assert well is not None
+    assert (well.name, well.value, well.time) == ("adc0.fault", 0, NOW + 5)
+    assert kept.of("roof-1")["adc0.fault"].last == well
+    assert kept.mend("roof-1", reading()) is None

@@ -97,3 +97,8 @@ def test_whatever_comes_there_is_an_answer(one: bytes, other: bytes) -> None:
     assert says_the_same(b"\x81" + one, b"\x81" + other) == says_the_same(
         b"\x81" + other, b"\x81" + one
     )
+
+
+def test_a_reported_loss_contradicts_no_payload() -> None:
+    assert says_the_same(b"lost", b"a reading")
+    assert says_the_same(b"a reading", b"lost")

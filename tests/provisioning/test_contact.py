@@ -8,6 +8,7 @@ import pytest
 import pytest_asyncio
 
 from gateway.errors import OncewayError
+from gateway.links.roles import UNHEARD_AFTER, DeviceLink
 from provisioning.boards import board
 from provisioning.contact import await_greeting
 from provisioning.identity import Identity
@@ -70,3 +71,19 @@ async def test_a_board_that_has_written_much_gets_no_interval_that_wears_it_out(
         )
     assert not device.received
     device.power_off()
+
+
+async def test_a_board_that_does_not_hear_us_is_named(line: Pty) -> None:
+    greeting = DeviceLink("roof-1", boot=1, key=ROOF_1.key)
+
+    async def greet() -> None:
+        for number in range(2 * UNHEARD_AFTER):
+            greeting.tick(10.0 * number)
+            os.write(line.master, greeting.take())
+            await asyncio.sleep(0.1)
+
+    greeter = asyncio.create_task(greet())
+    with pytest.raises(OncewayError, match="'roof-1' greets, but does not hear us") as caught:
+        await asyncio.to_thread(await_greeting, line.path, ROOF_1, UNO, 2)
+    assert "the board's RX pin" in (caught.value.hint or "")
+    greeter.cancel()

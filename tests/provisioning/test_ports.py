@@ -142,12 +142,15 @@ def test_the_only_board_of_a_kind_is_found_by_its_stable_name(
         ports.find(board("mega2560"))
 
 
-def test_what_is_plugged_in_is_told_by_its_usb_ids(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("product", [0x7523, 0x55D3, 0x55D4])  # CH340, CH343, CH9102
+def test_what_is_plugged_in_is_told_by_its_usb_ids(
+    monkeypatch: pytest.MonkeyPatch, product: int
+) -> None:
     class Port:
-        device, vid, pid, description = "/dev/ttyNONE0", 0x1A86, 0x7523, "USB Serial"
+        device, vid, pid, description = "/dev/ttyNONE0", 0x1A86, product, "USB Serial"
 
     monkeypatch.setattr(ports, "comports", lambda: [Port])
-    looks_like = ["nano", "nano-old", "mega2560", "pro-mini"]
+    looks_like = ["uno", "uno-lora", "nano", "nano-old", "mega2560", "pro-mini"]
     assert ports.plugged() == [Plugged("/dev/ttyNONE0", None, looks_like, "USB Serial", [])]
     done = CliRunner().invoke(board_cli.app, ["ports", "--json"])
     (row,) = json.loads(done.output)
@@ -159,4 +162,4 @@ def test_what_is_plugged_in_is_told_by_its_usb_ids(monkeypatch: pytest.MonkeyPat
         "held_by": [],
     }
     done = CliRunner().invoke(board_cli.app, ["ports"])
-    assert "nano, nano-old" in done.output
+    assert "uno, uno-lora, nano, nano-old" in done.output

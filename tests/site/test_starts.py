@@ -293,3 +293,29 @@ def test_a_rolling_restart_with_clients_that_hop_loses_no_session(away_s: float)
     assert world.reached["none"] == begun, "no session began anew"
     assert world.reached["doubt"] == 0
     world.settle(5.0)
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+@pytest.mark.parametrize("away_s", [0.5, 2.5, START_S + 0.5, 10.0, 60.0])
+@pytest.mark.parametrize("to", ["a", "c"])
+def test_a_member_that_is_back_is_busy_and_not_silent(
+    site: Site, to: str, away_s: float, stopped: bool
+) -> None:
+    """Its session is there, and its disk is slow with all who come; it says something all the
+    time. However long it was away, and whether it has said goodbye.
+    """
+    site.come("b")
+    site.client.leave()
+    site.run(0.1)
+    site.crash("b", stopped=stopped)
+    site.run(away_s)
+    site.start("b")
+    site.run(0.5)
+    site.commit_s = lambda: 1.6  # type: ignore[method-assign]
+    site.gateways["b"].holder.commit(lambda: None, lambda: None)
+    site.client.connect(to)
+    site.run(ANSWER_S + 0.1)
+    assert not site.client.accepted
+    site.run(8.0)
+    assert site.client.accepted
+    assert not site.client.marked

@@ -226,6 +226,9 @@ class Gateway:
         self.connections: dict[str, Connection] = {}
         self.links: dict[str, int] = {}
         """The connection to each other one, as far as the process knows."""
+        self.starts = 0
+        self.met: dict[str, int] = {}
+        """By member, which of its starts the process has met last."""
         self.paused = False
         self._waiting: list[Event] = []
         self._armed: float | None = None
@@ -246,6 +249,8 @@ class Gateway:
         self._armed = None
         self._ahead = world.random.randrange(1024) / 1024
         self.links.clear()
+        self.starts += 1
+        self.met.clear()
         self.member = Member(self.name, others, self.holder, send, self._wake, self.now)
         self.run(lambda: None)
 
@@ -663,7 +668,10 @@ class World:
                 return
             if up and link.sees[end] == number:
                 gateway.links[other] = number
-                gateway.member.joined(other, gateway.now)
+                run = self.gateways[other].starts
+                begun = gateway.met.get(other) != run
+                gateway.met[other] = run
+                gateway.member.joined(other, gateway.now, begun)
             elif not up:
                 gateway.links[other] = 0
                 gateway.member.left(other, gateway.now, stopped)

@@ -1,184 +1,192 @@
-"""Damage at any place of a store: what is called sound keeps every row, what is not is named, and
-salvage keeps what can be read.
+"""Each cell of the store is damaged, then the gateway starts and every client comes: all is
+delivered, or the session is told and the log has a line, or the start is refused with a sentence
+that names table and row. `onceway store check` says the same.
 """
 
-import random
-import re
-import shutil
 import sqlite3
-from collections.abc import Callable, Iterator
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from gateway.broker.store_rows import Commit
-from gateway.store.apply import apply
+from gateway.config import Config, GatewaySection
+from gateway.mqtt.packets import Connack, Publish
+from gateway.service.gateway import _open_broker
+from gateway.store import cells, meta
 from gateway.store.check import check
-from gateway.store.salvage import salvage
-from gateway.store.schema import FILE, StoreError, open_store
+from gateway.store.recovery import Refused
+from gateway.store.schema import FILE, StoreError, prepare
+from tests.broker.harness import FOREVER, World
+from tests.store.test_references import world
 
-SEED = 11
-PLACES = 25
-KEYS = {
-    "spool": "id",
-    "message": "id",
-    "queue": "session || '/' || first || '/' || message",
-    "session": "id",
-    "flow": "session",
-}
-
-
-def commit(number: int) -> Commit:
-    """Ten messages that wait for two sessions."""
-    made, ids = Commit(number), range(number * 10, number * 10 + 10)
-    made.sessions = [(session, f"client {session}", 1000, None, 0, None) for session in (1, 2)]
-    made.flows = [(session, b"\0\7", 1, b"", b"\0\1") for session in (1, 2)]
-    made.messages = [(n, f"t/{n}", 0, 2, b"", None, random.Random(n).randbytes(120)) for n in ids]
-    made.queue = [(session, 2 * n, 2, n, 0, 4, b"", "", 60) for n in ids for session in (1, 2)]
-    made.spool = [(n, "device", 1, n, "client", f"t/{n}", bytes(60), 1, n, None) for n in ids]
-    made.retained = [(f"t/{n}", "client", 1, b"", None, b"x" * 50, 0) for n in ids]
-    return made
+assert world
+VALUES = ("NULL", "x'ff'", "'x'", "1.5", "-1", "9223372036854775807", "''", "CAST(x'ff' AS TEXT)")
+"""One of each type, of which one or two fit a column; negative, huge, empty, no UTF-8."""
+CLIENTS = {"waiting": 600, "flying": 19, "shared": 20, "willing": 0}
+NAMES = {("session", "client"), ("session", "user")}
+"""With another name in these, the client finds no session of its own."""
+MORE = """
+    INSERT INTO mark VALUES ('board', 0, 7, 5, 0, x'');
+    INSERT INTO aside VALUES (1, 'b', NULL, 't', 1, 0, x'', NULL, x'', 'too large');
+    INSERT OR REPLACE INTO meta VALUES ('generation', 'x'), ('members', '["b"]'),
+        ('spool.gone', '[[1, 2]]'), ('axis', '5 at 6'), ('uptime', '5 at 6 of m'),
+        ('spool.last', '1'),
+        ('uplink.identities', '[[0, "ab"]]'),
+        ('uplink.counted', '{"first": 1, "before": 0, "after": 2}');
+"""
 
 
-@pytest.fixture(scope="module")
-def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A store, all of it in the database file."""
-    folder = tmp_path_factory.mktemp("sound")
-    with closing(open_store(folder, "site")) as database:
-        for number in range(1, 60):
-            apply(database, commit(number))
-        database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-    return folder
+@pytest.fixture
+def image(world: World) -> bytes:
+    """A store with rows in every table."""
+    world.database.executescript(MORE)
+    return world.database.serialize()
 
 
-@pytest.fixture(scope="module")
-def logged(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A store, most of it in the log, as a gateway leaves it that was killed."""
-    folder, copy = tmp_path_factory.mktemp("open"), tmp_path_factory.mktemp("logged")
-    with closing(open_store(folder, "site")) as database:
-        database.execute("PRAGMA wal_autocheckpoint=0")
-        for number in range(1, 30):
-            apply(database, commit(number))
-        for file in (FILE, f"{FILE}-wal"):
-            shutil.copy(folder / file, copy / file)
-    return copy
+def opened(image: bytes) -> sqlite3.Connection:
+    database = sqlite3.connect(":memory:", isolation_level=None)
+    database.deserialize(image)
+    return database
 
 
-def rows(folder: Path) -> dict[str, list[Any]]:
-    """The keys of what a store holds."""
-    with closing(sqlite3.connect(folder / FILE)) as database:
-        return {
-            table: database.execute(f"SELECT {key} FROM {table} ORDER BY 1").fetchall()
-            for table, key in KEYS.items()
-        }
+def loose(database: sqlite3.Connection) -> None:
+    """Let every column hold any value, as a page does that the disk has changed."""
+    database.execute("PRAGMA writable_schema = ON")
+    database.execute(
+        "UPDATE sqlite_schema SET sql = replace(replace(replace(sql, 'STRICT, ', ''), 'STRICT',"
+        " ''), 'NOT NULL', '') WHERE type = 'table'"
+    )
+    database.execute("PRAGMA writable_schema = RESET")
 
 
-def flip(data: bytearray, at: int, chance: random.Random) -> None:
-    data[at] ^= 1 << chance.randrange(8)
+def damaged(image: bytes, table: str, column: str, value: str) -> bytes | None:
+    """The image with another value in the middle row of a table; None: SQLite keeps the old."""
+    with closing(opened(image)) as database:
+        schema = database.execute("SELECT sql, name FROM sqlite_schema").fetchall()
+        info = database.execute(f"PRAGMA table_info({table})").fetchall()
+        keys = [name for _, name, _, _, _, place in info if place]
+        rows = database.execute(f"SELECT {', '.join(keys)}, {column} FROM {table}").fetchall()
+        *key, old = rows[len(rows) // 2]
+        loose(database)
+        where = " AND ".join(f"{name} IS ?" for name in keys)
+        with suppress(sqlite3.IntegrityError):
+            database.execute(f"UPDATE {table} SET {column} = {value} WHERE {where}", key)
+            database.text_factory = bytes
+            changed = [row[0] for row in database.execute(f"SELECT {column} FROM {table}")]
+            if changed[len(rows) // 2] == (old.encode() if isinstance(old, str) else old):
+                return None
+            database.text_factory = str
+            database.execute("PRAGMA writable_schema = ON")
+            database.executemany("UPDATE sqlite_schema SET sql = ? WHERE name = ?", schema)
+            return database.serialize()
+    return None
 
 
-def zero(data: bytearray, at: int, chance: random.Random) -> None:
-    at -= at % 512
-    data[at : at + 512] = bytes(512)
+def come(world: World, client: str) -> tuple[bool, int]:
+    """Session Present, and how many messages come."""
+    for _ in range(2):
+        found = world.connect(client, clean=False, properties=FOREVER, answers=True)
+        for _ in range(4):
+            world.commit()
+        connacks = found.take_all(Connack)
+        if connacks and connacks[0].reason:
+            return False, 0
+        if connacks and not found.closed:
+            return connacks[0].session_present, len(found.take_all(Publish))
+    raise AssertionError(f"{client} cannot come")
 
 
-def garbage(data: bytearray, at: int, chance: random.Random) -> None:
-    at -= at % 4096
-    data[at : at + 4096] = chance.randbytes(4096)
+def refusal(image: bytes, folder: Path, case: tuple[str, str, str]) -> str:
+    """What a start says that ends with exit code 3."""
+    folder = folder / "-".join(["refused", *case])
+    folder.mkdir()
+    (folder / FILE).write_bytes(image)
+    with pytest.raises(StoreError) as caught:
+        _open_broker(Config(gateway=GatewaySection(data=folder)), None)
+    assert caught.value.exit_code == 3
+    return str(caught.value)
 
 
-def cut_off(data: bytearray, at: int, chance: random.Random) -> None:
-    del data[at:]
+def tried(
+    world: World, image: bytes, folder: Path, caplog: pytest.LogCaptureFixture
+) -> tuple[bool, dict[str, tuple[bool, int]]]:
+    """Start with a store. Returns whether it was refused, and who came."""
+    world.database = opened(image)
+    caplog.clear()
+    try:
+        if meta.refusal(world.database):
+            raise Refused
+        world.power_cut()
+    except Exception:
+        return True, {}
+    return False, {client: come(world, client) for client in CLIENTS}
 
 
-def damaged(
-    folder: Path, name: str, how: Callable[[bytearray, int, random.Random], None], where: Path
-) -> Iterator[Path]:
-    """Copies of a store, each with one file damaged at one place."""
-    chance = random.Random(SEED)
-    for number in range(PLACES):
-        copy = where / str(number)
-        shutil.copytree(folder, copy)
-        data = bytearray((copy / name).read_bytes())
-        how(data, chance.randrange(len(data)), chance)
-        (copy / name).write_bytes(data)
-        yield copy
+def cases(soak: bool) -> Iterator[tuple[str, str, str]]:
+    """Every column of every table with every value, or with one of them."""
+    for number, (table, column) in enumerate(
+        [(table, column) for table, columns in cells.CELLS.items() for column in columns]
+        + [("meta", "key"), ("meta", "value")]
+    ):
+        for value in VALUES if soak else [VALUES[(3 * number) % len(VALUES)]]:
+            yield table, column, value
 
 
-def named(lost: list[str]) -> set[int]:
-    """The rows of the spool that are said to be lost."""
-    found = [re.match(r"spool: rows (\d+) to (\d+), ", line) for line in lost]
-    return {
-        number for match in found if match for number in range(int(match[1]), int(match[2]) + 1)
+def judged(
+    world: World,
+    image: bytes,
+    folder: Path,
+    caplog: pytest.LogCaptureFixture,
+    case: tuple[str, str, str],
+) -> str | None:
+    """What is wrong with the outcome of a case; None: nothing, or SQLite took no such value."""
+    table, column, _ = case
+    if (harmed := damaged(image, *case)) is None:
+        return None
+    (folder / FILE).write_bytes(harmed)
+    found = check(folder)
+    refused, came = tried(world, harmed, folder, caplog)
+    if refused:
+        said = refusal(harmed, folder, case)
+        if f" of {table}: " not in said and "is gone (meta." not in said:
+            return f"the refusal names neither table nor row: {said}"
+        return None if found else "refused, and the check says that it is sound"
+    told = "the store is not whole" in caplog.text
+    if "internal error" in caplog.text:
+        return caplog.text
+    for client, (present, count) in came.items():
+        if present and count != CLIENTS[client]:
+            return f"{client} got {count} messages, and nobody told it"
+        if not present and not told and (table, column) not in NAMES:
+            return f"{client} has a new session, and the log says nothing"
+    if bool(found) != told and table != "spool":
+        return f"the check says {found}, the start {caplog.messages}"
+    return None
+
+
+@pytest.mark.parametrize("soak", [False, pytest.param(True, marks=pytest.mark.soak)])
+def test_damage_of_a_cell_is_never_silent_and_the_check_agrees(
+    world: World, image: bytes, tmp_path: Path, caplog: pytest.LogCaptureFixture, soak: bool
+) -> None:
+    wrong = {
+        case: what
+        for case in cases(soak)
+        if (what := judged(world, image, tmp_path, caplog, case)) is not None
     }
+    assert not wrong, "\n".join(f"{' '.join(case)}: {what}" for case, what in wrong.items())
 
 
-@pytest.mark.parametrize("how", [flip, zero, garbage, cut_off])
-def test_a_store_that_is_called_sound_has_every_row(
-    sound: Path, tmp_path: Path, how: Callable[[bytearray, int, random.Random], None]
-) -> None:
-    whole = rows(sound)
-    found = 0
-    for copy in damaged(sound, FILE, how, tmp_path):
-        if check(copy):
-            found += 1
-            after = salvage(copy)
-            assert check(copy) == []
-            strange = sum(len(set(kept) - set(whole[table])) for table, kept in rows(copy).items())
-            assert strange <= (how is flip)
-            assert after.findings
-            kept = {number for (number,) in rows(copy)["spool"]}
-            missing = {number for (number,) in whole["spool"]} - kept
-            if any("which row was the last" in line for line in after.lost):
-                missing = {number for number in missing if number < max(kept, default=0)}
-            assert named(after.lost) >= missing
-        elif how is flip:  # one bit of a value may break no rule: a row may have got another key
-            assert {table: len(kept) for table, kept in rows(copy).items()} == {
-                table: len(kept) for table, kept in whole.items()
-            }
-        else:
-            assert rows(copy) == whole
-    assert found > (PLACES // 20 if how is flip else PLACES // 3)
-
-
-@pytest.mark.parametrize("how", [flip, zero, garbage])
-def test_a_log_that_lost_commits_is_not_taken_for_a_power_cut(
-    logged: Path, tmp_path: Path, how: Callable[[bytearray, int, random.Random], None]
-) -> None:
-    """But for the last commit: that one may have been torn. Garbage of 4 kB may cover two."""
-    with closing(sqlite3.connect(shutil.copytree(logged, tmp_path / "whole") / FILE)):
-        whole = rows(tmp_path / "whole")
-    found = 0
-    for copy in damaged(logged, f"{FILE}-wal", how, tmp_path):
-        findings = check(copy)
-        if findings:
-            found += 1
-            with pytest.raises(
-                StoreError, match=r"the store is damaged .*log.*onceway store salvage"
+def test_every_column_has_a_rule_of_its_type() -> None:
+    with closing(sqlite3.connect(":memory:")) as database:
+        prepare(database, "test")
+        tables = database.execute("SELECT name FROM sqlite_schema WHERE type = 'table'").fetchall()
+        for (table,) in tables:
+            if table == "meta":
+                continue
+            for _, column, kind, not_null, _, key in database.execute(
+                f"PRAGMA table_info({table})"
             ):
-                open_store(copy, "site")
-            assert "log" in salvage(copy).lost[0]
-            assert check(copy) == []
-        else:
-            unseen = 20 if how is garbage else 10
-            assert len(rows(copy)["spool"]) >= len(whole["spool"]) - unseen
-    assert found > PLACES // 3
-
-
-@pytest.mark.parametrize("gone", [False, True], ids=["empty", "gone"])
-def test_a_log_without_its_database_is_kept(logged: Path, tmp_path: Path, gone: bool) -> None:
-    """SQLite would delete it, and the gateway would begin an empty store."""
-    copy = shutil.copytree(logged, tmp_path / "copy")
-    left = (copy / f"{FILE}-wal").read_bytes()
-    if gone:
-        (copy / FILE).unlink()
-    else:
-        (copy / FILE).write_bytes(b"")
-        assert check(copy)
-        with pytest.raises(StoreError, match="Bring the database back from a copy"):
-            salvage(copy)
-    with pytest.raises(StoreError, match="the log is there, but the database is empty or gone"):
-        open_store(copy, "site")
-    assert (copy / f"{FILE}-wal").read_bytes() == left
+                cell = cells.CELLS[table][column]
+                assert cell.kind == kind.lower(), (table, column)
+                assert cell.null is not bool(not_null or key), (table, column)

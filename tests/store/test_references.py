@@ -137,6 +137,31 @@ CASES = {
         "DELETE FROM queue WHERE first = ({first_place}) AND " + of("waiting"),
         "1 messages of its queue are gone",
     ),
+    "queue, flags": (
+        "waiting",
+        "UPDATE queue SET flags = 6 WHERE first = ({place}) AND " + of("waiting"),
+        "a place of its queue is damaged",
+    ),
+    "queue, far away": (
+        "waiting",
+        "UPDATE queue SET first = 99999 WHERE first = ({place}) AND " + of("waiting"),
+        "a place of its queue is damaged",
+    ),
+    "message, properties": (
+        "waiting",
+        "UPDATE message SET properties = x'ff' WHERE id = ({message})",
+        "a place of its queue is damaged",
+    ),
+    "message, no UTF-8": (
+        "waiting",
+        "UPDATE message SET topic = CAST(x'ff' AS TEXT) WHERE id = ({message})",
+        "a place of its queue is damaged",
+    ),
+    "flow, next": (
+        "waiting",
+        "UPDATE flow SET next = 90 WHERE " + of("waiting"),
+        "89 places of its queue are neither under way nor still to be sent",
+    ),
     "queue, under way": (
         "flying",
         "DELETE FROM queue WHERE " + of("flying") + " AND first = 3",

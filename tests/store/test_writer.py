@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from gateway.broker.delivery import Load
 from gateway.broker.store_rows import Commit
 from gateway.store import writer as module
 from gateway.store.schema import make_folder, open_store
@@ -145,18 +146,45 @@ def test_what_follows_a_commit_that_was_given_up_is_not_written(
     assert acknowledged.empty()
 
 
-def test_a_store_that_cannot_be_read_for_a_while_stops_nothing(
-    writer: Writer, disk: Disk, acknowledged: "queue.Queue[int]"
+def _error(code: int) -> sqlite3.Error:
+    error = sqlite3.DatabaseError("from a test")
+    error.sqlite_errorcode = code
+    return error
+
+
+@pytest.mark.parametrize(
+    ("code", "tries"),
+    [
+        (sqlite3.SQLITE_IOERR_READ, 3),
+        (sqlite3.SQLITE_BUSY, 3),
+        (sqlite3.SQLITE_NOMEM, 3),
+        (sqlite3.SQLITE_CORRUPT, 1),
+        (sqlite3.SQLITE_ERROR, 1),
+    ],
+)
+def test_read_is_tried_again_only_when_the_error_can_pass(
+    writer: Writer,
+    disk: Disk,
+    acknowledged: "queue.Queue[int]",
+    monkeypatch: pytest.MonkeyPatch,
+    code: int,
+    tries: int,
 ) -> None:
-    tries = []
+    """The read that fails for good is answered with its error, and commits go on."""
+    assert disk.written == []
+    monkeypatch.setattr(module, "READS", 3)
+    error, tried = _error(code), list[float]()
+    answers: queue.Queue[Exception] = queue.Queue()
 
-    def read(database: sqlite3.Connection) -> None:
-        tries.append(database)
-        if len(tries) < 3:
-            raise sqlite3.OperationalError("disk I/O error")
+    def load(database: sqlite3.Connection, order: Load) -> None:
+        tried.append(writer.stalled_s)
+        raise error
 
-    writer._orders.put(read)
+    monkeypatch.setattr(module, "load", load)
+    writer.carry_out(Load(1, 1), lambda order, rows: answers.put(rows))
     writer.submit(Commit(1))
+    assert answers.get(timeout=10) is error
+    assert len(tried) == tries
+    assert tried == sorted(tried), "a try is no progress for the watchdog"
     assert acknowledged.get(timeout=10) == 1
-    assert len(tries) == 3
     writer.stop(0.0, None)

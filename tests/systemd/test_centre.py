@@ -42,8 +42,10 @@ def test_a_timer_says_when_and_has_its_service(timer: Path) -> None:
     assert timer.with_suffix(".service") in SERVICES
 
 
-@pytest.mark.parametrize("unit", SERVICES, ids=lambda unit: unit.stem)
-def test_a_unit_starts_a_command_that_there_is_with_its_settings(unit: Path) -> None:
+@pytest.mark.parametrize("job", sorted(JOBS))
+def test_a_unit_starts_a_command_that_there_is_with_its_settings(job: str) -> None:
+    """That of the stream is a line of README.md (`tests/ingest/test_readme.py`)."""
+    unit = CENTRE / f"onceway-ingest-{job}.service"
     command = shlex.split(service(unit)["ExecStart"])
     assert command[:3] == ["/usr/bin/env", "onceway", "ingest"]
     verb, options = command[3], command[4:]

@@ -3,6 +3,7 @@ gateways do. It signs what it passes on anew, since that header is signed, too.
 """
 
 import http.client
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,14 +21,19 @@ class LaxS3:
     """answer: what the store says to a PUT with If-None-Match: None for "as if it were not there",
     or a status and an S3 code, or a status and a body that is no XML. heeds: whether the header is
     passed on, and the store's own refusal has the body of `answer` instead of its own. refuses_all:
-    whether `answer` is said to every PUT. before: called with the path of each PUT before it is
-    passed on.
+    whether `answer` is said to every PUT. busy: a status and a code for the next request
+    of any kind, or None to pass it on. losing: whether the answer to a request (method, path) is
+    lost on its way, after the store has done what it says. before: called with the path of each
+    PUT before it is passed on. valid: the id of the one access key that is valid; None for any.
     """
 
     def __init__(self, target: int, key: str, secret: str) -> None:
         self.answer: tuple[int, str | bytes] | None = None
         self.heeds = self.refuses_all = False
         self.before: Callable[[str], None] = lambda path: None
+        self.busy: Callable[[], tuple[int, str] | None] = lambda: None
+        self.losing: Callable[[str, str], bool] = lambda method, path: False
+        self.valid: str | None = None
         self.puts: list[str] = []
         proxy = self
 
@@ -39,6 +45,13 @@ class LaxS3:
 
             def pass_on(self) -> None:
                 body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+                signed = self.headers.get("Authorization", "")
+                if proxy.valid and f"Credential={proxy.valid}/" not in signed:
+                    self.answer_as_told((403, "InvalidAccessKeyId"))
+                    return
+                if (busy := proxy.busy()) is not None:
+                    self.answer_as_told(busy)
+                    return
                 conditional = "If-None-Match" in self.headers
                 if self.command == "PUT":
                     proxy.puts.append(self.path)
@@ -56,16 +69,22 @@ class LaxS3:
                 server = http.client.HTTPConnection("127.0.0.1", target, timeout=60)
                 server.request(self.command, self.path, body or None, dict(request.headers))
                 found = server.getresponse()
+                content = found.read()
+                server.close()
+                if proxy.losing(self.command, self.path):
+                    self.close_connection = True
+                    self.connection.shutdown(socket.SHUT_RDWR)
+                    return
                 if proxy.heeds and proxy.answer is not None and found.status == proxy.answer[0]:
                     self.answer_as_told(proxy.answer)
                 else:
-                    self.answer(found.status, found.getheaders(), found.read())
-                server.close()
+                    self.answer(found.status, found.getheaders(), content)
 
             def answer_as_told(self, told: tuple[int, str | bytes]) -> None:
                 status, text = told
                 if isinstance(text, str):
                     text = f"<Error><Code>{text}</Code><Message>{text}</Message></Error>".encode()
+                    text = b"" if self.command == "HEAD" else text
                     self.answer(status, [("Content-Type", "application/xml")], text)
                 else:
                     self.answer(status, [("Content-Type", "text/html")], text)

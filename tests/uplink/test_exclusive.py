@@ -21,6 +21,7 @@ from gateway.ingest.report import report
 from gateway.uplink import status
 from gateway.uplink.cli import landing_settings
 from gateway.uplink.landing import Claimed, Landing, NotExclusive, Unreachable, Way, open_landing
+from gateway.uplink.landing import s3 as landing_s3
 from gateway.uplink.owner import OwnedByAnother
 from gateway.uplink.spool import Spool
 from gateway.uplink.status import look
@@ -531,7 +532,8 @@ def test_a_store_without_if_none_match_that_is_not_shared_is_looked_at_first(s3,
     ids=str,
 )
 @pytest.mark.parametrize("shared", [True, False])
-def test_an_answer_that_says_nothing_proves_nothing(s3, answer, shared):
+def test_an_answer_that_says_nothing_proves_nothing(s3, answer, shared, monkeypatch):
+    monkeypatch.setattr(landing_s3, "_PAUSES_S", (0.01,))
     with lax_s3(s3.port, s3.KEY, s3.SECRET) as proxy:
         proxy.answer = answer
         landing = open_landing(f"{s3.url()}/silent", s3.options(proxy.port), shared)

@@ -36,3 +36,22 @@ def test_nothing_is_lost_while_the_disk_is_full_and_all_lands_after(
         drain(data, f"file://{tmp_path}/landing")
         assert data.spool_ids() == []
         assert len(landed(tmp_path / "landing")) == 1200
+
+
+def test_a_full_landing_place_keeps_nothing_of_a_try(make_data, drain, landed, tmp_path):
+    data = make_data(tmp_path / "data")
+    data.add(10)
+    with closing(SmallDisk(tmp_path, 4_000_000)) as disk:
+        place = disk.mount / "landing"
+        drain(data, f"file://{place}")
+        data.add(3000)
+        disk.fill()
+        os.truncate(disk.mount / "ballast", (disk.mount / "ballast").stat().st_size - 8192)
+        for _ in range(3):
+            with pytest.raises(OncewayError, match="No space left"):
+                drain(data, f"file://{place}", count=3000)
+            assert not list(place.rglob(".incoming/*"))
+        disk.free()
+        drain(data, f"file://{place}", count=3000)
+        assert data.spool_ids() == []
+        assert len(landed(place)) == 3010

@@ -7,6 +7,7 @@ import sqlite3
 import tempfile
 import threading
 from contextlib import closing, suppress
+from functools import cache
 from pathlib import Path
 
 from hypothesis import HealthCheck, settings
@@ -23,6 +24,9 @@ from gateway.uplink.runner import Uplink
 from gateway.uplink.signing import load_or_make
 from gateway.uplink.spool import Spool
 from tests.uplink.conftest import GatewayData
+
+decoded = cache(decode)
+"""Each batch is read after each step, and each time the same bytes by another process."""
 
 
 class PowerCut(BaseException):
@@ -131,7 +135,7 @@ class Lives(RuleBasedStateMachine):
         for folder in self.place.glob("site-1/????????"):
             number = 1
             while (folder / f"{number:012d}.json").exists():
-                rows += decode((folder / f"{number:012d}.parquet").read_bytes())[0]
+                rows += decoded((folder / f"{number:012d}.parquet").read_bytes())[0]
                 number += 1
         return rows
 

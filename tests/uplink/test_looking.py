@@ -21,7 +21,7 @@ from gateway.store.doubts import Doubt
 from gateway.uplink import spool as spool_module
 from gateway.uplink.cutter import Cutter
 from gateway.uplink.delta_reader import arrivals
-from gateway.uplink.spool import Spool
+from gateway.uplink.spool import OUTAGE, Spool
 from gateway.uplink.status import look
 
 NOW = 1_795_608_000_000_000
@@ -305,3 +305,27 @@ def test_who_only_looks_changes_nothing(data, onceway, tmp_path):
         assert onceway(*command, "--data", tmp_path / "killed").returncode == 0
     assert all(before)
     assert [file.read_bytes() for file in files] == before
+
+
+@pytest.mark.parametrize(
+    ("ago_s", "options", "code"),
+    [
+        (None, [], 0),
+        (60, [], 0),
+        (7200, [], 5),
+        (7200, ["--json"], 5),
+        (7200, ["--max-outage", "3h"], 0),
+        (60, ["--max-outage", "30s"], 5),
+        (60, ["--max-outage", "soon"], 1),
+    ],
+)
+def test_a_status_in_a_long_outage_is_red(data, onceway, ago_s, options, code):
+    data.add(5)
+    if ago_s is not None:
+        since = time.time_ns() // 1000 - ago_s * 1_000_000
+        with closing(Spool(data.path)) as spool:
+            spool.put({OUTAGE: json.dumps({"since": since, "error": "cable pulled"})})
+    status = onceway("uplink", "status", "--data", data.path, *options)
+    assert status.returncode == code, status.stderr
+    if code != 1 and ago_s is not None:
+        assert "cable pulled" in status.stdout

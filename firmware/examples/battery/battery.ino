@@ -5,6 +5,10 @@
  * the journal then. While sixty wait none is kept, and the next one says how many were `missed`
  * (63: or more). Commands come through while it is awake.
  *
+ * A voltage of 5 V and more, which the converter cannot tell, is no reading: `voltage.fault` on
+ * `batteries/NAME/status` tells it. Zero is a reading. A jump of more than 1 V counts when a second
+ * measurement confirms it.
+ *
  * An Uno draws most of its current outside of the chip: this is worth it on a bare ATmega328P.
  */
 #include <Onceway.h>
@@ -16,6 +20,8 @@ extern "C" {
 static const uint8_t SENSOR = A0;
 static const uint32_t EVERY_S = 600;
 static const uint16_t PATIENCE_MS = 5000;
+static const uint16_t NO_VALUE = 1023; // in place of `raw`: `missed` is the fault
+static const ow_sensor_limits LIMITS = {0, NO_VALUE - 1, 1024 / 5, 4};
 
 struct Reading { // OW_JOURNAL_SOURCE bytes
     uint32_t time; // see ow_mqtt_time
@@ -28,7 +34,9 @@ static_assert(sizeof(Reading) == OW_JOURNAL_SOURCE, "a source has 8 bytes");
 static ow_mqtt client;
 static ow_clock timepiece;
 static ow_application application;
-static char topic[sizeof "batteries/" + OW_NAME_MAX];
+static char topic[sizeof "batteries//status" + OW_NAME_MAX]; // of a status
+static uint8_t topic_length;                                // of a reading: without its end
+static ow_sensor sensor;
 static uint32_t next;   // uptime at which a reading is due
 static uint32_t asleep; // milliseconds, since the gateway told the time
 static uint32_t told;   // uptime then
@@ -39,24 +47,26 @@ static void recall_packet(void *, const ow_entry *entry, ow_message *message, ui
 {
     Reading one;
     memcpy(&one, entry->source, sizeof one);
+    bool is_status = one.raw == NO_VALUE;
     struct ow_senml_record record = {}; // `struct`: the function that writes it has the same name
     record.device = ow_mqtt_name(&client);
     record.base_time = ow_mqtt_utc(one.time, 0); // 0, and so left out, if it was not known
     record.time_error = record.base_time ? one.error : 0;
-    record.name = "voltage";
-    record.unit = "V";
-    record.value.number = (int32_t)one.raw * 5;
-    record.value.shift = 10;
+    record.name = is_status ? "voltage.fault" : "voltage";
+    record.unit = is_status ? NULL : "V";
+    record.value.number = is_status ? (int32_t)one.missed : (int32_t)one.raw * 5;
+    record.value.shift = is_status ? 0 : 10;
     const uint8_t *end = scratch + OW_SCRATCH;
-    uint8_t *at = ow_senml_record(ow_senml_pack(scratch, end, one.missed ? 2 : 1), end, &record);
-    if (one.missed) {
+    bool told = one.missed && !is_status; // how many were missed
+    uint8_t *at = ow_senml_record(ow_senml_pack(scratch, end, told ? 2 : 1), end, &record);
+    if (told) {
         record = {};
         record.name = "missed";
         record.value.number = one.missed;
         at = ow_senml_record(at, end, &record);
     }
     message->topic = topic;
-    message->topic_length = strlen(topic);
+    message->topic_length = is_status ? strlen(topic) : topic_length;
     message->qos = 2;
     message->payload = scratch;
     message->size = at - scratch; // it fits: no part of it is long
@@ -77,15 +87,37 @@ static uint16_t time_error()
     return error < 0xFFFF ? error : 0xFFFF;
 }
 
+static ow_result put(uint16_t raw, uint8_t detail)
+{
+    Reading reading = {ow_mqtt_time(&client), raw, detail, time_error()};
+    return ow_mqtt_publish_source(&client, (const uint8_t *)&reading);
+}
+
+// A changed fault goes first, and the value, if there is one, in a later turn.
 static void sample()
 {
-    Reading reading = {
-        ow_mqtt_time(&client), (uint16_t)analogRead(SENSOR), missed, time_error()};
-    ow_result result = ow_mqtt_publish_source(&client, (const uint8_t *)&reading);
-    if (result == OW_BUSY) {
+    if (ow_mqtt_busy(&client) ||
+        !ow_sensor_judge(&sensor, &LIMITS, OW_SENSOR_WELL, analogRead(SENSOR))) {
         return; // again in the next turn
     }
+    ow_sensor_news due = ow_sensor_due(&sensor);
+    ow_result result = OW_ACCEPTED;
+    if (due == OW_SENSOR_STATUS) {
+        result = put(NO_VALUE, sensor.fault);
+    } else if (due == OW_SENSOR_VALUE) {
+        result = put(sensor.value, missed);
+    }
+    if (result == OW_BUSY) {
+        return;
+    }
+    if (due == OW_SENSOR_STATUS && result == OW_ACCEPTED) {
+        ow_sensor_told(&sensor);
+        return;
+    }
     next += EVERY_S;
+    if (sensor.fault != OW_SENSOR_WELL) {
+        return;
+    }
     if (result == OW_ACCEPTED) {
         missed = 0;
     } else if (missed < 63) { // OW_FULL
@@ -119,6 +151,8 @@ void setup()
     ow_mqtt_begin(&client, &application, NULL);
     strcpy(topic, "batteries/");
     strcat(topic, ow_mqtt_name(&client));
+    topic_length = strlen(topic);
+    strcat(topic, "/status");
     woke = millis();
 }
 

@@ -5,10 +5,10 @@
 /* A bit takes 76 us if it is 0, and 120 us if it is 1: between two falling edges. */
 enum { LONGEST_ZERO_US = 98 };
 /* The sensor's greeting ends with one, and each bit with one. */
-enum { EDGES = 2 + 40, BYTES = 5, SIGN = 0x80 };
+enum { EDGES = 2 + 40 };
 
 static uint8_t line;
-static volatile uint8_t edges, bytes[BYTES];
+static volatile uint8_t edges, bytes[DHT22_BYTES];
 static volatile uint16_t last;
 
 static void fell(void)
@@ -19,7 +19,7 @@ static void fell(void)
     if (edges < UINT8_MAX) {
         edges++;
     }
-    for (uint8_t i = BYTES; i-- > 0;) {
+    for (uint8_t i = DHT22_BYTES; i-- > 0;) {
         uint8_t byte = bytes[i];
         bytes[i] = (uint8_t)(byte << 1 | carry);
         carry = byte >> 7;
@@ -45,18 +45,18 @@ void dht22_listen(void)
     attachInterrupt(digitalPinToInterrupt(line), fell, FALLING);
 }
 
-bool dht22_read(int16_t *temperature, uint16_t *humidity)
+enum ow_sensor_fault dht22_read(int16_t *temperature, uint16_t *humidity)
 {
+    uint8_t answer[DHT22_BYTES];
     detachInterrupt(digitalPinToInterrupt(line));
-    if (edges < EDGES) {
-        return false; /* of more, one was our own; the last 40 are the bits */
+    if (edges < EDGES) { /* of more, one was our own; the last 40 are the bits */
+        if (edges > 1) {
+            return OW_SENSOR_GARBLED;
+        }
+        return digitalRead(line) == LOW ? OW_SENSOR_SHORTED : OW_SENSOR_ABSENT;
     }
-    uint8_t sum = 0;
-    for (uint8_t i = 0; i < BYTES - 1; i++) {
-        sum = (uint8_t)(sum + bytes[i]);
+    for (uint8_t i = 0; i < DHT22_BYTES; i++) {
+        answer[i] = bytes[i];
     }
-    *humidity = (uint16_t)(bytes[0] << 8 | bytes[1]);
-    int16_t tenths = (int16_t)((bytes[2] & ~SIGN) << 8 | bytes[3]);
-    *temperature = bytes[2] & SIGN ? (int16_t)-tenths : tenths;
-    return sum == bytes[BYTES - 1];
+    return dht22_decode(answer, temperature, humidity);
 }

@@ -4,8 +4,9 @@
 #ifndef DHT22_H
 #define DHT22_H
 
-#include <stdbool.h>
 #include <stdint.h>
+
+#include "frame.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -24,9 +25,8 @@ void dht22_call(void);
 /* Lets go of the line, and listens. */
 void dht22_listen(void);
 
-/* Ends listening. temperature: tenths of a degree Celsius; humidity: tenths of a percent. False:
- * nobody answered, or a bit was lost on the way. */
-bool dht22_read(int16_t *temperature, uint16_t *humidity);
+/* Ends listening, and reads the answer as dht22_decode does. */
+enum ow_sensor_fault dht22_read(int16_t *temperature, uint16_t *humidity);
 
 #ifdef __cplusplus
 }

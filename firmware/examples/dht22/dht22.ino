@@ -1,8 +1,12 @@
 /*
  * Temperature and humidity: a DHT22 at pin 3. Each minute one reading with both at QoS 2 on
- * `climate/NAME`, as SenML-CBOR, exactly once. A measurement that failed is tried again, and counts
- * as no reading. While sixty wait for the gateway none is kept: the times show the gap. (There is
- * no room to say how many; examples/ds18b20 does.)
+ * `climate/NAME`, as SenML-CBOR, exactly once. While sixty wait for the gateway none is kept: the
+ * times show the gap. (There is no room to say how many; examples/ds18b20 does.)
+ *
+ * A measurement that failed is tried again after two seconds. After four failures in a row the
+ * sensor has no values, which is told on `climate/NAME/status` as `temperature.fault` and
+ * `humidity.fault`: nobody answers, a short circuit to ground, damaged answers or all zeros, a
+ * DHT11 in its place, a value out of range or without a second one near it.
  */
 #include <Onceway.h>
 
@@ -10,6 +14,9 @@
 
 static const uint8_t PIN = 3;
 static const uint32_t EVERY_MS = 60000;
+static const ow_sensor_limits CELSIUS = {-400, 800, 50, 4}; // tenths, as in the AM2302 data sheet
+static const ow_sensor_limits PERCENT = {0, 1000, 100, 4};
+static const int16_t NO_VALUE = INT16_MIN; // and the fault: in place of a temperature
 
 struct Reading { // OW_JOURNAL_SOURCE bytes
     uint32_t time; // see ow_mqtt_time
@@ -22,34 +29,40 @@ static_assert(sizeof(Reading) == OW_JOURNAL_SOURCE, "a source has 8 bytes");
 static ow_mqtt client;
 static ow_clock timepiece;
 static ow_application application;
-static char topic[sizeof "climate/" + OW_NAME_MAX];
+static char topic[sizeof "climate//status" + OW_NAME_MAX]; // of a status
+static uint8_t topic_length;                                // of a reading: without its end
 static uint32_t last = DHT22_PAUSE_MS - EVERY_MS; // the first one as soon as the sensor is awake
 static uint32_t since;                            // when the step under way began
-static enum { IDLE, CALLS, LISTENS, PAUSES, MEASURED } step;
-static Reading reading;
+static enum { IDLE, CALLS, LISTENS, PAUSES, JUDGED } step;
+static ow_sensor warmth, humidity;
+static ow_sensor sensor; // both: a fault of either is one of both
 
 static void recall_packet(void *, const ow_entry *entry, ow_message *message, uint8_t *scratch)
 {
     Reading one;
     memcpy(&one, entry->source, sizeof one);
+    bool is_status = one.temperature < NO_VALUE + OW_SENSOR_FAULTS;
     struct ow_senml_record record = {}; // `struct`: the function that writes it has the same name
     record.device = ow_mqtt_name(&client);
     record.base_time = ow_mqtt_utc(one.time, 0); // 0, and so left out, if it was not known
     record.time_error = record.base_time ? one.error : 0;
-    record.name = "temperature";
-    record.unit = "Cel";
-    record.value.number = one.temperature;
-    record.value.exponent = -1;
+    record.name = is_status ? "temperature.fault" : "temperature";
+    record.unit = is_status ? NULL : "Cel";
+    record.value.number = is_status ? one.temperature - NO_VALUE : one.temperature;
+    record.value.exponent = is_status ? 0 : -1;
     const uint8_t *end = scratch + OW_SCRATCH;
     uint8_t *at = ow_senml_record(ow_senml_pack(scratch, end, 2), end, &record);
-    record = {}; // name and time of the first record hold for the second
-    record.name = "humidity";
-    record.unit = "%RH";
-    record.value.number = one.humidity;
-    record.value.exponent = -1;
+    record.device = NULL; // name and time of the first record hold for the second
+    record.base_time = 0;
+    record.time_error = 0;
+    record.name = is_status ? "humidity.fault" : "humidity";
+    record.unit = is_status ? NULL : "%RH";
+    if (!is_status) {
+        record.value.number = one.humidity;
+    }
     at = ow_senml_record(at, end, &record);
     message->topic = topic;
-    message->topic_length = strlen(topic);
+    message->topic_length = is_status ? strlen(topic) : topic_length;
     message->qos = 2;
     message->payload = scratch;
     message->size = at - scratch; // it fits: no part of it is long
@@ -63,6 +76,25 @@ static void message_received(void *, const ow_message *)
 {
 }
 
+// Both values or none. Returns whether the judgement stands: it does when one of them is at fault.
+static bool judge()
+{
+    int16_t degrees = 0;
+    uint16_t percent = 0;
+    ow_sensor_fault fault = dht22_read(&degrees, &percent);
+    bool first = ow_sensor_judge(&warmth, &CELSIUS, fault, degrees);
+    bool second = ow_sensor_judge(&humidity, &PERCENT, fault, percent);
+    if (first && warmth.fault != OW_SENSOR_WELL) {
+        sensor.fault = warmth.fault;
+        return true;
+    }
+    if (second) {
+        sensor.fault = humidity.fault;
+        return first || sensor.fault != OW_SENSOR_WELL;
+    }
+    return false;
+}
+
 static void measure(uint32_t now)
 {
     if (step == IDLE) {
@@ -72,19 +104,44 @@ static void measure(uint32_t now)
         dht22_listen();
         step = LISTENS;
     } else if (step == LISTENS && now - since >= DHT22_ANSWER_MS) {
-        uint16_t humidity;
-        bool whole = dht22_read(&reading.temperature, &humidity);
-        uint32_t error = ow_clock_error(&timepiece, &client);
-        reading.humidity = humidity;
-        reading.time = ow_mqtt_time(&client);
-        reading.error = error < 64 ? error : 0;
-        step = whole ? MEASURED : PAUSES;
+        step = judge() ? JUDGED : PAUSES;
     } else if (step == PAUSES && now - since >= DHT22_PAUSE_MS) {
         step = IDLE;
     } else {
         return;
     }
     since = now;
+}
+
+static ow_result put(bool is_status)
+{
+    uint32_t error = ow_clock_error(&timepiece, &client);
+    Reading reading;
+    reading.time = ow_mqtt_time(&client);
+    reading.temperature = is_status ? NO_VALUE + sensor.fault : warmth.value;
+    reading.humidity = humidity.value;
+    reading.error = error < 64 ? error : 0;
+    return ow_mqtt_publish_source(&client, (const uint8_t *)&reading);
+}
+
+// A changed fault goes first, and the values, if there are any, in a later turn.
+static void keep()
+{
+    ow_sensor_news due = ow_sensor_due(&sensor);
+    if (due != OW_SENSOR_NOTHING) {
+        ow_result result = put(due == OW_SENSOR_STATUS);
+        if (result == OW_BUSY) {
+            return; // again in the next turn
+        }
+        if (result == OW_ACCEPTED && due == OW_SENSOR_STATUS) {
+            ow_sensor_told(&sensor);
+            return;
+        }
+    }
+    step = IDLE;
+    while (millis() - last >= EVERY_MS) { // what was not measured is not made up for
+        last += EVERY_MS;
+    }
 }
 
 void setup()
@@ -95,6 +152,8 @@ void setup()
     ow_mqtt_begin(&client, &application, NULL);
     strcpy(topic, "climate/");
     strcat(topic, ow_mqtt_name(&client));
+    topic_length = strlen(topic);
+    strcat(topic, "/status");
     dht22_begin(PIN);
 }
 
@@ -102,14 +161,8 @@ void loop()
 {
     ow_mqtt_poll(&client);
     ow_clock_poll(&timepiece, &client);
-    if (step == MEASURED) {
-        // OW_BUSY: again in the next turn. OW_FULL: this one is left out
-        if (ow_mqtt_publish_source(&client, (const uint8_t *)&reading) != OW_BUSY) {
-            step = IDLE;
-            while (millis() - last >= EVERY_MS) { // what was not measured is not made up for
-                last += EVERY_MS;
-            }
-        }
+    if (step == JUDGED) {
+        keep();
     } else if (millis() - last >= EVERY_MS) {
         measure(millis());
     }

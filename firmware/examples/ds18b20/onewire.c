@@ -4,12 +4,12 @@
 #include <util/atomic.h>
 #include <util/delay.h>
 
-enum { SKIP_ROM = 0xCC, CONVERT = 0x44, READ_SCRATCHPAD = 0xBE };
-enum { SCRATCHPAD = 9, POLYNOMIAL = 0x8C };
+enum { SEARCH_ROM = 0xF0, CONVERT = 0x44, WRITE_SCRATCHPAD = 0x4E, READ_SCRATCHPAD = 0xBE };
 
 static volatile uint8_t *mode;
 static volatile uint8_t *input;
 static uint8_t mask;
+static uint8_t mark; /* of the measurement under way */
 
 void onewire_begin(uint8_t pin)
 {
@@ -41,7 +41,7 @@ static bool slot(bool one)
     return high;
 }
 
-static bool reset(void)
+static enum ow_sensor_fault reset(void)
 {
     bool present;
     *mode |= mask;
@@ -52,8 +52,11 @@ static bool reset(void)
         _delay_us(70);
         present = !(*input & mask);
     }
-    _delay_us(410);
-    return present;
+    _delay_us(410); /* the sensor has let go since */
+    if (!(*input & mask)) {
+        return OW_SENSOR_SHORTED;
+    }
+    return present ? OW_SENSOR_WELL : OW_SENSOR_ABSENT;
 }
 
 static void send(uint8_t byte)
@@ -72,35 +75,60 @@ static uint8_t receive(void)
     return byte;
 }
 
-static bool command(uint8_t code)
+/* Finds the one sensor of the bus, and speaks to it alone from here on: each sensor tells a bit of
+ * its ROM code and its inverse, and goes on listening if the answer is its bit. */
+static enum ow_sensor_fault select(void)
 {
-    if (!reset()) {
-        return false;
+    uint8_t rom[DS18B20_ROM] = {0};
+    enum ow_sensor_fault fault = reset();
+    if (fault != OW_SENSOR_WELL) {
+        return fault;
     }
-    send(SKIP_ROM);
-    send(code);
-    return true;
-}
-
-bool ds18b20_convert(void)
-{
-    return command(CONVERT);
-}
-
-bool ds18b20_read(int16_t *sixteenths)
-{
-    uint8_t bytes[SCRATCHPAD], crc = 0, any = 0;
-    if (!command(READ_SCRATCHPAD)) {
-        return false;
-    }
-    for (uint8_t i = 0; i < SCRATCHPAD; i++) {
-        bytes[i] = receive();
-        any |= bytes[i];
-        crc ^= bytes[i];
-        for (uint8_t bit = 0; bit < 8; bit++) {
-            crc = crc & 1 ? (uint8_t)(crc >> 1 ^ POLYNOMIAL) : crc >> 1;
+    send(SEARCH_ROM);
+    for (uint8_t bit = 0; bit < 8 * DS18B20_ROM; bit++) {
+        bool one = slot(true), inverse = slot(true);
+        if (one == inverse) {
+            return one ? OW_SENSOR_GARBLED : OW_SENSOR_SEVERAL;
         }
+        slot(one);
+        rom[bit / 8] |= (uint8_t)(one << bit % 8);
     }
-    *sixteenths = (int16_t)(bytes[0] | bytes[1] << 8);
-    return crc == 0 && any; /* a line that lies on the ground reads as zeros, whose CRC fits */
+    return ds18b20_check_rom(rom);
+}
+
+enum ow_sensor_fault ds18b20_convert(void)
+{
+    enum ow_sensor_fault fault = select();
+    if (fault != OW_SENSOR_WELL) {
+        return fault;
+    }
+    mark++;
+    send(WRITE_SCRATCHPAD);
+    send(mark);
+    send((uint8_t)~mark);
+    send(DS18B20_12_BITS);
+    fault = select();
+    if (fault != OW_SENSOR_WELL) {
+        return fault;
+    }
+    send(CONVERT);
+    return slot(true) ? OW_SENSOR_UNMEASURED : OW_SENSOR_WELL; /* 0 while it measures */
+}
+
+enum ow_sensor_fault ds18b20_read(int16_t *sixteenths)
+{
+    uint8_t bytes[DS18B20_SCRATCHPAD];
+    bool measures = !slot(true);
+    enum ow_sensor_fault fault = select();
+    if (fault != OW_SENSOR_WELL) {
+        return fault;
+    }
+    if (measures) {
+        return OW_SENSOR_UNMEASURED; /* still: the scratchpad has the measurement before */
+    }
+    send(READ_SCRATCHPAD);
+    for (uint8_t i = 0; i < sizeof bytes; i++) {
+        bytes[i] = receive();
+    }
+    return ds18b20_decode(bytes, mark, sixteenths);
 }

@@ -3,8 +3,9 @@
 #ifndef ONEWIRE_H
 #define ONEWIRE_H
 
-#include <stdbool.h>
 #include <stdint.h>
+
+#include "scratchpad.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -15,12 +16,13 @@ extern "C" {
 /* Once, before the others. pin: of the Arduino. */
 void onewire_begin(uint8_t pin);
 
-/* Starts a measurement. False: nobody answers. */
-bool ds18b20_convert(void);
+/* Starts a measurement. A result other than OW_SENSOR_WELL says why there is none. */
+enum ow_sensor_fault ds18b20_convert(void);
 
-/* The last measurement in sixteenths of a degree Celsius. False: nobody answers, or a bit was lost
- * on the way. 85 degrees is what it tells when its power was away since. */
-bool ds18b20_read(int16_t *sixteenths);
+/* Reads the measurement that ds18b20_convert began, in sixteenths of a degree Celsius, set if the
+ * result is OW_SENSOR_WELL. The sensor may have measured 85 degrees: a sensor that tells them since
+ * its power was away is OW_SENSOR_UNMEASURED. */
+enum ow_sensor_fault ds18b20_read(int16_t *sixteenths);
 
 #ifdef __cplusplus
 }

@@ -49,12 +49,15 @@ enum command command_read(const uint8_t *text, uint8_t length, struct interval *
                          : take_off(text, &length, " min") ? MINUTES
                                                            : MILLISECONDS;
         if (!read_number(text, length, &interval->number)) {
-            return COMMAND_UNKNOWN;
+            return COMMAND_RANGE;
         }
         return forced ? COMMAND_INTERVAL_FORCED : COMMAND_INTERVAL;
     }
     if (is(text, length, "identify")) {
         return COMMAND_IDENTIFY;
+    }
+    if (is(text, length, "interval")) {
+        return COMMAND_ASK_INTERVAL;
     }
     return is(text, length, "reboot") ? COMMAND_REBOOT : COMMAND_UNKNOWN;
 }

@@ -186,24 +186,29 @@ static void tell_unknown(void)
 static void message_received(void *user, const struct ow_message *message)
 {
     (void)user;
-    if (ow_log_asked(&client, message)) {
-        return;
-    }
+    enum ow_answer answer = OW_ANSWER_DONE;
+    int32_t number = 0;
     struct interval wanted;
     enum command command = command_read(message->payload, (uint8_t)message->size, &wanted);
     switch (command) {
     case COMMAND_INTERVAL:
     case COMMAND_INTERVAL_FORCED:
         if (SENSOR_READINGS > 1) {
+            number = OW_REFUSAL_UNFIT;
             break;
         }
         denied = READING_NOT_DENIED;
         if (command == COMMAND_INTERVAL && wears_out(to_milliseconds(&wanted))) {
             denied = life(to_milliseconds(&wanted));
+            number = OW_REFUSAL_WEAR;
         } else {
             set_interval(&wanted);
         }
         status_due = true;
+        break;
+    case COMMAND_ASK_INTERVAL:
+        answer = OW_ANSWER_VALUE;
+        number = (int32_t)interval;
         break;
     case COMMAND_IDENTIFY:
         identifying = true;
@@ -213,9 +218,16 @@ static void message_received(void *user, const struct ow_message *message)
         reboot = true;
         break;
     default:
-        keep_unknown(message);
+        if (!ow_log_asked(&client, message)) {
+            keep_unknown(message);
+            number = command == COMMAND_RANGE ? OW_REFUSAL_RANGE : OW_REFUSAL_UNKNOWN;
+        }
         break;
     }
+    if (answer == OW_ANSWER_DONE && number) {
+        answer = OW_ANSWER_REFUSED;
+    }
+    ow_mqtt_answer(&client, message, answer, number);
 }
 
 static const struct ow_application application = {

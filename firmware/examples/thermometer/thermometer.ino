@@ -2,12 +2,19 @@
  * A thermometer: a TMP36 at A0 (10 mV per degree, 500 mV at 0 degrees Celsius), below zero as well.
  * Each minute one reading at QoS 2 on `thermometers/NAME`, as SenML-CBOR, exactly once. While sixty
  * wait for the gateway none is taken, and the next one says how many were `missed` (255: or more).
+ *
+ * A sensor without a value is told on `thermometers/NAME/status`, as `temperature.fault`: a short
+ * circuit of A0 to ground or to 5 V, a value that jumps. With 1 megohm from A0 to ground a broken
+ * wire reads as 0 V and is told, too; without it an open pin may float at a plausible voltage.
  */
 #include <Onceway.h>
 
 static const uint8_t SENSOR = A0;
 static const uint32_t EVERY_MS = 60000;
 static const int16_t ZERO_MV = 500;
+// Tenths of a degree: the TMP36's -40 to 125, and a step of the converter at each end.
+static const ow_sensor_limits LIMITS = {-405, 1255, 50, 4};
+static const int16_t NO_VALUE = -2048; // and the fault: in place of `tenths`, the sensor has none
 
 struct Reading { // OW_JOURNAL_SOURCE bytes
     uint32_t time; // see ow_mqtt_time
@@ -20,32 +27,37 @@ static_assert(sizeof(Reading) == OW_JOURNAL_SOURCE, "a source has 8 bytes");
 static ow_mqtt client;
 static ow_clock timepiece;
 static ow_application application;
-static char topic[sizeof "thermometers/" + OW_NAME_MAX];
+static char topic[sizeof "thermometers//status" + OW_NAME_MAX]; // of a status
+static uint8_t topic_length;                                // of a reading: without its end
 static uint32_t last = -EVERY_MS; // the first one at once
 static uint8_t missed;            // since the last one that the journal took
+static ow_sensor sensor;
+static bool judged; // what is due waits for the journal
 
 static void recall_packet(void *, const ow_entry *entry, ow_message *message, uint8_t *scratch)
 {
     Reading one;
     memcpy(&one, entry->source, sizeof one);
+    bool is_status = one.tenths < NO_VALUE + OW_SENSOR_FAULTS;
     struct ow_senml_record record = {}; // `struct`: the function that writes it has the same name
     record.device = ow_mqtt_name(&client);
     record.base_time = ow_mqtt_utc(one.time, 0); // 0, and so left out, if it was not known
     record.time_error = record.base_time ? one.error : 0;
-    record.name = "temperature";
-    record.unit = "Cel";
-    record.value.number = one.tenths;
-    record.value.exponent = -1;
+    record.name = is_status ? "temperature.fault" : "temperature";
+    record.unit = is_status ? NULL : "Cel";
+    record.value.number = is_status ? one.tenths - NO_VALUE : one.tenths;
+    record.value.exponent = is_status ? 0 : -1;
     const uint8_t *end = scratch + OW_SCRATCH;
-    uint8_t *at = ow_senml_record(ow_senml_pack(scratch, end, one.missed ? 2 : 1), end, &record);
-    if (one.missed) {
+    bool told = one.missed && !is_status; // how many were missed
+    uint8_t *at = ow_senml_record(ow_senml_pack(scratch, end, told ? 2 : 1), end, &record);
+    if (told) {
         record = {};
         record.name = "missed";
         record.value.number = one.missed;
         at = ow_senml_record(at, end, &record);
     }
     message->topic = topic;
-    message->topic_length = strlen(topic);
+    message->topic_length = is_status ? strlen(topic) : topic_length;
     message->qos = 2;
     message->payload = scratch;
     message->size = at - scratch; // it fits: no part of it is long
@@ -59,22 +71,43 @@ static void message_received(void *, const ow_message *)
 {
 }
 
+// value: NO_VALUE and a fault makes a status.
+static ow_result put(int16_t value)
+{
+    uint32_t error = ow_clock_error(&timepiece, &client);
+    Reading reading = {ow_mqtt_time(&client), value, error < 0xFFF ? error : 0xFFF, missed};
+    return ow_mqtt_publish_source(&client, (const uint8_t *)&reading);
+}
+
+// A changed fault goes first, and the value, if there is one, in a later turn.
+static void keep()
+{
+    ow_sensor_news due = ow_sensor_due(&sensor);
+    if (due != OW_SENSOR_NOTHING) {
+        ow_result result = put(due == OW_SENSOR_VALUE ? sensor.value : NO_VALUE + sensor.fault);
+        if (result == OW_BUSY) {
+            return; // again in the next turn
+        }
+        if (result == OW_ACCEPTED && due == OW_SENSOR_STATUS) {
+            ow_sensor_told(&sensor);
+            return;
+        }
+        if (result == OW_ACCEPTED) {
+            missed = 0;
+        } else if (sensor.fault == OW_SENSOR_WELL && missed < 0xFF) { // OW_FULL
+            missed++;
+        }
+    }
+    judged = false;
+    while (millis() - last >= EVERY_MS) { // what was not measured is not made up for
+        last += EVERY_MS;
+    }
+}
+
 static void sample()
 {
-    int16_t millivolts = (int32_t)analogRead(SENSOR) * 5000 / 1024;
-    uint32_t error = ow_clock_error(&timepiece, &client);
-    Reading reading = {ow_mqtt_time(&client), millivolts - ZERO_MV, error < 0xFFF ? error : 0xFFF,
-        missed};
-    ow_result result = ow_mqtt_publish_source(&client, (const uint8_t *)&reading);
-    if (result == OW_BUSY) {
-        return; // again in the next turn
-    }
-    last += EVERY_MS;
-    if (result == OW_ACCEPTED) {
-        missed = 0;
-    } else if (missed < 0xFF) { // OW_FULL
-        missed++;
-    }
+    int16_t millivolts = (int32_t)analogRead(SENSOR) * 5000 / 1024; // the sensor has 1 mV a tenth
+    judged = ow_sensor_judge(&sensor, &LIMITS, OW_SENSOR_WELL, millivolts - ZERO_MV);
 }
 
 void setup()
@@ -85,13 +118,17 @@ void setup()
     ow_mqtt_begin(&client, &application, NULL);
     strcpy(topic, "thermometers/");
     strcat(topic, ow_mqtt_name(&client));
+    topic_length = strlen(topic);
+    strcat(topic, "/status");
 }
 
 void loop()
 {
     ow_mqtt_poll(&client);
     ow_clock_poll(&timepiece, &client);
-    if (millis() - last >= EVERY_MS) {
+    if (judged) {
+        keep();
+    } else if (millis() - last >= EVERY_MS) {
         sample();
     }
     ow_hal_idle();

@@ -15,9 +15,10 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from gateway.ingest.dedup import snapshot
 from gateway.ingest.dedup.finding import AT_ONCE, ranges_of
 from gateway.ingest.dedup.ranges import RANGES, Ranges, SeenRanges
+from gateway.ingest.delta.causes import cause_of
 from gateway.ingest.delta.commits import REWRITING, CommitLog, HistoryGone, mark_of
 from gateway.ingest.delta.storage import Folder
-from gateway.ingest.delta.tables import Table, another_table, first_line, is_file_gone
+from gateway.ingest.delta.tables import Table, another_table, is_file_gone
 from gateway.ingest.delta.transaction import Writer
 
 log = logging.getLogger("onceway.ingest")
@@ -96,7 +97,7 @@ class Seen:
                 "cannot read the changes since version %d (%s): reading the keys of the whole"
                 " table",
                 self.covers,
-                first_line(error),
+                cause_of(error),
             )
             self._rebuild()
         else:

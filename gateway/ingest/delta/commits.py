@@ -109,16 +109,16 @@ class Commit:
 class CommitLog:
     def __init__(self, folder: Readable) -> None:
         """folder: the table's `_delta_log`."""
-        self._folder = folder
+        self.folder = folder
 
     def read(self, version: int) -> Commit | None:
         """One commit; None when it is not there or no longer."""
-        text = self._folder.read(f"{version:020d}.json")
+        text = self.folder.read(f"{version:020d}.json")
         return None if text is None else parse(text, version)
 
     def head(self) -> int | None:
         """The newest version, by a listing; None when there is none."""
-        names = (name.removesuffix(".json") for name in self._folder.names())
+        names = (name.removesuffix(".json") for name in self.folder.names())
         return max(
             (int(name) for name in names if len(name) == 20 and name.isdecimal()), default=None
         )
@@ -156,10 +156,10 @@ class CommitLog:
             number += 1
         if (
             number == version + 1
-            and (checkpoint := self._folder.read("_last_checkpoint"))
+            and (checkpoint := self.folder.read("_last_checkpoint"))
             and json.loads(checkpoint)["version"] > version
         ):
-            raise HistoryGone(f"version {number} is no longer in the log", str(self._folder))
+            raise HistoryGone(f"version {number} is no longer in the log", str(self.folder))
 
 
 def mark_of(commit: Commit) -> str:

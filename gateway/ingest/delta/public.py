@@ -28,7 +28,7 @@ from gateway.ingest.delta.commits import (
     stored,
 )
 from gateway.ingest.delta.history import HistoryLog
-from gateway.ingest.delta.tables import SIGNED, Place, Table, another_table
+from gateway.ingest.delta.tables import Place, Table, another_table
 from gateway.ingest.delta.transaction import CONFLICTS, SWAP, Addition, Conflict
 
 
@@ -43,7 +43,7 @@ class PublicTable(Table):
     def place(self) -> Place:
         detail = self.delta().detail().select("location", "id", "properties").collect()[0]
         self._location = detail["location"]
-        return Place(detail["location"], detail["id"], SIGNED in detail["properties"])
+        return Place(detail["location"], detail["id"], frozenset(detail["properties"]))
 
     def location(self) -> str | None:
         if self._location is None and self.exists():

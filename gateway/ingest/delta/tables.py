@@ -21,6 +21,7 @@ from pyspark.sql.types import StructType
 
 from gateway.errors import OncewayError
 from gateway.ingest.delta import durability
+from gateway.ingest.delta.causes import cause_of
 from gateway.ingest.delta.commits import APPLICATION, Progress
 from gateway.ingest.delta.lease import lease
 
@@ -54,13 +55,18 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """location: the table's folder, as a URL; id: its own, drawn when it was made; signed: whether
-    batches must be signed as long as nobody has said otherwise.
+    """location: the table's folder, as a URL; id: its own, drawn when it was made; properties: the
+    names of its properties.
     """
 
     location: str
     id: str
-    signed: bool = False
+    properties: frozenset[str] = frozenset()
+
+    @property
+    def signed(self) -> bool:
+        """Whether batches must be signed as long as nobody has said otherwise."""
+        return SIGNED in self.properties
 
 
 class Table:
@@ -93,7 +99,7 @@ class Table:
             except PySparkException as error:
                 if not remaining:
                     raise OncewayError(
-                        f"cannot make the table: {first_line(error)}", self.name
+                        f"cannot make the table: {cause_of(error)}", self.name
                     ) from error
                 time.sleep(0.5)
 
@@ -162,8 +168,8 @@ class Table:
         """
         log, metadata = self._newest()
         refuse_unfit(self._spark, metadata, self.name)
-        signed = metadata.configuration().contains(SIGNED)
-        return Place(str(log.dataPath()), str(metadata.id()), signed)
+        names = str(metadata.configuration().keys().mkString("\n"))
+        return Place(str(log.dataPath()), str(metadata.id()), frozenset(names.splitlines()))
 
     def _newest(self) -> tuple[Any, Any]:
         """Delta's log of the table and its metadata now."""
@@ -308,21 +314,30 @@ def another_table(name: str) -> OncewayError:
 
 def absolute(name: str) -> str:
     """Make a relative path absolute: Spark and Delta would start from different folders. Catalog
-    names and URLs stay as they are.
+    names and URLs stay as they are. Raises OncewayError for a word that versions up to 0.2.1 took
+    for a catalog name, if such a table stands in the catalog of this folder.
     """
     if is_named(name) or re.match(r"[a-zA-Z][\w+.-]*:", name):
         return name.rstrip("/")
+    if "/" not in name and os.path.exists(os.path.join("spark-warehouse", name.lower())):
+        raise OncewayError(
+            "this may be a folder, or the catalog's table that stands in spark-warehouse here",
+            name,
+            f"Write ./{name} for the folder, or default.{name} for the catalog's table",
+        )
     return os.path.abspath(name)
 
 
 def absolute_folder(url: str) -> str:
-    """The same for what is no table: a word without a slash is a path, too."""
+    """The same for what is no table: a name with a dot is a path, too."""
     return absolute(url if "/" in url else f"./{url}")
 
 
 def is_named(table: str) -> bool:
-    """Whether it is a catalog name, not a path or URL."""
-    return "/" not in table
+    """Whether it is a catalog name (SCHEMA.TABLE, CATALOG.SCHEMA.TABLE), not a path or URL. A word
+    alone is a folder, as for every command that needs no Spark.
+    """
+    return "/" not in table and "." in table.strip(".")
 
 
 def beside(name: str, suffix: str) -> str:
@@ -332,8 +347,3 @@ def beside(name: str, suffix: str) -> str:
 def is_file_gone(error: Py4JJavaError) -> bool:
     """Whether Spark did not find a file of an old version: `VACUUM` deletes those after a week."""
     return "FILE_NOT_EXIST" in str(error)
-
-
-def first_line(error: Exception) -> str:
-    """What a Spark exception says, without the Java stack."""
-    return next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)

@@ -22,7 +22,7 @@ from gateway.ingest.sink.foreach_batch import Sink
 from gateway.ingest.sink.microbatch import MicroBatch, TableName
 from gateway.ingest.sink.publications import PUBLICATIONS, Appender
 from gateway.ingest.sink.quarantine import QUARANTINE, Quarantine
-from gateway.ingest.sink.readings import READINGS, Readings
+from gateway.ingest.sink.readings import BOUNDED, READINGS, Readings, bound_times
 from gateway.ingest.sink.row_batch import RowBatch
 
 
@@ -40,6 +40,9 @@ def open_sink(
     publications.create()
     readings.create()
     place, readings_place = publications.place(), readings.place()
+    if BOUNDED not in readings_place.properties:
+        with lease(place.location):
+            bound_times(spark, readings)
     commits, writer = open_writer(spark, publications, place)
     _, readings_writer = open_writer(spark, readings, readings_place)
     own = open_folder(spark, place.location, snapshot.FOLDER)

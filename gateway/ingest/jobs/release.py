@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 
 from gateway.ingest.delta.lease import lease
 from gateway.ingest.jobs.source import CHUNK_ROWS, BatchList, read_batches
+from gateway.ingest.landing import batch
 from gateway.ingest.landing.place import UNREADABLE, Announced, Landing, said
 from gateway.ingest.landing.trust import Trust
 from gateway.ingest.sink.data_files import WRITTEN, DataFiles
@@ -37,6 +38,19 @@ def try_again(spark: SparkSession, sink: Sink, landing: Landing, trust: Trust) -
                 raise
 
 
+def take_whole(spark: SparkSession, sink: Sink, landing: Landing, trust: Trust) -> None:
+    """Take batches in whose copy was completed after they went into quarantine. As `try_again`."""
+    trust.refresh()
+    whole = [
+        (feed, number)
+        for feed, number in sink.quarantine.open()
+        if batch.flaw(landing, _announced(landing, trust, feed, number)) is None
+    ]
+    if whole:
+        with sink.lock:
+            _release(spark, sink, landing, trust, whole)
+
+
 def release(
     spark: SparkSession, sink: Sink, landing: Landing, trust: Trust, reason: str = ""
 ) -> int:
@@ -44,10 +58,20 @@ def release(
     batches begins that are looked at.
     """
     trust.refresh()
+    return _release(spark, sink, landing, trust, sink.quarantine.open(reason))
+
+
+def _release(
+    spark: SparkSession,
+    sink: Sink,
+    landing: Landing,
+    trust: Trust,
+    wanted: list[tuple[str, int]],
+) -> int:
     still_damaged = 0
     by_files = not issubclass(sink.batches, RowBatch)
     files = DataFiles(sink.locations["publications"], sink.locations["readings"])
-    for batches in _portions(landing, trust, sink.quarantine.open(reason)):
+    for batches in _portions(landing, trust, wanted):
         chunks = list(read_batches(landing, BatchList(0, batches)))
         damaged = {_origin(one) for one in chunks if one["flaw"][0].is_valid}
         rows = (

@@ -11,10 +11,10 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException, StreamingQueryException
 
 from gateway.errors import OncewayError
-from gateway.ingest.delta.tables import first_line
+from gateway.ingest.delta.causes import explained
 from gateway.ingest.log_lines import to_stderr
 
-STOPS = (OncewayError, StreamingQueryException, PySparkException, Py4JError, OSError)
+STOPS = (OncewayError, StreamingQueryException, PySparkException, Py4JError, OSError, MemoryError)
 """What ends a job with a line that says why."""
 
 
@@ -29,15 +29,6 @@ def run_script(job: Callable[[], int | None]) -> None:
     except KeyboardInterrupt:
         sys.exit(128 + signal.SIGINT)
     except STOPS as error:
-        sys.exit(f"error: {reason(error)}")
+        sys.exit(f"error: {explained(error)}")
     if code:
         sys.exit(code)
-
-
-def reason(error: Exception) -> str:
-    """Why a job ended, in one line."""
-    return (
-        str(error)
-        if isinstance(error, OncewayError)
-        else f"the ingest stopped: {first_line(error)}"
-    )

@@ -4,14 +4,16 @@ In: settings that spark-submit was given; they win over those below. Out: a sess
 place as a data source.
 """
 
+import logging
 import os
 import tempfile
 from contextlib import suppress
 from pathlib import Path
 from subprocess import TimeoutExpired
-from typing import Any
+from typing import Any, cast
 from zipfile import ZipFile
 
+from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
@@ -19,10 +21,24 @@ import gateway
 from gateway.errors import OncewayError
 from gateway.ingest.jobs.source import LandingSource
 
+OURS = {
+    # The days of the tables, and what a text says as a time, go by it.
+    "spark.sql.session.timeZone": "UTC",
+    # What `timestamp` means in a statement: a moment, not a time of day of some zone.
+    "spark.sql.timestampType": "TIMESTAMP_LTZ",
+}
+"""Settings of the ingest's own session alone. One that spark-submit was given is ignored, with a
+line in the log.
+"""
+
+TABLE_DEFAULTS = "spark.databricks.delta.properties.defaults."
+"""How settings begin that give properties to every new Delta table. Those of the ingest have the
+properties that it gives them, and no others.
+"""
+
 SETTINGS = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-    "spark.sql.session.timeZone": "UTC",
     # Delta reads its own log with 50 tasks by default, which makes each commit three times as slow.
     "spark.databricks.delta.snapshotPartitions": "2",
     "spark.sql.shuffle.partitions": "4",
@@ -36,6 +52,16 @@ SETTINGS = {
 LOCAL_SETTINGS = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 """Without a cluster nobody else has business with the driver's ports."""
 
+
+LOG_SETTINGS = "log4j2.configurationFile"
+"""The property of Java that says how Spark logs. `onceway ingest` sets it; where a spark-submit of
+somebody's own does not, the ingest says errors alone from its session on.
+"""
+
+SAME_ZONE = ("Etc/UTC", "Z", "+00:00", "GMT")
+"""Other names of UTC."""
+
+log = logging.getLogger("onceway.ingest")
 
 JAVA_ENDS_S = 20
 """Seconds that Java may take to delete what it has in /tmp."""
@@ -57,28 +83,50 @@ def open_session(named_tables: bool = False) -> SparkSession:
     settings = (
         SETTINGS
         | (LOCAL_SETTINGS if local else {})
-        | ({"spark.sql.catalogImplementation": "hive"} if named_tables else {})
+        | ({"spark.sql.catalogImplementation": "hive"} if named_tables else _no_warehouse())
     )
     builder = SparkSession.builder.appName("onceway-ingest")
     for key, value in settings.items():
         if not given.contains(key):
             builder = builder.config(key, value)
+    for key, value in OURS.items():
+        if given.get(key, value) not in (value, *SAME_ZONE):
+            log.warning("the setting %s=%s is ignored: it is %s here", key, given.get(key), value)
+        builder = builder.config(key, value)
     spark = builder.getOrCreate()
+    if not cast(Any, spark._jvm).java.lang.System.getProperty(LOG_SETTINGS):
+        spark.sparkContext.setLogLevel("ERROR")
+    for key, value in OURS.items():
+        spark.conf.set(key, value)
+    for key, value in given.getAll():
+        if key.startswith(TABLE_DEFAULTS):
+            log.warning("the setting %s=%s is ignored for tables of the ingest", key, value)
+            spark.conf.unset(key)
     if not local:
         spark.sparkContext.addPyFile(str(_package()))
     spark.dataSource.register(LandingSource)
     return spark
 
 
+def _no_warehouse() -> dict[str, str]:
+    """Tables of the ingest have paths of their own, so nothing is ever put into this folder. By
+    itself Spark makes one where it is started.
+    """
+    folder = Path(tempfile.gettempdir(), f"onceway-no-tables-{os.getuid()}")
+    return {"spark.sql.warehouse.dir": folder.as_uri()}
+
+
 def close_session(spark: SparkSession) -> None:
     """Java has ended, too, when this returns, if it was this process that started it."""
-    spark.stop()
+    with suppress(Py4JError, OSError):  # Java may have ended before
+        spark.stop()
     gateway: Any = SparkContext._gateway
     java = getattr(gateway, "proc", None)
     if java is None:
         return
-    gateway.shutdown()
-    java.stdin.close()  # it waits for that
+    with suppress(Py4JError, OSError):
+        gateway.shutdown()
+        java.stdin.close()  # it waits for that
     with suppress(TimeoutExpired):
         java.wait(JAVA_ENDS_S)
 

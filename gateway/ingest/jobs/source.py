@@ -50,7 +50,8 @@ class LandingSource(DataSource):
     micro-batch), tasks (most partitions of a micro-batch), damaged (`skip` or `wait`), trusted (the
     file of keys), signed (`true` or `false`: whether the table wants signatures), publications,
     readings (folders of the tables), files (`true`: tasks write the tables' files; `false`: rows go
-    through Spark), available_now (`true`: take what is there and stop), held (file on the driver
+    through Spark), settle (seconds for which a damaged batch may be a copy that is under way),
+    available_now (`true`: take what is there and stop), held (file on the driver
     for the names of feeds that wait at the end of one pass, JSON; empty: none).
     """
 
@@ -77,6 +78,7 @@ class LandingSource(DataSource):
             files,
             self.options["available_now"] == "true",
             self.options.get("held", ""),
+            float(self.options.get("settle", "0")),
         )
 
 
@@ -102,12 +104,14 @@ class LandingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         tables: tuple[str, str] | None,
         one_pass: bool = False,
         held: str = "",
+        settle: float = 0.0,
     ) -> None:
         self._url = landing
         self._taken = taken
         self._rows = rows
         self._tasks = tasks
         self._wait = wait
+        self._settle = settle
         self._trust = trust
         self._tables = tables
         self._feeds_opened: Feeds | None = None
@@ -121,7 +125,9 @@ class LandingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _feeds(self) -> Feeds:
         if self._feeds_opened is None:
             to_stderr("%(message)s", logging.INFO)
-            self._feeds_opened = Feeds(Landing(self._url), self._wait, self._taken, self._trust)
+            self._feeds_opened = Feeds(
+                Landing(self._url), self._wait, self._taken, self._trust, self._settle
+            )
         return self._feeds_opened
 
     def initialOffset(self) -> Offset:

@@ -26,23 +26,26 @@ from pyspark.sql.streaming.query import StreamingQuery
 from gateway.errors import OncewayError
 from gateway.ingest.dedup import snapshot
 from gateway.ingest.dedup.taken import Feeds
-from gateway.ingest.delta.storage import open_folder
-from gateway.ingest.delta.tables import Table, absolute_folder, beside, first_line, is_named
+from gateway.ingest.delta.causes import cause_of, explained, is_java_gone
+from gateway.ingest.delta.local_disk import local_path
+from gateway.ingest.delta.storage import Folder, LocalFolder, open_folder
+from gateway.ingest.delta.tables import Table, absolute, absolute_folder, beside, is_named
 from gateway.ingest.delta.writers import WriterName
-from gateway.ingest.durations import seconds
 from gateway.ingest.exit_codes import SOMEBODY_SHOULD_LOOK
 from gateway.ingest.jobs.assembly import open_sink
 from gateway.ingest.jobs.checkpoint import is_used, make_fit, refuse_foreign, set_aside
-from gateway.ingest.jobs.release import try_again
-from gateway.ingest.jobs.script import STOPS, reason, run_script
+from gateway.ingest.jobs.release import take_whole, try_again
+from gateway.ingest.jobs.script import STOPS, run_script
 from gateway.ingest.jobs.session import close_session, open_session
 from gateway.ingest.landing import keys, trust
 from gateway.ingest.landing.place import NOTHING_LANDED, Landing, reached, said
-from gateway.ingest.report import stopped
+from gateway.ingest.report import job, stopped
+from gateway.ingest.report.job import EVERY_S
 from gateway.ingest.report.progress import note
 from gateway.ingest.sink.foreach_batch import Sink
 from gateway.ingest.sink.publications import PUBLICATIONS
 from gateway.ingest.sink.row_batch import RowBatch
+from gateway.system.durations import seconds
 
 ROWS = 500_000
 """Most rows of a micro-batch, by default: its fixed cost rules, so take large ones when behind."""
@@ -50,6 +53,11 @@ ROWS = 500_000
 DAMAGED_HELP = (
     "a damaged batch: put it into quarantine and go on with its gateway, or wait there until it is"
     " repaired (default skip)"
+)
+
+SETTLE_HELP = (
+    "for a landing place that is copied here (rclone, rsync): so long a batch may be half copied,"
+    " e.g. 10m, before it counts as damaged (default 0s)"
 )
 
 WRITER_HELP = (
@@ -70,6 +78,8 @@ STEADY_S = 60.0
 """Running time after which an ingest counts as started, in seconds."""
 TRY_AGAIN_S = 600.0
 """Seconds between two tries to read the batches in quarantine that were unreadable."""
+COPIED_S = 10.0
+"""The same for those that are copied to the landing place, at least."""
 LOOK_S = 1
 """Seconds between two looks whether a stop was asked for, and how far Spark is."""
 PATIENCE_S = 30.0
@@ -108,6 +118,7 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--writer", choices=get_args(WriterName), default="auto", help=WRITER_HELP)
     parser.add_argument("--trusted", metavar="URL", help=TRUSTED_HELP)
     parser.add_argument("--damaged", choices=["skip", "wait"], default="skip", help=DAMAGED_HELP)
+    parser.add_argument("--settle", type=_time, default=0.0, metavar="TIME", help=SETTLE_HELP)
     when = parser.add_mutually_exclusive_group()
     when.add_argument("--available-now", action="store_true", help="take what is there and stop")
     when.add_argument(
@@ -139,7 +150,7 @@ def start(spark: SparkSession, options: argparse.Namespace) -> tuple[StreamingQu
     except (PySparkException, Py4JJavaError) as error:
         if not is_used(spark, checkpoint):
             raise
-        set_aside(spark, checkpoint, f"Spark does not start with it ({first_line(error)})")
+        set_aside(spark, checkpoint, f"Spark does not start with it ({cause_of(error)})")
         return _begin(spark, options, sink, source), sink
 
 
@@ -174,6 +185,7 @@ def prepare(spark: SparkSession, options: argparse.Namespace) -> tuple[Sink, dic
         "rows": str(options.rows),
         "tasks": str(spark.sparkContext.defaultParallelism * 2),
         "damaged": options.damaged,
+        "settle": str(options.settle),
         "trusted": trusted,
         "signed": str(sink.signed).lower(),
         "publications": sink.locations["publications"],
@@ -190,10 +202,13 @@ def _trusted(options: argparse.Namespace, sink: Sink) -> str:
 
 
 def _try_again(spark: SparkSession, options: argparse.Namespace, sink: Sink) -> None:
-    """Read batches again that were unreadable when it was their turn."""
+    """Read batches again that were unreadable when it was their turn, or only half copied."""
     trusted = trust.Trust(_trusted(options, sink), sink.signed)
+    landing = Landing(options.landing)
     try:
-        try_again(spark, sink, Landing(options.landing), trusted)
+        try_again(spark, sink, landing, trusted)
+        if options.settle:
+            take_whole(spark, sink, landing, trusted)
     except OSError as error:
         log.warning("the landing place cannot be read now: %s", said(error))
 
@@ -284,7 +299,7 @@ def _run(options: argparse.Namespace) -> None:
         except StreamingQueryException as error:
             if not _blames_checkpoint(spark, options, sink, error):
                 raise sink.failure or error from error
-            why = f"Spark cannot go on from it ({first_line(error)})"
+            why = f"Spark cannot go on from it ({cause_of(error)})"
             set_aside(spark, absolute_folder(options.checkpoint), why)
             query, sink = start(spark, options)
             try:
@@ -292,8 +307,12 @@ def _run(options: argparse.Namespace) -> None:
             except StreamingQueryException as again:
                 raise sink.failure or again from again
     except STOPS as error:
-        _note_stop(spark, options, error)
-        raise
+        if stopping.is_set() and is_java_gone(error):
+            log.info("Java heard of the stop first: the next start looks into the table")
+            return
+        told = explained(error, [options.table, options.checkpoint])
+        _note_stop(spark, options, str(told))
+        raise told from error
     finally:
         close_session(spark)
 
@@ -307,10 +326,14 @@ def _follow(
 ) -> None:
     """Wait until the query has ended, or end it when a stop was asked for."""
     begun = tried = time.monotonic()
+    alive = -EVERY_S
     noted = True
     while not query.awaitTermination(LOOK_S):
         note(sink.counters, [query.lastProgress])
         now = time.monotonic()
+        if now - alive >= EVERY_S:
+            sink.give_sign_of_life()
+            alive = now
         if noted and (sink.micro_batches or now - begun > STEADY_S):
             sink.forget_stop()
             noted = False
@@ -318,12 +341,17 @@ def _follow(
             log.info("stopping after this micro-batch")
             _let_end(query)
             query.stop()
-        elif now - tried > TRY_AGAIN_S:
+        elif now - tried > _try_again_s(options):
             _try_again(spark, options, sink)
             tried = time.monotonic()
     if not sink.micro_batches:
         log.info("nothing new: %s", so_far(sink.taken.feeds))
     finish(query, sink)
+
+
+def _try_again_s(options: argparse.Namespace) -> float:
+    """Seconds between two tries to read batches in quarantine again."""
+    return min(TRY_AGAIN_S, max(options.settle, COPIED_S)) if options.settle else TRY_AGAIN_S
 
 
 def _blames_checkpoint(
@@ -339,13 +367,25 @@ def _blames_checkpoint(
     )
 
 
-def _note_stop(spark: SparkSession, options: argparse.Namespace, error: Exception) -> None:
-    """Note for the report why the ingest ended, if there is a table."""
+def _note_stop(spark: SparkSession, options: argparse.Namespace, why: str) -> None:
+    """Note for the report why the ingest ended, if there is a table. In a folder of this machine
+    that works without Java, and where the table itself cannot be read.
+    """
+    path = None if is_named(options.table) else local_path(absolute(options.table))
+    if path is not None:
+        if (path / "_delta_log").exists():
+            _note(LocalFolder(path / snapshot.FOLDER), why)
+        return
     with suppress(*STOPS):
         table = Table(spark, options.table, PUBLICATIONS)
         location = table.location()
         if location is not None and table.exists():
-            stopped.note(open_folder(spark, location, snapshot.FOLDER), reason(error))
+            _note(open_folder(spark, location, snapshot.FOLDER), why)
+
+
+def _note(files: Folder, why: str) -> None:
+    job.failed(files)
+    stopped.note(files, why)
 
 
 def _let_end(query: StreamingQuery) -> None:
@@ -368,6 +408,7 @@ def finish(query: StreamingQuery, sink: Sink) -> None:
     note(sink.counters, query.recentProgress)
     sink.save()
     sink.forget_stop()
+    sink.note_end()
 
 
 if __name__ == "__main__":

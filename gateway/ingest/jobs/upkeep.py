@@ -12,15 +12,17 @@ import sys
 from datetime import UTC, datetime, timedelta
 from typing import get_args
 
+from pyspark.sql import SparkSession
+
 from gateway.errors import OncewayError
+from gateway.ingest.delta.causes import explained
 from gateway.ingest.delta.tables import absolute_folder, beside, is_named, mend
 from gateway.ingest.delta.writers import WriterName, table_kind
-from gateway.ingest.durations import seconds
 from gateway.ingest.jobs.assembly import open_sink
 from gateway.ingest.jobs.compact import compact
 from gateway.ingest.jobs.expire import expire
 from gateway.ingest.jobs.release import release
-from gateway.ingest.jobs.script import run_script
+from gateway.ingest.jobs.script import STOPS, run_script
 from gateway.ingest.jobs.session import close_session, open_session
 from gateway.ingest.jobs.summarise import summarise
 from gateway.ingest.landing import keys
@@ -32,6 +34,7 @@ from gateway.ingest.sink.quarantine import QUARANTINE
 from gateway.ingest.sink.readings import READINGS
 from gateway.ingest.summary.devices import DEVICES
 from gateway.ingest.summary.quality import QUALITY
+from gateway.system.durations import seconds
 
 log = logging.getLogger("onceway.ingest")
 
@@ -75,6 +78,15 @@ def run(options: argparse.Namespace) -> None:
         with reached(options.landing):
             Landing(absolute_folder(options.landing)).refuse_empty()
     spark = open_session(is_named(options.table))
+    try:
+        _work(spark, options)
+    except STOPS as error:
+        raise explained(error, [options.table]) from error
+    finally:
+        close_session(spark)
+
+
+def _work(spark: SparkSession, options: argparse.Namespace) -> None:
     kind = table_kind(spark, options.table, options.writer)
     publications = kind(spark, options.table, PUBLICATIONS)
     readings = kind(spark, beside(publications.name, "readings"), READINGS)
@@ -83,37 +95,34 @@ def run(options: argparse.Namespace) -> None:
     devices = kind(spark, beside(publications.name, "devices"), DEVICES)
     quality = kind(spark, beside(publications.name, "quality"), QUALITY)
     others = (readings, quarantine, conflicts, devices, quality)
-    try:
-        mend(publications, *others)
-        if not publications.exists():
+    mend(publications, *others)
+    if not publications.exists():
+        raise OncewayError(
+            "there is no such table",
+            publications.name,
+            "Is it the right one? `onceway ingest run` makes it",
+        )
+    publications.refuse_others()
+    if options.command == "release":
+        url = absolute_folder(options.landing)
+        sink = open_sink(spark, url, publications.name, options.writer)
+        trusted = options.trusted or keys.beside(sink.locations["publications"])
+        damaged = release(spark, sink, Landing(url), Trust(trusted, sink.signed))
+        if damaged:
             raise OncewayError(
-                "there is no such table",
-                publications.name,
-                "Is it the right one? `onceway ingest run` makes it",
+                f"{damaged} batches are still damaged", f"{publications.name}_quarantine"
             )
-        publications.refuse_others()
-        if options.command == "release":
-            url = absolute_folder(options.landing)
-            sink = open_sink(spark, url, publications.name, options.writer)
-            trusted = options.trusted or keys.beside(sink.locations["publications"])
-            damaged = release(spark, sink, Landing(url), Trust(trusted, sink.signed))
-            if damaged:
-                raise OncewayError(
-                    f"{damaged} batches are still damaged", f"{publications.name}_quarantine"
-                )
-        elif options.command == "compact":
-            compact(spark, publications, *others)
-        elif options.command == "summarise":
-            summarise(spark, publications)
-        else:
-            before = datetime.now(UTC) - timedelta(seconds=options.older_than)
-            log.info(
-                "deleted %d publications received before %s",
-                expire(spark, publications, readings, before),
-                before.isoformat(),
-            )
-    finally:
-        close_session(spark)
+    elif options.command == "compact":
+        compact(spark, publications, *others)
+    elif options.command == "summarise":
+        summarise(spark, publications)
+    else:
+        before = datetime.now(UTC) - timedelta(seconds=options.older_than)
+        log.info(
+            "deleted %d publications received before %s",
+            expire(spark, publications, readings, before),
+            before.isoformat(),
+        )
 
 
 if __name__ == "__main__":

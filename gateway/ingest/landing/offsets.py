@@ -3,7 +3,8 @@
 In: a landing place and an offset {"GATEWAY/EPOCH": number}. Out: the next offset, the manifests
 between two offsets, and what holds a feed. An offset moves over one manifest after the other, so a
 missing number holds its feed, and no other, until it comes. On request a damaged batch does the
-same until it is repaired. What cannot be read holds the feed, or the gateway, that it belongs to.
+same until it is repaired, or as long as it may be a copy under way. What cannot be read holds the
+feed, or the gateway, that it belongs to.
 
 A pass costs a look-up for each new batch, and one for each feed whose gateway tells its news by no
 marker, whatever lies before its offset.
@@ -89,6 +90,8 @@ class Feeds:
     """Not to be shared between threads. wait: a damaged batch holds its feed; its bytes are looked
     at before the offset moves on. taken: what the table has; no batch up to there is read again,
     whatever offset it is asked for. trust: whose batches are taken; without it, everybody's.
+    settle: for so many seconds after its own time, a damaged batch counts as one whose copy is
+    under way, and holds its feed.
     """
 
     def __init__(
@@ -97,9 +100,11 @@ class Feeds:
         wait: bool = False,
         taken: Offset | None = None,
         trust: Trust | None = None,
+        settle: float = 0.0,
     ) -> None:
         self._landing = landing
         self._wait = wait
+        self._settle = settle
         self._trust = trust
         self._taken = dict(taken or {})
         self._looked_for_cleaned = False
@@ -148,7 +153,7 @@ class Feeds:
             }
             self._look_up(
                 ((feed, number) for feed, numbers in wanted.items() for number in numbers),
-                self._wait,
+                True,
             )
             more: list[str] = []
             for feed in active:
@@ -335,10 +340,10 @@ class Feeds:
             if number > end.get(feed, 0)
         }
 
-    def _look_up(self, items: Iterable[tuple[str, int]], whole: bool = False) -> None:
-        """whole: a damaged batch counts as missing."""
+    def _look_up(self, items: Iterable[tuple[str, int]], new: bool = False) -> None:
+        """new: a damaged batch counts as missing if its feed is to wait for it."""
         unknown = [item for item in items if item not in self._manifests]
-        answers = list(self._map(lambda item: self._manifest(item, whole), unknown))
+        answers = list(self._map(lambda item: self._manifest(item, new), unknown))
         for feed, _ in unknown:
             self._failed.pop(feed, None)
         for item, answer in zip(unknown, answers, strict=True):
@@ -347,7 +352,7 @@ class Feeds:
             elif answer is not None:
                 self._manifests[item] = answer
 
-    def _manifest(self, item: tuple[str, int], whole: bool) -> Announced | OSError | None:
+    def _manifest(self, item: tuple[str, int], new: bool) -> Announced | OSError | None:
         """A manifest as far as it is trusted, None while it is missing, or why it cannot be
         read.
         """
@@ -356,10 +361,22 @@ class Feeds:
             if manifest is None:
                 return None
             checked = self._trust.check(manifest) if self._trust else manifest
-            return None if whole and batch.flaw(self._landing, checked) else checked
+            waits = new and (self._wait or self._is_fresh(checked))
+            return None if waits and batch.flaw(self._landing, checked) else checked
         except OSError as error:
             self._landing.refuse_outage(error)
             return error
+
+    def _is_fresh(self, manifest: Announced) -> bool:
+        """Whether a copy of this batch may still be under way."""
+        if not self._settle:
+            return False
+        times = (
+            self._landing.modified(manifest.feed, manifest.number, ending)
+            for ending in ("json", "parquet")
+        )
+        came = max((one for one in times if one is not None), default=0.0)
+        return abs(time.time() - came) < self._settle
 
     def _map(self, function: Callable[[T], R], items: Iterable[T]) -> Iterable[R]:
         return map(function, items) if self._pool is None else self._pool.map(function, items)
@@ -467,12 +484,10 @@ class Feeds:
         number = taken + 1
         manifest = self._landing.manifest(feed, number)
         if manifest is not None:
-            flaw = batch.flaw(self._landing, manifest) if self._wait else None
-            return (
-                None
-                if flaw is None
-                else self._hole(feed, number, f"it is damaged ({flaw}), it came", number)
-            )
+            fresh = self._is_fresh(manifest)
+            flaw = batch.flaw(self._landing, manifest) if self._wait or fresh else None
+            why = f"it is {'not whole yet' if fresh else 'damaged'} ({flaw}), it came"
+            return None if flaw is None else self._hole(feed, number, why, number)
         known = self.holes.get(feed)
         if known is not None and known.number == number and self._landing.has(feed, known.came):
             return known

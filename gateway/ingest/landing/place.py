@@ -81,6 +81,9 @@ IN_A_HURRY = (0.0, None)
 ANSWERED_S = 30.0
 """Seconds for which the place counts as up after it has answered as a whole."""
 
+RENEWED_S = 30.0
+"""Seconds between two connections that are opened because something is forbidden."""
+
 T = TypeVar("T")
 
 log = logging.getLogger("onceway.ingest")
@@ -137,6 +140,7 @@ class Landing:
         self.url = url.rstrip("/")
         self._connecting = Lock()
         self._answered = -ANSWERED_S
+        self._renewed = -RENEWED_S
         try:
             self._fs, self._root = self._connect()
         except (ValueError, ImportError) as error:
@@ -170,13 +174,24 @@ class Landing:
                 return question(asked)
             except Exception as error:
                 failure = _as_os_error(error)
-                if pause is None or self.local or isinstance(failure, FINAL):
+                final = isinstance(failure, FINAL) and not self._may_have_new_keys(failure)
+                if pause is None or self.local or final:
                     raise failure from error
             time.sleep(pause)
             with self._connecting, suppress(Exception):  # if it fails, the next try says why
                 if self._fs is asked:
                     self._fs, _ = self._connect()
         raise AssertionError("the last pause is None")
+
+    def _may_have_new_keys(self, failure: OSError) -> bool:
+        """Whether a new connection may be allowed what this one is not: credentials are read when
+        it is opened, and may have been replaced since. Asked for so once in a while only.
+        """
+        now = time.monotonic()
+        if not isinstance(failure, PermissionError) or now - self._renewed < RENEWED_S:
+            return False
+        self._renewed = now
+        return True
 
     def _is_up(self) -> bool:
         return time.monotonic() - self._answered < ANSWERED_S
@@ -248,6 +263,10 @@ class Landing:
                 self.url,
                 "Is it mounted? The uplink makes it when it lands its first batch",
             ) from None
+        if not gateways and self._ask(lambda fs: fs.isfile(self._root)):
+            raise OncewayError(
+                "this is a file, and no folder", self.url, "Give the folder that has the gateways'"
+            )
         return any(map(self._may_have_landed, gateways))
 
     def refuse_empty(self) -> None:
@@ -307,10 +326,13 @@ class Landing:
         # an object store may have `NUMBER.json/x`, and no manifest
         return found["type"] != "directory" or self.manifest(feed, number) is not None
 
-    def modified(self, feed: str, number: int) -> float | None:
-        """When a manifest was written, in seconds since 1970, where the file system knows."""
+    def modified(self, feed: str, number: int, ending: str = "json") -> float | None:
+        """When a manifest (`parquet`: the data) was written, in seconds since 1970, where the file
+        system knows.
+        """
+        path = f"{self._root}/{feed}/{file_stem(number)}.{ending}"
         try:
-            return float(self._fs.modified(self._manifest(feed, number)).timestamp())
+            return float(self._fs.modified(path).timestamp())
         except Exception:  # it is only for people to know
             return None
 

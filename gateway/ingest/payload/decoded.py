@@ -5,11 +5,13 @@ a reason; exactly one of the two is null.
 """
 
 from collections.abc import Iterator
+from datetime import datetime, timedelta
 from itertools import chain
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from gateway.ingest.payload import skeletons
 from gateway.ingest.payload.names import without_device
@@ -26,6 +28,7 @@ READING = pa.struct(
         ("sum", pa.float64()),
         ("time", pa.timestamp("us", "UTC")),
         ("time_certainty", pa.string()),
+        ("time_stated", pa.string()),
     ]
 )
 
@@ -36,6 +39,14 @@ no time (RFC 8428, section 4.5.3: the sensor does not know it), or counts from a
 _CERTAINTIES = pa.array([SYNCHRONISED, RECKONED, UNKNOWN])
 
 _MICRO = 1_000_000
+
+EARLIEST, LATEST = 946_684_800 * _MICRO, 4_102_444_800 * _MICRO
+"""The years 2000 to 2099, in µs since 1970: from the first up to the second. A time outside is a
+fault of a clock. It stands in `time_stated` as text, and `time` is null: one such time would make
+pandas refuse a whole table, and would take a file out of every question about a day.
+"""
+
+_BEGIN = datetime(1970, 1, 1)
 
 
 def columns(device: Any, payload: Any, received: Any) -> tuple[pa.Array, pa.Array]:
@@ -95,12 +106,15 @@ def _readings(packs: list[list[Record]], received: list[int | None]) -> pa.Struc
     times = [
         _absolute(record, at) for pack, at in zip(packs, received, strict=True) for record in pack
     ]
+    times, stated = _bounded(pa.array(times, pa.int64()))
     certainties = [
         _certainty(record, at) for pack, at in zip(packs, received, strict=True) for record in pack
     ]
     arrays = [
         pa.array(values, field.type)
-        for values, field in zip([*fields[:7], times, certainties], READING, strict=True)
+        for values, field in zip(
+            [*fields[:7], times.to_pylist(), certainties, stated], READING, strict=True
+        )
     ]
     return pa.StructArray.from_arrays(arrays, fields=list(READING))
 
@@ -113,11 +127,13 @@ def _plain_readings(plain: skeletons.Plain, received: pa.Array) -> pa.StructArra
     time += np.where(relative, at.fill_null(0).to_numpy(), 0)
     no_receipt = at.is_null().to_numpy(zero_copy_only=False)
     certainty = relative.astype(np.int8) + (relative & (no_receipt | (plain.time == 0)))
+    times, stated = _bounded(pa.array(time, mask=relative & no_receipt))
     known = {
         "name": plain.name,
         "unit": plain.unit,
         "value": pa.array(plain.value),
-        "time": pa.array(time, mask=relative & no_receipt).cast(READING.field("time").type),
+        "time": times.cast(READING.field("time").type),
+        "time_stated": stated,
         "time_certainty": _CERTAINTIES.take(pa.array(certainty)),
     }
     arrays = [
@@ -125,6 +141,23 @@ def _plain_readings(plain: skeletons.Plain, received: pa.Array) -> pa.StructArra
         for field in READING
     ]
     return pa.StructArray.from_arrays(arrays, fields=list(READING))
+
+
+def _bounded(times: pa.Array) -> tuple[pa.Array, pa.Array]:
+    """Times in µs since 1970 → the same without those that cannot be, and these as text (RFC
+    3339).
+    """
+    possible = pc.and_(pc.greater_equal(times, EARLIEST), pc.less(times, LATEST))
+    if pc.all(possible, skip_nulls=True).as_py() is not False:
+        return times, pa.nulls(len(times), pa.string())
+    odd = pc.if_else(possible, None, times).to_pylist()
+    stated = [None if at is None else in_words(at) for at in odd]
+    return pc.if_else(possible, times, None), pa.array(stated, pa.string())
+
+
+def in_words(at: int) -> str:
+    """A time in µs since 1970 as RFC 3339 writes it."""
+    return f"{(_BEGIN + timedelta(microseconds=at)).isoformat()}Z"
 
 
 def add_readings(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -115,6 +115,26 @@ def _metrics(report: Report, now: float) -> dict[str, tuple[str, Iterable[Sample
             "1: the ingest has ended with an error, and has not run since; the report says why.",
             [({}, report.stopped is not None)],
         ),
+        "job_running": (
+            "1: the stream runs; 0: it has ended, or gives no sign of life.",
+            [({}, None if report.job is None else report.job.running)],
+        ),
+        "job_silent": (
+            "1: the stream has not ended in order, and gives no sign of life.",
+            [({}, report.job is not None and report.job.state == "silent")],
+        ),
+        "table_flawed": (
+            "1: the table cannot be read, or lacks rows; the report says which.",
+            [({"table": one.name.rpartition("/")[2]}, bool(one.flaw)) for one in report.tables],
+        ),
+        "table_rows": (
+            "Rows of the table.",
+            [({"table": one.name.rpartition("/")[2]}, one.rows) for one in report.tables],
+        ),
+        "last_rows_timestamp_seconds": (
+            "When the ingest took rows last.",
+            [({}, _seconds(report.last_rows))],
+        ),
         "micro_batch_seconds": (
             "How long the last micro-batch took.",
             [({}, None if last is None else last / 1000)],

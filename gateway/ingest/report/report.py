@@ -19,8 +19,10 @@ from gateway.ingest.landing import keys
 from gateway.ingest.landing.offsets import LOOK_UPS_AT_ONCE, Feeds, Unreadable
 from gateway.ingest.landing.place import NOTHING_LANDED, Landing, said
 from gateway.ingest.landing.trust import Trust
-from gateway.ingest.report import counters, stopped, tables
+from gateway.ingest.report import counters, health, job, stopped, tables
 from gateway.ingest.report.counters import FeedTotal
+from gateway.ingest.report.health import TableHealth
+from gateway.ingest.report.job import Job
 from gateway.system import gateway_name
 
 DEVICES_SHOWN = 20
@@ -64,7 +66,8 @@ class Report:
     """saved: when the counts were written (UTC); spark: its last progress; covers: the table's
     version that `devices` is of; conflicts: publications whose key has another payload; refused:
     gateways whose name another gateway wanted to use in the last days, with its host and when;
-    stopped: why the ingest ended, if it did with an error and has not run since.
+    stopped: why the ingest ended, if it did with an error and has not run since; job: the stream as
+    last heard of; tables: the state of each table.
     """
 
     feeds: list[FeedReport]
@@ -75,6 +78,13 @@ class Report:
     conflicts: int = 0
     refused: list[tuple[str, str, str]] = field(default_factory=list)
     stopped: str | None = None
+    job: Job | None = None
+    tables: list[TableHealth] = field(default_factory=list)
+
+    @property
+    def last_rows(self) -> str:
+        """When the ingest took rows last (UTC); empty if it never did."""
+        return max((one.at for one in self.feeds), default="")
 
     @property
     def missing(self) -> int:
@@ -84,13 +94,16 @@ class Report:
     def ill(self, max_lag_s: float, max_missing: int | None = None) -> bool:
         """Whether somebody should look: nothing has ever landed, a feed is held, lags, or is not at
         the landing place any more, a batch is in quarantine, a key has two payloads, the ingest has
-        ended with an error, another gateway was refused, or too much is missing.
+        ended with an error or without a word, another gateway was refused, a table cannot be read
+        or lacks rows, or too much is missing.
         """
         return (
             not self.feeds
             or bool(self.refused)
             or bool(self.conflicts)
             or self.stopped is not None
+            or (self.job is not None and self.job.state == "silent")
+            or any(one.flaw for one in self.tables)
             or (max_missing is not None and self.missing > max_missing)
             or any(
                 one.held or one.quarantine or one.landed is None or (one.lag_s or 0.0) > max_lag_s
@@ -107,10 +120,12 @@ def make(landing: Landing, table: str, trusted: str | None = None) -> Report:
     rows, _ = tables.rows_by_feed(table)
     taken_by_feed = tables.taken(table)
     quarantine: defaultdict[str, list[int]] = defaultdict(list)
-    for feed, number in tables.in_quarantine(table):
-        quarantine[feed].append(number)
     files = tables.TableFolder(table)
+    heard = job.look(files)
+    states = health.look(table, heard is not None and heard.running)
     counted = counters.load(files)
+    for feed, number in tables.in_quarantine(table) if _readable(states, "quarantine") else ():
+        quarantine[feed].append(number)
     totals = counted.feeds if counted else {}
     seen = snapshot.load(files, counted.table) if counted else None
     trust = Trust(trusted or keys.beside(table), tables.wants_signatures(table))
@@ -143,10 +158,16 @@ def make(landing: Landing, table: str, trusted: str | None = None) -> Report:
         seen.covers if seen else None,
         counted.saved if counted else None,
         counted.spark if counted else {},
-        tables.conflicts(table),
+        tables.conflicts(table) if _readable(states, "conflicts") else 0,
         _refused(landing, sorted({one.feed.partition("/")[0] for one in feeds})),
         stopped.why(files),
+        heard,
+        states,
     )
+
+
+def _readable(states: list[TableHealth], suffix: str) -> bool:
+    return not any(one.rows is None and one.name.endswith(f"_{suffix}") for one in states)
 
 
 def text(report: Report) -> str:
@@ -206,6 +227,9 @@ def text(report: Report) -> str:
     ]
     none = [] if report.feeds else [NOTHING_LANDED]
     ended = [f"stopped: {report.stopped}"] if report.stopped else []
+    ended += [f"job: {report.job}"] if report.job else []
+    ended += [f"last rows: {report.last_rows}"] if report.last_rows else []
+    ended += [f"table: {one.name}: {one.flaw}" for one in report.tables if one.flaw]
     written = [*table, *none, *ended, *held, *refused, *conflicts, *missing, *spark]
     return "\n".join(map(gateway_name.shown, written))
 

@@ -7,14 +7,13 @@ the folder `_onceway`.
 from collections import Counter
 
 import fsspec
-from deltalake import DeltaTable
 
 from gateway.errors import OncewayError
 from gateway.ingest.dedup import snapshot
 from gateway.ingest.dedup.taken import Feeds, Taken
 from gateway.ingest.delta.commits import CommitLog
 from gateway.ingest.delta.tables import SIGNED, beside
-from gateway.uplink.delta_reader import location, query
+from gateway.uplink.delta_reader import location, opened, query
 
 CATALOG_HINT = "Catalog names are not known here: give the table's path or URL."
 
@@ -84,7 +83,7 @@ def conflicts(table: str) -> int:
 
 def wants_signatures(table: str) -> bool:
     """Whether the table is not older than signed batches."""
-    return SIGNED in DeltaTable(location(table)).metadata().configuration
+    return SIGNED in opened(table).metadata().configuration
 
 
 def taken(table: str) -> Feeds:

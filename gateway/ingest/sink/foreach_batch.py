@@ -17,8 +17,8 @@ from gateway.ingest.dedup.taken import Taken
 from gateway.ingest.delta.commits import APPENDED
 from gateway.ingest.delta.lease import lease
 from gateway.ingest.delta.storage import Folder
-from gateway.ingest.report import stopped
-from gateway.ingest.report.counters import Counters
+from gateway.ingest.report import job, stopped
+from gateway.ingest.report.counters import Counters, now
 from gateway.ingest.sink.microbatch import MicroBatch, TableName
 from gateway.ingest.sink.publications import Appender, Outcome
 from gateway.ingest.sink.quarantine import Quarantine
@@ -61,6 +61,7 @@ class Sink:
         self.quarantine = quarantine
         self.counters = counters
         self.micro_batches = 0
+        self._started = now()
         self.failure: OncewayError | None = None
         self._files = files
         self.signed = signed
@@ -135,6 +136,14 @@ class Sink:
         self.counters.save(self._files)
         if self._seen.unsaved:
             self._save_seen()
+
+    def give_sign_of_life(self) -> None:
+        """Tell the report that the stream runs."""
+        job.alive(self._files, self._started)
+
+    def note_end(self) -> None:
+        """Tell the report that the stream has ended in order."""
+        job.ended(self._files, self._started)
 
     def forget_stop(self) -> None:
         """Tell the report that the ingest works again."""

@@ -15,8 +15,8 @@ from pyspark.sql import functions as F
 
 from gateway.ingest.dedup.claim import ChunkRange
 from gateway.ingest.dedup.ranges import Key, Ranges
+from gateway.ingest.delta.causes import cause_of
 from gateway.ingest.delta.storage import open_folder
-from gateway.ingest.delta.tables import first_line
 from gateway.ingest.delta.transaction import Addition
 from gateway.ingest.sink.merged_batches import ranges_of
 
@@ -199,5 +199,5 @@ class MicroBatch:
                     folder.delete(files[chunk]["name"])
             except (Py4JError, OSError) as error:
                 log.warning(
-                    "files that are not used were not deleted in %s: %s", folder, first_line(error)
+                    "files that are not used were not deleted in %s: %s", folder, cause_of(error)
                 )

@@ -9,7 +9,7 @@ import logging
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import (
@@ -22,11 +22,16 @@ from pyspark.sql.types import (
 )
 
 from gateway.errors import OncewayError
+from gateway.ingest.delta.causes import cause_of
 from gateway.ingest.delta.commits import REWRITING, CommitLog, HistoryGone, Progress
-from gateway.ingest.delta.tables import Layout, Table, first_line, is_file_gone
+from gateway.ingest.delta.tables import Layout, Table, is_file_gone
 from gateway.ingest.delta.transaction import Addition, Conflict, Writer
 from gateway.ingest.payload import decoded
+from gateway.ingest.payload.version import application_id
 from gateway.ingest.sink.data_files import KEY, ORIGIN
+
+BOUNDED = "onceway.times"
+"""A property of a table in which every time is in these years."""
 
 READINGS = Layout(
     "Each record of each publication once, by (device, incarnation, sequence, position); decoded"
@@ -63,6 +68,14 @@ READINGS = Layout(
                 " says neither, and time is that of receipt, or null"
             ),
         ),
+        (
+            "time_stated",
+            "string",
+            (
+                "The time as text where it is outside the years 2000 to 2099, which only a wrong"
+                " clock says; time is null then"
+            ),
+        ),
         ("gateway", "string", "As in publications"),
         ("topic", "string", "As in publications"),
         ("received", "timestamp", "As in publications"),
@@ -70,15 +83,11 @@ READINGS = Layout(
     (
         ("delta.checkpointInterval", "50"),
         ("delta.dataSkippingStatsColumns", "device,sequence,received,time"),
+        (BOUNDED, "2000-2099"),
     ),
     ("device", "received"),
     ("device", "incarnation", "sequence", "position"),
 )
-
-DECODING = 2
-"""Raised whenever the same publications have other readings than before: the table is then made
-again from them.
-"""
 
 _WITH_LIST = StructType(
     [
@@ -173,7 +182,7 @@ class Readings:
         except (HistoryGone, PySparkException, Py4JJavaError) as error:
             if isinstance(error, Py4JJavaError) and not is_file_gone(error):
                 raise
-            log.warning("cannot follow publications: %s", first_line(error))
+            log.warning("cannot follow publications: %s", cause_of(error))
             new = None
         if new is None:
             log.info("making %s again, from all publications", self._table.name)
@@ -249,16 +258,31 @@ class Readings:
         )
 
 
+def bound_times(spark: SparkSession, readings: Table) -> None:
+    """Upgrade a table that versions up to 0.2.1 made: a time outside 2000 to 2099 becomes text in
+    `time_stated`. The property that ends the upgrade comes last, so a cut repeats it.
+    """
+    spark.sql(f"UPDATE {readings.sql} SET {_AS_TEXT} WHERE {_ODD_TIME}")  # noqa: S608 - ours
+    readings.settle()
+    spark.sql(f"ALTER TABLE {readings.sql} SET TBLPROPERTIES ('{BOUNDED}' = '2000-2099')")
+    readings.settle()
+
+
+_AS_TEXT = (
+    "time_stated ="
+    " replace(date_format(time, \"yyyy-MM-dd'T'HH:mm:ss.SSSSSS'Z'\"), '.000000Z', 'Z'),"
+    " time = NULL"
+)
+_ODD_TIME = (
+    "time < TIMESTAMP '2000-01-01 00:00:00+00:00' OR time >= TIMESTAMP '2100-01-01 00:00:00+00:00'"
+)
+
+
 def _without(came: DataFrame, went: DataFrame) -> DataFrame:
     """Rows of the change data feed that came and did not go in a later version."""
     same = [F.col(f"came.{name}") == F.col(f"went.{name}") for name in KEY]
     later = F.col("went._commit_version") > F.col("came._commit_version")
     return came.alias("came").join(went.alias("went"), [*same, later], "left_anti")
-
-
-def application_id(publications: str) -> str:
-    """Under which the table stores how far it goes. publications: that table's id."""
-    return f"onceway/readings-{DECODING}/{publications}"
 
 
 def exploded(rows: DataFrame) -> DataFrame:

@@ -12,9 +12,10 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
+from gateway.ingest.delta.causes import cause_of
 from gateway.ingest.delta.commits import Progress
 from gateway.ingest.delta.lease import lease
-from gateway.ingest.delta.tables import Table, first_line, is_file_gone
+from gateway.ingest.delta.tables import Table, is_file_gone
 from gateway.ingest.delta.writers import open_writer
 from gateway.ingest.summary.changes import Changes, since
 
@@ -53,7 +54,7 @@ class Follower:
         except (PySparkException, Py4JJavaError) as error:
             if covers is None or (isinstance(error, Py4JJavaError) and not is_file_gone(error)):
                 raise
-            log.warning("cannot read what changed in publications: %s", first_line(error))
+            log.warning("cannot read what changed in publications: %s", cause_of(error))
             changes = since(self._publications, self._log, covers, until, whole=True)
             self._write(make(changes, before), until, not fits)
 

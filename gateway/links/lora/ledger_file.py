@@ -6,7 +6,8 @@ Sans-IO: the caller writes them with `write`, off its event loop.
 A card does not want a write for each frame. So the file holds a **reservation**: airtime that may
 be sent without another write, a 64th of the limit. After a start, all that was reserved counts as
 sent just now. After a reboot of the machine nobody knows how long it was off: it counts as no time.
-A file that cannot be read counts as an hour that is used up.
+A file that cannot be read counts as an hour that is used up. So does an older copy that was put
+back: each write has a number, and a second file (`….count`) holds the newest one.
 """
 
 import json
@@ -36,16 +37,30 @@ class Ledgers:
 
     machine: this start of the machine, another one after each reboot (the kernel's boot_id). now:
     seconds of a monotonic clock that goes on while the machine runs. found: what the file held,
-    None if there is no file.
+    None if there is no file. newest: what `read_count` found; None: no such file is kept.
     """
 
-    def __init__(self, region: Region, machine: str, found: bytes | None, now: float) -> None:
+    def __init__(
+        self,
+        region: Region,
+        machine: str,
+        found: bytes | None,
+        now: float,
+        newest: int | None = None,
+    ) -> None:
         self._machine = machine
+        self._newest = newest
+        self._count = newest or 0
         self._ledgers = {band.name: Ledger(band.duty, region.hour, LATE) for band in region.bands}
         self._granted = dict.fromkeys(self._ledgers, 0.0)
         self._asked: tuple[str, float] | None = None
-        if found is not None:
-            self._restore(found, now)
+        if found is not None or newest:
+            self._restore(found or b"", now)
+
+    @property
+    def count(self) -> int:
+        """Number of the last write."""
+        return self._count
 
     def ledger(self, band: str) -> Ledger:
         """The ledger of a sub-band; to look at. Raises KeyError: the region has none such."""
@@ -81,7 +96,8 @@ class Ledgers:
             for name, ledger in self._ledgers.items()
         }
         bands[band]["reserved"] = self._granted[band] + more
-        told = {"machine": self._machine, "at": now, "bands": bands}
+        self._count += 1
+        told = {"machine": self._machine, "count": self._count, "at": now, "bands": bands}
         return json.dumps(told, separators=(",", ":")).encode()
 
     def grant(self) -> None:
@@ -97,6 +113,7 @@ class Ledgers:
     def _restore(self, found: bytes, now: float) -> None:
         try:
             told = json.loads(found)
+            self._check_count(told.get("count", 0))
             away = now - _seconds(told["at"]) if told["machine"] == self._machine else 0.0
             blocks = {
                 name: _blocks(told["bands"][name], max(away, 0.0))
@@ -119,6 +136,12 @@ class Ledgers:
             blocks = {name: [(0.0, ledger.limit)] for name, ledger in self._ledgers.items()}
         for name, entries in blocks.items():
             self._ledgers[name].restore(entries, now)
+
+    def _check_count(self, count: int) -> None:
+        """Raises ValueError: this is not the newest file. That of 0.2 has no count."""
+        if self._newest is not None and (count < self._newest or (count and not self._newest)):
+            raise ValueError(f"an older copy: write {count}, and {self._newest} was the newest")
+        self._count = max(self._count, count)
 
 
 def _seconds(value: Any) -> float:
@@ -152,9 +175,27 @@ def read(file: Path) -> bytes | None:
         return None
 
 
-def write(file: Path, data: bytes) -> None:
-    """Put it on the disk, whole or not at all. Raises OSError."""
-    new = file.with_suffix(".new")
+def read_count(file: Path) -> int:
+    """Return the number of the newest write, 0 if none is known. Raises OSError."""
+    try:
+        return int(read(_count_of(file)) or b"0")
+    except ValueError:
+        return 0
+
+
+def write(file: Path, data: bytes, count: int | None = None) -> None:
+    """Put it on the disk, whole or not at all, and then its number. Raises OSError."""
+    _replace(file, data)
+    if count is not None:
+        _replace(_count_of(file), str(count).encode())
+
+
+def _count_of(file: Path) -> Path:
+    return file.with_suffix(".count")
+
+
+def _replace(file: Path, data: bytes) -> None:
+    new = file.with_name(file.name + ".new")
     with new.open("wb") as out:
         out.write(data)
         out.flush()

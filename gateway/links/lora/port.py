@@ -22,7 +22,7 @@ from gateway.links.lora.airtime import Modulation
 from gateway.links.lora.carriers import Carriers
 from gateway.links.lora.exchange import Radio as Kind
 from gateway.links.lora.kiss import KissModem
-from gateway.links.lora.ledger_file import Ledgers, read, write
+from gateway.links.lora.ledger_file import Ledgers, read, read_count, write
 from gateway.links.lora.plan import most_heard
 from gateway.links.lora.radio import Heard, Radio
 from gateway.links.lora.rylr998 import Rylr998
@@ -124,7 +124,9 @@ class LoraListener:
             longest=self._modem.longest,
             others=others,
         )
-        self._ledgers = Ledgers(settings.region, machine, _read(record), self._loop.time())
+        self._ledgers = Ledgers(
+            settings.region, machine, _read(record), self._loop.time(), _read_count(record)
+        )
         self._station = Station(
             self._modem, self._link, self._ledgers, self._band.name, boards, self._on_heard
         )
@@ -304,7 +306,9 @@ class LoraListener:
         if self._tty is None:  # the modem has failed
             return
         if (data := self._station.record(now)) is not None:
-            writing = self._loop.run_in_executor(self._disk, write, self._file, data)
+            writing = self._loop.run_in_executor(
+                self._disk, write, self._file, data, self._ledgers.count
+            )
             writing.add_done_callback(partial(self._do, self._on_recorded))
         self._carriers.go_on()
         self._look_at_limits(now)
@@ -382,3 +386,12 @@ def _read(file: Path) -> bytes | None:
     except OSError as error:
         log.warning("%s: cannot be read (%s)", file, error.strerror)
         return b""
+
+
+def _read_count(file: Path) -> int:
+    """The number of the newest record. If it cannot be read, no record counts as the newest."""
+    try:
+        return read_count(file)
+    except OSError as error:
+        log.warning("%s: its number cannot be read (%s)", file, error.strerror)
+        return 0

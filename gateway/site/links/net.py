@@ -61,9 +61,9 @@ _KEYS = 64
 class _Far:
     """Another member. heard: by the loop's clock, None: never. since: of `link` being there or
     not. problem: why there is no link, or what was wrong when it came, as far as that is known.
-    before: the generation that it showed before the one of `last`. knocked: the member
-    has knocked, and is to be dialled at once. heeded: when its last knock was heeded. attempt: to
-    dial it, which a knock may end.
+    before: the generation that it showed before the one of `last`. begun: `last` is the first
+    link since the member has started. knocked: the member has knocked, and is to be dialled at
+    once. heeded: when its last knock was heeded. attempt: to dial it, which a knock may end.
     """
 
     name: str
@@ -73,6 +73,7 @@ class _Far:
     heard: float | None = None
     last: Link | None = None
     before: str = ""
+    begun: bool = False
     problem: str = ""
     knocked: asyncio.Event = field(default_factory=asyncio.Event)
     heeded: float = float("-inf")
@@ -200,6 +201,10 @@ class Net:
         last = self._far[member].last
         return last is not None and last.said == ""
 
+    def has_begun(self, member: str) -> bool:
+        """Whether the member has started since the link before the one that is there."""
+        return self._far[member].begun
+
     def gone(self) -> list[str]:
         """Names that were removed, and are not in contact under a newer certificate."""
         up = {name for name, far in self._far.items() if far.link is not None}
@@ -239,7 +244,8 @@ class Net:
             # each run of a gateway has a generation of its own, so none comes again
             copied = link.generation == far.before != ""
             far.link.end(_COPY if copied else "it has dialled again", bye=copied)
-        if far.last is not None and far.last.generation != link.generation:
+        far.begun = far.last is None or far.last.generation != link.generation
+        if far.last is not None and far.begun:
             far.before = far.last.generation
         far.link = far.last = link
         far.knocked.clear()

@@ -10,6 +10,7 @@ is over. Only that the two clocks run equally fast within 10 % is assumed.
 After a start no other member has a link yet. Each of them is *expected* for START_S, or until it
 has given a lease. A member that has said that it stops is expected in the same way, since it may be
 restarting. An expected member that has joined is *busy* for START_S, as long as it says something.
+So is a member that has started since its last link, however long it was away and whatever ended it.
 `silent_from` says how long a client waits for an expected or a busy member.
 
 In: beats, links that come and go. Out: beats, `lease` and `promise` as moments of our clock, and
@@ -59,10 +60,11 @@ class Contact:
         if not self.links:
             self.expected = now + START_S
 
-    def joined(self, now: float) -> None:
+    def joined(self, now: float, begun: bool) -> None:
+        """begun: the member has started since its last link."""
         self.up, self.names, self.heard = True, None, now
         self.links += 1
-        if now < self.expected:
+        if begun or now < self.expected:
             self.fresh = now + START_S
         self.lease, self.granting, self._clock = float("-inf"), False, 0
 

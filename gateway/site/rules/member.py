@@ -113,11 +113,13 @@ class Member:
         for contact in self.contacts.values():
             contact.started(now)
 
-    def joined(self, member: str, now: float) -> None:
-        """There is a link to that member, and to nobody else under its name."""
+    def joined(self, member: str, now: float, begun: bool = False) -> None:
+        """There is a link to that member, and to nobody else under its name. begun: it has started
+        since its last link.
+        """
         self.contacts.now = now
         contact = self.contacts[member]
-        contact.joined(now)
+        contact.joined(now, begun)
         self.contacts.say(member, Names(self.contacts.names))
         self._asking.joined(member)
         self._releasing.joined(member)

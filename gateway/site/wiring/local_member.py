@@ -107,11 +107,12 @@ class Site:
         """Begin the wait for the other members anew: the start goes on, or has ended."""
         self.member.started(self._loop.time())
 
-    def joined(self, member: str) -> None:
+    def joined(self, member: str, begun: bool = False) -> None:
+        """begun: the member has started since its last link."""
         self.up.add(member)
         self._engine.begin()
         with self._broker.step:
-            self.member.joined(member, self._loop.time())
+            self.member.joined(member, self._loop.time(), begun)
         self._arm()
 
     def left(self, member: str, stopped: bool = False) -> None:

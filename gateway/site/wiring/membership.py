@@ -103,7 +103,7 @@ class Membership:
         self._channels = [
             Channel(
                 0,
-                site.joined,
+                lambda member: site.joined(member, self._net.has_begun(member)),
                 lambda member: site.left(member, self._net.has_stopped(member)),
                 site.received,
             ),

@@ -19,7 +19,7 @@ cut:
 import hashlib
 import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from gateway.uplink.landing import proof, tidying
 from gateway.uplink.landing.base import INCOMING, Claimed, Landing, Way, said
@@ -101,7 +101,14 @@ class FileLanding(Landing, proof.Files):
         """Write and sync under a hidden name beside the final one."""
         folder, _, stem = name.rpartition("/")
         hidden = f"{folder}/{INCOMING}/{stem}-{tag}{self._token}"
-        self.put(hidden, data)
+        try:
+            self.put(hidden, data)
+        except (TimeoutError, ConnectionError):
+            raise  # to ask for more would only take longer; `tidy` removes what stays
+        except Exception:
+            with suppress(Exception):  # on a full disk each try would leave a file
+                self.remove(hidden)
+            raise
         return hidden
 
     def _give(self, way: Way, hidden: str, name: str) -> bool:

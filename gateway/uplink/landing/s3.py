@@ -9,19 +9,42 @@ again when asked; so nothing is fetched back.
 
 import base64
 import hashlib
-from typing import Any
+import random
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import s3fs
 from aiobotocore.session import AioSession
 from botocore.exceptions import NoCredentialsError
 from botocore.loaders import Loader
+from fsspec.asyn import sync
 
 from gateway.uplink.landing.base import Landing, Way, only_epochs, patience
+
+T = TypeVar("T")
 
 _PROOF = ".claims/proof"
 _PROOF_TEXT = (
     b"An uplink puts this object twice. The second put must fail, or batches may be lost.\n"
 )
+_BUSY = (
+    "SlowDown",
+    "ServiceUnavailable",
+    "InternalError",
+    "RequestTimeout",
+    "RequestLimitExceeded",
+    "Throttling",
+    "ThrottlingException",
+    "OperationAborted",
+    "ConditionalRequestConflict",
+)
+_BUSY_STATUS = (409, 429, 500, 502, 503, 504)
+"""Answers of a store that is up and wants to be asked again later: S3's codes, and HTTP's."""
+
+_PAUSES_S = (0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0)
+"""Seconds before the next try of one request, at most: each is drawn from its upper half."""
+
 _TAKEN = 412
 _UNKNOWN = (400, 405, 501)
 """HTTP statuses of stores that do not know If-None-Match at a put. The codes and bodies differ."""
@@ -70,7 +93,7 @@ class S3Landing(Landing):
     def read(self, name: str) -> bytes | None:
         with self.attempt(f"read {name}"):
             try:
-                return bytes(self._fs.cat_file(self._path(name), timeout=2 * patience()))
+                return _patiently(lambda: self._get(name))
             except FileNotFoundError:
                 return None
 
@@ -134,7 +157,10 @@ class S3Landing(Landing):
     def epochs(self, gateway: str) -> list[str]:
         with self.attempt(f"list {gateway}"):
             try:
-                return only_epochs(self._fs.ls(self._path(gateway), detail=False, refresh=True))
+                path = self._path(gateway)
+                return only_epochs(
+                    _patiently(lambda: self._fs.ls(path, detail=False, refresh=True))
+                )
             except FileNotFoundError:
                 return []
 
@@ -152,10 +178,42 @@ class S3Landing(Landing):
     def _call(self, operation: str, name: str, **arguments: Any) -> Any:
         bucket, key, _ = self._fs.split_path(self._path(name))
         wait = patience(len(arguments.get("Body", b"")))
-        return self._fs.call_s3(operation, Bucket=bucket, Key=key, timeout=wait, **arguments)
+        return _patiently(
+            lambda: self._fs.call_s3(operation, Bucket=bucket, Key=key, timeout=wait, **arguments)
+        )
+
+    def _get(self, name: str) -> bytes:
+        """One request; s3fs would ask for the size before."""
+        bucket, key, _ = self._fs.split_path(self._path(name))
+
+        async def get() -> bytes:
+            found = await self._fs._call_s3("get_object", Bucket=bucket, Key=key)
+            async with found["Body"] as body:
+                return bytes(await body.read())
+
+        return bytes(sync(self._fs.loop, get, timeout=2 * patience()))
 
     def _path(self, name: str) -> str:
         return "/".join(part for part in (self._bucket, self._prefix, name) if part)
+
+
+def _patiently(request: Callable[[], T]) -> T:
+    """Make a request, and again after a pause while the store answers that it is busy. No answer at
+    all is no such case: the uplink itself waits then. A put that is made again may find its own
+    object there, which the caller compares.
+    """
+    for pause in _PAUSES_S:
+        try:
+            return request()
+        except Exception as error:
+            if not _is_busy(error):
+                raise
+        time.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 - jitter, no secret
+    return request()
+
+
+def _is_busy(error: BaseException) -> bool:
+    return _code(error) in _BUSY or _status(error) in _BUSY_STATUS
 
 
 def _sha256(data: bytes) -> str:
@@ -174,4 +232,6 @@ def _status(error: BaseException) -> int | None:
 
 
 def _response(error: BaseException) -> dict[str, Any]:
-    return getattr(error.__cause__, "response", None) or getattr(error, "response", None) or {}
+    """The store's answer behind an error of s3fs; empty when there was none."""
+    found = getattr(error.__cause__, "response", None) or getattr(error, "response", None)
+    return found if isinstance(found, dict) else {}

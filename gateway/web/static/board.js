@@ -24,6 +24,7 @@ export function draw(main, board) {
   const part = (kind) => main.querySelector(`.${kind}`);
   fill(part("head"), row ? [badge(row.state), row.place ? ` on ${row.place}` : "", row.kind ? `, ${row.kind}` : ""] : problem || "There is no board of this name.");
   part("known").hidden = !row;
+  fill(part("trouble"), row?.problem ?? []);
   fill(part("pending"), row && row.state === "pending" && !state.me.operator
     ? ["It asks to be let in. An operator may do that here, or on the gateway: ", h("code", {}, `sudo onceway device admit ${name}`)] : []);
   if (!row) return;
@@ -59,7 +60,7 @@ function frame() {
   return h("div", { class: "board" },
     h("p", { class: "small" }, h("a", { href: "#/boards" }, "← All boards")),
     h("h1", { tabindex: "-1" }, name),
-    h("p", { class: "head" }), h("p", { class: "pending warn" }), h("div", { class: "membership" }), h("p", { class: "told changed", role: "status" }),
+    h("p", { class: "head" }), h("p", { class: "trouble warn", role: "status" }), h("p", { class: "pending warn" }), h("div", { class: "membership" }), h("p", { class: "told changed", role: "status" }),
     h("div", { class: "known" },
       h("section", { "aria-labelledby": "h-values" }, h("h2", { id: "h-values" }, "Last readings"), h("div", { class: "plots" }, h("p", { class: "quiet" }, "…"))),
       h("section", { "aria-labelledby": "h-board" }, h("h2", { id: "h-board" }, "The board"), h("dl", { class: "facts" })),

@@ -65,7 +65,7 @@ function select() {
   const found = [];
   for (const name of order) {
     const row = state.boards.get(name);
-    if (fits(row) && (!troubled || row.state !== "online" || row.outdated)) found.push(row);
+    if (fits(row) && (!troubled || row.problem || row.state !== "online" || row.outdated)) found.push(row);
   }
   return found;
 }
@@ -90,7 +90,7 @@ function rows(body, found) {
 function cells(row) {
   return [
     h("a", { href: `#/board/${encodeURIComponent(row.name)}` }, row.name),
-    [badge(row.state), row.place ? h("span", { class: "small quiet" }, ` ${row.place}`) : null,
+    [badge(row.state, row.problem), row.place ? h("span", { class: "small quiet" }, ` ${row.place}`) : null,
       row.state === "pending" && state.me.operator
         ? h("button", { class: "plain", type: "button", "aria-label": `Let ${row.name} in`, onclick: () => letIn(row.name) }, "Let it in") : null],
     row.last ? [`${valued(row.last)} `, h("span", { class: "quiet small" }, row.last.name)] : "–",
@@ -111,4 +111,4 @@ async function letIn(device) {
   await register(device, "admit").catch((error) => { problem.textContent = error.message; });
 }
 
-export const badge = (word) => h("span", { class: `state ${word}` }, word);
+export const badge = (word, title = null) => h("span", { class: `state ${word}`, title }, word);

@@ -12,8 +12,11 @@ from pydantic import ValidationError
 
 from gateway.config import load as load_config
 from gateway.errors import OncewayError
-from hil.bench.bench import Bench, load, shipped
+from hil import examples
+from hil.bench.bench import Bench
+from hil.bench.files import load, replaying, shipped
 from hil.bench.plan import plan, recorded
+from hil.bench.tables import OF_RIG, ClientTable
 from hil.observe.folder import Folder
 from hil.observe.history import History
 from hil.programs.settings import write_config
@@ -271,7 +274,26 @@ def test_all_shipped_benches_load() -> None:
             ' ["client-1"]',
             "gateway-kill-at-each-step is for 'client-1', and there are uno-1, uno-2",
         ),
-        ('title = "t"\n[[board]]\nkind = "uno"', "line 2: [[board]] number 1: port is missing"),
+        (
+            'title = "t"\n[[board]]\nkind = "uno"',
+            "line 2: [[board]] number 1: a board has either a `port`, if it is a real one, or a",
+        ),
+        (
+            'title = "t"\n[[board]]\nport = "/dev/a"\nsketch = "b.hex"',
+            "line 2: [[board]] number 1: a board has either a `port`, if it is a real one, or a",
+        ),
+        (
+            'title = "t"\n[[board]]\nsketch = "b.hex"\nkind = "nano"',
+            "line 2: [[board]] number 1: a sketch runs on a simulated Uno; leave out link, kind",
+        ),
+        (
+            'title = "t"\n[[board]]\nsketch = "b.hex"\n[[fault]]\nkind = "board-watchdog"',
+            "board-watchdog needs a simulated board with the sensor; one with a sketch knows",
+        ),
+        (
+            'title = "t"\n[[board]]\nsketch = "b.hex"\n[commands]',
+            "what a sketch obeys is its own; leave out [commands] or [[board]]",
+        ),
         (
             'title = "t"\n[[client]]\nqos = 2\n[[client]]\nqos = 3',
             "line 5: [[client]] number 2: qos = 3: input should be 0, 1 or 2",
@@ -283,8 +305,8 @@ def test_all_shipped_benches_load() -> None:
         (
             'title = "t"\n[[board]]\nport = "/dev/a"\n[[fault]]\nkind = "board-power-cut"',
             (
-                "board-power-cut needs a simulated board; a real one knows board-reset and, with a"
-                " switch, board-switched-off"
+                "board-power-cut needs a simulated board with the sensor; one with a sketch knows"
+                " board-reset and board-switched-off, a real one the second with a switch"
             ),
         ),
         (
@@ -531,11 +553,11 @@ def test_a_bench_without_an_ingest_has_none_to_break() -> None:
 
 
 def test_another_recorded_link_in_place_of_the_benchs_own() -> None:
-    bench = load("recorded-outages").replaying("bursts")
+    bench = replaying(load("recorded-outages"), "bursts")
     assert [kind.model_dump().get("trace") for kind in bench.fault] == ["bursts", None]
-    assert load("demo").replaying("bursts") == load("demo")
+    assert replaying(load("demo"), "bursts") == load("demo")
     with pytest.raises(OncewayError, match="cannot read the recording"):
-        load("recorded-outages").replaying("none.jsonl")
+        replaying(load("recorded-outages"), "none.jsonl")
 
 
 @pytest.mark.parametrize(
@@ -701,6 +723,33 @@ def test_a_firmware_that_is_not_there_is_told_before_anything_starts(tmp_path: P
     path.write_text('title = "t"\nfirmware = "none.hex"')
     with pytest.raises(OncewayError, match=r"none\.hex: there is no such firmware file"):
         load(str(path))
+
+
+def test_sketch_that_is_not_there_is_told_before_anything_starts(tmp_path: Path) -> None:
+    path = tmp_path / "bench.toml"
+    path.write_text('title = "t"\n[[board]]\nsketch = "none.hex"')
+    with pytest.raises(OncewayError, match=r"none\.hex: there is no such firmware file"):
+        load(str(path))
+
+
+def test_program_that_is_not_there_is_told_before_anything_starts(tmp_path: Path) -> None:
+    path = tmp_path / "bench.toml"
+    path.write_text('title = "t"\n[[client]]\ncommand = ["./no-such-program"]')
+    with pytest.raises(OncewayError, match=r"no-such-program: there is no such program, or it can"):
+        load(str(path))
+
+
+@pytest.mark.parametrize("key", OF_RIG)
+def test_program_of_somebody_else_takes_no_key_of_the_rigs_own(key: str) -> None:
+    values = {"program": "strict", "hops": True, "payload": "senml"}
+    table = {"command": ["true"], "program": "strict", key: values.get(key, 7)}
+    with pytest.raises(ValidationError, match="is for the rig's own programs; leave it out"):
+        ClientTable.model_validate(table)
+
+
+def test_bench_of_programs_of_somebody_else_is_one() -> None:
+    bench = load(str(Path(examples.__file__).parent / "own-programs.toml"))
+    assert [bool(table.command) for table in bench.clients.values()] == [True, True]
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,8 @@ of its messages.
 import asyncio
 import random
 import sqlite3
+import sys
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import closing
 from pathlib import Path
@@ -12,6 +14,8 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
+from gateway.errors import OncewayError
+from hil import examples
 from hil.bench.tables import ClientTable, SubscriberTable
 from hil.clients.payloads import text_of
 from hil.clients.publisher import UnderWay
@@ -261,3 +265,87 @@ def test_a_message_that_paho_publishes_anew_after_its_pubrec_is_told(
     under_way.begin(8)
     log("Sending PUBLISH (d0, q2, r0, m8)")
     assert capsys.readouterr().out == ""
+
+
+PUBLISHED = '{"event": "publication", "sequence": 1, "topic": "sensors/a", "payload": "61"}'
+HAS = '{"event": "acknowledged", "sequence": 1}'
+
+
+async def says(tmp_path: Path, programs: Children, *lines: str, qos: int = 2) -> Client:
+    """A client of somebody else's that says these lines, followed to its end."""
+    script = tmp_path / "says.sh"
+    script.write_text("#!/bin/sh\ncat <<'END'\n" + "\n".join([*lines, "END", ""]))
+    script.chmod(0o755)
+    table = ClientTable.model_validate({"command": [str(script)], "messages": 1, "qos": qos})
+    client = Client("client-1", table, 1, programs, History(tmp_path / "history.jsonl"))
+    await client.start({"": 1883})
+    await asyncio.wait_for(client.follow(), 60)
+    return client
+
+
+async def test_program_of_somebody_else_tells_by_the_line_protocol(
+    tmp_path: Path, programs: Children
+) -> None:
+    """A line without a time counts from the line before it, when the message had not left."""
+    before = time.monotonic_ns()
+    client = await says(tmp_path, programs, PUBLISHED, HAS)
+    assert client.done
+    [told] = events(tmp_path, "publication")
+    assert before <= told.t <= time.monotonic_ns()
+    assert (told.data["topic"], told.data["payload"]) == ("sensors/a", "61")
+
+
+@pytest.mark.parametrize(
+    ("lines", "line", "why"),
+    [
+        (["hello"], 1, "it is no JSON"),
+        ([PUBLISHED, PUBLISHED], 2, "sequence 1 was published before"),
+        ([HAS], 1, "sequence 1 was published never"),
+        ([PUBLISHED, HAS, HAS], 3, "sequence 1 waits for no acknowledgement"),
+        ([PUBLISHED, "x" * 2_000_000], 2, "longer than"),
+    ],
+)
+async def test_program_that_breaks_the_line_protocol_is_told_its_line(
+    tmp_path: Path, programs: Children, lines: list[str], line: int, why: str
+) -> None:
+    with pytest.raises(OncewayError) as told:
+        await says(tmp_path, programs, *lines)
+    assert told.value.what.startswith(f"client-1: line {line} of its standard output is not of the")
+    assert why in told.value.what
+
+
+async def test_program_at_qos_0_acknowledges_nothing(tmp_path: Path, programs: Children) -> None:
+    with pytest.raises(OncewayError, match="waits for no acknowledgement"):
+        await says(tmp_path, programs, PUBLISHED, HAS, qos=0)
+
+
+async def test_examples_of_programs_of_somebody_else_publish_what_they_tell(
+    tmp_path: Path, programs: Children, gateway: Start, port: int
+) -> None:
+    await gateway()
+    history = History(tmp_path / "history.jsonl")
+    folder = Path(examples.__file__).parent
+    commands = [
+        [sys.executable, str(folder / "aiomqtt_client.py")],
+        [str(folder / "mosquitto_pub.sh")],
+    ]
+    clients = [
+        Client(
+            f"client-{number}",
+            ClientTable.model_validate({"command": command, "messages": 3, "per_s": 50}),
+            1,
+            programs,
+            history,
+        )
+        for number, command in enumerate(commands, 1)
+    ]
+    for client in clients:
+        await client.start({"": port})
+    await asyncio.wait_for(asyncio.gather(*(client.follow() for client in clients)), 60)
+    assert all(client.done for client in clients)
+    told = {
+        (one.data["device"], 1, one.data["sequence"], bytes.fromhex(one.data["payload"]))
+        for one in events(tmp_path, "publication")
+    }
+    assert len(told) == 6
+    assert sorted(stored(tmp_path)) == sorted(told)

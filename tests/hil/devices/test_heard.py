@@ -143,3 +143,25 @@ def test_sequences_are_wider_than_packet_identifiers(board: Board) -> None:
     for sequence in (0xFFFE, 0xFFFF, 0x10001, 0x10002):
         board.publish(sequence, payload(sequence))
     assert [sequence for _, sequence in board.told] == [0xFFFE, 0xFFFF, 0x10001, 0x10002]
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_payload_that_is_no_senml_may_be_put_in_other_words_by_a_sketch(
+    tmp_path: Path, own: bool
+) -> None:
+    """Such as a time that the board has learned since."""
+    history = History(tmp_path / "history.jsonl")
+    sent = Heard("sketch-1", history, own=own)
+    for text in (b'{"opening":1}', b'{"opening":1,"time":9}'):
+        data = {"direction": "up", "id": 1, "topic": "doors/sketch-1", "payload": text.hex()}
+        sent.take("publish", data)
+    assert bool(sent.contradictions) is not own
+    assert [event.event for event in read(history.path)][1:] == ["sent" if own else "contradiction"]
+
+
+def test_values_of_senml_of_a_sketch_stay(tmp_path: Path) -> None:
+    sent = Heard("sketch-1", History(tmp_path / "history.jsonl"), own=True)
+    for value in (1.0, 2.0):
+        data = {"direction": "up", "id": 1, "topic": "a", "payload": payload(value)}
+        sent.take("publish", data)
+    assert sent.contradictions

@@ -202,9 +202,30 @@ def test_a_command_under_way_at_the_end_is_not_held_yet(tmp_path: Path) -> None:
     ("ms", "start", "shipped", "told"),
     [
         ((0, 100, 300, 520, 700), None, True, []),  # late, and none left out
-        ((0, 200, 600, 800), None, True, ["no sample for 400 ms at an interval of 200 ms"]),
+        (
+            (0, 200, 600, 800),
+            None,
+            True,
+            [
+                "no sample for 400 ms at an interval of 200 ms",
+                "2 samples in 600 ms at an interval of 200 ms",
+            ],
+        ),
         ((0, 200, 600, 800), 400, True, []),  # the board was off
         ((0, 200, 600, 800), None, False, []),
+        (
+            tuple(range(0, 6000, 208)),  # 4 % too seldom
+            None,
+            True,
+            ["22 samples in 4576 ms at an interval of 200 ms"],
+        ),
+        (
+            tuple(range(0, 6000, 192)),
+            None,
+            True,
+            ["22 samples in 4224 ms at an interval of 200 ms"],
+        ),
+        ((*range(0, 2000, 208), *range(2200, 4000, 208)), 2100, True, []),  # a start between
     ],
 )
 def test_a_sample_that_is_left_out_is_a_contradiction(

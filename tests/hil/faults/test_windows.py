@@ -1,5 +1,6 @@
 """Stopping a program in a window."""
 
+import asyncio
 from pathlib import Path
 from typing import Any, cast
 
@@ -7,9 +8,10 @@ import pytest
 
 from hil.faults import windows
 from hil.faults.fault import Fault
-from hil.faults.gateway import GatewayKill
+from hil.faults.gateway import GatewayKill, UplinkKill
 from hil.faults.preload import Machine
 from hil.faults.under_test import ProgramUnderTest
+from hil.observe.counters import wait_until
 
 
 class Child:
@@ -34,3 +36,35 @@ async def test_a_program_that_comes_to_its_window_too_late_is_not_left_standing(
     kind = GatewayKill(kind="gateway-kill")
     assert await kind.halt(fault, machine, cast(ProgramUnderTest, child)) is None
     assert not child.paused
+
+
+@pytest.mark.parametrize(
+    ("window", "there", "told"),
+    [
+        ("data", (), "000000000007.parquet is not there"),
+        ("data", (".parquet",), None),
+        ("landed", (".parquet",), "000000000007.json is not there"),
+        ("landed", (".json",), "000000000007.parquet is not there"),
+        ("landed", (".parquet", ".json"), None),
+        ("deleted", (), None),
+    ],
+)
+async def test_window_of_the_uplink_counts_only_in_the_state_that_it_names(
+    tmp_path: Path, window: str, there: tuple[str, ...], told: str | None
+) -> None:
+    """A program that makes a manifest comes to the window, whatever it has landed before."""
+    machine = Machine(tmp_path / "work", tmp_path / "data")
+    place, source = tmp_path / "landing", tmp_path / "source"
+    place.mkdir()
+    source.touch()
+    machine.arm(windows.BEFORE_MANIFEST)
+    manifest = place / "000000000007.json"
+    child = await asyncio.create_subprocess_exec("ln", source, manifest, env=machine.env)
+    await wait_until(lambda: machine["reached"] == windows.BEFORE_MANIFEST)
+    child.kill()
+    await child.wait()
+    assert machine.found == str(manifest)
+    for suffix in there:
+        manifest.with_suffix(suffix).touch()
+    fault = Fault("u/1", "uplink-kill", "uplink", "", "landed", 1, {"window": window, "pass": 0})
+    assert UplinkKill(kind="uplink-kill").untrue(fault, machine) == told

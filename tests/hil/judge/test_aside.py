@@ -26,6 +26,12 @@ def test_a_copy_that_a_fault_has_damaged_is_in_quarantine_and_nothing_else() -> 
     none = check([*run_of(3), planned, happened])
     assert none.reasons == ["0 copies of batches are in quarantine, and 1 were to be damaged"]
     assert check([*run_of(3), quarantined("copy")]).verdict is Verdict.FAILS
+    # the rig broke before it had read the tables
+    unread = [
+        *(one for one in good[:-1] if (one.hop, one.event) != ("table", "complete")),
+        Event(9, "rig", "broken", {"why": "no disk", "last_words": []}),
+    ]
+    assert check(unread).verdict is Verdict.UNKNOWN
     # its fault was not seen to its end: a doubt, and no failure
     assert check([*run_of(3), planned, quarantined("copy")]).verdict is Verdict.UNKNOWN
 

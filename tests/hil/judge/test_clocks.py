@@ -249,12 +249,13 @@ def test_a_clock_jumped_if_a_row_shows_it(rows: list[Event], seen: bool) -> None
     assert (told == []) is seen
 
 
-def told_off(seconds: int, count: int = 10) -> list[str]:
-    """Two boards whose times are all so many seconds off."""
+def told_off(seconds: int, count: int = 10, of: str = "uno-") -> list[str]:
+    """Two boards; all times of those whose name begins so are so many seconds off."""
     return check(
         [
             Event(e.t, e.hop, e.event, {**e.data, **worded(e, seconds)})
-            if "payload" in e.data or e.event == "reading"
+            if ("payload" in e.data or e.event == "reading")
+            and str(e.data["device"]).startswith(of)
             else e
             for e in run_of(count)
         ]
@@ -274,3 +275,10 @@ def test_a_few_seconds_off_are_wrong_if_all_times_are() -> None:
     assert told_off(-3, 9) == []
     assert told_off(1) == []
     assert told_off(2) == ["all times that boards tell are too late, by 2.0 s and more"]
+
+
+def test_one_board_whose_times_are_all_off_is_wrong_beside_others() -> None:
+    assert told_off(-3, 20, "uno-1") == [
+        "all times that uno-1 tells are too early, by 3.0 s and more"
+    ]
+    assert told_off(-3, 19, "uno-1") == []

@@ -481,3 +481,55 @@ def test_a_message_of_a_client_keeps_its_identity() -> None:
     assert run.ends() == [
         "subscriber-1 got a client's message without its identity: sensors/c/data"
     ]
+
+
+class Share(Run):
+    """Two subscribers of one share; `at` is who does what follows."""
+
+    def __init__(self, qos: int = 2) -> None:
+        super().__init__(qos, pattern="$share/pair/sensors/#")
+        self.events[0].data["bench"]["subscriber"][0]["count"] = 2
+        for self.at in (2, 1):
+            self.subscribes()
+
+    def says(self, event: str, **data: Any) -> None:
+        self.add("subscriber", event, subscriber=f"subscriber-{self.at}", **data)
+
+    def ends(self) -> list[str]:
+        for self.at in (1, 2):
+            self.says("complete")
+        return wrong(self.events)
+
+
+def shares(*first: int, second: tuple[int, ...] = (), qos: int = 2) -> Share:
+    run = Share(qos)
+    run.publishes(1, 2, 3, 4)
+    run.gets(*first)
+    run.at = 2
+    run.gets(*second)
+    return run
+
+
+@pytest.mark.mqtt("MQTT-4.8.2-4", "MQTT-4.8.2-5")
+def test_a_share_gives_each_message_to_one_of_its_subscribers() -> None:
+    assert shares(1, 3, second=(2, 4)).ends() == []
+    assert shares(1, 2, 3, 4).ends() == []
+    assert shares(1, 4, second=(3, 2)).ends() == []  # 2 had been given to the first one
+    assert doubts(shares(1, 2, 3, 4).events) == [
+        f"not read to the end: subscriber-{number}" for number in (1, 2)
+    ]
+
+
+@pytest.mark.mqtt("MQTT-4.8.2-5")
+def test_a_share_that_gives_a_message_to_nobody_or_to_two() -> None:
+    name = "the share pair of sensors/#"
+    assert shares(1, second=(2, 4)).ends() == [f"{name} gave to nobody: sensors/c/data 3"]
+    doubled = shares(1, 2, 3, 4, second=(2, 4))
+    assert doubled.ends() == [f"{name} gave to 2 subscribers: sensors/c/data 2, and 1 more"]
+    assert shares(1, 2, 3, 4, second=(2,), qos=1).ends() == []  # it was not acknowledged in time
+
+
+def test_what_a_share_does_not_match() -> None:
+    run = shares(1, 2, 3, 4)
+    run.gets(5, topic="other/c/data")
+    assert "subscriber-2 got what its filter sensors/# does not match: other/c/data" in run.ends()

@@ -243,6 +243,21 @@ def test_a_batch_that_its_manifest_tells_wrongly_holds_nothing(
     assert seen(history, "batch") == []
 
 
+def test_a_manifest_that_lands_before_its_data_is_told_once(
+    tmp_path: Path, key: Path, history: History
+) -> None:
+    hop = LandingHop(tmp_path / "landing", key, history)
+    land(tmp_path / "landing", 1, [1])
+    data = tmp_path / "landing" / f"site/0a1b2c3d/{1:012d}.parquet"
+    later = data.rename(data.with_suffix(".later"))
+    hop.look()
+    hop.look()
+    later.rename(data)
+    hop.look()
+    told = [event.data.get("text") for event in read(history.path)]
+    assert told == ["site/0a1b2c3d has published batch 1, and its data are not there", None]
+
+
 def test_what_is_not_taken_waits(tmp_path: Path, key: Path, history: History) -> None:
     hop = LandingHop(tmp_path / "landing", key, history)
     land(tmp_path / "landing", 1, [1])
@@ -316,7 +331,10 @@ def test_table_rows_that_were_deleted_do_not_count(tmp_path: Path, history: Hist
     hop = TableHop(tmp_path / "table", tmp_path / "none", history)
     assert hop.rows() == 2
     hop.read()
-    assert sorted(item[0] for item in seen(history, "table")) == [1, 3]
+    rows = [event for event in read(history.path) if event.event == "publication"]
+    assert sorted(event.data["sequence"] for event in rows) == [1, 3]
+    [told] = [event.data["text"] for event in read(history.path) if event.event == "contradiction"]
+    assert told == "table has 2 rows in version 1, and had 3 before it"
 
 
 def test_a_row_whose_arrival_is_not_known(tmp_path: Path, history: History) -> None:

@@ -13,7 +13,7 @@ import pytest
 from rich.console import Console
 
 from gateway import __version__
-from hil.bench.bench import load
+from hil.bench.files import load
 from hil.observe.counters import wait_until
 from hil.run import campaign
 from hil.run.campaign import Campaign, Item, labels

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hil.bench.bench import load
+from hil.bench.files import load
 from hil.bench.plan import plan
 from hil.run.shrink import part, shrink
 

@@ -79,3 +79,19 @@ def test_a_run_is_not_over_while_a_gateway_keeps_copies_for_another_one(tmp_path
         seen.spools["barn"].look()
         assert seen.empty()
     history.close()
+
+
+def test_a_run_is_not_idle_while_a_micro_batch_is_under_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a busy machine it takes longer than the run waits for a fault that may yet come."""
+    folder = Folder(tmp_path)
+    display = Display("t", (), 1, 0, Console(file=io.StringIO()))
+    with closing(History(folder.history)) as history:
+        seen = watch.Watch(Bench(title="t"), folder, history, display)
+        monkeypatch.setattr(seen, "still", lambda: watch.IDLE_S + 1)
+        assert seen.idle()
+        for step, idle in (("offsets", False), ("commits", True)):
+            (folder.checkpoint / step).mkdir(parents=True)
+            (folder.checkpoint / step / "0").write_text("")
+            assert seen.idle() is idle

@@ -1,9 +1,10 @@
 """`python -m tests.hil.sabotages`: every sabotage under every bench that guards its claim, on three
 seeds.
 
-In: the catalogue, or names of it. Out: a table of what was caught, by bench, in the terminal and in
-`build/sabotages/sabotages.md`; exit code 1 if one was missed. What has been tried on this very tree
-is not tried again.
+In: the catalogue, or names of it. With `--list` no bench runs, and the table is of how many
+sabotages there are, by blind spot and package. Out: a table of what was caught, by bench, in the
+terminal and in `build/sabotages/sabotages.md`; exit code 1 if one was missed. What has been tried
+on this very tree is not tried again.
 """
 
 import argparse
@@ -13,6 +14,7 @@ import shutil
 import subprocess
 import sys
 import threading
+from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -21,9 +23,14 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from tests.hil.sabotage import ROOT, Judged, Sabotage, catalogue, try_out
+from tests.hil.sabotage import CLASSES, ROOT, Judged, Sabotage, catalogue, try_out
 
 SEEDS = (1, 2, 3)
+JUDGED = (
+    *(f"gateway/{name}" for name in ("broker", "ingest", "links", "site", "store", "uplink")),
+    *("gateway/bridge", "gateway/runtime", "firmware"),
+)
+"""Packages that a bench judges."""
 FOLDER = ROOT / "build" / "sabotages"
 
 
@@ -51,26 +58,52 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.hil.sabotages")
     parser.add_argument("names", nargs="*", help="of the catalogue; all, if none")
     parser.add_argument("--jobs", type=int, default=3, help="so many runs at once (default 3)")
+    parser.add_argument(
+        "--list", action="store_true", help="only count them, by blind spot and package"
+    )
+    parser.add_argument(
+        "--seeds", type=int, default=len(SEEDS), help="so many seeds, from 1 (default 3)"
+    )
     arguments = parser.parse_args()
     known = catalogue()
     if missing := [name for name in arguments.names if name not in known]:
         parser.error(f"no such sabotage: {', '.join(missing)}; there are {', '.join(known)}")
     chosen = [known[name] for name in arguments.names] or list(known.values())
-    found = try_all(chosen, arguments.jobs)
-    missed = show(chosen, found)
+    if arguments.list:
+        count(chosen)
+        return 0
+    seeds = SEEDS[: arguments.seeds]
+    missed = show(chosen, try_all(chosen, arguments.jobs, seeds), seeds)
     return 1 if missed else 0
 
 
-def try_all(chosen: Sequence[Sabotage], jobs: int) -> dict[tuple[str, str, int], Judged]:
+def count(chosen: Sequence[Sabotage]) -> None:
+    """Print how many sabotages try each blind spot in each package; a dot where there is none."""
+    cells = Counter((one.blind, one.patches) for one in chosen)
+    packages = sorted({package for _, package in cells} | set(JUDGED))
+    table = Table("", *packages, "in all")
+    for blind in CLASSES:
+        numbers = [cells[blind, package] for package in packages]
+        table.add_row(blind, *(str(number or "·") for number in numbers), str(sum(numbers)))
+    sums = [sum(cells[blind, package] for blind in CLASSES) for package in packages]
+    table.add_row("in all", *map(str, sums), str(len(chosen)))
+    console = Console()
+    console.width = max(console.width, 200)
+    console.print(table)
+
+
+def try_all(
+    chosen: Sequence[Sabotage], jobs: int, seeds: Sequence[int] = SEEDS
+) -> dict[tuple[str, str, int], Judged]:
     """Verdicts by name, bench and seed."""
     FOLDER.mkdir(parents=True, exist_ok=True)
     memory, state = Memory(FOLDER / "tried.json"), _state()
-    cases = [(one, bench, seed) for one in chosen for bench in one.benches for seed in SEEDS]
+    cases = [(one, bench, seed) for one in chosen for bench in one.benches for seed in seeds]
     found: dict[tuple[str, str, int], Judged] = {}
 
     def tried(case: tuple[Sabotage, str, int]) -> None:
         one, bench, seed = case
-        content = hashlib.sha256(one.patch.read_bytes()).hexdigest()[:12]
+        content = hashlib.sha256(one.path.read_bytes()).hexdigest()[:12]
         key = f"{state} {content} {one.name} {bench} {seed}"
         judged = memory.get(key)
         if judged is None:
@@ -89,19 +122,23 @@ def try_all(chosen: Sequence[Sabotage], jobs: int) -> dict[tuple[str, str, int],
     return found
 
 
-def show(chosen: Sequence[Sabotage], found: dict[tuple[str, str, int], Judged]) -> int:
+def show(
+    chosen: Sequence[Sabotage],
+    found: dict[tuple[str, str, int], Judged],
+    seeds: Sequence[int] = SEEDS,
+) -> int:
     """Print the table. Returns how many were missed by a bench that guards their claim."""
     table = Table("sabotage", "breaks the claim", "bench", "caught", "said")
     lines = ["| sabotage | breaks the claim | bench | caught |", "| --- | --- | --- | ---: |"]
     missed = set()
     for one in chosen:
         for bench in one.benches:
-            judged = [found[one.name, bench, seed] for seed in SEEDS]
+            judged = [found[one.name, bench, seed] for seed in seeds]
             caught = sum(result.verdict == one.verdict for result in judged)
-            if caught < len(SEEDS):
+            if caught < len(seeds):
                 missed.add(one.name)
-            count = f"{caught} of {len(SEEDS)}"
-            style = None if caught == len(SEEDS) else "red"
+            count = f"{caught} of {len(seeds)}"
+            style = None if caught == len(seeds) else "red"
             said = next((each.said for each in judged if each.verdict != one.verdict), "")
             table.add_row(one.name, one.claim, bench, count, said, style=style)
             lines.append(f"| {one.name} | {one.claim} | `{bench}` | {count} |")

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from gateway.errors import OncewayError
-from hil.bench.bench import load as load_bench
+from hil.bench.files import load as load_bench
 from hil.svg import WIDTH, Chart, ticks
 from hil.traces import cli
 from hil.traces.plot import plot

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hil.traces.recording import load, shipped
-from hil.traces.replay import LONGEST_OUTAGE
+from hil.traces.replay import LONGEST_OUTAGE, Replay
 from hil.traces.trace import Frame, Trace
 from hil.wire.bursts import Bursts
 from hil.wire.fading import Fading
@@ -204,3 +204,12 @@ def test_every_recording_begins_with_a_frame_that_arrives(
 def test_a_trace_in_which_nothing_arrives() -> None:
     with pytest.raises(ValueError, match="nothing arrives"):
         Fading(Trace("t", ()), None, "seed")
+
+
+def test_a_recording_whose_sender_was_silent_begins_anywhere_frame_by_frame() -> None:
+    """Drawn over time, nearly each run would begin behind the silence."""
+    before = [Frame(n / 10, n, n % 5 == 4) for n in range(200)]
+    behind = [Frame(100_000 + n / 10, n + 200, n % 5 == 4) for n in range(200)]
+    trace = Trace("silent", (*before, *behind))
+    assert trace.outages() == []
+    assert len({Replay(trace, None, f"seed {n}")._begin for n in range(200)}) > 50

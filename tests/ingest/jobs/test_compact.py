@@ -21,9 +21,13 @@ DEVICES, DAYS, EACH = 1000, 10, 4
 US_A_DAY = 86_400_000_000
 
 
+@pytest.mark.soak
 def test_one_device_and_one_day_are_in_few_files(
     spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """40,000 rows are sorted twice. `make test` shows that files are joined, and no row is lost or
+    doubled (test_upkeep.py), and below, by which columns a table is clustered.
+    """
     path, rows = tmp_path / "publications", DEVICES * EACH
     devices = [(f"device-{number:04d}", number) for number in range(DEVICES)]
     make(spark, path, DAYS * rows, devices, file_rows=rows, step_us=US_A_DAY // rows)

@@ -13,19 +13,14 @@ from pathlib import Path
 import pytest
 
 from tests.ingest.processes import SHORT_LIVED_JAVA, START_S, Site
-from tests.systemd.unit import SYSTEMD, service
 from tests.uplink.servers import wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
 
-def _by_systemd(main: int) -> None:
-    """What `systemctl stop` does, as the unit says it (systemd.kill(5))."""
-    mode = service(SYSTEMD / "centre" / "onceway-ingest.service").get("KillMode", "control-group")
-    if mode == "mixed":
-        os.kill(main, signal.SIGTERM)
-    else:
-        os.killpg(main, signal.SIGTERM)
+def _by_service(main: int) -> None:
+    """What the manager of a service does that runs `onceway ingest run`."""
+    os.kill(main, signal.SIGTERM)
 
 
 def _by_keyboard(main: int) -> None:
@@ -36,7 +31,7 @@ def _by_keyboard(main: int) -> None:
 @pytest.mark.parametrize(
     "stop",
     [
-        pytest.param(_by_systemd, id="systemd"),
+        pytest.param(_by_service, id="service"),
         pytest.param(_by_keyboard, id="keyboard", marks=pytest.mark.soak),
     ],
 )

@@ -242,3 +242,40 @@ def test_each_time_says_how_certain_it_is(
 def test_a_name_does_not_repeat_its_device(device: str, name: str, short: str) -> None:
     names = without_device(pa.array([name, "other"]), pa.array([device, "x"]))
     assert names.to_pylist() == [short, "other"]
+
+
+@pytest.mark.parametrize(
+    ("time", "received", "stated"),
+    [
+        (946_684_800, RECEIVED, None),
+        (4_102_444_799.5, RECEIVED, None),
+        (4_102_444_800, RECEIVED, "2100-01-01T00:00:00Z"),
+        (10_413_792_000, RECEIVED, "2300-01-01T00:00:00Z"),
+        (253_402_300_799, RECEIVED, "9999-12-31T23:59:59Z"),
+        (946_684_799, RECEIVED, "1999-12-31T23:59:59Z"),
+        (2**28, RECEIVED, "1978-07-04T21:24:16Z"),
+        (-60_370_000_000, RECEIVED, "0112-09-21T12:26:40Z"),
+        (-5, 1_000_000, "1969-12-31T23:59:56Z"),
+        (-5, RECEIVED, None),
+        (0, None, None),
+    ],
+)
+@pytest.mark.parametrize("count", [1, 40])  # one by one, and all at once
+def test_a_time_that_cannot_be_stands_as_text_and_spoils_no_other(
+    time: float, received: int | None, stated: str | None, count: int
+) -> None:
+    odd = as_cbor({"n": "a", "v": 1, "t": time})
+    good = as_cbor({"n": "a", "v": 1, "t": 1_772_323_200})
+    readings, reasons = decoded.columns(
+        pa.array(["dev"] * (count + 1)),
+        pa.array([odd] * count + [good], pa.binary()),
+        pa.array([received] * count + [RECEIVED], STAMP),
+    )
+    assert reasons.null_count == count + 1
+    *odds, (last,) = readings.to_pylist()
+    assert last["time"].year == 2026
+    assert last["time_stated"] is None
+    assert {one["time_stated"] for (one,) in odds} == {stated}
+    absent = stated is not None or received is None
+    assert {one["time"] is None for (one,) in odds} == {absent}
+    assert readings.flatten().field("time").to_pandas() is not None

@@ -10,6 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from gateway.errors import OncewayError
 from gateway.ingest.dedup.gaps import DeviceGaps
+from gateway.ingest.report.health import TableHealth
 from gateway.ingest.report.metrics import put, text
 from gateway.ingest.report.report import FeedReport, Report
 
@@ -96,7 +97,8 @@ def test_names_that_another_gateway_wanted_are_counted() -> None:
 
 
 def test_rules_ask_for_metrics_that_there_are() -> None:
-    there = {name for name, _ in samples(Report([HELD, GONE], spark={"ms": {}}))}
+    report = Report([HELD, GONE], spark={"ms": {}}, tables=[TableHealth("/lake/publications", 1)])
+    there = {name for name, _ in samples(report)}
     asked = set(re.findall(r"onceway_ingest_(\w+)", RULES.read_text()))
     assert asked <= there
 

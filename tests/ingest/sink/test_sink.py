@@ -22,7 +22,7 @@ from gateway.ingest.delta.storage import LocalFolder
 from gateway.ingest.delta.tables import Layout, Table
 from gateway.ingest.delta.transaction import DeltaWriter
 from gateway.ingest.delta.writers import WriterName
-from gateway.ingest.sink import readings as sink_readings
+from gateway.ingest.payload import version
 from gateway.ingest.sink.microbatch import MicroBatch
 from gateway.ingest.sink.publications import PUBLICATIONS
 from gateway.ingest.sink.readings import READINGS
@@ -403,7 +403,7 @@ def test_readings_of_an_older_version_are_made_again_as_this_one_has_them(
     Table(spark, f"{old.publications}_readings", lacking).create()
     payload = b'[{"bn":"a:","n":"adc0","v":2}]'
     with monkeypatch.context() as patch:
-        patch.setattr(sink_readings, "DECODING", 1)
+        patch.setattr(version, "DECODING", 1)
         old.open()(old.micro_batch([row("a", 1, payload=payload)]), 0)
     spark.sql(
         f"update delta.`{old.publications}_readings` set name = 'a:adc0', topic = null,"

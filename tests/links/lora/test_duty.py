@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from gateway.config.regions import EU868
 from gateway.links.lora.airtime import Modulation
 from gateway.links.lora.duty import BLOCKS, Ledger, silence_factor
-from gateway.links.lora.ledger_file import LATE, Ledgers, read, write
+from gateway.links.lora.ledger_file import LATE, Ledgers, read, read_count, write
 
 Span = tuple[float, float]
 """Start and end of a transmission."""
@@ -278,3 +278,72 @@ def test_the_file_is_written_whole(tmp_path: Path) -> None:
     write(file, b"two")
     assert read(file) == b"two"
     assert [entry.name for entry in tmp_path.iterdir()] == ["airtime.json"]
+
+
+def saved(folder: Path, airtime: float) -> Ledgers:
+    """A gateway's run that ends with so many seconds sent."""
+    file = folder / "airtime.json"
+    book = Ledgers(EU868, "m", read(file), 0.0, read_count(file))
+    write(file, book.ask("P", airtime, 0.0), book.count)
+    book.grant()
+    book.spend("P", airtime, 0.0)
+    write(file, book.ask("P", 0.0, airtime), book.count)
+    return book
+
+
+def used(folder: Path, machine: str = "m") -> float:
+    file = folder / "airtime.json"
+    return Ledgers(EU868, machine, read(file), 9.0, read_count(file)).ledger("P").used(9.0)
+
+
+@pytest.mark.parametrize("machine", ["m", "another"])
+@pytest.mark.parametrize("copied", ["older", "0.2", "none", "without its count"])
+def test_a_copy_that_is_put_back_counts_as_an_hour_used_up(
+    tmp_path: Path, machine: str, copied: str
+) -> None:
+    file = tmp_path / "airtime.json"
+    saved(tmp_path, 1.0)
+    copy = file.read_bytes()
+    saved(tmp_path, 2.0)
+    assert used(tmp_path, machine) < 30.0
+    if copied == "older":
+        file.write_bytes(copy)
+    elif copied == "0.2":
+        told = json.loads(copy)
+        del told["count"]
+        file.write_text(json.dumps(told))
+    elif copied == "none":
+        file.unlink()
+    else:
+        file.with_suffix(".count").unlink()
+    assert used(tmp_path, machine) == pytest.approx(360.0)
+    again = saved_after(tmp_path)
+    assert read_count(file) > again
+
+
+def saved_after(folder: Path) -> int:
+    """Write once more; return the number that was the newest before."""
+    file = folder / "airtime.json"
+    before = read_count(file)
+    book = Ledgers(EU868, "m", read(file), 9.0, before)
+    write(file, book.ask("P", 0.0, 9.0), book.count)
+    return before
+
+
+def test_a_record_of_0_2_counts_as_it_is(tmp_path: Path) -> None:
+    file = tmp_path / "airtime.json"
+    saved(tmp_path, 1.0)
+    told = json.loads(file.read_bytes())
+    del told["count"]
+    file.write_text(json.dumps(told))
+    file.with_suffix(".count").unlink()
+    assert 1.0 < used(tmp_path) < 30.0
+
+
+def test_a_power_cut_between_the_record_and_its_number_costs_no_hour(tmp_path: Path) -> None:
+    file = tmp_path / "airtime.json"
+    saved(tmp_path, 1.0)
+    before = file.with_suffix(".count").read_bytes()
+    saved(tmp_path, 2.0)
+    file.with_suffix(".count").write_bytes(before)
+    assert 3.0 < used(tmp_path) < 30.0

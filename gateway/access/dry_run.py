@@ -1,0 +1,56 @@
+"""A try of the access rules with everybody who is known: who can publish nothing?
+
+In: the `[[acl]]` sections, the names of users and of registered boards. Out: a sentence for each
+kind of mistake, for `onceway gateway check-config`.
+"""
+
+from collections.abc import Collection
+
+from gateway.broker.access import Acl
+from gateway.config import AclSection
+
+_NAMED = 5
+"""Names in one sentence; of more, only how many."""
+
+
+def mistakes(
+    sections: list[AclSection], users: Collection[str], boards: Collection[str]
+) -> list[str]:
+    """What these rules do that their writer may not have meant. A user is tried under his own name
+    as client identifier, and under every pattern of identifiers that a section names.
+    """
+    acl = Acl(sections, frozenset(boards).__contains__)
+    identifiers = {client for section in sections for client in section.clients}
+    silent_users = [
+        user
+        for user in sorted(users)
+        if all(acl.writes_nothing(user, client) for client in {user, *identifiers})
+    ]
+    silent_boards = [board for board in sorted(boards) if acl.writes_nothing(None, board)]
+    found = []
+    if silent_boards:
+        found.append(
+            f"acl: {_some('board', silent_boards)} can publish nothing, so every reading is"
+            ' refused. If not meant: write = ["sensors/%c/#"] in a section with boards = true'
+        )
+    if silent_users:
+        found.append(
+            f"acl: {_some('user', silent_users)} can publish nothing. If not meant: name them in"
+            " users, with write = [...]"
+        )
+    found += [
+        f"acl, section {number}: a board is no user, so what it denies to every user does not hold"
+        " for boards. If it should: boards = true, beside users"
+        for number, section in enumerate(sections, 1)
+        if (section.deny_write or section.deny_read)
+        and "*" in section.users
+        and section.named_users
+        and not section.names_boards
+    ]
+    return found
+
+
+def _some(kind: str, names: list[str]) -> str:
+    if len(names) > _NAMED:
+        return f"{len(names)} {kind}s, {', '.join(names[:_NAMED])} among them,"
+    return f"{kind}{'s' if names[1:] else ''} {', '.join(names)}"

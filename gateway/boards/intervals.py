@@ -1,0 +1,111 @@
+"""How often a board measures.
+
+In: the times of its readings; the interval that the board was told, or tells. Out: seconds between
+two readings. A journal that is emptied after an outage brings many readings at once, so the board's
+own times count where it tells them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any
+
+KEPT = 8
+"""Gaps that are kept."""
+LEAST_S = 1.0
+"""Readings that are nearer to each other belong to one measurement."""
+SURE = 3
+"""Gaps after which an interval that was told does not count any more."""
+LONGEST_S = 366 * 86_400.0
+
+_UNITS = {"s": 1, "min": 60, "m": 60, "h": 3600, "d": 86_400}
+_DURATION = re.compile(r"([0-9]{1,9}(?:[.][0-9]{1,3})?) ?(s|min|m|h|d)")
+_COMMAND = re.compile(r"interval ([0-9]{1,5})( s| min)?(?: force)?")
+_NO_SAMPLES = 65_535
+
+
+@dataclass(slots=True)
+class Gaps:
+    """The last gaps between readings of one board, in seconds."""
+
+    last: deque[float] = field(default_factory=lambda: deque(maxlen=KEPT))
+    measured: float | None = None
+    """When the newest reading was taken, as the board tells it."""
+    received: float | None = None
+    """When the newest reading came."""
+    told: float | None = None
+    """The interval that the board was told, until gaps show it; 0: none."""
+    since_told: int = 0
+    """Gaps since then."""
+
+    @property
+    def interval(self) -> float | None:
+        """Seconds between two readings; None if not known, 0 if none shall come. The longest gap
+        but one counts: an outage makes one long gap, and then the board is as it was.
+        """
+        longest = sorted(self.last)
+        learnt = longest[-2] if len(longest) > 1 else longest[0] if longest else None
+        if self.told is None:
+            return learnt
+        return self.told if learnt is None or not self.told else max(self.told, learnt)
+
+    def take(self, measured: float | None, received: float) -> None:
+        """Take note of a reading."""
+        both = measured is not None and self.measured is not None
+        now, before = (measured, self.measured) if both else (received, self.received)
+        if measured is not None:
+            self.measured = max(measured, self.measured or measured)
+        self.received = received
+        if before is None or now is None or now - before < LEAST_S:
+            return
+        self.last.append(min(now - before, LONGEST_S))
+        self.since_told += 1
+        if self.since_told >= SURE or self.told == 0:
+            self.told = None
+
+    def tell(self, interval: float) -> None:
+        """The board was told another interval. A longer one counts at once, a shorter one when the
+        gaps show it, since the board may refuse it.
+        """
+        self.told, self.since_told = interval, 0
+
+    def kept(self) -> dict[str, Any]:
+        """Return what outlives a restart."""
+        return {"last": list(self.last), "measured": self.measured, "told": self.told}
+
+    @classmethod
+    def of(cls, kept: dict[str, Any]) -> Gaps:
+        """Read what `kept` gave. Raises ValueError or TypeError."""
+        gaps = cls(deque((float(gap) for gap in kept.get("last", ())), maxlen=KEPT))
+        gaps.measured, gaps.told = kept.get("measured"), kept.get("told")
+        return gaps
+
+
+def parse(text: str) -> float | None:
+    """Return the seconds of `90s`, `5m`, `15min`, `2h` or `3d`; None if it is none of them."""
+    found = _DURATION.fullmatch(text.strip())
+    seconds = float(found[1]) * _UNITS[found[2]] if found else 0.0
+    return seconds if 0 < seconds <= LONGEST_S else None
+
+
+def of_command(text: str) -> float | None:
+    """Return the seconds of a command `interval …` (`firmware/README.md`), 0 if it ends the
+    measuring; None if it is another command.
+    """
+    found = _COMMAND.fullmatch(text)
+    if found is None:
+        return None
+    number, unit = int(found[1]), (found[2] or "").strip()
+    if not unit:
+        return 0.0 if number == _NO_SAMPLES else number / 1000
+    return float(number * _UNITS[unit])
+
+
+def words(seconds: float) -> str:
+    """A duration for people: `90 s`, `5 min`, `2 h`, `3 days`."""
+    for size, unit in ((86_400, "days"), (3600, "h"), (60, "min")):
+        if seconds >= 2 * size or seconds == size != 86_400:
+            return f"{round(seconds / size, 1):g} {unit}"
+    return f"{round(seconds, 1):g} s"

@@ -1,0 +1,222 @@
+"""The reason of an error of Spark: its innermost message, and advice for a person.
+
+In: an exception of Spark, Java or a worker, whose text is a stack of messages. Out: one line that
+says what happened and where, and a second sentence that says what to do.
+
+Three kinds of stacks are nested in each other. Java names its causes from the outermost to the
+innermost ("Caused by: CLASS: MESSAGE"). Python names the error behind a traceback
+("CLASS: MESSAGE"). Spark puts either of them into a message of its own. So the last message of all
+is the innermost one, unless one of them is a sentence of ours.
+"""
+
+import os
+import re
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from typing import Any
+
+from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
+from pyspark import SparkContext
+from pyspark.errors import PySparkException
+
+from gateway.errors import OncewayError
+from gateway.ingest.delta import local_disk
+
+LONGEST = 500
+"""Characters of a reason that are shown."""
+
+DEEPEST = 20
+"""Causes of a Java exception that are looked at."""
+
+LITTLE_ROOM = 1_000_000
+"""A disk with less free space, in bytes, counts as full."""
+
+_OURS = "gateway."
+"""How the names of our errors begin in a traceback."""
+
+_NAMED = re.compile(r"(?:Caused by: |: )?((?:[\w$]+\.)*\w*(?:Error|Exception|Failure)): (.*)")
+_LOST_TASK = re.compile(r".*Lost task [^)]*\) \([^)]*\): ")
+_STATE = re.compile(r" *SQLSTATE: \w+$")
+_PLACE = re.compile(r"(?<![\w.])(?:[a-z][a-z0-9+.-]*:/|/)[^\s'\",;()]+")
+_WRAPPERS = (
+    "An error occurred while calling",
+    "Exception thrown in awaitResult",
+    "An exception was raised by the Python Proxy",
+    "Traceback (most recent call last)",
+    "Job aborted",
+    "Task failed while writing rows",
+    "Task not serializable",
+)
+"""Messages that say only that there is a cause."""
+
+_LOG_FILE = (
+    "A file of the table's log (_delta_log) is missing or damaged. Put it back from a backup, with"
+    " all that belongs to it: no job of the ingest makes it again"
+)
+_MEMORY = "Give Spark more memory (--memory), or take smaller micro-batches (--rows)"
+_ADVICE = [
+    (
+        "No space left|Disk quota exceeded|not enough space",
+        "Make room there. The next start goes on where the table is",
+    ),
+    (
+        "JAVA_GATEWAY_EXITED|UnsupportedClassVersion|Java gateway process exited",
+        "Spark needs Java 17 or 21: look at `java -version`, at JAVA_HOME, and at the lines above",
+    ),
+    ("OutOfMemory|Java heap space|GC overhead limit|MemoryError|Cannot allocate memory", _MEMORY),
+    (
+        "VERSIONS_NOT_CONTIGUOUS|TRUNCATED_TRANSACTION_LOG|LOG_FILE_NOT_FOUND|STATE_RECOVER_ERROR"
+        "|FAILED_READ_CHECKPOINT|MISSING_PART_FILES",
+        _LOG_FILE,
+    ),
+    (
+        "FAILED_READ_FILE|is not a Parquet file|Could not read footer|\\.parquet does not exist",
+        "A file of a table is missing or damaged. Put it back from a backup. The ingest makes the"
+        " tables …_readings, …_devices and …_quality again by itself if their folder is deleted",
+    ),
+    (
+        "status code: 416|\\b416\\b|InvalidRange|not satisfiable",
+        "An object of a table is empty or shorter than its log says. Put it back from a backup, or"
+        " from an older version of the bucket",
+    ),
+    (
+        "S3AFileSystem not found",
+        "What reaches S3 was not loaded: start it with `onceway ingest run`, or with the line that"
+        " `onceway ingest command` prints for this table",
+    ),
+    (
+        "No FileSystem for scheme",
+        "Spark knows no such kind of URL. Give a path, or a URL that begins with s3a:, hdfs: or"
+        " another scheme whose jars are loaded (--conf spark.jars.packages=…)",
+    ),
+    (
+        "Permission denied|AccessDenied|Access Denied|AccessControl|Forbidden|\\b403\\b"
+        "|SignatureDoesNotMatch|InvalidAccessKeyId|CREDENTIALS|[Cc]redentials",
+        "May this account read and write there? Look at the owner of the folder, or at the"
+        " credentials, at what they may do, and at this machine's clock",
+    ),
+    (
+        "Destination exists and is not a directory|not a directory|Not a directory"
+        "|CANNOT_CREATE_LOG_PATH|Is a directory",
+        "Is a file in the way, or a disk not mounted? Take it away, or give another folder",
+    ),
+    (
+        "PYTHON_VERSION_MISMATCH|No module named|Python worker failed to connect",
+        "The workers need the same Python and packages as the driver:"
+        " --conf spark.pyspark.python=…",
+    ),
+    (
+        "UnknownHost|Connection refused|[Cc]onnection reset|timed out|Unable to connect",
+        "Is the server up, and can this machine reach it?",
+    ),
+    ("Python worker exited|Worker died|OOMKilled", _MEMORY),
+]
+"""What to do, by words that stand in one of the messages. The first that fits counts."""
+
+_JAVA_GONE = (
+    "Java, in which Spark runs, has ended",
+    "If the kernel ended it for want of memory (`journalctl -k`), give it less (--memory) or the"
+    " machine more, or take smaller micro-batches (--rows). Else the lines above say why",
+)
+
+
+def cause_of(error: BaseException) -> str:
+    """Return the innermost message of an error in one line, with the place if one is named."""
+    if is_java_gone(error):
+        return _JAVA_GONE[0]
+    messages = list(_messages(_text(error)))
+    ours = [text for name, text in messages if name.startswith(_OURS)]
+    if ours:
+        return ours[-1][:LONGEST]
+    found = [text for _, text in messages]
+    if not found:
+        return _first_line(_text(error)) or type(error).__name__
+    places = [place for text in reversed(found) if (place := _place(text))]
+    where = f" ({places[0]})" if places and not _place(found[-1]) else ""
+    return f"{found[-1][: LONGEST - len(where)]}{where}"
+
+
+def explained(error: Exception, folders: Iterable[str] = ()) -> OncewayError:
+    """Return what ends a job as a sentence for people: the reason, where, what to do.
+
+    folders: URLs that the job writes to. A full disk is named among them.
+    """
+    if isinstance(error, OncewayError):
+        return error
+    if is_java_gone(error):
+        return OncewayError(f"the ingest stopped: {_JAVA_GONE[0]}", hint=_JAVA_GONE[1])
+    reason = cause_of(error)
+    said = "\n".join(f"{name}: {text}" for name, text in _messages(_text(error))) or reason
+    hint = next((then for words, then in _ADVICE if re.search(words, said)), None)
+    full = full_disks(folders) if hint == _ADVICE[0][1] else []
+    return OncewayError(f"the ingest stopped: {reason.rstrip('. ')}", ", ".join(full) or None, hint)
+
+
+def is_java_gone(error: BaseException) -> bool:
+    """Whether the Java process has ended: by its exit, if this process started Java."""
+    java = getattr(SparkContext._gateway, "proc", None)
+    ended = java is not None and java.poll() is not None
+    return isinstance(error, Py4JNetworkError) or (ended and isinstance(error, Py4JError | OSError))
+
+
+def full_disks(folders: Iterable[str]) -> list[str]:
+    """Return those of `folders`, and of Spark's folders for work, that are on a full disk."""
+    temporary = os.environ.get("SPARK_LOCAL_DIRS", tempfile.gettempdir()).split(",")
+    return [folder for folder in [*folders, *temporary] if _is_full(folder)]
+
+
+def _is_full(folder: str) -> bool:
+    path = local_disk.local_path(folder)
+    for there in () if path is None else (path, *path.parents):
+        with suppress(OSError):
+            disk = os.statvfs(there)
+            no_inodes = disk.f_files > 0 and disk.f_favail == 0
+            return disk.f_bavail * disk.f_frsize < LITTLE_ROOM or no_inodes
+    return False
+
+
+def _text(error: BaseException) -> str:
+    """Return all that an error says, with the causes that its text leaves out."""
+    try:
+        text = str(error)
+    except (Py4JError, OSError):  # it asks Java, which may have ended
+        text = str(getattr(error, "errmsg", "")) or type(error).__name__
+    if isinstance(error, PySparkException):
+        text = "\n".join([text, *_java_causes(getattr(error, "_origin", None))])
+    if not isinstance(error, Py4JJavaError | PySparkException):
+        text = f"{type(error).__name__}: {text}".removesuffix(": ")
+    return text
+
+
+def _java_causes(origin: Any) -> Iterator[str]:
+    with suppress(Py4JError, OSError):
+        for _ in range(DEEPEST):
+            origin = None if origin is None else origin.getCause()
+            if origin is None:
+                return
+            yield f"Caused by: {origin.toString()}"
+
+
+def _messages(text: str) -> Iterator[tuple[str, str]]:
+    """The messages of a stack in order, as (class, text), without those that only announce one."""
+    for line in text.splitlines():
+        line = line.rpartition("terminated with exception: ")[2]
+        line = _LOST_TASK.sub("", line)
+        name, message = "", line
+        while found := _NAMED.fullmatch(message.strip()):
+            name, message = found[1] if not name.startswith(_OURS) else name, found[2]
+        is_message = bool(name) or line.startswith("[")
+        message = " ".join(_STATE.sub("", message).split())
+        if is_message and message and not any(words in message for words in _WRAPPERS):
+            yield name, message
+
+
+def _place(text: str) -> str | None:
+    found = _PLACE.search(text)
+    return found[0].rstrip(".:") if found else None
+
+
+def _first_line(text: str) -> str:
+    """The first line with more than the name of a Python class."""
+    return next((line.strip() for line in text.splitlines() if line.strip()), "")[:LONGEST]

@@ -1,0 +1,143 @@
+"""The state of each table that users query, as its log and its folder tell it, without Spark.
+
+In: the path or URL of `publications`. Out: for each table that is there its rows, and what is wrong
+with it: it cannot be read, a file of it is missing or cut off, or it lacks publications.
+"""
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import fsspec
+import pyarrow as pa
+from deltalake.exceptions import TableNotFoundError
+
+from gateway.ingest.delta.commits import CommitLog, HistoryGone, stored
+from gateway.ingest.delta.tables import beside
+from gateway.ingest.payload.version import application_id
+from gateway.ingest.report.tables import TableFolder
+from gateway.uplink.delta_reader import location, opened, query
+
+SUFFIXES = ("", "readings", "devices", "quality", "quarantine", "conflicts")
+"""Of the tables, as they stand beside `publications`."""
+
+TOGETHER_S = 600.0
+"""Seconds in which the readings of a commit follow it, while the stream runs."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableHealth:
+    """One table. rows: None if they cannot be counted; flaw: what is wrong with it, or None."""
+
+    name: str
+    rows: int | None
+    flaw: str | None = None
+
+
+def look(table: str, running: bool) -> list[TableHealth]:
+    """Return the state of the tables that are there. running: whether the stream runs now."""
+    names = [beside(table, suffix) if suffix else table.rstrip("/") for suffix in SUFFIXES]
+    found = [_look(name) for name in names]
+    readings = next((one for one in found if one is not None and one.name == names[1]), None)
+    if readings is None:
+        lacking = TableHealth(names[1], None, "there is no such table: the next start makes it")
+        return [lacking, *(one for one in found if one is not None)]
+    if readings.flaw is None:
+        flaw = _flaw_of(lambda: _behind(table, names[1], running))
+        found[1] = TableHealth(readings.name, readings.rows, flaw)
+    return [one for one in found if one is not None]
+
+
+def _look(name: str) -> TableHealth | None:
+    rows: int | None = None
+
+    def damage() -> str | None:
+        nonlocal rows
+        counted = query(name, "SELECT count(*) AS rows FROM it")
+        rows = int(counted[0]["rows"]) if counted else None
+        return _damage(name)
+
+    try:
+        opened(name)
+    except TableNotFoundError:
+        if not _has_log(name):
+            return None
+    except Exception:  # `_flaw_of` says why
+        rows = None
+    flaw = _flaw_of(damage)
+    return TableHealth(name, rows, flaw)
+
+
+def _flaw_of(question: Callable[[], str | None]) -> str | None:
+    """Return the answer, or why there is none. Delta's reader raises errors of many kinds."""
+    try:
+        return question()
+    except Exception as error:
+        return " ".join(str(getattr(error, "what", error)).split())[:300] or type(error).__name__
+
+
+def _has_log(name: str) -> bool:
+    fs, folder = fsspec.core.url_to_fs(location(name))
+    return bool(fs.exists(f"{folder}/_delta_log"))
+
+
+def _damage(name: str) -> str | None:
+    """Return which file of the table is missing or has another size than the log says."""
+    actions = pa.table(opened(name).get_add_actions(flatten=True))
+    fs, folder = fsspec.core.url_to_fs(location(name))
+    sizes = {
+        str(entry["name"]).rpartition("/")[2]: entry["size"]
+        for entry in fs.ls(folder, detail=True)
+        if entry["type"] == "file"
+    }
+    for path, size in zip(
+        actions["path"].to_pylist(), actions["size_bytes"].to_pylist(), strict=True
+    ):
+        if "/" in path:
+            continue  # in a folder of its own, or of another table: made by others
+        if path not in sizes:
+            return f"its file {path} is missing"
+        if sizes[path] != size:
+            return f"its file {path} has {sizes[path]} bytes instead of {size}"
+    return None
+
+
+def _behind(table: str, readings: str, running: bool) -> str | None:
+    """Return since when `readings` lacks rows of `publications`; None if it has them all."""
+    covers = _covers(readings, application_id(str(opened(table).metadata().id)))
+    log = CommitLog(TableFolder(table, "_delta_log"))
+    lacking = [
+        commit.version
+        for commit in log.after(-1 if covers is None else covers)
+        if commit.changes_data
+    ]
+    if not lacking:
+        return None
+    written = _written(log, lacking[0])
+    if running and time.time() - written < TOGETHER_S:
+        return None
+    return (
+        f"it lacks the publications of {len(lacking)} commits, the first of them version"
+        f" {lacking[0]} of {time.strftime('%Y-%m-%d %H:%M:%S', time.gmtime(written))} UTC: the next"
+        " start of the ingest brings them"
+    )
+
+
+def _covers(readings: str, application: str) -> int | None:
+    """Return up to which version of `publications` the table goes; None if it does not say."""
+    log = CommitLog(TableFolder(readings, "_delta_log"))
+    try:
+        found = stored(log, application, log.head() or 0)
+    except HistoryGone:  # a checkpoint has it, unless the table was made again
+        return opened(readings).transaction_version(application)
+    return None if found is None else found.covers
+
+
+def _written(log: CommitLog, version: int) -> float:
+    """Return when a version was written, in seconds since 1970; 0 if it does not say."""
+    for line in (log.folder.read(f"{version:020d}.json") or b"").splitlines():
+        info = json.loads(line).get("commitInfo") or {}
+        if "timestamp" in info:
+            return float(info["timestamp"]) / 1000
+    return 0.0

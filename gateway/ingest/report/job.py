@@ -1,0 +1,90 @@
+"""Signs of life of the stream, for the report.
+
+In: a running stream, about once a minute, and its end. Out: one JSON file in the table's folder
+`_onceway`: `{"state": "running" or "ended", "since": UTC, "at": UTC}`. An end with an error removes
+the file, which works on a full disk, too; `stopped.py` notes the reason.
+"""
+
+import json
+import logging
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from py4j.protocol import Py4JError
+
+from gateway.ingest.delta.storage import Folder, Readable
+from gateway.ingest.report.counters import now
+
+FILE = "job.json"
+
+EVERY_S = 60.0
+"""Seconds between two signs of life."""
+
+SILENT_S = 300.0
+"""Seconds without a sign of life after which a stream counts as dead."""
+
+log = logging.getLogger("onceway.ingest")
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """The stream as last heard of. state: `running`, `ended` (in order), or `silent`: it did not
+    end in order and gives no sign of life. since: when it started (UTC); at: the last sign of life.
+    """
+
+    state: str
+    since: str
+    at: str
+
+    @property
+    def running(self) -> bool:
+        return self.state == "running"
+
+    def __str__(self) -> str:
+        if self.running:
+            return f"runs since {self.since}"
+        if self.state == "ended":
+            return f"ended in order at {self.at}"
+        return (
+            f"silent since {self.at}: it was started at {self.since} and has not ended in order."
+            " Was it killed, or its machine switched off?"
+        )
+
+
+def alive(files: Folder, since: str) -> None:
+    """Give a sign of life."""
+    _put(files, "running", since)
+
+
+def ended(files: Folder, since: str) -> None:
+    """Note an end in order."""
+    _put(files, "ended", since)
+
+
+def failed(files: Folder) -> None:
+    """Remove the sign of life of a stream that ends with an error."""
+    with suppress(Py4JError, OSError):
+        files.delete(FILE)
+
+
+def look(files: Readable) -> Job | None:
+    """Return the stream as last heard of; None if it was never heard of or ended with an error."""
+    text = files.read(FILE)
+    try:
+        kept: dict[str, Any] = json.loads(text or b"null") or {}
+        job = Job(kept["state"], kept["since"], kept["at"])
+        age_s = (datetime.now(UTC) - datetime.fromisoformat(job.at)).total_seconds()
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None
+    return Job("silent", job.since, job.at) if job.running and age_s > SILENT_S else job
+
+
+def _put(files: Folder, state: str, since: str) -> None:
+    """Best effort: signs of life must not stop the stream."""
+    try:
+        written = {"state": state, "since": since, "at": now()}
+        files.write(FILE, json.dumps(written).encode())
+    except (Py4JError, OSError) as error:
+        log.warning("no sign of life in %s: %s", files, str(error).splitlines()[0])

@@ -1,0 +1,26 @@
+"""Faults of sensors, as boards tell them: a record `NAME.fault` in a status (`firmware/README.md`).
+
+SenML has no record without a value (RFC 8428, section 4.3), so a quantity that has none is told by
+a number under another name. From then on NAME has no value, until NAME.fault is 0 or a value comes.
+"""
+
+FAULT = ".fault"
+WORDS = (
+    "has values again",
+    "has no value: no sensor answers. Check the sensor, its wires and its supply",
+    "has no value: the sensor's line is shorted to ground. Check the wires",
+    "has no value: the sensor's answers are damaged. Check the wires, their length and the supply",
+    "has no value: it is outside of what the sensor can measure. Check the sensor and its wires",
+    "has no value: no two values in a row are near each other. Check for a loose wire",
+    "has no value: another kind of sensor answers. Fit the one that the sketch is for",
+    "has no value: more than one sensor answers on the bus. Leave one there",
+    "has no value: the sensor does not measure. Check its supply",
+)
+"""By number; those of `firmware/src/ow_sensor.h`."""
+
+
+def words(number: int) -> str:
+    """What a fault means and what to do."""
+    if 0 <= number < len(WORDS):
+        return WORDS[number]
+    return f"has no value: its sensor has fault {number}, which this gateway does not know"

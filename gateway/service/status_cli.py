@@ -1,0 +1,75 @@
+"""`onceway status`: how gateway, boards and uplink are, problems first."""
+
+import json
+from typing import Any
+
+import typer
+
+from gateway.boards.intervals import words
+from gateway.broker.spool import stranded
+from gateway.commands.control_client import NotRunning, ask
+from gateway.commands.exit_codes import of_status
+from gateway.commands.options import ConfigOption, DataOption, JsonOption, running_folder
+from gateway.errors import OncewayError
+
+app = typer.Typer()
+
+Row = dict[str, Any]
+
+
+@app.command("status")
+def status(
+    data: DataOption = None, config: ConfigOption = None, as_json: JsonOption = False
+) -> None:
+    """Say how the gateway, its boards and its uplink are, problems first. Exit code 3: a board of
+    the registry does not speak as it ought to; 1: something else is wrong.
+
+    Example: onceway status
+    """
+    folder = running_folder(data, config)
+    try:
+        (found,) = ask(folder, do="everything")
+    except NotRunning:
+        raise OncewayError(
+            "no gateway runs here",
+            str(folder),
+            "Start it, or see its log: journalctl -u onceway-gateway",
+        ) from None
+    if as_json:
+        typer.echo(json.dumps(found, indent=2))
+    else:
+        typer.echo("\n".join(_lines(found)))
+    if code := of_status(found):
+        raise typer.Exit(code)
+
+
+def _lines(found: Row) -> list[str]:
+    count = len(found["problems"])
+    verdict = "all is well" if not count else f"{count} problem{'s' if count > 1 else ''}"
+    lines = [f"{verdict}: gateway {found['gateway']}, version {found['version']}"]
+    for problem in found["problems"]:
+        lines += [f"! {problem['what']}", f"    {problem['todo']}"]
+    lines.append("")
+    lines += [_board(row) for row in found["boards"]] or ["no boards yet"]
+    lines += ["", _uplink(found)]
+    return lines
+
+
+def _board(row: Row) -> str:
+    last = row["last"]
+    shown = "no value" if last is None else f"{last['name']} {last['value']} {last['unit'] or ''}"
+    heard = "never heard" if row["heard_s"] is None else f"{words(row['heard_s'])} ago"
+    more = f", paused for {words(row['paused_s'])}" if row["paused_s"] else ""
+    mark = "!" if row["problem"] else " "
+    return f"{mark} {row['name']:24} {row['state']:10} {shown.strip():24} {heard}{more}"
+
+
+def _uplink(found: Row) -> str:
+    spool, uplink = found["spool"], found["uplink"]
+    if uplink is None:
+        waits = spool["messages"]
+        return f"uplink: {stranded(waits, spool['bytes'])}" if waits else "uplink: none"
+    if not uplink["known"]:
+        return "uplink: its state cannot be read now"
+    state = "does not run" if not uplink["running"] else uplink["error"] or "runs"
+    return f"uplink: {state}; {spool['messages']:,} readings wait, {uplink['readings']:,} landed"

@@ -1,0 +1,284 @@
+"""What each cell of the store may hold, and rows of which a cell holds something else.
+
+In: an open store. Out: conditions in SQL, and findings with table, row and columns. A page that the
+disk has changed can hold any value, of any type: SQLite looks at neither when it reads.
+"""
+
+import json
+import sqlite3
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from gateway.broker.marks import PLACES
+from gateway.broker.retained_changes import MOST_VERSION
+from gateway.mqtt.errors import MqttError
+from gateway.mqtt.properties import SERVER_PUBLISH_PROPERTIES, decode_properties
+from gateway.mqtt.topics import topic_filter_problem, topic_name_problem
+from gateway.mqtt.wire import Reader, encode_varint
+from gateway.store.move_rows import LINEAGES, MOST_MOVES
+
+HIGHEST = 1 << 53
+"""Highest plausible number of a row, and time in ms or µs."""
+MOST = 0xFFFF_FFFF
+"""Most publications in one row, and the highest number of four bytes."""
+
+
+# SQLite may call a function for a value of another type, whose condition it then drops.
+Value = bytes | str | int | float | None
+
+
+def _text(data: Value) -> str | None:
+    try:
+        return data.decode() if isinstance(data, bytes) else None
+    except UnicodeDecodeError:
+        return None
+
+
+def is_text(data: Value) -> bool:
+    """Whether these bytes are UTF-8."""
+    return _text(data) is not None
+
+
+@lru_cache(4096)
+def is_topic(data: Value) -> bool:
+    """Whether these bytes are a Topic Name."""
+    name = _text(data)
+    return name is not None and topic_name_problem(name) is None
+
+
+def is_filter(data: Value) -> bool:
+    """Whether these bytes are a Topic Filter."""
+    name = _text(data)
+    return name is not None and topic_filter_problem(name) is None
+
+
+def is_names(data: Value) -> bool:
+    """Whether these bytes are a list of names in JSON."""
+    try:
+        names = json.loads(_text(data) or "")
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(names, list) and all(isinstance(name, str) for name in names)
+
+
+@lru_cache(4096)
+def is_block(block: Value) -> bool:
+    """Whether these bytes are properties of a PUBLISH, without their length."""
+    if not isinstance(block, bytes) or not block:
+        return block == b""
+    try:
+        reader = Reader(encode_varint(len(block)) + block, "the store")
+        decode_properties(reader, SERVER_PUBLISH_PROPERTIES)
+    except (MqttError, ValueError):
+        return False
+    return True
+
+
+_FUNCTIONS = (is_text, is_topic, is_filter, is_names, is_block)
+
+
+def teach(database: sqlite3.Connection) -> None:
+    """Give a connection the functions that the conditions call, once: SQLite replaces no function
+    while a statement runs.
+    """
+    known = "SELECT 1 FROM pragma_function_list WHERE name = 'is_block'"
+    if database.execute(known).fetchone() is not None:
+        return
+    for function in _FUNCTIONS:
+        database.create_function(function.__name__, 1, function, deterministic=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """kind: SQLite's type of the value. rule: an SQL condition for a value of that type, {0} stands
+    for the column. null: whether NULL is sound, too.
+    """
+
+    kind: str
+    rule: str = "1"
+    null: bool = False
+
+    def sound(self, column: str) -> str:
+        condition = f"typeof({column}) = '{self.kind}' AND {self.rule.format(column)}"
+        return f"({column} IS NULL OR {condition})" if self.null else f"({condition})"
+
+
+def _number(low: int = 0, high: int = HIGHEST, null: bool = False) -> Cell:
+    return Cell("integer", f"{{0}} BETWEEN {low} AND {high}", null)
+
+
+def _words(function: str = "is_text", null: bool = False) -> Cell:
+    return Cell("text", f"{function}(CAST({{0}} AS BLOB))", null)
+
+
+_ID, _U32, _BIT, _QOS = _number(1), _number(high=MOST), _number(high=1), _number(high=2)
+_TIME, _TEXT, _TEXT_OR_NULL = _number(null=True), _words(), _words(null=True)
+_MOMENT = _number(-HIGHEST, null=True)
+_BLOCK, _EVEN, _BLOB = (
+    Cell("blob", "is_block(CAST({0} AS BLOB))"),
+    Cell("blob", "length({0}) % 2 = 0"),
+    Cell("blob"),
+)
+_TOPIC, _NAMES = _words("is_topic"), _words("is_names")
+
+CELLS: dict[str, dict[str, Cell]] = {
+    "session": {
+        "id": _ID,
+        "client": _TEXT,
+        "expiry": _U32,
+        "left": _TIME,
+        "incarnation": _U32,
+        "user": _TEXT_OR_NULL,
+    },
+    "subscription": {
+        "session": _ID,
+        "filter": _words("is_filter"),
+        "options": Cell("integer", "{0} BETWEEN 0 AND 31 AND {0} & 3 < 3"),
+        "identifier": _number(high=0xFFF_FFFF),
+    },
+    "flow": {"session": _ID, "received": _EVEN, "next": _ID, "sent": _EVEN, "released": _EVEN},
+    "journey": {
+        "session": _ID,
+        "lineage": _number(1, LINEAGES - 1),
+        "moves": _number(high=MOST_MOVES - 1),
+        "closed": _NAMES,
+        "tails": _NAMES,
+        "filters": _NAMES,
+        "key": _TEXT_OR_NULL,
+        "user": _TEXT_OR_NULL,
+        "member": _TEXT_OR_NULL,
+        "done": _NAMES,
+    },
+    "retained": {
+        "topic": _TOPIC,
+        "client": _TEXT,
+        "qos": _QOS,
+        "properties": _BLOCK,
+        "expires": _TIME,
+        "payload": _BLOB,
+        "version": _number(high=MOST_VERSION, null=True),
+    },
+    "will": {
+        "client": _TEXT,
+        "due": _TIME,
+        "delay": _U32,
+        "topic": _TOPIC,
+        "qos": _QOS,
+        "retain": _BIT,
+        "properties": _BLOCK,
+        "expiry": _number(high=MOST, null=True),
+        "payload": _BLOB,
+    },
+    "mark": {
+        "device": _TEXT,
+        "place": _number(high=PLACES - 1),
+        "incarnation": _number(1, MOST),
+        "highest": _number(),
+        "window": Cell("integer"),
+        "kept": _EVEN,
+    },
+    "aside": {
+        "id": _ID,
+        "bridge": _TEXT,
+        "at": _MOMENT,
+        "topic": _TOPIC,
+        "qos": _QOS,
+        "retain": _BIT,
+        "properties": _BLOCK,
+        "expires": _TIME,
+        "payload": _BLOB,
+        "reason": _TEXT,
+    },
+    "place": {
+        "key": _TEXT,
+        "epoch": _number(high=(1 << 63) - 1),
+        "doubtful": _QOS,
+        "older": _NAMES,
+    },
+    "given": {
+        "key": _TEXT,
+        "member": _TEXT,
+        "parts": _number(),
+        "messages": _number(),
+        "ends": _TIME,
+    },
+    "given_part": {"id": _ID, "key": _TEXT, "part": _number(), "body": _BLOB},
+    "batch": {
+        "number": _ID,
+        "first": _ID,
+        "last": _ID,
+        "rows": _number(),
+        "bytes": _number(),
+        "sha256": _TEXT,
+        "cut": Cell("integer"),
+        "landed": Cell("integer", null=True),
+    },
+    "batch_content": {"number": _ID, "spool_bytes": _number(), "keys": _BLOB},
+    "spool": {
+        "id": _ID,
+        "device": _TEXT_OR_NULL,
+        "incarnation": _number(high=MOST, null=True),
+        "sequence": _number(high=MOST, null=True),
+        "client": _TEXT,
+        "topic": _TEXT,
+        "payload": _BLOB,
+        "boot": _number(),
+        "monotonic": _number(-HIGHEST),
+        "received": _MOMENT,
+    },
+    "message": {
+        "id": _ID,
+        "topic": _TOPIC,
+        "retain": _BIT,
+        "count": _number(1, MOST),
+        "properties": _BLOCK,
+        "expires": _TIME,
+        "body": _BLOB,
+    },
+    "queue": {
+        "session": _ID,
+        "first": _ID,
+        "count": _number(1, MOST),
+        "message": _ID,
+        "skip": _number(),
+        "flags": _number(2, 5),
+        "extra": _BLOCK,
+        "share": _TEXT,
+        "size": _number(),
+    },
+}
+"""By table and column. `meta` is not among them: what its values may be depends on their keys
+(`meta.py`).
+"""
+
+
+def sound(table: str) -> str:
+    """SQL: whether each cell of a row holds what it may, for a database that `teach` has taught."""
+    return " AND ".join(cell.sound(f"{table}.{name}") for name, cell in CELLS[table].items())
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """A row of a table with a cell that cannot be. row: its key. columns: those that cannot be."""
+
+    table: str
+    row: tuple[Any, ...]
+    columns: tuple[str, ...]
+
+    def __str__(self) -> str:
+        row = ", ".join(repr(value)[:60] for value in self.row)
+        return f"row {row} of {self.table}: its {' and '.join(self.columns)} cannot be"
+
+
+def broken(database: sqlite3.Connection, table: str) -> Iterator[Broken]:
+    """The rows of a table with a cell that cannot be, for a database that `teach` has taught."""
+    info = database.execute(f"PRAGMA table_info({table})").fetchall()
+    keys = [column[1] for column in sorted(info, key=lambda column: int(column[5])) if column[5]]
+    cells = {name: CELLS[table][name] for _, name, *_ in info if name in CELLS[table]}
+    flags = [f"({cell.sound(name)}) IS NOT TRUE" for name, cell in cells.items()]
+    query = f"SELECT {', '.join(keys + flags)} FROM {table} WHERE {' OR '.join(flags)}"  # noqa: S608
+    for row in database.execute(query):
+        columns = zip(cells, row[len(keys) :], strict=True)
+        yield Broken(table, row[: len(keys)], tuple(name for name, bad in columns if bad))

@@ -1,0 +1,139 @@
+"""The rows of the table `meta`: which ones a store has, and what their values may be.
+
+In: an open store. Out: findings. A start refuses a store with any of them, but for the uplink's
+keys, which the uplink refuses.
+"""
+
+import json
+import re
+import sqlite3
+from collections.abc import Callable
+from json import JSONDecodeError
+
+from gateway.store.cells import HIGHEST
+
+UPLINK = "uplink."
+"""Keys that begin so belong to the uplink."""
+_NUMBER = r"\d{1,16}"
+_SIGNED = rf"-?{_NUMBER}"
+
+
+def _like(pattern: str) -> Callable[[str], bool]:
+    return re.compile(pattern).fullmatch  # type: ignore[return-value]
+
+
+def _json(*kinds: type) -> Callable[[str], bool]:
+    def fits(value: str) -> bool:
+        try:
+            return isinstance(json.loads(value), kinds)
+        except (JSONDecodeError, RecursionError):
+            return False
+
+    return fits
+
+
+def _ranges(value: str) -> bool:
+    """A list of pairs."""
+    return _json(list)(value) and all(
+        isinstance(item, list) and len(item) == 2 and all(type(end) is int for end in item)
+        for item in json.loads(value)
+    )
+
+
+def _identities(value: str) -> bool:
+    return _json(list)(value) and all(
+        isinstance(item, list)
+        and len(item) == 2
+        and re.fullmatch(_NUMBER, str(item[0]))
+        and re.fullmatch("[0-9a-f]{1,16}", str(item[1]))
+        for item in json.loads(value)
+    )
+
+
+def _names(value: str) -> bool:
+    return _json(list)(value) and all(isinstance(item, str) for item in json.loads(value))
+
+
+def _counted(value: str) -> bool:
+    if not _json(dict)(value):
+        return False
+    counted = json.loads(value)
+    return all(type(counted.get(name)) is int for name in ("first", "before", "after"))
+
+
+VALUES: dict[str, Callable[[str], bool]] = {
+    "epoch": _like("[0-9a-f]{1,16}"),
+    "gateway": _like(r"(?s).*"),
+    "boot": _like(_NUMBER),
+    "axis": _like(rf"{_NUMBER}(?: at {_SIGNED})?"),
+    "uptime": _like(rf"{_NUMBER} at {_NUMBER} of .+"),
+    "flows": _like(rf"{_NUMBER} {_NUMBER}"),
+    "swept": _like(_NUMBER),
+    "spool.last": _like(_NUMBER),
+    "spool.gone": _ranges,
+    "members": _names,
+    "mistrusted": _like("1"),
+    "uplink.identities": _identities,
+    "uplink.counted": _counted,
+    "uplink.batches": _like(_NUMBER),
+    "uplink.readings": _like(_NUMBER),
+    "uplink.bytes": _like(_NUMBER),
+    "uplink.failures": _like(_NUMBER),
+    "uplink.outage": _json(dict),
+    "uplink.rival": _json(dict),
+}
+"""By key. Of other keys the value may be any text."""
+
+
+def damage(database: sqlite3.Connection) -> dict[str, str]:
+    """Look for the keys of `meta` that a store has after a first start, and for values that cannot
+    be. Returns what is wrong, by key.
+    """
+    found = {
+        _decoded(key): value
+        for key, value in database.execute(
+            "SELECT CAST(key AS BLOB), iif(typeof(value) = 'text', CAST(value AS BLOB), NULL)"
+            " FROM meta"
+        )
+    }
+    if not found and not any(
+        database.execute(f"SELECT 1 FROM {table} LIMIT 1").fetchone()  # noqa: S608
+        for table in ("session", "spool", "batch")
+    ):
+        return {}  # it was being made when the power failed
+    wanted = {"epoch": "the epoch", "gateway": "the gateway's name"}
+    if found.keys() & {"generation", "uptime", "axis", "machine"}:
+        wanted["boot"] = "the count of starts"
+    lost = {key: f"{what} is gone (meta.{key})" for key, what in wanted.items() if key not in found}
+    for key, value in found.items():
+        if key is None:
+            lost[""] = "a row of meta: its key cannot be"
+        elif not fits(key, value):
+            lost[key] = f"row {key!r} of meta: its value {_shown(value)} cannot be"
+    return lost
+
+
+def refusal(database: sqlite3.Connection) -> str | None:
+    """Why a start refuses the store, None if it does not."""
+    return next(
+        (what for key, what in damage(database).items() if not key.startswith(UPLINK)), None
+    )
+
+
+def _shown(value: bytes | None) -> str:
+    return "(no text)" if value is None else repr(value.decode(errors="replace"))[:60]
+
+
+def _decoded(data: bytes | None) -> str | None:
+    try:
+        return None if data is None else data.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def fits(key: str, data: bytes | None) -> bool:
+    """Whether a key may have this value, as UTF-8."""
+    value, rule = _decoded(data), VALUES.get(key)
+    if value is None or rule is None:
+        return value is not None
+    return bool(rule(value)) and not (value.isdecimal() and int(value) > HIGHEST)

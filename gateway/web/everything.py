@@ -1,0 +1,93 @@
+"""Everything about a gateway and its boards as one object. In: a `Source`, last readings, the
+uplink's state. Out: what `/status` answers and `onceway status` shows.
+"""
+
+from typing import Any
+
+from gateway import __version__
+from gateway.boards.expected import NEVER
+from gateway.web.overview import problems_and_remedies
+from gateway.web.source import Source
+from gateway.web.uplink import UplinkState
+
+Row = dict[str, Any]
+
+
+def everything(source: Source, uplink: UplinkState | None) -> Row:
+    """`problems` come first: `part`, `what` and `todo` of each. `status` is `ok` or `failing`."""
+    broker = source.broker
+    found = problems_and_remedies(source, uplink)
+    return {
+        "status": "failing" if found else "ok",
+        "problems": found,
+        "missing": [name for name, _ in source.expected.problems] if source.expected else [],
+        "gateway": broker.config.gateway.name,
+        "version": __version__,
+        "uptime_s": broker.monotonic // 1_000_000,
+        "clock": broker.utc is not None,
+        "restored": source.restored,
+        "boards": [board_row(source, name) for name in _names(source)],
+        "ports": [
+            {
+                "port": port.path,
+                "open": port.is_open,
+                "device": port.device,
+                "problem": port.problem,
+            }
+            for port in source.ports()
+        ],
+        "spool": {
+            "used": bool(broker.config.spooled),
+            "messages": broker.spool.count,
+            "bytes": broker.spool.size,
+            "limit": broker.spool.limit,
+            "age_s": source.spool_age_s,
+        },
+        "uplink": None if broker.config.uplink is None else _uplink(uplink),
+    }
+
+
+def board_row(source: Source, name: str) -> Row:
+    """How one expected board is. interval_s: 0 if it need not speak, null if not known. heard_s:
+    seconds since its last reading, null before the first one. set: whether a person gave the
+    interval.
+    """
+    expected = source.expected
+    assert expected is not None  # noqa: S101 - it has a state there
+    state = expected.states[name]
+    return {
+        "name": name,
+        "state": state.word,
+        "problem": state.what or None,
+        "todo": state.todo or None,
+        "interval_s": None if state.interval is None else round(state.interval, 1),
+        "never": state.interval == NEVER,
+        "set": expected.wanted(name) is not None,
+        "heard_s": _rounded(expected.heard_ago(name)),
+        "paused_s": _rounded(expected.paused_for(name)) if state.word == "paused" else None,
+        "port": expected.port_of(name),
+        "last": expected.value_of(name),
+    }
+
+
+def _names(source: Source) -> list[str]:
+    return list(source.expected.states) if source.expected is not None else []
+
+
+def _rounded(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds, 1)
+
+
+def _uplink(uplink: UplinkState | None) -> Row:
+    if uplink is None:
+        return {"known": False}
+    return {
+        "known": True,
+        "running": uplink.running,
+        "outage": uplink.outage,
+        "error": uplink.error,
+        "cut": uplink.cut,
+        "landed": uplink.landed,
+        "landed_at": uplink.landed_at,
+        "readings": uplink.totals.readings,
+    }

@@ -1,0 +1,115 @@
+"""A simulated Uno with a sketch of somebody else, which uses the library with its own payload.
+
+In: the HEX file. Out: what the board says, in the history. That a publication exists, and once, its
+EEPROM tells, as of other simulated boards; what it must say is what left the board first.
+"""
+
+import asyncio
+from contextlib import suppress
+from typing import Any
+
+from hil.boards.simulator import OFF_S, SimulatedBoard
+from hil.devices.heard import Heard
+from hil.devices.ledger_watch import LedgerWatch
+from hil.devices.simulated import SimulatedDevice
+from hil.faults.board import RESTART_WITHIN
+from hil.faults.fault import Evidence, Fault
+from hil.observe.counters import wait_until
+
+QUIET_WITHIN = 20.0
+"""Seconds in which a board must have a moment without anything under way, at the end."""
+
+
+class _Watch(LedgerWatch):
+    """A ledger whose sources and application nobody but the sketch understands."""
+
+    @property
+    def reports(self) -> int:
+        return 0
+
+    def _note_interval(self, entry: object) -> None:
+        """What the application keeps is its own."""
+
+    def _enter(self) -> None:
+        self.note_starts()
+
+
+class SketchedBoard(SimulatedDevice):
+    counted = False
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._sent = Heard(self.name, self._history, own=True)
+        self._off = False
+
+    @property
+    def _hex(self) -> str:
+        return self._bench.sketches[self.name]
+
+    def _watch(self, board: SimulatedBoard, eeprom: bytes) -> LedgerWatch:
+        return _Watch(self.name, board, self._history, b"", eeprom, shipped=False)
+
+    def _order_interval(self, board: SimulatedBoard, interval: int) -> None:
+        """The sketch has its own."""
+
+    def heard(self, event: str, data: dict[str, Any]) -> None:
+        super().heard(event, data)
+        self._sent.take(event, data)
+
+    @property
+    def contradictions(self) -> list[str]:
+        return self.ledger.contradictions + self._sent.contradictions
+
+    @property
+    def waiting(self) -> int:
+        """What a board without power holds, waits for nobody."""
+        return 0 if self._off else super().waiting
+
+    def look(self) -> int:
+        """Return how many publications were seen to leave the board."""
+        super().look()
+        return self._sent.readings
+
+    async def arm(self, fault: Fault, command: str) -> bool:
+        """A sketch counts no samples: who breaks it does so when its place was seen."""
+        return False
+
+    async def reset(self, fault: str) -> Evidence | None:
+        before = self._starts
+        await self.board.reset()
+        return await self._started(before)
+
+    async def switched_off(self, fault: str, seconds: float) -> Evidence | None:
+        before = self._starts
+        await self.board.power(False)
+        await asyncio.sleep(seconds)
+        await self.board.power(True)
+        return await self._started(before)
+
+    @property
+    def _starts(self) -> int:
+        return self._boards[-1][1].note_starts()
+
+    async def _started(self, before: int) -> Evidence | None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(RESTART_WITHIN):
+                await wait_until(lambda: self._starts > before)
+                return Evidence(f"the board has started {self._starts} times", {})
+        return None
+
+    async def stop_sampling(self) -> None:
+        """Take the power away, best when nothing is under way: a sketch knows no other end."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(QUIET_WITHIN):
+                await wait_until(lambda: self.look() >= 0 and not self.waiting)
+        await self.board.power(False)
+        await asyncio.sleep(OFF_S)
+        super().look()
+        self._off = True
+
+    def close_ledgers(self) -> bool:
+        """What the board holds still can be read from it."""
+        watch = self._boards[-1][1]
+        watch.close(swapped=True)
+        self._sent.close(max((one.sequence for one in watch.ledger.publications), default=0) + 1)
+        return True

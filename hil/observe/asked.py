@@ -1,0 +1,138 @@
+"""The tables as their users read them: by filter, by version, by another engine.
+
+In: the folder of a Delta table. Out: in words, each question to which the table's answer is another
+than what its data files hold. A reader of all rows opens every file; a reader with a filter opens
+those whose statistics in the log allow a match. So statistics that are too narrow hide rows from
+the second reader alone.
+"""
+
+import json
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+from deltalake import DeltaTable
+from deltalake.exceptions import TableNotFoundError
+
+MOST_FILES = 12
+"""Files whose least and greatest values are asked for, in each column: the newest ones."""
+ORDERED = (pa.types.is_integer, pa.types.is_floating, pa.types.is_string, pa.types.is_timestamp)
+
+
+def differences(folder: Path) -> Iterator[str]:
+    """Each answer of the table that is not what its files hold; none if there is no table."""
+    try:
+        table = DeltaTable(str(folder))
+    except TableNotFoundError:
+        return
+    paths = sorted(pa.table(table.get_add_actions())["path"].to_pylist())
+    if gone := list(_gone(folder, paths)):
+        yield from gone
+        return
+    yield from _shrunk(folder, table.version())
+    files = [pq.read_table(folder / unquote(path), partitioning=None) for path in paths]
+    if not files:
+        return
+    if wrong := list(_miscounted(folder, dict(zip(paths, files, strict=True)))):
+        yield from wrong
+        return
+    read = table.to_pyarrow_dataset()
+    files = [_typed(rows, read.schema) for rows in files]
+    whole = pa.concat_tables(files)
+    if read.count_rows() != len(whole):
+        yield f"{folder.name} has {read.count_rows()} rows, and its files have {len(whole)}"
+    newest = sorted(files, key=lambda rows: _last(rows, "ingested"))[-MOST_FILES:]
+    for name in (name for name in read.schema.names if name in whole.column_names):
+        for value in _ends(newest, name):
+            wanted = pc.sum(pc.equal(whole[name], value)).as_py() or 0
+            found = read.count_rows(filter=ds.field(name) == value)
+            if found != wanted:
+                yield (
+                    f"{folder.name} where {name} is {value}: {found} rows are found by filter,"
+                    f" and {wanted} stand in its files"
+                )
+        nulls = read.count_rows(filter=ds.field(name).is_null())
+        if nulls != whole[name].null_count:
+            yield (
+                f"{folder.name} where {name} is NULL: {nulls} rows are found by filter,"
+                f" and {whole[name].null_count} stand in its files"
+            )
+
+
+def _typed(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """With the table's columns and types: Spark writes moments as INT96, which have no zone."""
+    none = pa.nulls(len(rows))
+    columns = [
+        (rows[field.name] if field.name in rows.column_names else none).cast(field.type)
+        for field in schema
+    ]
+    return pa.table(columns, schema)
+
+
+def _gone(folder: Path, paths: list[str]) -> Iterator[str]:
+    """Data files that the table names and that are not there."""
+    for path in paths:
+        if not (folder / unquote(path)).exists():
+            yield f"{folder.name} names a file that is not there: {path}"
+
+
+def _miscounted(folder: Path, files: dict[str, pa.Table]) -> Iterator[str]:
+    """Entries of the log whose statistics or size are not those of the file."""
+    for add in _added(folder):
+        rows, stats = files.get(add["path"]), json.loads(add.get("stats") or "{}")
+        if rows is None:
+            continue
+        size = (folder / unquote(add["path"])).stat().st_size
+        if add["size"] != size:
+            yield f"{folder.name} says that {add['path']} has {add['size']} bytes, not {size}"
+        if stats.get("numRecords", len(rows)) != len(rows):
+            said = stats["numRecords"]
+            yield f"{folder.name} says that {add['path']} has {said} rows, not {len(rows)}"
+
+
+def _added(folder: Path) -> Iterator[dict[str, Any]]:
+    """Files as the commits that are still there tell of them."""
+    for commit in sorted((folder / "_delta_log").glob("*[0-9].json")):
+        for line in commit.read_text().splitlines():
+            if add := json.loads(line).get("add"):
+                yield add
+
+
+def _ends(files: list[pa.Table], name: str) -> Iterator[pa.Scalar]:
+    """The least and the greatest value of each file in a column whose values have an order."""
+    told = set()
+    for rows in files:
+        if name not in rows.column_names or not any(is_(rows[name].type) for is_ in ORDERED):
+            continue
+        ends = pc.min_max(rows[name])
+        for value in (ends["min"], ends["max"]):
+            plain = value.as_py()
+            nan = isinstance(plain, float) and math.isnan(plain)
+            if plain is None or nan or plain in told:
+                continue
+            told.add(plain)
+            yield value
+
+
+def _last(rows: pa.Table, name: str) -> Any:
+    return pc.max(rows[name]).as_py().timestamp() if name in rows.column_names else 0
+
+
+def _shrunk(folder: Path, newest: int) -> Iterator[str]:
+    """Versions that have fewer rows than the one before: nothing leaves a table in a run."""
+    before = 0
+    for version in range(max(0, newest - MOST_FILES), newest + 1):
+        try:
+            rows = DeltaTable(str(folder), version=version).count()
+        except Exception as error:  # any answer but rows is the finding
+            yield f"{folder.name} cannot be read as of version {version}: {error}"
+            continue
+        if rows < before:
+            yield f"{folder.name} has {rows} rows in version {version}, and had {before} before it"
+        before = rows

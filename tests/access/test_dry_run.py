@@ -1,0 +1,62 @@
+"""What `check-config` says of access rules that leave somebody without a voice."""
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from gateway.access.dry_run import mistakes
+from gateway.access.users import Users
+from gateway.boards.admission import FILE
+from gateway.config import AclSection
+from gateway.service.cli import app
+from provisioning.registry import Registry
+
+
+@pytest.mark.parametrize(
+    ("section", "users", "boards"),
+    [
+        ({"write": ["sensors/%u/#"]}, [], []),
+        ({"users": ["alice"], "write": ["#"]}, ["bob"], []),
+        ({"users": ["alice"], "read": ["#"]}, ["alice", "bob"], []),
+        ({"users": ["*", ""], "write": ["sensors/%u/#"]}, [], ["roof-1", "roof-2"]),
+        ({"boards": True, "clients": ["roof-1"], "write": ["#"]}, [], ["roof-2"]),
+        ({"boards": True, "write": ["#"], "deny_write": ["#"]}, [], ["roof-1", "roof-2"]),
+        ({"users": ["*"], "write": ["a/#"], "deny_write": ["a/#", "b"]}, ["alice", "bob"], []),
+        ({"users": ["*"], "write": ["a/#", "c"], "deny_write": ["a/#"]}, [], []),
+        ({"users": ["bob"], "deny_write": ["#"]}, ["bob"], []),
+        ({"clients": ["phone-*"], "write": ["sensors/#"]}, [], []),
+    ],
+    ids=str,
+)
+def test_who_can_publish_nothing_is_named(
+    section: dict[str, object], users: list[str], boards: list[str]
+) -> None:
+    sections = [AclSection.model_validate(section)]
+    told = "\n".join(mistakes(sections, ["alice", "bob"], ["roof-1", "roof-2"]))
+    silent = [line for line in told.splitlines() if "can publish nothing" in line]
+    for name in ("alice", "bob"):
+        assert any(name in line for line in silent) == (name in users)
+    for name in ("roof-1", "roof-2"):
+        assert any(name in line for line in silent) == (name in boards)
+
+
+def test_a_wall_for_users_alone_is_told() -> None:
+    assert "boards = true" in mistakes([AclSection(deny_write=["admin/#"])], [], [])[0]
+    assert mistakes([AclSection(users=["bob"], deny_write=["admin/#"])], [], []) == []
+
+
+def test_check_config_asks_for_everybody_who_is_known(tmp_path: Path) -> None:
+    registry = Registry(tmp_path / FILE)
+    registry.admit("roof-1")
+    users = tmp_path / "users"
+    Users(users).add("bob", "correct horse")
+    file = tmp_path / "gateway.toml"
+    file.write_text(
+        f"[[listener]]\nbind = '127.0.0.1:1883'\n[gateway]\ndata = '{tmp_path}'\n"
+        "[[acl]]\nusers = ['alice']\nboards = true\nwrite = ['sensors/%u/#']\n"
+    )
+    done = CliRunner().invoke(app, ["check-config", "--config", str(file)])
+    assert done.exit_code == 0, done.output
+    assert "board roof-1 can publish nothing" in done.output
+    assert "user bob can publish nothing" in done.output

@@ -1,0 +1,278 @@
+"""Which boards ought to speak, and which of them are a problem."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from gateway.boards.expected import FILE, LEAST_S, NEVER, Expected, Seen
+from gateway.boards.intervals import Gaps, of_command, parse, words
+
+PORT = "/dev/ttyUSB0"
+HERE = Seen(connected=True, port=PORT)
+SILENT_LINE = Seen(connected=False, port_open=True)
+UNPLUGGED = Seen(connected=False, port_open=False)
+LENT = Seen(connected=False, port_open=False, lent=True)
+REFUSED = Seen(connected=False, port_open=True, refused=PORT)
+
+
+class Site:
+    """One board under a clock that the test sets."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.now = 1000.0
+        self.start()
+
+    def start(self) -> None:
+        """Start the gateway, or start it again."""
+        self.expected = Expected(self.folder, lambda: self.now)
+
+    def stop(self) -> None:
+        text = self.expected.news(at_end=True)
+        assert text is not None
+        self.expected.write(text)
+
+    def look(self, seen: Seen) -> str:
+        self.expected.look(["roof-1"], {"roof-1": seen})
+        return self.expected.states["roof-1"].word
+
+    def wait(self, seconds: float, seen: Seen) -> str:
+        """Let time pass, with a look each second."""
+        word = self.look(seen)
+        for _ in range(round(seconds)):
+            self.now += 1
+            word = self.look(seen)
+        return word
+
+    def measure(self, count: int, interval: float) -> None:
+        for _ in range(count):
+            self.wait(interval, HERE)
+            self.expected.hear("roof-1", self.now)
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    site = Site(tmp_path)
+    site.measure(4, 60)
+    return site
+
+
+def test_silence_is_a_problem_after_three_learnt_intervals(site: Site) -> None:
+    assert site.wait(179, HERE) == "fine"
+    assert site.wait(1, HERE) == "silent"
+    state = site.expected.states["roof-1"]
+    assert state.what == "roof-1: no reading came for more than 3 min; one each 1 min is due"
+    assert "onceway device expect roof-1 1h" in state.todo
+    site.expected.hear("roof-1", site.now)
+    assert site.look(HERE) == "fine"
+
+
+@pytest.mark.parametrize("interval", [60, 600])
+def test_a_port_that_is_gone_is_a_problem_after_one_interval(tmp_path: Path, interval: int) -> None:
+    site = Site(tmp_path)
+    site.measure(4, interval)
+    assert site.wait(interval - 1, UNPLUGGED) == "fine"
+    assert site.wait(1, UNPLUGGED) == "unplugged"
+    assert PORT in site.expected.states["roof-1"].what
+    assert site.look(HERE) == "fine"
+
+
+def test_a_fast_board_has_thirty_seconds_to_be_replugged(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    site.measure(5, 2)
+    assert site.wait(LEAST_S - 1, UNPLUGGED) == "fine"
+    assert site.wait(1, UNPLUGGED) == "unplugged"
+
+
+def test_a_board_that_is_being_written_is_no_problem_however_long_that_takes(site: Site) -> None:
+    assert site.wait(600, LENT) == "fine"
+    assert site.wait(179, HERE) == "fine", "it needs its three intervals from then on"
+    assert site.wait(1, HERE) == "silent"
+
+
+def test_a_refused_board_is_a_problem_at_once(site: Site) -> None:
+    assert site.look(REFUSED) == "refused"
+    assert "rekey roof-1" in site.expected.states["roof-1"].todo
+    assert site.look(HERE) == "fine"
+
+
+def test_an_impostor_beside_the_board_itself_makes_no_problem_of_it(site: Site) -> None:
+    assert site.look(Seen(connected=True, port=PORT, refused="/dev/ttyUSB1")) == "fine"
+
+
+@pytest.mark.parametrize(
+    ("seen", "word"), [(HERE, "silent"), (UNPLUGGED, "unplugged"), (SILENT_LINE, "silent")]
+)
+def test_a_problem_outlives_a_restart(site: Site, seen: Seen, word: str) -> None:
+    assert site.wait(200, seen) == word
+    site.stop()
+    site.now += 5
+    site.start()
+    assert site.look(seen) == word
+
+
+def test_silence_while_the_gateway_was_off_is_no_problem(site: Site) -> None:
+    site.stop()
+    site.now += 7200
+    site.start()
+    assert site.wait(179, HERE) == "fine"
+    assert site.wait(1, HERE) == "silent"
+
+
+def test_intervals_and_settings_outlive_a_restart(site: Site) -> None:
+    site.look(HERE)
+    site.expected.pause("roof-1", 3600)
+    site.stop()
+    site.start()
+    assert site.look(HERE) == "paused"
+    assert site.expected.states["roof-1"].interval == 60
+    site.expected.pause("roof-1", 0)
+    site.expected.want("roof-1", 300)
+    site.stop()
+    site.start()
+    site.look(HERE)
+    assert site.expected.states["roof-1"].interval == 300
+
+
+def test_a_pause_ends_by_itself(site: Site) -> None:
+    site.look(HERE)
+    site.expected.pause("roof-1", 1000)
+    assert site.wait(999, UNPLUGGED) == "paused"
+    assert site.wait(1, UNPLUGGED) == "unplugged"
+
+
+def test_the_set_interval_counts_and_not_the_learnt_one(site: Site) -> None:
+    site.look(HERE)
+    site.expected.want("roof-1", 5)
+    assert site.wait(14, HERE) == "fine"
+    assert site.wait(1, HERE) == "silent"
+
+
+def test_a_board_that_speaks_on_events_may_be_silent_but_not_unplugged(site: Site) -> None:
+    site.look(HERE)
+    site.expected.want("roof-1", NEVER)
+    assert site.wait(5000, HERE) == "fine"
+    assert site.wait(60, UNPLUGGED) == "unplugged"
+
+
+def test_a_registered_board_that_never_came_is_a_problem(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    assert site.wait(179, UNPLUGGED) == "new"
+    assert site.wait(1, UNPLUGGED) == "silent"
+    assert "no reading ever came" in site.expected.states["roof-1"].what
+
+
+def test_a_connected_board_of_unknown_interval_has_three_hours(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    site.wait(2, HERE)
+    site.expected.hear("roof-1", None)
+    assert site.wait(10_000, HERE) == "fine"
+    assert site.wait(900, HERE) == "silent"
+
+
+def test_a_damaged_file_is_learnt_again(tmp_path: Path) -> None:
+    (tmp_path / FILE).write_text('{"roof-1": {"since": "yesterday"}}')
+    assert Site(tmp_path).look(HERE) == "new"
+
+
+def test_a_board_that_left_the_registry_is_forgotten(site: Site) -> None:
+    site.wait(200, HERE)
+    site.expected.look([], {})
+    assert site.expected.states == {}
+    assert site.look(HERE) == "new"
+
+
+def test_a_problem_has_the_same_words_while_it_lasts(site: Site) -> None:
+    site.wait(200, HERE)
+    before = site.expected.states["roof-1"].what
+    site.wait(500, HERE)
+    assert site.expected.states["roof-1"].what == before
+
+
+def test_the_file_is_not_written_for_each_reading(site: Site) -> None:
+    assert site.expected.news() is not None
+    site.measure(5, 60)
+    assert site.expected.news() is None
+    site.measure(6, 60)
+    assert site.expected.news() is not None, "after ten minutes"
+
+
+def _gaps(take: Callable[[Gaps], None]) -> float | None:
+    gaps = Gaps()
+    take(gaps)
+    return gaps.interval
+
+
+def test_one_outage_does_not_change_the_learnt_interval() -> None:
+    def take(gaps: Gaps) -> None:
+        for second in (0, 60, 120, 7200, 7260):
+            gaps.take(float(second), float(second))
+
+    assert _gaps(take) == 60
+
+
+def test_a_journal_that_comes_at_once_does_not_change_the_learnt_interval() -> None:
+    def take(gaps: Gaps) -> None:
+        for number in range(20):
+            gaps.take(number * 60.0, 5000 + number * 2)
+
+    assert _gaps(take) == 60
+
+
+def test_several_readings_of_one_measurement_count_once() -> None:
+    def take(gaps: Gaps) -> None:
+        for number in range(5):
+            for part in (0.0, 0.1, 0.2):
+                gaps.take(None, number * 60.0 + part)
+
+    assert _gaps(take) == pytest.approx(60, abs=1)
+
+
+def test_a_longer_interval_counts_at_once_and_a_shorter_one_when_gaps_show_it() -> None:
+    gaps = Gaps()
+    for number in range(4):
+        gaps.take(number * 60.0, 0)
+    gaps.tell(3600)
+    assert gaps.interval == 3600
+    gaps.tell(1)
+    assert gaps.interval == 60
+    gaps.tell(0)
+    assert gaps.interval == 0, "it measures no more"
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("90s", 90), ("5m", 300), ("5min", 300), ("2h", 7200), ("3d", 259_200), ("1.5h", 5400)],
+)
+def test_durations_are_read(text: str, seconds: float) -> None:
+    assert parse(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "5", "m", "0s", "-5m", "5 weeks", "1e3s", "99999d", "５m"])
+def test_what_is_no_duration_is_none(text: str) -> None:
+    assert parse(text) is None
+
+
+@pytest.mark.parametrize(
+    ("command", "seconds"),
+    [
+        ("interval 30000", 30),
+        ("interval 65535", 0),
+        ("interval 90 s", 90),
+        ("interval 1440 min", 86_400),
+        ("interval 1000 force", 1),
+        ("reboot", None),
+    ],
+)
+def test_intervals_of_commands_are_read(command: str, seconds: float | None) -> None:
+    assert of_command(command) == seconds
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(60, "1 min"), (90, "90 s"), (180, "3 min"), (5400, "90 min"), (7200, "2 h"),
+     (86_400, "24 h"), (259_200, "3 days")],
+)  # fmt: skip
+def test_durations_are_told_in_words(seconds: float, text: str) -> None:
+    assert words(seconds) == text

@@ -1,0 +1,55 @@
+"""What clients publish covers the types, and the judge reads it as the standard says."""
+
+import math
+import random
+from itertools import pairwise
+
+import pytest
+
+from gateway.payload.senml import NotSenml
+from gateway.payload.senml import decode as of_product
+from hil.clients.payloads import EDGES, number_of, senml_of, text_of_all
+from hil.judge.senml import decode
+
+DRAWN = [number_of(random.Random(seed)) for seed in range(2000)]
+
+
+def test_same_source_of_chance_makes_the_same_payloads() -> None:
+    for sequence in range(40):
+        one, other = (senml_of("c", sequence, random.Random(7)) for _ in range(2))
+        assert one == other
+
+
+def test_numbers_cover_what_64_bits_can_say() -> None:
+    assert {repr(edge) for edge in EDGES} <= {repr(number) for number in DRAWN}
+    assert all(map(math.isfinite, DRAWN))
+    assert sum(0 < abs(number) < 2.3e-308 for number in DRAWN) > 1  # subnormals
+    exponents = sorted({math.frexp(number)[1] for number in DRAWN})
+    assert max(other - one for one, other in pairwise(exponents)) < 100
+
+
+def test_texts_have_characters_of_one_to_four_bytes() -> None:
+    texts = [text_of_all(random.Random(seed)) for seed in range(50)]
+    assert {len(character.encode()) for text in texts for character in text} == {1, 2, 3, 4}
+    assert min(map(len, texts)) == 0
+    assert max(map(len, texts)) == 400
+
+
+@pytest.mark.parametrize("sequence", range(20))
+def test_judge_and_product_agree_on_each_shape(sequence: int) -> None:
+    """Two readers of one standard, written apart: a difference is a fault of one of them."""
+    for seed in range(60):
+        payload = senml_of("client-1", sequence, random.Random(seed))
+        mine = decode(payload)
+        try:
+            theirs = of_product(payload)
+        except NotSenml:
+            assert mine is None, payload
+            continue
+        assert mine is not None, payload
+        assert [
+            (one.name, one.unit, repr(one.value), one.text, one.flag, repr(one.sum)) for one in mine
+        ] == [
+            (one.name, one.unit, repr(one.value), one.text, one.flag, repr(one.sum))
+            for one in theirs
+        ]

@@ -1,0 +1,91 @@
+"""A table that answers a filter, a version or a count otherwise than its data files."""
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+
+from hil.observe.asked import differences
+
+MOMENT = datetime(2026, 11, 22, 12, 0, 0, 123457, tzinfo=UTC)
+MOMENTS = pa.timestamp("us", tz="UTC")
+
+
+def append(folder: Path, first: int, count: int = 3) -> None:
+    numbers = range(first, first + count)
+    rows = {
+        "device": [f"uno-{n}" for n in numbers],
+        "sequence": pa.array(numbers, pa.int64()),
+        "value": [None, *(n / 3 for n in numbers[1:])],
+        "received": pa.array([MOMENT + timedelta(seconds=n) for n in numbers], MOMENTS),
+        "ingested": pa.array([MOMENT + timedelta(seconds=n) for n in numbers], MOMENTS),
+        "payload": [bytes([n]) for n in numbers],
+    }
+    write_deltalake(folder, pa.table(rows), mode="append")
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    for first in (1, 4):
+        append(tmp_path / "table", first)
+    return tmp_path / "table"
+
+
+def test_table_that_answers_as_its_files_say_has_no_difference(table: Path) -> None:
+    assert list(differences(table)) == []
+
+
+def test_table_that_is_not_there_has_no_difference(tmp_path: Path) -> None:
+    assert list(differences(tmp_path / "none")) == []
+
+
+def narrower(name: str, kind: str, value: Any) -> Callable[[dict[str, Any]], None]:
+    def change(add: dict[str, Any]) -> None:
+        stats = json.loads(add["stats"])
+        stats[kind][name] = value
+        add["stats"] = json.dumps(stats)
+
+    return change
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        narrower("sequence", "maxValues", 5),
+        narrower("sequence", "minValues", 5),
+        narrower("device", "maxValues", "uno-5"),
+        narrower("value", "maxValues", 1.7),
+        narrower("received", "maxValues", "2026-11-22T12:00:05.123Z"),
+        narrower("ingested", "minValues", "2026-11-22T12:00:05.123Z"),
+        narrower("value", "nullCount", 0),
+        lambda add: add.update(stats=add["stats"].replace('"numRecords":3', '"numRecords":2')),
+        lambda add: add.update(size=add["size"] + 1),
+    ],
+)
+def test_entry_of_the_log_that_is_wrong_is_told(
+    table: Path, change: Callable[[dict[str, Any]], None]
+) -> None:
+    commit = table / "_delta_log" / f"{1:020d}.json"
+    actions = [json.loads(line) for line in commit.read_text().splitlines()]
+    for action in actions:
+        if "add" in action:
+            change(action["add"])
+    commit.write_text("\n".join(map(json.dumps, actions)))
+    assert list(differences(table))
+
+
+def test_file_that_is_gone_is_told(table: Path) -> None:
+    file = max(table.glob("*.parquet"), key=lambda path: path.stat().st_mtime_ns)
+    file.unlink()
+    assert list(differences(table)) == [f"table names a file that is not there: {file.name}"]
+
+
+def test_version_with_fewer_rows_than_the_one_before_is_told(table: Path) -> None:
+    empty = pa.table({"device": pa.array([], pa.string())})
+    write_deltalake(table, empty, mode="overwrite", schema_mode="overwrite")
+    assert "table has 0 rows in version 2, and had 6 before it" in list(differences(table))

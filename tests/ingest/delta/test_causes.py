@@ -1,0 +1,127 @@
+"""The innermost message of errors as Spark, Java and workers nest them."""
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from py4j.protocol import Py4JNetworkError
+from pyspark.errors import PySparkRuntimeError, StreamingQueryException
+
+from gateway.errors import OncewayError
+from gateway.ingest.delta.causes import cause_of, explained
+
+JAVA = "org.apache.spark.SparkException: "
+AT = "\n\tat org.apache.spark.Some.call(Some.scala:416)\n"
+PROXY = (
+    "[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception:"
+    " [FOREACH_BATCH_USER_FUNCTION_ERROR] An error occurred in the user provided function in"
+    " foreach batch sink. Reason: An exception was raised by the Python Proxy. Return Message:"
+    " Traceback (most recent call last):\n"
+    '  File "clientserver.py", line 644, in _call_proxy\n    return_value = getattr(self)\n'
+)
+TASK = (
+    f": {JAVA}Job aborted due to stage failure: Task 0 in stage 7.0 failed 1 times, most recent"
+    " failure: Lost task 0.0 in stage 7.0 (TID 9) (10.0.0.7 executor 1): "
+)
+WORKER = "org.apache.spark.api.python.PythonException: Traceback (most recent call last):\n"
+
+
+def stacked(text: str) -> Exception:
+    """An error with a text as Py4J or Spark makes it."""
+    return StreamingQueryException(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason", "advice"),
+    [
+        (
+            f"{PROXY}py4j.protocol.Py4JJavaError: An error occurred while calling o675.commit.\n"
+            ": org.apache.hadoop.fs.FSError: java.io.IOException: No space left on device"
+            f"{AT}Caused by: java.io.IOException: No space left on device{AT}",
+            "No space left on device",
+            "Make room",
+        ),
+        (
+            f"{PROXY}OSError: [Errno 28] No space left on device: '/srv/lake/publications/part-1'",
+            "[Errno 28] No space left on device: '/srv/lake/publications/part-1'",
+            "Make room",
+        ),
+        (
+            f"{PROXY}gateway.errors.OncewayError: site/0a1b2c3d: batch 7 comes next. Start again",
+            "site/0a1b2c3d: batch 7 comes next. Start again",
+            None,
+        ),
+        (
+            f"An error occurred while calling o1.collect.\n{TASK}{WORKER}"
+            '  File "/opt/x.py", line 3, in read\n'
+            "PermissionError: [Errno 13] Permission denied: '/srv/landing/site'\n"
+            f"{AT}\nDriver stacktrace:{AT}",
+            "[Errno 13] Permission denied: '/srv/landing/site'",
+            "May this account read and write there?",
+        ),
+        (
+            f"An error occurred while calling o1.collect.\n{TASK}java.lang.OutOfMemoryError: Java"
+            f" heap space{AT}",
+            "Java heap space",
+            "--memory",
+        ),
+        (
+            "An error occurred while calling o9.getResult.\n"
+            f": {JAVA}Exception thrown in awaitResult: {AT}"
+            f"Caused by: {JAVA}[FAILED_READ_FILE.NO_HINT] Encountered error while reading file"
+            f" s3a://lake/publications/part-1.parquet.  SQLSTATE: KD001{AT}"
+            "Caused by: software.amazon.awssdk.services.s3.model.S3Exception: The requested range"
+            f" is not satisfiable (Service: S3, Status Code: 416){AT}",
+            "The requested range is not satisfiable (Service: S3, Status Code: 416)"
+            " (s3a://lake/publications/part-1.parquet)",
+            "A file of a table is missing or damaged",
+        ),
+        (
+            "An error occurred while calling o55.sql.\n"
+            ": java.nio.file.AccessDeniedException: s3a://lake/publications/_delta_log:"
+            " getFileStatus on s3a://lake/publications/_delta_log:"
+            " software.amazon.awssdk.services.s3.model.S3Exception: Forbidden (Status Code: 403)"
+            f"{AT}Caused by: software.amazon.awssdk.services.s3.model.S3Exception: Forbidden"
+            f" (Status Code: 403){AT}",
+            "Forbidden (Status Code: 403) (s3a://lake/publications/_delta_log)",
+            "May this account read and write there?",
+        ),
+        (
+            "An error occurred while calling z:io.delta.tables.DeltaTable.isDeltaTable.\n"
+            ": org.apache.spark.sql.delta.DeltaIllegalStateException:"
+            " [DELTA_VERSIONS_NOT_CONTIGUOUS] Versions (0, 1, 3) are not contiguous. \nThis can"
+            f" happen when files have been manually removed.{AT}"
+            f"\tSuppressed: java.io.IOException: closed{AT}",
+            "[DELTA_VERSIONS_NOT_CONTIGUOUS] Versions (0, 1, 3) are not contiguous.",
+            "_delta_log",
+        ),
+    ],
+)
+def test_the_innermost_message_is_the_reason(text: str, reason: str, advice: str | None) -> None:
+    assert cause_of(stacked(text)) == reason
+    told = explained(stacked(text))
+    assert reason.rstrip(".") in str(told)
+    assert told.hint is None if advice is None else advice in str(told.hint)
+
+
+def test_a_java_that_has_ended_is_called_that() -> None:
+    error = Py4JNetworkError("Answer from Java side is empty")
+    assert "Java, in which Spark runs, has ended" in str(explained(error))
+    assert "--memory" in str(explained(error))
+
+
+def test_a_java_of_another_version_is_called_that() -> None:
+    error = PySparkRuntimeError(errorClass="JAVA_GATEWAY_EXITED", messageParameters={})
+    assert "Spark needs Java 17 or 21" in str(explained(error))
+
+
+def test_an_error_without_a_message_has_its_name() -> None:
+    assert cause_of(OSError()) == "OSError"
+    assert (
+        cause_of(stacked("[STREAM_FAILED] Query terminated")) == "[STREAM_FAILED] Query terminated"
+    )
+
+
+def test_our_own_sentence_stays_as_it_is() -> None:
+    error = OncewayError("the landing place is empty", "/srv/landing", "Is it mounted?")
+    assert explained(error) is error

@@ -1,0 +1,116 @@
+"""What is the ingest's own: the zone of its session, and the properties of its tables."""
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from gateway.ingest.delta.tables import Layout, Table
+from gateway.ingest.jobs.session import open_session
+from gateway.ingest.sink.readings import BOUNDED, READINGS
+from tests.ingest.batches import row
+from tests.ingest.lake import Lake
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+
+DEFAULTS = "spark.databricks.delta.properties.defaults."
+GIVEN = {
+    "spark.sql.session.timeZone": "Europe/Paris",
+    "spark.sql.timestampType": "TIMESTAMP_NTZ",
+    f"{DEFAULTS}columnMapping.mode": "name",
+    f"{DEFAULTS}enableDeletionVectors": "true",
+    f"{DEFAULTS}enableChangeDataFeed": "false",
+    f"{DEFAULTS}enableInCommitTimestamps": "true",
+    f"{DEFAULTS}autoOptimize.optimizeWrite": "true",
+}
+"""As a spark-defaults.conf may have them."""
+
+
+@pytest.fixture
+def given(spark: "SparkSession") -> Iterator[None]:
+    system: Any = spark._jvm.java.lang.System  # type: ignore[union-attr]
+    for key, value in GIVEN.items():
+        system.setProperty(key, value)
+        spark.conf.set(key, value)
+    yield
+    for key in GIVEN:
+        system.clearProperty(key)
+        if key.startswith(DEFAULTS):
+            spark.conf.unset(key)
+    open_session()
+
+
+def test_a_given_zone_or_table_default_is_ignored_with_a_line(
+    given: None, spark: "SparkSession", caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING, logger="onceway.ingest"):
+        open_session()
+    assert "spark.sql.session.timeZone=Europe/Paris is ignored: it is UTC here" in caplog.text
+    assert f"{DEFAULTS}columnMapping.mode=name is ignored" in caplog.text
+    assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
+    assert spark.conf.get(f"{DEFAULTS}columnMapping.mode", "unset") == "unset"
+
+
+@pytest.mark.soak
+def test_zone_and_properties_are_ours_whatever_the_machine_s_defaults_are(
+    given: None, spark: "SparkSession", tmp_path: Path
+) -> None:
+    open_session()
+    lake = Lake(spark, tmp_path)
+    lake.open()(lake.micro_batch([row("dev", 1)]), 0)
+    for suffix, feed in (("", "true"), ("_readings", None)):
+        described = spark.sql(f"describe detail delta.`{lake.publications}{suffix}`").collect()[0]
+        properties = described["properties"]
+        assert not [key for key in properties if "columnMapping" in key or "optimizeWrite" in key]
+        assert properties.get("delta.enableDeletionVectors") != "true"
+        assert properties.get("delta.enableInCommitTimestamps") != "true"
+        assert properties.get("delta.enableChangeDataFeed") == feed
+        kinds = dict(lake.table(suffix).dtypes)
+        assert kinds["received"] == "timestamp"
+    assert lake.keys() == [("dev", 7, 1)]
+
+
+@pytest.mark.soak
+def test_times_that_cannot_be_become_text_in_a_table_of_an_older_version(
+    spark: "SparkSession", tmp_path: Path
+) -> None:
+    lake = Lake(spark, tmp_path)
+    old = Layout(
+        READINGS.comment,
+        tuple(one for one in READINGS.columns if one[0] != "time_stated"),
+        tuple(one for one in READINGS.properties if one[0] != BOUNDED),
+        READINGS.clustering,
+    )
+    table = Table(spark, f"{lake.publications}_readings", old)
+    table.create()
+    times = [
+        "0057-01-02 03:04:05",
+        "1999-12-31 23:59:59.5",
+        "2026-03-01 00:00:00",
+        "2300-01-01 00:00:00",
+    ]
+    for sequence, time in enumerate(times):
+        spark.sql(
+            f"insert into {table.sql} (device, incarnation, sequence, position, time)"
+            f" values ('dev', 7, {sequence}, 0, timestamp '{time}+00:00')"
+        )
+    lake.open()
+    assert BOUNDED in table.place().properties
+    before = table.delta().history(1).select("version").collect()
+    lake.open()
+    assert table.delta().history(1).select("version").collect() == before  # once
+    found = lake.table("_readings").orderBy("sequence").select("time", "time_stated")
+    times_now = [(one["time"], one["time_stated"]) for one in found.collect()]
+    assert [stated for _, stated in times_now] == [
+        "0057-01-02T03:04:05Z",
+        "1999-12-31T23:59:59.500000Z",
+        None,
+        "2300-01-01T00:00:00Z",
+    ]
+    assert [time is None for time, _ in times_now] == [True, True, False, True]
+    assert len(lake.table("_readings").toPandas()) == len(times)

@@ -1,0 +1,176 @@
+"""What the report says of each table that users query, and of the stream: the exit code is not 0
+while anything is wrong with them.
+"""
+
+import json
+import shutil
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from typer.testing import CliRunner
+
+from gateway.ingest.cli import app
+from gateway.ingest.report import job
+from tests.ingest.batches import land, row
+from tests.ingest.files import Files
+from tests.ingest.lake import Job
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.timeout(300)
+
+PAYLOAD = b'[{"n":"a","v":1}]'
+
+
+class Told:
+    """What a report says of a copy of a lake."""
+
+    def __init__(self, folder: Path) -> None:
+        where = ["--landing", str(folder / "landing"), "--table", str(folder / "lake/publications")]
+        run = CliRunner().invoke(app, ["report", *where])
+        self.code, self.text, self.error = run.exit_code, run.stdout, str(run.exception)
+        found = CliRunner().invoke(app, ["report", *where, "--json"]).stdout
+        self.json: dict[str, Any] = json.loads(found) if found else {}
+        self.metrics = CliRunner().invoke(app, ["report", *where, "--metrics", "-"]).stdout
+
+
+@pytest.fixture(scope="module")
+def lake(spark: "SparkSession", tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A landing place of two batches, its tables, and `before`: the readings of the first alone."""
+    folder = tmp_path_factory.mktemp("health")
+    made = Job(spark, folder)
+    land(made.landing, "site", 1, [row("dev", 1, payload=PAYLOAD)])
+    made.take()
+    shutil.copytree(f"{made.publications}_readings", folder / "before")
+    land(made.landing, "site", 2, [row("dev", 2, payload=PAYLOAD), row("dev", 3)])
+    made.take()
+    return folder
+
+
+@pytest.fixture
+def copy(lake: Path, tmp_path: Path) -> Path:
+    shutil.copytree(lake, tmp_path / "copy")
+    return tmp_path / "copy"
+
+
+def readings(copy: Path) -> Path:
+    return copy / "lake" / "publications_readings"
+
+
+def test_whole_tables_are_all_right(copy: Path) -> None:
+    told = Told(copy)
+    assert told.code == 0, told.text
+    tables = {Path(one["name"]).name: one for one in told.json["tables"]}
+    assert {name: one["rows"] for name, one in tables.items()} == {
+        "publications": 3,
+        "publications_readings": 3,
+    }
+    assert not any(one["flaw"] for one in tables.values())
+    assert 'onceway_ingest_table_rows{table="publications_readings"} 3' in told.metrics
+    assert "last rows: " in told.text
+
+
+def lacking(copy: Path) -> None:
+    """The disk was full: the first batch has readings, the second has none."""
+    shutil.rmtree(readings(copy))
+    (copy / "before").rename(readings(copy))
+
+
+def without_table(copy: Path) -> None:
+    shutil.rmtree(readings(copy))
+
+
+def without_log(copy: Path) -> None:
+    shutil.rmtree(readings(copy) / "_delta_log")
+    (readings(copy) / "_delta_log").touch()
+
+
+def garbage_in_log(copy: Path) -> None:
+    newest = max((readings(copy) / "_delta_log").glob("*.json"))
+    newest.write_bytes(b"\x8f\xff garbage\n")
+
+
+def without_file(copy: Path) -> None:
+    next(readings(copy).glob("*.parquet")).unlink()
+
+
+def half_a_file(copy: Path) -> None:
+    path = next(readings(copy).glob("*.parquet"))
+    path.write_bytes(path.read_bytes()[:-10])
+
+
+def garbage_beside(copy: Path) -> None:
+    """A table that the ingest makes when it needs it."""
+    log = copy / "lake" / "publications_quarantine" / "_delta_log"
+    log.mkdir(parents=True)
+    (log / f"{0:020d}.json").write_text("garbage")
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    ("fault", "table", "says"),
+    [
+        (lacking, "readings", "it lacks the publications of 1 commits"),
+        (without_table, "readings", "there is no such table"),
+        (without_log, "readings", ""),
+        (garbage_in_log, "readings", ""),
+        (without_file, "readings", "is missing"),
+        (half_a_file, "readings", "bytes instead of"),
+        (garbage_beside, "quarantine", ""),
+    ],
+)
+def test_a_table_that_is_not_whole_is_red(
+    copy: Path, fault: Callable[[Path], None], table: str, says: str
+) -> None:
+    fault(copy)
+    told = Told(copy)
+    assert told.code == 5, (told.text, told.error)
+    (line,) = (one for one in told.text.splitlines() if one.startswith("table: "))
+    assert f"publications_{table}: " in line
+    assert says in line
+    assert f'onceway_ingest_table_flawed{{table="publications_{table}"}} 1' in told.metrics
+
+
+@pytest.mark.spark
+def test_readings_may_follow_a_moment_later_while_the_stream_runs(copy: Path) -> None:
+    lacking(copy)
+    now = datetime.now(UTC).isoformat()
+    note = copy / "lake" / "publications" / "_onceway" / job.FILE
+    note.write_text(json.dumps({"state": "running", "since": now, "at": now}))
+    told = Told(copy)
+    assert told.code == 0, told.text
+    assert "job: runs since " in told.text
+    assert "onceway_ingest_job_running 1" in told.metrics
+
+
+@pytest.mark.spark
+def test_a_stream_that_was_killed_is_red(copy: Path) -> None:
+    before = (datetime.now(UTC) - timedelta(hours=1)).isoformat()
+    note = copy / "lake" / "publications" / "_onceway" / job.FILE
+    note.write_text(json.dumps({"state": "running", "since": before, "at": before}))
+    told = Told(copy)
+    assert told.code == 5
+    assert f"job: silent since {before}" in told.text
+    assert "onceway_ingest_job_silent 1" in told.metrics
+
+
+def test_the_stream_s_signs_of_life() -> None:
+    files = Files()
+    assert job.look(files) is None
+    job.alive(files, "2026-01-02T03:04:05+00:00")
+    found = job.look(files)
+    assert found is not None
+    assert str(found) == "runs since 2026-01-02T03:04:05+00:00"
+    job.ended(files, "2026-01-02T03:04:05+00:00")
+    assert str(job.look(files)).startswith("ended in order at ")
+    job.failed(files)
+    assert job.look(files) is None
+
+
+@pytest.mark.parametrize("text", [b"", b"[", b"[1]", b'{"state": 1}', b'{"state":"a","at":"b"}'])
+def test_a_damaged_sign_of_life_is_none(text: bytes) -> None:
+    assert job.look(Files({job.FILE: text})) is None

@@ -1,0 +1,346 @@
+"""What README.md of the ingest shows is what works: the spark-submit line, word for word, as a
+person, a cluster and the systemd unit run it; the three landing places; the three ways to read.
+"""
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, redirect_stdout
+from datetime import UTC, datetime
+from io import StringIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import cbor2
+import pytest
+from deltalake import DeltaTable
+
+from gateway.config import parse
+from gateway.ingest import command
+from gateway.ingest.landing.keys import Keys, beside, save
+from gateway.uplink.batch import Row
+from gateway.uplink.signing import load_or_make
+from tests.ingest.batches import land, row
+from tests.ingest.lake import Job
+from tests.ingest.processes import SHORT_LIVED_JAVA, cluster
+from tests.uplink.conftest import GatewayData
+from tests.uplink.servers import s3_server, sftp_server, wait_until
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "gateway/ingest/README.md").read_text()
+LINE = next(line.strip() for line in PAGE.splitlines() if line.startswith("    "))
+BLOCKS = {
+    (language, name): text
+    for language, name, text in re.findall(
+        r"^```(\w+) (\w+)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL
+    )
+}
+UNIT = (ROOT / "systemd/centre/onceway-ingest.service").read_text()
+ENV = dict(
+    line.split("=", 1)
+    for line in (ROOT / "systemd/centre/ingest.env").read_text().splitlines()
+    if line and not line.startswith("#")
+)
+START_S = 240
+"""Seconds until rows are there, on a busy machine: Java, Ivy, a table."""
+
+
+def expanded(text: str, **known: str) -> str:
+    """As systemd puts the values of ingest.env into a line of the unit."""
+    return re.sub(r"\$\{?(\w+)\}?", lambda found: (ENV | known)[found[1]], text)
+
+
+def lines_of(key: str) -> list[str]:
+    return [line.partition("=")[2] for line in UNIT.splitlines() if line.startswith(f"{key}=")]
+
+
+def test_the_line_stands_first_and_names_this_delta() -> None:
+    words = shlex.split(LINE)
+    assert words[0] == "spark-submit"
+    packages = command.packages()[1]
+    assert words[words.index("--packages") + 1] == packages
+    assert (ROOT / next(word for word in words if word.endswith(".py"))).is_file()
+
+
+def test_the_unit_runs_the_line() -> None:
+    (started,) = lines_of("ExecStart")
+    words = shlex.split(expanded(started))
+    assert words.pop(0) == "/usr/bin/env"
+    for option in ("--driver-memory", "--driver-java-options"):
+        place = words.index(option)
+        del words[place : place + 2]
+    assert words == shlex.split(LINE)
+
+
+def test_each_example_of_a_gateway_s_configuration_is_one() -> None:
+    found = {name: text for (language, name), text in BLOCKS.items() if language == "toml"}
+    assert found.keys() == {"folder", "sftp", "bucket"}
+    for text in found.values():
+        assert parse(tomllib.loads(text), "README.md").uplink is not None
+
+
+class Centre:
+    """A machine as README.md has it: its /srv is a folder of the test, for processes started here
+    alone.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.srv = folder / "srv"
+        self.landing, self.table = self.srv / "onceway/landing", self.srv / "lake/publications"
+        self.landing.mkdir(parents=True)
+        self.table.parent.mkdir()
+        self.log = folder / "job.log"
+        self._signer = load_or_make(folder)
+        save(beside(str(self.table)), Keys({"site-1": [self._signer.public]}))
+
+    def land(self, number: int, sequences: range) -> None:
+        rows = [row("roof-1", sequence) for sequence in sequences]
+        land(self.landing, "site-1", number, rows, signer=self._signer)
+
+    @contextmanager
+    def running(
+        self, line: str, cwd: Path = ROOT, **more: str
+    ) -> Iterator[subprocess.Popen[bytes]]:
+        """A shell's line, with what README.md says is done before it."""
+        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        bound = f'mount --bind "{self.srv}" /srv && {line}'
+        with self.log.open("ab") as log:
+            started = subprocess.Popen(
+                ["unshare", "--mount", "sh", "-c", bound],
+                stdout=log,
+                stderr=log,
+                cwd=cwd,
+                env={**os.environ, **SHORT_LIVED_JAVA, "PATH": path, **more},
+            )
+        try:
+            yield started
+        finally:
+            started.kill()
+            started.wait()
+
+    def count(self) -> int:
+        made = any(self.table.glob("_delta_log/*.json"))
+        return DeltaTable(self.table).count() if made else 0
+
+    def waits_for(self, rows: int) -> None:
+        wait_until(lambda: self.count() == rows, f"{rows} rows: {self.said()}", START_S)
+
+    def said(self) -> str:
+        return self.log.read_text()[-3000:] if self.log.exists() else ""
+
+    def keys(self) -> list[int]:
+        rows = DeltaTable(self.table).to_pyarrow_table(columns=["sequence"])
+        return sorted(rows["sequence"].to_pylist())
+
+
+@pytest.fixture
+def centre(tmp_path: Path) -> Centre:
+    if os.geteuid() != 0:
+        pytest.skip("binds a folder to /srv in a mount namespace")
+    return Centre(tmp_path)
+
+
+def stop_as_the_unit_does(started: subprocess.Popen[bytes]) -> None:
+    stop, wait = (
+        shlex.split(expanded(line.removeprefix("-"), MAINPID=str(started.pid)))
+        for line in lines_of("ExecStop")
+    )
+    subprocess.run(stop, check=True)
+    with subprocess.Popen(wait) as waiting:
+        assert started.wait(timeout=90) == 0
+        assert waiting.wait(timeout=10) == 0
+
+
+@pytest.mark.soak
+def test_the_line_takes_what_landed_and_stops_in_order(centre: Centre) -> None:
+    centre.land(1, range(1, 6))
+    with centre.running(f"exec {LINE}") as started:
+        centre.waits_for(5)
+        centre.land(2, range(6, 11))
+        centre.waits_for(10)
+        stop_as_the_unit_does(started)
+    assert centre.keys() == list(range(1, 11))
+    assert list((centre.table / "_onceway").glob("seen-*")), "it has saved what it has seen"
+    assert not (ROOT / "spark-warehouse").exists()
+
+
+@pytest.mark.soak
+def test_the_unit_s_line_runs_where_the_package_is(centre: Centre, tmp_path: Path) -> None:
+    """WorkingDirectory has a link to the installed package, and PATH its programs."""
+    (tmp_path / "opt").mkdir()
+    (tmp_path / "opt/gateway").symlink_to(ROOT / "gateway")
+    centre.land(1, range(1, 6))
+    line = f"exec {expanded(lines_of('ExecStart')[0], MEMORY='1g')}"
+    with centre.running(line, tmp_path / "opt") as started:
+        centre.waits_for(5)
+        stop_as_the_unit_does(started)
+    assert [file.name for file in (tmp_path / "opt").iterdir()] == ["gateway"]
+
+
+@pytest.mark.soak
+def test_a_cluster_runs_the_line_while_one_of_its_workers_is_killed(
+    centre: Centre, tmp_path: Path
+) -> None:
+    conf = {
+        "spark.driver.host": "127.0.0.1",
+        "spark.executor.memory": "512m",
+        "spark.scheduler.minRegisteredResourcesRatio": "1",
+    }
+    for number in range(1, 5):
+        centre.land(number, range(number * 30_000, (number + 1) * 30_000))
+    onceway = str(Path(sys.executable).with_name("onceway"))
+    with cluster(tmp_path) as url:
+        options = ["--landing", "/srv/onceway/landing", "--table", "/srv/lake/publications"]
+        options += ["--checkpoint", "/srv/lake/checkpoint", "--master", url, "--memory", "1g"]
+        options += [part for one in conf.items() for part in ("--conf", "=".join(one))]
+        told = subprocess.run(
+            [onceway, "ingest", "command", *options, "--every", "1s"],
+            check=True,
+            capture_output=True,
+            text=True,
+        )
+        assert url in told.stdout
+        with centre.running(f"exec env {told.stdout.strip()}") as started:
+            executors = tmp_path.glob("worker-*/app-*/*/stderr")
+            wait_until(lambda: len(list(tmp_path.glob("worker-*/app-*/*"))) == 2, "executors", 120)
+            lost = executors_of(tmp_path / "worker-1")
+            assert lost, list(executors)
+            for pid in lost:
+                os.kill(pid, 9)
+            centre.waits_for(120_000)
+            centre.land(5, range(150_000, 180_000))
+            centre.waits_for(150_000)
+            stop_as_the_unit_does(started)
+    assert centre.keys() == list(range(30_000, 180_000))
+
+
+def executors_of(work: Path) -> list[int]:
+    """The processes of a worker and of its executor, which have its folder in their command."""
+    found = subprocess.run(
+        ["pgrep", "--full", str(work)], check=False, capture_output=True, text=True
+    )
+    return [int(pid) for pid in found.stdout.split() if int(pid) != os.getpid()]
+
+
+@contextmanager
+def places(kind: str, folder: Path) -> Iterator[Callable[[str], str]]:
+    """Yields what puts the servers of this machine into a text of README.md."""
+    with ExitStack() as stack:
+        if kind == "sftp":
+            (folder / "sshd").mkdir()
+            server = stack.enter_context(sftp_server(folder / "sshd"))
+            names = {
+                "landing@centre.example": f"{server.user}@127.0.0.1:{server.port}",
+                "/var/lib/onceway-uplink/id": str(server.folder / "client"),
+                "/etc/onceway/id": str(server.folder / "client"),
+                "/var/lib/onceway-uplink/known_hosts": str(server.folder / "known_hosts"),
+                "/etc/onceway/known_hosts": str(server.folder / "known_hosts"),
+            }
+        elif kind == "bucket":
+            (folder / "weed").mkdir()
+            store = stack.enter_context(s3_server(folder / "weed"))
+            names = {
+                "s3://onceway/": f"s3://{store.BUCKET}/",
+                "=ID": f"={store.KEY}",
+                "=SECRET": f"={store.SECRET}",
+                "https://s3.us-east-1.amazonaws.com": f"http://127.0.0.1:{store.port}",
+            }
+        else:
+            names = {}
+
+        def placed(text: str) -> str:
+            for name, value in names.items():
+                text = text.replace(name, value)
+            return text
+
+        yield placed
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("kind", ["folder", "sftp", "bucket"])
+def test_a_reading_comes_by_each_kind_of_landing_place(
+    centre: Centre, tmp_path: Path, kind: str
+) -> None:
+    """The uplink of the gateway runs as README.md configures it, then the line of the centre."""
+    data = GatewayData(tmp_path / "data")
+    data.add(25)
+    save(beside(str(centre.table)), Keys({"site-1": [load_or_make(data.path).public]}))
+    with places(kind, tmp_path) as placed:
+        config = tmp_path / "gateway.toml"
+        text = placed(BLOCKS["toml", kind])
+        if kind == "sftp":  # the server has no /srv of its own: it shows that of the test
+            text = text.replace("/srv/", f"{centre.srv}/")
+        config.write_text(f'[gateway]\nname = "site-1"\ndata = "{data.path}"\n\n{text}')
+        before = placed(BLOCKS.get(("sh", kind), LINE))
+        if kind == "sftp":
+            before = before.replace(f"{_port(text)}/srv/", f"{_port(text)}{centre.srv}/")
+        *exports, line = before.strip().splitlines()
+        exported = " && ".join([*exports, ""])
+        onceway = Path(sys.executable).with_name("onceway")
+        with centre.running(
+            f'{exported} exec {onceway} uplink run --once --config "{config}"'
+        ) as up:
+            assert up.wait(timeout=120) == 0, centre.said()
+        with centre.running(f"{exported} exec {line}") as started:
+            centre.waits_for(25)
+            stop_as_the_unit_does(started)
+    assert centre.keys() == list(range(1, 26))
+
+
+def _port(text: str) -> str:
+    """The host and port in an SFTP URL."""
+    found = re.search(r"127\.0\.0\.1:\d+", text)
+    assert found is not None
+    return found[0]
+
+
+def as_published(reading: dict[str, Any]) -> Row:
+    """The publication that a row of readings comes from."""
+    measured, received = (moment(reading[name]) for name in ("time", "received"))
+    record = {-2: f"{reading['device']}:", 0: reading["name"], 1: reading["unit"]}
+    payload = cbor2.dumps([{**record, 2: reading["value"], -3: int(measured.timestamp())}])
+    one = row(
+        reading["device"],
+        reading["sequence"],
+        reading["incarnation"],
+        payload,
+        int(received.timestamp()) * 1_000_000,
+    )
+    return (*one[:4], reading["topic"], *one[5:])
+
+
+def moment(text: str) -> datetime:
+    return datetime.fromisoformat(text).replace(tzinfo=UTC)
+
+
+@pytest.mark.soak
+@pytest.mark.spark
+def test_one_reading_looks_like_this_and_is_read_in_three_lines_each_way(
+    spark: "SparkSession", tmp_path: Path
+) -> None:
+    shown = json.loads(BLOCKS["json", "reading"])
+    job = Job(spark, tmp_path)
+    land(job.landing, shown["gateway"], 1, [as_published(shown)])
+    job.take()
+    (found,) = DeltaTable(f"{job.publications}_readings").to_pyarrow_table().to_pylist()
+    assert found | {name: moment(shown[name]) for name in ("time", "received")} == found
+    assert {name: found[name] for name in shown if name not in ("time", "received")} == {
+        name: value for name, value in shown.items() if name not in ("time", "received")
+    }
+    assert list(found) == list(shown)
+    for way in ("spark", "duckdb", "pandas"):
+        text = BLOCKS["python", way].replace("/srv/lake", str(job.publications.parent))
+        assert len(text.split("\n")) - text.count("\n\n") - 1 == 3
+        told = StringIO()
+        with redirect_stdout(told):
+            exec(text, {"spark": spark})
+        assert "adc0" in told.getvalue(), way
+        assert "3.3" in told.getvalue(), way

@@ -1,0 +1,159 @@
+"""`python -m tests.mutants MODULE …`: run the tests of a module against mutants of it.
+
+In: modules of MODULES by name; all of them, if none. Out: how many mutants the tests kill, and each
+survivor with its place; exit code 1 if fewer are killed than the module's goal. The mutants come in
+an order that `--seed` draws and until the `--minutes` of a module are over, so that what was tried
+is a fair sample of all.
+
+Each mutant is run in a copy of the tree, by the tests of MODULES that know the module.
+"""
+
+import argparse
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.mutants.mutate import Mutant, of_c, of_python
+
+ROOT = Path(__file__).parents[2]
+COPIED = ("gateway", "provisioning", "hil", "firmware", "tests")
+SHORTEST_S = 10.0
+"""A mutant that never ends is killed after so long and some times what all tests take."""
+
+
+@dataclass(frozen=True, slots=True)
+class Module:
+    """path: of the source. tests: files and options of pytest, or targets of the firmware's make.
+    goal: percent to be killed.
+    """
+
+    path: str
+    tests: tuple[str, ...]
+    goal: float = 95.0
+
+
+MODULES = {
+    "gateway.broker.receive_flow": Module(
+        "gateway/broker/receive_flow.py",
+        ("tests/broker/test_receive_flow.py", "tests/broker/test_method_b.py"),
+    ),
+    "gateway.broker.marks": Module("gateway/broker/marks.py", ("tests/broker/test_marks.py",)),
+    "gateway.uplink.cutter": Module(
+        "gateway/uplink/cutter.py",
+        ("tests/uplink/test_cutting.py", "tests/uplink/test_full_disk.py"),
+    ),
+    "gateway.uplink.lander": Module(
+        "gateway/uplink/lander.py", ("tests/uplink/test_cutting.py", "tests/uplink/test_lives.py")
+    ),
+    "gateway.ingest.dedup.ranges": Module(
+        "gateway/ingest/dedup/ranges.py",
+        ("tests/ingest/dedup/test_ranges.py", "tests/ingest/dedup/test_taken.py"),
+    ),
+    "gateway.payload.senml": Module("gateway/payload/senml.py", ("tests/payload",), 80.0),
+    "ow_journal.c": Module(
+        "firmware/src/ow_journal.c", ("test-journal", "test-client", "test-session")
+    ),
+}
+
+
+@dataclass(slots=True)
+class Tried:
+    killed: int
+    survivors: list[Mutant]
+    untried: int
+
+    @property
+    def percent(self) -> float:
+        return 100 * self.killed / max(1, self.killed + len(self.survivors))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.mutants")
+    parser.add_argument("modules", nargs="*", help="all of them, if none")
+    parser.add_argument("--minutes", type=float, default=10.0, help="of each module (default 10)")
+    parser.add_argument("--seed", type=int, default=1)
+    arguments = parser.parse_args()
+    if unknown := set(arguments.modules) - MODULES.keys():
+        parser.error(f"no module {', '.join(sorted(unknown))}; there are {', '.join(MODULES)}")
+    low = False
+    for name in arguments.modules or MODULES:
+        module = MODULES[name]
+        tried = try_all(module, arguments.minutes * 60, arguments.seed)
+        low |= tried.percent < module.goal
+        print(
+            f"{name}: {tried.killed} of {tried.killed + len(tried.survivors)} killed"
+            f" ({tried.percent:.0f} %, goal {module.goal:g} %), {tried.untried} not tried"
+        )
+        for one in sorted(tried.survivors, key=lambda one: one.line):
+            print(f"  {module.path}:{one.line}: {one.change}: {_line(one)}", flush=True)
+    return int(low)
+
+
+def try_all(module: Module, seconds: float, seed: int) -> Tried:
+    text = (ROOT / module.path).read_text()
+    mutants = list((of_c if module.path.endswith(".c") else of_python)(text))
+    random.Random(seed).shuffle(mutants)
+    with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
+        tree = Path(folder)
+        _copy(tree)
+        began = time.monotonic()
+        if not _passes(module, tree, None):
+            raise SystemExit(f"the tests of {module.path} fail without a mutant")
+        limit = SHORTEST_S + 4 * (time.monotonic() - began)
+        end = time.monotonic() + seconds
+        killed, survivors = 0, []
+        for number, mutant in enumerate(mutants):
+            if time.monotonic() > end:
+                return Tried(killed, survivors, len(mutants) - number)
+            (tree / module.path).write_text(mutant.text)
+            if _passes(module, tree, limit):
+                survivors.append(mutant)
+            else:
+                killed += 1
+    return Tried(killed, survivors, 0)
+
+
+def _copy(tree: Path) -> None:
+    for package in COPIED:
+        skipped = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(ROOT / package, tree / package, ignore=skipped)
+    shutil.copy(ROOT / "pyproject.toml", tree)
+
+
+def _passes(module: Module, tree: Path, limit: float | None) -> bool:
+    """Whether all tests pass within so many seconds."""
+    if module.path.endswith(".c"):
+        argv = ["make", "-s", "-C", "firmware", "BUILD=../build", *module.tests]
+    else:
+        options = ["-x", "-q", "-p", "no:cacheprovider", "--no-header"]
+        argv = [sys.executable, "-m", "pytest", *options, *module.tests]
+    process = subprocess.Popen(
+        argv,
+        cwd=tree,
+        env={**os.environ, "PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1"},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        return process.wait(limit) == 0
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, 9)
+        process.wait()
+        return False
+
+
+def _line(mutant: Mutant) -> str:
+    lines: Sequence[str] = mutant.text.splitlines()
+    return lines[mutant.line - 1].strip()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,26 @@
+"""The groups of `make test` (`tests/__main__.py`): no file of tests is lost between them."""
+
+from collections import Counter
+from pathlib import Path
+
+from tests.__main__ import HERE, groups
+
+
+def files(arguments: list[str]) -> list[Path]:
+    """Return the files of tests that pytest finds for these arguments."""
+    root = HERE.parent
+    ignored = [root / one.removeprefix("--ignore=") for one in arguments if one[0] == "-"]
+    paths = [root / one for one in arguments if one[0] != "-"]
+    found = [
+        file for path in paths for file in ([path] if path.is_file() else path.rglob("test_*.py"))
+    ]
+    return [one for one in found if not any(one.is_relative_to(it) for it in ignored)]
+
+
+def test_each_file_of_tests_is_in_one_group() -> None:
+    found = Counter(file for group in groups() for arguments in group for file in files(arguments))
+    assert found == Counter(HERE.rglob("test_*.py"))
+
+
+def test_each_group_has_tests() -> None:
+    assert all(files(arguments) for group in groups() for arguments in group)
