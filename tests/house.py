@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from tests.walks import WALKS
+
 ROOT = Path(__file__).parents[1]
 PRODUCT = ("gateway", "hil", "provisioning")
 SITE_WORDS = r"\bsite\b|journey|passage|passed_on|follower|replica|doubled|travell"
@@ -178,18 +180,33 @@ def short_files(folder: str) -> int:
     return sum(all_lines([path]) < SHORT_FILE for path in files(folder))
 
 
+def _walks() -> Iterable[Figure]:
+    """Figures of the ways of three packets (`tests/walks.py`), with their goals and limits."""
+    limits = {
+        "QoS 2 PUBLISH": ((20, 27), (110, 154), (1, 1)),
+        "serial PUBLISH": ((26, 31), (160, 176), (2, 2)),
+        "CONNECT elsewhere": ((45, 69), (700, 1108), (4, 8)),
+    }
+    for name, (files_, calls, pairs) in limits.items():
+        walk = WALKS[name]
+        yield Figure(f"{name}: files", *files_, lambda walk=walk: len(walk().files))
+        yield Figure(f"{name}: calls", *calls, lambda walk=walk: len(walk().steps))
+        yield Figure(f"{name}: pairs of files", *pairs, lambda walk=walk: len(walk().pairs))
+
+
 FIGURES = (
     Figure("packages that the site lives in", 1, 1, packages_of_the_site),
-    Figure("lines of the broker that name a site", 10, 451, lines_that_name_a_site),
-    Figure("broker: files", 42, 65, lambda: len(files("gateway/broker"))),
-    Figure("broker: lines", 7_400, 10_200, lambda: all_lines(files("gateway/broker"))),
-    Figure("broker: files below 70 lines", 4, 20, lambda: short_files("gateway/broker")),
+    Figure("lines of the broker that name a site", 10, 9, lines_that_name_a_site),
+    Figure("broker: files", 42, 42, lambda: len(files("gateway/broker"))),
+    Figure("broker: lines", 7_400, 8_560, lambda: all_lines(files("gateway/broker"))),
+    Figure("broker: files below 70 lines", 4, 4, lambda: short_files("gateway/broker")),
     Figure("service: files", 12, 12, lambda: len(files("gateway/service"))),
     Figure("service: lines", 2_500, 2_500, lambda: all_lines(files("gateway/service"))),
     Figure("lines of code: product", 53_000, None, lambda: lines_of_code(files(*PRODUCT))),
     Figure("lines of code: tests", 61_000, None, lambda: lines_of_code(files("tests"))),
-    Figure("functions with a complexity above 12", 0, 6, tangled_functions),
-    Figure("classes with more than 30 methods", 0, 10, lambda: len(large_classes())),
+    Figure("functions with a complexity above 12", 0, 0, tangled_functions),
+    Figure("classes with more than 30 methods", 0, 8, lambda: len(large_classes())),
+    *_walks(),
     Figure("hil run imports: files", 140, 166, lambda: len(imported_by("hil.run.run"))),
     Figure("hil run imports: lines", 20_000, 20_500, lambda: all_lines(imported_by("hil.run.run"))),
 )

@@ -17,9 +17,9 @@ from urllib.parse import urlsplit
 
 from gateway.access.hook_socket import Server
 from gateway.broker.access import Refusal
-from gateway.broker.log_throttle import LogThrottle
 from gateway.config import AccessSection
 from gateway.mqtt.reason import ReasonCode
+from gateway.system.log_throttle import LogThrottle
 from gateway.system.logs import about
 from gateway.system.spawn import run
 

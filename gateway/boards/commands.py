@@ -86,12 +86,6 @@ def _answer_to(device: str, correlation: bytes) -> bytes:
 async def _on_disk(engine: Engine, commit: int) -> None:
     """Returns after this commit."""
     broker, done = engine.broker, asyncio.Event()
-
-    def look() -> None:
-        if broker.committed >= commit:
-            done.set()
-        else:
-            broker.after_commit.append(look)
-
-    look()
-    await done.wait()
+    if broker.committed < commit:
+        broker.waits.call(commit, done.set)
+        await done.wait()

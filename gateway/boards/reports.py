@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import Any
 
 from gateway.boards.payload_conflicts import Said
-from gateway.broker.log_throttle import LogThrottle
 from gateway.broker.refusals import words
 from gateway.mqtt.errors import quote
 from gateway.mqtt.reason import ReasonCode
@@ -30,6 +29,7 @@ from gateway.payload import answers
 from gateway.payload.faults import FAULT
 from gateway.payload.faults import words as fault_words
 from gateway.payload.loss import LOST
+from gateway.system.log_throttle import LogThrottle
 from gateway.system.logs import about
 
 log = logging.getLogger(__name__)

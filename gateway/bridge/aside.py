@@ -10,13 +10,13 @@ from __future__ import annotations
 import asyncio
 import logging
 
+from gateway.bridge.setting_aside import set_aside
 from gateway.broker.aside import Bound, Message
 from gateway.broker.exchanges import pass_through
 from gateway.broker.fan_out import deliver
 from gateway.broker.publish_run import PublishRun
 from gateway.broker.queue_limits import is_full
 from gateway.broker.session import Session
-from gateway.broker.setting_aside import set_aside
 from gateway.config import BridgeSection
 from gateway.errors import OncewayError
 from gateway.mqtt.errors import quote

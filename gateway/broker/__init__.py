@@ -10,23 +10,21 @@ Its floors; a file imports from those below it only, for types too (`make lint`)
     handshake.py       CONNECT and DISCONNECT
     requests.py        SUBSCRIBE and UNSUBSCRIBE
     exchanges.py       PUBLISH, PUBREC and PUBREL of a client, and their answers
-    passed_on.py       PUBLISH of another gateway of the site
     connection.py      one client: packets out, parts of packets in, and its end
 
     broker.py          everything together; what has come due; what a message caused (settle)
-    moving.py          sessions that leave for another gateway of the site, or come from there
-    refusals.py        what clients are refused: counted, and said once; faults.py: why a
-                       connection ended by an error of ours
+    refusals.py        what clients are refused, and why a connection ended by an error of ours
     admission.py       how many may come, and how fast
-    restart.py         the state after a start;  sys_topics.py, session_figures.py: its own figures
+    restart.py         the state after a start;  sys_topics.py: its own figures
     queue_pages.py     pages of long queues that come back from the store
     fan_out.py         a publication's ways: sessions, shared subscriptions, spool, retained
     queue_limits.py    what happens when a queue is full
-    retained_changes.py  which retained message holds, also among the gateways of a site
+    retained_changes.py  which retained message holds, also among several gateways
 
     core.py            what all connections share
+    neighbours.py      the other gateways, as the broker sees them; here: none
     effects.py         what a message causes beside itself, noted until it is done
-    router.py          topics → subscriptions; shared.py whose turn it is
+    router.py          topics → subscriptions, and whose turn it is in shared ones
     view.py            a session as people see it
     session.py         what is kept for a client: receive_flow.py (Delivery Method B), send_flow.py
                        its queue and what is in flight, retained_feed.py what is still to come
@@ -34,13 +32,8 @@ Its floors; a file imports from those below it only, for types too (`make lint`)
     ledger.py          what all queues know: bytes in all, the open changes, orders for the store
     changes.py         what the next commit will hold;  needed_rows.py which rows it may write over
     delivery.py        a run of messages in one queue; publish_run.py the run itself
-    receiver.py        where a queue sends to
-    passage.py         another gateway of the site, as a session
     marks.py           which publications of boards were taken, by their full sequence
     pauses.py          publishers that were refused for now; lack.py why a publication is not taken
     spool.py, retained.py, will.py   what else becomes of messages
-    doubled.py         what of the spool is on two disks, where acknowledgements wait for that
-    elsewhere.py       the other gateways of the site, as the broker sees them
-    topic_tree.py, topic.py, subscription.py, access.py, peer.py, store_rows.py,
-    message_ids.py, state.py, statistics.py, log_throttle.py, step.py
+    topic.py, access.py, peer.py, store_rows.py, message_ids.py
 """

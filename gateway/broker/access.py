@@ -19,16 +19,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
+from gateway.broker.peer import Peer
+from gateway.broker.topic import Topic
+from gateway.config import AclSection
+from gateway.mqtt.packets import Connect
 from gateway.mqtt.reason import ReasonCode
 from gateway.mqtt.topics import SYSTEM_PREFIX, split_shared, topic_matches
-
-if TYPE_CHECKING:
-    from gateway.broker.peer import Peer
-    from gateway.broker.topic import Topic
-    from gateway.config import AclSection
-    from gateway.mqtt.packets import Connect
 
 _KNOWN = 16_384
 _KNOWN_LENGTH = 256
@@ -333,6 +331,6 @@ class Policy:
     reads_reasons: bool = False
     """Its clients read the reason codes of PUBACK and PUBREC (`exchanges.py`)."""
     stays: bool = False
-    """Its sessions belong to this gateway, whatever site it is part of."""
+    """Its sessions stay at this gateway, wherever their clients go."""
     device_aliases: int = 0
     """Topic aliases that a board is told of; 0 where the bytes to tell it are worth more."""

@@ -8,10 +8,8 @@ account.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from gateway.config import QuotaSection
+from gateway.config import QuotaSection
 
 _BURST_S = 1.0
 """A rate may be passed by what it allows in this time, and by what one read of a connection brings:

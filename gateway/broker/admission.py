@@ -8,14 +8,11 @@ over counts once. A device on a serial line is never refused here: it has no oth
 from __future__ import annotations
 
 from ipaddress import IPv6Address
-from typing import TYPE_CHECKING
 
+from gateway.broker.access import Refusal
+from gateway.broker.core import Core
+from gateway.broker.session import Attached
 from gateway.mqtt.reason import ReasonCode
-
-if TYPE_CHECKING:
-    from gateway.broker.access import Refusal
-    from gateway.broker.core import Core
-    from gateway.broker.session import Attached
 
 _BURST_S = 10.0
 _NETWORK = 64

@@ -7,12 +7,10 @@ a bridge the oldest of its messages goes.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable
+from typing import NamedTuple
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from gateway.broker.ledger import Ledger
+from gateway.broker.ledger import Ledger
 
 ROW_BYTES = 64
 """Bytes that a message counts for beside its topic, payload and properties."""

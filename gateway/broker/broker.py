@@ -12,35 +12,32 @@ disk is free and something is urgent.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
+from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from gateway.broker import following, moving, notices, queue_pages
-from gateway.broker.access import Acl
+from gateway.broker import queue_pages
+from gateway.broker.access import Acl, Ask
 from gateway.broker.admission import Admission
 from gateway.broker.changes import Changes
 from gateway.broker.core import Core
-from gateway.broker.delivery import Collect
+from gateway.broker.delivery import Collect, Order
 from gateway.broker.fan_out import feed_retained, publish, redeal, refuses
-from gateway.broker.faults import INTERNAL_ERROR, blame
+from gateway.broker.ledger import Holder
+from gateway.broker.neighbours import Neighbours, alone
+from gateway.broker.peer import State
 from gateway.broker.publish_run import PublishRun
 from gateway.broker.queue_limits import let_the_longest_pay
-from gateway.broker.refusals import say
+from gateway.broker.refusals import INTERNAL_ERROR, blame, say
 from gateway.broker.restart import take_over
 from gateway.broker.retained_changes import expire
 from gateway.broker.session import Attached, Session
-from gateway.broker.state import State
 from gateway.broker.store_rows import Commit, Recovered
 from gateway.broker.sys_topics import SystemTopics
 from gateway.broker.will import StoredWill
 from gateway.config import Config
 from gateway.mqtt.reason import ReasonCode
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from gateway.broker.access import Ask
-    from gateway.broker.delivery import Order
 
 log = logging.getLogger(__name__)
 
@@ -60,8 +57,13 @@ them.
 
 
 class Broker(Core):
-    def __init__(self, config: Config, state: Recovered) -> None:
-        super().__init__(config, state)
+    def __init__(
+        self,
+        config: Config,
+        state: Recovered,
+        neighbours: Callable[[Core, Recovered], Neighbours] = alone,
+    ) -> None:
+        super().__init__(config, state, neighbours)
         self.admission = Admission(self)
         self.system = SystemTopics(self)
         self.dirty: list[Attached] = []
@@ -77,11 +79,6 @@ class Broker(Core):
         self._feeding: dict[Session, None] = {}
         """Sessions that may have room for retained messages."""
         self._axis_noted = state.now
-        self._waiting: dict[int, list[Attached]] = {}
-        """Connections that wait for a commit, by its number."""
-        self._waiting_twice: dict[int, list[Attached]] = {}
-        """Those that wait until it is on two disks."""
-        self._next_session = state.next_session
         take_over(self, state)
         self.settle()
 
@@ -96,9 +93,7 @@ class Broker(Core):
         self.accounts.reconfigure(config.quota_of)
         for session in self.sessions.values():
             session.queueing = config.queueing(session.client)
-        for session, journey in self.journeys:
-            if journey.follower is not None:
-                session.queueing = following.queueing(self, journey.follower.name)
+        self.neighbours.reconfigure()
         self.router.reconfigure(
             config.spooled,
             config.limits.topic_levels,
@@ -137,11 +132,6 @@ class Broker(Core):
             blame(self, connection, error, "it is told goodbye")
             if connection.state is not State.CLOSED:
                 connection.end(text, will=True)
-
-    def next_session(self) -> int:
-        """The number of a new session."""
-        self._next_session += 1
-        return self._next_session - 1
 
     def new_session(self, client: str, expiry: int, incarnation: int, user: str | None) -> Session:
         session = Session(
@@ -331,9 +321,7 @@ class Broker(Core):
         self.by_id.pop(session.id, None)
         if session.account is not None:
             session.account.sessions -= 1
-        if session.journey is not None:
-            self.journeys.drop(session)
-            self.changes.journeys[session] = None
+        self.neighbours.ended(session)
         if session.durable:
             self.changes.sessions.pop(session.id, None)
             self.changes.flows.pop(session, None)
@@ -377,15 +365,6 @@ class Broker(Core):
 
     # -- commits
 
-    def hold(self, connection: Attached, number: int, twice: bool = False) -> None:
-        """A connection holds packets that wait for commit `number`. twice: on two disks."""
-        waiting = self._waiting_twice if twice else self._waiting
-        waiting.setdefault(number, []).append(connection)
-
-    def is_waited_for(self, number: int) -> bool:
-        """Whether packets wait for commit `number`."""
-        return number in self._waiting or number in self._waiting_twice
-
     @property
     def idle_work(self) -> bool:
         """Whether the disk has something to do though nobody waits for it."""
@@ -398,20 +377,14 @@ class Broker(Core):
         """
         if self.step.unfinished:
             raise RuntimeError("work on shared state was left in the middle") from self.step.error
-        if (moves := self.changes.moves) is not None:
-            moves.giving = [order for order in moves.giving if not moving.stays(self, order)]
-            for order in moves.giving:
-                following.follow(self, order, self.next_session)
+        self.neighbours.seal()
         commit = self.changes.seal(self.spool.boot)
-        for order in moves.giving if moves is not None else ():
-            moving.leave(self, order)
+        self.neighbours.sealed(commit)
         self.changes = Changes(commit.number + 1)
         if self.now - self._axis_noted >= _AXIS_S:
             self._axis_noted = self.now
             commit.axis = int(self.now * 1000), self.utc
         commit.finished, commit.dead = self.needed_rows.sweep(sweep)
-        if self.doubled is not None:
-            self.doubled.sealed(commit.number, commit.spool)
         return commit
 
     def on_disk(self, number: int) -> int:
@@ -420,45 +393,39 @@ class Broker(Core):
         """
         self.committed = number
         self.statistics.commits += 1
-        waiting = self._waiting.pop(number, ())
+        waiting = self.waits.held.pop(number, ())
         for connection in waiting:
-            self._let_go(connection, lambda one: one.on_disk(number), "the disk")
+            self._let_go(connection, partial(connection.on_disk, number), "the disk")
         clients = len(waiting)
-        if self.doubled is not None:
-            self.doubled.on_disk(number)
-            clients += self._let_go_doubled()
+        self.neighbours.on_disk(number)
+        clients += self._let_go_twice()
         if self.effects.waiting:  # of connections that ended behind their acknowledgements
             self.settle()
-        calls, self.after_commit = self.after_commit, []
-        for call in calls:
+        for call in self.waits.calls.pop(number, ()):
             call()
-        if self.journeys.untold:
-            self.journeys.untold = False
-            self.journeys.tell()
+        self.neighbours.tell()
         return clients
 
     def spool_is_safe(self, row: int) -> int:
         """The spool is on another disk, too, up to this row, or has landed: let go what waited for
         that. Returns how many connections that did.
         """
-        if self.doubled is None:
-            return 0
-        self.doubled.safe(row)
-        return self._let_go_doubled()
+        self.neighbours.is_safe(row)
+        return self._let_go_twice()
 
-    def _let_go_doubled(self) -> int:
-        waiting, clients = self._waiting_twice, 0
-        while waiting and not self.must_wait(number := next(iter(waiting))):
+    def _let_go_twice(self) -> int:
+        waiting, clients = self.waits.twice, 0
+        for number in [number for number in waiting if not self.must_wait(number)]:
             for connection in waiting.pop(number):
                 clients += 1
-                self._let_go(connection, lambda one: one.on_two_disks(), "two disks")
+                self._let_go(connection, connection.on_two_disks, "two disks")
         return clients
 
-    def _let_go(self, connection: Attached, call: Callable[[Attached], None], what: str) -> None:
+    def _let_go(self, connection: Holder, call: Callable[[], None], what: str) -> None:
         """Let go what a connection's answers waited for; an error in that ends this connection."""
         before = self.step.unfinished
         try:
-            call(connection)
+            call()
         except Exception as error:
             if self.step.unfinished != before:
                 raise
@@ -523,7 +490,7 @@ class Broker(Core):
         expired = (session for session in self.sessions.values() if session.ends <= now)
         for session in islice(expired, _AT_ONCE):
             self.effects.end(session)
-        notices.advance(self)
+        self.neighbours.advance()
         self.settle()
         self.system.advance()
         self.settle()

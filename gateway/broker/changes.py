@@ -11,26 +11,23 @@ commit's number (`Connection.send`).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
+from gateway.broker.delivery import Delivery
+from gateway.broker.marks import Mark
+from gateway.broker.publish_run import PublishRun
+from gateway.broker.retained import Retained
 from gateway.broker.store_rows import (
     AsideRow,
     Commit,
     FlowRow,
-    JourneyRow,
     MessageRow,
-    Moves,
+    NeighbourRows,
     SessionRow,
     SpoolRow,
     SubscriptionRow,
 )
-
-if TYPE_CHECKING:
-    from gateway.broker.delivery import Delivery
-    from gateway.broker.marks import Mark
-    from gateway.broker.publish_run import PublishRun
-    from gateway.broker.retained import Retained
-    from gateway.broker.will import StoredWill
+from gateway.broker.will import StoredWill
 
 
 class Kept(Protocol):
@@ -46,9 +43,6 @@ class Kept(Protocol):
 
     def flow_row(self) -> FlowRow: ...
 
-    def journey_row(self) -> JourneyRow | None:
-        """None when it is not on a journey any more."""
-
     def subscription_row(self, topic_filter: str) -> SubscriptionRow | None:
         """None when it has no such subscription any more."""
 
@@ -63,10 +57,9 @@ class Changes:
         "deliveries",
         "ended",
         "flows",
-        "journeys",
         "left",
         "marks",
-        "moves",
+        "neighbours",
         "number",
         "retained",
         "sessions",
@@ -98,8 +91,7 @@ class Changes:
         self.wills: dict[str, StoredWill | None] = {}
         self.marks: dict[Mark, None] = {}
         self.spool: list[SpoolRow] = []
-        self.journeys: dict[Kept, None] = {}
-        self.moves: Moves | None = None
+        self.neighbours: NeighbourRows | None = None
         self.aside: dict[int, AsideRow | None] = {}
         """Messages that are set aside, by number; None deletes one."""
 
@@ -118,8 +110,7 @@ class Changes:
             or self.wills
             or self.marks
             or self.clock
-            or self.journeys
-            or self.moves
+            or self.neighbours
             or self.aside
         )
 
@@ -146,12 +137,6 @@ class Changes:
                 delivery.stored = True
                 commit.queue.append(delivery.row())
         commit.flows = [session.flow_row() for session in self.flows if session.durable]
-        for session in self.journeys:
-            journey = session.journey_row()
-            if journey is None:
-                commit.arrived.append(session.id)
-            else:
-                commit.journeys.append(journey)
         commit.retained = [kept.row() for kept in self.retained.values() if kept is not None]
         commit.cleared = [topic for topic, kept in self.retained.items() if kept is None]
         commit.aside = [row for row in self.aside.values() if row is not None]
@@ -160,7 +145,7 @@ class Changes:
         commit.wills_done = [client for client, will in self.wills.items() if will is None]
         commit.marks = [mark.row() for mark in self.marks]
         commit.spool = self.spool
-        commit.moves = self.moves
+        commit.neighbours = self.neighbours
         return commit
 
 

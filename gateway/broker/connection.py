@@ -10,16 +10,22 @@ What bytes of the client mean is found out in `dispatch.py`.
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from gateway.broker.access import Acl, Policy
+from gateway.broker.accounts import Account
 from gateway.broker.admission import origin
-from gateway.broker.faults import blame
+from gateway.broker.broker import Broker
+from gateway.broker.lack import Lack
 from gateway.broker.message_ids import IDENTIFIERS
 from gateway.broker.pauses import EACH_BYTES, Pause, client_key
 from gateway.broker.pauses import PART as PART_OF_MEMORY
+from gateway.broker.peer import NEXT, Peer, State
 from gateway.broker.publish_run import PUBLISH, QOS_BITS, PublishRun
-from gateway.broker.refusals import say
-from gateway.broker.state import NEXT, State
+from gateway.broker.refusals import blame, say
+from gateway.broker.session import Session
+from gateway.broker.topic import Topic
+from gateway.broker.will import StoredWill
 from gateway.mqtt.encode import encode_within
 from gateway.mqtt.errors import ProtocolError
 from gateway.mqtt.packets import Connack, Disconnect, Packet, Side, Version
@@ -27,16 +33,6 @@ from gateway.mqtt.properties import Properties, PropertyId
 from gateway.mqtt.reason import SERVER_DISCONNECT_CODES, ReasonCode
 from gateway.mqtt.stream import PacketStream
 from gateway.mqtt.wire import MAX_PACKET, pack_u16, pack_u32
-
-if TYPE_CHECKING:
-    from gateway.broker.access import Acl, Policy
-    from gateway.broker.accounts import Account
-    from gateway.broker.broker import Broker
-    from gateway.broker.lack import Lack
-    from gateway.broker.peer import Peer
-    from gateway.broker.session import Session
-    from gateway.broker.topic import Topic
-    from gateway.broker.will import StoredWill
 
 _TOO_FAST = (
     "its user publishes more than quota.messages_per_s or quota.bytes_per_s allow: it is read more"
@@ -218,7 +214,7 @@ class Connection:
             self.full = True
         if commit > broker.committed and (not held or held[-1].number < commit):
             held.append(_Held(commit, packets, acknowledgements))
-            broker.hold(self, commit)
+            broker.waits.hold(self, commit)
         elif held:
             last = held[-1]
             last.packets.append(packets)
@@ -232,7 +228,7 @@ class Connection:
         self, packets: bytes, commit: int = 0, acknowledgements: int = 0, twice: bool = False
     ) -> None:
         """As `send`, for PUBACK and PUBREC: they keep the order of the publications [MQTT-4.6.0-2].
-        twice: not before the commit is on two disks, where that is asked for (`doubled.py`); other
+        twice: not before the commit is on two disks, where that is asked for; other
         packets do not wait for that.
         """
         twice = twice and self.broker.must_wait(commit)
@@ -241,7 +237,7 @@ class Connection:
         elif self.state is not State.CLOSED:
             self.copied.append(_Copied(commit, packets, acknowledgements, twice))
             if twice:
-                self.broker.hold(self, commit, twice=True)
+                self.broker.waits.hold(self, commit, twice=True)
 
     def on_two_disks(self) -> None:
         """Let go what has waited for the second disk."""
@@ -358,7 +354,7 @@ class Connection:
         broker.listeners[self.peer.listener] += 1
         self.session = session
         self.become(State.OPEN)
-        if session.passage is not None:
+        if session.foreign:
             self.stream.sender = Side.SERVER
         self.stream.maximum = self.policy.packet_bytes or broker.limits.packet_bytes
         if self.version == Version.V5:

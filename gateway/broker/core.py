@@ -7,33 +7,33 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from gateway.broker.access import Acl
 from gateway.broker.accounts import Accounts
 from gateway.broker.aside import Aside
 from gateway.broker.effects import Effects
-from gateway.broker.journeys import Journeys
 from gateway.broker.ledger import Ledger
-from gateway.broker.log_throttle import LogThrottle
 from gateway.broker.marks import Marks
 from gateway.broker.needed_rows import NeededRows
+from gateway.broker.neighbours import Neighbours
 from gateway.broker.pauses import Pauses
 from gateway.broker.retained import RetainedMessages
 from gateway.broker.router import Router
+from gateway.broker.session import Attached, Session
 from gateway.broker.spool import Spool
-
-if TYPE_CHECKING:
-    from gateway.broker.doubled import Doubled
-    from gateway.broker.elsewhere import Elsewhere
-    from gateway.broker.session import Attached, Session
-    from gateway.broker.store_rows import Recovered
-    from gateway.broker.will import StoredWill
-    from gateway.config import Config
+from gateway.broker.store_rows import Recovered
+from gateway.broker.will import StoredWill
+from gateway.config import Config
+from gateway.system.log_throttle import LogThrottle
 
 
 class Core(Ledger):
-    def __init__(self, config: Config, state: Recovered) -> None:
+    def __init__(
+        self,
+        config: Config,
+        state: Recovered,
+        neighbours: Callable[[Core, Recovered], Neighbours],
+    ) -> None:
         super().__init__(state.now, config.limits, NeededRows(state.next_message, state.references))
         self.config = config
         self.started = state.now
@@ -66,7 +66,7 @@ class Core(Ledger):
         self.sessions: dict[str, Session] = {}
         """By client identifier."""
         self.by_id: dict[int, Session] = {}
-        """The same by number, and followers of sessions that have left (`journey.py`)."""
+        """The same by number, and what stands in for sessions that have left (`Role`)."""
         self.connections: dict[Attached, None] = {}
         self.nameless: dict[Attached, None] = {}
         """Those without an accepted CONNECT, the oldest first."""
@@ -81,13 +81,9 @@ class Core(Ledger):
         self.overtime: Callable[[], bool] = lambda: False
         """Whether this turn has taken long enough: what is left of a client's bytes waits for the
         next one. Whoever drives the broker says so."""
-        self.elsewhere: Elsewhere | None = None
-        """The other gateways of the site; None without a site."""
-        self.doubled: Doubled | None = None
-        """What of the spool is on two disks; None where one is enough."""
-        self.journeys = Journeys()
-        self.moved = state.moved
-        """What the store knew of moves between them at the start."""
+        self.neighbours = neighbours(self, state)
+        """The other gateways."""
+        self._next_session = state.next_session
         self.disk_full = False
         """The store takes no more messages; publications that need the disk are refused."""
         self.disk_room = sys.maxsize
@@ -105,11 +101,12 @@ class Core(Ledger):
 
     def may_read(self, session: Session, topic: str) -> bool:
         """Whether a session may get messages of a topic."""
-        if session.passage is not None:
-            return True  # who gets it there is judged there
-        if (journey := session.journey) is not None and (follower := journey.follower) is not None:
-            return self.acl.may_read(follower.user, follower.name, topic)
-        return self.acl.may_read(session.user, session.client, topic)
+        return session.role.may_read(self.acl, session, topic)
+
+    def next_session(self) -> int:
+        """The number of a new session."""
+        self._next_session += 1
+        return self._next_session - 1
 
     def give(self, session: Session, user: str | None) -> None:
         """A session is a user's from now on."""
@@ -126,12 +123,12 @@ class Core(Ledger):
 
     def must_wait(self, commit: int) -> bool:
         """Whether a commit is not on two disks yet, where that matters."""
-        return self.doubled is not None and self.doubled.commit < commit
+        return self.neighbours.lacks(commit)
 
     @property
     def second_disk_answers(self) -> bool:
         """Whether it is likely that what waits for a second disk comes to it soon."""
-        return self.doubled is not None and not self.doubled.refusing
+        return self.neighbours.replicates and not self.neighbours.refuses
 
     @property
     def monotonic(self) -> int:

@@ -8,17 +8,22 @@ in identifier and payload only, and a run of plain acknowledgements, are each ta
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from gateway.broker import exchanges, handshake, requests
+from gateway.broker.access import Ask, Refusal
+from gateway.broker.connection import Connection
 from gateway.broker.lack import Lack
+from gateway.broker.peer import State
 from gateway.broker.publish_run import PublishRun
 from gateway.broker.refusals import say
-from gateway.broker.state import State
+from gateway.broker.session import Session
 from gateway.mqtt.errors import MqttError, ProtocolError
 from gateway.mqtt.packets import (
     Auth,
+    Connect,
     Disconnect,
+    Packet,
     Pingreq,
     Puback,
     Pubcomp,
@@ -30,12 +35,6 @@ from gateway.mqtt.packets import (
 )
 from gateway.mqtt.reason import ReasonCode
 from gateway.mqtt.runs import Acks
-
-if TYPE_CHECKING:
-    from gateway.broker.access import Ask, Refusal
-    from gateway.broker.connection import Connection
-    from gateway.broker.session import Session
-    from gateway.mqtt.packets import Connect, Packet
 
 _PUBACK, _PUBREC, _PUBREL = 0x40, 0x50, 0x62
 
@@ -73,7 +72,7 @@ def answered(order: Ask, refused: Refusal | None) -> None:
 
 
 def placed(connection: Connection, packet: Connect, refused: Refusal | None) -> None:
-    """The other gateways of the site have said what they hold of a client. refused: why it cannot
+    """The other gateways have said what they hold of a client. refused: why it cannot
     have its session.
     """
     if connection.state is not State.CLOSED:

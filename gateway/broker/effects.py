@@ -21,13 +21,10 @@ nobody's queue overflow (`fan_out.py`).
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
 
+from gateway.broker.delivery import LeftBehind
+from gateway.broker.session import Attached, Session
 from gateway.mqtt.reason import ReasonCode
-
-if TYPE_CHECKING:
-    from gateway.broker.delivery import LeftBehind
-    from gateway.broker.session import Attached, Session
 
 
 class Effects:

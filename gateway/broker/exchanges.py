@@ -15,15 +15,17 @@ listener that says so. More than our Receive Maximum in flight gets 0x93
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from gateway.broker import passed_on
+from gateway.broker.broker import Broker
+from gateway.broker.connection import Connection
 from gateway.broker.fan_out import explained, lacks, publish
 from gateway.broker.lack import Bound, Lack
 from gateway.broker.message_ids import sequence_of
+from gateway.broker.peer import State
 from gateway.broker.publish_run import PublishRun
 from gateway.broker.refusals import refused, words
-from gateway.broker.state import State
+from gateway.broker.session import Session
+from gateway.broker.spool import Identity
+from gateway.broker.topic import Topic
 from gateway.mqtt.encode import acknowledgements, encode
 from gateway.mqtt.errors import ProtocolError, quote
 from gateway.mqtt.packets import Puback, Pubcomp, Publish, Pubrec, Pubrel, Version
@@ -31,18 +33,11 @@ from gateway.mqtt.properties import Properties, PropertyId, encode_properties
 from gateway.mqtt.reason import ReasonCode
 from gateway.mqtt.wire import encode_string
 
-if TYPE_CHECKING:
-    from gateway.broker.broker import Broker
-    from gateway.broker.connection import Connection
-    from gateway.broker.session import Session
-    from gateway.broker.spool import Identity
-    from gateway.broker.topic import Topic
-
 _PUBACK, _PUBREC, _PUBREL, _PUBCOMP = 0x40, 0x50, 0x62, 0x70
 _ALIAS_BYTES = 128_000
 """Of the names behind a client's topic aliases."""
 _ENDS = "; its connection ends, and nothing is taken from the client for 1 to 30 s"
-_NOT_PASSED_ON = (PropertyId.TOPIC_ALIAS, PropertyId.MESSAGE_EXPIRY_INTERVAL)
+_NOT_PASSED_THROUGH = (PropertyId.TOPIC_ALIAS, PropertyId.MESSAGE_EXPIRY_INTERVAL)
 
 
 def receive(
@@ -52,8 +47,8 @@ def receive(
     identity: Identity | None = None,
 ) -> None:
     """Take a run and answer it."""
-    if session.passage is not None:
-        passed_on.receive(connection, session.passage, run)
+    if session.foreign:
+        session.role.receive(connection, run)
     elif connection.pause is None or not run.qos or not connection.puts_off(run, identity):
         _take(connection, session, run, identity)
 
@@ -91,30 +86,11 @@ def _take(
             payload = b"".join(run.payloads())
             connection.policy.access.heard(identity, payload, broker.monotonic)
     if not qos:
-        lack = _lacks(connection, session, run)
-        reason = lack and lack.reason
-        if reason == ReasonCode.QUOTA_EXCEEDED and _taken(connection, session, run):
-            _in_parts(connection, session, run)
-            return
-        if connection.peer.device is not None:
-            _tell_met(connection, connection.peer.device.name, run, reason)
-        if lack:
-            with broker.step:
-                about = _about(run, explained(broker, run, lack))
-            refused(broker, connection, "publish", lack.reason, about, count)
-        else:
-            publish(broker, run, session.client, identity)
+        _take_at_qos_0(connection, session, run, identity)
         return
     receive_flow = session.receive_flow
     if qos == 2 and receive_flow.has_come(identifiers, connection.sequence):
-        if count > 1:
-            _one_by_one(connection, session, run)
-        else:
-            broker.statistics.repeated += 1
-            receive_flow.repeat(identifiers[0])
-            connection.acknowledge(
-                acknowledgements(_PUBREC, identifiers), receive_flow.commit, twice=True
-            )
+        _take_again(connection, session, run)
         return
     room = connection.receive_maximum - receive_flow.outstanding
     if room <= 0:
@@ -137,23 +113,59 @@ def _take(
             acknowledgements(_PUBACK, identifiers), commit, count, twice=_spooled(broker, run)
         )
     else:
-        broker.step.unfinished += 1
-        if device is not None:
-            receive_flow.outdate(identifiers[0])
-        receive_flow.keep(identifiers)
-        commit = 0
-        if receive_flow.mark is not None:
-            receive_flow.mark.add(connection.sequence)
-            commit = receive_flow.commit = broker.keep_mark(receive_flow.mark)
-        elif session.durable:
-            commit = receive_flow.commit = broker.keep_flow(session)
-        commit = publish(broker, run, session.client, identity, commit)
-        broker.step.unfinished -= 1
-        connection.acknowledge(
-            acknowledgements(_PUBREC, identifiers), commit, twice=_spooled(broker, run)
-        )
+        _take_at_qos_2(connection, session, run, identity)
     if connection.pause is not None:
         connection.got_through(run)
+
+
+def _take_at_qos_0(
+    connection: Connection, session: Session, run: PublishRun, identity: Identity | None
+) -> None:
+    broker = connection.broker
+    lack = _lacks(connection, session, run)
+    reason = lack and lack.reason
+    if reason == ReasonCode.QUOTA_EXCEEDED and _taken(connection, session, run):
+        _in_parts(connection, session, run)
+        return
+    if connection.peer.device is not None:
+        _tell_met(connection, connection.peer.device.name, run, reason)
+    if lack:
+        with broker.step:
+            about = _about(run, explained(broker, run, lack))
+        refused(broker, connection, "publish", lack.reason, about, run.count)
+    else:
+        publish(broker, run, session.client, identity)
+
+
+def _take_at_qos_2(
+    connection: Connection, session: Session, run: PublishRun, identity: Identity | None
+) -> None:
+    """Take a run that has not come before and lacks nothing."""
+    broker, receive_flow = connection.broker, session.receive_flow
+    broker.step.unfinished += 1
+    if connection.peer.device is not None:
+        receive_flow.outdate(run.ids[0])
+    receive_flow.keep(run.ids)
+    commit = 0
+    if receive_flow.mark is not None:
+        receive_flow.mark.add(connection.sequence)
+        commit = receive_flow.commit = broker.keep_mark(receive_flow.mark)
+    elif session.durable:
+        commit = receive_flow.commit = broker.keep_flow(session)
+    commit = publish(broker, run, session.client, identity, commit)
+    broker.step.unfinished -= 1
+    connection.acknowledge(acknowledgements(_PUBREC, run.ids), commit, twice=_spooled(broker, run))
+
+
+def _take_again(connection: Connection, session: Session, run: PublishRun) -> None:
+    """Answer a run of which something has come before."""
+    if run.count > 1:
+        _one_by_one(connection, session, run)
+        return
+    receive_flow = session.receive_flow
+    connection.broker.statistics.repeated += 1
+    receive_flow.repeat(run.ids[0])
+    connection.acknowledge(acknowledgements(_PUBREC, run.ids), receive_flow.commit, twice=True)
 
 
 def _tell_met(
@@ -167,7 +179,7 @@ def _tell_met(
 
 def _spooled(broker: Broker, run: PublishRun) -> bool:
     """Whether its acknowledgement may have to wait for a second disk."""
-    return broker.doubled is not None and broker.router.routed(run.topic).spooled
+    return broker.neighbours.replicates and broker.router.routed(run.topic).spooled
 
 
 def _lacks(connection: Connection, session: Session, run: PublishRun) -> Lack | None:
@@ -254,8 +266,8 @@ def decoded(connection: Connection, session: Session, packet: Publish) -> None:
         expires=None if expiry is None else broker.now + expiry,
         publisher=session,
     )
-    if session.passage is not None:
-        passed_on.receive(connection, session.passage, run, identifiers)
+    if session.foreign:
+        session.role.receive(connection, run, identifiers)
         return
     account = session.account
     if account is not None and account.metered:
@@ -283,7 +295,7 @@ def pass_through(properties: Properties) -> bytes:
     """The properties that subscribers get as they are [MQTT-3.3.2-4, -15, -16, -17, -20], encoded,
     without length.
     """
-    kept = {key: value for key, value in properties.items() if key not in _NOT_PASSED_ON}
+    kept = {key: value for key, value in properties.items() if key not in _NOT_PASSED_THROUGH}
     if not kept:
         return b""
     block = encode_properties(kept)
@@ -365,9 +377,8 @@ def release(connection: Connection, session: Session, identifiers: tuple[int, ..
     broker.step.unfinished += 1
     unknown = receive_flow.release(identifiers)
     commit = receive_flow.commit
-    if (passage := session.passage) is not None:
-        unknown = [at for at, item in enumerate(identifiers) if not passage.taken(item)]
-        commit = passage.mark.commit if passage.mark is not None else 0
+    if session.foreign:
+        unknown, commit = session.role.release(identifiers)
     elif (mark := receive_flow.mark) is not None:
         unknown = [
             position
@@ -385,16 +396,13 @@ def release(connection: Connection, session: Session, identifiers: tuple[int, ..
         return
     broker.statistics.unknown_releases += len(unknown)
     missing = set(unknown)
-    if broker.elsewhere is not None:
-        wanted = [identifiers[position] for position in unknown]
-        with broker.step:
-            asks = broker.elsewhere.release(connection, wanted)
-        if asks:
-            asked = set(wanted)
-            identifiers = tuple(item for item in identifiers if item not in asked)
-            if identifiers:
-                connection.send(acknowledgements(_PUBCOMP, identifiers), commit)
-            return
+    wanted = [identifiers[position] for position in unknown]
+    if broker.neighbours.release(connection, wanted):
+        asked = set(wanted)
+        identifiers = tuple(item for item in identifiers if item not in asked)
+        if identifiers:
+            connection.send(acknowledgements(_PUBCOMP, identifiers), commit)
+        return
     for position, identifier in enumerate(identifiers):
         reason = (
             ReasonCode.PACKET_IDENTIFIER_NOT_FOUND if position in missing else ReasonCode.SUCCESS
@@ -403,7 +411,7 @@ def release(connection: Connection, session: Session, identifiers: tuple[int, ..
 
 
 def released(connection: Connection, identifier: int, elsewhere: bool) -> None:
-    """The other gateways of the site have answered for an identifier that is unknown here.
+    """The other gateways have answered for an identifier that is unknown here.
     elsewhere: one of them has released it, and that is on its disk.
     """
     if connection.state is State.OPEN:

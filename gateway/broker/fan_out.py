@@ -14,10 +14,10 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
+from gateway.broker.accounts import Account
+from gateway.broker.core import Core
 from gateway.broker.delivery import PAGE_LOW, LeftBehind
-from gateway.broker.journey import OWN
 from gateway.broker.lack import Bound, Lack
 from gateway.broker.publish_run import OVERHEAD, RETAIN, PublishRun
 from gateway.broker.queue_limits import (
@@ -30,25 +30,17 @@ from gateway.broker.queue_limits import (
 )
 from gateway.broker.retained import Retained
 from gateway.broker.retained_changes import clear, keep, next_version
-from gateway.broker.spool import ROW_OVERHEAD
-from gateway.config import INSIDE
+from gateway.broker.router import RoutedTopic, Share
+from gateway.broker.session import Session
+from gateway.broker.spool import ROW_OVERHEAD, Identity
+from gateway.broker.topic import Subscription
 from gateway.mqtt.errors import quote
 from gateway.mqtt.reason import ReasonCode
 from gateway.mqtt.topics import SHARE_PREFIX
 from gateway.system.logs import about
 
-if TYPE_CHECKING:
-    from gateway.broker.accounts import Account
-    from gateway.broker.core import Core
-    from gateway.broker.router import Route, RoutedTopic
-    from gateway.broker.session import Session
-    from gateway.broker.shared import Share
-    from gateway.broker.spool import Identity
-    from gateway.broker.subscription import Subscription
-
-    _Member = tuple[Session, Subscription]
-    _Members = list[_Member]
-
+_Member = tuple[Session, Subscription]
+_Members = list[_Member]
 
 log = logging.getLogger(__name__)
 
@@ -155,7 +147,7 @@ def _retained_size(run: PublishRun, topic: RoutedTopic) -> int:
 
 
 def _lacks_a_second_disk(core: Core) -> bool:
-    return core.doubled is not None and core.doubled.refusing
+    return core.neighbours.refuses
 
 
 def _account(core: Core, run: PublishRun) -> Account | None:
@@ -187,8 +179,8 @@ def publish(
         commit = _retain(core, run, client) or commit
     publisher = run.publisher
     routes = topic.routes
-    if topic.travellers:
-        routes = [*routes, *core.journeys.routes(topic, OWN)]
+    if topic.moving:
+        routes = [*routes, *core.neighbours.routes(topic)]
     for route in routes:
         session = route.session
         if session is publisher and route.no_local:
@@ -209,53 +201,25 @@ def publish(
         if session is publisher:
             session.send_flow.pump()  # comes before the answer to its PUBLISH
     for share in topic.shares:
-        messages = LeftBehind(run, qos, share.name, 0, run.count)
-        _overflow(core, share, _deal(core, share, messages, commit), commit)
+        deal(core, share, LeftBehind(run, qos, share.name, 0, run.count), commit)
     core.step.unfinished -= 1
     return commit
 
 
-def pass_on(core: Core, run: PublishRun, member: str, share: str | None, commit: int) -> None:
-    """Route a run that another gateway of the site passes on: to clients of this gateway, and to
-    nobody else. member: that gateway. share: filter of the shared subscription that it is for, and
-    then for no other; "" for one that is not here any more. commit: holds that it was taken.
+def deal(core: Core, share: Share, messages: LeftBehind, commit: int) -> None:
+    """Give messages to the members of a shared subscription; if nobody has room, to those whose
+    turn it is.
     """
-    qos, topic = run.qos, core.router.routed(run.topic)
-    for route in topic.routes if share is None else ():
-        if route.session.user != INSIDE:
-            pass_to(core, route, run, qos, 0, run.count, commit)
-    for route in core.journeys.routes(topic, member) if topic.travellers and share is None else ():
-        pass_to(core, route, run, qos, 0, run.count, commit)
-    if share and (found := core.router.share(share)) is not None:
-        messages = LeftBehind(run, qos, share, 0, run.count)
-        _overflow(core, found, _deal(core, found, messages, commit), commit)
-
-
-def pass_to(
-    core: Core, route: Route, run: PublishRun, qos: int, skip: int, count: int, commit: int
-) -> None:
-    """One session gets what another gateway passes on."""
-    session = route.session
-    if session.queueing.full == "refuse the publisher" and is_full(core, session, run, 1):
-        core.statistics.overflowed += count  # nobody is there any more to be refused
-        session.send_flow.overflowed += count
-        return
-    flags = RETAIN if run.retain and route.retain_as_published else 0
-    flags |= min(qos, route.qos) << 1
-    deliver(core, session, run, flags, route.identifiers, skip, count, commit)
+    _overflow(core, share, _deal(core, share, messages, commit), commit)
 
 
 def _eligible(core: Core, run: PublishRun) -> Callable[[Session], bool]:
     """Which members of a shared subscription may have a run."""
     name = run.topic.name
-    passed = run.publisher is not None and run.publisher.passage is not None
+    foreign = run.publisher is not None and run.publisher.foreign
 
     def eligible(member: Session) -> bool:
-        return (
-            not member.ended
-            and not (passed and member.passage is not None)
-            and core.may_read(member, name)
-        )
+        return not member.ended and not (foreign and member.foreign) and core.may_read(member, name)
 
     return eligible
 
@@ -336,8 +300,8 @@ def _give(
     session, subscription = member
     flags = min(qos, subscription.qos) << 1 | (run.retain and subscription.retain_as_published)
     extra = subscription.extra
-    if session.journey is not None:
-        session, extra = core.journeys.onward(session, extra, name)
+    if not session.role.settled:
+        session, extra = core.neighbours.onward(session, extra, name)
     deliver(core, session, run, flags, extra, skip, part, commit, name)
     if session.ended and qos:
         core.effects.leave_behind(LeftBehind(run, qos, name, skip, part))

@@ -12,13 +12,13 @@ session of the first user that asks for it, so clients keep theirs when users ar
 from __future__ import annotations
 
 import secrets
-from typing import TYPE_CHECKING
 
 from gateway.broker.access import Ask, Question
+from gateway.broker.connection import Connection
 from gateway.broker.exchanges import pass_through
+from gateway.broker.peer import DeviceIdentity, State
 from gateway.broker.refusals import refused
 from gateway.broker.session import NEVER, Session
-from gateway.broker.state import State
 from gateway.broker.will import StoredWill
 from gateway.config import READS_REASON_CODES
 from gateway.mqtt.encode import encode
@@ -27,10 +27,6 @@ from gateway.mqtt.packets import Connack, Connect, Disconnect, Version, Will
 from gateway.mqtt.properties import Properties, PropertyId
 from gateway.mqtt.reason import ReasonCode, connack_return_code
 from gateway.mqtt.wire import MAX_PACKET
-
-if TYPE_CHECKING:
-    from gateway.broker.connection import Connection
-    from gateway.broker.peer import DeviceIdentity
 
 _P = PropertyId
 
@@ -78,7 +74,7 @@ def connect(connection: Connection, packet: Connect) -> None:
 
 def accept(connection: Connection, packet: Connect, *, asked: bool = False) -> None:
     """Give a client that is known its session; ProtocolError when it cannot have one. asked: the
-    other gateways of the site have said what they hold of it.
+    other gateways have said what they hold of it (`neighbours.py`).
     """
     broker, device = connection.broker, connection.peer.device
     properties = packet.properties or {}
@@ -87,12 +83,8 @@ def accept(connection: Connection, packet: Connect, *, asked: bool = False) -> N
     client = connection.client
     will = _will(connection, packet.will) if packet.will else None
     expiry = _expiry(connection, packet, properties)
-    if broker.elsewhere is not None and not asked:
-        broker.settle(client)
-        with broker.step:
-            waits = broker.elsewhere.waits(connection, packet)
-        if waits:
-            return
+    if not asked and broker.neighbours.claim(connection, packet):
+        return
     limits = broker.limits
     connection.told_limit = min(properties.get(_P.TOPIC_ALIAS_MAXIMUM, 0), limits.topic_aliases)
     keep_alive = _keep_alive(connection, packet)
@@ -109,10 +101,22 @@ def accept(connection: Connection, packet: Connect, *, asked: bool = False) -> N
         session.send_flow.maximum = min(properties.get(_P.RECEIVE_MAXIMUM, 65535), limits.inflight)
         connection.will = will
         commit = broker.joined(session, connection.will)
+    granted = _granted(connection, packet, properties, expiry, keep_alive)
+    connection.answer(Connack(present, ReasonCode.SUCCESS, granted), commit)
+    connection.greeted = commit
+    if present and connection.state is State.OPEN:
+        _resume(connection, session)
+        broker.feed(session)
+
+
+def _granted(
+    connection: Connection, packet: Connect, properties: Properties, expiry: int, keep_alive: int
+) -> Properties:
+    """Return the properties of CONNACK: what the client gets that is not what it asked for."""
     granted: Properties = {}
     if connection.policy.receive_maximum < 65535:
         granted[_P.RECEIVE_MAXIMUM] = connection.policy.receive_maximum
-    if device is None:
+    if connection.peer.device is None:
         granted[_P.MAXIMUM_PACKET_SIZE] = connection.stream.maximum
         if connection.aliases_limit:
             granted[_P.TOPIC_ALIAS_MAXIMUM] = connection.aliases_limit
@@ -123,12 +127,8 @@ def accept(connection: Connection, packet: Connect, *, asked: bool = False) -> N
     if keep_alive != packet.keep_alive:
         granted[_P.SERVER_KEEP_ALIVE] = keep_alive
     if not packet.client_id:
-        granted[_P.ASSIGNED_CLIENT_IDENTIFIER] = client
-    connection.answer(Connack(present, ReasonCode.SUCCESS, granted), commit)
-    connection.greeted = commit
-    if present and connection.state is State.OPEN:
-        _resume(connection, session)
-        broker.feed(session)
+        granted[_P.ASSIGNED_CLIENT_IDENTIFIER] = connection.client
+    return granted
 
 
 def _mark(connection: Connection, session: Session, device: DeviceIdentity) -> None:

@@ -7,10 +7,9 @@ told, what the log says, and the label of the metrics.
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-if TYPE_CHECKING:
-    from gateway.mqtt.reason import ReasonCode
+from gateway.mqtt.reason import ReasonCode
 
 
 class Bound(StrEnum):

@@ -7,17 +7,104 @@ In: what queues take, send and finish. Out: the open changes, and orders for the
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Literal, Protocol
 
 from gateway.broker.changes import Changes, Kept
+from gateway.broker.delivery import Order
+from gateway.broker.marks import Mark
 from gateway.broker.needed_rows import NeededRows
-from gateway.broker.statistics import Statistics
-from gateway.broker.step import Step
+from gateway.config import LimitsSection
+from gateway.mqtt.errors import MqttError
+from gateway.mqtt.reason import ReasonCode
 
-if TYPE_CHECKING:
-    from gateway.broker.delivery import Order
-    from gateway.broker.marks import Mark
-    from gateway.config import LimitsSection
+Request = Literal["connect", "publish", "subscribe"]
+
+
+@dataclass(slots=True)
+class Statistics:
+    """What the broker counts. Whoever wants to see the numbers reads them when it looks."""
+
+    received: list[int] = field(default_factory=lambda: [0, 0, 0])
+    """PUBLISH packets by QoS; so with `sent`."""
+    sent: list[int] = field(default_factory=lambda: [0, 0, 0])
+    bytes_received: int = 0
+    bytes_sent: int = 0
+    connections: int = 0
+    dropped: int = 0
+    """QoS 0 messages that a slow or full receiver did not get."""
+    refusals: dict[tuple[Request, ReasonCode], int] = field(default_factory=dict)
+    """Requests answered with a failure, by kind and reason."""
+    disconnects: dict[ReasonCode, int] = field(default_factory=dict)
+    """Connections that the broker ended, by reason."""
+    repeated: int = 0
+    """QoS 2 PUBLISH packets that were known already."""
+    unknown_releases: int = 0
+    """PUBREL for identifiers that were not known."""
+    expired: int = 0
+    too_large: int = 0
+    """Messages larger than their receiver takes."""
+    overflowed: int = 0
+    """Messages given up in full queues."""
+    vanished: int = 0
+    """Messages that queues have lost in the store, since the start."""
+    rests: int = 0
+    """How often a client was not read for a while because its user published too much."""
+    commits: int = 0
+    pauses: dict[str, int] = field(default_factory=dict)
+    """Connections that ended because a publication was refused for now, by bound (`lack.py`)."""
+
+    def refuse(self, request: Request, reason: ReasonCode, count: int = 1) -> None:
+        self.refusals[request, reason] = self.refusals.get((request, reason), 0) + count
+
+    def disconnect(self, reason: ReasonCode) -> None:
+        self.disconnects[reason] = self.disconnects.get(reason, 0) + 1
+
+    def pause(self, bound: str) -> None:
+        self.pauses[bound] = self.pauses.get(bound, 0) + 1
+
+    def refused(self, request: Request) -> int:
+        """Requests of a kind that were refused, for whatever reason."""
+        return sum(count for (kind, _), count in self.refusals.items() if kind == request)
+
+
+class Step:
+    """Steps: pieces of work on shared state, each done as a whole or not at all. `unfinished`
+    counts those that an exception has left in the middle. After such an exception the state in
+    memory may tell what no commit will ever hold, so nothing may be committed or acknowledged any
+    more (`README.md`, "Where an exception ends").
+
+    An exception in a step does not end the step: the count stays, whoever catches the exception. An
+    MqttError does end it: it says that a client has broken the protocol, and is raised before
+    anything shared has changed.
+
+    Use: `with core.step:`. Where each message comes by: `core.step.unfinished += 1` before and
+    `-= 1` after the work, which costs less; no MqttError may be raised in between.
+    """
+
+    __slots__ = ("error", "unfinished")
+
+    def __init__(self) -> None:
+        self.unfinished = 0
+        """Steps that have begun and not ended; not 0 between two turns: one was left in the middle.
+        """
+        self.error: BaseException | None = None
+        """The exception that left one, if that is known."""
+
+    def __enter__(self) -> None:
+        self.unfinished += 1
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if kind is None or issubclass(kind, MqttError):
+            self.unfinished -= 1
+        else:
+            self.error = self.error or error
 
 
 class Sender(Protocol):
@@ -28,6 +115,44 @@ class Sender(Protocol):
 
     def fail(self, error: Exception, doing: str) -> bool:
         """End the receiver's connection because of an error. False: there is no connection."""
+
+
+class Holder(Protocol):
+    """A connection that holds packets back."""
+
+    def on_disk(self, number: int) -> None:
+        """Commit `number` is on disk: let go what waited for it."""
+
+    def on_two_disks(self) -> None:
+        """More of the spool is on two disks: let go what waited for that."""
+
+    def fail(self, error: Exception, doing: str) -> None:
+        """End the connection soon, because a call for it has raised an exception."""
+
+
+class Waits:
+    """What waits for commits, by their numbers: connections that hold packets back, and what is
+    done behind these. Commits come to the disk in the order of their numbers, without a gap.
+    """
+
+    def __init__(self) -> None:
+        self.held: dict[int, list[Holder]] = {}
+        self.twice: dict[int, list[Holder]] = {}
+        """Those that wait until the commit is on a second disk, too."""
+        self.calls: dict[int, list[Callable[[], None]]] = {}
+
+    def hold(self, connection: Holder, commit: int, twice: bool = False) -> None:
+        """A connection holds packets until a commit is on disk. twice: on two disks."""
+        waiting = self.twice if twice else self.held
+        waiting.setdefault(commit, []).append(connection)
+
+    def has_packets(self, commit: int) -> bool:
+        """Whether packets wait for a commit."""
+        return commit in self.held or commit in self.twice
+
+    def call(self, commit: int, call: Callable[[], None]) -> None:
+        """Call when a commit is on disk that is not yet."""
+        self.calls.setdefault(commit, []).append(call)
 
 
 class Ledger:
@@ -55,8 +180,8 @@ class Ledger:
         """For the store to carry out."""
         self.to_send: list[Sender] = []
         """Queues whose messages leave at the end of the turn, all of a queue in one piece."""
-        self.after_commit: list[Callable[[], None]] = []
-        """To be called after the next commit: what is to be read was not committed yet."""
+        self.waits = Waits()
+        """What waits for commits."""
 
     def send(self) -> None:
         """Send what was queued in this turn."""

@@ -19,14 +19,10 @@ for it as for a duplicate might lose it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 from gateway.broker.message_ids import sequence_of, unpack_set
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from gateway.broker.store_rows import MarkRow
+from gateway.broker.store_rows import MarkRow
 
 WINDOW = 64
 """Sequences before the highest one."""

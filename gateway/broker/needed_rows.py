@@ -11,11 +11,7 @@ old one are then deleted in the same commit, or were before.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from gateway.broker.publish_run import PublishRun
-
+from gateway.broker.publish_run import PublishRun
 
 _SWEEP = 256
 """So many rows that nobody needs are deleted even when there is no time for it."""

@@ -21,13 +21,10 @@ client begins again with FIRST_S.
 from __future__ import annotations
 
 from collections import Counter, deque
-from typing import TYPE_CHECKING
 
 from gateway.broker.lack import Bound
-
-if TYPE_CHECKING:
-    from gateway.broker.publish_run import PublishRun
-    from gateway.mqtt.reason import ReasonCode
+from gateway.broker.publish_run import PublishRun
+from gateway.mqtt.reason import ReasonCode
 
 FIRST_S = 1.0
 LONGEST_S = 30.0

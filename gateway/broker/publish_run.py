@@ -8,15 +8,13 @@ building of packets cost one step per run instead of one per publication: that i
 Python fast enough here.
 """
 
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
+from gateway.broker.accounts import Account
 from gateway.broker.message_ids import HIGH, IDENTIFIERS, LOW, pack_u16, packet_id
+from gateway.broker.topic import Topic
 from gateway.mqtt.runs import Publishes
 from gateway.mqtt.wire import encode_varint
-
-if TYPE_CHECKING:
-    from gateway.broker.accounts import Account
-    from gateway.broker.topic import Topic
 
 PUBLISH = 0x30
 DUP = 0x08
@@ -35,22 +33,22 @@ class Publisher(Protocol):
     """The session that a run comes from."""
 
     @property
-    def account(self) -> "Account | None":
+    def account(self) -> Account | None:
         """Whose it is; None for a board's."""
 
     @property
-    def passage(self) -> object | None:
-        """Not None: another gateway of the site."""
+    def foreign(self) -> bool:
+        """Another gateway."""
 
 
-class PublishRun(Publishes["Topic"]):
+class PublishRun(Publishes[Topic]):
     """A run of publications on its way through the broker."""
 
     __slots__ = ("expires", "message", "properties", "publisher", "weight", "written")
 
     def __init__(
         self,
-        topic: "Topic",
+        topic: Topic,
         raw: bytes,
         qos: int = 0,
         retain: bool = False,

@@ -10,7 +10,7 @@ Then, for QoS 1 and 2, the session's section of the configuration says:
                            connected, and learns from Session Present 0 if it is not: a gap is never
                            silent
     drop the oldest        from the front of the queue, never what is in flight; counted. Notices
-                           for another gateway (`addresses.py`) stay, as long as they are few
+                           for another gateway stay, as long as they are few
     refuse the publisher   0x97 for the publisher, before anything of its message has an effect
 
 Where the front of the queue is in the store alone, it is read first; meanwhile the queue may hold
@@ -26,18 +26,14 @@ from __future__ import annotations
 
 import logging
 from itertools import islice
-from typing import TYPE_CHECKING
 
-from gateway.broker.addresses import NOTICES
+from gateway.broker.core import Core
 from gateway.broker.delivery import MOST_PENDING, PAGE_BYTES, PAGE_ROWS
-from gateway.broker.publish_run import OVERHEAD
+from gateway.broker.publish_run import OVERHEAD, PublishRun
+from gateway.broker.session import Session
+from gateway.broker.topic import NOTICES
 from gateway.mqtt.reason import ReasonCode
 from gateway.system.logs import about
-
-if TYPE_CHECKING:
-    from gateway.broker.core import Core
-    from gateway.broker.publish_run import PublishRun
-    from gateway.broker.session import Session
 
 log = logging.getLogger(__name__)
 

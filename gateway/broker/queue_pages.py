@@ -15,19 +15,16 @@ each page of it goes with the commit that gives its messages to them.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from gateway.broker.core import Core
 from gateway.broker.delivery import Collect, Delivery, LeftBehind, Load, Order
-from gateway.broker.late_messages import send_on, sends_on, wait_to_send_on
 from gateway.broker.publish_run import PublishRun
 from gateway.broker.queue_limits import trim
+from gateway.broker.session import Session
 from gateway.config import INSIDE
 from gateway.mqtt.reason import ReasonCode
 from gateway.system.logs import about, printable
-
-if TYPE_CHECKING:
-    from gateway.broker.core import Core
-    from gateway.broker.session import Session
 
 log = logging.getLogger(__name__)
 
@@ -104,8 +101,8 @@ def _loaded(core: Core, order: Load, rows: list[StoredDelivery]) -> None:
     if not rows and order.whole and order.first == send_flow.tail:
         after = send_flow.next
     new = send_flow.take_page(order.first, deliveries, after)
-    if sends_on(session):
-        (send_on if new else wait_to_send_on)(core, session)
+    if session.role.sends_on:
+        core.neighbours.send_on(session, new)
     elif new:
         trim(core, session)
         session.send_flow.go_on()
@@ -124,7 +121,7 @@ def _gone(session: Session, order: Load, rows: list[StoredDelivery]) -> int:
         return session.send_flow.next - order.first if order.whole else 0
     gone, following = 0, order.first
     for row in rows:
-        if session.passage is None:
+        if not session.foreign:
             gone += max(0, row[0] - following)
         if not is_whole(row):
             gone += row[1]

@@ -30,14 +30,9 @@ come again.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from gateway.broker.marks import WINDOW
+from gateway.broker.ledger import Ledger
+from gateway.broker.marks import WINDOW, Mark
 from gateway.broker.message_ids import pack_bits, pack_ids, unpack_set
-
-if TYPE_CHECKING:
-    from gateway.broker.ledger import Ledger
-    from gateway.broker.marks import Mark
 
 _FEW = 128
 """So many identifiers are written as a list: shorter than bits, and quicker."""

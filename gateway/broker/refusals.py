@@ -1,20 +1,18 @@
-"""What clients are refused: counted by kind and reason, and said in the log once per burst. The
-client is told by whoever refuses.
+"""What clients are refused, and why connections end by an error of ours: counted, and said in the
+log once per burst. The client is told by whoever refuses. Such an error ends its connection, and
+nothing else (`README.md`, "Where an exception ends").
 """
 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
 
 from gateway.broker.admission import origin
+from gateway.broker.core import Core
+from gateway.broker.ledger import Request
+from gateway.broker.session import Attached
 from gateway.mqtt.reason import ReasonCode
 from gateway.system.logs import about
-
-if TYPE_CHECKING:
-    from gateway.broker.core import Core
-    from gateway.broker.session import Attached
-    from gateway.broker.statistics import Request
 
 log = logging.getLogger(__name__)
 
@@ -50,3 +48,23 @@ def say(core: Core, connection: Attached, reason: ReasonCode, text: str) -> None
 def words(reason: ReasonCode) -> str:
     """A reason code for people."""
     return reason.name.lower().replace("_", " ")
+
+
+log = logging.getLogger(__name__)
+
+INTERNAL_ERROR = "internal error"
+"""Why such a connection ends, as the log of connections says it."""
+
+
+def blame(core: Core, connection: Attached, error: Exception, doing: str) -> None:
+    """Log why a connection ends. doing: what was being done, as a clause behind "while"."""
+    found = f"{type(error).__name__}: {error}"
+    if core.log_throttle.allows(f"{doing} {type(error).__name__} {connection.name}"):
+        log.error(
+            "%s: connection closed after an internal error while %s (%s)",
+            connection.name,
+            doing,
+            found,
+            exc_info=error,
+            extra=about(**connection.about, reason="internal_error"),
+        )

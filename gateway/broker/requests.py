@@ -10,22 +10,18 @@ are looked at as a session may have.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from gateway.broker.connection import Connection
 from gateway.broker.refusals import refused, words
 from gateway.broker.retained_feed import RetainedFeed
+from gateway.broker.session import Session
 from gateway.broker.spool import ROW_OVERHEAD
-from gateway.broker.subscription import Subscription
+from gateway.broker.topic import Subscription
 from gateway.mqtt.errors import quote
 from gateway.mqtt.packets import Suback, Subscribe, Unsuback, Unsubscribe
 from gateway.mqtt.packets import Subscription as Wanted
 from gateway.mqtt.properties import PropertyId
 from gateway.mqtt.reason import ReasonCode
 from gateway.mqtt.topics import SHARE_PREFIX, SYSTEM_PREFIX, split_shared
-
-if TYPE_CHECKING:
-    from gateway.broker.connection import Connection
-    from gateway.broker.session import Session
 
 _BOUNDS = {
     ReasonCode.QUOTA_EXCEEDED: " (limits.subscriptions; limits.memory_bytes for all; the disk)",

@@ -7,47 +7,35 @@ has left now, and its will counts.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
-from gateway.broker.delivery import Collect
-from gateway.broker.following import is_follower, queueing
-from gateway.broker.journey import Journey
+from gateway.broker.core import Core
+from gateway.broker.delivery import Collect, Delivery
+from gateway.broker.publish_run import PublishRun
 from gateway.broker.queue_pages import StoredDelivery, delivery_of
 from gateway.broker.retained import Retained
 from gateway.broker.retained_changes import BEFORE
 from gateway.broker.retained_feed import RetainedFeed
 from gateway.broker.session import Session
-from gateway.broker.store_rows import RETAINED_TO_COME
-from gateway.broker.subscription import Subscription
+from gateway.broker.store_rows import RETAINED_TO_COME, Recovered
+from gateway.broker.topic import Subscription
 from gateway.broker.will import StoredWill
-
-if TYPE_CHECKING:
-    from gateway.broker.core import Core
-    from gateway.broker.delivery import Delivery
-    from gateway.broker.publish_run import PublishRun
-    from gateway.broker.store_rows import Recovered
 
 
 def take_over(core: Core, state: Recovered) -> None:
     """Take over what the store holds. All connections ended when the gateway stopped."""
     by_id: dict[int, Session] = {}
     connected = set()
-    journeys = {row[0]: Journey.stored(row) for row in state.journeys}
+    core.neighbours.know(state)
     for number, client, expiry, left, incarnation, user in state.sessions:
-        journey = journeys.get(number)
-        follower = None if journey is None else journey.follower
-        queue = core.config.queueing(client) if follower is None else queueing(core, follower.name)
+        queue = core.config.queueing(client)
         session = by_id[number] = core.by_id[number] = Session(
             core, number, client, queue, expiry, incarnation, user
         )
         session.durable = True
-        if follower is None:
+        if core.neighbours.restore(session):
             core.sessions[client] = session
             core.give(session, user)
-        if journey is not None:
-            core.journeys.add(session, journey)
-        elif is_follower(client):  # its journey could not be salvaged
-            core.effects.end(session)
         session.left = core.now if left is None else left / 1000
         if left is None:
             connected.add(number)

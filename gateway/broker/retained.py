@@ -4,9 +4,9 @@ Rules: a retained PUBLISH replaces what its topic had [MQTT-3.3.1-5]; an empty p
 [MQTT-3.3.1-6]; a new subscription gets those that match its filter with RETAIN set; an expired one
 is gone.
 
-In a site of several gateways they are shared (`gateway/site/wiring/retained.py`): then each has a
-version, and a message that was removed leaves a deletion behind, a `Retained` without payload, so
-that nobody brings it back who has not heard of that.
+Where several gateways share them, each has a version, and a message that was removed leaves a
+deletion behind, a `Retained` without payload, so that nobody brings it back who has not heard of
+that.
 """
 
 from __future__ import annotations
@@ -15,10 +15,8 @@ from bisect import bisect_left, bisect_right, insort
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from gateway.broker.store_rows import RetainedRow
+from gateway.broker.store_rows import RetainedRow
 
 _DELETION = 200
 """Bytes that a deletion takes beside its topic."""
@@ -36,7 +34,7 @@ class Retained:
     expires: float | None = None
     """On the broker's time axis, or None; of a deletion, when it may be forgotten."""
     version: int = 0
-    """Of all that the gateways of a site have for a topic the highest one holds
+    """Of all that the gateways have for a topic the highest one holds
     (`retained_changes.py`). 0: not shared."""
 
     @property
@@ -57,7 +55,7 @@ class RetainedMessages:
 
     def __init__(self) -> None:
         self.shared = False
-        """With other gateways of a site."""
+        """With other gateways."""
         self.watch: Callable[[str], None] | None = None
         """Called with each topic of which something changes."""
         self._all: dict[str, Retained] = {}

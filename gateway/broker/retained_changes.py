@@ -1,16 +1,16 @@
 """What changes of the retained messages: in memory, and in the next commit.
 
-In: publications with RETAIN, the time, and what another gateway of the site holds. Out: the
+In: publications with RETAIN, the time, and what another gateway holds. Out: the
 messages, and rows.
 
-Rules of a site, the same at all its gateways:
+Rules where gateways share them, the same at all of them:
 
 - Of a topic the message or deletion with the highest version holds. A version is the time of
   publication (µs UTC) by the clock of the gateway where it was published, and higher than that of
   what it replaces there, whatever the clocks say. So it is one more than that while the time is not
   known. Of equal versions the same one holds everywhere
-  (`gateway/site/shared_state/retained_entry.py`).
-- What a store holds from before its gateway was in a site is older than all else: version 1.
+  (`retained_entry.py`).
+- What a store holds from before its gateway had neighbours is older than all else: version 1.
 - A deletion is remembered for DELETION_S, or until there are too many.
 - A message that has expired is deleted at each gateway by itself, with the same version: one more
   than its own.
@@ -18,16 +18,12 @@ Rules of a site, the same at all its gateways:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from gateway.broker.core import Core
 from gateway.broker.retained import Retained
 from gateway.broker.spool import ROW_OVERHEAD
 
-if TYPE_CHECKING:
-    from gateway.broker.core import Core
-
 BEFORE = 1
-"""The version of what was published before the gateway was in a site."""
+"""The version of what was published before the gateway had neighbours."""
 MOST_VERSION = (1 << 62) - 1
 DELETION_S = 30 * 86_400.0
 DELETIONS_SHARE = 16

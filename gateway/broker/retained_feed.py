@@ -15,7 +15,7 @@ from collections import deque
 from typing import NamedTuple
 
 from gateway.broker.retained import Retained, RetainedMessages
-from gateway.broker.topic_tree import FilterMap
+from gateway.broker.topic import FilterMap
 from gateway.mqtt.topics import split_shared
 
 _PAGE_TOPICS = 512

@@ -2,7 +2,7 @@
 
 In: subscriptions, and topic names as they stand in PUBLISH packets. Out: `Topic`, which carries
 everything known about a name; its routes are matched once and used until a subscription to a filter
-that may match the name comes, changes or goes (`topic_tree.py`).
+that may match the name comes, changes or goes (`topic.py`).
 
 A match looks at no more than 2^13 + _DEEP_LEVELS levels of filters, however they are made: each
 level of the name has at most two that fit, and what is deeper than _FREE_LEVELS below a `+` is
@@ -18,12 +18,9 @@ shared subscriptions (section 4.8.2) and is no topic.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
-from gateway.broker.shared import Share
-from gateway.broker.subscription import Subscription
-from gateway.broker.topic import Topic
-from gateway.broker.topic_tree import Node, TopicIndex
+from gateway.broker.session import Session
+from gateway.broker.topic import Node, Subscription, Topic, TopicIndex
 from gateway.mqtt.errors import ProtocolError
 from gateway.mqtt.reason import ReasonCode
 from gateway.mqtt.topics import (
@@ -35,8 +32,51 @@ from gateway.mqtt.topics import (
 )
 from gateway.mqtt.wire import encode_string
 
-if TYPE_CHECKING:
-    from gateway.broker.session import Session
+
+class Share:
+    """The members of one `$share/name/filter`, in the order in which they take turns (MQTT 5,
+    section 4.8.2): each message goes to one of them.
+
+    One that is connected goes before one that is not. When nobody is connected, a session that
+    outlives its connection keeps the message. A member's granted QoS holds for what it gets
+    [MQTT-4.8.2-3]. A member that may not read the topic has no turn, nor has one whose queue is
+    full while another has room. Another gateway, with the members that it has, has a turn while no
+    member here is connected.
+    """
+
+    __slots__ = ("members", "name", "turn")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.members: dict[Session, Subscription] = {}
+        self.turn = 0
+
+    @property
+    def qos(self) -> int:
+        """The highest QoS granted to a member."""
+        return max(item.qos for item in self.members.values())
+
+    def in_turn(
+        self, eligible: Callable[[Session], bool], *, connected: bool
+    ) -> list[tuple[Session, Subscription]]:
+        """Those of the members that are eligible, the one whose turn it is first. connected: only
+        who is; else only those that are not, and whose session keeps what it gets.
+        """
+        found = [
+            pair
+            for pair in self.members.items()
+            if (pair[0].connection is not None if connected else _keeps(pair[0]))
+            and eligible(pair[0])
+        ]
+        if here := [pair for pair in found if not pair[0].foreign]:
+            found = here
+        first = self.turn % len(found) if found else 0
+        return found[first:] + found[:first]
+
+
+def _keeps(session: Session) -> bool:
+    return session.connection is None and session.durable
+
 
 _NAMES = 4
 """Names that are known may take this part of the memory of queues."""
@@ -82,14 +122,14 @@ class Route:
 class RoutedTopic(Topic):
     """A Topic Name, and who gets its messages."""
 
-    __slots__ = ("durable", "refusing", "routes", "shares", "travellers")
+    __slots__ = ("durable", "moving", "refusing", "routes", "shares")
 
     def __init__(self, name: str, wire: bytes) -> None:
         super().__init__(name, wire)
         self.routes: list[Route] = []
-        self.travellers: list[tuple[Route, bool]] = []
-        """To sessions whose journey is not over (`journeys.py`), and not among the other routes.
-        True: the session had subscribed to this topic when it came (`Journey.came_with`)."""
+        self.moving: list[tuple[Route, bool]] = []
+        """To sessions whose move is not over, and not among the other routes. True: the session had
+        subscribed to this topic when it came (`Role.came_with`)."""
         self.shares: list[Share] = []
         self.durable = 0
         """Highest QoS granted to a session that outlives its connection, or to a shared
@@ -99,7 +139,7 @@ class RoutedTopic(Topic):
 
 
 def _forget_routes(topic: RoutedTopic) -> None:
-    topic.routes, topic.travellers, topic.shares, topic.refusing = [], [], [], []
+    topic.routes, topic.moving, topic.shares, topic.refusing = [], [], [], []
 
 
 class _Node(Node):
@@ -115,12 +155,6 @@ class _Node(Node):
     @property
     def empty(self) -> bool:
         return not (self.children or self.members or self.shares)
-
-
-def _gets_copies(session: Session) -> bool:
-    """Whoever sends on what comes does so once."""
-    journey = session.journey
-    return session.passage is None and (journey is None or journey.follower is None)
 
 
 def memory(topic_filter: str) -> int:
@@ -345,20 +379,20 @@ class Router:
                     known = found.get(session)
                     if known is None:
                         found[session] = route
-                    elif self._copies and _gets_copies(session):
+                    elif self._copies and session.role.gets_copies:
                         copies.append(route)
                     else:
                         merged = known.subscriptions + route.subscriptions
                         found[session] = Route(session, merged)
             topic.shares += node.shares.values()
         routes = [*found.values(), *copies]
-        topic.routes = [route for route in routes if route.session.journey is None]
+        topic.routes = [route for route in routes if route.session.role.settled]
         came_with = {
-            session: session.journey.came_with(topic.name)
+            session: session.role.came_with(topic.name)
             for session in found
-            if session.journey is not None
+            if not session.role.settled
         }
-        topic.travellers = [
+        topic.moving = [
             (route, came_with[route.session]) for route in routes if route.session in came_with
         ]
         topic.durable = max(
@@ -374,9 +408,9 @@ class Router:
         ]
         self._routes += len(routes)
         if self._routes > _KNOWN_ROUTES:
-            kept = topic.routes, topic.travellers, topic.shares, topic.refusing
+            kept = topic.routes, topic.moving, topic.shares, topic.refusing
             self.changed()
-            topic.routes, topic.travellers, topic.shares, topic.refusing = kept
+            topic.routes, topic.moving, topic.shares, topic.refusing = kept
         if not passing and not topic.indexed:
             self._index.add(topic)
         topic.stale = not topic.indexed

@@ -16,8 +16,8 @@
                                at most: no more leave before a commit tells how far it is. Those
                                get DUP, too, when the client was connected [MQTT-3.3.1-1]
 
-A QoS 2 PUBLISH leaves after the commit that holds it, and so does all that goes to another gateway
-of the site: its number stands for this message for ever (`passage.py`). Done is told to the disk
+A QoS 2 PUBLISH leaves after the commit that holds it, and so does all that goes to another gateway:
+its number stands for this message for ever. Done is told to the disk
 with the next commit and nobody waits for it: after a power cut the receiver sees a repeated PUBREL
 at worst, or a repeated PUBLISH at QoS 1. A message's packet identifier follows from its number
 (`message_ids.py`), so it is the same after a power cut.
@@ -26,9 +26,8 @@ at worst, or a repeated PUBLISH at QoS 1. A message's packet identifier follows 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import Protocol, cast
 
 from gateway.broker.changes import Kept
 from gateway.broker.delivery import (
@@ -39,7 +38,10 @@ from gateway.broker.delivery import (
     Delivery,
     LeftBehind,
     Load,
+    Outgoing,
+    Receiver,
 )
+from gateway.broker.ledger import Ledger
 from gateway.broker.message_ids import (
     IDENTIFIERS,
     number_of,
@@ -48,13 +50,8 @@ from gateway.broker.message_ids import (
     packet_ids,
     unpack_ids,
 )
-from gateway.broker.publish_run import DUP, OVERHEAD, PUBLISH, QOS_BITS
-from gateway.broker.receiver import Outgoing, Receiver
-
-if TYPE_CHECKING:
-    from gateway.broker.ledger import Ledger
-    from gateway.broker.publish_run import PublishRun
-    from gateway.config import QueueSection
+from gateway.broker.publish_run import DUP, OVERHEAD, PUBLISH, QOS_BITS, PublishRun
+from gateway.config import QueueSection
 
 
 class Owner(Kept, Protocol):
@@ -67,8 +64,8 @@ class Owner(Kept, Protocol):
     def queueing(self) -> QueueSection: ...
 
     @property
-    def passage(self) -> object | None:
-        """Not None: the receiver is another gateway of the site."""
+    def foreign(self) -> bool:
+        """The receiver is another gateway."""
 
 
 class _Ended:
@@ -77,7 +74,7 @@ class _Ended:
     id = 0
     connection = None
     durable = False
-    passage = None
+    foreign = False
 
 
 _ENDED = _Ended()
@@ -250,10 +247,8 @@ class SendFlow:
             return
         free = self.maximum - len(self.acknowledging) - len(self.receiving) - len(self.released)
         out = Outgoing(connection)
-        while self.resend and free > 0 and not connection.full:
-            number, delivery = self.resend.popleft()
-            free -= self._send(out, delivery, number - delivery.first, 1, DUP)
-            out.flush()
+        if self.resend:
+            free = self._send_again(out, free)
         while pending:
             delivery = pending[0]
             expires = delivery.run.expires
@@ -261,14 +256,7 @@ class SendFlow:
                 ledger.statistics.expired += self.discard(delivery.count)
                 continue
             if not delivery.flags & QOS_BITS:
-                out.flush()
-                try:
-                    connection.send_qos_0(
-                        delivery.run, delivery.flags, delivery.extra, delivery.skip, delivery.count
-                    )
-                except Exception as error:
-                    connection.fail(error, "a message is sent")
-                self._done(pending.popleft(), delivery.left)
+                self._send_qos_0(out, pending.popleft())
                 continue
             if free <= 0 or self.resend or connection.full:
                 break
@@ -289,6 +277,24 @@ class SendFlow:
             ledger.changes.flows[self.session] = None
             if self.tail:
                 self.refill()
+
+    def _send_again(self, out: Outgoing, free: int) -> int:
+        """Send what an earlier connection left in flight; returns how many more may be."""
+        while self.resend and free > 0 and not out.connection.full:
+            number, delivery = self.resend.popleft()
+            free -= self._send(out, delivery, number - delivery.first, 1, DUP)
+            out.flush()
+        return free
+
+    def _send_qos_0(self, out: Outgoing, delivery: Delivery) -> None:
+        out.flush()
+        try:
+            out.connection.send_qos_0(
+                delivery.run, delivery.flags, delivery.extra, delivery.skip, delivery.count
+            )
+        except Exception as error:
+            out.connection.fail(error, "a message is sent")
+        self._done(delivery, delivery.left)
 
     def _send(self, out: Outgoing, delivery: Delivery, offset: int, count: int, dup: int) -> int:
         """Returns how many are in flight by this. What cannot be encoded is in flight, too: it is
@@ -314,7 +320,7 @@ class SendFlow:
         self.ledger.statistics.sent[2 if qos_2 else 1] += count
         out.add(
             packets,
-            delivery.commit if qos_2 or self.session.passage is not None else 0,
+            delivery.commit if qos_2 or self.session.foreign else 0,
         )
         return count
 
@@ -323,13 +329,13 @@ class SendFlow:
         and not too far from what is on disk. An identifier is in use when its message stayed in
         flight while 65534 others passed it. It is seldom that all must be looked at.
         """
-        if self._awaited > self.ledger.committed:  # `_wait` comes by
+        if self._awaited > self.ledger.committed:  # then `pump` comes by
             return max(0, min(count, self._free - number))
         last = packet_id(number) - 1
         flights = self.acknowledging.keys() | self.receiving.keys() | self.released.keys()
         passed = max(((last - identifier) % IDENTIFIERS + 1 for identifier in flights), default=0)
         self._free = number - passed + IDENTIFIERS
-        if self.session.passage is not None and (under_way := self._under_way()):
+        if self.session.foreign and (under_way := self._under_way()):
             self._free = min(self._free, under_way[0] + IDENTIFIERS)
         if self.session.durable:
             self._free = min(self._free, self._within(number + count))
@@ -363,17 +369,8 @@ class SendFlow:
         bound = self._stored + ledger.limits.inflight
         if wanted > bound and self._awaited <= ledger.committed:
             self._awaited = ledger.keep_flow(self.session)
-            self._after_commit(self._wait)
+            ledger.waits.call(self._awaited, partial(ledger.serve, self, self.pump))
         return bound
-
-    def _wait(self) -> None:
-        if self._awaited > self.ledger.committed:
-            self._after_commit(self._wait)
-        else:
-            self.pump()
-
-    def _after_commit(self, call: Callable[[], None]) -> None:
-        self.ledger.after_commit.append(partial(self.ledger.serve, self, call))
 
     def fail(self, error: Exception, doing: str) -> bool:
         """End the receiver's connection because of an error. False: there is no connection."""
@@ -664,7 +661,8 @@ class SendFlow:
             self.refill()
             return False
         if after == first:
-            self._after_commit(self.refill)
+            ledger = self.ledger
+            ledger.waits.call(ledger.committed + 1, partial(ledger.serve, self, self.refill))
             return False
         for delivery in deliveries:
             self._take_behind(delivery.first)

@@ -8,33 +8,29 @@ that it is to end with it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Sequence
+from typing import ClassVar, Protocol
 
+from gateway.broker.access import Acl, Policy
+from gateway.broker.accounts import Account
+from gateway.broker.delivery import Receiver
+from gateway.broker.ledger import Holder, Ledger
+from gateway.broker.peer import Peer, State
+from gateway.broker.publish_run import PublishRun
 from gateway.broker.receive_flow import ReceiveFlow
-from gateway.broker.receiver import Receiver
+from gateway.broker.retained_feed import RetainedFeed
 from gateway.broker.send_flow import SendFlow
-from gateway.broker.state import State
-from gateway.broker.store_rows import RETAINED_TO_COME
+from gateway.broker.store_rows import RETAINED_TO_COME, FlowRow, SessionRow, SubscriptionRow
+from gateway.broker.topic import Subscription
+from gateway.broker.will import StoredWill
+from gateway.config import QueueSection
 from gateway.mqtt.reason import ReasonCode
-
-if TYPE_CHECKING:
-    from gateway.broker.access import Acl, Policy
-    from gateway.broker.accounts import Account
-    from gateway.broker.journey import Journey
-    from gateway.broker.ledger import Ledger
-    from gateway.broker.passage import Passage
-    from gateway.broker.peer import Peer
-    from gateway.broker.retained_feed import RetainedFeed
-    from gateway.broker.store_rows import FlowRow, JourneyRow, SessionRow, SubscriptionRow
-    from gateway.broker.subscription import Subscription
-    from gateway.broker.will import StoredWill
-    from gateway.config import QueueSection
 
 NEVER = 0xFFFF_FFFF
 """Session Expiry Interval of a session that does not expire."""
 
 
-class Attached(Receiver, Protocol):
+class Attached(Receiver, Holder, Protocol):
     """A connection, as far as those know it who know sessions (`connection.py`)."""
 
     user: str | None
@@ -88,17 +84,55 @@ class Attached(Receiver, Protocol):
     def take(self) -> bytes:
         """The bytes to write now."""
 
-    def on_disk(self, number: int) -> None:
-        """Commit `number` is on disk: let go what waited for it."""
-
-    def on_two_disks(self) -> None:
-        """More of the spool is on two disks: let go what waited for that."""
-
     def disconnect(self, reason: ReasonCode, text: str) -> None:
         """End it from our side."""
 
     def end(self, reason: str, will: bool) -> None:
         """Leave the session, without a word to the client."""
+
+
+class Role:
+    """What a session stands for. This class: a client, whose session is here for good.
+
+    What other gateways bring along has roles of its own (`neighbours.py`): such a gateway, a
+    session that has come from one, and what stands in for a session that has left.
+    """
+
+    __slots__ = ()
+    settled: ClassVar[bool] = True
+    """No message for it comes by another gateway."""
+
+    @property
+    def gets_copies(self) -> bool:
+        """Whether it gets a message for each of its filters, if the configuration says so."""
+        return True
+
+    @property
+    def sends_on(self) -> bool:
+        """Whether what waits for it goes to another gateway, or to another session."""
+        return False
+
+    def may_read(self, acl: Acl, session: Session, topic: str) -> bool:
+        """Whether the session may get messages of a topic."""
+        return acl.may_read(session.user, session.client, topic)
+
+    def came_with(self, topic: str) -> bool:
+        """Whether the session had subscribed to a topic when it came here."""
+        return False
+
+    def receive(
+        self, connection: Attached, run: PublishRun, identifiers: Sequence[int] = ()
+    ) -> None:
+        """Take what another gateway has published. identifiers: say whom it is for."""
+
+    def release(self, identifiers: Sequence[int]) -> tuple[list[int], int]:
+        """Forget identifiers of another gateway. Returns the positions of those that are unknown,
+        and the commit that the answer waits for.
+        """
+        return [], 0
+
+
+CLIENT = Role()
 
 
 class Session:
@@ -110,13 +144,13 @@ class Session:
         "ended",
         "expiry",
         "feed",
+        "foreign",
         "id",
         "incarnation",
-        "journey",
         "left",
-        "passage",
         "queueing",
         "receive_flow",
+        "role",
         "send_flow",
         "subscriptions",
         "user",
@@ -145,10 +179,10 @@ class Session:
         """The broker has forgotten it."""
         self.incarnation = incarnation
         """Of the device behind it, 0 for others."""
-        self.passage: Passage | None = None
-        """Of a session that stands for another gateway of the site."""
-        self.journey: Journey | None = None
-        """Of one that has moved between them, until all that comes late has come."""
+        self.role = CLIENT
+        """What it stands for."""
+        self.foreign = False
+        """It stands for another gateway."""
         self.user = user
         """Whose it is, None for anonymous clients and devices."""
         self.account: Account | None = None
@@ -175,9 +209,6 @@ class Session:
 
     def flow_row(self) -> FlowRow:
         return self.id, self.receive_flow.row(), *self.send_flow.row()
-
-    def journey_row(self) -> JourneyRow | None:
-        return None if self.journey is None else self.journey.row(self.id)
 
     def subscription_row(self, topic_filter: str) -> SubscriptionRow | None:
         item = self.subscriptions.get(topic_filter)

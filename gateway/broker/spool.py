@@ -8,14 +8,12 @@ away in order of their id, so what is left is known from the lowest id.
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable
+from typing import NamedTuple
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from gateway.broker.accounts import Account
-    from gateway.broker.publish_run import PublishRun
-    from gateway.broker.store_rows import SpoolRow
+from gateway.broker.accounts import Account
+from gateway.broker.publish_run import PublishRun
+from gateway.broker.store_rows import SpoolRow
 
 ROW_OVERHEAD = 64
 """Bytes that a row counts for beside topic and payload: its share of what the disk takes, so that

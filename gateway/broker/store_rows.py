@@ -7,9 +7,8 @@ In: `Changes.seal` fills a `Commit`. Out: `gateway/store/apply.py` writes it in 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 SessionRow = tuple[int, str, int, int | None, int, str | None]
 """id, client, expiry in seconds, when it was left (axis ms; None while connected), incarnation,
@@ -37,7 +36,7 @@ publication for the bounds (`PublishRun.weight`).
 """
 RetainedRow = tuple[str, str, int, bytes, int | None, bytes, int | None]
 """topic, client that published it, QoS, properties, expires (axis ms), payload (empty for a
-deletion that is remembered), version (0 or None: it was not shared with a site's other gateways).
+deletion that is remembered), version (0 or None: it was not shared with other gateways).
 """
 WillRow = tuple[str, int | None, int, str, int, int, bytes, int | None, bytes]
 """client, due (axis ms; None while connected), delay in s, topic, QoS, retain, properties, message
@@ -54,86 +53,10 @@ older version kept (as `message_ids.unpack_set` reads them).
 """
 
 
-PlaceRow = tuple[str, int, int, str]
-"""key, epoch, 1 if doubtful, names of the members that may hold an older session, as a list in
-JSON (`gateway/site/rules/holder.py`).
-"""
-GivenRow = tuple[str, str, int, int, int | None]
-"""key, member, parts, messages, ends (axis ms; None for never)."""
-
-JourneyRow = tuple[int, int, int, str, str, str, str | None, str | None, str | None, str]
-"""session, lineage, moves, then names as lists in JSON: gateways whose cut has not come, gateways
-that send on what comes late, filters that it came with. Of a follower: key and user of the session
-that it follows, where that is (None: not known), gateways that are done (`journey.py`); None, None,
-None and [] for others.
-"""
-
-
-@dataclass(slots=True)
-class Giving:
-    """A session leaves for another gateway of the site. Its rows as they stand at the end of the
-    commit become parts (`gateway/store/move_out.py`), and go.
+class NeighbourRows:
+    """What a commit changes for the sake of other gateways, or a store knows of them: whoever knows
+    them knows these rows (`neighbours.py`).
     """
-
-    session: int
-    key: str
-    """Whose session it is (`gateway/broker/elsewhere.py`)."""
-    member: str
-    """Name of the gateway that takes it."""
-    journey: tuple[int, int, str, int] | None = None
-    """lineage, moves, name of this gateway, 1 if a follower is here. None: it had no subscription,
-    so no message is late for it."""
-    ends: int | None = None
-    """The writer's answer: when the session expires (axis ms), None for never."""
-    released: list[int] | None = None
-    """And for each row of its queue that went, the message that it refers to. None: it had ended,
-    and nothing has left."""
-
-
-@dataclass(slots=True)
-class Taking:
-    """A session comes from another gateway, as parts. When they are wrong nothing of it is written,
-    and the rest of the commit is.
-    """
-
-    session: int
-    key: str
-    now: int
-    """Where the time axis is (ms)."""
-    parts: Sequence[bytes] | None
-    """None: those that were given, and are still here."""
-    first_message: int
-    """Ids from this one on are for its messages."""
-    most_messages: int
-    most_queued: int
-    """Places in its queue, of which several may refer to one message."""
-    most_subscriptions: int
-    me: str
-    """Name of this gateway,"""
-    others: Sequence[str]
-    """and of the others."""
-    state: Recovered | None = None
-    """The writer's answer: what a start would read of the session."""
-    wrong: str | None = None
-    """Or why it cannot be taken."""
-
-
-@dataclass(slots=True)
-class Moves:
-    """What a commit changes for the sake of the site's other gateways."""
-
-    giving: list[Giving] = field(default_factory=list)
-    taking: list[Taking] = field(default_factory=list)
-    readdressed: list[tuple[str, str]] = field(default_factory=list)
-    """member, key: what was given to somebody else, who has not taken it."""
-    forgotten: list[str] = field(default_factory=list)
-    """Keys of what was given and is kept no longer."""
-    places: dict[str, PlaceRow | None] = field(default_factory=dict)
-    """By key. None: nothing is to be remembered any more."""
-    trusted: bool = False
-    """The sessions of a restored store are marked."""
-    members: frozenset[str] | None = None
-    """Those of the site, where they are other ones than before."""
 
 
 @dataclass(slots=True)
@@ -167,25 +90,10 @@ class Commit:
     wills_done: list[str] = field(default_factory=list)
     marks: list[MarkRow] = field(default_factory=list)
     spool: list[SpoolRow] = field(default_factory=list)
-    journeys: list[JourneyRow] = field(default_factory=list)
-    arrived: list[int] = field(default_factory=list)
-    """Sessions whose journeys are over."""
-    moves: Moves | None = None
-    """None without a site."""
+    neighbours: NeighbourRows | None = None
     aside: list[AsideRow] = field(default_factory=list)
     aside_gone: list[int] = field(default_factory=list)
     """Numbers of messages that are set aside no longer."""
-
-
-class Moved(NamedTuple):
-    """What a store knows of sessions that move between the gateways of a site."""
-
-    places: Sequence[PlaceRow] = ()
-    given: Sequence[GivenRow] = ()
-    mistrusted: bool = False
-    """The store was restored, and its sessions are not marked for that yet."""
-    members: frozenset[str] | None = None
-    """The others that the site had when it ran last. None: it has never run in a site."""
 
 
 @dataclass(slots=True)
@@ -223,7 +131,6 @@ class Recovered:
     retained: list[RetainedRow] = field(default_factory=list)
     wills: list[WillRow] = field(default_factory=list)
     marks: list[MarkRow] = field(default_factory=list)
-    journeys: list[JourneyRow] = field(default_factory=list)
-    moved: Moved = field(default_factory=Moved)
+    neighbours: NeighbourRows | None = None
     aside: list[tuple[int, str, int]] = field(default_factory=list)
     """Messages that are set aside: number, bridge, and the bytes that it counts for, in order."""

@@ -5,14 +5,11 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from gateway.broker.session import NEVER
+from gateway.broker.session import NEVER, Session
+from gateway.broker.topic import Subscription
 from gateway.mqtt.packets import Version
-
-if TYPE_CHECKING:
-    from gateway.broker.session import Session
-    from gateway.broker.subscription import Subscription
 
 _VERSIONS = {Version.V3_1: "3.1", Version.V3_1_1: "3.1.1", Version.V5: "5.0"}
 
@@ -42,11 +39,11 @@ class SessionView:
 
 
 IN_DOUBT = "in doubt"
-"""Where a session is of which another gateway of the site may know better."""
+"""Where a session is of which another gateway may know better."""
 
 
 def gone(client: str, member: str) -> dict[str, Any]:
-    """Of a session that has left for another gateway of the site, and has not arrived yet."""
+    """Of a session that has left for another gateway, and has not arrived yet."""
     nothing = SessionView(client, False, None, None, None, False, None, None, 0, 0, 0, 0, 0)
     return asdict(nothing) | {"place": f"given to {member}"}
 

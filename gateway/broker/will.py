@@ -13,11 +13,8 @@ second.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from gateway.broker.store_rows import WillRow
-
+from gateway.broker.store_rows import WillRow
 
 _OVERHEAD = 256
 """Bytes that a will takes beside what it says."""

@@ -7,7 +7,7 @@ connection, or opens the port again.
 import logging
 import time
 
-from gateway.broker.log_throttle import LogThrottle
+from gateway.system.log_throttle import LogThrottle
 
 log = logging.getLogger(__name__)
 

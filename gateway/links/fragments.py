@@ -12,9 +12,9 @@ import logging
 import time
 from typing import cast
 
-from gateway.broker.log_throttle import LogThrottle
 from gateway.links.address import format_address
 from gateway.links.crowd import Crowd
+from gateway.system.log_throttle import LogThrottle
 
 log = logging.getLogger(__name__)
 

@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from gateway.broker.log_throttle import LogThrottle
 from gateway.errors import OncewayError
+from gateway.system.log_throttle import LogThrottle
 
 log = logging.getLogger(__name__)
 

@@ -13,10 +13,10 @@ import ssl
 import time
 from collections.abc import Callable
 
-from gateway.broker.log_throttle import LogThrottle
 from gateway.links.address import format_address
 from gateway.links.crowd import Crowd
 from gateway.links.faults import blame
+from gateway.system.log_throttle import LogThrottle
 
 log = logging.getLogger(__name__)
 

@@ -21,7 +21,7 @@ import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
-from gateway.broker.announce import announce
+from gateway.mirror.announce import announce
 from gateway.mirror.last import LastReadings
 from gateway.payload.readings import DEVICE_NAME, Reading, readings
 from gateway.runtime.engine import Engine

@@ -34,10 +34,10 @@ from gateway.broker.access import Ask, Policy, Refusal
 from gateway.broker.broker import Broker
 from gateway.broker.connection import Connection
 from gateway.broker.delivery import Order
-from gateway.broker.faults import blame
+from gateway.broker.peer import State
+from gateway.broker.refusals import blame
 from gateway.broker.session import Attached
 from gateway.broker.spool import Oldest
-from gateway.broker.state import State
 from gateway.errors import OncewayError
 from gateway.links.carrier import Accept, Carrier, Receiver
 from gateway.mqtt.packets import Connect
@@ -473,7 +473,7 @@ class Engine:
             return
         if broker.changes.empty and not sweep:
             number = broker.changes.number
-            if broker.is_waited_for(number):
+            if broker.waits.has_packets(number):
                 broker.seal()
                 self._on_disk(number)
                 self._write()

@@ -21,9 +21,10 @@ from gateway.boards.admission import Registry, Watch
 from gateway.bridge.bridge import Bridges
 from gateway.bridge.pairing import forget
 from gateway.broker.broker import Broker
-from gateway.broker.following import end_journeys
-from gateway.broker.moving import moves
+from gateway.broker.core import Core
+from gateway.broker.neighbours import Neighbours, alone
 from gateway.broker.spool import stranded
+from gateway.broker.store_rows import Recovered
 from gateway.config import Config
 from gateway.errors import OncewayError
 from gateway.links.greeter import Greeter
@@ -39,6 +40,7 @@ from gateway.service.listeners import Listeners
 from gateway.service.management import Outside
 from gateway.store.check import named
 from gateway.store.lives import Generation, another_life
+from gateway.store.move_rows import had_site
 from gateway.store.recovery import Refused, recover
 from gateway.store.schema import StoreError, make_folder, open_store, unusable
 from gateway.store.space import release
@@ -279,14 +281,20 @@ def _membership(config: Config, engine: Engine, restored: bool) -> "Membership |
     """The gateway's part in its site; None without one."""
     if config.site is None:
         forget_members(engine.broker)
-        end_journeys(engine.broker)
-        if engine.broker.moved.members:  # should they come back, they are new ones
-            moves(engine.broker).members = frozenset()
-            engine.broker.promise()
+        engine.broker.neighbours.leave()
         return None
     from gateway.site.wiring.membership import Membership
 
     return Membership(config, engine, restored)
+
+
+def _neighbours(config: Config, state: Recovered) -> Callable[[Core, Recovered], Neighbours]:
+    """The class of the broker's neighbours: those of a site if there is one, or has been one."""
+    if config.site is None and not had_site(state):
+        return alone
+    from gateway.site.moving.neighbours import SiteNeighbours
+
+    return SiteNeighbours
 
 
 def _open_broker(config: Config, utc: int | None) -> tuple[Broker, str | None]:
@@ -310,7 +318,7 @@ def _open_broker(config: Config, utc: int | None) -> tuple[Broker, str | None]:
                     forget=restored is not None,
                     by_user=config.shares_spool,
                 )
-                broker = Broker(config, state)
+                broker = Broker(config, state, _neighbours(config, state))
             except (OncewayError, Refused):
                 raise
             except Exception as error:

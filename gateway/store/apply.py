@@ -14,6 +14,7 @@ from time import perf_counter
 from typing import Any
 
 from gateway.broker.store_rows import Commit
+from gateway.store.move_rows import Moves
 from gateway.store.moves import move
 from gateway.store.uptime import save_axis
 
@@ -38,7 +39,6 @@ _COLUMNS = {
     "retained": 7,
     "will": 9,
     "mark": 6,
-    "journey": 10,
     "aside": 10,
     "copy": 10,  # of another database (copies.py)
 }
@@ -60,11 +60,44 @@ def put(database: sqlite3.Connection, table: str, rows: Sequence[tuple[Any, ...]
         at += chunk
 
 
-def _delete(database: sqlite3.Connection, statement: str, keys: Iterable[Any]) -> None:
-    """Delete what a statement finds for a JSON array of keys."""
-    listed = list(keys)
-    if listed:
-        database.execute(statement, (json.dumps(listed),))
+_LISTED = "IN (SELECT value FROM json_each(?))"
+_PAIRS = "IN (SELECT value ->> 0, value ->> 1 FROM json_each(?))"
+
+
+def _put_all(database: sqlite3.Connection, commit: Commit) -> None:
+    tables: tuple[tuple[str, Sequence[tuple[Any, ...]]], ...] = (
+        ("session", commit.sessions),
+        ("subscription", commit.subscriptions),
+        ("message", commit.messages),
+        ("queue", commit.queue),
+        ("flow", commit.flows),
+        ("spool", commit.spool),
+        ("retained", commit.retained),
+        ("will", commit.wills),
+        ("mark", commit.marks),
+        ("aside", commit.aside),
+    )
+    for table, rows in tables:
+        if rows:
+            put(database, table, rows)
+
+
+def _gone(commit: Commit) -> Iterable[tuple[str, Sequence[Any]]]:
+    """Yield the keys of rows that a commit deletes, each with the table and its column."""
+    return (
+        (f"subscription WHERE (session, filter) {_PAIRS}", commit.unsubscribed),
+        (f"message WHERE id {_LISTED}", commit.dead),
+        (f"retained WHERE topic {_LISTED}", commit.cleared),
+        (f"will WHERE client {_LISTED}", commit.wills_done),
+        (f"aside WHERE id {_LISTED}", commit.aside_gone),
+    )
+
+
+def _delete_all(database: sqlite3.Connection, gone: Iterable[tuple[str, Sequence[Any]]]) -> None:
+    """Delete rows. gone: where, for a JSON array of keys, and the keys."""
+    for which, keys in gone:
+        if keys:
+            database.execute(f"DELETE FROM {which}", (json.dumps(keys),))  # noqa: S608 - from this file
 
 
 def _delete_queued(database: sqlite3.Connection, keys: Sequence[tuple[int, int]]) -> None:
@@ -84,12 +117,7 @@ def _delete_queued(database: sqlite3.Connection, keys: Sequence[tuple[int, int]]
             "DELETE FROM queue WHERE session = ? AND first BETWEEN ? AND ?", ranges
         )
     else:
-        _delete(
-            database,
-            "DELETE FROM queue WHERE (session, first) IN (SELECT value ->> 0, value ->> 1 FROM"
-            " json_each(?))",
-            keys,
-        )
+        _delete_all(database, [(f"queue WHERE (session, first) {_PAIRS}", keys)])
 
 
 def apply(database: sqlite3.Connection, commit: Commit) -> float:
@@ -98,59 +126,14 @@ def apply(database: sqlite3.Connection, commit: Commit) -> float:
     """
     database.execute("BEGIN IMMEDIATE")
     try:
-        for rows in _OF_A_SESSION if commit.ended else ():
-            _delete(
-                database,
-                f"DELETE FROM {rows} IN (SELECT value FROM json_each(?))",  # noqa: S608
-                commit.ended,
-            )
+        _delete_all(database, [(f"{which} {_LISTED}", commit.ended) for which in _OF_A_SESSION])
         if commit.left:
             database.executemany("DELETE FROM queue WHERE session = ? AND first <= ?", commit.left)
-        put(database, "session", commit.sessions)
-        put(database, "subscription", commit.subscriptions)
-        put(database, "message", commit.messages)
-        put(database, "queue", commit.queue)
-        put(database, "flow", commit.flows)
-        put(database, "spool", commit.spool)
-        put(database, "retained", commit.retained)
-        put(database, "will", commit.wills)
-        put(database, "mark", commit.marks)
-        put(database, "journey", commit.journeys)
-        put(database, "aside", commit.aside)
-        _delete(
-            database,
-            "DELETE FROM subscription WHERE (session, filter) IN (SELECT value ->> 0, value ->> 1"
-            " FROM json_each(?))",
-            commit.unsubscribed,
-        )
+        _put_all(database, commit)
         _delete_queued(database, commit.finished)
-        _delete(
-            database,
-            "DELETE FROM message WHERE id IN (SELECT value FROM json_each(?))",
-            commit.dead,
-        )
-        _delete(
-            database,
-            "DELETE FROM retained WHERE topic IN (SELECT value FROM json_each(?))",
-            commit.cleared,
-        )
-        _delete(
-            database,
-            "DELETE FROM will WHERE client IN (SELECT value FROM json_each(?))",
-            commit.wills_done,
-        )
-        _delete(
-            database,
-            "DELETE FROM journey WHERE session IN (SELECT value FROM json_each(?))",
-            commit.arrived,
-        )
-        _delete(
-            database,
-            "DELETE FROM aside WHERE id IN (SELECT value FROM json_each(?))",
-            commit.aside_gone,
-        )
-        if commit.moves is not None:
-            move(database, commit.moves)
+        _delete_all(database, _gone(commit))
+        if isinstance(commit.neighbours, Moves):
+            move(database, commit.neighbours)
         if commit.clock is not None:
             database.execute(
                 "UPDATE spool SET received = ? + monotonic WHERE received IS NULL AND boot = ?",

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from gateway.broker.addresses import LINEAGES, MOST_MOVES
 from gateway.broker.marks import PLACES
 from gateway.broker.retained_changes import MOST_VERSION
 from gateway.mqtt.errors import MqttError
 from gateway.mqtt.properties import SERVER_PUBLISH_PROPERTIES, decode_properties
 from gateway.mqtt.topics import topic_filter_problem, topic_name_problem
 from gateway.mqtt.wire import Reader, encode_varint
+from gateway.store.move_rows import LINEAGES, MOST_MOVES
 
 HIGHEST = 1 << 53
 """Highest plausible number of a row, and time in ms or µs."""

@@ -15,10 +15,8 @@ import sqlite3
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from gateway.broker.elsewhere import key_of, name_of
-from gateway.broker.journey import OWN
 from gateway.broker.publish_run import OVERHEAD
-from gateway.broker.store_rows import Recovered, Taking
+from gateway.broker.store_rows import Recovered
 from gateway.mqtt.topics import SHARE_PREFIX
 from gateway.store.move_out import StoredParts
 from gateway.store.move_records import (
@@ -35,6 +33,7 @@ from gateway.store.move_records import (
     read_head,
     records,
 )
+from gateway.store.move_rows import OWN, Moved, Taking, key_of, name_of
 from gateway.store.queue_reads import DELIVERY
 
 
@@ -139,7 +138,7 @@ class _Import:
         self._journey = values
 
     def _begin_journey(self, lineage: int, moves: int, giver: str, followed: int) -> None:
-        """What other gateways pass on is not for it until their cuts come (`broker/journey.py`). A
+        """What other gateways pass on is not for it until their cuts come (`journey.py`). A
         session that comes back to where it was given away takes over from its follower.
         """
         order = self._order
@@ -234,5 +233,5 @@ def _read(database: sqlite3.Connection, order: Taking, marks: list[tuple[Any, ..
         ),
         wills=rows("SELECT * FROM will WHERE client = ?", name_of(order.key)),
         marks=marks,
-        journeys=rows("SELECT * FROM journey WHERE session = ?"),
+        neighbours=Moved(journeys=rows("SELECT * FROM journey WHERE session = ?")),
     )

@@ -14,13 +14,12 @@ import sqlite3
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from gateway.broker.elsewhere import name_of
 from gateway.broker.message_ids import packet_id, unpack_ids
 from gateway.broker.session import NEVER
-from gateway.broker.store_rows import Giving
 from gateway.store import move_records as to
 from gateway.store.cells import teach
 from gateway.store.move_records import PART_BYTES, head, record
+from gateway.store.move_rows import Giving, name_of
 from gateway.store.queue_reads import UNSOUND
 from gateway.store.references import name
 

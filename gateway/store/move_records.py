@@ -16,7 +16,6 @@ from itertools import islice
 from struct import Struct, error
 from typing import Any, NamedTuple
 
-from gateway.broker.addresses import LINEAGES, MOST_MOVES
 from gateway.mqtt.errors import MqttError
 from gateway.mqtt.properties import SERVER_PUBLISH_PROPERTIES, decode_properties
 from gateway.mqtt.topics import (
@@ -26,6 +25,7 @@ from gateway.mqtt.topics import (
     topic_name_problem,
 )
 from gateway.mqtt.wire import MAX_U32, MAX_VARINT, Reader, encode_varint
+from gateway.store.move_rows import LINEAGES, MOST_MOVES
 
 PART_BYTES = 250_000
 """With a head less than the link takes (`gateway/site/rules/messages.py`)."""

@@ -1,20 +1,22 @@
 """What a commit changes for the sake of the other gateways of the site.
 
-In: `Moves`, when all other rows of the commit are written. Out: the same in the tables `place`,
-`given` and `given_part`, and sessions that have left or arrived.
+In: `Moves`, when all other rows of the commit are written. Out: the same in the tables `journey`,
+`place`, `given` and `given_part`, and sessions that have left or arrived.
 """
 
 import json
 import sqlite3
 
-from gateway.broker.store_rows import Moves
 from gateway.store.move_in import take
 from gateway.store.move_out import give
+from gateway.store.move_rows import Moves
 
 
 def move(database: sqlite3.Connection, moves: Moves) -> None:
     """In the transaction of the caller."""
     many = database.executemany
+    many("INSERT OR REPLACE INTO journey VALUES (?,?,?,?,?,?,?,?,?,?)", moves.journeys)
+    many("DELETE FROM journey WHERE session = ?", [(session,) for session in moves.arrived])
     for giving in moves.giving:
         give(database, giving)
     for taking in moves.taking:

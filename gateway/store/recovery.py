@@ -13,9 +13,10 @@ import logging
 import sqlite3
 
 from gateway.broker.spool import PART
-from gateway.broker.store_rows import Moved, Recovered
+from gateway.broker.store_rows import Recovered
 from gateway.store.cells import HIGHEST, sound, teach
 from gateway.store.lives import settle
+from gateway.store.move_rows import Moved
 from gateway.store.queue_reads import DELIVERY, UNSOUND
 from gateway.store.references import (
     ALONE,
@@ -125,12 +126,12 @@ def recover(
         retained=rows("SELECT * FROM retained").fetchall(),
         wills=rows("SELECT * FROM will").fetchall(),
         marks=rows("SELECT * FROM mark").fetchall(),
-        journeys=rows("SELECT * FROM journey").fetchall(),
-        moved=Moved(
+        neighbours=Moved(
             rows("SELECT * FROM place").fetchall(),
             rows("SELECT * FROM given").fetchall(),
             rows("SELECT 1 FROM meta WHERE key = 'mistrusted'").fetchone() is not None,
             _members(database),
+            rows("SELECT * FROM journey").fetchall(),
         ),
         aside=rows(f"SELECT id, bridge, {ASIDE_SIZE} FROM aside ORDER BY id").fetchall(),  # noqa: S608
     )

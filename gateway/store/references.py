@@ -31,11 +31,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from gateway.broker.elsewhere import name_of
 from gateway.broker.message_ids import IDENTIFIERS, packet_id, unpack_ids
 from gateway.config import INSIDE, MEMBER
 from gateway.store import meta
 from gateway.store.cells import broken, sound, teach
+from gateway.store.move_rows import name_of
 from gateway.store.queue_reads import PLAUSIBLE, WHOLE
 from gateway.system.logs import printable
 
@@ -319,7 +319,7 @@ def strays(database: sqlite3.Connection) -> list[Missing]:
 
 
 def _followers(database: sqlite3.Connection) -> Iterator[Missing]:
-    """Followers (`gateway/broker/following.py`) without the place of the session that has left. A
+    """Followers (`following.py`) without the place of the session that has left. A
     follower's name has no length for SQLite. A start ends such a follower.
     """
     for (session,) in database.execute(

@@ -13,11 +13,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from gateway.broker.elsewhere import name_of
 from gateway.broker.message_ids import packet_id, unpack_ids, unpack_set
 from gateway.broker.publish_run import OVERHEAD
-from gateway.broker.subscription import Subscription
+from gateway.broker.topic import Subscription
 from gateway.broker.view import SessionView, expiry_of, subscription_view
+from gateway.store.move_rows import name_of
 from gateway.store.schema import StoreError, connect_to_read, existing
 from gateway.store.uptime import axis, uptime
 
@@ -32,7 +32,7 @@ _SESSIONS = """
     FROM session LEFT JOIN flow ON flow.session = id WHERE expiry > 0 AND length(client) > 0
 """
 """What follows a session that has left is no client's: its name begins with a character that ends
-it for `length` (`gateway/broker/following.py`).
+it for `length` (`gateway/site/moving/following.py`).
 """
 
 

@@ -23,9 +23,9 @@ from prometheus_client.registry import Collector
 
 from gateway import __version__
 from gateway.boards.expected import WORDS
-from gateway.broker import session_figures
 from gateway.broker.lack import Bound
-from gateway.broker.statistics import Request
+from gateway.broker.ledger import Request
+from gateway.broker.sys_topics import take_figures
 from gateway.links.lora.status import BoardSignal, RadioStatus
 from gateway.links.serial_port import PortStatus
 from gateway.links.statistics import LinkStatistics
@@ -235,7 +235,7 @@ def _traffic(source: Source) -> Iterator[Metric]:
 
 def _clients(source: Source) -> Iterator[Metric]:
     broker = source.broker
-    found = session_figures.take(broker)
+    found = take_figures(broker)
     open_now = dict.fromkeys(
         [item.name for item in broker.config.listener]
         + [item.port for item in broker.config.serial],

@@ -259,7 +259,9 @@ class LedgerWatch:
 
     def _note_pace(self) -> None:
         """In one life and at one interval the Kth sample behind the first comes K intervals later:
-        neither a little too often nor a little too seldom, each time.
+        neither a little too often nor a little too seldom, each time. The first ones may be late,
+        as a start takes its time: then those behind them come early, and never before K intervals
+        from the start or the command on.
         """
         conversions = self._adc.conversions
         for conversion in conversions[self._paced :]:
@@ -274,8 +276,10 @@ class LedgerWatch:
                 continue
             _, first, before = self._first
             self._first = life, first, before + 1
+            begun = max(self._adc.starts[life].cycle if life >= 0 else first, self._obeyed_at)
             passed, due = (conversion.cycle - first) * 1000 // HZ, (before + 1) * self._interval
-            if 8 * abs(passed - due) > 7 * self._interval:
+            in_all = (conversion.cycle - begun) * 1000 // HZ
+            if 8 * (passed - due) > 7 * self._interval or 8 * (due - in_all) > 7 * self._interval:
                 self._contradict(
                     f"{before + 1} samples in {passed} ms at an interval of {self._interval} ms"
                 )

@@ -192,16 +192,13 @@ def check(events: Iterable[Event]) -> Result:
 def _judge(
     key: Key, hops: tuple[str, ...], disordered: dict[str, set[Key]], seen: Seen
 ) -> Publication:
-    def first(hops: Iterable[str]) -> str:
-        return next(iter(hops))
-
     way = seen.ways[key]
     board, claim = way["board"], way[hops[-1]]
     outcome, hop, why = Outcome.OK, None, ""
     if not board:
         # one that was not read to its end may have it
         outcome = Outcome.PHANTOM if "board" in seen.complete else Outcome.UNKNOWN
-        hop = first(hop for hop in (*hops, READINGS) if way.get(hop, 1))
+        hop = next(hop for hop in (*hops, READINGS) if way.get(hop, 1))
     elif len(board) > 1:  # one key for two samples: the board's counter went back
         outcome, hop = Outcome.DUPLICATE, "board"
     elif key in seen.left and not any(way[hop] for hop in hops[1:]):
@@ -209,22 +206,15 @@ def _judge(
     elif not claim and seen.died_acknowledged(key):
         outcome, hop = Outcome.DIED, "spool"
     elif not claim:
-        last = max(index for index, hop in enumerate(hops) if way[hop])
-        if seen.held(hops[last], key):
-            outcome, hop = Outcome.UNKNOWN, hops[last]
-        else:
-            outcome, hop = (
-                Outcome.UNDELIVERED if board[0].qos == 0 and last == 0 else Outcome.LOST,
-                hops[last + 1],
-            )
+        outcome, hop = _lost(key, hops, seen)
     elif seen.too_often(key, board[0].qos):
-        outcome, hop = Outcome.DUPLICATE, first(hop for hop in hops if len(way[hop]) > 1)
+        outcome, hop = Outcome.DUPLICATE, next(hop for hop in hops if len(way[hop]) > 1)
     elif altered := next(((hop, why) for hop in hops[1:] if (why := seen.altered(key, hop))), None):
         outcome, (hop, why) = Outcome.ALTERED, altered
     elif key in disordered[hops[-1]]:
         outcome, hop = (
             Outcome.OUT_OF_ORDER,
-            first(hop for hop in hops[1:] if key in disordered[hop]),
+            next(hop for hop in hops[1:] if key in disordered[hop]),
         )
     elif seen.reads and (found := readings.judge(key.device, claim, seen.decoded[key])):
         outcome, why = found
@@ -232,6 +222,16 @@ def _judge(
         if outcome is Outcome.LOST and seen.held("batch", key):
             outcome, hop = Outcome.UNKNOWN, "table"
     return Publication(key, outcome, hop, way, why)
+
+
+def _lost(key: Key, hops: tuple[str, ...], seen: Seen) -> tuple[Outcome, str]:
+    """Say where a publication got lost that has not come to the last hop, if it is known."""
+    way = seen.ways[key]
+    last = max(index for index, hop in enumerate(hops) if way[hop])
+    if seen.held(hops[last], key):
+        return Outcome.UNKNOWN, hops[last]
+    undelivered = way["board"][0].qos == 0 and last == 0
+    return Outcome.UNDELIVERED if undelivered else Outcome.LOST, hops[last + 1]
 
 
 def _disordered(hop: str, seen: Seen) -> set[Key]:

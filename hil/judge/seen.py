@@ -3,7 +3,7 @@ publication from hop to hop, and what else was seen.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -142,24 +142,48 @@ class Seen:
     ended: bool = False
 
     def take(self, event: Event) -> None:
-        data = event.data
         self.clocks.take(event)
+        self._take_of_any(event)
+        for take in _TAKERS.get(event.hop, ()):
+            take(self, event)
+
+    def _take_of_any(self, event: Event) -> None:
+        """Take what any part of the system may say."""
+        data = event.data
         match event.hop, event.event:
-            case "board", "publication":
-                self.ways[_key(data)]["board"].append(self._at_board(event))
-            case hop, "publication" if hop in HOPS:
+            case hop, "publication" if hop in HOPS and hop != "board":
                 self.ways[_key(data)][hop].append(_at_hop(event))
                 self.places[data["origin"], data["position"]].add(_key(data))
                 if hop == "spool":
                     self.stores.add(data["origin"])
             case hop, "waiting":
                 self.waiting.add((hop, _key(data)))
-            case "spool", "died":
-                self.died[_key(data)] = event.t
+            case hop, "complete":
+                self.complete.add(hop)
+            case _, "planned":
+                self.planned[data["fault"]] = data["kind"]
+                self.announced.add(data["fault"])
+            case _, "happened":
+                self.restores += links.is_restore(event)
+                self.fired.add(data["fault"])
+                self.happened[data["kind"]] += data["kind"] != COMMAND
+                self.owed_copies += data.get("copied", 0)
+            case program, "ended":
+                self.deaths.append(f"{program} ended by itself ({data['how']})")
+                self.last_words[program] = data["last_words"]
+            case hop, "contradiction" if hop != "board":
+                self.contradictions.append(data["text"])
+            case program, "erred":
+                self.errors.append(f"{program} met an internal error: {data['error']}")
+
+    def _take_of_board(self, event: Event) -> None:
+        """Take what a board or a client says of itself."""
+        data = event.data
+        match event.hop, event.event:
+            case "board", "publication":
+                self.ways[_key(data)]["board"].append(self._at_board(event))
             case "board", "acknowledged":
                 self.acknowledged[_key(data)] = event.t
-            case "wire", "pubrel" if data["direction"] == "up":
-                self.released[data["line"], data["id"]].append(event.t)
             case "board", "left":
                 self.left.add(_key(data))
             case "board", "again":
@@ -168,12 +192,23 @@ class Seen:
                 self.resent[_key(data)].append(event.t)
             case "board", "forgotten":
                 self.forgotten.append((event.t, _key(data)))
-            case "landing", "reworded":
-                self.reworded.add(data["origin"])
-            case "table", "quarantined":
-                self.quarantined.append((f"{data['gateway']}/{data['epoch']}", data["batch"]))
-            case "table", "conflict":
-                self.conflicts.append((_key(data), bytes.fromhex(data["payload"])))
+            case "board", "sent":
+                self.sent[_key(data)].add(bytes.fromhex(data["payload"]))
+            case "board", "obeyed":
+                self.obeyed[data["device"]].append((data["cycle"], data["interval"]))
+            case "board", "start":
+                self.starts[data["device"]].append(data["cycle"])
+            case "board", "contradiction":
+                self.contradictions.append(
+                    f"the ledger of {data['device']} contradicts itself: {data['text']}"
+                )
+
+    def _take_of_packets(self, event: Event) -> None:
+        """Take a packet that was read on a line or in the air."""
+        data = event.data
+        match event.hop, event.event:
+            case "wire", "pubrel" if data["direction"] == "up":
+                self.released[data["line"], data["id"]].append(event.t)
             case "board" | "wire" | "air", "unasked":
                 self.unasked[_end_of(data), data["packet"]] += 1
             case "wire" | "air", "publish" if data["direction"] == "up" and "id" in data:
@@ -181,8 +216,20 @@ class Seen:
             case "wire" | "air", "connack" if not data["reason"]:
                 begun = self.resumed if data["session_present"] else self.fresh
                 begun[data["line"]].append(event.t)
-            case "rig", "armed":
-                self.armed = True
+            case "wire" | "air", "unread":
+                end = links.ENDS[data["direction"]]
+                self.unread.append(
+                    f"what left {end} on the line of {data['line']} is no MQTT: {data['why']}"
+                )
+            case "wire" | "air", "refused" if data["direction"] == "down":
+                self.refused[data["line"], data["id"]] += 1
+                if data.get("packet") == "pubrec" and data["reason"] in FOR_GOOD:
+                    self.aside.add((data["line"], data["id"]))
+
+    def _take_of_sessions(self, event: Event) -> None:
+        """Take what was counted on a line or in the air."""
+        data = event.data
+        match event.hop, event.event:
             case "wire", "welcome":
                 self.welcomed[data["line"]] += 1
                 self.met.add(data["line"])
@@ -195,53 +242,20 @@ class Seen:
             case "air", "radio":
                 self.counted.add(data["line"])
                 self.by_air.add(data["line"])
-            case "wire" | "air", "unread":
-                end = links.ENDS[data["direction"]]
-                self.unread.append(
-                    f"what left {end} on the line of {data['line']} is no MQTT: {data['why']}"
-                )
-            case "wire" | "air", "refused" if data["direction"] == "down":
-                self.refused[data["line"], data["id"]] += 1
-                if data.get("packet") == "pubrec" and data["reason"] in FOR_GOOD:
-                    self.aside.add((data["line"], data["id"]))
-            case "readings", "reading":
-                self.decoded[_key(data)].take(data)
-            case "board", "sent":
-                self.sent[_key(data)].add(bytes.fromhex(data["payload"]))
+
+    def _take_of_rig(self, event: Event) -> None:
+        """Take what the rig says of the run."""
+        data = event.data
+        match event.hop, event.event:
+            case "rig", "armed":
+                self.armed = True
             case "rig", "command":
                 self.commands[data["device"]].append((event.t, data["interval"]))
-            case "board", "obeyed":
-                self.obeyed[data["device"]].append((data["cycle"], data["interval"]))
-            case "board", "start":
-                self.starts[data["device"]].append(data["cycle"])
-            case "board", "contradiction":
-                self.contradictions.append(
-                    f"the ledger of {data['device']} contradicts itself: {data['text']}"
-                )
-            case _, "contradiction":
-                self.contradictions.append(data["text"])
-            case "batch", "changed":
-                self.contradictions.append(f"{data['batch']} had landed, and {data['how']}")
-            case hop, "complete":
-                self.complete.add(hop)
-            case _, "planned":
-                self.planned[data["fault"]] = data["kind"]
-                self.announced.add(data["fault"])
             case "rig", "impossible":
                 self.impossible[data["fault"]] = f": {data['why']}"
-            case _, "happened":
-                self.restores += links.is_restore(event)
-                self.fired.add(data["fault"])
-                self.happened[data["kind"]] += data["kind"] != COMMAND
-                self.owed_copies += data.get("copied", 0)
             case "rig", "broken":
                 self.broken.append(f"the rig broke: {data['why']}")
                 self.last_words[data["why"]] = data["last_words"]
-            case program, "ended":
-                self.deaths.append(f"{program} ended by itself ({data['how']})")
-                self.last_words[program] = data["last_words"]
-            case program, "erred":
-                self.errors.append(f"{program} met an internal error: {data['error']}")
             case "rig", "run":
                 self._begin(data["bench"], data["plan"], data.get("hops", (*HOPS, READINGS)))
                 named = data.get("gateway") or ()
@@ -253,6 +267,23 @@ class Seen:
                 self.stalled = True
             case "rig", "end":
                 self.ended = True
+
+    def _take_of_rows(self, event: Event) -> None:
+        """Take what became of rows behind the gateway."""
+        data = event.data
+        match event.hop, event.event:
+            case "spool", "died":
+                self.died[_key(data)] = event.t
+            case "landing", "reworded":
+                self.reworded.add(data["origin"])
+            case "table", "quarantined":
+                self.quarantined.append((f"{data['gateway']}/{data['epoch']}", data["batch"]))
+            case "table", "conflict":
+                self.conflicts.append((_key(data), bytes.fromhex(data["payload"])))
+            case "readings", "reading":
+                self.decoded[_key(data)].take(data)
+            case "batch", "changed":
+                self.contradictions.append(f"{data['batch']} had landed, and {data['how']}")
 
     def sort(self) -> None:
         """All events are in."""
@@ -434,6 +465,16 @@ class Seen:
         if board.status:
             return None
         return self.clocks.unsure(key.device, found.records[0], board.sampled, arrived)
+
+
+_TAKERS: dict[str, tuple[Callable[[Seen, Event], None], ...]] = {
+    "board": (Seen._take_of_board, Seen._take_of_packets),
+    "wire": (Seen._take_of_packets, Seen._take_of_sessions),
+    "air": (Seen._take_of_packets, Seen._take_of_sessions),
+    "rig": (Seen._take_of_rig,),
+    **dict.fromkeys(("spool", "landing", "table", "readings", "batch"), (Seen._take_of_rows,)),
+}
+"""Who takes the events of a hop."""
 
 
 def _key(data: dict[str, Any]) -> Key:

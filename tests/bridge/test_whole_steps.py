@@ -14,7 +14,7 @@ import pytest
 
 from gateway.bridge import aside as bridge_aside
 from gateway.bridge.aside import BridgeAside
-from gateway.broker.setting_aside import set_aside
+from gateway.bridge.setting_aside import set_aside
 from gateway.errors import OncewayError
 from tests.broker.harness import World
 from tests.broker.test_aside import MOST, flying

@@ -21,9 +21,11 @@ from typing import Any, Literal, TypeVar, cast
 from gateway.broker.access import ByAcl, Policy, Question, Refusal
 from gateway.broker.broker import Broker
 from gateway.broker.connection import Connection
+from gateway.broker.core import Core
 from gateway.broker.delivery import Load, Order
+from gateway.broker.neighbours import Neighbours, alone
 from gateway.broker.peer import DeviceIdentity, Peer
-from gateway.broker.store_rows import Commit
+from gateway.broker.store_rows import Commit, Recovered
 from gateway.config import (
     AclSection,
     Config,
@@ -59,7 +61,9 @@ from gateway.mqtt.reason import ReasonCode
 from gateway.mqtt.stream import PacketStream
 from gateway.runtime.clock import Clock
 from gateway.runtime.engine import GATHER_S, Engine
+from gateway.site.moving.neighbours import SiteNeighbours
 from gateway.store.apply import apply
+from gateway.store.move_rows import had_site
 from gateway.store.queue_reads import collect, load
 from gateway.store.recovery import recover
 from gateway.store.schema import prepare
@@ -429,6 +433,7 @@ class World:
         devices_share: float = 0.0,
         overlapping: Literal["once", "each"] = "once",
         site: SiteSection | None = None,
+        moves: bool = False,
         uplink: bool = True,
         reads_reasons: bool = True,
         **limits: int,
@@ -448,6 +453,7 @@ class World:
             uplink=UPLINK if uplink else None,
         )
         self.policy = Policy(Anonymous(), receive_maximum, reads_reasons=reads_reasons)
+        self.moves = moves
         self.slow_disk = False
         self._turning = False
         self.commits: list[int] = []
@@ -463,7 +469,10 @@ class World:
         self.loop = Loop()
         config = self.config
         state = recover(self.database, None, config.limits.inflight, by_user=config.shares_spool)
-        self.broker = Broker(config, state)
+        neighbours: Callable[[Core, Recovered], Neighbours] = alone
+        if self.moves or config.site is not None or had_site(state):
+            neighbours = SiteNeighbours
+        self.broker = Broker(config, state, neighbours)
         self.clock.start(self.broker.now, self.loop.time())
         self.engine = Engine(
             self.broker,

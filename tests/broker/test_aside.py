@@ -2,8 +2,8 @@
 
 import pytest
 
+from gateway.bridge.setting_aside import SetAside, set_aside
 from gateway.broker.aside import ROW_BYTES, Bound, Message
-from gateway.broker.setting_aside import SetAside, set_aside
 from gateway.mqtt.packets import Pubcomp, Publish, Pubrec, Pubrel
 from gateway.mqtt.properties import PropertyId as P
 from tests.broker.harness import Client, World

@@ -27,13 +27,11 @@ import gateway.broker
 from gateway.broker.access import ByAcl, Policy, Question, Refusal
 from gateway.broker.broker import Broker
 from gateway.broker.connection import Connection
-from gateway.broker.doubled import Doubled
-from gateway.broker.peer import DeviceIdentity
+from gateway.broker.delivery import Outgoing
+from gateway.broker.peer import DeviceIdentity, State
 from gateway.broker.publish_run import PublishRun
-from gateway.broker.receiver import Outgoing
 from gateway.broker.send_flow import SendFlow
 from gateway.broker.session import Session
-from gateway.broker.state import State
 from gateway.config import QuotaSection
 from gateway.errors import OncewayError
 from gateway.links.carrier import Carrier
@@ -62,6 +60,8 @@ from gateway.mqtt.reason import ReasonCode
 from gateway.mqtt.stream import PacketStream
 from gateway.runtime import client_link, engine
 from gateway.runtime.client_link import ClientLink
+from gateway.site.moving.doubled import Doubled
+from gateway.site.moving.neighbours import site_of
 from tests.broker import harness
 from tests.broker.harness import FOREVER, Client, World
 
@@ -319,6 +319,7 @@ class Scene:
     def __init__(self) -> None:
         self.begun, self.acting = False, "other"
         self.world = world = World(
+            moves=True,
             outgoing_bytes=270_000,
             session_expiry_s=1000,
             keep_alive_s=60,
@@ -599,7 +600,7 @@ class Scene:
     def wait_for_another_disk(self) -> None:
         """Acknowledgements wait until another gateway has a copy."""
         broker = self.world.broker
-        broker.doubled = Doubled(lambda rows: None, broker.spool.next - 1)
+        site_of(broker).doubled = Doubled(lambda rows: None, broker.spool.next - 1)
         self.patient = True
         identity = {PropertyId.USER_PROPERTY: [("incarnation", "1"), ("seq", "1")]}
         self.say(
@@ -611,7 +612,7 @@ class Scene:
     def copy(self) -> None:
         self.patient = False
         self.world.engine.spool_is_safe(1 << 40)
-        self.world.broker.doubled = None
+        site_of(self.world.broker).doubled = None
 
     def be_held_back(self) -> None:
         """Much waits for the disk."""
@@ -719,7 +720,6 @@ BOUNDARY = {
     "ClientLink.abort",
     "Engine.spool_is_safe",
     "Step",
-    "faults",
 }
 """What catches the others' exceptions."""
 FOR_ALL = {"Engine.hear"}

@@ -16,7 +16,6 @@ import pytest
 
 from gateway.broker import pauses
 from gateway.broker.access import Policy
-from gateway.broker.doubled import Doubled
 from gateway.broker.lack import Bound
 from gateway.config import AclSection, QueueSection, QuotaSection
 from gateway.mqtt.packets import (
@@ -38,6 +37,8 @@ from gateway.mqtt.packets import (
 )
 from gateway.mqtt.properties import PropertyId
 from gateway.mqtt.reason import ReasonCode as R
+from gateway.site.moving.doubled import Doubled
+from gateway.site.moving.neighbours import site_of
 from tests.broker.harness import FOREVER, Anonymous, Client, World
 
 V4, V5 = Version.V3_1_1, Version.V5
@@ -80,14 +81,14 @@ def _share_of_the_spool() -> Full:
 
 
 def _second_disk() -> Full:
-    world = _world()
-    doubled = world.broker.doubled = Doubled(lambda rows: None, 0)
+    world = _world(moves=True)
+    doubled = site_of(world.broker).doubled = Doubled(lambda rows: None, 0)
     doubled.refusing = True
 
     def answers() -> None:
         doubled.refusing = False
         doubled.safe(1 << 30)  # all that comes from now on is there at once
-        world.broker.doubled = None
+        site_of(world.broker).doubled = None
 
     return Full(world, Bound.SECOND_DISK, "spool/t", answers)
 
@@ -428,8 +429,8 @@ def test_identifiers_that_are_too_many_end_the_connection() -> None:
 
 class _Copied(World):
     def __init__(self, **more: Any) -> None:
-        super().__init__(reads_reasons=False, **more)
-        self.doubled = self.broker.doubled = Doubled(lambda rows: None, 0)
+        super().__init__(reads_reasons=False, moves=True, **more)
+        self.doubled = site_of(self.broker).doubled = Doubled(lambda rows: None, 0)
 
 
 @pytest.mark.parametrize("gone", [False, True])

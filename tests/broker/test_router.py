@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.broker.topic_tree import TopicIndex
+from gateway.broker.topic import TopicIndex
 from gateway.mqtt.properties import PropertyId as P
 from gateway.mqtt.topics import topic_matches
 from tests.broker.harness import World

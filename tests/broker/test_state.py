@@ -3,7 +3,7 @@
 import pytest
 
 from gateway.broker.access import Policy
-from gateway.broker.state import NEXT, State
+from gateway.broker.peer import NEXT, State
 from gateway.mqtt.encode import encode
 from gateway.mqtt.packets import Connack, Connect, Pingreq, Pingresp, Puback, Publish, Version
 from gateway.mqtt.reason import ReasonCode as R

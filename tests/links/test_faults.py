@@ -12,13 +12,13 @@ from typing import Any
 import aiohttp
 import pytest
 
-from gateway.broker.log_throttle import LogThrottle
 from gateway.links import faults, serial_port
 from gateway.links.lora import port as lora_port
 from gateway.links.serial_port import SerialListener, SerialPort
 from gateway.links.tcp import TcpListener
 from gateway.links.websocket import PATH, WebSocketCarrier, WebSocketListener
 from gateway.runtime import engine
+from gateway.system.log_throttle import LogThrottle
 from tests.links.board import Board, Broker, Connection, Pty, until
 from tests.links.test_serial_port import listening as serial_listening
 

@@ -77,7 +77,7 @@ Init ==
 Here(m) == session.at = m /\ session.to = 0
 
 (* It is at m, has moved so often, and something of that is still open. *)
-\* gateway/broker/journeys.py: at
+\* gateway/site/moving/journeys.py: at
 Travels(m, moves) ==
     Here(m) /\ session.moves = moves /\ session.closed \cup session.tails # {}
 
@@ -98,7 +98,7 @@ Gets(messages) ==
     /\ got' = got \cup messages
     /\ twice' = (twice \/ messages \cap got # {})
 
-\* gateway/broker/journey.py: takes
+\* gateway/site/moving/journey.py: takes
 Takes(k, n) == n \notin follower[k].closed /\ n \notin follower[k].done
 
 ToAll(streams, m, among, item) ==
@@ -112,8 +112,8 @@ Sent(ks, n, i) ==
          IN  IF follower[k].to = n THEN Append(rest, Addressed(follower[k].moves + 1, i)) ELSE rest
 
 (* Followers `ks` at m take a message: it waits, or is sent on at once. *)
-\* gateway/broker/journeys.py: routes, onward;
-\* gateway/broker/late_messages.py: _forward, _deliver_here
+\* gateway/site/moving/journeys.py: routes, onward;
+\* gateway/site/moving/late_messages.py: _forward, _deliver_here
 Follow(m, ks, i, streams) ==
     /\ follower' = [k \in Numbers |-> IF k \in ks /\ follower[k].to = 0
                                       THEN [follower[k] EXCEPT !.queue = Append(@, i)]
@@ -140,7 +140,7 @@ TakeMessage(m, n, i, rest) ==
     /\ UNCHANGED session
 
 (* It is for the session that has moved so often, or what follows it from here. *)
-\* gateway/broker/late_messages.py: come, _deliver_here
+\* gateway/site/moving/late_messages.py: come, _deliver_here
 TakeAddressed(m, moves, i, rest) ==
     LET here == Travels(m, moves)
     IN  /\ Gets(IF here THEN {i} ELSE {})
@@ -151,7 +151,7 @@ TakeAddressed(m, moves, i, rest) ==
 (* Notices. *)
 
 (* The session and the followers at m hear of a cut of n. *)
-\* gateway/broker/cuts.py: cut
+\* gateway/site/moving/cuts.py: cut
 Opened(m, n, moves) ==
     IF Here(m) /\ (moves >= session.moves \/ Broken = "any cut opens")
     THEN [session EXCEPT !.closed = @ \ {n}] ELSE session
@@ -162,7 +162,7 @@ Done(m, n, moves, followers) ==
                                   !.done = IF moves > followers[k].moves THEN @ \cup {n} ELSE @]]
 
 (* The session is at n. *)
-\* gateway/broker/notices.py: _found; gateway/broker/cuts.py: send_to
+\* gateway/site/moving/notices.py: _found; gateway/site/moving/cuts.py: send_to
 Found(m, n, moves, followers) ==
     [k \in Numbers |->
         IF k \in At(m) /\ followers[k].moves + 1 = moves
@@ -171,14 +171,14 @@ Found(m, n, moves, followers) ==
 (* A cut that says nothing to whoever is at n, or comes there later, is left out. *)
 Needs(n, moves) == session.at = n \/ \E k \in At(n) : follower[k].moves <= moves
 
-\* gateway/broker/notices.py: heard
+\* gateway/site/moving/notices.py: heard
 TakeCut(m, n, moves, rest) ==
     /\ session' = Opened(m, n, moves)
     /\ follower' = Done(m, n, moves, follower)
     /\ stream' = rest
     /\ UNCHANGED <<got, twice>>
 
-\* gateway/broker/notices.py: heard
+\* gateway/site/moving/notices.py: heard
 TakeAsk(m, n, moves, rest) ==
     LET cut == IF Broken = "no cut of its own" THEN follower ELSE Done(m, n, moves, follower)
         among == IF Broken = "a cut for one alone" THEN {n} ELSE Others(m)
@@ -187,7 +187,7 @@ TakeAsk(m, n, moves, rest) ==
         /\ stream' = ToAll(rest, m, {o \in among : Needs(o, moves)}, Notice("cut", moves))
         /\ UNCHANGED <<got, twice>>
 
-\* gateway/broker/cuts.py: end_tail
+\* gateway/site/moving/cuts.py: end_tail
 TakeEnd(m, n, moves, rest) ==
     LET here == Travels(m, moves)
     IN  /\ session' = IF here THEN [session EXCEPT !.tails = @ \ {n}] ELSE session
@@ -197,7 +197,7 @@ TakeEnd(m, n, moves, rest) ==
         /\ stream' = rest
         /\ UNCHANGED <<got, twice>>
 
-\* gateway/broker/passed_on.py: receive, _take, _act
+\* gateway/site/moving/passage.py: receive, _take, _act
 Receive(m, n) ==
     /\ stream[n][m] # <<>>
     /\ LET next == Head(stream[n][m])
@@ -212,13 +212,13 @@ Receive(m, n) ==
     /\ UNCHANGED counts
 
 (* The session at m asks all for cuts. They hear of its filter first. *)
-\* gateway/broker/cuts.py: ask
+\* gateway/site/moving/cuts.py: ask
 Asked(m, moves) == ToAll(stream, m, Others(m), Notice("ask", moves))
 
 ----------------------------------------------------------------------------
 (* The session moves. *)
 
-\* gateway/broker/following.py: follow; gateway/broker/moving.py: leave
+\* gateway/site/moving/following.py: follow; gateway/site/moving/moving.py: leave
 Give(n) ==
     /\ session.to = 0 /\ gives < Gives /\ n # session.at
     /\ gives = 0 => n = 2   \* until then, 2 and 3 are alike
@@ -238,7 +238,7 @@ GiveElse(n) ==
     /\ session' = [session EXCEPT !.to = n]
     /\ UNCHANGED <<follower, stream, knows, got, twice, published, restarts>>
 
-\* gateway/store/move_in.py: _begin_journey; gateway/broker/following.py: arrived
+\* gateway/store/move_in.py: _begin_journey; gateway/site/moving/following.py: arrived
 Arrive ==
     /\ session.to # 0
     /\ LET m == session.to
@@ -251,7 +251,7 @@ Arrive ==
     /\ UNCHANGED <<got, twice, counts>>
 
 (* Nobody has taken it: it goes on where it was, with what its follower knows and has. *)
-\* gateway/broker/following.py: _come_back
+\* gateway/site/moving/following.py: _come_back
 ComeBack ==
     /\ session.to # 0
     /\ LET m == session.at
@@ -266,7 +266,7 @@ ComeBack ==
     /\ UNCHANGED <<knows, got, twice, counts>>
 
 (* What waits for a follower goes to where the session is. *)
-\* gateway/broker/late_messages.py: send_on, _forward
+\* gateway/site/moving/late_messages.py: send_on, _forward
 SendOn(k) ==
     LET left == follower[k]
         m == left.at
@@ -290,7 +290,7 @@ SendOn(k) ==
 
 (* A follower has nothing more to send on. Where the session came back more than once, the last one
    says so. *)
-\* gateway/broker/cuts.py: end_if_over
+\* gateway/site/moving/cuts.py: end_if_over
 Finish(k) ==
     LET left == follower[k]
         m == left.at
@@ -317,7 +317,7 @@ Finish(k) ==
 
 ----------------------------------------------------------------------------
 (* A power cut, and a start with what is on disk. *)
-\* gateway/broker/following.py: begin
+\* gateway/site/moving/following.py: begin
 Restart(m) ==
     /\ restarts < Restarts
     /\ Here(m) /\ (session.closed # {} \/ session.tails \ {m} # {})

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from gateway.broker.elsewhere import key_of
 from gateway.errors import OncewayError
 from gateway.mqtt.packets import Connack, Disconnect, Puback, Publish, Will
 from gateway.mqtt.properties import PropertyId
@@ -19,6 +18,7 @@ from gateway.store.copies import Copies
 from gateway.store.doubts import FILE as DOUBTS
 from gateway.store.doubts import read as read_doubts
 from gateway.store.meta import VALUES
+from gateway.store.move_rows import key_of
 from gateway.store.references import missing
 from gateway.store.salvage import salvage
 from gateway.store.schema import FILE, PAGE_BYTES, StoreError, open_store, prepare

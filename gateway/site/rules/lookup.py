@@ -295,24 +295,33 @@ class Asking:
             if own is not None and elsewhere and verdict.source not in own.older:
                 self._give_up(client, own)
         elif verdict.source in (None, me):
-            if _stands(own, verdict):
-                search.verdict = verdict._replace(epoch=own.epoch if own else verdict.epoch)
-                self._settled(search)
-            else:
-                search.stage = Stage.SETTLING
-                self._working.begin(client)
-                if verdict.doubtful:  # in the commit of `stand`: who waits may be gone by then
-                    self._holder.mistrust(client, lambda: None)
-                done = partial(self._on_disk, search, None)
-                self._holder.stand(client, verdict.epoch, verdict.older, done)
-        elif verdict.source is not None:
-            search.stage = Stage.MOVING
-            if own is not None and verdict.source in own.older:
-                self._working.begin(client)
-                names = claims[verdict.source].older & self._contacts.keys()
-                doubt(self._holder, client, own, names, partial(self._doubted, search))
-            else:
-                self._claim(search)
+            self._decide_here(search, own, verdict)
+        else:
+            self._fetch(search, own, verdict.source)
+
+    def _decide_here(self, search: Search, own: Held | None, verdict: Verdict) -> None:
+        """The session is here, or begins here."""
+        client = search.client
+        if _stands(own, verdict):
+            search.verdict = verdict._replace(epoch=own.epoch if own else verdict.epoch)
+            self._settled(search)
+            return
+        search.stage = Stage.SETTLING
+        self._working.begin(client)
+        if verdict.doubtful:  # in the commit of `stand`: who waits may be gone by then
+            self._holder.mistrust(client, lambda: None)
+        done = partial(self._on_disk, search, None)
+        self._holder.stand(client, verdict.epoch, verdict.older, done)
+
+    def _fetch(self, search: Search, own: Held | None, source: str) -> None:
+        """The session is at another member."""
+        search.stage = Stage.MOVING
+        if own is not None and source in own.older:
+            self._working.begin(search.client)
+            names = search.claims[source].older & self._contacts.keys()
+            doubt(self._holder, search.client, own, names, partial(self._doubted, search))
+        else:
+            self._claim(search)
 
     def mistrust_all(self) -> None:
         """What was decided by what a member said that has forgotten since is in doubt."""

@@ -5,7 +5,7 @@ In: the filters of clients here, and what comes from other members
 which has the filters of that member's clients. So what is published here waits for it in a queue on
 disk as for any client that is away, and leaves when there is a link; what the member acknowledges
 is on its disk. Over the same connection comes what the member passes on, and goes to clients of
-this gateway alone (`gateway/broker/passed_on.py`).
+this gateway alone (`gateway/site/moving/passage.py`).
 
 The gateway's own clients (bridges, pages, mirrors) count nowhere: they see what is published at
 their gateway.
@@ -21,11 +21,8 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from gateway.broker.addresses import ADDRESS_BYTES, NOTICE_BYTES, share_number
-from gateway.broker.following import begin
-from gateway.broker.passage import Passage
 from gateway.broker.session import NEVER
-from gateway.broker.subscription import Subscription
+from gateway.broker.topic import Subscription
 from gateway.config import INSIDE, MEMBER
 from gateway.mqtt.errors import quote
 from gateway.mqtt.packets import Connect
@@ -40,6 +37,10 @@ from gateway.mqtt.topics import (
 from gateway.runtime.internal_client import Client, forget_members
 from gateway.site.forwarding.forwarding import MOST_WISHES, Passing
 from gateway.site.forwarding.messages import GONE, MOST_QUEUE, Wish
+from gateway.site.moving.addresses import ADDRESS_BYTES, NOTICE_BYTES, share_number
+from gateway.site.moving.following import begin
+from gateway.site.moving.neighbours import site_of
+from gateway.site.moving.passage import Passage
 
 if TYPE_CHECKING:
     from gateway.broker.session import Session
@@ -82,12 +83,13 @@ class Forwarding:
             self._changed.update(session.subscriptions)
         self._look()
         broker.router.watch = self._watch
-        begin(broker, name, {row[0] for row in broker.moved.given}, self._tell)
+        self._journeys = site_of(broker).journeys
+        begin(broker, name, {row[0] for row in site_of(broker).moved.given}, self._tell)
         broker.settle()
 
     def close(self) -> None:
         self._broker.router.watch = None
-        self._broker.journeys.tell = lambda: None
+        self._journeys.tell = lambda: None
         for port in self._ports.values():
             port.left()
 
@@ -157,13 +159,13 @@ class Forwarding:
             "filters": sum(len(session.subscriptions) for session in sessions),
             "forward_waiting": sum(session.send_flow.messages for session in sessions),
             "forward_dropped": sum(session.send_flow.overflowed for session in sessions),
-            "followers": self._broker.journeys.followers,
-            "followers_refused": self._broker.journeys.refused,
+            "followers": self._journeys.followers,
+            "followers_refused": self._journeys.refused,
         }
 
 
 def _counts(session: Session) -> bool:
-    return session.user != INSIDE or session.journey is not None
+    return session.user != INSIDE or not session.role.settled
 
 
 class _Near(Client):
@@ -270,10 +272,13 @@ class _Port:
             session.left = broker.now
             broker.changes.sessions[session.id] = session
         self._queue = mark.incarnation
-        if session.passage is None:
-            session.passage = Passage(self._member, self._shares)
+        if isinstance(session.role, Passage):
+            self._passage = session.role
+        else:
+            self._passage = session.role = Passage(self._member, self._shares)
+            session.foreign = True
             broker.router.changed()
-        self.session = broker.journeys.queues[self._member] = session
+        self.session = site_of(broker).journeys.queues[self._member] = session
         self.wish([Wish(*item) for item in self._wishes.items()])
         return session
 
@@ -298,8 +303,7 @@ class _Port:
         if self.session.ended:  # and the member knows its queue by the old number
             self._engine.call_later(0, self.passing.ended)
             return
-        passage = self.session.passage
-        assert passage is not None  # noqa: S101 - `_ensure` has made it
+        passage = self._passage
         passage.mark = self._broker.marks.of(f"{self._client}<", queue)
         passage.latest = 0
         self.session.receive_flow.go_by(passage.mark)
@@ -312,9 +316,8 @@ class _Port:
             near.leave()
 
     def take(self, latest: int, data: bytes) -> None:
-        passage = self.session.passage
-        if self._near is not None and passage is not None:
-            passage.latest = max(latest, passage.latest)
+        if self._near is not None:
+            self._passage.latest = max(latest, self._passage.latest)
             self._near.feed(data)
 
     def drained(self) -> None:

@@ -21,17 +21,18 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from gateway.broker.elsewhere import key_of, name_of
 from gateway.broker.exchanges import released
-from gateway.broker.state import State
+from gateway.broker.peer import State
 from gateway.broker.view import IN_DOUBT
 from gateway.mqtt.reason import ReasonCode
 from gateway.site.errors import SiteError
+from gateway.site.moving.neighbours import site_of
 from gateway.site.rules.contact import START_S
 from gateway.site.rules.member import Member
 from gateway.site.wiring.sessions import SessionHolder, own_key
 from gateway.store.doubts import reason
 from gateway.store.move_out import StoredParts
+from gateway.store.move_rows import key_of, name_of
 from gateway.store.schema import FILE, connect_to_read
 from gateway.system.logs import about, printable
 
@@ -91,11 +92,12 @@ class Site:
         """Members with whom there is a link."""
         self.marked = 0
         """CONNECTs and PUBRELs that were answered without a member that was silent."""
-        broker.elsewhere = self
+        self._neighbours = site_of(broker)
+        self._neighbours.elsewhere = self
         self._arm()
 
     def close(self) -> None:
-        self._broker.elsewhere = None
+        self._neighbours.elsewhere = None
         if self._timer is not None:
             self._timer.cancel()
 
@@ -157,7 +159,7 @@ class Site:
 
     def _advance(self) -> None:
         self._woken = False
-        if self._broker.elsewhere is not self:
+        if self._neighbours.elsewhere is not self:
             return
         self._engine.begin()
         with self._broker.step:
@@ -176,7 +178,7 @@ class Site:
             return False
         if not self.holder.moves(key) and self.member.is_newest(key, self._loop.time()):
             return False
-        if self.holder.places > _TWICE * self._broker.limits.sessions:
+        if len(self.holder.places) > _TWICE * self._broker.limits.sessions:
             self._loop.call_soon(self._answer, connection, packet, _TOO_MANY)
         else:
             earlier = self._waiting.get(key)
@@ -347,7 +349,7 @@ class Site:
             "marked": self.marked,
             "released": statistics.released,
             "given": len(list(self.holder.given())),
-            "in_doubt": self.holder.in_doubt,
+            "in_doubt": self.holder.places.in_doubt,
         }
 
 

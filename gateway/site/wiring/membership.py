@@ -210,7 +210,7 @@ class Membership:
 
     def _counts(self) -> Counts:
         """Of clients: the sessions by which members pass messages on are not counted."""
-        sessions = [item for item in self._broker.sessions.values() if item.passage is None]
+        sessions = [item for item in self._broker.sessions.values() if not item.foreign]
         connected = sum(item.connection is not None for item in sessions)
         place = self._site.figures()
         return Counts(len(sessions), connected, place["given"], place["in_doubt"])

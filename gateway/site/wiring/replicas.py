@@ -1,7 +1,7 @@
 """Copies of spools at other gateways of the site (`[site] copies = 2`).
 
 In: rows of this gateway's spool as they are committed, and copies of other members' spools. Out:
-acknowledgements that have waited for a second disk (`gateway/broker/doubled.py`); rows for the
+acknowledgements that have waited for a second disk (`gateway/site/moving/doubled.py`); rows for the
 member that keeps ours (`replication/sending.py`); what we keep for others
 (`replication/receiving.py`), on a shelf of its own (`gateway/store/copies.py`); and what a member
 that is gone has left here, in the spool of this gateway, under the keys that it would have had
@@ -21,9 +21,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from gateway.broker import moving
-from gateway.broker.doubled import Doubled
 from gateway.broker.spool import ROW_OVERHEAD
+from gateway.site.moving import moving
+from gateway.site.moving.doubled import Doubled
+from gateway.site.moving.neighbours import site_of
 from gateway.site.replication.messages import PIECE_BYTES, Held, Row, Told, decode
 from gateway.site.replication.receiving import PART, Keeping, Line, Order
 from gateway.site.replication.sending import WAIT_S, Copying
@@ -341,7 +342,8 @@ class _Own:
         self._looking = False
         self._clock: int | None = None
         """As it was when it became known: it is corrected each second, and told once."""
-        self._doubled = broker.doubled = Doubled(self._committed, last if broker.spool.size else 0)
+        self._doubled = Doubled(self._committed, last if broker.spool.size else 0)
+        site_of(broker).doubled = self._doubled
         told = self._told(copied.landed(database, last))
         self.copying = Copying(self, send, told, last, loop.time())
 

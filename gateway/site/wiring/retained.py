@@ -18,6 +18,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from gateway.broker.retained import Retained
@@ -60,17 +61,15 @@ class SiteRetained:
     # -- what is held here
 
     def _watch(self, topic: str) -> None:
-        if not self._changed:
-            self._broker.after_commit.append(self._look)
-        self._changed.setdefault(self._broker.changes.number, set()).add(topic)
+        number = self._broker.changes.number
+        if number not in self._changed:
+            self._changed[number] = set()
+            self._broker.waits.call(number, partial(self._on_disk, number))
+        self._changed[number].add(topic)
 
-    def _look(self) -> None:
-        """A commit is on disk."""
-        done = [number for number in self._changed if number <= self._broker.committed]
-        topics = set().union(*map(self._changed.pop, done))
-        if self._changed:
-            self._broker.after_commit.append(self._look)
-        self.sharing.changed(self._marks(topics))
+    def _on_disk(self, number: int) -> None:
+        """A commit that changes topics is on disk."""
+        self.sharing.changed(self._marks(self._changed.pop(number)))
 
     def _marks(self, topics: Iterable[str]) -> dict[str, int | None]:
         marks: dict[str, int | None] = {}

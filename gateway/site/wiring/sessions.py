@@ -4,65 +4,34 @@ and are kept until they have arrived, and what is to be remembered of a client's
 In: decisions of the site (`gateway/site/rules/holder.py` says what each means). Out: the same in
 the broker and on disk, each in one commit, and the news of it.
 
-Of a client there is one `_Place`, in memory and in the table `place`; none stands for epoch 0, no
-doubt, and nobody who may hold an older session. A place outlives its session as long as somebody
-may; when nobody does, it goes with a later commit.
+Of a client there is one `Place` (`places.py`).
 """
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from gateway.broker import following, moving
-from gateway.broker.elsewhere import key_of, name_of
-from gateway.broker.store_rows import Giving, Taking
 from gateway.config import INSIDE
 from gateway.mqtt.reason import ReasonCode
+from gateway.site.moving import following, moving
+from gateway.site.moving.journeys import moves
+from gateway.site.moving.neighbours import site_of
 from gateway.site.rules.holder import ALL_CLIENTS, NOBODY, Done, Held
+from gateway.site.wiring.places import Place, Places
 from gateway.store.move_records import Unfit, read_head
+from gateway.store.move_rows import Giving, Taking, key_of, name_of
 from gateway.system.logs import about, printable
 
 if TYPE_CHECKING:
     from gateway.broker.broker import Broker
     from gateway.broker.session import Session
-    from gateway.broker.store_rows import PlaceRow
 
 log = logging.getLogger(__name__)
 
 _MOVED = ReasonCode.SESSION_TAKEN_OVER, "the client is at another gateway of the site"
-_IDLE_PLACES = 256
-"""Places that nobody needs are looked for when so many have come."""
 _LOST = "%s. What it knew of clients is lost, so sessions are in doubt until their clients come"
-_COPIED = 2
-"""In the column of doubt: the place comes from a copy of the store."""
-
-
-class _Place:
-    __slots__ = ("copied", "doubtful", "epoch", "older")
-
-    def __init__(
-        self,
-        epoch: int = 0,
-        doubtful: bool = False,
-        older: frozenset[str] = NOBODY,
-        copied: bool = False,
-    ):
-        self.epoch = epoch
-        self.doubtful = doubtful
-        self.older = older
-        self.copied = copied
-
-    @staticmethod
-    def of_row(row: PlaceRow) -> _Place:
-        _, epoch, doubt, older = row
-        return _Place(epoch, doubt > 0, frozenset(json.loads(older)), doubt == _COPIED)
-
-    def row(self, key: str) -> PlaceRow:
-        doubt = _COPIED if self.copied else int(self.doubtful)
-        return key, self.epoch, doubt, json.dumps(sorted(self.older))
 
 
 class _Given:
@@ -98,19 +67,23 @@ class SessionHolder:
         returned: bool = False,
     ) -> None:
         self._broker = broker
+        self._site = site_of(broker)
         self._begin = begin
         self._parts = parts
         known = frozenset(members)
-        self._places = {row[0]: _Place.of_row(row) for row in broker.moved.places}
+        self.places = Places(
+            broker,
+            self._site.moved.places,
+            lambda key: self.moves(key) or key in self._given or self.session(key) is not None,
+        )
         self._given = {
-            key: _Given(member, _seconds(ends)) for key, member, _, _, ends in broker.moved.given
+            key: _Given(member, _seconds(ends))
+            for key, member, _, _, ends in self._site.moved.given
         }
-        self._taking: dict[str, _Place] = {}
+        self._taking: dict[str, Place] = {}
         """The places of sessions that come, until they are on the disk."""
         self._waiting: dict[str, list[Callable[[], None]]] = {}
         """Who wants to know when a key's session has come or gone."""
-        self._saved = 0
-        """Places that were written since those that nobody needs were looked for."""
         self._forget_strangers(known)
         self._compare_members(known, returned)
 
@@ -119,7 +92,7 @@ class SessionHolder:
         sessions are in doubt, and those of all members, who have to hear that. What a new member
         has may be older, too: no record has named it while it was not in the site.
         """
-        broker, before = self._broker, self._broker.moved.members
+        broker, before = self._broker, self._site.moved.members
         gone = (before or NOBODY) - known
         replaced = returned and before is None
         if gone:
@@ -128,16 +101,16 @@ class SessionHolder:
         elif replaced:
             log.warning(_LOST, "this gateway was in the site before, with another store")
         hear = NOBODY if before is None else known - before
-        if gone or replaced or broker.moved.mistrusted:
+        if gone or replaced or self._site.moved.mistrusted:
             self._mistrust_all()
             hear = known
-        if broker.moved.mistrusted:
-            self._mark_copies()
+        if self._site.moved.mistrusted:
+            self.places.mark_copies()
         if hear:
-            self._place(ALL_CLIENTS).older |= hear
-            self._save(ALL_CLIENTS)
-        if before != known or broker.moved.mistrusted:
-            moving.moves(broker).members = known
+            self.places.of(ALL_CLIENTS).older |= hear
+            self.places.save(ALL_CLIENTS)
+        if before != known or self._site.moved.mistrusted:
+            moves(broker).members = known
             broker.promise()
 
     def _forget_strangers(self, known: frozenset[str]) -> None:
@@ -146,21 +119,13 @@ class SessionHolder:
         """
         for key in self.given():
             if self._given[key].member not in known:
-                self._place(key).doubtful = True
-                self._save(key)
-        for key, place in list(self._places.items()):
+                self.places.of(key).doubtful = True
+                self.places.save(key)
+        for key, place in self.places:
             if not place.older <= known:
                 place.older &= known
-                self._save(key)
-        self._forget_idle()
-
-    def _mark_copies(self) -> None:
-        """Our store was restored: each place is from a copy."""
-        for key in [key for key in self._places if key != ALL_CLIENTS]:
-            place = self._place(key)  # who saves may forget some that nobody needs
-            place.doubtful = place.copied = True
-            self._save(key)
-        moving.moves(self._broker).trusted = True
+                self.places.save(key)
+        self.places.forget_idle()
 
     def _mistrust_all(self) -> None:
         """All but the gateway's own."""
@@ -168,22 +133,13 @@ class SessionHolder:
         keys = [own_key(session) for session in sessions if session.user != INSIDE]
         for key in (*keys, *self.given()):
             if key not in self._taking:
-                self._place(key).doubtful = True
-                self._save(key)
+                self.places.of(key).doubtful = True
+                self.places.save(key)
         for key, place in self._taking.items():
             place.doubtful = True
-            moving.moves(self._broker).places[key] = place.row(key)
+            moves(self._broker).places[key] = place.row(key)
 
     # -- what there is
-
-    @property
-    def places(self) -> int:
-        """How many clients have one."""
-        return len(self._places)
-
-    @property
-    def in_doubt(self) -> int:
-        return sum(place.doubtful for place in self._places.values())
 
     def session(self, key: str) -> Session | None:
         """The session with this key, unless it has left or expired."""
@@ -202,11 +158,11 @@ class SessionHolder:
         self._waiting.setdefault(key, []).append(call)
 
     def held(self, client: str) -> Held | None:
-        place, given = self._places.get(client), self._given_of(client)
+        place, given = self.places.get(client), self._given_of(client)
         session = self.session(client)
         if place is None and given is None and session is None:
             return None
-        place = place or _Place()
+        place = place or Place()
         here = session is not None or given is not None
         if not here and not place.older:
             return None
@@ -220,13 +176,13 @@ class SessionHolder:
         )
 
     def older_at(self, member: str) -> Iterable[str]:
-        return [key for key, place in self._places.items() if member in place.older]
+        return [key for key, place in self.places if member in place.older]
 
     def given(self) -> Iterable[str]:
         return [key for key in list(self._given) if self._given_of(key) is not None]
 
     def unsettled(self) -> Iterable[str]:
-        doubtful = (key for key, place in self._places.items() if place.doubtful)
+        doubtful = (key for key, place in self.places if place.doubtful)
         return dict.fromkeys([*self.given(), *doubtful])
 
     def given_to(self) -> dict[str, str]:
@@ -263,7 +219,7 @@ class SessionHolder:
                 self._hand_over(client, to, done)
             else:
                 given.member = to
-                moving.moves(broker).readdressed.append((to, client))
+                moves(broker).readdressed.append((to, client))
                 moving.when_on_disk(
                     broker, broker.promise(), lambda: self._hand_over(client, to, done)
                 )
@@ -311,10 +267,10 @@ class SessionHolder:
             given = self._given_of(key)
             done(self._parts(key) if given is not None and given.member == to else None)
 
-        if self._broker.doubled is None:
+        if self._site.doubled is None:
             done(self._parts(key))
         else:
-            self._broker.doubled.call(self._broker.committed, hand_over)
+            self._site.doubled.call(self._broker.committed, hand_over)
 
     def take(
         self,
@@ -341,14 +297,14 @@ class SessionHolder:
             done("the disk has no room for it")
         else:
             broker.changes.bytes += size
-            self._bring(client, parts, head.messages, _Place(epoch, doubtful, older), done)
+            self._bring(client, parts, head.messages, Place(epoch, doubtful, older), done)
 
     def _bring(
         self,
         key: str,
         parts: Sequence[bytes] | None,
         messages: int,
-        place: _Place,
+        place: Place,
         done: Callable[[str | None], None],
     ) -> None:
         """A session comes. parts: None for those that are here already."""
@@ -363,21 +319,21 @@ class SessionHolder:
             messages,
             2 * broker.limits.queue_messages + 0xFFFF,  # with what is in flight, and a grace
             broker.limits.subscriptions,
-            broker.journeys.me,
-            sorted(broker.journeys.queues),
+            self._site.journeys.me,
+            sorted(self._site.journeys.queues),
         )
-        moves = moving.moves(broker)
-        moves.taking.append(order)
-        moves.places[key] = place.row(key)
+        changes = moves(broker)
+        changes.taking.append(order)
+        changes.places[key] = place.row(key)
         if key in self._given:
-            moves.forgotten.append(key)
+            changes.forgotten.append(key)
             if parts is not None:
                 following.over(broker, key)
         self._taking[key] = place
         commit = broker.promise()
         moving.when_on_disk(broker, commit, lambda: self._arrived(order, place, done))
 
-    def _arrived(self, order: Taking, place: _Place, done: Callable[[str | None], None]) -> None:
+    def _arrived(self, order: Taking, place: Place, done: Callable[[str | None], None]) -> None:
         key, name = order.key, printable(name_of(order.key))
         del self._taking[key]
         if order.state is None:
@@ -385,18 +341,18 @@ class SessionHolder:
         else:
             self._given.pop(key, None)
             moving.arrive(self._broker, order.state)
-            self._places[key] = place
+            self.places.put(key, place)
             log.info("%s: its session has come", name, extra=about(client=name_of(key)))
         done(order.wrong)
         self._moved(key)
 
     def stand(self, client: str, epoch: int, older: frozenset[str], done: Done) -> None:
         self._begin()
-        place = _Place(epoch, self._place(client).doubtful, older)
+        place = Place(epoch, self.places.of(client).doubtful, older)
         given = self._given_of(client)
         if given is None:
-            self._places[client] = place
-            self._save(client)
+            self.places.put(client, place)
+            self.places.save(client)
             self.on_disk(done)
         elif given.order is not None:
             self.when_moved(client, lambda: self.stand(client, epoch, older, done))
@@ -410,14 +366,12 @@ class SessionHolder:
         if self.moves(client):
             self.when_moved(client, lambda: self.end(client, below, done))
             return
-        if self._places.get(client, _Place()).epoch < below:
+        if (self.places.get(client) or Place()).epoch < below:
             self._end(client)
             if client in self._given:
                 following.over(self._broker, client)
                 self._forget_given(client)
-            if self._places.pop(client, None) is not None:
-                moving.moves(self._broker).places[client] = None
-                self._broker.promise()
+            self.places.end(client)
         self.on_disk(done)
 
     def _end(self, key: str) -> None:
@@ -444,14 +398,14 @@ class SessionHolder:
         if session is not None and session.connection is not None:
             self._broker.hang_up(session.connection, *_MOVED)
             self._broker.settle()
-        self._place(client).doubtful = True
-        self._save(client)
+        self.places.of(client).doubtful = True
+        self.places.save(client)
         self.on_disk(done)
 
     def mistrust_all(self, done: Done) -> None:
         self._begin()
         self._mistrust_all()
-        if self.in_doubt:
+        if self.places.in_doubt:
             log.warning(
                 "a member cannot say whether sessions here are over: they are in doubt until their"
                 " clients come"
@@ -461,16 +415,16 @@ class SessionHolder:
 
     def trust(self, client: str) -> None:
         """What was doubtful about a session is settled; goes with the open changes."""
-        place = self._places.get(client)
+        place = self.places.get(client)
         if place is not None and place.doubtful:
             place.doubtful = place.copied = False
-            self._save(client)
+            self.places.save(client)
 
     def confirmed(self, client: str, member: str) -> None:
-        place = self._places.get(client)
+        place = self.places.get(client)
         if place is not None and member in place.older:
             place.older -= {member}
-            self._save(client)
+            self.places.save(client)
 
     def release(self, client: str, identifier: int, done: Callable[[bool], None]) -> None:
         self._begin()
@@ -487,33 +441,11 @@ class SessionHolder:
             flow.commit = commit = broker.keep_flow(session)
             moving.when_on_disk(broker, commit, lambda: done(True))
 
-    # -- places
-
-    def _place(self, key: str) -> _Place:
-        return self._places.setdefault(key, _Place())
-
-    def _save(self, key: str) -> None:
-        """Write a place with the open changes; nothing of one that says nothing."""
-        place = self._places[key]
-        empty = not (place.epoch or place.doubtful or place.older)
-        if empty:
-            del self._places[key]
-        moving.moves(self._broker).places[key] = None if empty else place.row(key)
-        self._saved += 1
-        if self._saved >= _IDLE_PLACES + len(self._places) // 2:
-            self._saved = 0
-            self._forget_idle()
-
-    def _forget_idle(self) -> None:
-        """Of a session that has ended nothing is kept that nobody needs."""
-        for key in [key for key, place in self._places.items() if not place.older]:
-            if self.session(key) is None and key not in self._given and key not in self._taking:
-                del self._places[key]
-                moving.moves(self._broker).places[key] = None
+    # -- what is over
 
     def _forget_given(self, key: str) -> None:
         del self._given[key]
-        moving.moves(self._broker).forgotten.append(key)
+        moves(self._broker).forgotten.append(key)
         self._broker.promise()
 
     def _moved(self, key: str) -> None:

@@ -226,6 +226,7 @@ def test_a_command_under_way_at_the_end_is_not_held_yet(tmp_path: Path) -> None:
             ["22 samples in 4224 ms at an interval of 200 ms"],
         ),
         ((*range(0, 2000, 208), *range(2200, 4000, 208)), 2100, True, []),  # a start between
+        ((450, 490, 530, *range(600, 4000, 200)), None, True, []),  # a start that took its time
     ],
 )
 def test_a_sample_that_is_left_out_is_a_contradiction(

@@ -30,6 +30,7 @@ from gateway.links.greeter import Greeter
 from gateway.links.serial_port import SerialPort
 from gateway.runtime.clock import Clock
 from gateway.runtime.engine import Engine
+from gateway.site.moving.neighbours import SiteNeighbours
 from gateway.store import lives
 from gateway.store.queue_reads import collect, load
 from gateway.store.recovery import recover
@@ -183,7 +184,7 @@ class Gateway:
             Uptime(f"{self._machine}", self.time.now),
             forget=self.restored,
         )
-        self.broker = broker = Broker(config, state)
+        self.broker = broker = Broker(config, state, SiteNeighbours)
         clock.start(broker.now, loop.time())
         self.engine = Engine(
             broker,

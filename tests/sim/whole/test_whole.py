@@ -8,9 +8,9 @@ from unittest.mock import patch
 
 import pytest
 
-from gateway.broker.doubled import Doubled
 from gateway.broker.receive_flow import ReceiveFlow
 from gateway.runtime.engine import Engine
+from gateway.site.moving.doubled import Doubled
 from gateway.site.wiring.retained import SiteRetained
 from tests.hil.sabotage import catalogue
 from tests.sim.whole import sabotages

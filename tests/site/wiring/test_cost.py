@@ -35,7 +35,10 @@ def calls(world: World, topic: str, qos: int, clean: bool) -> Counter[str]:
 
     def look(frame: FrameType, event: str, _: object) -> None:
         if event == "call":
-            made[f"{frame.f_code.co_filename}: {frame.f_code.co_qualname}"] += 1
+            path, name = frame.f_code.co_filename, frame.f_code.co_qualname
+            if path.endswith("neighbours.py"):  # a site's have a class of their own
+                path, name = "neighbours.py", frame.f_code.co_name
+            made[f"{path}: {name}"] += 1
 
     before = sys.getprofile()
     gc.disable()  # others have callbacks there

@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from gateway.broker.elsewhere import name_of
 from gateway.config import MEMBER, Config, QueueSection
 from gateway.mqtt.packets import (
     Connack,
@@ -20,6 +19,7 @@ from gateway.mqtt.packets import (
 from gateway.mqtt.properties import PropertyId
 from gateway.runtime.internal_client import Inside, forget_members
 from gateway.site.forwarding.messages import FIRST
+from gateway.store.move_rows import name_of
 from tests.broker.harness import FOREVER
 from tests.site.wiring.test_local_member import Sites
 
@@ -250,7 +250,7 @@ def test_a_restored_member_forgets_its_numbers_and_loses_nothing(sites: Sites) -
     sites.members["a"].power_cut()
     here = sites.members["a"].site
     doubted = {key for key in here.holder.unsettled() if name_of(key).startswith(MEMBER)}
-    assert here.holder.in_doubt
+    assert here.holder.places.in_doubt
     assert not doubted
     sites.join("a", "b")
     sites.join("a", "c")

@@ -545,7 +545,7 @@ def test_nothing_is_decided_for_a_client_that_has_gone(sites: Sites) -> None:
     client.break_line()
     sites.pass_time(2)
     member = sites.members["b"].site
-    assert member.marked == member.holder.places == 0
+    assert member.marked == len(member.holder.places) == 0
     assert not member._waiting
 
 

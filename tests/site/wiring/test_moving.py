@@ -5,20 +5,22 @@ from collections.abc import Callable
 
 import pytest
 
-from gateway.broker import notices, queue_pages
-from gateway.broker.addresses import AT_ONCE, NOTICES, Kind, Stage, encode_notices
 from gateway.broker.core import Core
-from gateway.broker.cuts import say
 from gateway.broker.fan_out import deliver
-from gateway.broker.following import end_journeys
-from gateway.broker.journey import Journey
-from gateway.broker.late_messages import send_on
 from gateway.broker.publish_run import PublishRun
 from gateway.broker.session import Session
+from gateway.broker.topic import NOTICES
 from gateway.mqtt.encode import encode
 from gateway.mqtt.errors import ProtocolError
 from gateway.mqtt.packets import Connect, Publish, Subscribe, Subscription, Version
 from gateway.mqtt.properties import PropertyId
+from gateway.site.moving import neighbours, notices
+from gateway.site.moving.addresses import AT_ONCE, Kind, Stage, encode_notices
+from gateway.site.moving.cuts import say
+from gateway.site.moving.following import end_journeys
+from gateway.site.moving.journey import Journey
+from gateway.site.moving.late_messages import send_on
+from gateway.site.moving.neighbours import site_of
 from tests.broker.harness import FOREVER
 from tests.site.wiring.test_forwarding import SOON_S, Peer, publisher, reader
 from tests.site.wiring.test_local_member import Sites
@@ -100,7 +102,7 @@ class Ride:
             assert source.acknowledged
         for name in NAMES:
             world = self.sites[name]
-            assert not list(world.broker.journeys), "it is over"
+            assert not list(site_of(world.broker).journeys), "it is over"
             assert world.rows("SELECT * FROM journey") == []
             assert world.rows("SELECT client FROM session WHERE length(client) = 0") == []
 
@@ -148,7 +150,7 @@ def test_what_is_published_while_nobody_has_taken_it_comes_where_it_is_called_ba
     ride.cut("b")
     ride.steps(60)
     assert not ride.is_at("b")
-    (follower,) = ride.sites["a"].broker.journeys
+    (follower,) = site_of(ride.sites["a"].broker).journeys
     assert follower[0].send_flow.messages
     ride.sites.pass_time(6)
     assert ride.is_at("a")
@@ -167,7 +169,7 @@ def test_a_session_that_comes_back_twice_waits_for_what_the_first_follower_has(
         else:
             send_on(core, session)
 
-    monkeypatch.setattr(queue_pages, "send_on", hold_the_first)
+    monkeypatch.setattr(neighbours, "send_on", hold_the_first)
     ride = Ride()
     for steps in 60, 0:
         ride.move("b")
@@ -209,12 +211,12 @@ def test_it_may_leave_again_before_its_first_follower_is_empty(
     ride.until(ride.has_left)
     ride.cut("b")
     ride.steps(60)
-    monkeypatch.setattr(queue_pages, "send_on", lambda core, session: None)
+    monkeypatch.setattr(neighbours, "send_on", lambda core, session: None)
     ride.sites.pass_time(6)
     assert ride.is_at("a"), "called back"
     ride.move("b")
     ride.until(ride.has_left)
-    assert ride.sites["a"].broker.journeys.followers == 2
+    assert site_of(ride.sites["a"].broker).journeys.followers == 2
     monkeypatch.undo()
     ride.cut("a")
     ride.end("b")
@@ -227,8 +229,8 @@ def move(sites: Sites, client: Peer, name: str, client_id: str = "c") -> Peer:
     return Peer(sites, name, client_id)
 
 
-def open_journeys(sites: Sites) -> list[Journey]:
-    return [journey for name in NAMES for _, journey in sites[name].broker.journeys]
+def open_journeys(sites: Sites, names: tuple[str, ...] = NAMES) -> list[Journey]:
+    return [journey for name in names for _, journey in site_of(sites[name].broker).journeys]
 
 
 def test_what_it_has_subscribed_to_since_it_came_is_not_held_back() -> None:
@@ -247,14 +249,14 @@ def test_what_it_has_subscribed_to_since_it_came_is_not_held_back() -> None:
             sites.tick()
     world.on_commit = lambda: None
     client.say(Subscribe(2, [Subscription("new", 2), Subscription("t/more", 2)]))
-    assert {"a", "c"} == next(iter(world.broker.journeys))[1].closed
+    assert {"a", "c"} == next(iter(site_of(world.broker).journeys))[1].closed
     for number, source in enumerate(sources):
         for topic in ("t", "new"):
             source.publish(topic, f"{topic}{number}", 1, wait=SOON_S)
     world.slow_disk = False
     sites.pass_time(2)
     assert sorted(client.payloads) == [b"new0", b"new1", b"new2", b"t0", b"t1", b"t2"]
-    assert not open_journeys(sites)
+    assert not open_journeys(sites, sites.names)
 
 
 def test_a_session_without_subscriptions_is_not_followed_and_costs_nothing() -> None:
@@ -266,7 +268,7 @@ def test_a_session_without_subscriptions_is_not_followed_and_costs_nothing() -> 
         member.passing.received = lambda _, frame: said.append(frame)  # type: ignore[method-assign]
     client = move(sites, client, "b")
     assert not said
-    assert not open_journeys(sites)
+    assert not open_journeys(sites, sites.names)
     client.say(Subscribe(1, [Subscription("$SYS/#", 1)]))
     move(sites, client, "c")
     assert not said, "what gateways say of themselves is not sent on"
@@ -297,7 +299,7 @@ def test_a_member_of_a_shared_subscription_that_moves_gets_its_part_once(alone: 
     got += [payload for client in group for payload in client.payloads]
     everything = [b"%d" % number for number in range(60)]
     assert sorted(got) == sorted(everything * (1 if alone else 3)), "one of the group, and each"
-    assert not open_journeys(sites)
+    assert not open_journeys(sites, sites.names)
 
 
 @pytest.mark.parametrize("dies", [False, True])
@@ -314,7 +316,7 @@ def test_what_its_group_got_before_others_knew_that_it_had_left_is_sent_on(dies:
             sites.tick()
     for number in range(1, 5):  # the members of the group take turns
         source.client.bring(encode(Publish("t", str(number).encode(), 1, number), Version.V5))
-    late = sites["c"].broker.journeys.queues["a"].send_flow
+    late = site_of(sites["c"].broker).journeys.queues["a"].send_flow
     assert late.messages, "some of it is for a"
     if dies:
         sites["c"].turn(0)
@@ -324,7 +326,7 @@ def test_what_its_group_got_before_others_knew_that_it_had_left_is_sent_on(dies:
         sites.join("a", "c")
     sites.pass_time(3)
     assert sorted(client.payloads) == [b"1", b"2", b"3", b"4"]
-    assert not open_journeys(sites)
+    assert not open_journeys(sites, sites.names)
 
 
 def test_what_is_late_for_a_session_that_has_ended_goes_nowhere() -> None:
@@ -363,7 +365,7 @@ def test_beyond_a_bound_sessions_are_not_followed_and_that_is_counted(
     assert "too many sessions have left" in caplog.text
     sites["c"].slow_disk = False
     sites.pass_time(2)
-    assert not open_journeys(sites)
+    assert not open_journeys(sites, sites.names)
     publisher(sites, "c").publish("t", "m", 1, wait=1)
     assert [client.payloads for client in clients] == [[b"m"]] * 5
 
@@ -389,7 +391,7 @@ def test_a_gateway_that_is_no_member_any_more_is_not_waited_for(gone: str) -> No
         sites.members[name].power_cut()
     sites.join(*sites.names)
     sites.pass_time(2)
-    assert not [journey for name in sites.names for _, journey in sites[name].broker.journeys]
+    assert not open_journeys(sites, sites.names)
 
 
 def test_without_a_site_nothing_is_followed() -> None:
@@ -399,10 +401,10 @@ def test_without_a_site_nothing_is_followed() -> None:
     client = move(sites, client, "b")
     for name in "ab":
         broker = sites[name].broker
-        assert list(broker.journeys)
+        assert list(site_of(broker).journeys)
         end_journeys(broker)
         broker.settle()
-        assert not list(broker.journeys)
+        assert not list(site_of(broker).journeys)
     publisher(sites, "b").publish("t", "m", 1)
     assert client.payloads == [b"m"]
 
@@ -424,7 +426,7 @@ def test_a_notice_that_was_lost_is_asked_for_again(monkeypatch: pytest.MonkeyPat
     sites.pass_time(1)
     assert {"c"} in [journey.closed for journey in open_journeys(sites)]
     sites.pass_time(5)
-    assert not open_journeys(sites)
+    assert not open_journeys(sites, sites.names)
 
 
 @pytest.mark.parametrize("dies", [False, True])
@@ -458,7 +460,7 @@ def test_a_queue_that_is_full_drops_no_notice(dies: bool) -> None:
     last = 100 if dies else 50
     got = [int(payload) for payload in client.payloads]
     assert got == list(range(last - 17, last)), "what comes after the cut is for the session"
-    assert not open_journeys(sites)
+    assert not open_journeys(sites, sites.names)
 
 
 def test_notices_alone_do_not_make_a_queue_longer_than_it_may_be() -> None:
@@ -484,7 +486,7 @@ def test_notices_that_cannot_be_cost_a_mad_member_its_exchange_alone(payload: by
     client = reader(sites, "a", "t")
     mad = sites["b"].broker
     run = PublishRun(mad.router.topic(NOTICES), payload, 1)
-    deliver(mad, mad.journeys.queues["a"], run, 2, b"", 0, 1, mad.promise())
+    deliver(mad, site_of(mad).journeys.queues["a"], run, 2, b"", 0, 1, mad.promise())
     sites["b"].turn(0)
     sites.pass_time(2)
     publisher(sites, "b").publish("t", "m", 1, wait=2)
@@ -502,7 +504,7 @@ def test_a_mad_member_that_cuts_and_ends_what_it_does_not_know_changes_nothing()
     for kind in Kind:
         payload = encode_notices(kind, [strange] * AT_ONCE)
         run = PublishRun(mad.router.topic(NOTICES), payload, 1)
-        for queue in mad.journeys.queues.values():
+        for queue in site_of(mad).journeys.queues.values():
             deliver(mad, queue, run, 2, b"", 0, 1, mad.promise())
     sites["c"].turn(0)
     sites.pass_time(2)
@@ -528,7 +530,7 @@ def test_of_many_that_wait_for_a_notice_a_few_ask_at_once(
         turns.append(set())
         notices.advance(core)
     assert max(map(len, turns)) == 2
-    assert set[Stage]().union(*turns) == {journey.stage for _, journey in core.journeys}
+    assert set[Stage]().union(*turns) == {journey.stage for _, journey in site_of(core).journeys}
 
 
 def test_only_a_mad_member_asks_too_often(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -597,7 +599,7 @@ def test_what_follows_a_session_is_no_client() -> None:
     before = {name: len(sites[name].broker.sessions) for name in NAMES}
     sites["c"].slow_disk = True
     move(sites, client, "b")
-    (found, _) = next(iter(sites["a"].broker.journeys))
+    (found, _) = next(iter(site_of(sites["a"].broker).journeys))
     assert found.client not in sites["a"].broker.sessions
     assert len(sites["a"].broker.sessions) == before["a"] - 1
     assert sites.members["a"].site.holder.held("c") is None

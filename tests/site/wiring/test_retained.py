@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from gateway.broker.announce import announce
 from gateway.broker.retained import Retained
 from gateway.broker.retained_changes import DELETION_S, take
+from gateway.mirror.announce import announce
 from gateway.mqtt.packets import Connack, Connect, Publish, Subscription, Version, Will
 from gateway.mqtt.properties import PropertyId
 from gateway.runtime.internal_client import Inside

@@ -13,8 +13,6 @@ from dataclasses import replace
 
 import pytest
 
-from gateway.broker import following
-from gateway.broker.journey import Journey
 from gateway.mqtt.encode import encode
 from gateway.mqtt.packets import (
     Connack,
@@ -28,6 +26,8 @@ from gateway.mqtt.packets import (
     Subscription,
     Version,
 )
+from gateway.site.moving import following
+from gateway.site.moving.journey import Journey
 from gateway.site.rules import messages
 from tests.broker.harness import FOREVER, Client
 from tests.site.wiring.test_local_member import Sites

@@ -11,14 +11,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import cast
 
-from gateway.broker.addresses import Stage, address
-from gateway.broker.journey import OWN, Follower, Journey
+from gateway.broker.core import Core
+from gateway.broker.neighbours import Neighbours
 from gateway.broker.router import Route, RoutedTopic
-
-if TYPE_CHECKING:
-    from gateway.broker.session import Session
+from gateway.broker.session import CLIENT, Session
+from gateway.site.moving.addresses import Stage, address
+from gateway.site.moving.journey import Follower, Journey, journey_of
+from gateway.store.move_rows import OWN, Moves
 
 
 class Journeys:
@@ -46,7 +47,7 @@ class Journeys:
         """The follower of each session that left last, by the session's key."""
 
     def add(self, session: Session, journey: Journey) -> None:
-        session.journey = journey
+        session.role = journey
         self._lineages.setdefault(journey.stage.lineage, []).append((session, journey))
         if (follower := journey.follower) is not None:
             self.followers += 1
@@ -57,8 +58,9 @@ class Journeys:
 
     def drop(self, session: Session) -> None:
         """It has ended, or its journey has."""
-        journey, session.journey = session.journey, None
+        journey = journey_of(session)
         if journey is not None:
+            session.role = CLIENT
             lineage = self._lineages[journey.stage.lineage]
             lineage.remove((session, journey))
             if not lineage:
@@ -123,8 +125,8 @@ class Journeys:
 
     def routes(self, topic: RoutedTopic, member: str) -> Iterable[Route]:
         """Of those that travel: who gets what a gateway passes on."""
-        for route, came_with in topic.travellers:
-            journey = route.session.journey
+        for route, came_with in topic.moving:
+            journey = journey_of(route.session)
             if journey is None or journey.takes(member, came_with):
                 session, extra = self.onward(route.session, route.identifiers, "")
                 if session is route.session:
@@ -136,8 +138,39 @@ class Journeys:
 
     def onward(self, session: Session, extra: bytes, share: str) -> tuple[Session, bytes]:
         """Where a message for a session goes, with which properties."""
-        journey = session.journey
+        journey = journey_of(session)
         if journey is not None and journey.follower is not None and journey.follower.member:
             queue = self.queues[journey.follower.member]
             return queue, address(journey.following, share)
         return session, extra
+
+
+class WithJourneys(Neighbours):
+    """Neighbours between which sessions move."""
+
+    def __init__(self) -> None:
+        self.journeys = Journeys()
+        self.changed: dict[Session, None] = {}
+        """Sessions whose journeys the open changes bring to the store."""
+
+
+def of(core: Core) -> WithJourneys:
+    return cast(WithJourneys, core.neighbours)
+
+
+def journeys_of(core: Core) -> Journeys:
+    return of(core).journeys
+
+
+def moves(core: Core) -> Moves:
+    """What the open changes hold for the sake of other gateways."""
+    changes = core.changes
+    if changes.neighbours is None:
+        changes.neighbours = Moves()
+    return cast(Moves, changes.neighbours)
+
+
+def note(core: Core, session: Session) -> None:
+    """The journey of a session has changed."""
+    moves(core)
+    of(core).changed[session] = None

@@ -9,12 +9,9 @@ is safe.
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from gateway.broker.store_rows import SpoolRow
+from gateway.broker.store_rows import SpoolRow
 
 
 class Doubled:

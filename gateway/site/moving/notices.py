@@ -6,16 +6,14 @@ In: their notices, and the time. Out: what follows from them, and our answers.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
-from gateway.broker.addresses import Kind, Stage, read_notices
-from gateway.broker.cuts import cut, end_if_over, end_tail, say, send_to
-from gateway.broker.journey import OWN, Follower, Journey
+from gateway.broker.core import Core
 from gateway.mqtt.errors import ProtocolError
-
-if TYPE_CHECKING:
-    from gateway.broker.core import Core
-
+from gateway.site.moving.addresses import Kind, Stage, read_notices
+from gateway.site.moving.cuts import cut, end_if_over, end_tail, say, send_to
+from gateway.site.moving.journey import Follower, Journey
+from gateway.site.moving.journeys import journeys_of
+from gateway.store.move_rows import OWN
 
 AGAIN_S = 60.0
 """After so long a notice that has not come is asked for again."""
@@ -29,7 +27,7 @@ that move to and fro."""
 
 def heard(core: Core, member: str, payloads: Iterable[bytes]) -> None:
     """Notices of another gateway. Raises MqttError."""
-    journeys, asked = core.journeys, list[Stage]()
+    journeys, asked = journeys_of(core), list[Stage]()
     answers: dict[Kind, list[Stage]] = {Kind.ASK: [], Kind.GONE: [], Kind.END: []}
     for payload in payloads:
         for kind, stage in read_notices(payload):
@@ -62,7 +60,7 @@ def heard(core: Core, member: str, payloads: Iterable[bytes]) -> None:
 
 def _found(core: Core, member: str, stage: Stage) -> None:
     """A session is there."""
-    for session, journey, follower in core.journeys.followers_of(stage):
+    for session, journey, follower in journeys_of(core).followers_of(stage):
         if follower.member not in (member, OWN):
             send_to(core, session, journey, follower, member)
             end_if_over(core, session, journey)
@@ -70,17 +68,17 @@ def _found(core: Core, member: str, stage: Stage) -> None:
 
 def _missed(core: Core, member: str, stage: Stage) -> None:
     """A session is not there: what follows it ends when it is nowhere."""
-    for session, _, follower in core.journeys.followers_of(stage):
+    for session, _, follower in journeys_of(core).followers_of(stage):
         if follower.gone is not None:
             follower.gone.add(member)
-        nowhere = follower.gone is not None and follower.gone >= core.journeys.queues.keys()
+        nowhere = follower.gone is not None and follower.gone >= journeys_of(core).queues.keys()
         if follower.member == member or (follower.member is None and nowhere):
             core.effects.end(session)
 
 
 def _answered(core: Core, member: str, stage: Stage) -> None:
     """All that a follower can still get from there as a member of a group has come."""
-    for session, journey, follower in core.journeys.followers_of(stage):
+    for session, journey, follower in journeys_of(core).followers_of(stage):
         if follower.awaited:
             follower.awaited.discard(member)
             end_if_over(core, session, journey)
@@ -91,7 +89,7 @@ def advance(core: Core) -> None:
     a notice asks for it, for it may have been in a queue that was too long. Where many sessions
     move, each has its turn later.
     """
-    journeys = core.journeys
+    journeys = journeys_of(core)
     if journeys.count_from + AGAIN_S <= core.now:
         journeys.count_from = core.now
         journeys.asks.clear()
@@ -121,7 +119,7 @@ def _questions(core: Core, journey: Journey) -> Iterable[tuple[str, Kind]]:
         for member in _sought(core, follower):
             yield member, Kind.HERE
     elif tails or journey.closed:
-        for member in core.journeys.queues:
+        for member in journeys_of(core).queues:
             yield member, Kind.ASK
 
 
@@ -131,4 +129,4 @@ def _sought(core: Core, follower: Follower) -> Iterable[str]:
         return follower.awaited or ()
     if follower.member is not None:
         return [follower.member]
-    return core.journeys.queues if follower.gone is not None else ()
+    return journeys_of(core).queues if follower.gone is not None else ()

@@ -13,17 +13,12 @@ no client's: `Core.sessions` does not have it.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
 
-from gateway.broker.addresses import LINEAGES, MOST_MOVES, Stage, share_number
-from gateway.broker.elsewhere import name_of
+from gateway.broker.access import Acl
+from gateway.broker.session import Role, Session
 from gateway.mqtt.topics import topic_matches
-
-if TYPE_CHECKING:
-    from gateway.broker.store_rows import JourneyRow
-
-OWN = ""
-"""This gateway, among the names of gateways."""
+from gateway.site.moving.addresses import Stage, share_number
+from gateway.store.move_rows import LINEAGES, MOST_MOVES, JourneyRow, name_of
 
 
 class Follower:
@@ -33,7 +28,7 @@ class Follower:
         self, key: str, user: str | None, member: str | None = None, done: set[str] | None = None
     ) -> None:
         self.key = key
-        """Whose session it follows (`elsewhere.py`)."""
+        """Whose session it follows (`move_rows.py`)."""
         self.user = user
         """Whose rights it has."""
         self.member = member
@@ -54,7 +49,8 @@ class Follower:
         return name_of(self.key)
 
 
-class Journey:
+class Journey(Role):
+    settled = False
     __slots__ = ("asked", "closed", "filters", "follower", "stage", "tails")
 
     def __init__(
@@ -104,6 +100,21 @@ class Journey:
         """The session after the next move."""
         return Stage(self.stage.lineage, self.stage.moves + 1)
 
+    @property
+    def gets_copies(self) -> bool:
+        """A follower sends on what comes once."""
+        return self.follower is None
+
+    @property
+    def sends_on(self) -> bool:
+        """Whether what waits belongs to a session that is known to be elsewhere."""
+        return self.follower is not None and self.follower.member is not None
+
+    def may_read(self, acl: Acl, session: Session, topic: str) -> bool:
+        if (follower := self.follower) is not None:
+            return acl.may_read(follower.user, follower.name, topic)
+        return super().may_read(acl, session, topic)
+
     def came_with(self, topic: str) -> bool:
         """Whether it had subscribed to a topic when it came. This looks at all its filters."""
         return any(topic_matches(item, topic) for item in self.filters)
@@ -115,6 +126,11 @@ class Journey:
         if self.follower is not None and member in self.follower.done:
             return False
         return member not in self.closed or not came_with
+
+
+def journey_of(session: Session) -> Journey | None:
+    """Return the journey of a session, None when it is over, or the session has never moved."""
+    return session.role if isinstance(session.role, Journey) else None
 
 
 def _names(text: str) -> list[str]:

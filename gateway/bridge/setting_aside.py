@@ -3,7 +3,7 @@ aside.
 
 In: the packet identifier of a message in flight. Out: in one commit the message leaves the queue
 and is kept by `aside.py`, so a power cut leaves it in exactly one of the two. An exception in
-between stops the process before that commit (`step.py`).
+between stops the process before that commit (`Step`).
 """
 
 from __future__ import annotations

@@ -7,30 +7,25 @@ from one queue and put into another is so in one commit.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from gateway.broker.addresses import Address, Kind, Stage, address
-from gateway.broker.cuts import end_if_over, say
-from gateway.broker.fan_out import deliver, pass_on, pass_to
-from gateway.broker.journey import OWN, Journey
+from gateway.broker.core import Core
+from gateway.broker.delivery import LeftBehind
+from gateway.broker.fan_out import deal, deliver
 from gateway.broker.publish_run import RETAIN, PublishRun
-
-if TYPE_CHECKING:
-    from gateway.broker.core import Core
-    from gateway.broker.session import Session
-
-
-def sends_on(session: Session) -> bool:
-    """Whether what waits for a session belongs to one that is known to be elsewhere."""
-    journey = session.journey
-    follower = journey.follower if journey is not None else None
-    return follower is not None and follower.member is not None
+from gateway.broker.queue_limits import is_full
+from gateway.broker.router import Route
+from gateway.broker.session import Session
+from gateway.config import INSIDE
+from gateway.site.moving.addresses import Address, Kind, Stage, address
+from gateway.site.moving.cuts import end_if_over, say
+from gateway.site.moving.journey import Journey, journey_of
+from gateway.site.moving.journeys import journeys_of
+from gateway.store.move_rows import OWN
 
 
 def send_on(core: Core, session: Session) -> None:
     """A page of what waits for a follower has been read: it goes to where its session is."""
-    journey, flow = session.journey, session.send_flow
-    assert journey is not None  # noqa: S101 - `sends_on`
+    journey, flow = journey_of(session), session.send_flow
+    assert journey is not None  # noqa: S101 - `Role.sends_on`
     while flow.pending:
         item = flow.pending[0]
         if item.run.expires is None or item.run.expires > core.now:
@@ -45,7 +40,7 @@ def send_on(core: Core, session: Session) -> None:
 def wait_to_send_on(core: Core, session: Session) -> None:
     """What waits for a follower is not on the disk yet."""
     core.promise()
-    core.after_commit.append(session.send_flow.ask)
+    core.waits.call(core.committed + 1, session.send_flow.ask)
 
 
 def _forward(
@@ -63,7 +58,7 @@ def _forward(
     if not member:
         _deliver_here(core, OWN, journey.stage, run, flags, share, skip, count, commit)
     else:
-        queue, extra = core.journeys.queues[member], address(journey.following, share)
+        queue, extra = journeys_of(core).queues[member], address(journey.following, share)
         deliver(core, queue, run, flags, extra, skip, count, commit, share)
 
 
@@ -86,10 +81,39 @@ def come_for_group(
     if core.router.share(share) is not None:
         pass_on(core, run, member, share, commit)
         return
-    journey = core.journeys.left(number)
+    journey = journeys_of(core).left(number)
     if journey is not None and journey.follower is not None:
         group = journey.follower.groups[number]
         _forward(core, journey, run, _flags(run), group, 0, run.count, commit)
+
+
+def pass_on(core: Core, run: PublishRun, member: str, share: str | None, commit: int) -> None:
+    """Route a run that another gateway of the site passes on: to clients of this gateway, and to
+    nobody else. member: that gateway. share: filter of the shared subscription that it is for, and
+    then for no other; "" for one that is not here any more. commit: holds that it was taken.
+    """
+    qos, topic = run.qos, core.router.routed(run.topic)
+    for route in topic.routes if share is None else ():
+        if route.session.user != INSIDE:
+            pass_to(core, route, run, qos, 0, run.count, commit)
+    for route in journeys_of(core).routes(topic, member) if topic.moving and share is None else ():
+        pass_to(core, route, run, qos, 0, run.count, commit)
+    if share and (found := core.router.share(share)) is not None:
+        deal(core, found, LeftBehind(run, qos, share, 0, run.count), commit)
+
+
+def pass_to(
+    core: Core, route: Route, run: PublishRun, qos: int, skip: int, count: int, commit: int
+) -> None:
+    """One session gets what another gateway passes on."""
+    session = route.session
+    if session.queueing.full == "refuse the publisher" and is_full(core, session, run, 1):
+        core.statistics.overflowed += count  # nobody is there any more to be refused
+        session.send_flow.overflowed += count
+        return
+    flags = RETAIN if run.retain and route.retain_as_published else 0
+    flags |= min(qos, route.qos) << 1
+    deliver(core, session, run, flags, route.identifiers, skip, count, commit)
 
 
 def _flags(run: PublishRun) -> int:
@@ -109,7 +133,7 @@ def _deliver_here(
     commit: int,
 ) -> bool:
     """False: the session is not here, nor what follows it."""
-    found = core.journeys.at(stage)
+    found = journeys_of(core).at(stage)
     if found is None:
         return False
     session, journey = found
@@ -121,7 +145,7 @@ def _deliver_here(
         return True
     qos = flags >> 1
     if not share:
-        for route, _ in core.router.routed(run.topic).travellers:
+        for route, _ in core.router.routed(run.topic).moving:
             if route.session is session:
                 pass_to(core, route, run, qos, skip, count, commit)
     elif (subscription := session.subscriptions.get(share)) is not None:

@@ -8,17 +8,16 @@ journeys that are over. All that goes with the open changes.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
-from gateway.broker.addresses import AT_ONCE, NOTICES, Kind, Stage, encode_notices, share_number
+from gateway.broker.core import Core
 from gateway.broker.fan_out import deliver
-from gateway.broker.journey import OWN, Follower, Journey
 from gateway.broker.publish_run import PublishRun
-from gateway.broker.session import NEVER
-
-if TYPE_CHECKING:
-    from gateway.broker.core import Core
-    from gateway.broker.session import Session
+from gateway.broker.session import NEVER, Session
+from gateway.broker.topic import NOTICES
+from gateway.site.moving.addresses import AT_ONCE, Kind, Stage, encode_notices, share_number
+from gateway.site.moving.journey import Follower, Journey, journey_of
+from gateway.site.moving.journeys import journeys_of, note
+from gateway.store.move_rows import OWN
 
 
 def say(core: Core, members: Iterable[str], kind: Kind, stages: list[Stage]) -> None:
@@ -26,35 +25,35 @@ def say(core: Core, members: Iterable[str], kind: Kind, stages: list[Stage]) -> 
         payload = encode_notices(kind, stages[at : at + AT_ONCE])
         run = PublishRun(core.router.topic(NOTICES), payload, 1)
         for member in members:
-            deliver(core, core.journeys.queues[member], run, 1 << 1, b"", 0, 1, core.promise())
+            deliver(core, journeys_of(core).queues[member], run, 1 << 1, b"", 0, 1, core.promise())
 
 
 def ask(core: Core, stage: Stage) -> None:
     """A session has come, in this moment: what was passed on until now was not for it. The others
     hear of its filters first.
     """
-    journeys = core.journeys
+    journeys = journeys_of(core)
     journeys.untold = True
     say(core, journeys.queues, Kind.ASK, [stage])
     cut(core, OWN, stage)
 
 
 def cut(core: Core, member: str, stage: Stage) -> None:
-    for session, journey in core.journeys.of(stage.lineage):
+    for session, journey in journeys_of(core).of(stage.lineage):
         if stage.moves >= journey.stage.moves:
             journey.closed.discard(member)
         if journey.follower is not None and stage.moves > journey.stage.moves:
             journey.follower.done.add(member)
-        core.changes.journeys[session] = None
+        note(core, session)
         end_if_over(core, session, journey)
 
 
 def end_tail(core: Core, member: str, stage: Stage) -> None:
-    found = core.journeys.at(stage)
+    found = journeys_of(core).at(stage)
     if found is not None:
         session, journey = found
         journey.tails.discard(member)
-        core.changes.journeys[session] = None
+        note(core, session)
         end_if_over(core, session, journey)
 
 
@@ -65,31 +64,31 @@ def send_to(
     follower.member = member
     session.expiry = NEVER  # the session may be in use
     core.changes.sessions[session.id] = session
-    core.changes.journeys[session] = None
+    note(core, session)
     if session.send_flow.tail:
         session.send_flow.ask()
 
 
 def close(core: Core, session: Session) -> None:
     """The journey of a session that is here is over: it is one as any other."""
-    core.journeys.drop(session)
-    core.changes.journeys[session] = None
+    journeys_of(core).drop(session)
+    note(core, session)
     core.router.matches_again(session)
 
 
 def end_if_over(core: Core, session: Session, journey: Journey) -> None:
     follower = journey.follower
     if follower is None:
-        if not journey.closed and not journey.tails and session.journey is journey:
+        if not journey.closed and not journey.tails and journey_of(session) is journey:
             close(core, session)
     elif follower.member is None or session.send_flow.messages or session.ended:
         return
     elif follower.member == OWN:
         core.effects.end(session)
-        alike = core.journeys.followers_of(journey.following)  # it may have come back twice
+        alike = journeys_of(core).followers_of(journey.following)  # it may have come back twice
         if not any(left.send_flow.messages for left, _, its in alike if its.member == OWN):
             end_tail(core, OWN, journey.stage)
-    elif not journey.tails and follower.done >= {OWN, *core.journeys.queues}:
+    elif not journey.tails and follower.done >= {OWN, *journeys_of(core).queues}:
         if follower.awaited is None:
             _leave_groups(core, session, journey, follower)
         elif not follower.awaited:
@@ -104,10 +103,10 @@ def _leave_groups(core: Core, session: Session, journey: Journey, follower: Foll
     for topic_filter in list(session.subscriptions):
         if number := share_number(topic_filter):
             follower.groups[number] = topic_filter
-            core.journeys.has_left(journey, number)
+            journeys_of(core).has_left(journey, number)
             core.router.unsubscribe(session, topic_filter)
             core.changes.subscriptions[session, topic_filter] = None
     journey.filters = tuple({*journey.filters, *follower.groups.values()})
-    follower.awaited = set(core.journeys.queues)
-    core.journeys.untold = True
-    say(core, core.journeys.queues, Kind.HERE, [journey.following])
+    follower.awaited = set(journeys_of(core).queues)
+    journeys_of(core).untold = True
+    say(core, journeys_of(core).queues, Kind.HERE, [journey.following])

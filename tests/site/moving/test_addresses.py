@@ -4,13 +4,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.broker.addresses import (
+from gateway.broker.topic import NOTICES
+from gateway.mqtt.encode import encode
+from gateway.mqtt.errors import MalformedPacket
+from gateway.mqtt.packets import Publish, Version
+from gateway.mqtt.properties import SERVER_PUBLISH_PROPERTIES, PropertyId, decode_properties
+from gateway.mqtt.wire import MAX_VARINT, Reader, encode_varint
+from gateway.site.moving.addresses import (
     ADDRESS_BYTES,
     AT_ONCE,
-    LINEAGES,
-    MOST_MOVES,
     NOTICE_BYTES,
-    NOTICES,
     Address,
     Kind,
     Notice,
@@ -22,11 +25,7 @@ from gateway.broker.addresses import (
     read_notices,
     share_number,
 )
-from gateway.mqtt.encode import encode
-from gateway.mqtt.errors import MalformedPacket
-from gateway.mqtt.packets import Publish, Version
-from gateway.mqtt.properties import SERVER_PUBLISH_PROPERTIES, PropertyId, decode_properties
-from gateway.mqtt.wire import MAX_VARINT, Reader, encode_varint
+from gateway.store.move_rows import LINEAGES, MOST_MOVES
 
 stages = st.builds(Stage, st.integers(1, LINEAGES - 1), st.integers(1, MOST_MOVES))
 

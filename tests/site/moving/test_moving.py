@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.broker.elsewhere import key_of
 from gateway.broker.message_ids import unpack_ids, unpack_set
 from gateway.broker.peer import DeviceIdentity
 from gateway.config import QueueSection
@@ -25,11 +24,13 @@ from gateway.mqtt.packets import (
 )
 from gateway.mqtt.properties import PropertyId
 from gateway.mqtt.reason import ReasonCode
+from gateway.site.moving.neighbours import site_of
 from gateway.site.rules.holder import ALL_CLIENTS, Held
 from gateway.site.wiring.sessions import SessionHolder
 from gateway.store import move_records
 from gateway.store.move_out import StoredParts
 from gateway.store.move_records import record
+from gateway.store.move_rows import key_of
 from gateway.store.recovery import recover
 from tests.broker.harness import Client, World
 
@@ -40,7 +41,7 @@ class Site:
     """Two gateways, and sessions that are moved between them by hand."""
 
     def __init__(self, **limits: int) -> None:
-        self.worlds = {"a": World(**limits), "b": World(**limits)}
+        self.worlds = {"a": World(moves=True, **limits), "b": World(moves=True, **limits)}
         self.holders = {name: self.holder(name, {*self.worlds} - {name}) for name in self.worlds}
 
     def holder(self, name: str, others: Iterable[str]) -> SessionHolder:
@@ -382,7 +383,7 @@ def test_what_a_member_knew_that_has_left_is_in_doubt_once() -> None:
 
 
 def test_a_new_store_under_a_name_that_was_in_the_site_before_is_in_doubt_once() -> None:
-    a = World()
+    a = World(moves=True)
     a.absent("c")
     a.commit()
     for expected in (Held(0, doubtful=True), Held(0)):
@@ -414,7 +415,7 @@ def test_no_byte_that_is_changed_makes_a_store_that_cannot_start(data: st.DataOb
 def test_members_of_a_version_before_journeys_know_sessions_without_one(journey: bool) -> None:
     site = Site()
     a = site.worlds["a"]
-    a.broker.journeys.me = "a" if journey else ""
+    site_of(a.broker).journeys.me = "a" if journey else ""
     a.absent("c")
     parts = site.give("a", "b")
     assert parts is not None
@@ -426,12 +427,12 @@ def test_members_of_a_version_before_journeys_know_sessions_without_one(journey:
 def test_what_follows_a_session_goes_by_a_new_configuration_too() -> None:
     site = Site()
     a = site.worlds["a"]
-    a.broker.journeys.me = "a"
+    site_of(a.broker).journeys.me = "a"
     a.absent("c")
     site.give("a", "b")
     queue = [QueueSection(clients="c", messages=3)]
     a.broker.reconfigure(a.config.model_copy(update={"queue": queue}))
-    ((follower, _),) = a.broker.journeys
+    ((follower, _),) = site_of(a.broker).journeys
     for number in range(5):
         a.accepted(f"p{number}").publish("t", str(number), 1, 1)
     assert follower.send_flow.messages == 3
@@ -441,7 +442,7 @@ def test_what_follows_a_session_goes_by_a_new_configuration_too() -> None:
 def _filled() -> Site:
     site = Site()
     for name, world in site.worlds.items():
-        world.broker.journeys.me = name
+        site_of(world.broker).journeys.me = name
     a = site.worlds["a"]
     client = a.durable("c", will=Will("w", b"", 0, False, {PropertyId.WILL_DELAY_INTERVAL: 9}))
     client.subscribe("t", "$share/g/s")

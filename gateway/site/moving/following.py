@@ -22,40 +22,34 @@ the queues for other gateways. All that goes with the open changes.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection
 
-from gateway.broker.addresses import Kind, Stage, new_lineage
-from gateway.broker.cuts import ask, close, end_if_over, say, send_to
-from gateway.broker.journey import OWN, Follower, Journey
+from gateway.broker.core import Core
 from gateway.broker.session import Session
 from gateway.config import INSIDE, QueueSection
 from gateway.mqtt.topics import SHARE_PREFIX, SYSTEM_PREFIX, split_shared
+from gateway.site.moving.addresses import Kind, Stage, new_lineage
+from gateway.site.moving.cuts import ask, close, end_if_over, say, send_to
+from gateway.site.moving.journey import Follower, Journey, journey_of
+from gateway.site.moving.journeys import journeys_of, note
+from gateway.store.move_rows import OWN, STANDS_IN, Giving
 from gateway.system.logs import about
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
-
-    from gateway.broker.core import Core
-    from gateway.broker.store_rows import Giving
 
 log = logging.getLogger(__name__)
 
 _FOLLOWERS = 4
 """For each session that there may be, this part of a follower."""
-_MARK = "\0"
-"""No client identifier holds it [MQTT-1.5.4-2]."""
 
 
-def follow(core: Core, order: Giving, next_session: Callable[[], int]) -> None:
+def follow(core: Core, order: Giving) -> None:
     """A session leaves with the changes that are about to be sealed: its follower takes its
     place.
     """
-    journeys, session = core.journeys, core.by_id[order.session]
-    earlier = session.journey
+    journeys, session = journeys_of(core), core.by_id[order.session]
+    earlier = journey_of(session)
     if earlier is not None:
         journeys.drop(session)
-        core.changes.journeys[session] = None
+        note(core, session)
     wanted = [
         item
         for item in session.subscriptions.values()
@@ -77,14 +71,14 @@ def follow(core: Core, order: Giving, next_session: Callable[[], int]) -> None:
     journey.follower = follower = Follower(order.key, session.user)
     if not any(item.topic_filter.startswith(SHARE_PREFIX) for item in wanted):
         follower.awaited = set()
-    number = next_session()
-    client = f"{_MARK}{number}"  # a session that comes back may leave two at one stage
+    number = core.next_session()
+    client = f"{STANDS_IN}{number}"  # a session that comes back may leave two at one stage
     found = Session(core, number, client, queueing(core, session.client), session.expiry, 0, INSIDE)
     found.left = session.left
     core.by_id[number] = found
     core.changes.sessions[number] = found
     core.changes.flows[found] = None
-    core.changes.journeys[found] = None
+    note(core, found)
     journeys.add(found, journey)
     for subscription in wanted:
         core.router.subscribe(found, subscription)
@@ -92,7 +86,7 @@ def follow(core: Core, order: Giving, next_session: Callable[[], int]) -> None:
 
 
 def is_follower(client: str) -> bool:
-    return client.startswith(_MARK)
+    return client.startswith(STANDS_IN)
 
 
 def queueing(core: Core, client: str) -> QueueSection:
@@ -105,20 +99,20 @@ def over(core: Core, key: str) -> None:
     """What was given is over here: the session is elsewhere, or nowhere. It is asked for, unless it
     has said where it is.
     """
-    found = core.journeys.waiting(key)
+    found = journeys_of(core).waiting(key)
     if found is not None:
         journey, follower = found
         follower.gone = set()
-        say(core, core.journeys.queues, Kind.HERE, [journey.following])
+        say(core, journeys_of(core).queues, Kind.HERE, [journey.following])
 
 
 def arrived(core: Core, session: Session) -> None:
     """A session has come, or has come back to where it was given away."""
-    journey = session.journey
+    journey = journey_of(session)
     if journey is None:
         return
     core.router.matches_again(session)
-    core.changes.journeys[session] = None
+    note(core, session)
     if OWN in journey.tails:
         _come_back(core, session, journey)
     else:
@@ -128,7 +122,7 @@ def arrived(core: Core, session: Session) -> None:
 
 def _come_back(core: Core, session: Session, journey: Journey) -> None:
     """What follows a session that is here again goes to it."""
-    found = core.journeys.followers_of(journey.following)  # none: there were too many
+    found = journeys_of(core).followers_of(journey.following)  # none: there were too many
     waiting = [item for item in found if item[2].member is None]
     if not any(item[2].member == OWN for item in found) and not waiting:
         journey.tails.discard(OWN)
@@ -148,14 +142,14 @@ def begin(core: Core, me: str, given: Collection[str], tell: Callable[[], None])
     """The site begins, with the queues for its other gateways in `journeys.queues`. given: keys of
     sessions that have left and that nobody has taken.
     """
-    journeys = core.journeys
+    journeys = journeys_of(core)
     journeys.me, journeys.tell = me, tell
     others = journeys.queues.keys()
     for session, journey in journeys:
         follower = journey.follower
         journey.closed &= others
         journey.tails &= others | {OWN}
-        core.changes.journeys[session] = None
+        note(core, session)
         if follower is None:
             arrived(core, session)
         elif follower.member is None:
@@ -170,7 +164,7 @@ def begin(core: Core, me: str, given: Collection[str], tell: Callable[[], None])
 
 def end_journeys(core: Core) -> None:
     """There is no site any more."""
-    for session, journey in core.journeys:
+    for session, journey in journeys_of(core):
         if journey.follower is None:
             close(core, session)
         else:

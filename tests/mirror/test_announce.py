@@ -2,8 +2,8 @@
 
 import pytest
 
-from gateway.broker.announce import announce
 from gateway.config import SpoolSection, parse
+from gateway.mirror.announce import announce
 from gateway.mqtt.packets import Puback, Publish, Subscription
 from gateway.mqtt.reason import ReasonCode as R
 from tests.broker.harness import World

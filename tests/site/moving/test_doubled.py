@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 import pytest
 
-from gateway.broker.doubled import Doubled
 from gateway.broker.store_rows import SpoolRow
 from gateway.mqtt.packets import (
     Disconnect,
@@ -20,6 +19,8 @@ from gateway.mqtt.packets import (
     Subscription,
 )
 from gateway.mqtt.reason import ReasonCode
+from gateway.site.moving.doubled import Doubled
+from gateway.site.moving.neighbours import site_of
 from tests.broker.harness import FOREVER, Client, World
 
 
@@ -33,7 +34,7 @@ class Copied:
 
     def start(self) -> None:
         broker = self.world.broker
-        self.doubled = broker.doubled = Doubled(self._take, broker.spool.next - 1)
+        self.doubled = site_of(broker).doubled = Doubled(self._take, broker.spool.next - 1)
 
     def _take(self, rows: Sequence[SpoolRow]) -> None:
         self.told += [row[0] for row in rows]
@@ -45,7 +46,7 @@ class Copied:
 
 @pytest.fixture
 def copied() -> Copied:
-    return Copied(World())
+    return Copied(World(moves=True))
 
 
 def answers(client: Client) -> list[object]:

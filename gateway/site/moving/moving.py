@@ -7,38 +7,20 @@ and store tell the same after each commit.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
-from gateway.broker.following import arrived
+from gateway.broker.core import Core
 from gateway.broker.restart import take_over
-from gateway.broker.store_rows import Moves
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from gateway.broker.core import Core
-    from gateway.broker.session import Session
-    from gateway.broker.store_rows import Giving, Recovered
-
-
-def moves(core: Core) -> Moves:
-    """What the open changes hold for the sake of other gateways."""
-    changes = core.changes
-    if changes.moves is None:
-        changes.moves = Moves()
-    return changes.moves
+from gateway.broker.session import Session
+from gateway.broker.store_rows import Recovered
+from gateway.site.moving.following import arrived
+from gateway.site.moving.journeys import moves
+from gateway.store.move_rows import Giving, moved_of
 
 
 def when_on_disk(core: Core, number: int, call: Callable[[], None]) -> None:
-    """Call when commit `number` is on disk."""
-
-    def look() -> None:
-        if core.committed < number:
-            core.after_commit.append(look)
-        else:
-            call()
-
-    core.after_commit.append(look)
+    """Call when commit `number` is on disk; if it is already, when the next one is."""
+    core.waits.call(max(number, core.committed + 1), call)
 
 
 def give(core: Core, session: Session, order: Giving) -> int:
@@ -85,7 +67,7 @@ def arrive(core: Core, state: Recovered) -> None:
     """A session has come, and is on disk."""
     core.needed_rows.know(state.references)
     take_over(core, state)
-    for number, *_ in state.journeys:
+    for number, *_ in moved_of(state).journeys:
         arrived(core, core.by_id[number])
     for row in state.marks:
         core.keep_mark(core.marks.merge(row))

@@ -7,8 +7,7 @@ A publication for one session carries Subscription Identifiers: no client may se
 [MQTT-3.3.4-6], so nobody but a gateway can address one. One identifier stands for a shared
 subscription, three for a session; four for a shared subscription of that session.
 
-Notices are publications on NOTICES. Its name stands for shared subscriptions, so no client can
-publish on it or subscribe to it.
+Notices are publications on `gateway.broker.topic.NOTICES`.
 """
 
 from __future__ import annotations
@@ -23,17 +22,14 @@ from typing import NamedTuple
 from gateway.mqtt.errors import MalformedPacket
 from gateway.mqtt.topics import SHARE_PREFIX
 from gateway.mqtt.wire import MAX_VARINT, encode_varint
+from gateway.store.move_rows import HALF, LINEAGES, MOST_MOVES
 
-NOTICES = f"{SHARE_PREFIX}onceway/journeys"
 AT_ONCE = 32
 """Notices in one publication."""
 NOTICE_BYTES = 512
 """A publication of notices is shorter than that."""
 ADDRESS_BYTES = 32
 """An address makes a publication longer by less than that."""
-_HALF = 27
-LINEAGES = 1 << 2 * _HALF
-MOST_MOVES = MAX_VARINT
 _NOTICE = Struct(">BQI")
 
 
@@ -88,7 +84,7 @@ def share_number(topic_filter: str) -> int:
 
 def address(stage: Stage, share: str) -> bytes:
     """As encoded properties. share: filter of the shared subscription that it is for, or ""."""
-    high, low = divmod(stage.lineage, 1 << _HALF)
+    high, low = divmod(stage.lineage, 1 << HALF)
     numbers = [high + 1, low + 1, stage.moves]
     if share:
         numbers.append(share_number(share))
@@ -101,10 +97,10 @@ def read_address(identifiers: Sequence[int]) -> Address | None:
     """
     if len(identifiers) < 2:
         return None
-    if len(identifiers) not in (3, 4) or max(identifiers[:2]) > 1 << _HALF:
+    if len(identifiers) not in (3, 4) or max(identifiers[:2]) > 1 << HALF:
         raise MalformedPacket("PUBLISH: it is for a session that cannot be")
     high, low, moves = identifiers[:3]
-    lineage = (high - 1 << _HALF) + low - 1
+    lineage = (high - 1 << HALF) + low - 1
     return Address(Stage(lineage, moves), identifiers[3] if len(identifiers) > 3 else 0)
 
 

@@ -1,0 +1,153 @@
+"""Another gateway of the site, as a session of this broker: what its subscribers are to get waits
+in the queue of that session, and what it passes on comes in over its connection.
+
+In: runs from that connection. Out: deliveries and answers; each message is taken once, for the
+clients of this gateway alone. It goes to no other gateway, to no bridge, and into no spool: that is
+for the gateway where it was published. What has no room here is not refused for good, since its
+publisher has been answered: the connection ends, and the other gateway sends it again later.
+
+The other gateway sends in the order of its numbers, and never gives a number twice, so the highest
+one that was taken tells which have come before. It is kept as a mark, in the commit that holds the
+message; another queue over there has another mark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import cast
+
+from gateway.broker.access import Acl
+from gateway.broker.connection import Connection
+from gateway.broker.core import Core
+from gateway.broker.marks import Mark
+from gateway.broker.message_ids import IDENTIFIERS, packet_id
+from gateway.broker.peer import State
+from gateway.broker.publish_run import PublishRun
+from gateway.broker.queue_limits import is_crowded
+from gateway.broker.refusals import refused, say, words
+from gateway.broker.session import Attached, Role, Session
+from gateway.broker.topic import NOTICES
+from gateway.mqtt.encode import acknowledgements, encode
+from gateway.mqtt.errors import quote
+from gateway.mqtt.packets import Puback, Pubrec
+from gateway.mqtt.reason import ReasonCode
+from gateway.mqtt.topics import SYSTEM_PREFIX
+from gateway.site.moving.addresses import read_address
+from gateway.site.moving.late_messages import come, come_for_group, pass_on
+from gateway.site.moving.notices import heard
+
+_ANSWER = {1: 0x40, 2: 0x50}
+"""PUBACK and PUBREC, by QoS."""
+
+
+class Passage(Role):
+    __slots__ = ("latest", "mark", "member", "shares")
+
+    def __init__(self, member: str, shares: Mapping[int, str]) -> None:
+        self.member = member
+        """Its name."""
+        self.mark: Mark | None = None
+        """Of the queue over there that is connected; None before that is known."""
+        self.latest = 0
+        """The number of the latest message that was under way when what came last was sent. All
+        that is under way are within 65,535 of it, so it tells the number behind an identifier."""
+        self.shares = shares
+        """Shared subscriptions here, by the Subscription Identifier that stands for each."""
+
+    def number(self, identifier: int) -> int:
+        return self.latest - (packet_id(self.latest) - identifier) % IDENTIFIERS
+
+    def taken(self, identifier: int) -> bool:
+        return self.mark is not None and self.number(identifier) <= self.mark.highest
+
+    def repeated(self, identifiers: tuple[int, ...]) -> int:
+        """How many of these have come before: they are in order, so it is the first ones."""
+        count = 0
+        while count < len(identifiers) and self.taken(identifiers[count]):
+            count += 1
+        return count
+
+    @property
+    def gets_copies(self) -> bool:
+        return False
+
+    def may_read(self, acl: Acl, session: Session, topic: str) -> bool:
+        """Always: who gets it there is judged there."""
+        return True
+
+    def receive(
+        self, connection: Attached, run: PublishRun, identifiers: Sequence[int] = ()
+    ) -> None:
+        """Take a run. identifiers: say whom it is for (`addresses.py`)."""
+        connection, mark = cast("Connection", connection), self.mark
+        broker = connection.broker
+        broker.statistics.received[run.qos] += run.count
+        if run.qos and mark is not None and (repeated := self.repeated(run.ids)):
+            broker.statistics.repeated += repeated
+            answer = acknowledgements(_ANSWER[run.qos], run.ids[:repeated])
+            connection.send(answer, mark.commit)
+            run = run.part(repeated, run.count - repeated)
+        if run.count:
+            with broker.step:
+                _take(connection, self, run, identifiers)
+
+    def release(self, identifiers: Sequence[int]) -> tuple[list[int], int]:
+        unknown = [at for at, item in enumerate(identifiers) if not self.taken(item)]
+        return unknown, self.mark.commit if self.mark is not None else 0
+
+
+def _take(
+    connection: Connection, passage: Passage, run: PublishRun, identifiers: Sequence[int]
+) -> None:
+    broker, mark = connection.broker, passage.mark
+    reason = _refuses(broker, run)
+    if reason == ReasonCode.QUOTA_EXCEEDED and run.count > 1:
+        half = run.count // 2
+        _take(connection, passage, run.part(0, half), identifiers)
+        if connection.state is State.OPEN:
+            _take(connection, passage, run.part(half, run.count - half), identifiers)
+    elif reason == ReasonCode.QUOTA_EXCEEDED:
+        bound = "limits.memory_bytes" if is_crowded(broker, run) else "the disk is full"
+        text = f"no room for what another gateway passes on ({bound})"
+        say(broker, connection, reason, text)
+        connection.disconnect(reason, text)
+    elif reason:
+        text = f"topic {quote(run.topic.name)}: {words(reason)}"
+        refused(broker, connection, "publish", reason, text, run.count)
+        make = Puback if run.qos == 1 else Pubrec
+        for identifier in run.ids:
+            connection.send(encode(make(identifier, reason), connection.version))
+    else:
+        commit = 0
+        if run.qos and mark is not None:
+            mark.add(passage.number(run.ids[-1]))
+            commit = broker.keep_mark(mark)
+        _act(broker, passage, run, identifiers, commit)
+        if run.qos:
+            connection.send(acknowledgements(_ANSWER[run.qos], run.ids), commit)
+
+
+def _act(
+    core: Core, passage: Passage, run: PublishRun, identifiers: Sequence[int], commit: int
+) -> None:
+    to = read_address(identifiers)
+    if run.topic.name == NOTICES:
+        heard(core, passage.member, run.payloads())
+    elif to is not None:
+        come(core, passage.member, run, to, passage.shares.get(to.share, ""), commit)
+    elif identifiers:
+        share = passage.shares.get(identifiers[0], "")
+        come_for_group(core, passage.member, run, identifiers[0], share, commit)
+    else:
+        pass_on(core, run, passage.member, None, commit)
+
+
+def _refuses(core: Core, run: PublishRun) -> ReasonCode | None:
+    topic = core.router.routed(run.topic)
+    if (topic.refused and topic.name != NOTICES) or topic.name.startswith(SYSTEM_PREFIX):
+        return ReasonCode.TOPIC_NAME_INVALID
+    if run.qos and (
+        core.lacks_room(run.count * run.weight) or (core.owed and is_crowded(core, run))
+    ):
+        return ReasonCode.QUOTA_EXCEEDED
+    return None

@@ -1,0 +1,116 @@
+"""What is to be remembered of clients' places, in memory and in the table `place`.
+
+In: what the gateways of a site decide of a client. Out: its `Place`; none stands for epoch 0, no
+doubt, and nobody who may hold an older session. A place outlives its session as long as somebody
+may; when nobody does, it goes with a later commit.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+
+from gateway.broker.core import Core
+from gateway.site.moving.journeys import moves
+from gateway.site.rules.holder import ALL_CLIENTS, NOBODY
+from gateway.store.move_rows import PlaceRow
+
+_IDLE = 256
+"""Places that nobody needs are looked for when so many have come."""
+_COPIED = 2
+"""In the column of doubt: the place comes from a copy of the store."""
+
+
+class Place:
+    __slots__ = ("copied", "doubtful", "epoch", "older")
+
+    def __init__(
+        self,
+        epoch: int = 0,
+        doubtful: bool = False,
+        older: frozenset[str] = NOBODY,
+        copied: bool = False,
+    ):
+        self.epoch = epoch
+        self.doubtful = doubtful
+        self.older = older
+        self.copied = copied
+
+    @staticmethod
+    def of_row(row: PlaceRow) -> Place:
+        _, epoch, doubt, older = row
+        return Place(epoch, doubt > 0, frozenset(json.loads(older)), doubt == _COPIED)
+
+    def row(self, key: str) -> PlaceRow:
+        doubt = _COPIED if self.copied else int(self.doubtful)
+        return key, self.epoch, doubt, json.dumps(sorted(self.older))
+
+
+class Places:
+    """By key. What changes is written with the open changes. rows: of the store. is_needed: whether
+    the session of a key is here, or on its way.
+    """
+
+    def __init__(
+        self, core: Core, rows: Iterable[PlaceRow], is_needed: Callable[[str], bool]
+    ) -> None:
+        self._core = core
+        self._is_needed = is_needed
+        self._all = {row[0]: Place.of_row(row) for row in rows}
+        self._saved = 0
+        """Places that were written since those that nobody needs were looked for."""
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def __iter__(self) -> Iterator[tuple[str, Place]]:
+        return iter(list(self._all.items()))
+
+    @property
+    def in_doubt(self) -> int:
+        """How many are doubtful."""
+        return sum(place.doubtful for place in self._all.values())
+
+    def get(self, key: str) -> Place | None:
+        return self._all.get(key)
+
+    def of(self, key: str) -> Place:
+        """Return the place of a client, a new one if there is none. `save` comes next."""
+        return self._all.setdefault(key, Place())
+
+    def put(self, key: str, place: Place) -> None:
+        """Take a place that is written already, or is by `save`."""
+        self._all[key] = place
+
+    def end(self, key: str) -> None:
+        """The session is over, for everybody."""
+        if self._all.pop(key, None) is not None:
+            moves(self._core).places[key] = None
+            self._core.promise()
+
+    def save(self, key: str) -> None:
+        """Write a place with the open changes; nothing of one that says nothing."""
+        place = self._all[key]
+        empty = not (place.epoch or place.doubtful or place.older)
+        if empty:
+            del self._all[key]
+        moves(self._core).places[key] = None if empty else place.row(key)
+        self._saved += 1
+        if self._saved >= _IDLE + len(self._all) // 2:
+            self._saved = 0
+            self.forget_idle()
+
+    def forget_idle(self) -> None:
+        """Of a session that has ended nothing is kept that nobody needs."""
+        for key in [key for key, place in self._all.items() if not place.older]:
+            if not self._is_needed(key):
+                del self._all[key]
+                moves(self._core).places[key] = None
+
+    def mark_copies(self) -> None:
+        """Our store was restored: each place is from a copy."""
+        for key in [key for key in self._all if key != ALL_CLIENTS]:
+            place = self.of(key)  # who saves may forget some that nobody needs
+            place.doubtful = place.copied = True
+            self.save(key)
+        moves(self._core).trusted = True
