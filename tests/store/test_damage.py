@@ -9,8 +9,8 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
-
 from gateway.broker.addresses import LINEAGES, MOST_MOVES, NOTICES, Stage, address
+
 from gateway.config import Config, GatewaySection
 from gateway.mqtt.packets import Connack, Publish
 from gateway.service.gateway import _open_broker
