@@ -374,7 +374,13 @@ class Landing:
 
     def cleaned_epochs(self, gateway: str) -> dict[str, int]:
         """The same for each epoch of a gateway of which any were."""
-        text = self._cleaned_text(gateway)
+        name, text = cleaned_name(gateway), None
+        # a place that does not replace at once may have been cut off while it did
+        at_once = self.local or "s3" in self._fs.protocol
+        for path in (name,) if at_once else (name, set_aside_name(name)):
+            with suppress(FileNotFoundError):
+                text = self._read(path, CLEANED_LIMIT)
+                break
         if text is None:
             return {}
         cleaned = parse_cleaned(text)
@@ -386,17 +392,6 @@ class Landing:
                 cleaned_name(gateway),
             )
         return cleaned or {}
-
-    def _cleaned_text(self, gateway: str) -> bytes | None:
-        """The note as it stands, or as it was set aside by a cut that came while it was replaced
-        (`gateway.uplink.landing.files`), which no place can do that replaces at once.
-        """
-        name = cleaned_name(gateway)
-        at_once = self.local or "s3" in self._fs.protocol
-        for path in (name,) if at_once else (name, set_aside_name(name)):
-            with suppress(FileNotFoundError):
-                return self._read(path, CLEANED_LIMIT)
-        return None
 
     def refused(self, gateway: str) -> tuple[str, str] | None:
         """Host and time (ISO 8601) of another gateway that found this name taken; None when none
