@@ -59,7 +59,7 @@ def runs(pid: int) -> bool:
     """Whether a process is there, and not only its entry, which waits for its parent."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().split()[2] != "Z"
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):  # it may end while it is read
         return False
 
 

@@ -294,7 +294,7 @@ async def gateway_on(line: Pty, folder: Path) -> AsyncIterator[GatewayProcess]:
         f'[gateway]\ndata = "{folder}"\n[[listener]]\nbind = "127.0.0.1:0"\n'
         '[uplink]\nlanding = "file:///landing"\n'
         f'[[serial]]\nport = "{line.path}"\nopen = true\n'
-        '[[acl]]\nwrite = ["sensors/%c/adc0", "boards/%c/status"]\n'
+        '[[acl]]\nboards = true\nwrite = ["sensors/%c/adc0", "boards/%c/status"]\n'
     )
     async with gateway(folder, "--config", str(config)) as running:
         yield running

@@ -259,7 +259,7 @@ async def test_the_registry_is_changed_by_an_operator_alone_and_by_names_that_ar
             )
             assert (await change("roof-7", "admit"))[0] == 200
             await shown.running.logged(f"roof-7: let in by '{OPERATOR}'")
-            await told("offline", True)
+            await told("online", True)
             assert (await change("roof-7", "revoke"))[0] == 200
             await told("revoked", False)
             (tmp_path / "data" / "registry.db").write_bytes(b"no database" * 100)
@@ -326,7 +326,9 @@ async def sessions(client: Browser, wanted: str) -> list[dict[str, Any]]:
 async def test_an_operator_reads_the_log_of_a_board_that_the_access_rules_let_him_read(
     tmp_path: Path, rules: str, why: str
 ) -> None:
-    rules = f'[[acl]]\nusers = ["{OPERATOR}"]\n{rules}\n[[acl]]\nclients = ["roof-1"]\n'
+    rules = (
+        f'[[acl]]\nusers = ["{OPERATOR}"]\n{rules}\n[[acl]]\nboards = true\nclients = ["roof-1"]\n'
+    )
     rules += 'write = ["sensors/#"]\n'
     async with page(tmp_path, ["roof-1"], rules) as shown, browser(shown.url) as client:
         await shown.sensors[0].measure(1.0)
