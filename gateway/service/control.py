@@ -400,7 +400,7 @@ class Control:
 
     async def _command(self, request: Mapping[str, str]) -> AsyncIterator[Row]:
         device, text, wait = request["client"], request["text"], request["wait"]
-        log.info("%s: the command %r", device, text, extra=about(client=device))
+        log.warning("%s: the command %r of the socket", device, text, extra=about(client=device))
         async for row in answers.ask(self._engine, device, text, int(wait) if wait else None):
             yield row
 
