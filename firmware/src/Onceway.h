@@ -385,7 +385,7 @@ enum ow_refusal {
 void ow_mqtt_answer(struct ow_mqtt *client, const struct ow_message *command,
     enum ow_answer answer, int32_t number);
 
-#else /* the call costs nothing */
+#else /* the calls cost nothing */
 
 static inline void ow_mqtt_answer(struct ow_mqtt *client, const struct ow_message *command,
     enum ow_answer answer, int32_t number)

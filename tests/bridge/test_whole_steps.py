@@ -15,6 +15,7 @@ import pytest
 from gateway.bridge import aside as bridge_aside
 from gateway.bridge.aside import BridgeAside
 from gateway.bridge.setting_aside import set_aside
+from gateway.broker.message_ids import packet_id, unpack_ids
 from gateway.errors import OncewayError
 from tests.broker.harness import World
 from tests.broker.test_aside import MOST, flying
@@ -100,8 +101,14 @@ def run(awaited: Any) -> None:
 
 
 def places(world: World) -> tuple[int, int, int]:
-    """How often the message stands in a queue and aside, and whether there is the session."""
-    ((queued,),) = world.rows("SELECT count(*) FROM queue")
+    """How often the message stands in a queue and aside, and whether there is the session. A place
+    whose identifier waits for its PUBCOMP is done.
+    """
+    released = {
+        one for (ids,) in world.rows("SELECT released FROM flow") for one in unpack_ids(ids)
+    }
+    firsts = [first for (first,) in world.rows("SELECT first FROM queue")]
+    queued = sum(packet_id(first) not in released for first in firsts)
     ((aside,),) = world.rows("SELECT count(*) FROM aside")
     ((sessions,),) = world.rows("SELECT count(*) FROM session WHERE client = 'bridge'")
     return queued, aside, sessions

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from gateway.boards.expected import Expected
 from gateway.bridge.status import BridgeStatus
 from gateway.broker.broker import Broker
 from gateway.broker.store_rows import Recovered
@@ -32,7 +33,8 @@ def expressions() -> list[str]:
 
 @pytest.fixture
 def metrics(tmp_path: Path) -> set[str]:
-    source = Source(Broker(Config(), Recovered()), CommitTimes(), lambda: 0.0, lambda: [], tmp_path)
+    broker, expected = Broker(Config(), Recovered()), Expected(tmp_path)
+    source = Source(broker, CommitTimes(), lambda: 0.0, lambda: [], tmp_path, expected=expected)
     uplink = UplinkState(True, False, 1, 1, 1, Totals(0, 0, 0, 0))
     return {
         family.name + end
