@@ -52,7 +52,7 @@ async def ask(
                 yield {"answer": answer.kind, "number": answer.number, "words": answer.words}
                 return
             if clock() >= end:
-                raise _silent(device, wait_s, taken)
+                raise _silent(device, wait_s, taken or not _waits(engine, device))
             yield {}
 
 

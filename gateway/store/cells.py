@@ -73,7 +73,7 @@ def is_names(data: Value) -> bool:
 
 def is_extra(block: Value) -> bool:
     """Whether these bytes are Subscription Identifiers, of which a number in an address
-    (`gateway/broker/addresses.py`) may be 0.
+    (`gateway/site/moving/addresses.py`) may be 0.
     """
     return isinstance(block, bytes) and _IDENTIFIERS.fullmatch(block) is not None
 

@@ -133,7 +133,7 @@ async def test_a_problem_comes_by_mail_webhook_and_command(tmp_path: Path, start
 async def test_what_was_not_taken_is_shown_and_tried_again(tmp_path: Path) -> None:
     quick = (
         "-c",
-        "from gateway.system.notify import teller; teller.AGAIN_S = (0.5,);"
+        "from gateway.notify import teller; teller.AGAIN_S = (0.5,);"
         " from gateway.commands.main import main; main()",
     )
     async with web_server() as site:

@@ -9,13 +9,15 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
-from gateway.broker.addresses import LINEAGES, MOST_MOVES, NOTICES, Stage, address
 
+from gateway.broker.topic import NOTICES
 from gateway.config import Config, GatewaySection
 from gateway.mqtt.packets import Connack, Publish
 from gateway.service.gateway import _open_broker
+from gateway.site.moving.addresses import Stage, address
 from gateway.store import cells, meta
 from gateway.store.check import check
+from gateway.store.move_rows import LINEAGES, MOST_MOVES
 from gateway.store.recovery import Refused
 from gateway.store.schema import FILE, StoreError, prepare
 from tests.broker.harness import FOREVER, World
