@@ -120,7 +120,8 @@ def _copy_all(
     for key, what in meta.damage(target).items():
         if " is gone (" in what:
             continue
-        target.execute("DELETE FROM meta WHERE key = ?", (key,))
+        if key != "members":  # `_keep_numbering` says that each of them is new
+            target.execute("DELETE FROM meta WHERE key = ?", (key,))
         target.executemany(
             "INSERT INTO meta SELECT 'epoch', ? WHERE ? = 'epoch'", [(*(drawn or ("",)), key)]
         )

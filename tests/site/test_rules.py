@@ -816,7 +816,7 @@ def test_what_was_said_before_a_slow_commit_is_asked_again(site: Site) -> None:
     site.come("a", 0.3)
     site.client.leave()
     site.run(0.02)
-    site.come("b", 1.5)
+    site.come("b", 3.5)  # members that have just met are busy for a while
     site.client.publish()
     site.run(0.1)
     assert site.client.flight
