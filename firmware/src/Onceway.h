@@ -239,7 +239,7 @@ static inline bool ow_mqtt_busy(const struct ow_mqtt *client)
 
 /** How a board is. Counts begin with its start, and stop at the most that they can hold. */
 struct ow_health {
-    uint32_t next_sequence; /* of the next publication */
+    uint32_t next_sequence; /* of the next publication; after a start, once ow_mqtt_busy is false */
     /* publications that are left until the cells have had as many writes as their maker promises */
     uint32_t left;
     uint16_t boot;    /* number of this start */

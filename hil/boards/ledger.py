@@ -86,6 +86,8 @@ class Ledger:
     image: bytearray = field(default_factory=lambda: bytearray(ERASED))
     # per slot: its record when it last counted
     _settled: dict[int, bytes] = field(default_factory=dict, repr=False)
+    # per slot: a record that was left in the middle of its write, and the cycle of the first write
+    _torn: dict[int, tuple[bytes, int | None]] = field(default_factory=dict, repr=False)
     _by_sequence: dict[int, Publication] = field(default_factory=dict, repr=False)
     # slot being written, cycles of the first write to it and of the last
     _unsettled: tuple[int, int | None, int | None] | None = field(default=None, repr=False)
@@ -170,11 +172,18 @@ class Ledger:
         if self._unsettled is None:
             return
         (slot, begun, cycle), self._unsettled = self._unsettled, None
-        record = self._record(slot)
-        if self._settled.get(slot) != record:
-            self._settled[slot] = record
-            if publication := self._publication(slot, cycle, begun):
-                self._enter(publication)
+        record, before = self._record(slot), self._settled.get(slot)
+        if before == record:
+            return
+        self._settled[slot] = record
+        torn, torn_begun = self._torn.pop(slot, (b"", None))
+        differ = sum(one != other for one, other in zip(torn, record, strict=False))
+        if differ == 1 or (differ and torn[4:] == record[4:]):
+            begun = torn_begun  # a start has repaired a byte, or written the rest of the sequence
+        if publication := self._publication(slot, cycle, begun):
+            self._enter(publication)
+        else:
+            self._torn[slot] = record, begun
 
     def settle_next(self) -> None:
         """The same, when nothing has been written for a moment, but only for the publication that

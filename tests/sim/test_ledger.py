@@ -3,6 +3,7 @@ were complete in the EEPROM.
 """
 
 from binascii import crc_hqx
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -121,6 +122,23 @@ def test_what_looks_valid_on_the_way_counts_only_if_the_board_starts_then() -> N
     assert [one.source for one in Ledger.replay(cut_then).publications] == [source(0)]
     ledger = Ledger.replay([*cut_then, *second[11:]])
     assert len(ledger.contradictions) == 1
+
+
+@pytest.mark.parametrize(
+    ("mended", "begun"),
+    [((0, 1, 2, 3), 16), ((7,), 16), ((0, 1, 2, 3, 7, 13), 50)],
+    ids=["the sequence", "one byte", "another publication"],
+)
+def test_what_a_start_mends_was_begun_before_the_cut(mended: tuple[int, ...], begun: int) -> None:
+    """A board writes a slot from its end, so a cut may leave all but its sequence."""
+    whole = slot_bytes(70_000, source(5))
+    torn = bytes(byte ^ 0x5A if at in mended else byte for at, byte in enumerate(whole))
+    ledger = Ledger()
+    for cycle, content in ((16, torn), (50, whole)):
+        for write in writes_of(0, content, backwards=True):
+            ledger.apply(replace(write, cycle=cycle))
+        ledger.apply(Start(cycle, "power-on"))
+    assert [(one.sequence, one.begun) for one in ledger.publications] == [(70_000, begun)]
 
 
 def test_a_sequence_that_falls_back_is_a_contradiction() -> None:

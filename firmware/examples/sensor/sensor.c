@@ -43,7 +43,8 @@ static uint16_t looked; /* the clock when `waited` was brought up to date */
 static uint8_t identify_until; /* low bits of uptime, when `identifying` */
 static bool identifying;
 static bool reboot;
-static bool status_due = true;
+enum { DUE = 1, DUE_OF_START };
+static uint8_t status_due = DUE_OF_START;
 static uint32_t status_at; /* uptime of the last one */
 static uint16_t denied = READING_NOT_DENIED;
 static uint8_t missed; /* samples since the last reading that the journal took */
@@ -204,7 +205,7 @@ static void message_received(void *user, const struct ow_message *message)
         } else {
             set_interval(&wanted);
         }
-        status_due = true;
+        status_due = DUE;
         break;
     case COMMAND_ASK_INTERVAL:
         answer = OW_ANSWER_VALUE;
@@ -288,6 +289,10 @@ static void sample(void)
         return;
     }
     if (status_due || ow_mqtt_uptime(&client) - status_at >= SENSOR_STATUS_EVERY_S) {
+        if (status_due == DUE_OF_START) { /* now what a power cut has torn is mended */
+            ow_mqtt_health(&client, &health);
+            first_sequence = health.next_sequence;
+        }
         reading_put(source, ow_mqtt_time(&client), health.boot & READING_BOOT_MASK,
             READING_STATUS, ow_hal_reset_cause());
         status_due = ow_mqtt_publish_source(&client, source) != OW_ACCEPTED;
@@ -326,7 +331,6 @@ void setup(void)
     interval = stored_interval();
     ow_mqtt_begin(&client, &application, NULL);
     ow_mqtt_health(&client, &health);
-    first_sequence = health.next_sequence;
     looked = ow_hal_millis();
     waited = interval; /* the first one at once */
 }

@@ -78,7 +78,7 @@ def usage(pid: int, counts: list[int]) -> list[Event]:
     ("counts", "leaks"),
     [
         ([10] * 40, False),
-        ([10 + t for t in range(40)], True),
+        ([10 + t for t in range(80)], True),
         ([10] * 20 + [60] + [10] * 19, False),
         ([10] * 20 + [19] * 20, False),
         ([10, 90], False),
