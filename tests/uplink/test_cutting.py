@@ -336,7 +336,7 @@ def test_numbers_that_were_given_up_are_no_rows_that_are_gone(
 def test_row_that_is_damaged_is_set_aside_and_all_others_land(
     data, make, caplog, column: str, which: list[int]
 ) -> None:
-    spool, cutter = make()
+    cutter, spool = make()
     data.add(5)
     with data.db() as db:
         for row in which:

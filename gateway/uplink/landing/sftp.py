@@ -83,8 +83,7 @@ class SftpLanding(FileLanding):
             try:
                 file = await self._sftp.open(self._path(new), "wb")
             except asyncssh.SFTPNoSuchFile:
-                folder = self._path(new).rpartition("/")[0]
-                await self._sftp.makedirs(folder, exist_ok=True)
+                await self._make_above(new)
                 file = await self._sftp.open(self._path(new), "wb")
             await file.close()
 
@@ -226,7 +225,11 @@ class SftpLanding(FileLanding):
             return await self._sftp.open(self._path(path), mode)
 
     async def _make_above(self, path: str) -> None:
-        await self._sftp.makedirs(self._path(path).rpartition("/")[0], exist_ok=True)
+        try:
+            await self._sftp.makedirs(self._path(path).rpartition("/")[0], exist_ok=True)
+        except asyncssh.SFTPError:  # "/ is not a directory", also where it may not be looked at
+            await self._sftp.stat("/")
+            raise
 
     def _path(self, name: str) -> str:
         return f"{self._root}/{name}"
