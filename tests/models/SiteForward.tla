@@ -133,7 +133,7 @@ Publish(m) ==
     /\ UNCHANGED <<session, knows, gives, restarts>>
 
 (* m takes what n has passed on for all. *)
-\* gateway/broker/fan_out.py: pass_on, pass_to
+\* gateway/site/moving/late_messages.py: pass_on, pass_to
 TakeMessage(m, n, i, rest) ==
     /\ Gets(IF Here(m) /\ (n \notin session.closed \/ Broken = "no gate") THEN {i} ELSE {})
     /\ Follow(m, {k \in At(m) : Takes(k, n)}, i, rest)
