@@ -259,9 +259,8 @@ class LedgerWatch:
 
     def _note_pace(self) -> None:
         """In one life and at one interval the Kth sample behind the first comes K intervals later:
-        neither a little too often nor a little too seldom, each time. The first ones may be late,
-        as a start takes its time: then those behind them come early, and never before K intervals
-        from the start or the command on.
+        neither a little too often nor a little too seldom, each time. A start may make the first
+        ones late: those behind them come no earlier than K intervals from the start or command.
         """
         conversions = self._adc.conversions
         for conversion in conversions[self._paced :]:
