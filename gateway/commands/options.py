@@ -6,11 +6,11 @@ environment variable ONCEWAY_CONFIG puts another one in its place.
 
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from gateway.commands.control_client import INSTALLED
+from gateway.commands.control_client import INSTALLED, NotRunning, ask
 from gateway.config import MayNotRead, load
 from gateway.errors import OncewayError
 
@@ -77,6 +77,21 @@ def running_folder(data: Path | None, config: Path | None) -> Path:
         if data is None and config is None and INSTALLED.is_dir():
             return INSTALLED
         raise
+
+
+def ask_running(folder: Path, **request: str) -> dict[str, Any]:
+    """Return the one row that the gateway on this data directory answers. Raises OncewayError, also
+    where none runs.
+    """
+    try:
+        (found,) = ask(folder, **request)
+    except NotRunning:
+        raise OncewayError(
+            "no gateway runs here",
+            str(folder),
+            "Start it, or see its log: journalctl -u onceway-gateway",
+        ) from None
+    return found
 
 
 def nothing_named(hint: str) -> OncewayError:

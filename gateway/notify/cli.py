@@ -4,9 +4,13 @@ import json
 
 import typer
 
-from gateway.commands.control_client import NotRunning, ask
-from gateway.commands.options import ConfigOption, DataOption, JsonOption, running_folder
-from gateway.errors import OncewayError
+from gateway.commands.options import (
+    ConfigOption,
+    DataOption,
+    JsonOption,
+    ask_running,
+    running_folder,
+)
 
 app = typer.Typer(help="Notifications of problems: try them.", no_args_is_help=True)
 
@@ -20,12 +24,7 @@ def try_channels(
     Example: onceway notify test
     """
     folder = running_folder(data, config)
-    try:
-        (found,) = ask(folder, do="notify-test")
-    except NotRunning:
-        raise OncewayError(
-            "no gateway runs here", str(folder), "Start it: sudo systemctl start onceway-gateway"
-        ) from None
+    found = ask_running(folder, do="notify-test")
     if as_json:
         typer.echo(json.dumps(found))
     else:

@@ -18,12 +18,12 @@ from gateway.access.users import Users
 from gateway.boards.admission import Registry
 from gateway.bridge.far import check as check_bridge
 from gateway.broker.spool import stranded
-from gateway.commands.control_client import NotRunning, ask
 from gateway.commands.exit_codes import NEEDS_RESTART, USAGE, of_status
 from gateway.commands.options import (
     ConfigOption,
     DataOption,
     JsonOption,
+    ask_running,
     config_file,
     nothing_named,
     running_folder,
@@ -155,14 +155,7 @@ def status(
     Example: onceway gateway status
     """
     folder = running_folder(data, config)
-    try:
-        (found,) = ask(folder, do="status")
-    except NotRunning:
-        raise OncewayError(
-            "no gateway runs here",
-            str(folder),
-            "Start it, or see its log: journalctl -u onceway-gateway",
-        ) from None
+    found = ask_running(folder, do="status")
     if as_json:
         typer.echo(json.dumps(found))
     else:
@@ -199,10 +192,7 @@ def reload(
     Example: sudo onceway gateway reload
     """
     folder = running_folder(data, config)
-    try:
-        (found,) = ask(folder, do="reload")
-    except NotRunning:
-        raise OncewayError("no gateway runs here", str(folder)) from None
+    found = ask_running(folder, do="reload")
     if as_json:
         typer.echo(json.dumps(found))
     elif found["wrong"] is not None:

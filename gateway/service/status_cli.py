@@ -7,10 +7,14 @@ import typer
 
 from gateway.boards.intervals import words
 from gateway.broker.spool import stranded
-from gateway.commands.control_client import NotRunning, ask
 from gateway.commands.exit_codes import of_status
-from gateway.commands.options import ConfigOption, DataOption, JsonOption, running_folder
-from gateway.errors import OncewayError
+from gateway.commands.options import (
+    ConfigOption,
+    DataOption,
+    JsonOption,
+    ask_running,
+    running_folder,
+)
 
 app = typer.Typer()
 
@@ -27,14 +31,7 @@ def status(
     Example: onceway status
     """
     folder = running_folder(data, config)
-    try:
-        (found,) = ask(folder, do="everything")
-    except NotRunning:
-        raise OncewayError(
-            "no gateway runs here",
-            str(folder),
-            "Start it, or see its log: journalctl -u onceway-gateway",
-        ) from None
+    found = ask_running(folder, do="everything")
     if as_json:
         typer.echo(json.dumps(found, indent=2))
     else:
