@@ -1,4 +1,4 @@
-"""A try of the access rules with everybody who is known: who can publish nothing?
+"""A dry run of the access rules: which known users and boards can publish nothing?
 
 In: the `[[acl]]` sections, the names of users and of registered boards. Out: a sentence for each
 kind of mistake, for `onceway gateway check-config`.
