@@ -371,6 +371,9 @@ static void mend_one(struct ow_journal *journal)
     do {
         struct ow_entry entry;
         bool done;
+        if (OW_JOURNAL_MEMORY) {
+            ow_hal_watch(); /* thousands of slots on the bus take longer than the watchdog waits */
+        }
         if (read_slot(slot, &entry, &done)) {
             if (hole != NOWHERE && (uint16_t)entry.sequence != awaited) {
                 missing = entry.sequence - 1;
@@ -416,6 +419,9 @@ static void read_slots(struct ow_journal *journal)
     struct ow_entry entry;
     bool done;
     for (ow_slot slot = 0; slot < OW_JOURNAL_SLOTS; slot++) {
+        if (OW_JOURNAL_MEMORY && journal->job != JOB_NONE) { /* not in the program's setup */
+            ow_hal_watch();
+        }
         if (!read_slot(slot, &entry, &done)) {
             continue;
         }
@@ -439,10 +445,12 @@ static void read_slots(struct ow_journal *journal)
 #if OW_SLOT_CHECK
 static void check_slots(struct ow_journal *journal)
 {
+    if (journal->job == JOB_MEND) {
+        journal->pending = 0;
+        journal->released = 0;
+        read_slots(journal);
+    }
     journal->job = JOB_NONE;
-    journal->pending = 0;
-    journal->released = 0;
-    read_slots(journal);
     mend_one(journal);
 }
 #endif
@@ -469,7 +477,7 @@ void ow_journal_open(struct ow_journal *journal)
     open_boot(journal);
 #if OW_SLOT_CHECK
     if (journal->job == JOB_NONE) {
-        journal->job = JOB_MEND; /* of nothing: then the slots are checked */
+        journal->job = JOB_BOOT; /* of nothing: then the slots are checked */
     }
 #endif
 }

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.sim
 
 SENSOR = BUILD / "uno" / "sensor-memory.hex"
 READINGS = 2
-SLOTS = 2000
+SLOT, SOURCE_AT = 16, 4
 
 Kind = Literal["fram", "i2c-eeprom"]
 KINDS: tuple[Kind, ...] = ("fram", "i2c-eeprom")
@@ -69,6 +69,29 @@ async def test_hours_without_a_gateway_fit(tmp_path: Path) -> None:
         taken = (await board.stats()).samples
     check(gateway, waiting=taken)
     assert gateway.completed == 200
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_damage_at_rest_is_mended_before_the_watchdog_bites(
+    tmp_path: Path, kind: Kind
+) -> None:
+    """Each damaged slot is reported under its sequence, after reads of all slots."""
+    gateway = Gateway()
+    async with board_in(tmp_path / "board", kind) as board:
+        await board.run(5 * HZ)
+        await board.power(False)
+        image = tmp_path / "board" / "memory.bin"
+        there = bytearray(image.read_bytes())
+        for slot in (3, 4, 9):
+            there[slot * SLOT + SOURCE_AT] ^= 0x10
+        image.write_bytes(there)
+        await board.power(True)
+        await converse(board, gateway, completed=12, seconds=120)
+        stats = await board.stats()
+    check(gateway)
+    assert (stats.boots, stats.cause) == (2, "power-on")
+    lost = [one.sequence for one in gateway.deliveries if one.payload == b"lost"]
+    assert lost == [4, 5, 10]
 
 
 async def test_a_memory_that_is_missing_is_shown(tmp_path: Path) -> None:
