@@ -112,11 +112,11 @@ class BoardRows:
         return changed, gone
 
     def _changed_states(self) -> set[str]:
-        """Boards that are a problem, or none any more, since the last call."""
+        """Boards that are not as they were at the last call, or were not known then."""
         states = self._source.expected.states if self._source.expected is not None else {}
         words: dict[str, str] = {name: state.word for name, state in states.items()}
         before, self._words = self._words, words
-        return {name for name in words.keys() & before.keys() if words[name] != before[name]}
+        return {name for name, _ in words.items() ^ before.items()}
 
     def _connections(self) -> Iterator[tuple[str, str]]:
         for connection in self._source.broker.connections:

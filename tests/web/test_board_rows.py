@@ -5,6 +5,7 @@ from pathlib import Path
 
 from gateway.boards.admission import Listed
 from gateway.boards.bundled_firmware import Kind
+from gateway.boards.expected import BoardState, Expected
 from gateway.boards.reports import Boards
 from gateway.links.lora.status import RadioStatus
 from gateway.links.serial_port import PortStatus
@@ -25,6 +26,7 @@ class World:
     listed: dict[str, Listed]
     ports: list[PortStatus]
     radios: list[RadioStatus]
+    expected: Expected
 
     def changed(self) -> dict[str, dict[str, object]]:
         return {str(row["name"]): row for row in self.rows.changes()[0]}
@@ -33,11 +35,16 @@ class World:
 def world(folder: Path) -> World:
     readings, listed, ports = LastReadings(folder), dict[str, Listed](), list[PortStatus]()
     radios = list[RadioStatus]()
+    expected = Expected(folder)
     source = replace(
-        a_source(folder), ports=lambda: ports, boards=Boards(folder), radios=lambda: radios
+        a_source(folder),
+        ports=lambda: ports,
+        boards=Boards(folder),
+        radios=lambda: radios,
+        expected=expected,
     )
     rows = BoardRows(source, readings, lambda: listed, lambda: KINDS)
-    return World(rows, readings, listed, ports, radios)
+    return World(rows, readings, listed, ports, radios, expected)
 
 
 def reading(value: float, at: int = NOW, status: bool = False, name: str = "adc0") -> Reading:
@@ -61,6 +68,20 @@ def test_each_state_is_told(tmp_path: Path) -> None:
     assert (found["off"]["kind"], found["off"]["outdated"]) == ("Arduino Uno R3", False)
     assert (found["new"]["firmware"], found["new"]["outdated"]) == ("ab" * 6, True)
     assert there.changed() == {}, "nothing has changed"
+
+
+def test_a_problem_is_told_at_once_also_of_a_board_that_had_no_state(tmp_path: Path) -> None:
+    there = world(tmp_path)
+    there.listed["roof-1"] = Listed("ready", "uno", None)
+    assert there.changed()["roof-1"]["problem"] is None
+    for other in range(2 * ROUND):
+        there.listed[f"other-{other}"] = Listed("ready", "uno", None)
+    there.changed()
+    problem = BoardState("refused", None, None, "roof-1: refused", "Look.")
+    there.expected.states = {"roof-1": problem}
+    assert there.changed()["roof-1"]["problem"] == "roof-1: refused. Look."
+    there.expected.states = {}
+    assert there.changed()["roof-1"]["problem"] is None
 
 
 def test_a_row_is_told_when_it_has_changed_and_gone_when_it_is(tmp_path: Path) -> None:
