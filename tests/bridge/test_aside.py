@@ -420,40 +420,39 @@ async def test_a_broker_that_closes_every_connection_takes_no_message_along(
 async def test_filters_at_which_the_other_broker_closes_are_left_out(tmp_path: Path) -> None:
     """And the messages that were in flight with them are not."""
     text = f'{UP}\ndown = ["good/#", "bad/#"]'
-    async with (
-        picky() as far,
-        bridged(tmp_path, far.port, text) as near,
-        wire(near.port, Connect("b")) as board,
-    ):
+    async with picky() as far:
         far.filters = lambda item: "close" if item.startswith("bad") else 0
-        await publish(board, READING, b"1", 2, 1)
-        await far.until(1)
-        told = await until(tmp_path, waiting=0, error=None, set_aside=0)
-        assert told["lacking"] == ["bad/#"]
-        assert any(
-            isinstance(packet, Subscribe) and packet.subscriptions[0].topic_filter == "good/#"
-            for packet in far.came
-        )
-        await near.logged("refuses the subscription to bad/#: it closes the connection at that")
+        async with (
+            bridged(tmp_path, far.port, text) as near,
+            wire(near.port, Connect("b")) as board,
+        ):
+            await publish(board, READING, b"1", 2, 1)
+            await far.until(1)
+            told = await until(tmp_path, waiting=0, error=None, set_aside=0)
+            assert told["lacking"] == ["bad/#"]
+            assert any(
+                isinstance(packet, Subscribe) and packet.subscriptions[0].topic_filter == "good/#"
+                for packet in far.came
+            )
+            await near.logged("refuses the subscription to bad/#: it closes the connection at that")
 
 
 async def test_after_a_suspected_filter_messages_go_as_many_at_a_time_as_before(
     tmp_path: Path,
 ) -> None:
     text = f'{UP}\ndown = ["c/#"]'
-    async with (
-        picky() as far,
-        bridged(tmp_path, far.port, text) as near,
-        wire(near.port, Connect("b")) as board,
-    ):
+    async with picky() as far:
         far.filters = lambda item: "close" if far.connections == 1 else 0
-        await until(tmp_path, error=None, lacking=[])
-        await happens(lambda: far.connections == 2)
-        await until(tmp_path, error=None)
-        far.verdict = lambda packet: None
-        for number in range(5):
-            await publish(board, READING, b"%d" % number, 2, number + 1)
-        await happens(lambda: len(far.sent) == 5)
+        async with (
+            bridged(tmp_path, far.port, text) as near,
+            wire(near.port, Connect("b")) as board,
+        ):
+            await happens(lambda: far.connections == 2)
+            await until(tmp_path, error=None, lacking=[])
+            far.verdict = lambda packet: None
+            for number in range(5):
+                await publish(board, READING, b"%d" % number, 2, number + 1)
+            await happens(lambda: len(far.sent) == 5)
 
 
 # -- mosquitto

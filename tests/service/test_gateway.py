@@ -126,7 +126,8 @@ async def test_a_clean_stop_tells_the_clients_and_leaves_one_database_file(tmp_p
         with pytest.raises(aiomqtt.MqttError, match=r"(?i)shutting down|disconnected"):
             await collect(subscriber, 1)
         assert await stopping == 0
-    assert sorted(os.listdir(tmp_path)) == ["gateway.db", "gateway.lock", "generation"]
+    files = ["expected.json", "gateway.db", "gateway.lock", "generation"]
+    assert sorted(os.listdir(tmp_path)) == files
 
 
 @pytest.mark.parametrize(
