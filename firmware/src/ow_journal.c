@@ -118,7 +118,7 @@ static void seal(uint8_t *record, uint8_t length)
     ow_put_u16(record + length, ow_crc(OW_CRC_INITIAL, record, length));
 }
 
-static uint16_t asked_address(uint8_t count)
+static OW_ONE_COPY uint16_t asked_address(uint8_t count)
 {
     return (uint16_t)(ASKED_CELLS + (count & 1) + ((count & 2) << 2));
 }

@@ -8,9 +8,10 @@
 /* bytes of the UART per call, so that a flood of noise does not starve the rest */
 #define READ_AT_ONCE 128
 
-static void begin_carrier(struct ow_mqtt *client)
-{
 #if OW_LORA
+
+static OW_ONE_COPY void begin_carrier(struct ow_mqtt *client)
+{
     struct ow_radio_plan plan;
     client->radio = ow_identity_radio(&plan);
     if (client->radio) {
@@ -18,15 +19,21 @@ static void begin_carrier(struct ow_mqtt *client)
     }
     ow_turn_init(&client->link, &plan, ow_hal_millis());
     ow_identity_read(client->name, client->link.key);
+}
+
 #else
+
+static void begin_carrier(struct ow_mqtt *client)
+{
     ow_link_init(&client->link);
 #if OW_KEYS
     ow_identity_read(client->name, client->link.key);
 #else
     ow_identity_read(client->name, NULL);
 #endif
-#endif
 }
+
+#endif
 
 void ow_mqtt_begin(
     struct ow_mqtt *client, const struct ow_application *application, void *user)
@@ -59,7 +66,7 @@ static OW_ONE_COPY uint16_t elapsed(const struct ow_mqtt *client)
     return (uint16_t)((uint16_t)client->uptime - client->since);
 }
 
-static void tell_lost(struct ow_mqtt *client, enum ow_lost cause, uint8_t reason)
+static OW_ONE_COPY void tell_lost(struct ow_mqtt *client, enum ow_lost cause, uint8_t reason)
 {
     ow_flow_lost(client);
     ow_log_number(client, "connection lost, cause", cause);
@@ -583,14 +590,20 @@ void ow_mqtt_poll(struct ow_mqtt *client)
 {
     OW_ON_BOARD_OF(client);
     uint16_t now = ow_hal_millis();
-    ow_hal_watch();
+    uint8_t beat = (uint8_t)(now >> 3), spare = (uint8_t)(beat - client->polled);
+    client->polled = beat;
+    bool idle;
     while ((uint16_t)(now - client->second) >= 1000) {
         client->second = (uint16_t)(client->second + 1000);
         client->uptime++;
     }
-    ow_journal_poll(&client->journal);
-    if (!client->started) {
-        client->started = ow_journal_idle(&client->journal);
+    do { /* a program that seldom polls would wait for each byte of the EEPROM */
+        ow_hal_watch();
+        ow_journal_poll(&client->journal);
+        idle = ow_journal_idle(&client->journal);
+    } while (!idle && (uint8_t)(ow_hal_millis() - now) < spare);
+    if (client->state == OW_STARTING) {
+        client->state += idle;
         return;
     }
     listen(client, now);
