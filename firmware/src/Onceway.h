@@ -11,6 +11,11 @@
  * program makes the packet whenever it must be sent. What the gateway refuses for now (its spool is
  * full, a limit) stays in the journal and is tried again. What it refuses for good (it may not be
  * published, it is too long) is set aside, and the next one goes: see `refused`.
+ *
+ * No function that takes a client, nor ow_journal_application, may be called from an interrupt, with
+ * interrupts off, or from another thread than the one that polls. ow_mqtt_poll may not be called
+ * from the program's functions that it calls. An interrupt sets a `volatile` flag, and the program's
+ * loop looks at it. With OW_DEBUG=1 a wrong call stops the program, and the LED blinks.
  */
 #ifndef ONCEWAY_H
 #define ONCEWAY_H
@@ -230,24 +235,28 @@ bool ow_mqtt_settled(const struct ow_mqtt *client);
 /** @return the device's name; empty if the board was never provisioned */
 static inline const char *ow_mqtt_name(const struct ow_mqtt *client)
 {
+    OW_CHECK_CALL();
     return client->name;
 }
 
 /** @return how far the connection is: messages go both ways in OW_CONNECTED */
 static inline enum ow_state ow_mqtt_state(const struct ow_mqtt *client)
 {
+    OW_CHECK_CALL();
     return (enum ow_state)client->state;
 }
 
 /** @return seconds since ow_mqtt_begin, those included that ow_mqtt_slept was told of */
 static inline uint32_t ow_mqtt_uptime(const struct ow_mqtt *client)
 {
+    OW_CHECK_CALL();
     return client->uptime;
 }
 
 /** @return the EEPROM is being written, so ow_mqtt_publish_source would say OW_BUSY */
 static inline bool ow_mqtt_busy(const struct ow_mqtt *client)
 {
+    OW_CHECK_CALL();
     return client->state == OW_STARTING || !ow_journal_idle(&client->journal);
 }
 

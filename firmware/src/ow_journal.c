@@ -715,6 +715,7 @@ static void wait(void)
 
 bool ow_journal_application(const uint8_t *bytes, uint8_t length)
 {
+    OW_CHECK_CALL();
     if (length > OW_JOURNAL_APPLICATION_SIZE) {
         return false;
     }

@@ -38,6 +38,7 @@ static void begin_carrier(struct ow_mqtt *client)
 void ow_mqtt_begin(
     struct ow_mqtt *client, const struct ow_application *application, void *user)
 {
+    OW_CHECK_CALL();
     memset(client, 0, sizeof *client);
     client->application = application;
     client->user = user;
@@ -586,9 +587,8 @@ static void speak(struct ow_mqtt *client, uint16_t now)
 
 #endif
 
-void ow_mqtt_poll(struct ow_mqtt *client)
+static void poll(struct ow_mqtt *client)
 {
-    OW_ON_BOARD_OF(client);
     uint16_t now = ow_hal_millis();
     uint8_t beat = (uint8_t)(now >> 3), spare = (uint8_t)(beat - client->polled);
     client->polled = beat;
@@ -611,8 +611,25 @@ void ow_mqtt_poll(struct ow_mqtt *client)
     speak(client, now);
 }
 
+void ow_mqtt_poll(struct ow_mqtt *client)
+{
+    OW_CHECK_CALL();
+    OW_ON_BOARD_OF(client);
+#if OW_DEBUG
+    if (client->polling) { /* from one of the program's functions that it calls */
+        ow_hal_wrong_call();
+    }
+    client->polling = true;
+    poll(client);
+    client->polling = false;
+#else
+    poll(client);
+#endif
+}
+
 void ow_mqtt_slept(struct ow_mqtt *client, uint32_t milliseconds)
 {
+    OW_CHECK_CALL();
     client->uptime += milliseconds / 1000;
     client->second = (uint16_t)(client->second - milliseconds % 1000);
 }
@@ -621,6 +638,7 @@ void ow_mqtt_slept(struct ow_mqtt *client, uint32_t milliseconds)
 
 enum ow_result ow_mqtt_publish_source(struct ow_mqtt *client, const uint8_t *source)
 {
+    OW_CHECK_CALL();
     OW_ON_BOARD_OF(client);
     if (!ow_flow_keeps(client)) {
         return OW_CANNOT_KEEP;
@@ -636,6 +654,7 @@ enum ow_result ow_mqtt_publish_source(struct ow_mqtt *client, const uint8_t *sou
 
 enum ow_result ow_mqtt_publish(struct ow_mqtt *client, const struct ow_message *message)
 {
+    OW_CHECK_CALL();
     OW_ON_BOARD_OF(client);
     const struct ow_application *application = client->application;
     uint8_t source[OW_JOURNAL_SOURCE];
@@ -659,6 +678,7 @@ static bool may_subscribe(const struct ow_mqtt *client)
 
 bool ow_mqtt_subscribe(struct ow_mqtt *client, const char *filter, uint8_t options)
 {
+    OW_CHECK_CALL();
     uint16_t id = subscription_id(client, OW_SUBSCRIBE);
     if (!may_subscribe(client) || !ow_send_subscribe(&client->link, id, filter, options)) {
         return false;
@@ -669,6 +689,7 @@ bool ow_mqtt_subscribe(struct ow_mqtt *client, const char *filter, uint8_t optio
 
 bool ow_mqtt_unsubscribe(struct ow_mqtt *client, const char *filter)
 {
+    OW_CHECK_CALL();
     uint16_t id = subscription_id(client, OW_UNSUBSCRIBE);
     if (!may_subscribe(client) || !ow_send_unsubscribe(&client->link, id, filter)) {
         return false;
@@ -679,6 +700,7 @@ bool ow_mqtt_unsubscribe(struct ow_mqtt *client, const char *filter)
 
 bool ow_mqtt_settled(const struct ow_mqtt *client)
 {
+    OW_CHECK_CALL();
 #if OW_LORA /* a PUBREL goes with the next publication only, and nobody waits for that */
     bool still = client->link.phase == OW_TURN_RESTING;
 #else

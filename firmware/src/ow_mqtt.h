@@ -63,6 +63,9 @@ struct ow_mqtt {
     char name[OW_NAME_MAX + 1];
     uint8_t state; /* enum ow_state */
     uint8_t polled; /* when, in 8 ms; low bits */
+#if OW_DEBUG
+    bool polling;
+#endif
     bool session_present : 1;
     bool doubt : 1; /* it may have begun after publications were released: ow_flow.c */
     bool ping_open;

@@ -179,6 +179,20 @@ void ow_hal_watch(void)
     board.watched = true;
 }
 
+#if OW_DEBUG
+
+bool ow_hal_may_call(void)
+{
+    return !board.interrupted;
+}
+
+void ow_hal_wrong_call(void)
+{
+    longjmp(board.cut, 1);
+}
+
+#endif
+
 void ow_hal_led(bool on)
 {
     board.led = on;

@@ -1,5 +1,5 @@
-"""Programs on the simulated Uno that take their time: one to set itself up, for longer than the
-watchdog waits; one in each loop, as sketches with `delay(1000)` do.
+"""Programs on the simulated Uno that treat the library badly: one takes longer to set itself up than
+the watchdog waits, one takes a second in each loop, one calls from an interrupt.
 """
 
 import subprocess
@@ -30,6 +30,21 @@ async def test_the_watchdog_waits_for_the_first_poll_and_then_watches(tmp_path: 
         assert "start watchdog" not in board.eeprom_log.read_text()
         await board.run(6 * HZ)
         assert "start watchdog" in board.eeprom_log.read_text(), "it hung, and was reset"
+
+
+async def test_a_call_from_an_interrupt_stops_a_debug_build_where_it_is_seen(
+    tmp_path: Path,
+) -> None:
+    """The LED blinks; the board neither goes on nor starts again."""
+    gateway, place = Gateway(), tmp_path / "board"
+    async with SimulatedBoard(place, firmware=program("interrupts"), speed="step") as board:
+        await converse(board, gateway, completed=1, seconds=3)
+        assert gateway.known, "until then it ran"
+        await board.run(3 * HZ)
+        before = (await board.stats()).tx
+        await board.run(10 * HZ)
+        stats = await board.stats()
+    assert (stats.tx, stats.boots) == (before, 1)
 
 
 async def test_a_poll_a_second_brings_the_first_publication_within_seconds(tmp_path: Path) -> None:
