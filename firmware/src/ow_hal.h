@@ -101,7 +101,7 @@ void ow_hal_idle(void);
 bool ow_hal_may_call(void);
 
 /** The library was called where it may not be. It shows that, and does not return. */
-__attribute__((noreturn)) void ow_hal_wrong_call(void);
+void ow_hal_wrong_call(void) __attribute__((noreturn));
 
 /* Stands first in each function for programs that reads or changes a client. */
 #define OW_CHECK_CALL() (ow_hal_may_call() ? (void)0 : ow_hal_wrong_call())

@@ -62,7 +62,8 @@ def test_each_function_that_takes_a_client_is_tried_in_an_interrupt() -> None:
 
 
 @pytest.mark.parametrize(
-    "defines", [[], ["-DOW_LORA=1"], ["-DOW_LOG_SIZE=64"], ["-DOW_DEBUG=1"], ["-DOW_SEVERAL_BOARDS=1"]]
+    "defines",
+    [[], ["-DOW_LORA=1"], ["-DOW_LOG_SIZE=64"], ["-DOW_DEBUG=1"], ["-DOW_SEVERAL_BOARDS=1"]],
 )
 @pytest.mark.parametrize(
     "command", ["gcc -xc -std=gnu11", "g++ -xc++ -std=gnu++11 -Wno-variadic-macros"]

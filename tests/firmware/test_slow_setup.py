@@ -1,5 +1,5 @@
-"""Programs on the simulated Uno that treat the library badly: one takes longer to set itself up than
-the watchdog waits, one takes a second in each loop, one calls from an interrupt.
+"""Programs on the simulated Uno that treat the library badly: one takes longer to set itself up
+than the watchdog waits, one takes a second in each loop, one calls from an interrupt.
 """
 
 import subprocess
