@@ -393,7 +393,7 @@ uint8_t ow_turn_room(const struct ow_turn *turn)
     return turn->state == OW_TURN_OPEN ? (uint8_t)(OW_TURN_QUEUE - turn->used) : 0;
 }
 
-void ow_turn_put(struct ow_turn *turn, uint8_t byte)
+OW_ONE_COPY void ow_turn_put(struct ow_turn *turn, uint8_t byte)
 {
     turn->queue[turn->used++] = byte;
 }

@@ -32,6 +32,7 @@ OTHER = {
     "OW_JOURNAL_MEMORY": "1",
     "OW_SLOT_CHECK": "0",
     "OW_ANSWERS": "1",
+    "OW_DEBUG": "1",
     "OW_TURN_MTU": "64",
     "OW_TURN_QUEUE": "96",
     "OW_LINK_RX_MTU": "20",
@@ -59,6 +60,7 @@ DEFAULT = {
     "OW_JOURNAL_MEMORY": "0",
     "OW_SLOT_CHECK": "1",
     "OW_ANSWERS": "0",
+    "OW_DEBUG": "0",
     "OW_SEVERAL_BOARDS": "0",
     "OW_TURN_MTU": "96",
     "OW_TURN_QUEUE": "128",
@@ -77,6 +79,7 @@ DEFAULT = {
 
 OUT_OF_RANGE = {
     "OW_KEYS": "2",
+    "OW_DEBUG": "2",
     "OW_SEVERAL_BOARDS": "1",
     "OW_TURN_MTU": "249",
     "OW_TURN_QUEUE": "256",
