@@ -1,5 +1,5 @@
-"""The records of the site's clients at this gateway: sessions of the broker, sessions that have left
-and are kept until they have arrived, and remembered places.
+"""The records of the site's clients at this gateway: sessions of the broker, sessions that have
+left and are kept until they have arrived, and remembered places.
 
 In: decisions of the site (`gateway/site/rules/holder.py` defines each). Out: the same in the broker
 and on disk, each in one commit, and the news of it. Each client has one `Place` (`places.py`).
