@@ -119,10 +119,9 @@ class SendWindow:
             yield piece
 
     def acknowledge(self, number: int, now: float, *, bare: bool) -> int:
-        """Take the peer's next expected number; return how many bytes it newly acknowledges.
-
-        bare: it came in an ACK frame. Only then does a repeated number mean that the oldest frame
-        was lost: a DATA frame repeats it whenever the peer sends data.
+        """Take the peer's next expected number; return how many bytes it newly acknowledges. bare:
+        it came in an ACK frame. Only then does a repeated number mean that the oldest frame was
+        lost: a DATA frame repeats it whenever the peer sends data.
         """
         if not self._pieces:
             return 0
@@ -167,9 +166,7 @@ class SendWindow:
 
 class ReceiveWindow:
     """The receiving half: takes only the piece that it expects, and none that would overfill its
-    buffer while paused.
-
-    room: most bytes held while paused.
+    buffer while paused. room: most bytes held while paused.
     """
 
     def __init__(self, room: int) -> None:

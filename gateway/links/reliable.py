@@ -284,10 +284,8 @@ class ReliableLink(ABC):
         self._put(Ack(session.receiving.expected).to_bytes(session.check), now)
 
     def _put(self, frame: bytes, now: float, *, lead: bool = False) -> float:
-        """Queue a frame for the line; return when its last byte will have left.
-
-        lead: put a delimiter in front, so that leftover noise at the peer does not swallow this
-        frame too.
+        """Queue a frame for the line; return when its last byte will have left. lead: put a
+        delimiter in front, so that leftover noise at the peer does not swallow this frame too.
         """
         self.statistics.frames_sent += 1
         if lead:

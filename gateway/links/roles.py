@@ -152,11 +152,9 @@ class GatewayLink(ReliableLink):
 
 class DeviceLink(ReliableLink):
     """The device's end. It greets as soon as `tick` is called, and again whenever its session has
-    ended.
-
-    boot: starts of the device so far. incarnation: 0 if the device has none yet; after a handshake
-    it holds the assigned one. next_sequence: updated by the application. mtu, window: the sizes of
-    its buffers, for both directions. key: None to greet as in version 1.
+    ended. boot: starts of the device so far. incarnation: 0 if the device has none yet; after a
+    handshake it holds the assigned one. next_sequence: updated by the application. mtu, window: the
+    sizes of its buffers, for both directions. key: None to greet as in version 1.
     """
 
     def __init__(

@@ -485,11 +485,9 @@ def _other_version(version: int, path: str) -> str:
 
 class SerialListener:
     """A listener that opens the ports of a path or pattern whenever they exist, and hands each
-    device's session to `accept`.
-
-    path: a device file, best one of /dev/serial/by-id, or a pattern with *, ? or [ ]. baud: of all
-    of them. lent: changing set of device files that other processes have on purpose; `lend` is
-    called for each that is added.
+    device's session to `accept`. path: a device file, best one of /dev/serial/by-id, or a pattern
+    with *, ? or [ ]. baud: of all of them. lent: changing set of device files that other processes
+    have on purpose; `lend` is called for each that is added.
     """
 
     def __init__(

@@ -19,10 +19,9 @@ log = logging.getLogger(__name__)
 
 
 class Tls:
-    """The TLS settings of a listener.
-
-    client_ca: authorities whose client certificates are accepted; client_crl: their list of revoked
-    ones. client_required: refuse clients without one. name: the listener's, for the log.
+    """The TLS settings of a listener. client_ca: authorities whose client certificates are
+    accepted; client_crl: their list of revoked ones. client_required: refuse clients without one.
+    name: the listener's, for the log.
     """
 
     def __init__(

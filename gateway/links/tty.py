@@ -30,10 +30,8 @@ class PortBusy(OncewayError):
 
 class Tty:
     """An open port: 8N1, raw, exclusive. Closing it leaves DTR as it is, so that the next opening
-    does not reset a board.
-
-    pyserial sets up the line, odd baud rates included; reading and writing go to the file
-    descriptor.
+    does not reset a board. pyserial sets up the line, odd baud rates included; reading and writing
+    go to the file descriptor.
     """
 
     def __init__(self, path: str, baud: int) -> None:

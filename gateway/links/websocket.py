@@ -143,12 +143,11 @@ def _problem_of(message: WSMessage) -> str | None:
 
 
 class WebSocketListener:
-    """A listener that serves `/mqtt` on an endpoint. Parameters as of `Endpoint`, and:
-
-    origins and max_message may be changed while it listens. origins: web pages
-    (`https://dashboard.example`) that may connect beside those from the listener's own address. A
-    browser tells where a page comes from. Without this check any page that a user visits could talk
-    to a broker on the user's own network. max_message: most bytes of one WebSocket message.
+    """A listener that serves `/mqtt` on an endpoint. Parameters as of `Endpoint`, and: origins and
+    max_message may be changed while it listens. origins: web pages (`https://dashboard.example`)
+    that may connect beside those from the listener's own address. A browser tells where a page
+    comes from. Without this check any page that a user visits could talk to a broker on the user's
+    own network. max_message: most bytes of one WebSocket message.
     """
 
     def __init__(

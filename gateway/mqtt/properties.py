@@ -213,10 +213,9 @@ def decode_properties(
     reader: Reader, allowed: Allowed, theirs: Allowed = frozenset()
 ) -> Properties | None:
     """Decode a property block, its length first. theirs: properties that only the other side may
-    send in this packet.
-
-    Raises MalformedPacket for a property that may not stand here. Raises ProtocolError for one that
-    only the other side may send, a repeated one, or a value out of range.
+    send in this packet. Raises MalformedPacket for a property that may not stand here. Raises
+    ProtocolError for one that only the other side may send, a repeated one, or a value out of
+    range.
     """
     length = reader.varint("property length")
     if not length:

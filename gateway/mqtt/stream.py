@@ -67,11 +67,9 @@ class PacketStream:
         longest_request: int = MAX_PACKET,
         lenient: bool = False,
     ) -> None:
-        """Create a stream.
-
-        topics: valid Topic Names, by their bytes with the length in front, each with the topic
-        object of a run; by default the names that any stream has decoded. make: the class of runs
-        of PUBLISH packets.
+        """Create a stream. topics: valid Topic Names, by their bytes with the length in front, each
+        with the topic object of a run; by default the names that any stream has decoded. make: the
+        class of runs of PUBLISH packets.
         """
         if version is None and sender is Side.SERVER:
             raise ValueError("a server's packets cannot be read without the version")
@@ -253,7 +251,6 @@ class PacketStream:
 
 def _alike(buffer: bytes, start: int, named: int, inner: int, end: int, most: int) -> int:
     """Return the end of the PUBLISH packets that follow the one at `start` and are similar to it.
-
     named: end of its topic. inner: offset of its payload if there are properties before it, else 0.
     end: its end.
     """
@@ -302,10 +299,9 @@ def _acks(buffer: bytes, start: int, most: int) -> tuple[Acks | None, int]:
 
 def packet_bounds(buffer: bytes | bytearray, start: int, maximum: int) -> tuple[int, int]:
     """Return the offset of the body of the packet at `start`, and of its end, which may be beyond
-    the buffer. Return (0, 0) while its length is incomplete.
-
-    Raises MalformedPacket for a length of more than 4 bytes or with needless ones, and
-    ProtocolError for a packet of more than `maximum` bytes.
+    the buffer. Return (0, 0) while its length is incomplete. Raises MalformedPacket for a length of
+    more than 4 bytes or with needless ones, and ProtocolError for a packet of more than `maximum`
+    bytes.
     """
     length, at, end = 0, start, len(buffer)
     for shift in (0, 7, 14, 21):

@@ -21,10 +21,9 @@ _STATUS = "boot"
 
 
 def says_the_same(first: bytes, second: bytes) -> bool:
-    """Whether both payloads are one reading, or one of them reports the other's loss.
-
-    Payloads that are not SenML must have the same bytes. In SenML, names, units and values must be
-    equal, and two stated times may differ by their possible errors.
+    """Whether both payloads are one reading, or one of them reports the other's loss. Payloads that
+    are not SenML must have the same bytes. In SenML, names, units and values must be equal, and two
+    stated times may differ by their possible errors.
     """
     if first == second or LOST in (first, second):
         return True

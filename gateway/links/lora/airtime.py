@@ -67,9 +67,8 @@ class Modulation:
         return self.symbol > _SLOW_SYMBOL
 
     def symbols(self, length: int) -> int:
-        """Return how many symbols header, frame and CRC take, without the preamble.
-
-        length: bytes of the frame, 0…255. Raises ValueError: longer than a radio sends.
+        """Return how many symbols header, frame and CRC take, without the preamble. length: bytes
+        of the frame, 0…255. Raises ValueError: longer than a radio sends.
         """
         if not 0 <= length <= LONGEST:
             raise ValueError(f"a frame of {length} bytes: not 0…{LONGEST}")
@@ -79,7 +78,6 @@ class Modulation:
 
     def airtime(self, length: int) -> float:
         """Return the seconds from a frame's first preamble symbol to its end; whole microseconds.
-
         length: bytes of the frame, 0…255. Raises ValueError: longer than a radio sends.
         """
         quarters = 4 * (self.preamble + self.symbols(length)) + 17

@@ -33,11 +33,10 @@ def silence_factor(longest: float, duty: float, hour: float = 3600.0) -> float:
 
 
 class Ledger:
-    """Transmissions of one radio in one sub-band within the last hour.
-
-    duty: its limit, 0…1. hour: seconds; tests may shorten it. late: seconds by which a radio may
-    send later than it was told to; a transmission counts that much longer. Times are kept in whole
-    microseconds. Errors are on the safe side: a block leaves the hour with its last transmission.
+    """Transmissions of one radio in one sub-band within the last hour. duty: its limit, 0…1. hour:
+    seconds; tests may shorten it. late: seconds by which a radio may send later than it was told
+    to; a transmission counts that much longer. Times are kept in whole microseconds. Errors are on
+    the safe side: a block leaves the hour with its last transmission.
     """
 
     def __init__(self, duty: float, hour: float = 3600.0, late: float = 0.0) -> None:
@@ -60,11 +59,9 @@ class Ledger:
 
     def wait(self, airtime: float, now: float) -> float:
         """Return the seconds until a transmission of `airtime` seconds may begin, 0.0 for now,
-        `inf` for never.
-
-        Checking the hour that ends with this transmission is enough. Of all hours, those that end
-        with a transmission hold most: any other window can be moved to such an end without losing
-        anything. Each later transmission is checked in its turn.
+        `inf` for never. Checking the hour that ends with this transmission is enough. Of all hours,
+        those that end with a transmission hold most: any other window can be moved to such an end
+        without losing anything. Each later transmission is checked in its turn.
         """
         length = ceil(airtime * 1e6)
         if length > self._limit:

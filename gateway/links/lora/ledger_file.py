@@ -33,12 +33,10 @@ _log = logging.getLogger(__name__)
 
 
 class Ledgers:
-    """The ledgers of one radio, by sub-band.
-
-    machine: identifies this start of the machine, and changes with each reboot (the kernel's
-    boot_id). now: seconds of a monotonic clock that runs while the machine does. found: the file's
-    contents, None if there is no file. newest: the result of `read_count`; None: no such file is
-    kept.
+    """The ledgers of one radio, by sub-band. machine: identifies this start of the machine, and
+    changes with each reboot (the kernel's boot_id). now: seconds of a monotonic clock that runs
+    while the machine does. found: the file's contents, None if there is no file. newest: the result
+    of `read_count`; None: no such file is kept.
     """
 
     def __init__(

@@ -132,10 +132,8 @@ class Plan:
 
 
 def plan(site: Site) -> Plan:
-    """Calculate the figures of a plan.
-
-    Raises OncewayError for a channel outside the law, and ValueError for a frame that no radio
-    sends, or that alone is above the limit.
+    """Calculate the figures of a plan. Raises OncewayError for a channel outside the law, and
+    ValueError for a frame that no radio sends, or that alone is above the limit.
     """
     cost, band, hour = site.exchange, site.band, site.region.hour
     tries, answers = _settle((site.sensors - 1) / site.every, cost, site.loss)

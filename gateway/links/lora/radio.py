@@ -48,10 +48,8 @@ Event = Ready | Heard | Sent | Failed
 
 
 class Radio(Protocol):
-    """One radio. `now` is a monotonic clock in seconds.
-
-    counts: invalid input from its port, and its error messages. longest: most bytes of a frame that
-    it sends.
+    """One radio. `now` is a monotonic clock in seconds. counts: invalid input from its port, and
+    its error messages. longest: most bytes of a frame that it sends.
     """
 
     counts: Counter[str]

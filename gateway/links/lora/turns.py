@@ -180,14 +180,13 @@ class _Device:
 
 
 class TurnLink:
-    """The gateway's end of the turn link.
-
-    network: of this site. key: returns the key of a board by its number; None refuses it. utc:
-    seconds since 1970, 0 while unknown. airtime: seconds of a frame by its bytes. incarnation:
-    draws a number for a board that has none. nonce: draws eight random bytes. cipher: creates one
-    for a session key. longest: most bytes of a frame that the radio sends. patience: copies of a
-    TURN of an unknown session after which the board is told. others: gateways that receive the same
-    boards. The one with the board's last session has that patience, and the others have more.
+    """The gateway's end of the turn link. network: of this site. key: returns the key of a board by
+    its number; None refuses it. utc: seconds since 1970, 0 while unknown. airtime: seconds of a
+    frame by its bytes. incarnation: draws a number for a board that has none. nonce: draws eight
+    random bytes. cipher: creates one for a session key. longest: most bytes of a frame that the
+    radio sends. patience: copies of a TURN of an unknown session after which the board is told.
+    others: gateways that receive the same boards. The one with the board's last session has that
+    patience, and the others have more.
     """
 
     def __init__(
