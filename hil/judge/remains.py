@@ -16,8 +16,7 @@ EMPTY = ("spool", "retained", "will", "aside")
 """Tables in which nothing is left: no client of a bench retains a message or has a will."""
 ALONE = ("queue", "message", "given", "given_part", "journey", "place")
 """Those in which a gateway that is alone has nothing left. In a site what is for another gateway
-waits there until that one asks for it.
-"""
+waits there until that one asks for it."""
 TEMPORARY = re.compile(r"(^|/)\.|\.(tmp|temp|new|part|partial|old|bak)$|~$|-journal$")
 MOST_FILES = 40
 """In a gateway's folder, whatever they are."""
