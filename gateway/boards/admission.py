@@ -22,6 +22,7 @@ from pathlib import Path
 from threading import Lock
 
 from gateway.boards.expected import Expected, Seen
+from gateway.boards.nowhere import Holders, Nowhere
 from gateway.boards.questions import Questions
 from gateway.boards.reports import Boards
 from gateway.broker.access import ByAcl, Caller, Refusal
@@ -320,8 +321,10 @@ class Watch:
         engine: Engine,
         ports: Callable[[], list[PortStatus]],
         changed: Callable[[], None] = lambda: None,
+        holders: Holders | None = None,
     ) -> None:
         self._file = folder / PENDING
+        self._nowhere = Nowhere(holders)
         self._changed = changed
         self._registry = registry
         self._engine = engine
@@ -337,6 +340,7 @@ class Watch:
 
     def close(self) -> None:
         self._task.cancel()
+        self._nowhere.close()
         self._thread.shutdown(cancel_futures=True)
         if news := self._registry.expected.news(at_end=True):
             self._registry.expected.write(news)
@@ -388,14 +392,16 @@ class Watch:
 
     def _look_at_boards(self) -> None:
         """Judge which boards of the registry are a problem. In a site each gateway judges the
-        boards whose sessions it has.
+        boards whose sessions it has, and one of them those that have no session anywhere.
         """
         registry, broker = self._registry, self._engine.broker
         if not registry.readable:
             return
         names = [name for name, row in registry.registered().items() if row.status != "revoked"]
         if broker.config.site is not None:
-            names = [name for name in names if name in broker.sessions]
+            elsewhere = [name for name in names if name not in broker.sessions]
+            nowhere = self._nowhere.among(elsewhere, broker.now)
+            names = [name for name in names if name in broker.sessions or name in nowhere]
         registry.expected.look(names, self._seen(names))
 
     def _seen(self, names: list[str]) -> dict[str, Seen]:
