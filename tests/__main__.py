@@ -1,6 +1,7 @@
-"""`make test`: `make lint` and all tests but those for the soak, in groups. Two groups that compute
-run at a time: three would wait for each other until they run out of time. Groups that mostly wait,
-for boards, servers or a browser, run beside them, three at a time: each uses a quarter of a core.
+"""`make test`: `make lint` and all tests but those for the soak, in groups. Three groups that
+compute run at a time, one or two of them with Spark, which leaves half a core unused. Groups that
+mostly wait, for boards, servers or a browser, run beside them, three at a time: each uses a quarter
+of a core.
 
 In: options of pytest; with any, one pytest runs as usual, and no lint. Out: what each group says
 when it has ended, and an exit code that is not 0 if one failed.
@@ -18,10 +19,16 @@ from typing import IO
 HERE = Path(__file__).parent
 PYTEST = [sys.executable, "-m", "pytest"]
 LINT = ["make", "--no-print-directory", "-s", "lint"]
-COMPUTE_AT_A_TIME, WAIT_AT_A_TIME = 2, 3
+COMPUTE_AT_A_TIME, WAIT_AT_A_TIME = 3, 3
 
-SPARK = ["ingest"]
-"""The longest of the groups that compute. It comes first."""
+SPARK = [
+    [
+        f"ingest/jobs/test_{name}.py"
+        for name in ("moved_table", "summarise", "public", "checkpoint", "upkeep")
+    ],
+    ["ingest"],
+]
+"""The longest of the groups that compute: they come first, each with a JVM of its own."""
 PARTS = 6
 """Groups of all tests that are not named here: short, so that no core is idle for long at the end.
 """
@@ -39,18 +46,20 @@ WAITING = [
 
 
 def parts(taken: set[str]) -> list[list[str]]:
-    """Every folder and file of tests that is not taken, in `PARTS` lists of neighbours."""
+    """Every folder and file of tests that is not taken, in `PARTS` lists of neighbours. The last in
+    the alphabet come first, as their tests take the longest.
+    """
     tests = {path for path in HERE.iterdir() if path.is_dir() or path.match("test_*.py")}
     others = sorted(path.name for path in tests if any(path.rglob("test_*.py")) or path.is_file())
     others = [name for name in others if name not in taken]
     ends = [len(others) * part // PARTS for part in range(PARTS + 1)]
-    return [others[start:end] for start, end in pairwise(ends)]
+    return [others[start:end] for start, end in pairwise(ends)][::-1]
 
 
 def groups() -> tuple[list[list[str]], list[list[str]]]:
     """Arguments of pytest for each group that computes, and for each that waits."""
-    named = {*SPARK, *chain(*WAITING)}
-    computing = [SPARK, *parts(named)]
+    named = {*chain(*SPARK, *WAITING)}
+    computing = [*SPARK, *parts(named)]
     return [_paths(one, named) for one in computing], [_paths(one, named) for one in WAITING]
 
 
