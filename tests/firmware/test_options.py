@@ -279,6 +279,15 @@ def test_a_value_out_of_range_is_an_error_of_the_compiler(
     assert re.search(rf"error: .*{option}", done.stderr), done.stderr
 
 
+@pytest.mark.parametrize("room", [-1, 0])
+@pytest.mark.parametrize("mtu", [64, 96, 137])
+def test_a_queue_of_a_radio_holds_the_longest_packet(mtu: int, room: int, tmp_path: Path) -> None:
+    options = ["-DOW_LORA=1", f"-DOW_TURN_MTU={mtu}", f"-DOW_TURN_QUEUE={mtu - 1 + room}"]
+    source = str(FIRMWARE / "src" / "ow_turn.c")
+    command = ["avr-gcc", *AVR, *options, "-c", source, "-o", str(tmp_path / "turn.o")]
+    assert ("OW_TURN_QUEUE must" in avr(command, wrong=room < 0).stderr) == (room < 0)
+
+
 def test_a_sketch_may_say_the_default(tmp_path: Path) -> None:
     sketch = "".join(f"#define {option} {value}\n" for option, value in DEFAULT.items())
     done = build(tmp_path, sketch)
