@@ -17,6 +17,7 @@ from gateway.service.gateway import _open_broker
 from gateway.site.moving.addresses import Stage, address
 from gateway.store import cells, meta
 from gateway.store.check import check
+from gateway.store.meta import fits
 from gateway.store.move_rows import LINEAGES, MOST_MOVES
 from gateway.store.recovery import Refused
 from gateway.store.schema import FILE, StoreError, prepare
@@ -224,3 +225,40 @@ def test_address_of_a_session_that_moves_is_no_damage(lineage: int, moves: int) 
     assert cells.is_topic(NOTICES.encode())
     for wrong in (b"\x0b", b"\x0c\1", b"\x0b\xff\xff\xff\xff\1", b"x", None, "\x0b\1"):
         assert not cells.is_extra(wrong)
+
+
+ODD = {
+    "spool.gone": ["[1]", "[[1]]", "[[1, 2, 3]]", '[["1", 2]]', "[[1, true]]", "{}"],
+    "members": ["[1]", "{}", '"b"', "[null]", "null"],
+    "uplink.identities": ["[[0]]", '[[0, "zz"]]', '[[null, "ab"]]', '[[-1, "ab"]]', "{}"],
+    "uplink.counted": ["{}", "[]", '{"first": "1", "before": 0, "after": 2}', '{"first": 1}'],
+    "uplink.outage": ["{}", "[]", '{"since": 1}', '{"since": "1", "error": "x"}', "null"],
+    "uplink.rival": ["{}", "[]", '{"seen": 1, "what": "x"}', '{"seen": 1, "what": 2, "note": ""}'],
+    "boot": ["-1", "9999999999999999", "1e3", " 1", "1\n"],
+    "axis": ["5 at", "5 at x", "5 at 6 ", "9999999999999999 at 6", "5 at -9999999999999999"],
+    "uptime": ["5 at 6 of ", "5 at 6", "9999999999999999 at 6 of m"],
+    "flows": ["1", "1 2 3", "9999999999999999 1"],
+    "swept": ["x"],
+    "epoch": ["g", "0" * 17, "ABC"],
+    "mistrusted": ["0"],
+}
+
+
+@pytest.mark.parametrize(("key", "value"), [(key, odd) for key in ODD for odd in ODD[key]])
+def test_value_in_meta_of_another_form_does_not_fit(key: str, value: str) -> None:
+    assert not fits(key, value.encode())
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("spool.gone", "[[1, 2], [5, 5]]"),
+        ("axis", "5"),
+        ("axis", "5 at -6"),
+        ("uptime", "5 at 6 of 99999999999999999999 m"),
+        ("uplink.outage", '{"since": 1, "error": "x", "more": 1}'),
+        ("another", "any"),
+    ],
+)
+def test_value_in_meta_of_its_form_fits(key: str, value: str) -> None:
+    assert fits(key, value.encode())
