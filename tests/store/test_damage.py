@@ -7,6 +7,7 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -262,3 +263,39 @@ def test_value_in_meta_of_another_form_does_not_fit(key: str, value: str) -> Non
 )
 def test_value_in_meta_of_its_form_fits(key: str, value: str) -> None:
     assert fits(key, value.encode())
+
+
+FITTING = {
+    cells.is_text: ([b"", "ü".encode()], [b"\xff", "text", 5, None]),
+    cells.is_topic: ([b"t/x", b"/"], [b"", b"t/#", b"\xff", b"a\0b", "t", 5, None]),
+    cells.is_filter: ([b"t/#", b"$share/g/t"], [b"", b"t/#/x", b"\xff", "t", None]),
+    cells.is_names: ([b"[]", b'["b"]'], [b"", b"{}", b"[1]", b'"b"', b"[" * 9000, "[]", None]),
+    cells.is_extra: (
+        [b"", b"\x0b\x01", b"\x0b\x00"],
+        [b"\x0b", b"\x0b\x80", b"\x0c\x01", ""],
+    ),
+    cells.is_block: (
+        [b"", b"\x01\x01"],
+        [b"\x01", b"\xff", b"\x0b\x00", b"\x01\x01\x01\x01", ""],
+    ),
+}
+
+
+@pytest.mark.parametrize("function", FITTING, ids=lambda function: function.__name__)
+def test_function_of_a_rule_tells_what_fits(function: Any) -> None:
+    fitting, others = FITTING[function]
+    assert [value for value in fitting if not function(value)] == []
+    assert [value for value in others if function(value)] == []
+
+
+@pytest.mark.parametrize("table", cells.CELLS)
+def test_null_is_sound_only_where_a_column_may_have_none(table: str) -> None:
+    with closing(sqlite3.connect(":memory:")) as database:
+        prepare(database, "test")
+        cells.teach(database)
+        info = database.execute(f"PRAGMA table_info({table})").fetchall()
+        for _, name, _, not_null, _, key in info:
+            cell = cells.CELLS[table][name]
+            sound = database.execute(f"SELECT {cell.sound('value')} FROM (SELECT NULL AS value)")
+            may_be_null = not (not_null or key)
+            assert bool(sound.fetchone()[0]) == may_be_null, (table, name)
