@@ -427,6 +427,28 @@ def test_loss_behind_the_back_of_a_running_gateway_is_told(
     publisher.publish("w/x", "later", qos=1)
 
 
+@pytest.mark.parametrize(
+    "cell",
+    [
+        "count = 0",
+        "count = -1",
+        "count = 1 << 32",
+        "first = 1 << 60",
+        "share = CAST(x'ff' AS TEXT)",
+    ],
+)
+def test_damaged_place_behind_the_back_of_a_running_gateway_is_told(
+    world: World, caplog: pytest.LogCaptureFixture, cell: str
+) -> None:
+    harm(world.database, f"UPDATE queue SET {cell} WHERE first = ({{place}}) AND {of('waiting')}")
+    found = world.connect("waiting", clean=False, properties=FOREVER, answers=True)
+    world.sleep(1)
+    said = "its queue cannot be read from the store (DamagedPlace", "are gone from the store"
+    assert any(one in line for line in caplog.messages for one in said), caplog.text
+    assert found.closed
+    assert not present(world, "waiting")
+
+
 def test_last_message_of_a_queue_that_is_gone_is_told_while_the_gateway_runs(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
