@@ -4,7 +4,7 @@ that names table and row. `onceway store check` says the same.
 """
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from gateway.store.meta import fits
 from gateway.store.move_rows import LINEAGES, MOST_MOVES
 from gateway.store.recovery import Refused
 from gateway.store.schema import FILE, StoreError, prepare
+from gateway.store.views import places, retained, sessions
 from tests.broker.harness import FOREVER, World
 from tests.store.test_references import world
 
@@ -263,6 +264,32 @@ def test_value_in_meta_of_another_form_does_not_fit(key: str, value: str) -> Non
 )
 def test_value_in_meta_of_its_form_fits(key: str, value: str) -> None:
     assert fits(key, value.encode())
+
+
+SHOWN: dict[tuple[str, str], Callable[[Path], object]] = {
+    ("session", "left"): lambda folder: sessions(folder, None),
+    ("flow", "received"): lambda folder: sessions(folder, None),
+    ("flow", "next"): lambda folder: sessions(folder, None),
+    ("flow", "sent"): lambda folder: sessions(folder, None),
+    ("flow", "released"): lambda folder: sessions(folder, None),
+    ("retained", "expires"): lambda folder: retained(folder, None),
+    ("given", "key"): places,
+}
+
+
+@pytest.mark.parametrize(("table", "column"), SHOWN)
+@pytest.mark.parametrize("value", ["x'ff'", "'x'", "1.5", "7"])
+def test_command_that_shows_a_damaged_store_names_the_row(
+    image: bytes, tmp_path: Path, table: str, column: str, value: str
+) -> None:
+    """No gateway runs."""
+    (tmp_path / FILE).write_bytes(damaged(image, table, column, value) or image)
+    said = ""
+    try:
+        SHOWN[table, column](tmp_path)
+    except StoreError as error:
+        said = str(error)
+    assert not said or f" of {table}: its {column} cannot be" in said or "UTF-8" in said
 
 
 FITTING = {
