@@ -123,6 +123,14 @@ class Landing(ABC):
     def epochs(self, gateway: str) -> list[str]:
         """The epochs that stand below a gateway's folder: names of eight hex digits."""
 
+    @abstractmethod
+    def names_in(self, folder: str) -> list[str]:
+        """Return the names in a folder, in any order; none when there is no such folder."""
+
+    @abstractmethod
+    def discard(self, name: str) -> None:
+        """Remove the file under a name, if it is there."""
+
     def move_marker(self, old: str | None, new: str) -> bool:
         """An empty file stands under the name `new`, and not under `old` any more, if that is
         given. False where nobody needs it: looking into a folder costs nothing.
