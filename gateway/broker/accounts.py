@@ -1,7 +1,7 @@
 """What a user has in all sessions together, and what more he may have.
 
 In: sessions, connections and publications, each with its user. Out: a reason to refuse, or for how
-long the user's clients are not read. All anonymous clients are one user, ""; boards have no
+long the messages of the user's clients wait. All anonymous clients are one user, ""; boards have no
 account.
 """
 

@@ -97,6 +97,7 @@ class Connection:
         "packet_limit",
         "pause",
         "peer",
+        "pinged",
         "policy",
         "problem_information",
         "reads_reasons",
@@ -167,7 +168,9 @@ class Connection:
         self.unheard = False
         """Nothing is read from it at present, and that is our doing."""
         self.rest_s = 0.0
-        """Seconds for which it is not read: its user publishes more than the quota allows."""
+        """Seconds for which what it brings waits: its user publishes more than the quota allows."""
+        self.pinged = 0
+        """Packets PINGREQ that were answered and wait in `stream`."""
         self.pause: Pause | None = None
         """Of a client whose publication was refused for now; None for all others."""
         self.names = 0

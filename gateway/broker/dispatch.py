@@ -132,6 +132,9 @@ def _go_on(connection: Connection) -> None:
         if connection.state is not State.OPEN:
             break
     if connection.state is not State.CLOSED:
+        if connection.rest_s > 0 and (pings := stream.pings_ahead()):
+            connection.pinged += pings
+            connection.send(b"\xd0\0" * pings)
         connection.keep(stream.pending)
 
 
@@ -185,7 +188,10 @@ def _other(connection: Connection, session: Session, packet: Packet) -> None:
     if isinstance(packet, Publish):
         exchanges.decoded(connection, session, packet)
     elif isinstance(packet, Pingreq):
-        _pong(connection)
+        if connection.pinged:
+            connection.pinged -= 1
+        else:
+            _pong(connection)
     elif isinstance(packet, Subscribe):
         requests.subscribe(connection, session, packet)
     elif isinstance(packet, Unsubscribe):

@@ -569,14 +569,7 @@ class SendFlow:
             self.ledger.changes.left[self.session.id] = (self.tail or _BEYOND) - 1
         if self.tail:
             self.ledger.orders.append(Collect(self.session.id, self.tail, others=True))
-        self.ledger.queued -= self.size
-        self._pay(self.owes)
-        self.messages = self.size = self.tail = 0
-        self.resend.clear()
-        self.pending.clear()
-        self.behind.clear()
-        self.released.clear()
-        self.session = cast(Owner, _ENDED)  # which knows its flow: nothing is left to collect
+        self.leave()
 
     def leave(self) -> None:
         """The session has left for another gateway, with its rows: forget everything here."""
@@ -587,7 +580,7 @@ class SendFlow:
         self.pending.clear()
         self.behind.clear()
         self.released.clear()
-        self.session = cast(Owner, _ENDED)
+        self.session = cast(Owner, _ENDED)  # which knows its flow: nothing is left to collect
 
     def _waiting(self) -> list[Delivery]:
         """What is in memory and was not sent."""
@@ -642,7 +635,7 @@ class SendFlow:
 
     def ask(self) -> None:
         """Ask for a page of the tail."""
-        if not self._asked:
+        if self.tail and not self._asked:
             self._asked = True
             whole = self._written_with < self.ledger.changes.number
             self.ledger.orders.append(Load(self.session.id, self.tail, whole))
@@ -662,7 +655,7 @@ class SendFlow:
             return False
         if after == first:
             ledger = self.ledger
-            ledger.waits.call(ledger.committed + 1, partial(ledger.serve, self, self.refill))
+            ledger.waits.call(ledger.committed + 1, partial(ledger.serve, self, self.ask))
             return False
         for delivery in deliveries:
             self._take_behind(delivery.first)

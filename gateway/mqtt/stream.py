@@ -29,6 +29,8 @@ from gateway.mqtt.wire import MAX_PACKET, encode_string
 
 _PLAIN_ACKS = frozenset((0x40, 0x50, 0x62, 0x70))
 _REQUESTS = frozenset((0x82, 0xA2))
+PINGREQ = b"\xc0\0"
+"""All bytes of that packet."""
 _PLAIN_PUBLISHES = {
     0x30 | dup << 3 | qos << 1 | retain: (qos, bool(retain), bool(dup))
     for dup in (0, 1)
@@ -45,6 +47,7 @@ _topics: dict[bytes, str] = {}
 
 class PacketStream:
     __slots__ = (
+        "_ahead",
         "_at",
         "_begun",
         "_make",
@@ -90,6 +93,8 @@ class PacketStream:
         """What has come; empty when all of it was looked at."""
         self._at = 0
         """So many bytes of that were looked at."""
+        self._ahead = 0
+        """Bytes behind those in which `pings_ahead` has found all PINGREQ packets."""
         self._begun = bytearray()
         """A packet that is not complete, from before them."""
         self._need = 0
@@ -107,6 +112,24 @@ class PacketStream:
             self.fresh = self.fresh[self._at :]
             self._at = 0
         return len(self.fresh) + len(self._begun)
+
+    def pings_ahead(self) -> int:
+        """Count the complete PINGREQ packets among those that wait, each once. For a client that
+        waits, and is answered meanwhile.
+        """
+        buffer, count = self.fresh, 0
+        at = self._at + self._ahead
+        while not self._begun and at < len(buffer):
+            try:
+                body, end = packet_bounds(buffer, at, MAX_PACKET)
+            except (MalformedPacket, ProtocolError):  # `take` says so in its turn
+                break
+            if not body or end > len(buffer):
+                break
+            count += buffer[at:end] == PINGREQ
+            at = end
+        self._ahead = at - self._at
+        return count
 
     def __iter__(self) -> Iterator[Packet]:
         """The packets that are complete, for streams that have not been given `topics`. Leaving the
@@ -163,6 +186,8 @@ class PacketStream:
 
     def _go_on_from(self, at: int) -> None:
         """What has come was looked at up to here."""
+        if self._ahead:
+            self._ahead = max(0, self._ahead - (at - self._at))
         if at < len(self.fresh):
             self._at = at
         else:

@@ -1,8 +1,9 @@
 """One connection between its carrier and the broker: when it is read from, and when it is not.
 
 In: bytes of a client, and word that it has taken what was sent to it. Out: the same to the broker,
-in turns; and nothing more is read from a client that does not take what it is sent, that has
-brought more than there was time for, or whose user publishes too much.
+in turns; and nothing more is read from a client that does not take what it is sent or that has
+brought more than there was time for. A client whose user publishes too much is read now and then,
+and what it brings waits; its pings are answered.
 
 Whatever a carrier or a timer calls here hands its exceptions to the engine (`Turns.serve`), and
 raises none: an error of one connection ends that connection (`gateway/broker/README.md`).
@@ -25,6 +26,10 @@ _FEW = 4_096
 """Bytes that are read from a client though they must wait: it may ping while it does not take what
 it is sent, and to stop reading costs a system call.
 """
+_LOOK_S = 1.0
+_MOST_PACED = 1_000_000
+"""A client whose user publishes too much is read once in so many seconds, as long as it has brought
+no more than so many bytes: it may ping."""
 _SOON_S = 0.01
 """The least time until a paused client is looked at."""
 
@@ -69,11 +74,15 @@ class ClientLink:
 
     __slots__ = (
         "_carrier",
+        "_gone",
         "_held_back",
         "_left",
+        "_looked",
+        "_paced",
         "_paused",
         "_pausing",
         "_put_off",
+        "_rest_ends",
         "_rests",
         "_turns",
         "connection",
@@ -90,7 +99,15 @@ class ClientLink:
         self._put_off = False
         """It has brought more than there was time for in a turn."""
         self._rests = False
-        """Its user has published too much."""
+        """Its user has published too much: what it brings waits."""
+        self._rest_ends = 0.0
+        """The end of that, on the time axis."""
+        self._paced = False
+        """What it has brought since its user published too much is not all taken yet."""
+        self._looked = float("-inf")
+        """When bytes came last, on the time axis."""
+        self._gone: str | None = None
+        """Why the carrier is gone, while something of its client still waits."""
         self._pausing = False
         """Its client is paused, and a timer runs until that is over."""
         self._paused = False
@@ -105,6 +122,8 @@ class ClientLink:
 
     def write(self, data: bytes) -> None:
         """Send. Of a peer that does not read, little more is read."""
+        if self._gone is not None:
+            return
         self._carrier.write(data)
         unsent = self._carrier.unsent
         if unsent > MANY or self.unsent:
@@ -150,6 +169,8 @@ class ClientLink:
         """The end. A client that has much left to read has not read for long: nobody counts that
         any more, and it is dropped.
         """
+        if self._gone is not None:
+            return
         if self._carrier.unsent > MANY:
             self._carrier.abort()
         elif self.connection.lingers and isinstance(self._carrier, Lingering):
@@ -198,9 +219,27 @@ class ClientLink:
         self._turns.serve(self.connection, "its user may publish again", self._wake)
 
     def _wake(self) -> None:
-        self.connection.rest_s, self._rests = 0.0, False
-        self.connection.hear()
+        if self._turns.broker.now < self._rest_ends:
+            self._wake_later()
+        else:
+            self.connection.rest_s, self._rests = 0.0, False
+            self.connection.hear()
         self.throttle()
+
+    def _wake_later(self) -> None:
+        left = self._rest_ends - self._turns.broker.now
+        self._turns.call_later(min(max(left, _SOON_S), _LOOK_S), self.wake)
+
+    @property
+    def _is_due_a_look(self) -> bool:
+        """Whether it is time to read a client whose messages wait for the rate of its user."""
+        connection = self.connection
+        return (
+            self._paced
+            and not (self._held_back or connection.full or connection.choked)
+            and connection.kept <= _MOST_PACED
+            and self._turns.broker.now - self._looked >= _LOOK_S
+        )
 
     def _wait_for_pause(self) -> None:
         """Go on with a client that is paused when that is over, if something waits for it."""
@@ -233,8 +272,10 @@ class ClientLink:
         if interrupted and not (stopped or full or self._put_off):
             self._put_off = True
             self._turns.put_off(self)
+        self._paced = self._paced and (self._rests or interrupted)
         paused = stopped or ((full or interrupted) and connection.kept > _FEW)
-        if paused != self._paused:
+        paused = paused and not self._is_due_a_look
+        if paused != self._paused and self._gone is None:
             self._paused = paused
             if paused:
                 self._carrier.pause_reading()
@@ -249,6 +290,8 @@ class ClientLink:
             return
         self.receive(b"")
         self.throttle()
+        if self._gone is not None:
+            self._end()
 
     def receive(self, data: bytes) -> None:
         turns, connection = self._turns, self.connection
@@ -259,10 +302,14 @@ class ClientLink:
                 turns.begin()
             if turns.awaited:
                 turns.hear()
+            if data:
+                self._looked = turns.broker.now
             dispatch.receive(connection, data)
-            if connection.rest_s and not self._rests:
-                self._rests = connection.unheard = True
-                turns.call_later(connection.rest_s, self.wake)
+            if connection.rest_s:
+                if not self._rests:
+                    self._rests = self._paced = connection.unheard = True
+                    self._rest_ends = turns.broker.now + connection.rest_s
+                    self._wake_later()
                 self.throttle()
             if connection.pause is not None:
                 connection.unheard = connection.unheard or connection.choked
@@ -278,6 +325,14 @@ class ClientLink:
             turns.fault(connection, error, "its bytes are taken")
 
     def lost(self, reason: str) -> None:
+        self._gone = reason
         self._turns.begin()
-        self._turns.serve(self.connection, "its end is noted", self.connection.lost, reason)
-        self._turns.forget(self.connection)
+        self._turns.serve(self.connection, "its end is noted", self._end)
+
+    def _end(self) -> None:
+        """Note that the client is gone, when all is taken that waits for the rate of its user."""
+        connection = self.connection
+        if self._paced and connection.kept and connection.closing is None and not connection.full:
+            return
+        connection.lost(self._gone or "")
+        self._turns.forget(connection)
