@@ -103,7 +103,8 @@ def _try_wheel(folder: Path) -> None:
     _, slave = os.openpty()
     port = os.ttyname(slave)
     os.close(slave)  # else it is in use
-    _expect(said("device", "add", "roof-1", "--port", port, "--dry-run"), "hex/uno.hex")
+    own = ("--registry", "registry.db")
+    _expect(said("device", "add", "roof-1", "--port", port, "--dry-run", *own), "hex/uno.hex")
     print(f"the wheel in a venv has every command ({time.monotonic() - start:.1f} s)", flush=True)
 
 

@@ -1,6 +1,7 @@
 """`onceway backup FILE` and `onceway restore FILE`: a whole gateway, on this machine or another."""
 
 import io
+import json
 import os
 import shutil
 import tempfile
@@ -15,10 +16,16 @@ from gateway.backup import contents
 from gateway.backup.landing import Pieces, put, remove_old
 from gateway.backup.restore import make_data_folder, put_back
 from gateway.backup.sealed import SealedReader, SealedWriter
-from gateway.commands.options import CONFIG_FILE, ConfigOption, config_file, nothing_named
+from gateway.commands.options import (
+    CONFIG_FILE,
+    ConfigOption,
+    JsonOption,
+    config_file,
+    nothing_named,
+)
 from gateway.commands.passphrase import ask_passphrase
 from gateway.config import Config, load
-from gateway.errors import OncewayError
+from gateway.errors import OncewayError, UsageError
 from gateway.system.last_backup import LOCK, LastBackup, last_backup
 from gateway.system.lock import ProcessLock
 from gateway.system.sync import sync
@@ -40,6 +47,7 @@ def backup(
         int, typer.Option(min=1, max=1000, help="How many backups stay at the landing place.")
     ] = 7,
     config: ConfigOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Write the whole gateway to one encrypted file: store, device registry, users, configuration,
     certificates, the key that signs batches and this gateway's place in its site.
@@ -52,7 +60,7 @@ def backup(
     Example: sudo onceway backup /mnt/usb/site-1.owback
     """
     if (file is None) != to_landing:
-        raise OncewayError("name a file, or give --to-landing", hint="onceway backup --help")
+        raise UsageError("name a file, or give --to-landing", hint="onceway backup --help")
     found = config_file(config)
     if found is None:
         raise nothing_named("Name one with --config FILE")
@@ -62,12 +70,12 @@ def backup(
         for left in data.glob(f"{contents.TEMPORARY}*"):
             shutil.rmtree(left, ignore_errors=True)  # of a backup that was killed
         if file is None:
-            _to_landing(settings, found, keep)
+            _to_landing(settings, found, keep, as_json)
         else:
-            _to_file(settings, found, file)
+            _to_file(settings, found, file, as_json)
 
 
-def _to_file(settings: Config, found: Path, file: Path) -> None:
+def _to_file(settings: Config, found: Path, file: Path, as_json: bool) -> None:
     if file.exists():
         raise OncewayError("there is a file already", str(file), "Name another one")
     new = file.with_name(f"{file.name}.new")
@@ -80,7 +88,7 @@ def _to_file(settings: Config, found: Path, file: Path) -> None:
         raise OncewayError(f"the backup cannot be written ({error.strerror})", str(file)) from error
     finally:
         new.unlink(missing_ok=True)
-    _tell(str(file), manifest, file.stat().st_size, str(file))
+    _tell(str(file), manifest, file.stat().st_size, str(file), as_json)
 
 
 def _write(file: Path, settings: Config, found: Path) -> contents.Manifest:
@@ -92,7 +100,7 @@ def _write(file: Path, settings: Config, found: Path) -> contents.Manifest:
     return manifest
 
 
-def _to_landing(settings: Config, found: Path, keep: int) -> None:
+def _to_landing(settings: Config, found: Path, keep: int, as_json: bool) -> None:
     """Make a backup at the landing place, and write down for the gateway how that ends."""
     data = settings.gateway.data
     try:
@@ -115,7 +123,7 @@ def _to_landing(settings: Config, found: Path, keep: int) -> None:
         failed = _said(error, data)
         note.fail(data, str(failed))
         raise failed from error
-    _tell(where, manifest, size, "FILE")
+    _tell(where, manifest, size, "FILE", as_json)
 
 
 def _landing(settings: Config, found: Path) -> Landing:
@@ -135,7 +143,11 @@ def _said(error: OncewayError | OSError, data: Path) -> OncewayError:
     return OncewayError(f"the backup cannot be written ({error.strerror})", str(data))
 
 
-def _tell(where: str, manifest: contents.Manifest, size: int, file: str) -> None:
+def _tell(where: str, manifest: contents.Manifest, size: int, file: str, as_json: bool) -> None:
+    if as_json:
+        told = {"backup": where, "gateway": manifest.gateway, "files": len(manifest.files)}
+        typer.echo(json.dumps(told | {"bytes": size}))
+        return
     (config,) = (entry.path for entry in manifest.files if entry.name == contents.CONFIG)
     to = "" if config == CONFIG_FILE else f" --config {config}"
     typer.echo(
@@ -148,6 +160,7 @@ def _tell(where: str, manifest: contents.Manifest, size: int, file: str) -> None
 def restore(
     file: Annotated[Path, typer.Argument(help="A file from `onceway backup`.")],
     config: ConfigOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Let this machine take the place of the gateway of a backup. Gateway and uplink must be
     stopped; what is here already is kept beside it.
@@ -174,6 +187,11 @@ def restore(
             closing(ProcessLock(data / "uplink.lock")),
         ):
             notes = put_back(Path(folder), manifest, data, target)
+    if as_json:
+        told = {"data": str(data), "gateway": manifest.gateway, "machine": manifest.machine}
+        told |= {"made": str(manifest.made), "config": str(target)}
+        typer.echo(json.dumps(told | {"notes": [*notes, *_TO_KNOW]}))
+        return
     machine = f"{manifest.made}, from {manifest.machine}"
     typer.echo(f"{data}: restored the gateway {manifest.gateway} of {machine}")
     typer.echo(f"- its configuration is {target}")

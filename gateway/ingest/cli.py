@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 import typer
 
 from gateway.commands.options import JsonOption
-from gateway.errors import OncewayError
+from gateway.errors import OncewayError, UsageError
 from gateway.ingest.command import Job, build
 from gateway.ingest.exit_codes import SOMEBODY_SHOULD_LOOK
 from gateway.system.durations import seconds
@@ -152,29 +152,29 @@ def command(
     trusted: Trusted = None,
     writer: Writer = "auto",
     settle: Settle = NO_TIME,
+    as_json: JsonOption = False,
 ) -> None:
     """Print the spark-submit command of this installation.
 
     Example: onceway ingest command --landing /srv/landing --table /srv/lake/publications
     --checkpoint /srv/lake/checkpoint
     """
-    print(
-        _ingest(
-            landing,
-            table,
-            checkpoint,
-            available_now,
-            every,
-            damaged,
-            rows,
-            master,
-            memory,
-            conf,
-            trusted,
-            writer,
-            settle,
-        ).submitted()
-    )
+    made = _ingest(
+        landing,
+        table,
+        checkpoint,
+        available_now,
+        every,
+        damaged,
+        rows,
+        master,
+        memory,
+        conf,
+        trusted,
+        writer,
+        settle,
+    ).submitted()
+    print(json.dumps({"command": str(made)}) if as_json else made)
 
 
 @app.command()
@@ -193,7 +193,7 @@ def run(
     writer: Writer = "auto",
     settle: Settle = NO_TIME,
 ) -> None:
-    """Run that job in place of this process. SIGTERM and Ctrl-C stop it in order.
+    """Run the ingest in place of this process. SIGTERM and Ctrl-C stop it in order.
 
     Exit code 5, with --available-now: all that can be taken is taken, and a gateway is held.
 
@@ -231,8 +231,8 @@ def release(
     trusted: Trusted = None,
     writer: Writer = "auto",
 ) -> None:
-    """Take batches that are in quarantine into the table, as far as they were repaired at the
-    landing place. May run beside the ingest, but not where the table is on S3.
+    """Take batches from quarantine into the table that were repaired at the landing place. May run
+    beside the ingest, except where the table is on S3.
 
     Example: onceway ingest release --landing /srv/landing --table /srv/lake/publications
     """
@@ -266,8 +266,8 @@ def compact(
     conf: Conf = [],  # noqa: B006
     writer: Writer = "auto",
 ) -> None:
-    """Join the tables' small files into large ones. May run beside the ingest, which waits for it
-    on a local disk; where the table is on S3, stop the ingest first. Run it once a day.
+    """Join the tables' small files into large ones. Run it once a day. May run beside the ingest,
+    which waits for it on a local disk. Where the table is on S3, stop the ingest first.
 
     Example: onceway ingest compact --table /srv/lake/publications
     """
@@ -291,8 +291,8 @@ def summarise(
     conf: Conf = [],  # noqa: B006
     writer: Writer = "auto",
 ) -> None:
-    """Bring the tables about devices up to date: which there are (…_devices), and what came of each
-    of them day by day (…_quality). May run beside the ingest, but not where the table is on S3.
+    """Bring the tables about devices up to date: the devices (…_devices), and the readings of each
+    device per day (…_quality). May run beside the ingest, except where the table is on S3.
 
     Example: onceway ingest summarise --table /srv/lake/publications
     """
@@ -320,7 +320,7 @@ def expire(
     writer: Writer = "auto",
 ) -> None:
     """Delete old publications and their readings. Their keys are kept, so that no old batch brings
-    them back. May run beside the ingest, but not where the table is on S3.
+    them back. May run beside the ingest, except where the table is on S3.
 
     Example: onceway ingest expire --table /srv/lake/publications --older-than 400d
     """
@@ -356,10 +356,11 @@ def clean(
     until: Annotated[
         int, typer.Option(metavar="NUMBER", help="With --feed: the last batch that was deleted.")
     ] = 0,
+    as_json: JsonOption = False,
 ) -> None:
-    """Delete batches at the landing place that the table has. What was deleted stands beside them,
-    so that no ingest waits for it. Needs no Spark. A table that is restored to an older version
-    cannot get deleted batches again.
+    """Delete batches at the landing place that the table has. A file there names the deleted
+    batches, so that no ingest waits for them. Needs no Spark. A table that is restored to an older
+    version cannot get deleted batches again.
 
     Example: onceway ingest clean --landing /srv/landing --table /srv/lake/publications
     --older-than 30d
@@ -372,14 +373,24 @@ def clean(
         there = place.Landing(landing)
         if feed is not None:
             cleaning.say(there, feed, until)
-            print(f"{feed}: batches up to {until} were deleted on purpose")
+            told = f"{feed}: batches up to {until} were deleted on purpose"
+            print(json.dumps([{"feed": feed, "batches": 0, "until": until}]) if as_json else told)
         elif table is None:
-            raise OncewayError("say which table has the batches", hint="Use --table PATH")
+            raise UsageError("say which table has the batches", hint="Use --table PATH")
         elif until:
-            raise OncewayError("say of which feed that is the last batch", "--until", "Use --feed")
+            raise UsageError("say of which feed that is the last batch", "--until", "Use --feed")
         else:
-            for one in cleaning.clean(there, table, seconds(older_than)):
-                print(f"{shown(one.feed)}: {one.batches} batches deleted, up to {one.until}")
+            done = []
+            try:
+                for one in cleaning.clean(there, table, seconds(older_than)):
+                    done.append(asdict(one))
+                    if not as_json:
+                        print(
+                            f"{shown(one.feed)}: {one.batches} batches deleted, up to {one.until}"
+                        )
+            finally:
+                if as_json:
+                    print(json.dumps(done))
 
 
 @app.command("trust")
@@ -426,8 +437,8 @@ def trust_command(
     trusted: Trusted = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Which gateways may write into the table: those whose public key is given here. A running
-    ingest goes by it at its next look. Needs no Spark; before the first start, too.
+    """Set the gateways that may write into the table, by their public keys. A running ingest
+    follows the change at its next look. Needs no Spark, and works before the first start.
 
     Example: ssh pi sudo onceway uplink key | onceway ingest trust --table /srv/lake/publications -
     """
@@ -480,12 +491,12 @@ def report_command(
         int | None, typer.Option(metavar="N", min=0, help="How many sequences may be missing.")
     ] = None,
 ) -> None:
-    """How far each gateway's batches have come, what waits, what is in quarantine, what came twice,
-    and which sequences are missing.
+    """Show each gateway's newest batch in the table, waiting batches, quarantine, duplicates and
+    missing sequences.
 
-    Exit code 5: somebody should look. Nothing has ever landed, a gateway is held, gone from the
-    landing place or behind by more than --max-lag, a batch is in quarantine, a key has two
-    payloads, or more sequences are missing than --max-missing.
+    Exit code 5, for a problem that needs a person: nothing has ever landed; a gateway is held, gone
+    from the landing place, or behind by more than --max-lag; a batch is in quarantine; a key has
+    two payloads; more sequences are missing than --max-missing.
 
     Example: onceway ingest report --landing /srv/landing --table /srv/lake/publications
     """
@@ -508,7 +519,7 @@ def _check_time(text: str, option: str) -> None:
     try:
         seconds(text)
     except ValueError as error:
-        raise OncewayError(str(error), option) from None
+        raise UsageError(str(error), option) from None
 
 
 def _check_landing(landing: str) -> None:
@@ -521,7 +532,7 @@ def _check_landing(landing: str) -> None:
 
 
 def _execute(job: Job) -> None:
-    """Replace this process. Raises OncewayError when there is no Java; Spark looks for it in
+    """Replace this process. Raises OncewayError if there is no Java; Spark looks for it in
     JAVA_HOME, then in PATH.
     """
     home = os.environ.get("JAVA_HOME")

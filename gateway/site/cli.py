@@ -1,7 +1,7 @@
-"""`onceway site …`: the gateways of one site learn to know and trust each other.
+"""`onceway site …`: setting up trust between the gateways of one site.
 
 `init` and `invite` run on the first gateway, which holds the site's authority, `join` on each other
-one. None of them changes the configuration: it says what has to stand there.
+one. None of these commands changes the configuration: they print the lines to add.
 """
 
 import json
@@ -40,7 +40,7 @@ NameArgument = Annotated[str, typer.Argument(help="The gateway.name of the other
 
 
 @app.command()
-def init(config: ConfigOption = None) -> None:
+def init(config: ConfigOption = None, as_json: JsonOption = False) -> None:
     """Make a site whose first member is this gateway. The site's authority stays on it.
 
     Example: sudo onceway site init
@@ -49,6 +49,10 @@ def init(config: ConfigOption = None) -> None:
     name = settings.gateway.name
     make_folder(settings.gateway.data)
     made = found(settings.site_folder, name)
+    if as_json:
+        told = {"site": made.site, "member": name, "folder": str(settings.site_folder)}
+        typer.echo(json.dumps(told))
+        return
     typer.echo(
         f"site {made.site}: its first member is {name}; its key is in {settings.site_folder}"
     )
@@ -69,6 +73,7 @@ def invite(
         int, typer.Option(min=1, max=720, help="How long the invitation is good.")
     ] = 24,
     config: ConfigOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Write a file that lets one other gateway join, once. On the first gateway of the site, which
     has to run when the other one joins.
@@ -79,11 +84,15 @@ def invite(
     if settings.site is None:
         raise _no_site()
     file = output or Path(f"{name.replace('/', '_')}.invitation")
-    with _new(file) as out:  # before an earlier invitation ends
+    with _new(file) as out:  # before an earlier invitation is withdrawn
         made = invitations.invite(
             settings.site_folder, settings.site, settings.gateway.name, name, hours
         )
         out.write(made.model_dump_json(indent=1).encode() + b"\n")
+    if as_json:
+        told = {"invitation": str(file), "member": name, "expires": made.expires.isoformat()}
+        typer.echo(json.dumps(told))
+        return
     typer.echo(
         f"{file}: good for one gateway, until {made.expires:%Y-%m-%d %H:%M} UTC. Bring it to"
         f" {printable(name)}, where nobody else can read it, and there:"
@@ -95,6 +104,7 @@ def invite(
 def join(
     file: Annotated[Path, typer.Argument(help="A file from `onceway site invite`.")],
     config: ConfigOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Let this gateway become a member of the site that has invited it. Its key is made here and
     stays here. After an interruption: the same command again.
@@ -106,6 +116,11 @@ def join(
     make_folder(settings.gateway.data)
     members = join_site(settings.site_folder, invitation, settings.gateway.name)
     site = membership(settings.site_folder).site
+    if as_json:
+        told = {"site": site, "member": settings.gateway.name, "members": members}
+        configured = settings.site is not None and settings.site.members == members
+        typer.echo(json.dumps(told | {"configured": configured}))
+        return
     typer.echo(f"site {site}: {settings.gateway.name} is a member; {file} is used up: delete it")
     if settings.site is None:
         typer.echo(f"Add this to the configuration:\n\n{_section(members)}\n")
@@ -118,7 +133,7 @@ def join(
 
 
 @app.command()
-def remove(name: NameArgument, config: ConfigOption = None) -> None:
+def remove(name: NameArgument, config: ConfigOption = None, as_json: JsonOption = False) -> None:
     """Remove a member: its certificate counts no more, at any member that has heard of it. On the
     first gateway, which tells the others.
 
@@ -140,14 +155,25 @@ def remove(name: NameArgument, config: ConfigOption = None) -> None:
         )
     removed = Removed(folder, own)
     withdrawn = invitations.withdraw(folder, name)
-    issued = removed.until(name) + 1  # what was issued before it counts no more already
+    issued = removed.until(name) + 1  # earlier certificates are revoked already
     if issued == 1:
         if withdrawn:
-            typer.echo(f"the invitation of {printable(name)} holds no more")
+            _tell_removed(name, settings, False, as_json)
             return
         raise OncewayError(f"this site has never had a member {printable(name)!r}")
     removed.heard([authority.remove(name, max(int(datetime.now(UTC).timestamp()), issued))])
     removed.save()
+    _tell_removed(name, settings, True, as_json)
+
+
+def _tell_removed(name: str, settings: Config, was_member: bool, as_json: bool) -> None:
+    """Say what has ended: a membership, or an invitation."""
+    if as_json:
+        typer.echo(json.dumps({"removed": name, "was_member": was_member}))
+        return
+    if not was_member:
+        typer.echo(f"the invitation of {printable(name)} holds no more")
+        return
     typer.echo(f"{printable(name)} is removed: nothing that was issued to it counts any more")
     if settings.site is not None and name in settings.site.members:
         typer.echo(
@@ -203,7 +229,7 @@ def _figures(found: dict[str, int]) -> str:
 
 
 def _copies(found: dict[str, Any]) -> list[str]:
-    """Nothing where nobody has copies."""
+    """Return lines about copies, none if no member has copies."""
     lines = []
     if "copies_at" in found:
         where = found["copies_at"] or "no member"
@@ -236,8 +262,8 @@ def _section(members: dict[str, str]) -> str:
 
 @contextmanager
 def _new(file: Path) -> Iterator[BinaryIO]:
-    """A file for the person who called, and nobody else: sudo knows who that is. It goes when the
-    block fails.
+    """Create a file that only the calling user (before sudo) can read. It is removed if the block
+    fails.
     """
     try:
         descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -264,14 +290,14 @@ def _unwritten(file: Path, error: OSError) -> OncewayError:
 
 
 def _asked(settings: Config) -> list[dict[str, Any]] | None:
-    """None when the gateway does not run."""
+    """Return the rows of a running gateway, or None if it does not run."""
     with suppress(NotRunning):
         return ask(settings.gateway.data, do="site")
     return None
 
 
 def _from_files(settings: Config) -> list[dict[str, Any]]:
-    """What is known while the gateway does not run."""
+    """Return rows from files, for a gateway that does not run."""
     own = membership(settings.site_folder)
     assert settings.site is not None  # noqa: S101 - the caller has looked
     rows = []
@@ -296,7 +322,9 @@ def _state(row: dict[str, Any], running: bool) -> str:
         return f"{silent}: {row['problem']}" if row["problem"] not in (None, SILENT) else silent
     parts = [f"connected for {_ago(row['since_s'])}", f"heard {_ago(row['heard_s'])} ago"]
     if row["lag_ms"] is not None:
-        parts.append(f"answers within {floor(row['lag_ms']) + 1} ms")  # the clock has whole ones
+        parts.append(
+            f"answers within {floor(row['lag_ms']) + 1} ms"
+        )  # the clock counts whole milliseconds
     if abs(row["clock_s"]) >= 1:
         parts.append(f"its clock differs by {row['clock_s']:.0f} s")
     if row["problem"]:

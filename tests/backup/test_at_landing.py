@@ -213,3 +213,9 @@ def test_the_note_follows_no_link(tmp_path: Path) -> None:
     LastBackup(0).begin(tmp_path)
     assert target.read_text() == "untouched"
     assert not (tmp_path / "backup.json").is_symlink()
+
+
+def test_a_backup_goes_to_a_file_or_to_the_landing_place(site: Path, tmp_path: Path) -> None:
+    for arguments in ((), (tmp_path / "b", "--to-landing")):
+        done = onceway("backup", *arguments, "--config", site / "gateway.toml")
+        assert (done.returncode, "name a file, or give --to-landing" in done.stderr) == (2, True)
