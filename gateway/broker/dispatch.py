@@ -56,6 +56,9 @@ def receive(connection: Connection, data: bytes) -> None:
             if state is State.OPEN:
                 connection.seen = broker.now
             _go_on(connection)
+            if connection.rest_s > 0 and (pings := connection.stream.pings_ahead()):
+                connection.pinged += pings
+                connection.send(b"\xd0\0" * pings)
     except MqttError as error:
         _fail(connection, error)
     if broker.effects.waiting:
@@ -132,9 +135,6 @@ def _go_on(connection: Connection) -> None:
         if connection.state is not State.OPEN:
             break
     if connection.state is not State.CLOSED:
-        if connection.rest_s > 0 and (pings := stream.pings_ahead()):
-            connection.pinged += pings
-            connection.send(b"\xd0\0" * pings)
         connection.keep(stream.pending)
 
 
