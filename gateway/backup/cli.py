@@ -26,6 +26,7 @@ from gateway.commands.options import (
 from gateway.commands.passphrase import ask_passphrase
 from gateway.config import Config, load
 from gateway.errors import OncewayError, UsageError
+from gateway.store.board_queues import dropped_by_restore
 from gateway.system.last_backup import LOCK, LastBackup, last_backup
 from gateway.system.lock import ProcessLock
 from gateway.system.sync import sync
@@ -163,7 +164,8 @@ def restore(
     as_json: JsonOption = False,
 ) -> None:
     """Let this machine take the place of the gateway of a backup. Gateway and uplink must be
-    stopped; what is here already is kept beside it.
+    stopped; what is here already is kept beside it. Commands that wait for boards in the backup are
+    dropped, since the boards begin new sessions; they are listed first.
 
     The passphrase is asked for, or taken from ONCEWAY_PASSPHRASE.
 
@@ -186,11 +188,14 @@ def restore(
             closing(ProcessLock(data / "gateway.lock")),
             closing(ProcessLock(data / "uplink.lock")),
         ):
+            dropped = dropped_by_restore(Path(folder) / contents.STORE)
+            for line in [] if as_json else dropped:
+                typer.echo(f"dropped, since boards begin new sessions: {line}")
             notes = put_back(Path(folder), manifest, data, target)
     if as_json:
         told = {"data": str(data), "gateway": manifest.gateway, "machine": manifest.machine}
         told |= {"made": str(manifest.made), "config": str(target)}
-        typer.echo(json.dumps(told | {"notes": [*notes, *_TO_KNOW]}))
+        typer.echo(json.dumps(told | {"dropped": dropped, "notes": [*notes, *_TO_KNOW]}))
         return
     machine = f"{manifest.made}, from {manifest.machine}"
     typer.echo(f"{data}: restored the gateway {manifest.gateway} of {machine}")
