@@ -50,6 +50,8 @@ from gateway.system.logs import about
 
 log = logging.getLogger(__name__)
 
+_MOST_NAMES = 5
+"""Clients that a log line names."""
 TICK_S = 1.0
 _TURN_S = 0.02
 """Time after which a turn begins no new input."""
@@ -244,8 +246,18 @@ class Engine:
         return time.monotonic() > self._turn_ends
 
     def dismiss(self, whom: Callable[[Attached], bool], reason: ReasonCode, text: str) -> None:
-        """End connections from the gateway's side; their DISCONNECT is written at once."""
+        """End connections from the gateway's side; their DISCONNECT is written at once, and the log
+        says how many there are.
+        """
+        self._do(self._log_dismissed, whom, text)
         self._do(self._dismiss, whom, reason, text)
+
+    def _log_dismissed(self, whom: Callable[[Attached], bool], text: str) -> None:
+        found = [connection.name for connection in self.broker.connections if whom(connection)]
+        if found:
+            more = f" and {len(found) - _MOST_NAMES} more" if len(found) > _MOST_NAMES else ""
+            names = ", ".join(found[:_MOST_NAMES])
+            log.warning("connections closed: %d, %s: %s%s", len(found), text, names, more)
 
     def _dismiss(self, whom: Callable[[Attached], bool], reason: ReasonCode, text: str) -> None:
         self.begin()

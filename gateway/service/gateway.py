@@ -119,7 +119,7 @@ class Gateway:
                 config = self.config.model_copy(
                     update={name: getattr(found, name) for name in CHANGEABLE}
                 )
-                passwords = Passwords(Users(config.users_file), config.access)
+                passwords = Passwords(Users(config.users_file), config.access, self._passwords)
                 await listeners.change(config, passwords)
             except OncewayError as error:
                 log.error("not reloaded, the old configuration stays in force: %s", error)
