@@ -25,6 +25,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from contextlib import suppress
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any, cast
 
@@ -249,15 +250,17 @@ class Engine:
         """End connections from the gateway's side; their DISCONNECT is written at once, and the log
         says how many there are.
         """
-        self._do(self._log_dismissed, whom, text)
-        self._do(self._dismiss, whom, reason, text)
+        self._do(self._dismiss_by_name, whom, reason, text)
 
-    def _log_dismissed(self, whom: Callable[[Attached], bool], text: str) -> None:
-        found = [connection.name for connection in self.broker.connections if whom(connection)]
+    def _dismiss_by_name(
+        self, whom: Callable[[Attached], bool], reason: ReasonCode, text: str
+    ) -> None:
+        found = {item: item.name for item in self.broker.connections if whom(item)}
         if found:
             more = f" and {len(found) - _MOST_NAMES} more" if len(found) > _MOST_NAMES else ""
-            names = ", ".join(found[:_MOST_NAMES])
+            names = ", ".join(islice(found.values(), _MOST_NAMES))
             log.warning("connections closed: %d, %s: %s%s", len(found), text, names, more)
+        self._dismiss(found.__contains__, reason, text)
 
     def _dismiss(self, whom: Callable[[Attached], bool], reason: ReasonCode, text: str) -> None:
         self.begin()
