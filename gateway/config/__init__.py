@@ -9,12 +9,14 @@ a setting that is not in force. Every key stands in `sections.py`;
 import grp
 import stat
 import tomllib
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
+from gateway.config.lines import Place, of_syntax
 from gateway.config.mistakes import explain
 from gateway.config.sections import (
     BRIDGE,
@@ -65,6 +67,7 @@ __all__ = [
     "LoraSection",
     "MayNotRead",
     "MirrorSection",
+    "Mistake",
     "NotifySection",
     "PageSection",
     "QueueSection",
@@ -87,10 +90,28 @@ _SERVICES = "onceway"
 """The group of the services (`gateway/system/accounts.py`), which people do not join."""
 
 
+class Mistake(NamedTuple):
+    """One mistake. place: of the value. line: where the place does not say it."""
+
+    place: Place
+    what: str
+    line: int | None = None
+
+
 class ConfigError(OncewayError):
-    """The configuration file cannot be used."""
+    """The configuration file cannot be used. mistakes: each with its place in the file."""
 
     exit_code = 2
+
+    def __init__(
+        self,
+        what: str,
+        where: str | None = None,
+        hint: str | None = None,
+        mistakes: Sequence[Mistake] = (),
+    ) -> None:
+        super().__init__(what, where, hint)
+        self.mistakes = mistakes
 
 
 class MayNotRead(ConfigError):
@@ -114,7 +135,8 @@ def load(path: Path) -> Config:
     try:
         values = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"not TOML: {error}", str(path)) from error
+        found = Mistake((), f"not TOML: {error}", of_syntax(error))
+        raise ConfigError(found.what, str(path), mistakes=[found]) from error
     return parse(values, str(path))
 
 
@@ -138,7 +160,9 @@ def parse(values: dict[str, Any], where: str) -> Config:
     try:
         return Config.model_validate(values)
     except ValidationError as error:
-        raise ConfigError("; ".join(map(explain, error.errors())), where) from error
+        found = [Mistake(item["loc"], explain(item)) for item in error.errors()]
+        text = "; ".join(item.what for item in found)
+        raise ConfigError(text, where, mistakes=found) from error
 
 
 def advice(config: Config) -> list[str]:
