@@ -56,6 +56,11 @@ class Teller:
         self._heart: str | None = None
 
     @property
+    def ways(self) -> list[str]:
+        """The names of the channels."""
+        return list(self._lines)
+
+    @property
     def failures(self) -> list[str]:
         """What could not be told, in words."""
         found = [line.failure for line in self._lines.values() if line.failure is not None]

@@ -135,6 +135,7 @@ class Outside:
         )
         teller.start()
         self._source.untold.append(lambda: teller.failures)
+        self._source.ways.extend(teller.ways)
         self.control.test_notify = teller.test
         self._open.append(teller)
 
@@ -194,6 +195,7 @@ class Outside:
                 partial(publish, self._engine),
                 flash,
                 self._membership.shown if self._membership else None,
+                self.control.test_notify,
             ),
         )
         await page.start()

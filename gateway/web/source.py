@@ -36,7 +36,7 @@ class Source:
     of the one that ran here before, None when it is not. boards: what they tell, and are refused.
     radios, bridges: of the configuration. site: rows of its members, none without a site.
     overhearers: take the frames that the radios hear. expected: how each board of the registry is.
-    untold: say which notifications could not be sent.
+    untold: say which notifications could not be sent. ways: by which people are told of problems.
     """
 
     broker: Broker
@@ -52,6 +52,7 @@ class Source:
     overhearers: set[Callable[[Overheard], None]] = field(default_factory=set)
     expected: Expected | None = None
     untold: list[Callable[[], list[str]]] = field(default_factory=list)
+    ways: list[str] = field(default_factory=list)
 
     @property
     def by_radio(self) -> set[str]:
