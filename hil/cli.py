@@ -131,7 +131,10 @@ def run(
     bench: Annotated[
         list[str] | None,
         typer.Argument(
-            help="Names of benches (`onceway hil list`), or TOML files. None: all that ship."
+            help="Names of benches (`onceway hil list`), or TOML files. None: all that ship.",
+            autocompletion=lambda typed: [
+                one for one in benches.shipped() if one.startswith(typed)
+            ],
         ),
     ] = None,
     core: Annotated[

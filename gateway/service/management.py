@@ -72,6 +72,7 @@ class Outside:
             membership.rows if membership else list,
             set() if overhearers is None else overhearers,
             registry.expected,
+            history=registry.history,
         )
         self._membership = membership
         self._registry = registry

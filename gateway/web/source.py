@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from gateway.boards.expected import Expected
+from gateway.boards.history import History
 from gateway.bridge.status import BridgeStatus
 from gateway.broker.broker import Broker
 from gateway.links.lora.status import Overheard, RadioStatus
@@ -37,6 +38,7 @@ class Source:
     radios, bridges: of the configuration. site: rows of its members, none without a site.
     overhearers: take the frames that the radios hear. expected: how each board of the registry is.
     untold: say which notifications could not be sent. ways: by which people are told of problems.
+    history: the last readings of boards.
     """
 
     broker: Broker
@@ -53,6 +55,7 @@ class Source:
     expected: Expected | None = None
     untold: list[Callable[[], list[str]]] = field(default_factory=list)
     ways: list[str] = field(default_factory=list)
+    history: History | None = None
 
     @property
     def by_radio(self) -> set[str]:
