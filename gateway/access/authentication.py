@@ -1,8 +1,8 @@
-"""Who a client is: by certificate, by password, or anonymous.
+"""Authentication of a client: by certificate, by password, or anonymous.
 
 In: a CONNECT. Out: a user name, or a reason to refuse. Passwords are compared with memory-hard
-hashes on another thread; a password that was right is remembered as a keyed hash in memory, so that
-a thousand clients coming back at once do not wait for each other.
+hashes on another thread. A correct password is remembered as a keyed hash in memory, so that a
+thousand clients that reconnect at once do not wait for each other.
 """
 
 import hashlib
@@ -23,31 +23,31 @@ from gateway.mqtt.reason import ReasonCode
 
 _REMEMBERED = 4096
 _ONE_AT_A_TIME = threading.Lock()
-"""A comparison takes 32 MiB."""
+"""Held during a comparison, which takes 32 MiB."""
 
 
 class Passwords:
-    """Right passwords, quickly and slowly. Replaced as a whole when the file of users changes."""
+    """Fast and slow checks of passwords. Replaced as a whole if the file of users changes."""
 
     def __init__(self, users: Users, section: AccessSection) -> None:
         self._users = users
         self._key = secrets.token_bytes(32)
         self._right: dict[str, tuple[bytes, float]] = {}
-        """By user: the mark of the password, and until when it is remembered."""
+        """Keyed hash of the password and end of its validity, by user."""
         self._hook = AuthHook(section) if section.has_hook else None
         self._hook_remember_s = section.hook_remember_s
 
     def changed(self, later: "Passwords") -> set[str]:
-        """Names that are gone later, or have another password; of those in the file."""
+        """Return users of the file that are removed in `later`, or have another password there."""
         others = later._users.hashes
         return {name for name, item in self._users.hashes.items() if others.get(name) != item}
 
     def agrees(self, earlier: "Passwords", name: str) -> bool:
-        """Whether a user has still the password of then."""
+        """Whether a user's password is the same as in `earlier`."""
         return self._users.hashes.get(name) == earlier._users.hashes.get(name)
 
     def fingerprint(self, name: str) -> str:
-        """Another text when a user has another password; it tells nothing of the password."""
+        """Return a text that changes with the user's password, and does not reveal it."""
         return hashlib.sha256(str(self._users.hashes.get(name)).encode()).hexdigest()
 
     def has(self, name: str) -> bool:
@@ -56,23 +56,23 @@ class Passwords:
 
     @property
     def asked_for(self) -> bool:
-        """Whether there is any user."""
+        """Whether there are any users."""
         return bool(self._users.hashes) or self._hook is not None
 
     def asks_hook(self, name: str) -> bool:
-        """Whether the hook is asked about a user: one who is not in the file."""
+        """Whether the hook decides about a user, because the file does not contain it."""
         return name not in self._users.hashes and self._hook is not None
 
     def known(self, name: str, password: bytes) -> bool:
-        """Whether this password was right before. Quick."""
+        """Whether this password was found correct before. Fast."""
         mark, until = self._right.get(name, (b"", inf))
         return hmac.compare_digest(mark, self._mark(password)) and time.monotonic() < until
 
     def wrong(
         self, name: str, password: bytes, client: str, address: str, listener: str
     ) -> Refusal | None:
-        """Compare with the hash, or ask the hook about a user who has none. Slow on purpose; on
-        any thread. client, address, listener: for the hook.
+        """Compare a password with its hash, or ask the hook about a user without one. Return the
+        refusal, or None. Slow on purpose; for any thread. client, address, listener: for the hook.
         """
         until = inf
         if self._hook is not None and self.asks_hook(name):
@@ -95,8 +95,8 @@ class Passwords:
 
 
 class ListenerAccess(ByAcl):
-    """The rules of a network listener, as its section says them. Where there are no users at all, a
-    user name that an anonymous client gives means nothing.
+    """The rules of a network listener, from its section. If there are no users at all, the user
+    name of an anonymous client is ignored.
     """
 
     def __init__(
@@ -110,22 +110,22 @@ class ListenerAccess(ByAcl):
         return self.identifiers.choose(caller.user, wanted)
 
     def may_identify(self, caller: Caller) -> bool:
-        """A board's name is no word that anybody may give, unless a section says so."""
+        """Whether a client may state identities. Under a board's name, a section must allow it."""
         if self.identifiers.is_board(caller.client):
             return caller.acl.named_to_identify(caller.user, caller.client)
         return super().may_identify(caller)
 
     @property
     def takes_anonymous(self) -> bool:
-        """Whether clients without a user name are let in: as the section says, or by default the
-        programs of this machine as long as there are no users.
+        """Whether clients without a user name are let in. By default, only programs of this machine
+        are, and only while there are no users.
         """
         wanted = self.section.anonymous
         return self.section.is_local and not self.passwords.asked_for if wanted is None else wanted
 
     @property
     def takes_nobody(self) -> bool:
-        """Whether there is no way in."""
+        """Whether no client can log in."""
         return not (
             self.takes_anonymous or self.passwords.asked_for or self.section.knows_certificates
         )

@@ -1,4 +1,4 @@
-"""`onceway user …`: who may connect with which password."""
+"""`onceway user …`: users and their passwords."""
 
 import json
 import sys
@@ -18,7 +18,7 @@ from gateway.errors import OncewayError, UsageError
 app = typer.Typer(help="Users of the gateway: add, remove, list.", no_args_is_help=True)
 
 LEAST = 8
-"""Characters of a password."""
+"""Least characters of a password."""
 
 FileOption = Annotated[Path | None, typer.Option("--file", help="The file of users.")]
 
@@ -57,7 +57,7 @@ def add(
 
 
 def _tell(name: str, what: str, file: Path | None, config: Path | None, as_json: bool) -> None:
-    """Let the running gateway read the users again, and say whether it has."""
+    """Make the running gateway read the users again, and say whether it has done so."""
     taken, why = False, ""
     try:
         if file is None:
@@ -76,7 +76,7 @@ def _tell(name: str, what: str, file: Path | None, config: Path | None, as_json:
 def _ask() -> str:
     try:
         with warnings.catch_warnings():
-            # no terminal: what is typed would be seen
+            # without a terminal, the typed password would be visible
             warnings.simplefilter("error", GetPassWarning)
             return str(typer.prompt("Password", hide_input=True, confirmation_prompt=True))
     except (typer.Abort, GetPassWarning):

@@ -1,4 +1,4 @@
-"""A dry run of the access rules: which known users and boards can publish nothing?
+"""A dry run of the access rules: known users and boards that can publish nothing.
 
 In: the `[[acl]]` sections, the names of users and of registered boards. Out: a sentence for each
 kind of mistake, for `onceway gateway check-config`.
@@ -10,14 +10,14 @@ from gateway.broker.access import Acl
 from gateway.config import AclSection
 
 _NAMED = 5
-"""Names in one sentence; of more, only how many."""
+"""Most names in one sentence; beyond that, only their number."""
 
 
 def mistakes(
     sections: list[AclSection], users: Collection[str], boards: Collection[str]
 ) -> list[str]:
-    """What these rules do that their writer may not have meant. A user is tried under his own name
-    as client identifier, and under every pattern of identifiers that a section names.
+    """Return likely mistakes in the rules. A user is tried with its own name as client identifier,
+    and with every pattern of identifiers in a section.
     """
     acl = Acl(sections, frozenset(boards).__contains__)
     identifiers = {client for section in sections for client in section.clients}

@@ -1,9 +1,8 @@
-"""Users that somebody else knows: a command or an HTTP URL is asked.
+"""Users that an external service knows: a command or an HTTP URL is asked.
 
-In: a user name and a password, with client identifier, address and listener. Out: yes, no, or that
-there was no answer in time, which is a no, too. All of it on a thread of `logins.py`, never on the
-event loop. The password goes to the hook's standard input or into the body of the request, and
-nowhere else.
+In: a user name and a password, with client identifier, address and listener. Out: yes, no, or a
+timeout, which counts as no. All calls run on a thread of `logins.py`, never on the event loop. The
+password goes only to the hook's standard input or into the body of the request.
 """
 
 import http.client
@@ -31,7 +30,7 @@ _YES, _NO = (200, 204), (401, 403)
 
 
 class AuthHook:
-    """What stands under `[access]` as `command` or `url`."""
+    """The hook in `[access]`: `command` or `url`."""
 
     def __init__(self, section: AccessSection) -> None:
         self._section = section
@@ -42,7 +41,9 @@ class AuthHook:
     def refuses(
         self, user: str, password: bytes, client: str, address: str, listener: str
     ) -> Refusal | None:
-        """Ask. Takes as long as the hook does, at most `hook_timeout_s`; on any thread."""
+        """Ask the hook. Return the refusal, or None. Takes at most `hook_timeout_s`; for any
+        thread.
+        """
         question = {
             "user": user,
             "password": password.decode("utf-8", "surrogateescape"),
@@ -59,7 +60,7 @@ class AuthHook:
         return None if allowed else WRONG
 
     def _run(self, body: bytes) -> bool:
-        """What the command writes is not logged: it may hold the password."""
+        """Run the command. Its output is not logged, because it may contain the password."""
         code = run(self._section.command, body, self._section.hook_timeout_s)
         if code not in (0, 1):
             raise _OddError(f"exit code {code}, where 0 is yes and 1 is no")
@@ -70,7 +71,7 @@ class AuthHook:
         kind = http.client.HTTPSConnection if url.scheme == "https" else http.client.HTTPConnection
         connection = kind(url.hostname or "", url.port)
         connection.sock = found = self._server.connect(until)
-        # a timeout of its own counts for each piece of an answer that comes byte by byte
+        # the socket's own timeout applies to each piece of an answer that arrives byte by byte
         timer = threading.Timer(max(0.0, until - time.monotonic()), _cut, [found])
         timer.start()
         try:

@@ -1,8 +1,8 @@
-"""A connection to the server that knows users, made in time or not at all.
+"""A connection to the server of the hook, within a deadline.
 
-In: the server's URL and until when. Out: a socket, TLS or plain. OSError (TimeoutError among it)
-when there is none in time. The system's look-up of a name knows no timeout, so a thread of its own
-does it, one for all who ask at a time: a silent name server costs one thread and no more.
+In: the server's URL and a deadline. Out: a socket, TLS or plain. Raises OSError (such as
+TimeoutError) if there is none in time. The system's name lookup has no timeout, so a separate
+thread does it, one for all concurrent callers: a silent name server blocks only that thread.
 """
 
 import socket
@@ -21,10 +21,12 @@ class Server:
         self._port = url.port or (443 if self._encrypted else 80)
         self._lock = threading.Lock()
         self._lookup: Future[list[Any]] | None = None
-        """The one that is under way."""
+        """The lookup in progress."""
 
     def connect(self, until: float) -> socket.socket:
-        """until: on the clock of `time.monotonic`. The handshake of TLS is still to be done."""
+        """Connect. until: on the clock of `time.monotonic`. The TLS handshake still has to
+        be done.
+        """
         found = self._connected(self._addresses(until), until)
         found.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if not self._encrypted:
@@ -33,7 +35,7 @@ class Server:
         return context.wrap_socket(found, server_hostname=self._host, do_handshake_on_connect=False)
 
     def _addresses(self, until: float) -> list[Any]:
-        """As `socket.getaddrinfo` gives them, at least one."""
+        """Return the results of `socket.getaddrinfo`, at least one."""
         with self._lock:
             lookup = self._lookup
             if lookup is None:
@@ -58,7 +60,7 @@ class Server:
             if left <= 0:
                 break
             found = socket.socket(family, kind, protocol)
-            found.settimeout(left / (len(addresses) - index))  # the next one may answer
+            found.settimeout(left / (len(addresses) - index))  # leave time for the next ones
             try:
                 found.connect(address)
             except OSError:

@@ -1,8 +1,8 @@
-"""Which client identifier who may have.
+"""Client identifiers: which user may have which.
 
-In: a user name, and the identifier that a CONNECT gives. Out: the identifier that counts, or a
-reason to refuse. What stands in `[access]` is the rule; a name in the device registry is a board's,
-or that of a user who is called so.
+In: a user name, and the identifier in a CONNECT. Out: the valid identifier, or a reason to refuse.
+`[access]` holds the rule. A name in the device registry belongs to a board, or to a user of the
+same name.
 """
 
 import secrets
@@ -14,11 +14,13 @@ from gateway.mqtt.errors import quote
 from gateway.mqtt.reason import ReasonCode
 
 _BEHIND = ":"
-"""Stands between a user name and more; no user name has it in it."""
+"""Separator between a user name and a suffix; no user name contains it."""
 
 
 class Identifiers:
-    """is_user: whether there is a user of this name. is_board: whether a board has it."""
+    """The rules of client identifiers. is_user, is_board: whether a user, or a board, has this
+    name.
+    """
 
     def __init__(
         self,
@@ -31,8 +33,8 @@ class Identifiers:
         self.is_board = is_board
 
     def choose(self, user: str | None, wanted: str) -> str | Refusal:
-        """The identifier of a client that was let in. user: None for anonymous ones. wanted: what
-        its CONNECT says; empty when it leaves that to us.
+        """Return the identifier of a client that was let in, or a refusal. user: None for anonymous
+        clients. wanted: the identifier in its CONNECT, or empty.
         """
         client = wanted or self._free(user)
         problem = self._problem(user, client)

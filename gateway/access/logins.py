@@ -1,16 +1,17 @@
-"""Who a client is, found out beside the event loop: one password after the other, fairly.
+"""Checks of logins off the event loop: one password after the other, fairly.
 
-Where others are asked (`hook.py`) there are MOST_AT_ONCE at a time, and who waits for them has
-a line of his own: a hook that hangs keeps no user of the file out.
+In: orders of the broker, each a CONNECT with a question. Out: the answer to each, handed to
+`answered` on the event loop. Questions for a hook (`hook.py`) have a separate queue with up to
+MOST_AT_ONCE at a time, so a hook that hangs does not block users of the file.
 
-In: orders of the broker, each a CONNECT with a question. Out: the answer to each, given to
-`answered` on the event loop. A comparison takes a fifth of a second of a small machine and 32 MiB,
-so there is one at a time, and:
+A comparison takes a fifth of a second on a small machine and 32 MiB, so there is one at a time,
+and:
 
-- turns go round by address, and an address has so many places: who floods keeps nobody else out;
-- after a few wrong passwords an address waits before it may try the same user again, and after
-  some more before it may try any, twice as long each time; meanwhile it gets 0x9F at once;
-- a password that was right a moment ago is never asked for here (`authentication.py`).
+- turns alternate between addresses, and an address has a bounded number of places, so a flood
+  blocks no other address;
+- after a few wrong passwords an address waits before it may try the same user again, and after some
+  more before it may try any, twice as long each time; until then it gets 0x9F at once;
+- a password that was correct a moment ago is not checked here (`authentication.py`).
 """
 
 import logging
@@ -32,14 +33,14 @@ log = logging.getLogger(__name__)
 MOST_WAITING = 200
 MOST_OF_ONE = 32
 MOST_AT_ONCE = 8
-"""Where others are asked, who may take their time."""
+"""Most questions at a time for a hook, which may be slow."""
 
 _BUSY = ReasonCode.SERVER_BUSY, "too many passwords are being compared"
 _GONE = ReasonCode.NOT_AUTHORIZED, "the user was removed or has another password"
 
 
 class BackOff:
-    """Failures by key, and until when each key has to wait. free: failures that cost nothing."""
+    """Failures by key, and the end of each key's wait. free: number of failures without a wait."""
 
     LONGEST_S = 60.0
     FORGET_S = 600.0
@@ -50,11 +51,11 @@ class BackOff:
         self._failed: dict[object, tuple[int, float]] = {}
 
     def wait_s(self, key: object, now: float) -> float:
-        """Seconds that this key has still to wait."""
+        """Return the seconds that this key still has to wait."""
         return max(0.0, self._failed.get(key, (0, now))[1] - now)
 
     def fail(self, key: object, now: float) -> int:
-        """Note a failure; returns how many there were without a long pause between two."""
+        """Note a failure. Return the number of failures without a long pause in between."""
         count, until = self._failed.pop(key, (0, now))
         count = 1 if now > until + self.FORGET_S else count + 1
         wait = min(self.LONGEST_S, 2.0 ** min(count - self._free, 16)) if count > self._free else 0
@@ -68,8 +69,8 @@ class BackOff:
 
 
 class _Threads(Executor):
-    """Each call has a thread of its own, which does not keep the process from ending: who is asked
-    may take a minute.
+    """An executor with one thread per call. The threads do not keep the process alive, because a
+    hook may take a minute.
     """
 
     def submit(self, call: Callable[..., Any], /, *args: Any, **more: Any) -> Any:
@@ -77,18 +78,18 @@ class _Threads(Executor):
 
 
 class _Line:
-    """Those who wait for one kind of answer. at_once: how many questions may be under way."""
+    """Questions that wait for one kind of answer. at_once: most questions in progress."""
 
     def __init__(self, at_once: int) -> None:
         self.at_once = at_once
         self.waiting: Crowd[Ask] = Crowd(MOST_WAITING, MOST_OF_ONE)
         self.under_way = 0
-        """How many are, or are about to be."""
+        """Questions in progress, or about to start."""
 
 
 class Logins:
-    """answered: called with each order and why it is refused, None when it is not. thread: where
-    passwords are compared.
+    """The checks of logins. answered: called with each order and its refusal, or None. thread:
+    executor for the checks.
     """
 
     def __init__(
@@ -105,7 +106,7 @@ class Logins:
         self._addresses = BackOff(free=20)
 
     def ask(self, order: Ask) -> None:
-        """Find out who this is."""
+        """Queue a question."""
         line = self._line(order)
         gone = line.waiting.add(order.connection.peer.address, order)
         if gone is not None:
@@ -118,7 +119,7 @@ class Logins:
         return self._asked_elsewhere if order.question.asks_others else self._compared_here
 
     def stop(self) -> None:
-        """Find out nothing more."""
+        """Stop all checks."""
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     def _next(self, line: _Line) -> None:
@@ -152,7 +153,7 @@ class Logins:
             refusal = order.question.answer()
         except Exception:
             refusal = _failed(order)
-        with suppress(RuntimeError):  # the loop is closed: nobody waits for this any more
+        with suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(self._compared, order, refusal)
 
     def _compared(self, order: Ask, refusal: Refusal | None) -> None:
@@ -164,7 +165,7 @@ class Logins:
         self._next(self._line(order))
 
     def _judge(self, order: Ask, refusal: Refusal | None) -> Refusal | None:
-        """Note a success or a failure. Returns why the client is refused, or None."""
+        """Note a success or a failure. Return the reason why the client is refused, or None."""
         address, user = origin(order.connection.peer.address), order.question.user
         if refusal is None:
             self._users.succeed((address, user))
@@ -185,7 +186,9 @@ class Logins:
 
 
 def _failed(order: Ask) -> Refusal:
-    """An error of ours refuses one client: whoever waits behind it has still its turn."""
+    """Return the refusal after an internal error. The error affects only this client: those behind
+    it are still checked.
+    """
     log.exception(
         "%s: refused after an internal error",
         order.connection.name,

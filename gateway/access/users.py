@@ -1,8 +1,8 @@
 """The file of users: names and memory-hard password hashes.
 
-In: a name and a password. Out: a line `name:scrypt:N:r:p:salt:hash` (hexadecimal), and later
-whether a password is the right one. The file belongs to the service alone (mode 0600) and is
-replaced as a whole, so a reader never sees half of it.
+In: a name and a password. Out: a line `name:scrypt:N:r:p:salt:hash` (hexadecimal), and later the
+check of a password. Only the service can read the file (mode 0600). The file is replaced as a
+whole, so a reader never sees half of it.
 """
 
 import hashlib
@@ -20,7 +20,7 @@ _SALT, _HASH = 16, 32
 
 
 class UsersError(OncewayError):
-    """The file of users cannot be used, or does not allow what was asked for."""
+    """The file of users is unusable, or does not allow the change."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,14 +40,12 @@ class Hash:
 
     @property
     def computable(self) -> bool:
-        """Whether scrypt takes this cost (RFC 7914, section 2), and it is one that a gateway can
-        bear.
-        """
+        """Whether scrypt accepts this cost (RFC 7914, section 2), and a gateway can bear it."""
         fits = min(self.r, self.p) > 0 and 128 * self.r * (self.n + self.p + 2) <= _MAXIMUM
         return fits and self.n > 1 and self.n.bit_count() == 1 and len(self.key) == _HASH
 
     def fits(self, password: bytes) -> bool:
-        """Whether this is the password; takes as long for a wrong one."""
+        """Whether this is the password. Takes as long for a wrong one."""
         return hmac.compare_digest(self.key, _scrypt(password, self.salt, self.n, self.r, self.p))
 
     def __str__(self) -> str:
@@ -55,9 +53,8 @@ class Hash:
 
 
 NOBODY = Hash(_N, _R, _P, bytes(_SALT), bytes(_HASH))
-"""Takes as long as a real one and fits no password: so that unknown names cannot be told from wrong
-passwords by time.
-"""
+"""A hash that no password fits. Comparing takes as long as with a real one, so response times do
+not reveal which names exist."""
 
 
 def _scrypt(password: bytes, salt: bytes, n: int, r: int, p: int) -> bytes:
@@ -65,10 +62,12 @@ def _scrypt(password: bytes, salt: bytes, n: int, r: int, p: int) -> bytes:
 
 
 class Users:
-    """The users in a file; none when it is not there."""
+    """The users in a file; empty if the file does not exist."""
 
     def __init__(self, path: Path) -> None:
-        """Read the file. Raises UsersError naming the line at fault, never what it holds."""
+        """Read the file. Raises UsersError with the number of the line at fault, never its
+        content.
+        """
         self.path = path
         self.hashes: dict[str, Hash] = {}
         try:
@@ -109,7 +108,7 @@ class Users:
             ) from None
 
     def add(self, name: str, password: str) -> None:
-        """Add a user, or give it another password."""
+        """Add a user, or change its password."""
         if (
             not name
             or set(name) & set(":\n/+#$%")

@@ -1,8 +1,8 @@
 """Messages of a bridge that can never reach the other broker.
 
 In: such a message, with the reason. Out: the message is in the store's table `aside` and in no
-queue, the log names its topic and the reason, and a person may discard it or try it again
-(`onceway bridge`).
+queue, the log names its topic and the reason, and a person may discard or retry it (`onceway
+bridge`).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class BridgeAside:
 
     @property
     def kept(self) -> tuple[int, int]:
-        """How many messages are kept now, and the bytes that they count for."""
+        """Number of messages kept now, and their counted bytes."""
         aside, name = self._engine.broker.aside, self._section.name
         return len(aside.numbers(name)), aside.size(name)
 
@@ -59,7 +59,7 @@ class BridgeAside:
         return done is not None
 
     def keep(self, packet: Publish, kind: str, reason: str) -> None:
-        """Set aside a message at QoS 0, which is in no queue any more."""
+        """Set aside a message at QoS 0, which is no longer in any queue."""
         broker, properties = self._engine.broker, packet.properties or {}
         expiry = properties.get(PropertyId.MESSAGE_EXPIRY_INTERVAL)
         message = Message(
@@ -75,7 +75,7 @@ class BridgeAside:
         self._tell(packet.topic, kind, reason, lost)
 
     def _tell(self, topic: str, kind: str, reason: str, lost: int) -> None:
-        """Count, and log once per burst."""
+        """Count the message, and log once per burst."""
         allows, name = self._engine.broker.log_throttle.allows, self._section.name
         self.set_aside += 1
         self.lost += lost
@@ -104,7 +104,7 @@ class BridgeAside:
 
     async def again(self, session: Session, numbers: list[int]) -> int:
         """Put messages back into the queue, in order. Return how many there were. numbers: empty
-        for all. OncewayError if the queue has no room, or cannot take a message at QoS 0.
+        for all. Raises OncewayError if the queue has no room, or cannot take a message at QoS 0.
         """
         engine, name = self._engine, self._section.name
         broker, data = engine.broker, engine.broker.config.gateway.data

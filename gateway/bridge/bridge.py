@@ -1,11 +1,12 @@
 """Bridges: sessions of this broker whose client is another broker.
 
 In: the `[[bridge]]` sections. Out: for each a session with a queue on disk, from the start on, and
-a connection to the other broker as often as that is there. A publication goes into that queue in
-the same commit as into the spool; what the other broker acknowledges, it acknowledges to the
-session. So after a power cut of ours the session goes on where it was: PUBREL for what had PUBREC,
-PUBLISH with DUP and the same packet identifier for what had not. A message that can never reach the
-other broker moves from the queue to those that are set aside (`aside.py`).
+a connection to the other broker whenever that is reachable. A publication enters the queue in the
+same commit as the spool. Acknowledgements of the other broker go to the session.
+
+So after a power cut here the session continues where it was: PUBREL for messages with PUBREC, and
+PUBLISH with DUP and the same packet identifier for the others. A message that can never reach the
+other broker moves from the queue to the messages that are set aside (`aside.py`).
 """
 
 from __future__ import annotations
@@ -51,18 +52,18 @@ log = logging.getLogger(__name__)
 
 LONGEST_WAIT_S = 60.0
 SETTLED_S = 10.0
-"""A connection that held so long was a good one: the next try comes soon."""
+"""Duration of a good connection: after it, the next attempt comes soon."""
 _ONLY_NEW = 1
-"""Retain Handling: retained messages for a new subscription alone."""
+"""Retain Handling: retained messages only for a new subscription."""
 _LAST_IDENTIFIER = 65_535
-"""Requests have packet identifiers from here downwards, out of the way of messages."""
+"""Packet identifiers of requests count down from here, away from those of messages."""
 
 _Request = tuple[bool, str]
-"""A filter at the other broker, and whether it is to be subscribed to."""
+"""Whether to subscribe or unsubscribe, and a filter at the other broker."""
 
 
 class Bridge:
-    """One of them. Runs from `start` to `close`."""
+    """One bridge. Runs from `start` to `close`."""
 
     def __init__(self, engine: Engine, section: BridgeSection) -> None:
         self.section = section
@@ -75,7 +76,7 @@ class Bridge:
         self.aside = BridgeAside(engine, section)
         self._suspects = Suspects()
         self._in_flight = 65_535
-        """Messages that the other broker takes at a time."""
+        """Most messages in flight that the other broker accepts."""
         self._released: set[int] = set()
         """Packet identifiers of messages that are set aside and wait for PUBCOMP."""
         self._asked: dict[int, _Request] = {}
@@ -83,13 +84,13 @@ class Bridge:
         self._given_up: set[_Request] = set()
         """Requests at which the other broker closes the connection."""
         self._not_taken = 0
-        """Messages from the other broker that cannot be taken here, since the start."""
+        """Messages from the other broker that can never be taken here, since the start."""
         self._unconfirmed = 0
-        """Messages given up at their PUBREL since the start: they may have arrived."""
+        """Messages given up at their PUBREL since the start. They may have arrived."""
         self._begin_anew: Callable[[str], None] = lambda reason: None
-        """Ends the connection, and the session at the other broker. Takes the reason."""
+        """Called with a reason to end the connection and the session at the other broker."""
         self._lacking: dict[str, str] = {}
-        """Filters that the other broker does not take, with the reason."""
+        """Filters that the other broker refuses, with the reason."""
         self._down_since: float | None = None
         self._tries = 0
         self._subscribed: Pair | None = None
@@ -99,12 +100,14 @@ class Bridge:
         """Whether messages were sent on the latest connection."""
 
     async def start(self) -> None:
-        """Returns when the session is there: from now on nothing is missed."""
+        """Start the bridge. On return its session exists, so no later message is missed."""
         await self._ensure()
         self._task = asyncio.create_task(self._run())
 
     async def _ensure(self) -> None:
-        """The session is there, with its subscriptions, whether the other broker is or not."""
+        """Create the session and its subscriptions, whether or not the other broker is
+        reachable.
+        """
         try:
             if self._session is None:
                 self._pairing.draw()
@@ -114,7 +117,7 @@ class Bridge:
             self._fail(str(error))
 
     async def _say(self, packets: list[Packet]) -> None:
-        """To our broker, and wait for its answers."""
+        """Send packets to our broker, and wait for the answers."""
         answers = 1 + len(packets)
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -181,7 +184,7 @@ class Bridge:
             except Exception as error:
                 log.exception("bridge %s: internal error", self.section.name)
                 self._fail(f"internal error ({error})")
-            if self._session is None:  # somebody has ended it
+            if self._session is None:  # an administrator may have ended it
                 await self._ensure()
             if self._established and self._suspects.on_trial:
                 self._tries = self._suspects.in_a_row  # a suspect is tried again soon
@@ -212,7 +215,7 @@ class Bridge:
             log.info("bridge %s: connected to %s", self.section.name, self.section.server)
 
     async def _connect(self) -> None:
-        """Connect, and serve until the end, which is an OncewayError."""
+        """Connect, and serve until the end of the connection, which raises OncewayError."""
         loop = asyncio.get_running_loop()
         ended: asyncio.Future[tuple[str, bool]] = loop.create_future()
         anew = False
@@ -267,7 +270,7 @@ class Bridge:
     # -- suspects (`gateway/bridge/suspects.py`)
 
     def _has_suspects(self, requests: list[_Request]) -> bool:
-        """Return True if something has to be sent alone."""
+        """Whether a message, release or request has to be sent alone."""
         session = self._session
         again = session.send_flow.to_resend if session is not None else set()
         released = session.send_flow.released if session is not None else {}
@@ -277,7 +280,7 @@ class Bridge:
     async def _try_without_messages(
         self, far: Far, requests: list[_Request], ended: asyncio.Future[tuple[str, bool]]
     ) -> None:
-        """Subscribe to one filter at a time, and see that the connection holds for a while."""
+        """Subscribe to one filter at a time, and check that the connection holds for a while."""
         for request in requests:
             if (packet := self._request(request, far)) is not None:
                 answer = await far.ask(packet, ANSWER_S)
@@ -289,7 +292,7 @@ class Bridge:
             raise OncewayError(ended.result()[0])
 
     def acquitted(self) -> None:
-        """The last suspect was answered: send as many messages at a time as otherwise."""
+        """Send as many messages at a time as usual, because the last suspect was answered."""
         near = self._near
 
         def widen() -> None:
@@ -305,9 +308,10 @@ class Bridge:
     def held_back(self) -> None:
         """Give up the guilty releases that are held back, if no other release waits for PUBCOMP.
 
-        The other broker may keep such an identifier for good, and would mistake a later message for
-        that one. So a new session begins there. Its word is on disk before the identifier may be
-        used again. Messages that wait for PUBREL there would be lost with the session.
+        The other broker may keep such an identifier for good, and would take a later message for
+        the old one. So a new session begins there, with a new word that is on disk before the
+        identifier may be used again. Messages that wait for PUBREL there would be lost with the
+        session.
         """
         near = self._near
 
@@ -336,7 +340,7 @@ class Bridge:
         """Count and log messages whose PUBREL closes the connection."""
         for identifier in released:
             self._suspects.convict(Release(identifier))
-            if identifier in self._released:  # it is set aside, with its reason
+            if identifier in self._released:  # already set aside, with its reason
                 self._released.discard(identifier)
                 continue
             self._unconfirmed += 1
@@ -351,7 +355,9 @@ class Bridge:
                 )
 
     def _pair(self) -> Pair:
-        """A session that is not there any more must not be met again under its word."""
+        """Return the pair of sessions. If our session no longer exists, a new word is drawn, so
+        that the session at the other broker is not met again.
+        """
         held = self._pairing.read()
         return held if held is not None and self._session is not None else self._pairing.draw()
 
@@ -359,7 +365,9 @@ class Bridge:
         return f"{self._engine.broker.config.gateway.name}-{self.section.name}-{pair.word}"
 
     def _hello(self, theirs: Properties) -> Properties:
-        """Return properties of our CONNECT that keep to the limits of the other broker."""
+        """Return properties of our CONNECT within the limits of the other broker. Raises
+        OncewayError if it does not accept the bridge's QoS.
+        """
         if theirs.get(PropertyId.MAXIMUM_QOS, 2) < self.section.qos:
             raise OncewayError(
                 f"takes no QoS {self.section.qos}",
@@ -372,7 +380,9 @@ class Bridge:
     # -- subscriptions
 
     def _wishes(self) -> list[Packet]:
-        """SUBSCRIBE and UNSUBSCRIBE for our broker, as far as the session lacks them."""
+        """Return SUBSCRIBE and UNSUBSCRIBE packets for the filters that our session lacks, or has
+        too many.
+        """
         section, session = self.section, self._session
         held = {} if session is None else session.subscriptions
         packets: list[Packet] = []
@@ -384,8 +394,8 @@ class Bridge:
         return packets
 
     def _requests(self, pair: Pair) -> list[_Request]:
-        """Return what the other broker is to be asked: no more of the filters that are not wanted
-        any more, and those that are wanted, below the prefix.
+        """Return the requests to the other broker: unsubscribe from filters that are no longer
+        wanted, and subscribe to the wanted ones, below the prefix.
         """
         wanted = [self.section.prefix + item for item in self.section.down]
         gone = sorted(set(pair.down) - set(wanted))
@@ -396,8 +406,8 @@ class Bridge:
         return [*((False, item) for item in gone), *((True, item) for item in wanted)]
 
     def _is_given_up(self, request: _Request) -> bool:
-        """Return True if the other broker closes the connection at a request. The request is made
-        again after the next start.
+        """Whether the other broker closes the connection at a request. Such a request is made again
+        after the next start.
         """
         if self._suspects.guilty(request):
             self._suspects.convict(request)
@@ -407,7 +417,7 @@ class Bridge:
         return request in self._given_up
 
     def _lack(self, item: str, why: str) -> None:
-        """Say that there is no subscription to a filter."""
+        """Log that there is no subscription to a filter."""
         if self._lacking.get(item) != why:
             log.warning(
                 "bridge %s: the other broker refuses the subscription to %s: %s",
@@ -418,7 +428,7 @@ class Bridge:
         self._lacking[item] = why
 
     def _request(self, request: _Request, far: Far) -> Subscribe | Unsubscribe | None:
-        """Return the packet of a request, None if it is too large for the other broker."""
+        """Return the packet of a request, or None if it is too large for the other broker."""
         subscribe, item = request
         identifier = _LAST_IDENTIFIER - len(self._asked)
         packet: Subscribe | Unsubscribe = (
@@ -437,7 +447,7 @@ class Bridge:
         return packet
 
     def subscribed(self, packet: Suback | Unsuback) -> None:
-        """Take the answer to a request."""
+        """Handle the answer to a request."""
         request = self._asked.pop(packet.packet_id, None)
         if request is None:
             return
@@ -453,16 +463,16 @@ class Bridge:
             self._lacking.pop(item, None)
 
     def _unsubscribed(self, item: str) -> None:
-        """The other broker sends no more of a filter."""
+        """Note that the other broker has ended a subscription."""
         if (pair := self._subscribed) is not None:
             down = tuple(other for other in pair.down if other != item)
-            with suppress(OncewayError):  # it is said again next time
+            with suppress(OncewayError):  # the next connection tries again
                 self._subscribed = self._pairing.subscribe(pair, down)
 
     # -- messages that are set aside
 
     def put_aside(self, packet: Publish, kind: str, reason: str, *, taken: bool) -> None:
-        """Set aside a message that our broker is just sending, when it has done so."""
+        """Set aside a message that our broker is just sending, as soon as that is done."""
         near = self._near
 
         def put() -> None:
@@ -475,8 +485,8 @@ class Bridge:
         self._soon("a message was set aside", put)
 
     def _soon(self, doing: str, call: Callable[[], None]) -> None:
-        """Do a call when our broker has done what it is at. An exception in the call ends the
-        connection of this bridge to it. doing: for the log, as a clause behind "while".
+        """Call a function after the current work of our broker. An exception in the call ends this
+        bridge's connection to it. doing: for the log, as a clause behind "while".
         """
 
         def serve() -> None:
@@ -506,14 +516,14 @@ class Bridge:
     # -- counts
 
     def finished(self, packet: Ack) -> None:
-        """Count a message that the other broker has acknowledged to the end."""
+        """Count a message that the other broker has fully acknowledged."""
         if isinstance(packet, Pubcomp) and packet.packet_id in self._released:
             self._released.discard(packet.packet_id)
         else:
             self._sent += 1
 
     def count_sent(self) -> None:
-        """Count a message that nobody acknowledges."""
+        """Count a message at QoS 0 that was sent."""
         self._sent += 1
 
     def count_dropped(self) -> None:
@@ -538,7 +548,7 @@ class Bridge:
             )
 
     def is_for_now(self, packet: Publish) -> bool:
-        """Whether our broker refuses a message of the other broker for now, not for good."""
+        """Whether our broker's refusal of a message is temporary."""
         broker, session = self._engine.broker, self._session
         if session is None:
             return True
@@ -556,7 +566,7 @@ class Bridge:
             return lack is None or explained(broker, run, lack).passes
 
     def waits(self, topic: str) -> None:
-        """Log that a message of the other broker waits, because ours refuses it for now."""
+        """Log that a message of the other broker waits, because our broker refuses it for now."""
         name = self.section.name
         if self._engine.broker.log_throttle.allows(f"bridge {name} holds a message"):
             log.warning(
@@ -568,19 +578,19 @@ class Bridge:
 
 
 def _wish(topic_filter: str, qos: int) -> Subscription:
-    """Return a subscription that brings nothing back to its sender [MQTT-3.8.3-3]."""
+    """Return a subscription that sends nothing back to its publisher [MQTT-3.8.3-3]."""
     return Subscription(topic_filter, qos, True, True, _ONLY_NEW)
 
 
 class Bridges:
-    """All of a configuration."""
+    """All bridges of a configuration."""
 
     def __init__(self, engine: Engine, sections: list[BridgeSection]) -> None:
         self._engine = engine
         self._bridges = [Bridge(engine, section) for section in sections]
 
     async def start(self) -> None:
-        """End the sessions of bridges that are gone, and start the others."""
+        """End the sessions of removed bridges, and start the others."""
         wanted = {bridge.section.client for bridge in self._bridges}
         for client in list(self._engine.broker.sessions):
             if client.startswith(BRIDGE) and client not in wanted:
@@ -593,7 +603,7 @@ class Bridges:
             await bridge.start()
 
     def _forget_aside(self, names: frozenset[str]) -> None:
-        """Delete what bridges that are gone have set aside, as their queues."""
+        """Delete the messages that removed bridges have set aside."""
         self._engine.begin()
         aside = self._engine.broker.aside
         for name in set(aside.bridges) - names:
@@ -619,17 +629,19 @@ class Bridges:
     # -- messages that are set aside
 
     async def discard(self, name: str, numbers: list[int]) -> int:
-        """Delete messages that a bridge has set aside. Return how many, when that is on disk.
-        numbers: empty for all.
+        """Delete messages that a bridge has set aside, and wait until that is on disk. Return how
+        many. numbers: empty for all.
         """
         done = self._named(name).aside.discard(numbers)
         await self._engine.kept()
         return done
 
     async def again(self, name: str, numbers: list[int]) -> int:
-        """Put messages that a bridge has set aside back into its queue, as `discard`."""
+        """Put messages that a bridge has set aside back into its queue. Parameters: as for
+        `discard`.
+        """
         bridge = self._named(name)
-        await self._engine.kept()  # their payloads are read from the disk
+        await self._engine.kept()  # payloads are read from the disk
         session = self._engine.broker.sessions.get(bridge.section.client)
         if session is None:
             raise OncewayError("the bridge has no session now", f"bridge {name}", "Try again")

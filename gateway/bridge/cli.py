@@ -109,7 +109,7 @@ def discard(
 
 
 def _wanted(numbers: list[int] | None, everything: bool) -> list[int]:
-    """Return the numbers that are meant, empty for all."""
+    """Return the wanted numbers, empty for all."""
     if bool(numbers) == everything:
         raise UsageError("say which messages", hint="Give their numbers, or --all")
     return numbers or []

@@ -1,10 +1,12 @@
 """The packets of one connection of a bridge, between our broker and the other one.
 
-In: packets of both sides. Out: each packet on the other side, and word of what cannot go there: a
-message that does not fit, that the other broker refuses for good, or that is guilty of closed
-connections. A message of the other broker that ours refuses for now waits (`held.py`). While
-suspects are on trial (`gateway/bridge/suspects.py`) no message at QoS 0 leaves,
-and one PUBREL at a time. A guilty PUBREL is held back.
+In: packets of both sides. Out: each packet on the other side, and reports of messages that cannot
+go there: a message that does not fit, that the other broker refuses for good, or that is guilty of
+closed connections. If our broker refuses a message of the other broker for now, the message waits
+(`held.py`).
+
+While suspects are on trial (`gateway/bridge/suspects.py`), no message at QoS 0 is sent, and one
+PUBREL at a time. A guilty PUBREL is held back.
 """
 
 from __future__ import annotations
@@ -42,7 +44,7 @@ from gateway.runtime.internal_client import Client
 
 
 class Near(Client):
-    """The session's client, as far as our broker knows."""
+    """The client of our session, as our broker sees it."""
 
     def __init__(
         self, engine: Engine, section: BridgeSection, far: Far | None, hello: Properties
@@ -67,7 +69,7 @@ class Near(Client):
         self.came(list(self._stream))
 
     def take(self, packets: list[Packet]) -> None:
-        """Pass packets of the other broker on, but not in the middle of our broker's work."""
+        """Hand packets of the other broker to our broker, outside of its other work."""
         if packets:
             self._receive(*packets)
 
@@ -102,10 +104,10 @@ class Watcher(Protocol):
         """Set aside a message that the other broker refuses for good."""
 
     def finished(self, packet: Ack) -> None:
-        """Count a message that the other broker has acknowledged to the end."""
+        """Count a message that the other broker has fully acknowledged."""
 
     def count_sent(self) -> None:
-        """Count a message at QoS 0."""
+        """Count a message at QoS 0 that was sent."""
 
     def count_dropped(self) -> None:
         """Count a message at QoS 0 that was dropped."""
@@ -117,25 +119,23 @@ class Watcher(Protocol):
         """Count and log a message from the other broker that our broker can never take."""
 
     def is_for_now(self, packet: Publish) -> bool:
-        """Whether our broker refuses a message of the other broker for now, not for good."""
+        """Whether our broker's refusal of a message is temporary."""
 
     def waits(self, topic: str) -> None:
-        """Log that a message of the other broker waits, because ours refuses it for now."""
+        """Log that a message of the other broker waits, because our broker refuses it for now."""
 
     def subscribed(self, packet: Suback | Unsuback) -> None:
-        """Take the answer to a SUBSCRIBE or UNSUBSCRIBE."""
+        """Handle the answer to a SUBSCRIBE or UNSUBSCRIBE."""
 
     def acquitted(self) -> None:
-        """The last suspect was answered."""
+        """Continue after the last suspect was answered."""
 
     def held_back(self) -> None:
         """Give up the guilty releases that are held back, if no other release waits for PUBCOMP."""
 
 
 class Exchange:
-    """Packets between the two brokers, while there is a connection. ended: called with the
-    reason.
-    """
+    """Packets between the two brokers during one connection. ended: called with the reason."""
 
     def __init__(
         self,
@@ -152,9 +152,9 @@ class Exchange:
         self._near: Near | None = None
         self._translator = Translator(watcher.section.prefix, True)
         self._to_release: list[Pubrel] = []
-        """PUBRELs of our broker that have not left."""
+        """PUBRELs of our broker that were not sent."""
         self._releasing: set[int] = set()
-        """Packet identifiers whose PUBREL has left, and whose PUBCOMP has not come."""
+        """Packet identifiers whose PUBREL was sent, and whose PUBCOMP has not arrived."""
         self.held = Held(watcher.is_for_now, now)
         self._again: asyncio.TimerHandle | None = None
 
@@ -201,8 +201,8 @@ class Exchange:
         self._go_on(far)
 
     def _incoming(self, far: Far, packet: Publish) -> list[Packet]:
-        """Return a message of the other broker for ours. Empty, and the message is refused, if our
-        broker can never take the message.
+        """Return a message of the other broker for ours. If our broker can never take it, refuse it
+        and return an empty list.
         """
         self._watcher.count_received()
         if isinstance(packet, Unusable):
@@ -221,7 +221,7 @@ class Exchange:
             far.write(b"".join(self._acknowledgement(far, answer)))
 
     def _is_held(self, answer: Ack) -> bool:
-        """Take our broker's answer to a message. Return True if the message waits now."""
+        """Handle our broker's answer to a message. Return True if the message waits now."""
         refused = self.held.answered(answer)
         if refused is not None:
             why = f"this gateway refuses it: {words(answer.reason)}"
@@ -237,7 +237,7 @@ class Exchange:
         return True
 
     def _try_again(self) -> None:
-        """Ask our broker again for what it has refused for now."""
+        """Offer our broker the messages again that it refused for now."""
         near, far, self._again = self._near, self._far, None
         if near is None or far is None:
             return
@@ -248,7 +248,7 @@ class Exchange:
         near.take(list(fresh))
 
     def _completed(self, packet: Pubcomp) -> None:
-        """Take the answer to a PUBREL."""
+        """Handle the answer to a PUBREL."""
         on_trial = self._suspects.on_trial
         self._releasing.discard(packet.packet_id)
         self._suspects.answered(Release(packet.packet_id))
@@ -258,7 +258,7 @@ class Exchange:
             self._watcher.acquitted()
 
     def _acknowledged(self, packet: Puback | Pubrec, inward: list[Packet]) -> bool:
-        """Take the answer to a PUBLISH. Return False if the other broker takes no message now."""
+        """Handle the answer to a PUBLISH. Return False if the other broker takes no message now."""
         identifier, reason = packet.packet_id, packet.reason
         on_trial = self._suspects.on_trial
         failed = reason >= ReasonCode.UNSPECIFIED_ERROR
@@ -302,7 +302,7 @@ class Exchange:
         self._go_on(far)
 
     def _acknowledgement(self, far: Far, packet: Ack) -> list[bytes]:
-        """Return the bytes of an acknowledgement for the other broker, as a list of one."""
+        """Return the bytes of an acknowledgement for the other broker, as a list of at most one."""
         try:
             return [far.encoded(packet)]
         except Unfit as error:
@@ -310,7 +310,7 @@ class Exchange:
             return []
 
     def _go_on(self, far: Far) -> None:
-        """Send the PUBRELs that may leave: all, or one alone while suspects are on trial."""
+        """Send the PUBRELs that may leave: all, or only one while suspects are on trial."""
         if not self._to_release:
             return
         guilty = [item for item in self._to_release if self._is_guilty(item)]
@@ -331,7 +331,7 @@ class Exchange:
         return self._suspects.guilty(Release(packet.packet_id))
 
     def _publication(self, far: Far, packet: Publish) -> bytes | None:
-        """Return the bytes of a PUBLISH for the other broker, or None if it does not go there."""
+        """Return the bytes of a PUBLISH for the other broker, or None if it is not sent."""
         suspects, identifier = self._suspects, packet.packet_id
         if packet.qos and suspects.guilty(identifier):
             suspects.convict(identifier)

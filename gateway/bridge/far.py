@@ -1,9 +1,9 @@
 """The connection to the other broker: TCP or TLS, CONNECT, and packets.
 
-In: where it is, who we are there, packets to send. Out: what its CONNACK allows, packets as they
-come, and the end of the connection with its reason, in words for the log. No packet leaves that is
-larger than the other broker takes [MQTT-3.2.2-15]. A peer that says nothing for longer than the
-keep alive is taken for dead.
+In: the address, the client identifier there, packets to send. Out: the limits in its CONNACK,
+received packets, and the end of the connection with its reason, in words for the log. No packet is
+larger than the other broker accepts [MQTT-3.2.2-15]. A peer that is silent for longer than the keep
+alive counts as dead.
 """
 
 import asyncio
@@ -38,16 +38,15 @@ from gateway.mqtt.reason import ReasonCode
 from gateway.mqtt.wire import MAX_PACKET
 
 CONNECT_S = 20.0
-"""For TCP, TLS and CONNACK together."""
+"""Timeout for TCP, TLS and CONNACK together."""
 KEEP_ALIVE_S = 30
 RECEIVE_MAXIMUM = 64
 KEPT_S = 30 * 86_400
-"""How long the other broker keeps our session while we are away: what it remembers then is of
-messages that were under way, and what has come for us."""
+"""Session Expiry Interval at the other broker, for messages in flight and new ones while we are
+away."""
 SMALLEST = 6
-"""Bytes of the smallest PUBLISH. A broker that takes less takes no message at all, and not even
-every acknowledgement.
-"""
+"""Bytes of the smallest PUBLISH. A broker with a lower limit takes no message at all, and not even
+every acknowledgement."""
 _CLOSED = (ConnectionResetError, ConnectionAbortedError, BrokenPipeError, ssl.SSLError)
 """Errors with which the peer ends a connection. Other errors come from the network."""
 _LOGIN = (ReasonCode.BAD_USER_NAME_OR_PASSWORD, ReasonCode.NOT_AUTHORIZED)
@@ -57,8 +56,8 @@ class Far(asyncio.Protocol):
     """The connection to the other broker.
 
     came: called with the packets of one read, after `listen`. lost: called once, with the reason,
-    when the connection has ended by itself; and with True if the other broker ended it, and what
-    was sent last may be why. drained: called when there is room again for bytes.
+    if the connection has ended by itself. Its second argument is True if the other broker ended it
+    and the last packets may be the cause. drained: called when there is room for bytes again.
     """
 
     high_water = 256 * 1024
@@ -81,9 +80,9 @@ class Far(asyncio.Protocol):
         self._most = MAX_PACKET
         """Maximum Packet Size of the other broker, in bytes."""
         self._asked: asyncio.Future[Packet] | None = None
-        """The answer that `ask` waits for."""
+        """Answer that `ask` waits for."""
         self._early: list[Packet] | None = []
-        """Packets that came before `listen`."""
+        """Packets that arrived before `listen`."""
         self._closed = False
         self._heard = self._loop.time()
         self._timer: asyncio.TimerHandle | None = None
@@ -92,7 +91,7 @@ class Far(asyncio.Protocol):
     # -- begin and end
 
     async def open(self, section: BridgeSection, client: str) -> Connack:
-        """Connect and say CONNECT. OncewayError with the reason when that does not work."""
+        """Connect and send CONNECT. Raises OncewayError with the reason of a failure."""
         host, port, encrypted = split_broker(section.server)
         password = _password(section)
         context = (
@@ -146,13 +145,15 @@ class Far(asyncio.Protocol):
         )
 
     def listen(self) -> None:
-        """From now on packets go to `came`."""
+        """Hand packets to `came` from now on."""
         early, self._early = self._early, None
         if early:
             self._came(early)
 
     def close(self, forget: bool = False) -> None:
-        """End it from this side; `lost` is not called. forget: the session there ends, too."""
+        """End the connection from this side; `lost` is not called. forget: end the session there
+        too.
+        """
         if self._transport is not None and not self._closed:
             bye = Disconnect()
             if forget:
@@ -187,7 +188,7 @@ class Far(asyncio.Protocol):
     # -- packets
 
     def encoded(self, packet: Packet) -> bytes:
-        """Return the bytes of a packet. Unfit if the other broker can never take the packet."""
+        """Return the bytes of a packet. Raises Unfit if the other broker can never take it."""
         try:
             data = encode_within(packet, Version.V5, self._most)
             if data is not None:
@@ -201,17 +202,18 @@ class Far(asyncio.Protocol):
         raise Unfit("it is too large", text)
 
     def write(self, data: bytes) -> None:
-        """Send packets that `encoded` has made."""
+        """Send packets encoded by `encoded`."""
         if self._transport is not None and not self._closed:
             self._transport.write(data)
 
     def send(self, packet: Packet) -> None:
-        """Send one packet. Unfit as for `encoded`."""
+        """Send one packet. Raises Unfit like `encoded`."""
         self.write(self.encoded(packet))
 
     async def ask(self, packet: Subscribe | Unsubscribe | Pingreq, within: float) -> Packet | None:
-        """Send a request and return its answer, None if there is none within `within` seconds.
-        OncewayError if the connection ends. To be used before `listen`, one request at a time.
+        """Send a request and return its answer, or None if there is none within `within` seconds.
+        Raises OncewayError if the connection ends. To be used before `listen`, one request at a
+        time.
         """
         if self._closed:
             raise OncewayError("it closed the connection")
@@ -238,7 +240,7 @@ class Far(asyncio.Protocol):
             self._transport.resume_reading()
 
     def _look(self) -> None:
-        """Say that we are there, and see whether the other broker is."""
+        """Send PINGREQ, and check that the other broker is alive."""
         silent = self._loop.time() - self._heard
         if silent > 1.5 * self._keep_alive:
             self._drop(f"it has said nothing for {silent:.0f} s")
@@ -267,7 +269,7 @@ class Far(asyncio.Protocol):
         self._hand_over(packets)
 
     def _hand_over(self, packets: list[Packet]) -> None:
-        """Take packets for the connection itself, and pass the others on."""
+        """Handle packets for the connection itself, and hand the others on."""
         if packets and not self._connack.done():
             answer = packets.pop(0)
             if not isinstance(answer, Connack):
@@ -288,7 +290,7 @@ class Far(asyncio.Protocol):
             self._drop(f"it ended the connection ({bye.reason.name})", blamed)
 
     def _takes(self, packet: Packet) -> bool:
-        """Take an answer to PINGREQ or to `ask`. Return False for any other packet."""
+        """Handle an answer to PINGREQ or to `ask`. Return False for any other packet."""
         asked = self._asked
         if asked is not None and isinstance(packet, Pingresp | Suback | Unsuback):
             if not asked.done():
@@ -306,7 +308,7 @@ class Far(asyncio.Protocol):
 
 
 def check(section: BridgeSection) -> None:
-    """OncewayError when a file that the section names cannot be used."""
+    """Raise OncewayError if a file that the section names cannot be used."""
     _password(section)
     if split_broker(section.server)[2]:
         client_context(section.ca, section.certificate, section.key)

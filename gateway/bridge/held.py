@@ -1,13 +1,13 @@
 """Messages of the other broker that our broker refuses for now.
 
-In: messages of the other broker, the answers of our broker, the time. Out: messages that our broker
-may take now, and those that have expired meanwhile. The other broker gets no answer as long as a
-message is here, so it keeps the message, too: a cut loses nothing.
+In: messages of the other broker, the answers of our broker, the time. Out: messages to offer to our
+broker now, and expired ones. The other broker gets no answer while a message waits here, so it
+keeps the message too: a cut loses nothing.
 
-A message waits behind one of its topic, so that the order within a topic stays [MQTT-4.6.0-5].
-Messages of other topics go on. All that waits is tried again after FIRST_S, then after twice as
-long each time, up to LONGEST_S. At most as many messages are here as our Receive Maximum says;
-beyond MOST_BYTES the connection has to end, and the other broker keeps them alone.
+A message waits behind earlier ones of its topic, so the order within a topic stays [MQTT-4.6.0-5].
+Messages of other topics go on. All waiting messages are offered again after FIRST_S, then after
+twice as long each time, up to LONGEST_S. At most Receive Maximum messages wait here. Beyond
+MOST_BYTES the connection has to end, and only the other broker keeps them.
 """
 
 from collections.abc import Callable
@@ -23,28 +23,30 @@ MOST_BYTES = 4_000_000
 
 
 class Held:
-    """Of one connection. passes: whether our broker refuses a message for now."""
+    """Waiting messages of one connection. passes: tells whether our broker's refusal is
+    temporary.
+    """
 
     def __init__(self, passes: Callable[[Publish], bool], now: Callable[[], float]) -> None:
         self._passes = passes
         self._now = now
         self._asked: dict[int, tuple[Publish, float]] = {}
-        """Messages that our broker has not answered, and when they came, by packet identifier."""
+        """Messages that our broker has not answered, with their arrival, by packet identifier."""
         self._waiting: dict[int, tuple[Publish, float]] = {}
         """Messages that our broker has refused, or that wait behind one, the oldest first."""
         self.wait_s = 0.0
-        """Seconds from the last refusal to the next try."""
+        """Seconds from the last refusal to the next attempt."""
 
     def __len__(self) -> int:
         return len(self._waiting)
 
     @property
     def size(self) -> int:
-        """Bytes of the messages that wait."""
+        """Bytes of the waiting messages."""
         return sum(len(packet.payload) for packet, _ in self._waiting.values())
 
     def may_go(self, packet: Publish) -> bool:
-        """Whether a message goes to our broker now. If not, it waits here."""
+        """Whether a message goes to our broker now. Otherwise it waits here."""
         if not packet.qos:
             return True
         waits = any(packet.topic == other.topic for other, _ in self._waiting.values())
@@ -53,8 +55,8 @@ class Held:
         return not waits
 
     def answered(self, answer: Ack) -> Publish | None:
-        """Take our broker's answer to a message. Return the message if it is refused for good.
-        `keeps` says whether it waits here now.
+        """Handle our broker's answer to a message. Return the message if it is refused for good.
+        Afterwards `keeps` tells whether it waits here.
         """
         packet, came = self._asked.pop(answer.packet_id, (None, 0.0))
         if packet is None:
@@ -68,11 +70,11 @@ class Held:
         return None
 
     def keeps(self, identifier: int) -> bool:
-        """Whether the message of a packet identifier waits here."""
+        """Whether the message with a packet identifier waits here."""
         return identifier in self._waiting
 
     def topic(self, identifier: int) -> str:
-        """Return the topic of a message that waits here."""
+        """Return the topic of a waiting message."""
         return self._waiting[identifier][0].topic
 
     def next_wait(self) -> float:
@@ -81,7 +83,7 @@ class Held:
         return self.wait_s
 
     def again(self) -> tuple[list[Publish], list[Publish]]:
-        """Return the messages that our broker is asked for again, and those that have expired."""
+        """Return the messages to offer again, and those that have expired."""
         now, fresh, expired = self._now(), list[Publish](), list[Publish]()
         for packet, came in self._waiting.values():
             left = _left(packet, now - came)
@@ -95,7 +97,7 @@ class Held:
 
 
 def _left(packet: Publish, seconds: float) -> Publish | None:
-    """Return a message as it is so many seconds later, None if it has expired [MQTT-3.3.2-5]."""
+    """Return a message as it is `seconds` later, or None if it has expired [MQTT-3.3.2-5]."""
     properties = packet.properties or {}
     expiry = properties.get(PropertyId.MESSAGE_EXPIRY_INTERVAL)
     if expiry is None:

@@ -1,11 +1,11 @@
 """A byte stream of the other broker, cut into packets.
 
-In: bytes. Out: packets, and for a PUBLISH that this gateway can never take an `Unusable` one. A
-PUBLISH is unusable if its content breaks a rule, or if it is larger than this gateway takes. Its
-frame is whole, so the packets behind it can be read. The other broker keeps such a message and
+In: bytes. Out: packets, and an `Unusable` one for a PUBLISH that this gateway can never take. A
+PUBLISH is unusable if its content breaks a rule, or if it is larger than the limit of this gateway.
+Its frame is whole, so the packets behind it can be read. The other broker keeps such a message and
 sends it on each connection, so ending the connection would stop the bridge for good.
 
-Nothing is kept of a PUBLISH that is too large, except its topic and its packet identifier.
+Of a PUBLISH that is too large, only its topic and packet identifier are kept.
 """
 
 from dataclasses import dataclass
@@ -20,13 +20,13 @@ from gateway.mqtt.topics import topic_name_problem
 from gateway.mqtt.wire import MAX_PACKET, MAX_U16
 
 _HEAD = 2 + MAX_U16 + 2
-"""Bytes of a body that hold the topic and the packet identifier, whatever their length."""
+"""Most bytes of topic and packet identifier at the start of a body."""
 
 
 @dataclass(slots=True)
 class Unusable(Publish):
-    """A PUBLISH that this gateway can never take. reason: the answer, of those that a PUBACK may
-    have. why: the rule that the PUBLISH breaks, in words. topic: as far as it can be read.
+    """A PUBLISH that this gateway can never take. reason: the answer, a code that PUBACK may carry.
+    why: the broken rule, in words. topic: the readable part.
     """
 
     reason: ReasonCode = ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR
@@ -34,20 +34,20 @@ class Unusable(Publish):
 
 
 class IncomingStream(PacketStream):
-    """The packets of the other broker. maximum: bytes of the largest packet taken."""
+    """The packet stream of the other broker. maximum: bytes of the largest packet accepted."""
 
     __slots__ = ("_error", "_first", "_head", "_missing")
 
     def __init__(self, maximum: int) -> None:
         super().__init__(maximum, Version.V5, Side.SERVER, lenient=True)
         self._error: MqttError | None = None
-        """What is wrong with the PUBLISH that is being skipped, None while none is."""
+        """Error of the PUBLISH that is being skipped, None while there is none."""
         self._first = 0
-        """The first byte of that packet."""
+        """First byte of the skipped packet."""
         self._head = b""
-        """The beginning of its body."""
+        """Beginning of its body."""
         self._missing = 0
-        """Bytes of its body that have not come."""
+        """Bytes of its body that have not arrived."""
 
     def take(self, most: int = MAXIMUM) -> Packet | Publishes[Any] | Acks | None:
         if self._error is None:
@@ -61,8 +61,8 @@ class IncomingStream(PacketStream):
         return self._skip()
 
     def _begin_to_skip(self, error: ProtocolError, begun: int) -> None:
-        """Skip the PUBLISH that comes next, which is too large. Raise the error if the packet is no
-        PUBLISH. begun: bytes that had come of the packet before.
+        """Begin to skip the next packet, a PUBLISH that is too large. Raise the error if it is not
+        a PUBLISH. begun: bytes of the packet that had arrived before.
         """
         if self._begun:  # bytes of its header have moved there
             rest = self.fresh[self._at + len(self._begun) - begun :]
@@ -76,7 +76,7 @@ class IncomingStream(PacketStream):
         self._error, self._head, self._missing = error, b"", end - body
 
     def _skip(self) -> Unusable | None:
-        """Drop bytes of the packet. Return the packet when its last byte has come."""
+        """Drop bytes of the skipped packet. Return the packet after its last byte."""
         data = self.fresh[self._at : self._at + self._missing]
         self._go_on_from(self._at + len(data))
         self._missing -= len(data)
@@ -97,7 +97,7 @@ class IncomingStream(PacketStream):
 
 
 def _unusable(first: int, body: bytes, error: MqttError) -> Unusable:
-    """Return what can be read of a PUBLISH. At QoS 0 if there is no way to answer the PUBLISH."""
+    """Return the readable parts of a PUBLISH. If it cannot be answered, its QoS is set to 0."""
     qos, at = first >> 1 & 3, 2 + int.from_bytes(body[:2], "big")
     topic, number = body[2:at], body[at : at + 2]
     identifier = int.from_bytes(number, "big") if qos and len(number) == 2 else 0

@@ -1,10 +1,9 @@
-"""Which session of the other broker belongs to which of ours: the file DATA/bridges/NAME.json.
+"""Pairs of sessions, ours and the other broker's: the file DATA/bridges/NAME.json.
 
-Packet identifiers mean something only between two sessions that belong together. When ours has
-ended, or has another life (`gateway/store/lives.py`), or the other broker has lost its own, an
-identifier that one side still keeps would swallow a new message. So the client identifier at the
-other broker holds a word. A new one is drawn then, and is on the disk before the new session may
-begin.
+A packet identifier is valid only within one pair of sessions. If one session of the pair is lost or
+replaced, or our store has a new generation (`gateway/store/lives.py`), an old identifier on one
+side would swallow a new message. So the client identifier at the other broker contains a random
+word. In these cases a new word is drawn, and is on disk before the new session begins.
 """
 
 import json
@@ -22,8 +21,9 @@ FOLDER = "bridges"
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """word: in the client identifier at the other broker. joined: its session is there, and the
-    identifiers that ours has received are its. down: what it may be subscribed to.
+    """A pair of sessions. word: in the client identifier at the other broker. joined: the session
+    there exists, and ours has received only its identifiers. down: the filters it may be subscribed
+    to.
     """
 
     word: str
@@ -32,13 +32,13 @@ class Pair:
 
 
 class Pairing:
-    """The file of one bridge. Raises OncewayError when the disk takes it not."""
+    """The file of one bridge. Raises OncewayError if the disk cannot be written."""
 
     def __init__(self, data: Path, name: str) -> None:
         self._path = data / FOLDER / f"{name}.json"
 
     def read(self) -> Pair | None:
-        """None when there is none, or none that can be read."""
+        """Return the pair, or None if there is none or the file is unreadable."""
         try:
             held = json.loads(self._path.read_bytes())
             return Pair(str(held["word"]), held["joined"] is True, tuple(map(str, held["down"])))
@@ -46,15 +46,15 @@ class Pairing:
             return None
 
     def draw(self) -> Pair:
-        """A new word: what the other broker knows of us counts no more."""
+        """Draw a new word: the session at the other broker no longer counts."""
         return self._keep(Pair(secrets.token_hex(4), False))
 
     def join(self, pair: Pair) -> Pair:
-        """Its session is there, and ours has forgotten what it received before."""
+        """Note that the session there exists, and that ours has forgotten earlier identifiers."""
         return self._keep(replace(pair, joined=True))
 
     def subscribe(self, pair: Pair, down: tuple[str, ...]) -> Pair:
-        """It may be subscribed to these, and to nothing else."""
+        """Note the filters that the session there may be subscribed to."""
         return pair if pair.down == down else self._keep(replace(pair, down=down))
 
     def _keep(self, pair: Pair) -> Pair:
@@ -73,7 +73,7 @@ class Pairing:
 
 
 def forget(data: Path, keep: frozenset[str] = frozenset()) -> None:
-    """Remove the files of bridges that are not among `keep`. Raises OSError."""
+    """Remove the files of bridges that are not in `keep`. Raises OSError."""
     folder = data / FOLDER
     if folder.is_dir():
         for path in folder.glob("*.json"):

@@ -1,9 +1,9 @@
-"""Which reason codes of the other broker speak of the message, and which of anything else.
+"""Reason codes of the other broker: those that blame the message, and all others.
 
-In: the reason code of a PUBACK, a PUBREC or a DISCONNECT. Out: whether the message is at fault. A
-PUBACK or PUBREC that speaks of the message refuses the message for good [MQTT-4.4.0-2]: the message
-is set aside. A DISCONNECT that does counts as a close at the message in flight. For every other
-failure the message waits, and is sent again later.
+In: the reason code of a PUBACK, a PUBREC or a DISCONNECT. Out: whether the message is at fault. If
+a PUBACK or PUBREC blames the message, it is refused for good [MQTT-4.4.0-2] and set aside. A
+DISCONNECT that blames it counts as a close at the message in flight. At every other failure the
+message waits, and is sent again later.
 """
 
 from gateway.mqtt.reason import ReasonCode
@@ -27,7 +27,7 @@ OF_THE_MESSAGE: dict[ReasonCode, str] = {
     ReasonCode.SUBSCRIPTION_IDENTIFIERS_NOT_SUPPORTED: "it uses what the broker does not offer",
     ReasonCode.WILDCARD_SUBSCRIPTIONS_NOT_SUPPORTED: "it uses what the broker does not offer",
 }
-"""Failures that repeat however often the message is sent, each with what it says."""
+"""Failures that repeat however often the message is sent, each with its meaning."""
 
 OF_ANYTHING_ELSE: dict[ReasonCode, str] = {
     ReasonCode.UNSUPPORTED_PROTOCOL_VERSION: "about the connection",
@@ -49,9 +49,9 @@ OF_ANYTHING_ELSE: dict[ReasonCode, str] = {
     ReasonCode.CONNECTION_RATE_EXCEEDED: "about how often the bridge connects",
     ReasonCode.MAXIMUM_CONNECT_TIME: "about how long the connection lasted",
 }
-"""Failures that pass, or that a person mends, each with what it says."""
+"""Failures that pass, or that a person can mend, each with its meaning."""
 
 
 def blames_message(reason: ReasonCode) -> bool:
-    """Return True if a failure speaks of the message."""
+    """Whether a failure blames the message."""
     return reason in OF_THE_MESSAGE

@@ -1,8 +1,8 @@
-"""Move a message that its receiver can never take from the queue of a session to those that are set
-aside.
+"""Moving a message that its receiver can never take from a session's queue to the messages that are
+set aside.
 
-In: the packet identifier of a message in flight. Out: in one commit the message leaves the queue
-and is kept by `aside.py`, so a power cut leaves it in exactly one of the two. An exception in
+In: the packet identifier of a message in flight. Out: one commit removes the message from the queue
+and keeps it in `aside.py`, so after a power cut it is in exactly one of the two. An exception in
 between stops the process before that commit (`Step`).
 """
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class SetAside(NamedTuple):
-    """A message that was set aside. lost: how many messages the bound cost."""
+    """A message that was set aside. lost: number of messages dropped at the bound."""
 
     topic: str
     lost: int
@@ -37,11 +37,11 @@ def set_aside(
     *,
     taken: bool,
 ) -> SetAside | None:
-    """Set aside the message in flight that has a packet identifier. Return None if there is none.
+    """Set aside the message in flight with a packet identifier. Return None if there is none.
 
-    taken: the receiver may have received the PUBLISH. At QoS 2 the receiver then may still hold the
-    identifier, and would mistake a later message for this one. So PUBREL follows, and the
-    identifier is used again only after PUBCOMP.
+    taken: the receiver may have received the PUBLISH. At QoS 2 it may then still hold the
+    identifier, and would take a later message for this one. So PUBREL follows, and the identifier
+    is used again only after PUBCOMP.
     """
     flow, connection = session.send_flow, session.connection
     found = flow.in_flight(identifier)

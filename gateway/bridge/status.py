@@ -1,4 +1,4 @@
-"""The state of a bridge, for people."""
+"""The state of a bridge, for users."""
 
 from dataclasses import dataclass
 
@@ -10,11 +10,11 @@ class BridgeStatus:
     error: why there is no connection, None while there is one. waiting, waiting_bytes: messages on
     disk for the other broker. sent: acknowledged by it. refused: by it, for good. dropped: at the
     bound, the oldest first. received: from the other broker. set_aside: messages that can never
-    reach it. aside_lost: those of them that the bound of what is kept has cost. aside, aside_bytes:
-    those that are kept now. lacking: filters of `down` that the other broker does not take.
-    unconfirmed: messages given up because the other broker closes the connection at their PUBREL;
-    they may have arrived. not_taken: messages from the other broker that this gateway can never
-    take. held: those that this gateway refuses for now; the other broker keeps them.
+    reach it. aside_lost: set-aside messages dropped at their bound. aside, aside_bytes: set-aside
+    messages kept now. lacking: filters of `down` that the other broker refuses. unconfirmed:
+    messages given up because the other broker closes the connection at their PUBREL; they may have
+    arrived. not_taken: messages from the other broker that this gateway can never take. held:
+    messages that this gateway refuses for now; the other broker keeps them.
     """
 
     name: str

@@ -1,22 +1,22 @@
-"""Find what makes the other broker close the connection.
+"""The search for the message at which the other broker closes the connection.
 
-In: keys sent and answered on each connection, and how the connection ended. Out: which message is
-guilty: the one at which the other broker has closed the connection `TIMES` times.
+In: keys sent and answered on each connection, and how the connection ended. Out: the guilty
+message, at which the other broker has closed the connection `TIMES` times.
 
-A broker that goes down closes connections, too, and takes no offence at any message. So after the
-first close every message in flight is a suspect, and suspects are tried alone:
+A broker that shuts down closes connections too, whatever the message. So after the first close
+every message in flight is a suspect, and suspects are tried alone:
 
-    in flight when a connection closed     → suspect, with one close
-    next connection                        → holds for a while without any message; what closes it
-                                             now is no message's fault
-    then one suspect after the other       → acknowledged: no suspect any more
-                                           → closed while it alone was in flight: one close more
-    `TIMES` closes                         → guilty
+  in flight when a connection closed  → suspect, with one close
+  next connection                     → holds for a while without any message; a close now is no
+                                        message's fault
+  then one suspect after the other    → acknowledged: no longer a suspect
+                                      → closed while it alone was in flight: one close more
+  `TIMES` closes                      → guilty
 
-A close long after several messages left makes them suspects, and adds nothing to what they have.
-Many brokers act on a QoS 2 message at its PUBREL, so a PUBREL is a suspect of its own (`Release`).
-Filters that are subscribed to are tried in the same way. The user of this class sends suspects
-alone, guilty ones never, and nothing else while `on_trial`.
+A close long after several messages left makes them suspects, and adds nothing to earlier suspects.
+Many brokers process a QoS 2 message at its PUBREL, so a PUBREL is a suspect of its own (`Release`).
+Filters that are subscribed to are tried in the same way. The caller sends suspects alone, never
+sends guilty ones, and sends nothing else while `on_trial`.
 """
 
 from collections.abc import Hashable, Iterable
@@ -25,13 +25,13 @@ from dataclasses import dataclass
 TIMES = 3
 """Closes that make a message guilty."""
 HOLD_S = 1.0
-"""How long a connection has to hold before a suspect is sent."""
+"""Time that a connection has to hold before a suspect is sent."""
 ANSWER_S = 3.0
-"""How long to wait for the answer to a request on such a connection."""
+"""Time to wait for the answer to a request on such a connection."""
 SOON_S = 15.0
-"""A close that comes later does not say which of several messages is at fault."""
+"""Time after which a close no longer tells which of several messages is at fault."""
 SLOWEST = 1_000
-"""Bytes a second that the slowest line carries: a long message takes longer to arrive."""
+"""Speed of the slowest line in bytes per second: a long message takes longer to arrive."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +46,12 @@ class Suspects:
 
     def __init__(self) -> None:
         self._closes: dict[Hashable, int] = {}
-        """Closes by suspect."""
+        """Number of closes by suspect."""
         self._in_flight: dict[Hashable, float] = {}
         """Keys sent on this connection and not answered, each with the time until which a close
-        comes soon."""
+        counts as soon."""
         self.in_a_row = 0
-        """Guilty ones since the last message that was acknowledged."""
+        """Number of guilty keys since the last acknowledged message."""
 
     @property
     def on_trial(self) -> bool:
@@ -59,7 +59,7 @@ class Suspects:
         return bool(self._closes)
 
     def sent(self, key: Hashable, size: int, now: float) -> None:
-        """Note that a message, release or request has left. size: its bytes."""
+        """Note that a message, release or request was sent. size: its bytes."""
         self._in_flight[key] = now + SOON_S + size / SLOWEST
 
     def answered(self, key: Hashable) -> None:
@@ -68,25 +68,25 @@ class Suspects:
         self._closes.pop(key, None)
 
     def message_taken(self) -> None:
-        """Note that the other broker has acknowledged a message to the end."""
+        """Note that the other broker has fully acknowledged a message."""
         self.in_a_row = 0
 
     def suspected(self, key: Hashable) -> bool:
-        """Return True if something has to be sent alone."""
+        """Whether a key has to be sent alone."""
         return key in self._closes
 
     def guilty(self, key: Hashable) -> bool:
-        """Return True if something must not be sent again."""
+        """Whether a key must not be sent again."""
         return self._closes.get(key, 0) >= TIMES
 
     def convict(self, key: Hashable) -> None:
-        """Forget a guilty key that was dealt with."""
+        """Forget a guilty key that was handled."""
         del self._closes[key]
         self.in_a_row += 1
 
     def ended(self, blamed: bool, now: float) -> None:
-        """Judge the end of the connection. blamed: the other broker closed the connection, and did
-        not say that anything but a message was the reason.
+        """Judge the end of the connection. blamed: the other broker closed it without naming a
+        reason other than a message.
         """
         in_flight, self._in_flight = self._in_flight, {}
         if blamed:
@@ -95,6 +95,6 @@ class Suspects:
                     self._closes[key] = self._closes.get(key, 0) + 1
 
     def keep(self, keys: Iterable[Hashable]) -> None:
-        """Forget every suspect that is not among `keys`: the others are not sent again."""
+        """Forget every suspect outside `keys`, because it is not sent again."""
         kept = set(keys)
         self._closes = {key: closes for key, closes in self._closes.items() if key in kept}

@@ -1,9 +1,9 @@
-"""A packet of one side as a packet of the other.
+"""Translation of packets between the two brokers.
 
-In: PUBLISH and acknowledgements, as they came. Out: the same for the other side: its topic below
-the prefix or without it, and RETAIN only where the other broker has such messages. Packet
-identifiers, QoS, DUP and reasons stay as they are; so a message has one flow from our store to the
-other broker's, and no copy in between.
+In: PUBLISH and acknowledgements, as received. Out: the same for the other side: the topic with or
+without the prefix, and RETAIN only if the other broker has retained messages. Packet identifiers,
+QoS, DUP and reasons stay the same. So a message has one flow from our store to the other broker's,
+without a copy in between.
 """
 
 from dataclasses import replace
@@ -14,13 +14,13 @@ from gateway.mqtt.reason import ReasonCode
 from gateway.mqtt.wire import MAX_U16
 
 _LONGEST_CHARACTER = 4
-"""Bytes of UTF-8."""
+"""Most bytes of a character in UTF-8."""
 _OF_THE_LINE = (PropertyId.SUBSCRIPTION_IDENTIFIER, PropertyId.TOPIC_ALIAS)
-"""Properties that mean something only on the other broker's connection."""
+"""Properties that are valid only on the other broker's connection."""
 
 
 class Unfit(Exception):
-    """A packet that the other broker can never take, with the reason in words. kind: what is wrong,
+    """A packet that the other broker can never take, with the reason in words. kind: the reason
     without figures.
     """
 
@@ -30,14 +30,16 @@ class Unfit(Exception):
 
 
 class Translator:
-    """prefix: of topics there. retain: whether the other broker keeps retained messages."""
+    """The translator of one bridge. prefix: of topics there. retain: whether the other broker keeps
+    retained messages.
+    """
 
     def __init__(self, prefix: str, retain: bool) -> None:
         self._prefix = prefix
         self._retain = retain
 
     def to_far(self, packet: Publish | Ack) -> Publish | Ack:
-        """Return the packet for the other broker. Unfit if its topic is too long there."""
+        """Return the packet for the other broker. Raises Unfit if its topic is too long there."""
         if not isinstance(packet, Publish):
             return packet
         topic = self._prefix + packet.topic
@@ -48,8 +50,8 @@ class Translator:
         return replace(packet, topic=topic, retain=packet.retain and self._retain)
 
     def to_near(self, packet: Publish) -> Publish | None:
-        """Return the packet for our broker, None if its topic is not below the prefix. Properties
-        that speak of the other broker's connection and subscriptions are left out.
+        """Return the packet for our broker, or None if its topic is not below the prefix.
+        Properties of the other broker's connection and subscriptions are left out.
         """
         topic = packet.topic.removeprefix(self._prefix)
         if not topic or not packet.topic.startswith(self._prefix):

@@ -1,17 +1,17 @@
-"""Who may connect, publish, subscribe and receive. Each question is answered with a reason to
-refuse, or None.
+"""Access rules: who may connect, publish, subscribe and receive.
 
-`Access` is what a listener asks at CONNECT: who is this? `Acl` says what each of them may do; it is
-one for the whole broker, since messages for a session that is away must be judged, too.
+Each question is answered with a reason to refuse, or None. `Access` is the part of one listener: at
+CONNECT it finds out who the client is. `Acl` says what each client may do. There is one `Acl` for
+the whole broker, because messages for the sessions of absent clients are judged too.
 
-Rules of an ACL: without any section every user may do everything. With sections, a
-client may do what any section that names its user and client identifier allows, and no section that
-names them denies; where sections do nothing but deny, the rest is allowed. `%u` and `%c` in a
-filter stand for the user name and the client identifier. Nobody but the broker publishes to `$SYS…`
+Rules of an ACL: without any section, every user may do everything. With sections, a client may do
+what any section that names its user and client identifier allows, unless another such section
+denies it. If no section allows anything, everything that is not denied is allowed. `%u` and `%c` in
+a filter stand for the user name and the client identifier. Only the broker publishes to `$SYS…`
 (MQTT 5, section 4.7.2).
 
-A board is no user: only sections that name boards hold for it (`boards = true`, or the user ""),
-and where no section does, it may do everything.
+A board has no user. Only sections that name boards apply to it (`boards = true`, or the user "");
+if there are none, it may do everything.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from gateway.mqtt.topics import SYSTEM_PREFIX, split_shared, topic_matches
 _KNOWN = 16_384
 _KNOWN_LENGTH = 256
 _FOUND = 65_536
-"""Filters with the names of clients put in that are remembered."""
+"""Most filters that are cached with client names filled in."""
 
 Refusal = tuple[ReasonCode, str]
 """Reason and text."""
@@ -39,12 +39,11 @@ Refusal = tuple[ReasonCode, str]
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """An answer that takes time, such as a password against a memory-hard hash: to be found
-    elsewhere than on the event loop.
-
-    user: who the client will be when it is let in. answer: called once, on any thread. holds:
-    asked on the event loop after an answer that lets the client in: whether it still does.
-    asks_others: the answer comes from somebody else, who may take his time.
+    """A check of a CONNECT that takes time, such as a password against a memory-hard hash. It runs
+    off the event loop. user: who the client will be once it is let in. answer: called once, on any
+    thread. holds: called on the event loop after an answer that lets the client in; says whether
+    that answer is still valid. asks_others: the answer comes from another service, which may be
+    slow.
     """
 
     user: str
@@ -54,10 +53,10 @@ class Question:
 
 
 class Caller(Protocol):
-    """A connection, as far as access goes."""
+    """A connection, as the access rules see it."""
 
     user: str | None
-    """Who it is, None for anonymous clients and devices."""
+    """The user name, None for anonymous clients and devices."""
 
     @property
     def client(self) -> str: ...
@@ -70,7 +69,7 @@ class Caller(Protocol):
 
     @property
     def let_in(self) -> bool:
-        """Whether its CONNECT was accepted."""
+        """Whether the caller's CONNECT was accepted."""
 
 
 class Asking(Caller, Protocol):
@@ -88,7 +87,7 @@ class Asking(Caller, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """Find out who a client is, elsewhere than on the event loop."""
+    """A request to find out, off the event loop, who a client is."""
 
     connection: Asking
     packet: Connect
@@ -96,15 +95,15 @@ class Ask:
 
 
 class Access(Protocol):
-    """The rules of one listener. `refuses_connect` sets `caller.user` of those that it lets in
-    at once.
+    """The rules of one listener. `refuses_connect` sets `caller.user` of a caller that it
+    lets in.
     """
 
     def refuses_connect(self, caller: Caller, packet: Connect) -> Refusal | Question | None: ...
 
     def identifier(self, caller: Caller, wanted: str) -> str | Refusal:
-        """The client identifier of a caller that is known. wanted: what its CONNECT says, empty for
-        none; then empty, too, when any will do.
+        """Return the client identifier of a known caller, or a refusal. wanted: the identifier in
+        its CONNECT, empty for none. An empty result means that any identifier will do.
         """
 
     def holds(self, caller: Caller) -> bool:
@@ -115,12 +114,10 @@ class Access(Protocol):
     def refuses_subscribe(self, caller: Caller, topic_filter: str) -> ReasonCode | None: ...
 
     def may_identify(self, caller: Caller) -> bool:
-        """Whether a client without reliable link may say in user properties which publication of
-        its name a message is.
-        """
+        """Whether a client without reliable link may state the identity of its publications."""
 
     def heard(self, identity: tuple[str, int, int], payload: bytes, monotonic: int) -> None:
-        """A publication of a device has come, maybe again. identity, monotonic: as in
+        """Note that a device's publication has arrived, maybe again. Parameters: as in
         `Spool.rows`.
         """
 
@@ -133,15 +130,13 @@ class Access(Protocol):
         monotonic: int,
         utc: int | None,
     ) -> None:
-        """A publication of a device was taken, or refused for this reason. monotonic, utc: the time
-        now, as in `Spool.rows`.
+        """Note that a publication of a device was taken, or refused for this reason. monotonic,
+        utc: the current time, as in `Spool.rows`.
         """
 
 
 class ByAcl:
-    """What clients may do, as the broker's ACL says; whom a listener lets in is for its own class
-    to say.
-    """
+    """Base of access rules that follow the broker's ACL. Subclasses decide who is let in."""
 
     def identifier(self, caller: Caller, wanted: str) -> str | Refusal:
         return wanted
@@ -174,7 +169,8 @@ class ByAcl:
 
 class Acl:
     """The [[acl]] sections of a configuration. user: None for anonymous clients and boards;
-    sections name them as "". is_board: whether a client identifier without a user is a board's.
+    sections name them as "". is_board: whether a client identifier without a user belongs to a
+    board.
     """
 
     def __init__(
@@ -185,7 +181,8 @@ class Acl:
         self._is_board = is_board
         self._known: dict[tuple[str, bool, str | None, str, str], bool] = {}
         self._found: dict[tuple[str, bool, str, str], tuple[list[str], list[str]]] = {}
-        """The filters that hold for a client. All are forgotten when they are many."""
+        """The filters that apply to a client. The whole cache is cleared when it grows too large.
+        """
         self._found_size = 0
 
     def may_write(self, user: str | None, client: str, topic: str) -> bool:
@@ -194,7 +191,7 @@ class Acl:
         return self._may("write", user, client, topic, topic_matches)
 
     def writes_nothing(self, user: str | None, client: str) -> bool:
-        """Whether no topic is left that this client may publish to."""
+        """Whether this client may publish to no topic at all."""
         board = user is None and self._is_board(client)
         allowed, denied = self._rules("write", board, user or "", client)
         if _open(self._sections(board)):
@@ -202,11 +199,11 @@ class Acl:
         return all(any(covers(wall, item) for wall in denied) for item in allowed)
 
     def may_identify(self, user: str | None, client: str) -> bool:
-        """Whether what this client says of the identity of its publications counts."""
+        """Whether the identity that this client gives for its publications counts."""
         return _open(self._of_users) or self.named_to_identify(user, client)
 
     def named_to_identify(self, user: str | None, client: str) -> bool:
-        """The same, and a section says so."""
+        """Whether a section explicitly lets this client give identities."""
         patterns = self._filters("identity", False, user or "", client)
         return any(fnmatchcase(client, pattern) for pattern in patterns)
 
@@ -235,13 +232,13 @@ class Acl:
             known = known and not any(fits(item, wanted) for item in denied)
             if len(self._known) >= _KNOWN:
                 self._known.clear()
-            if len(wanted) <= _KNOWN_LENGTH:  # a client could fill the memory with long names
+            if len(wanted) <= _KNOWN_LENGTH:  # long names could fill the memory
                 self._known[key] = known
         return known
 
     def _rules(self, what: str, board: bool, user: str, client: str) -> tuple[list[str], list[str]]:
-        """The filters that allow and those that deny. Found once for many questions: there may be
-        many sections, many filters in one SUBSCRIBE, and many who get a message.
+        """Return the filters that allow and the filters that deny. The result is cached: there may
+        be many sections, many filters in one SUBSCRIBE, and many receivers of a message.
         """
         about = what, board, user, client
         rules = self._found.get(about)
@@ -255,8 +252,8 @@ class Acl:
         return rules
 
     def _filters(self, what: str, board: bool, user: str, client: str) -> list[str]:
-        """The filters that hold for a client, with its names put in. A name with a wildcard or a
-        slash in it would widen a filter: it gets none of those that mention it.
+        """Return the filters that allow a client something, with its names filled in. A name with a
+        wildcard or a slash would widen a filter, so filters that mention such a name are left out.
         """
         found = []
         for section in self._about(board, user, client):
@@ -269,7 +266,7 @@ class Acl:
         return found
 
     def _denied(self, what: str, board: bool, user: str, client: str) -> list[str]:
-        """The same for what is denied; there a name may widen a filter."""
+        """Return the filters that deny a client something. Here a name may widen a filter."""
         return [
             item.replace("%u", user).replace("%c", client)
             for section in self._about(board, user, client)
@@ -280,7 +277,7 @@ class Acl:
         return self._of_boards if board else self._of_users
 
     def _about(self, board: bool, user: str, client: str) -> Iterator[AclSection]:
-        """The sections that name a client."""
+        """Yield the sections that name a client."""
         for section in self._sections(board):
             named = board or any(fnmatchcase(user, pattern) for pattern in section.named_users)
             if named and any(fnmatchcase(client, pattern) for pattern in section.clients):
@@ -288,7 +285,7 @@ class Acl:
 
 
 def _open(sections: list[AclSection]) -> bool:
-    """Whether what is not denied is allowed: no section allows anything."""
+    """Whether everything that is not denied is allowed, because no section allows anything."""
     return all(
         (section.deny_write or section.deny_read)
         and not (section.write or section.read or section.subscribe)
@@ -301,9 +298,7 @@ def _plain(name: str) -> bool:
 
 
 def covers(allowed: str, wanted: str) -> bool:
-    """Whether everything that the filter `wanted` matches is matched by the filter `allowed`,
-    too.
-    """
+    """Whether the filter `allowed` matches everything that the filter `wanted` matches."""
     if wanted[0] == "$" and allowed[0] in "+#":
         return False
     outer, inner = allowed.split("/"), wanted.split("/")
@@ -317,20 +312,21 @@ def covers(allowed: str, wanted: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What a listener allows."""
+    """The limits and access rules of one listener."""
 
     access: Access
     receive_maximum: int = 1024
-    """Ours, announced to its clients."""
+    """Receive Maximum of the broker, announced to its clients."""
     connections: int | None = None
-    """Clients at a time; this and the following: None for as many as `[limits]` says."""
+    """Most clients at a time. Here and in the next two fields, None means the value of `[limits]`.
+    """
     packet_bytes: int | None = None
     keep_alive_s: int | None = None
     keeps_sessions: bool = False
-    """Whatever limits.session_expiry_s says."""
+    """Keep sessions whatever limits.session_expiry_s says."""
     reads_reasons: bool = False
-    """Its clients read the reason codes of PUBACK and PUBREC (`exchanges.py`)."""
+    """Clients of this listener read the reason codes of PUBACK and PUBREC (`exchanges.py`)."""
     stays: bool = False
-    """Its sessions stay at this gateway, wherever their clients go."""
+    """Sessions of this listener never move to another gateway."""
     device_aliases: int = 0
-    """Topic aliases that a board is told of; 0 where the bytes to tell it are worth more."""
+    """Most topic aliases per board; 0 where the bytes of an alias's first use are not worth it."""

@@ -1,8 +1,8 @@
-"""What a user has in all sessions together, and what more he may have.
+"""What a user uses in all sessions together, and the quota.
 
-In: sessions, connections and publications, each with its user. Out: a reason to refuse, or for how
-long the user's clients are not read. All anonymous clients are one user, ""; boards have no
-account.
+In: sessions, connections and publications, each with its user. Out: a reason to refuse, or the
+seconds for which the user's clients are not read. All anonymous clients are one user, ""; boards
+have no account.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from collections.abc import Callable
 from gateway.config import QuotaSection
 
 _BURST_S = 1.0
-"""A rate may be passed by what it allows in this time, and by what one read of a connection brings:
-that is published, and the clients rest until the rate has caught up."""
+"""Tolerance of a rate, in seconds of that rate. One read of a connection may also exceed the rate:
+the data is published, and the user's clients are paused until the rate has caught up."""
 
 
 class Account:
@@ -35,10 +35,10 @@ class Account:
         self.spooled = 0
         """Bytes of this user's rows in the spool."""
         self._messages_paid = self._bytes_paid = float("-inf")
-        """When what was published would have been published at the rate that is allowed."""
+        """Times at which the published messages and bytes are paid off at the allowed rate."""
 
     def lacks(self, *, session: bool, connection: bool) -> str | None:
-        """Which bound one more session or connection is beyond, in words; None when it is not."""
+        """Return, in words, the bound that one more session or connection would exceed, or None."""
         quota = self.quota
         if quota is None:
             return None
@@ -49,23 +49,21 @@ class Account:
         return None
 
     def go_by(self, quota: QuotaSection | None) -> None:
-        """Another section counts from now on."""
+        """Apply another quota section from now on."""
         self.quota = quota
         self.metered = quota is not None and (
             quota.messages_per_s is not None or quota.bytes_per_s is not None
         )
-        """Whether publications have a rate."""
+        """Whether the rate of publications is limited."""
         self.spool_share = 1.0 if quota is None else quota.spool_share
 
     def is_idle(self, now: float) -> bool:
-        """Whether nothing would be lost with it."""
+        """Whether the account may be forgotten."""
         paid = max(self._messages_paid, self._bytes_paid)
         return not (self.sessions or self.connections or self.spooled or paid > now)
 
     def publishes(self, messages: int, size: int, now: float) -> float:
-        """So many messages, and bytes in all, are published. Returns for how many
-        seconds this user's clients should rest.
-        """
+        """Count published messages and bytes. Return for how many seconds to pause the clients."""
         quota = self.quota
         if quota is None:
             return 0.0
@@ -77,14 +75,14 @@ class Account:
 
 
 class Accounts:
-    """By user name. quota: the section for a user."""
+    """All accounts, by user name. quota: returns the section for a user."""
 
     def __init__(self, quota: Callable[[str], QuotaSection | None]) -> None:
         self._quota = quota
         self._all: dict[str, Account] = {}
 
     def of(self, user: str | None) -> Account:
-        """The account of a user; kept as long as there is something in it, or somebody has it."""
+        """Return the account of a user. It stays until `sweep` finds it idle."""
         name = user or ""
         account = self._all.get(name)
         if account is None:
@@ -92,13 +90,13 @@ class Accounts:
         return account
 
     def reconfigure(self, quota: Callable[[str], QuotaSection | None]) -> None:
-        """Go by other sections from now on."""
+        """Apply other sections from now on."""
         self._quota = quota
         for name, account in self._all.items():
             account.go_by(quota(name))
 
     def sweep(self, now: float) -> None:
-        """Forget users that have nothing."""
+        """Forget users without sessions, connections, spooled bytes or debts of rate."""
         for name in [name for name, account in self._all.items() if account.is_idle(now)]:
             del self._all[name]
 

@@ -1,7 +1,8 @@
-"""How many may come, and how fast. In: a CONNECT's address. Out: a reason to refuse, or None.
+"""Bounds on the number and the rate of clients. In: a CONNECT's address. Out: a reason to refuse,
+or None.
 
-Rules: clients have a bound, in all and on a listener, and so have sessions (0x97). CONNECTs from
-one address have a rate, in bursts of ten seconds' worth (0x9F). A client that takes its own session
+Rules: clients have a bound, in all and per listener, and so have sessions (0x97). CONNECTs from one
+address have a rate, with bursts of ten seconds' worth (0x9F). A client that takes its own session
 over counts once. A device on a serial line is never refused here: it has no other way in.
 """
 
@@ -16,15 +17,13 @@ from gateway.mqtt.reason import ReasonCode
 
 _BURST_S = 10.0
 _NETWORK = 64
-"""Bits of an IPv6 address that one subscriber's line has (RFC 6177); it may use all addresses in
-it.
-"""
+"""Prefix length that is taken as one subscriber's IPv6 network (RFC 6177)."""
 _ADDRESSES = 4096
 
 
 class Admission:
-    """Per address a bucket: when it will be empty again. Each CONNECT puts 1 / rate seconds into
-    it.
+    """The bounds, with one leaky bucket per address, stored as the time at which it is empty. Each
+    CONNECT adds 1 / rate seconds.
     """
 
     def __init__(self, core: Core) -> None:
@@ -65,8 +64,8 @@ class Admission:
 
 
 def origin(address: str) -> str:
-    """Whom an address as in `Peer` belongs to: an IPv4 address, an IPv6 network, or what else
-    stands there. Without the port.
+    """Return the host of an address as in `Peer`: IPv4 address, IPv6 network, or the text
+    itself.
     """
     host, colon, _ = address.rpartition(":")
     if not host.startswith("["):

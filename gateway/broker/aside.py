@@ -1,8 +1,8 @@
-"""Messages that can never reach the other broker of a bridge, kept until a person looks at them.
+"""Messages that can never reach the other broker of a bridge, kept until a person decides.
 
-In: a message that is set aside, with the reason. Out: rows for the next commit, and which messages
-are kept. The rows are in the store alone; memory holds their numbers and sizes. Beyond the bound of
-a bridge the oldest of its messages goes.
+In: a message that is set aside, with the reason. Out: rows for the next commit, and the list of
+kept messages. The rows are in the store only; memory holds their numbers and sizes. Beyond a
+bridge's bound, its oldest messages are deleted.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import NamedTuple
 from gateway.broker.ledger import Ledger
 
 ROW_BYTES = 64
-"""Bytes that a message counts for beside its topic, payload and properties."""
+"""Overhead that is counted per message, in bytes."""
 
 
 class Message(NamedTuple):
@@ -30,12 +30,12 @@ class Message(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Bytes that the message counts for."""
+        """Size of the message in bytes, as counted against the bound."""
         return len(self.topic.encode()) + len(self.payload) + len(self.properties) + ROW_BYTES
 
 
 class Bound(NamedTuple):
-    """The most that may be kept for one bridge."""
+    """The most messages and bytes that may be kept for one bridge."""
 
     messages: int
     size: int
@@ -59,17 +59,16 @@ class Aside:
         return [name for name, held in self._held.items() if held]
 
     def numbers(self, bridge: str) -> list[int]:
-        """Numbers of the messages of a bridge, the oldest first."""
+        """Return the numbers of a bridge's messages, the oldest first."""
         return list(self._held.get(bridge, ()))
 
     def size(self, bridge: str) -> int:
-        """Bytes that the messages of a bridge count for."""
+        """Return the size of a bridge's messages in bytes, as counted against the bound."""
         return sum(self._held.get(bridge, {}).values())
 
     def keep(self, bridge: str, message: Message, reason: str, most: Bound, utc: int | None) -> int:
-        """Keep a message with the open changes. Return how many messages are lost at the bound.
-
-        utc: µs since 1970, None while the clock is unknown.
+        """Add a message to the open changes. Return how many messages are lost at the bound. utc:
+        µs since 1970, None while the clock is unknown.
         """
         if message.size > most.size:
             return 1

@@ -1,12 +1,13 @@
-"""The broker: every session, subscription and message of one gateway. No socket, no disk, no clock.
+"""The broker: all sessions, subscriptions and messages of one gateway. No socket, no disk, no
+clock.
 
-In: connections (`enter`), whose bytes come by `dispatch.py`; the time (`advance`); the news that a
-commit is on disk (`on_disk`). Out: `dirty`, the connections that have bytes to write or want
+In: connections (`enter`), whose bytes arrive through `dispatch.py`; the time (`advance`); the news
+that a commit is on disk (`on_disk`). Out: `dirty`, the connections that have bytes to write or want
 to close; and `seal()`, the next commit.
 
-Whoever drives it sets `now` (seconds on the time axis, `gateway/runtime/clock.py`) before it hands
-in anything, writes what is dirty at the end of each turn of the event loop, and seals whenever the
-disk is free and something is urgent.
+The caller sets `now` (seconds on the time axis, `gateway/runtime/clock.py`) before each call. It
+writes dirty connections at the end of each turn of the event loop. It seals whenever the disk is
+free and something is urgent.
 """
 
 from __future__ import annotations
@@ -45,15 +46,14 @@ _FEEDS = 4
 """Sessions that get retained messages in one turn."""
 
 _AT_ONCE = 2000
-"""Sessions that end because they have expired, wills that are said, connections that end because
-they are silent, a second; the rest of them comes later."""
+"""Most expired sessions, due wills and silent connections, each, that one call of `advance`
+handles. The rest follows in later calls."""
 
 _NO_CONNECT = "no CONNECT came in time (limits.connect_timeout_s)"
 
 _AXIS_S = 30.0
-"""Seconds between two notes of the time axis in the store, as long as there are commits to carry
-them.
-"""
+"""Least seconds between two notes of the time axis in the store. A note is made only with a commit
+that happens anyway."""
 
 
 class Broker(Core):
@@ -69,11 +69,11 @@ class Broker(Core):
         self.dirty: list[Attached] = []
         """Connections to write to."""
         self.questions: list[Ask] = []
-        """Who clients are, to be found out elsewhere (`dispatch.answered`)."""
+        """CONNECTs whose check runs elsewhere (`dispatch.answered`)."""
         self.partial = 0
-        """Bytes in packets that have not come whole."""
+        """Bytes of incomplete packets."""
         self.partial_nameless = 0
-        """Of them, those of clients that are not known yet."""
+        """Bytes of incomplete packets from clients without an accepted CONNECT."""
         self.names = 0
         """Bytes that topic aliases take."""
         self._feeding: dict[Session, None] = {}
@@ -83,8 +83,8 @@ class Broker(Core):
         self.settle()
 
     def reconfigure(self, config: Config) -> None:
-        """Go by another configuration from now on. What a client was told at CONNECT holds until
-        its connection ends.
+        """Apply another configuration from now on. Values that a client was told at CONNECT stay
+        until its connection ends.
         """
         self.config = config
         self.limits = config.limits
@@ -104,8 +104,8 @@ class Broker(Core):
     # -- connections and sessions
 
     def enter(self, connection: Attached) -> None:
-        """A connection that has still to say who it is. When too many have not, the one that has
-        had the longest time for it goes.
+        """Add a connection that has not sent CONNECT yet. If there are too many such connections,
+        the oldest one is closed.
         """
         if len(self.nameless) >= self.limits.connections:
             self._lose_patience(
@@ -122,7 +122,7 @@ class Broker(Core):
         self.hang_up(connection, reason, text)
 
     def hang_up(self, connection: Attached, reason: ReasonCode, text: str) -> None:
-        """End a connection while others are served: an error in its farewell ends no other."""
+        """End a connection on behalf of other work. An error in its farewell ends no other one."""
         before = self.step.unfinished
         try:
             connection.disconnect(reason, text)
@@ -145,12 +145,12 @@ class Broker(Core):
         )
         self.sessions[client] = self.by_id[session.id] = session
         if session.durable:
-            self.changes.flows[session] = None  # that no row is there means that it is gone
+            self.changes.flows[session] = None  # a missing row means that it is gone
         self.give(session, user)
         return session
 
     def joined(self, session: Session, will: StoredWill | None) -> int:
-        """A connection has its session. Returns the commit that its CONNACK waits for, 0 for
+        """Bind a connection to its session. Return the commit that CONNACK waits for, 0 for
         none.
         """
         pending = self.wills.pop(session.client, None)
@@ -168,7 +168,7 @@ class Broker(Core):
         return self.promise()
 
     def left(self, connection: Attached, will: bool) -> None:
-        """A connection has ended. will: its will is to be published."""
+        """Take a connection that has ended out. will: whether its will is to be published."""
         self.connections.pop(connection, None)
         self.nameless.pop(connection, None)
         session = connection.session
@@ -203,7 +203,7 @@ class Broker(Core):
             self.effects.will(session.client, session)
 
     def size_of_will(self, client: str) -> int:
-        """Bytes of the will that a client has left behind, or has while it is connected."""
+        """Return the size in bytes of a client's will, whether the client is connected or not."""
         session = self.sessions.get(client)
         will = self.wills.get(client)
         if will is None and session is not None and session.connection is not None:
@@ -211,9 +211,9 @@ class Broker(Core):
         return will.size if will is not None else 0
 
     def settle(self, coming: str | None = None) -> None:
-        """Carry out what a run of messages has caused (`effects.py`). Some of it may wait for a
-        later turn when this one has taken long enough. coming: a client whose will and whose end
-        must not, since it has another connection.
+        """Carry out the effects of a run of messages (`effects.py`). If this turn has taken long
+        enough, some of them wait for a later one. coming: a client that has a new connection; its
+        will and the end of its old session do not wait.
         """
         self.step.unfinished += 1
         self._settle(coming)
@@ -247,8 +247,8 @@ class Broker(Core):
                 effects.waiting = False
 
     def _publish_will(self, client: str) -> None:
-        """Publish the due will of a client that is gone. If it is refused now, or an exception
-        keeps it from being looked at, it is tried again later.
+        """Publish the due will of a client that is gone. If it is refused for now, or judging it
+        raises an exception, it is tried again later.
         """
         session = self.effects.wills.pop(client)
         will = self.wills.get(client)
@@ -280,7 +280,7 @@ class Broker(Core):
     def _judge_will(
         self, client: str, session: Session | None, will: StoredWill
     ) -> tuple[PublishRun, ReasonCode | None]:
-        """A will as a message, and why it may not be published, or None."""
+        """Return a will as a message, and the reason not to publish it, or None."""
         expires = None if will.expiry is None else self.now + will.expiry
         with self.step:
             topic = self.router.topic(will.topic)
@@ -300,8 +300,8 @@ class Broker(Core):
         return run, reason
 
     def end_session(self, session: Session) -> None:
-        """Forget a session with all that belongs to it, now. Not for use while sessions or routes
-        are iterated over: note it in `effects` there.
+        """End a session and delete all its state now. Do not call this while iterating over
+        sessions or routes: note the end in `effects` there.
         """
         self.effects.end(session)
         self.settle(session.client)
@@ -332,7 +332,7 @@ class Broker(Core):
     # -- retained messages
 
     def feed(self, session: Session) -> None:
-        """A session may have room for retained messages that it waits for."""
+        """Note that a session may have room for retained messages that it waits for."""
         if session.feed is not None:
             self._feeding[session] = None
 
@@ -347,8 +347,8 @@ class Broker(Core):
             return False
 
     def go_on(self) -> bool:
-        """Do some of the work that is too much for one turn. True: there is more of it, or
-        something to write.
+        """Do some of the work that is too much for one turn. Return True if more work remains, or
+        something is to be written.
         """
         for session in list(islice(self._feeding, _FEEDS)):
             del self._feeding[session]
@@ -367,13 +367,13 @@ class Broker(Core):
 
     @property
     def idle_work(self) -> bool:
-        """Whether the disk has something to do though nobody waits for it."""
+        """Whether there are changes or deletions that no client waits for."""
         return not self.changes.empty or self.needed_rows.waste > 0
 
     def seal(self, sweep: bool = False) -> Commit:
-        """Close the open changes; they are the next commit. Rows that are no longer needed are
-        deleted with it when they are many, or when `sweep` says that there is time: a delete
-        touches pages, too. RuntimeError when the changes may hold half of something.
+        """Close the open changes and return them as the next commit. Raises RuntimeError if the
+        changes may hold half of a step. sweep: delete unneeded rows even if they are few, because
+        the disk has time. A delete writes pages too.
         """
         if self.step.unfinished:
             raise RuntimeError("work on shared state was left in the middle") from self.step.error
@@ -388,8 +388,8 @@ class Broker(Core):
         return commit
 
     def on_disk(self, number: int) -> int:
-        """Commit `number` is on disk: let go what waited for it. Returns how many connections that
-        did.
+        """Release all that waited for commit `number`, which is on disk. Return the number of
+        connections that waited.
         """
         self.committed = number
         self.statistics.commits += 1
@@ -399,7 +399,7 @@ class Broker(Core):
         clients = len(waiting)
         self.neighbours.on_disk(number)
         clients += self._let_go_twice()
-        if self.effects.waiting:  # of connections that ended behind their acknowledgements
+        if self.effects.waiting:  # connections that ended behind acknowledgements
             self.settle()
         for call in self.waits.calls.pop(number, ()):
             call()
@@ -407,8 +407,8 @@ class Broker(Core):
         return clients
 
     def spool_is_safe(self, row: int) -> int:
-        """The spool is on another disk, too, up to this row, or has landed: let go what waited for
-        that. Returns how many connections that did.
+        """Release all that waited for spool rows up to `row` to be on two disks or landed. Return
+        the number of connections that waited.
         """
         self.neighbours.is_safe(row)
         return self._let_go_twice()
@@ -422,7 +422,7 @@ class Broker(Core):
         return clients
 
     def _let_go(self, connection: Holder, call: Callable[[], None], what: str) -> None:
-        """Let go what a connection's answers waited for; an error in that ends this connection."""
+        """Release a connection's pending acknowledgements; an error ends only this connection."""
         before = self.step.unfinished
         try:
             call()
@@ -432,13 +432,13 @@ class Broker(Core):
             connection.fail(error, f"answers that waited for {what} are let go")
 
     def take_read(self, order: Order, rows: Any) -> None:
-        """What an order asked for has been read."""
+        """Hand in the rows that an order has read."""
         queue_pages.answer(self, order, rows)
         self.settle()
 
     def take_unread(self, order: Order, error: Exception) -> bool:
-        """What an order asked for cannot be read: the session ends. False: it has ended before, and
-        nobody would notice.
+        """Handle an order whose read failed: the session ends. Return False if no session is
+        affected, because it has ended before.
         """
         session = self.by_id.get(order.session)
         if isinstance(order, Collect):
@@ -452,8 +452,8 @@ class Broker(Core):
     # -- time
 
     def set_clock(self, utc_start: int | None) -> None:
-        """The clock became known, or was corrected. Rows that came before get their time with the
-        next commit.
+        """Set the start of this boot in UTC: the clock became known, or was corrected. Earlier rows
+        get their time with the next commit.
         """
         if self.utc_start is None and utc_start is not None:
             self.changes.clock = utc_start
@@ -461,7 +461,7 @@ class Broker(Core):
         self.utc_start = utc_start
 
     def advance(self) -> None:
-        """Act on what has come due. To be called about once a second."""
+        """Act on everything that is due. To be called about once a second."""
         now = self.now
         for connection in list(self.nameless):
             late = now - connection.seen > self.limits.connect_timeout_s

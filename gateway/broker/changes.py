@@ -1,12 +1,12 @@
-"""What the next commit will hold.
+"""Open changes: the contents of the next commit.
 
-In: what the flows of one or more event-loop turns changed. Out: a `Commit`, plain rows for the
-store, made in one go when the writer is free. Until then a thing that came and went leaves no
-trace, and a thing that changed ten times is written once: that is what keeps an SD card alive.
+In: changes that the flows made in one or more event-loop turns. Out: a `Commit`, plain rows for the
+store, made at once when the writer is free. A message that arrives and is delivered in between
+leaves no row, and a value that changes ten times is written once. This saves writes on an SD card.
 
 Rules: changes are sealed in order, and a commit holds whole changes only, so everything that one
-packet caused is in one transaction. Whoever must not act before the disk has it waits for the
-commit's number (`Connection.send`).
+packet caused is in one transaction. A packet that must wait for the disk waits for the commit's
+number (`Connection.send`).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from gateway.broker.will import StoredWill
 
 
 class Kept(Protocol):
-    """A session, as the store knows it."""
+    """A session, as the store sees it."""
 
     @property
     def id(self) -> int: ...
@@ -44,11 +44,11 @@ class Kept(Protocol):
     def flow_row(self) -> FlowRow: ...
 
     def subscription_row(self, topic_filter: str) -> SubscriptionRow | None:
-        """None when it has no such subscription any more."""
+        """Return the row of a subscription, or None if the session does not have it any more."""
 
 
 class Changes:
-    """What the next commit will hold."""
+    """The open changes."""
 
     __slots__ = (
         "aside",
@@ -71,19 +71,19 @@ class Changes:
 
     def __init__(self, number: int) -> None:
         self.number = number
-        """Of the commit that they will be."""
+        """Number of the commit that the changes will become."""
         self.urgent = False
-        """Somebody waits for it."""
+        """Whether a client or caller waits for this commit."""
         self.bytes = 0
-        """Of messages in it, as rows."""
+        """Size of the message rows in bytes."""
         self.clock: int | None = None
-        """µs UTC when this boot began, when that has just become known."""
+        """Start of this boot in µs UTC, if it has become known since the last commit."""
         self.sessions: dict[int, Kept] = {}
         self.ended: list[int] = []
         """Ids of sessions that have ended."""
         self.left: dict[int, int] = {}
-        """Up to which number rows of their queues go; those behind it that came from shared
-        subscriptions stay until their messages have been given to other members."""
+        """Deletions at the front of queues: session id to the highest number deleted. Rows from
+        shared subscriptions stay until their messages have been given to other subscribers."""
         self.flows: dict[Kept, None] = {}
         self.subscriptions: dict[tuple[Kept, str], None] = {}
         self.deliveries: list[Delivery] = []
@@ -93,11 +93,11 @@ class Changes:
         self.spool: list[SpoolRow] = []
         self.neighbours: NeighbourRows | None = None
         self.aside: dict[int, AsideRow | None] = {}
-        """Messages that are set aside, by number; None deletes one."""
+        """Rows of messages that are set aside, by number; None deletes a row."""
 
     @property
     def empty(self) -> bool:
-        """Nothing for the disk."""
+        """Whether there is nothing to write."""
         return not (
             self.flows
             or self.deliveries
@@ -115,7 +115,7 @@ class Changes:
         )
 
     def seal(self, boot: int) -> Commit:
-        """The rows as they stand now. boot: number of this start of the gateway."""
+        """Return the changes as rows. boot: number of this start of the gateway."""
         commit = Commit(self.number, boot, self.clock)
         commit.ended = self.ended
         commit.left = list(self.left.items())

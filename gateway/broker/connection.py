@@ -1,10 +1,11 @@
-"""One MQTT Network Connection, seen from the broker: bytes in, bytes out, and its end.
+"""One MQTT Network Connection of the broker: bytes in, bytes out, and its end.
 
-In: packets to send, parts of packets to keep, and `lost(reason)`. Out: `take()`, the bytes to write
-now; `closing`, when they are the last. Packets that must wait for a commit are held back, and
-everything behind them too, so order is kept: there is one order of packets per connection. Only
-acknowledgements that wait for a second disk have an order of their own, since that may take hours.
-What bytes of the client mean is found out in `dispatch.py`.
+In: packets to send, incomplete packets to keep, and `lost(reason)`. Out: `take()`, the bytes to
+write now; `closing`, set when they are the last ones.
+
+A packet that must wait for a commit holds back all later packets, so each connection has one order
+of packets. Only acknowledgements that wait for a second disk are ordered separately, since that may
+take hours. `dispatch.py` parses the client's bytes.
 """
 
 from __future__ import annotations
@@ -40,20 +41,21 @@ _TOO_FAST = (
 )
 
 _SMALL = 4096
-"""Bytes of an incomplete packet that cost nobody the connection."""
+"""Bytes of an incomplete packet that a connection may always keep."""
 _NAMES = 8
-"""Topic names behind aliases may take this part of the memory of queues."""
+"""Divisor: topic names behind aliases may take this part of the memory of queues."""
 _ALIAS_BYTES = 256
-"""What an alias takes beside its name."""
+"""Overhead of an alias beside its name, in bytes."""
 _LOOK_S = 1.0
-"""How often it is looked whether the second disk has gone, for which a last acknowledgement waits.
-"""
+"""Interval in which a last acknowledgement checks whether the peer gateway with the second disk
+still answers."""
 _NAMELESS = 8
-"""Clients that are not known yet have this part of the memory for incomplete packets."""
+"""Divisor: incomplete packets of clients without an accepted CONNECT may take this part of the
+memory."""
 
 
 class _Held:
-    """Packets that wait for commit `number`. acknowledgements: PUBACKs among them."""
+    """Packets that wait for commit `number`. acknowledgements: number of PUBACKs and PUBRECs."""
 
     __slots__ = ("acknowledgements", "number", "packets")
 
@@ -64,9 +66,7 @@ class _Held:
 
 
 class _Copied(NamedTuple):
-    """Acknowledgements of publications that wait until a commit is on two disks (twice), or for
-    those before them.
-    """
+    """Acknowledgements that wait until a commit is on two disks (`twice`), or for earlier ones."""
 
     commit: int
     packets: bytes
@@ -121,10 +121,10 @@ class Connection:
         self.broker = broker
         self.peer = peer
         self.policy = policy
-        """What the listener allows."""
+        """Limits and access rules of the listener."""
         self.state = State.NEW
         self.closing: str | None = None
-        """Why it is closed, for the log."""
+        """Reason of the close, for the log; None while the connection is open."""
         self.session: Session | None = None
         """None until CONNECT is accepted."""
 
@@ -134,21 +134,21 @@ class Connection:
         self.user: str | None = None
         self.will: StoredWill | None = None
         self.bridge = False
-        """Its subscriptions are those of a bridge: no local, RETAIN as published."""
+        """Subscriptions of this client are a bridge's: no local, RETAIN as published."""
         self.keep_alive = 0.0
-        """Seconds of silence after which it ends, 0 for none."""
+        """Seconds of silence after which the connection ends, 0 for no limit."""
         self.packet_limit = MAX_PACKET
-        """The largest packet that the client takes."""
+        """Largest packet that the client accepts, in bytes."""
         self.receive_maximum = IDENTIFIERS
-        """How many QoS 1 and 2 messages may be in flight towards us."""
+        """Most QoS 1 and 2 messages in flight from the client."""
         self.told_limit = 0
-        """How many topic aliases it takes."""
+        """Most topic aliases that the client accepts."""
         self.named = False
-        """The client has chosen its identifier, or the access rules have."""
+        """Whether the client or the access rules chose the client identifier."""
         self.reads_reasons = False
-        """It reads the reason codes of PUBACK and PUBREC."""
+        """Whether the client reads the reason codes of PUBACK and PUBREC."""
         self.problem_information = True
-        """Whether it wants to be told reasons in words."""
+        """Whether the client wants Reason Strings."""
 
         # bytes in
         self.stream = PacketStream(
@@ -157,54 +157,54 @@ class Connection:
             make=PublishRun,
             longest_request=limits.subscribe_bytes,
         )
-        """What has come and was not acted on."""
+        """Bytes that were received and not acted on."""
         self.kept = 0
-        """Bytes of that when last looked."""
+        """Bytes in `stream` at the last call of `keep`."""
         self.interrupted = False
-        """There may be packets at hand that nobody has looked at yet: the turn was over."""
+        """Whether complete packets may wait in `stream` because the turn was over."""
         self.seen = broker.now
-        """When the client was last heard."""
+        """Time at which the client was last heard."""
         self.unheard = False
-        """Nothing is read from it at present, and that is our doing."""
+        """Whether the broker has stopped reading from the client."""
         self.rest_s = 0.0
-        """Seconds for which it is not read: its user publishes more than the quota allows."""
+        """Seconds for which reading pauses because the user exceeds the quota's rate."""
         self.pause: Pause | None = None
-        """Of a client whose publication was refused for now; None for all others."""
+        """Set if a publication of the client was refused for now."""
         self.names = 0
-        """Bytes that aliases take, the client's and ours."""
+        """Bytes of topic aliases, the client's and the broker's."""
         self.aliases_limit = limits.topic_aliases
-        """The highest topic alias that it may use."""
+        """Highest topic alias that the client may use."""
         self.aliases: dict[int, Topic] = {}
         self.alias_bytes = 0
-        """Of the names behind them."""
+        """Bytes of the names in `aliases`."""
         self.sequence = peer.device.next_sequence if peer.device else 0
-        """Of a device's last publication, or its next one."""
+        """Sequence of a device's last publication, or of its next one."""
 
         # bytes out
         self.out: list[bytes] = []
         """Packets that may be written."""
         self.held: deque[_Held] = deque()
-        """Packets that wait for a commit, and those behind them."""
+        """Packets that wait for a commit, and the packets behind them."""
         self.copied: deque[_Copied] = deque()
-        """Acknowledgements that wait for a second disk, and those behind them."""
+        """Acknowledgements that wait for a second disk, and the acknowledgements behind them."""
         self.size = 0
-        """Bytes of the first two."""
+        """Bytes in `out` and `held`."""
         self.dirty = False
-        """It stands in `Broker.dirty`."""
+        """Whether the connection is in `Broker.dirty`."""
         self.full = False
-        """More is waiting for the client than should, here or in the link: QoS 1 and 2 wait, QoS 0
-        is dropped."""
+        """Whether too many bytes wait for the client, here or in the link. Then QoS 1 and 2 wait,
+        and QoS 0 is dropped."""
         self.greeted: int | None = None
         """The commit that CONNACK waits for, None before there is a CONNACK."""
         self.told: dict[bytes, int] = {}
-        """Our topic aliases, by topic."""
+        """The broker's topic aliases, by topic."""
         broker.enter(self)
 
     # -- bytes out
 
     def send(self, packets: bytes, commit: int = 0, acknowledgements: int = 0) -> None:
-        """Queue packets, to leave after commit `commit` and after everything queued before them;
-        none once the end has come.
+        """Queue packets, to be written after commit `commit` and after all packets queued before. A
+        closed connection drops them.
         """
         if self.state is State.CLOSED:
             return
@@ -227,9 +227,9 @@ class Connection:
     def acknowledge(
         self, packets: bytes, commit: int = 0, acknowledgements: int = 0, twice: bool = False
     ) -> None:
-        """As `send`, for PUBACK and PUBREC: they keep the order of the publications [MQTT-4.6.0-2].
-        twice: not before the commit is on two disks, where that is asked for; other
-        packets do not wait for that.
+        """Queue PUBACK or PUBREC packets like `send`, in the order of the publications
+        [MQTT-4.6.0-2]. twice: wait also until the commit is on two disks, where required.
+        Other packets do not wait for that.
         """
         twice = twice and self.broker.must_wait(commit)
         if not twice and not self.copied:
@@ -240,7 +240,7 @@ class Connection:
                 self.broker.waits.hold(self, commit, twice=True)
 
     def on_two_disks(self) -> None:
-        """Let go what has waited for the second disk."""
+        """Release acknowledgements that no longer wait for a second disk."""
         waiting = self.copied
         while waiting and not (waiting[0].twice and self.broker.must_wait(waiting[0].commit)):
             copied = waiting.popleft()
@@ -251,7 +251,7 @@ class Connection:
             self.part()
 
     def _let_go(self, *packets: bytes) -> None:
-        """These leave with the next turn."""
+        """Add packets to those written with the next turn."""
         self.out += packets
         if not self.dirty:
             self.dirty = True
@@ -259,11 +259,11 @@ class Connection:
 
     @property
     def room(self) -> int:
-        """Bytes that may be sent until it is full."""
+        """Bytes that may be sent until the connection is full."""
         return self.broker.limits.outgoing_bytes - self.size
 
     def on_disk(self, number: int) -> None:
-        """Let go what waited for this commit."""
+        """Release packets that waited for this commit."""
         waiting, session = self.held, self.session
         while waiting and waiting[0].number <= number:
             held = waiting.popleft()
@@ -286,7 +286,7 @@ class Connection:
             self.send(data, commit)
 
     def take(self) -> bytes:
-        """The bytes to write now."""
+        """Return the bytes to write now."""
         out, session = self.out, self.session
         data = out[0] if len(out) == 1 else b"".join(out)
         out.clear()
@@ -298,7 +298,7 @@ class Connection:
         return data
 
     def shape(self, run: PublishRun, first: int, extra: bytes) -> tuple[bytes, bytes] | None:
-        """How a run's packets look to this client; None when they are larger than it takes."""
+        """Return head and tail of a run's packets, or None if they are too large for the client."""
         version5 = self.version == Version.V5
         if run.expires is None and not self.told_limit:
             head, tail = shape = run.shape(first, version5, extra)
@@ -323,16 +323,14 @@ class Connection:
         return shape if len(shape[0]) + len(shape[1]) <= room else None
 
     def resume_sending(self) -> None:
-        """The link takes bytes again."""
+        """Continue after the link accepts bytes again."""
         self.full = self.size > self.broker.limits.outgoing_bytes
         if self.session is not None:
             self.session.send_flow.pump()
             self.broker.feed(self.session)
 
     def send_qos_0(self, run: PublishRun, flags: int, extra: bytes, skip: int, count: int) -> None:
-        """Send publications of a run at QoS 0; they are dropped for a client that does not
-        read.
-        """
+        """Send publications of a run at QoS 0. If the client does not read, they are dropped."""
         statistics = self.broker.statistics
         if self.full:
             statistics.dropped += count
@@ -347,7 +345,7 @@ class Connection:
     # -- bytes in
 
     def attach(self, session: Session) -> None:
-        """The client is known, and this connection is its session's."""
+        """Bind the connection to the session of the client, which is now known."""
         broker = self.broker
         broker.partial_nameless -= self.kept
         broker.nameless.pop(self, None)
@@ -364,14 +362,14 @@ class Connection:
             self.pause = Pause(self._key, record, not self.named, broker.now)
 
     def become(self, state: State) -> None:
-        """Go on to another state."""
+        """Change to another state. Raises RuntimeError if the change is not allowed."""
         if state not in NEXT[self.state]:
             raise RuntimeError(f"a connection cannot go from {self.state} to {state}")
         self.state = state
 
     @property
     def let_in(self) -> bool:
-        """Whether its CONNECT was accepted."""
+        """Whether the client's CONNECT was accepted."""
         return self.session is not None
 
     @property
@@ -379,14 +377,12 @@ class Connection:
         return self.broker.acl
 
     def hear(self) -> None:
-        """It is read from the client again."""
+        """Note that the client is read again."""
         self.unheard = False
         self.seen = self.broker.now
 
     def meter(self, account: Account, messages: int, size: int) -> None:
-        """So many messages are published, and so many bytes; there is a bound for how many in a
-        second.
-        """
+        """Count published messages and bytes against the user's rate."""
         broker = self.broker
         rest_s = account.publishes(messages, size, broker.now)
         if rest_s > 0:
@@ -395,8 +391,8 @@ class Connection:
             say(broker, self, ReasonCode.QUOTA_EXCEEDED, _TOO_FAST)
 
     def remember(self, wire: bytes) -> bool:
-        """Whether this name may stand behind an alias, which counts from now on. When all
-        connections remember too many, each has still room for some.
+        """Count a name behind a topic alias. Return False if aliases take too much memory; each
+        connection may always keep a few.
         """
         broker, size = self.broker, _ALIAS_BYTES + len(wire)
         if (
@@ -409,13 +405,13 @@ class Connection:
         return True
 
     def forget(self, wire: bytes) -> None:
-        """This name stands no longer behind an alias."""
+        """Uncount a name that is no longer behind an alias."""
         self.names -= _ALIAS_BYTES + len(wire)
         self.broker.names -= _ALIAS_BYTES + len(wire)
 
     def keep(self, kept: int) -> None:
-        """So many bytes have come and were not acted on. ProtocolError when all connections keep
-        too much.
+        """Account for the received bytes that were not acted on. Raises ProtocolError if those of
+        all connections take too much memory.
         """
         more = kept - self.kept
         if not more:
@@ -438,14 +434,14 @@ class Connection:
 
     @property
     def _key(self) -> int:
-        """Whose pause holds here (`pauses.py`)."""
+        """Key of the pause that applies to this client (`pauses.py`)."""
         if self.named:
             return client_key(self.user, self.client)
         return client_key(self.user, "", origin(self.peer.address))
 
     def puts_off(self, run: PublishRun, identity: tuple[str, int, int] | None) -> bool:
-        """Whether a run is not taken now: it waits for the end of the pause, or is thrown away
-        because the connection ends.
+        """Whether a run is not processed now: it waits for the end of the pause, or is dropped
+        because the connection is ending.
         """
         pause, broker = self.pause, self.broker
         if pause is None or not (pause.farewell or pause.put_off or broker.now < pause.until):
@@ -455,7 +451,7 @@ class Connection:
         return True
 
     def put_off_next(self) -> tuple[PublishRun, tuple[str, int, int] | None] | None:
-        """The next run that was put off and is due now, or None."""
+        """Return the next postponed run that is due, or None."""
         pause, broker = self.pause, self.broker
         if pause is None or pause.farewell or not pause.put_off or broker.now < pause.until:
             return None
@@ -465,9 +461,7 @@ class Connection:
 
     @property
     def choked(self) -> bool:
-        """Whether nothing more is read until the pause is over: so much was put off, or the next
-        packet is larger than any that is taken.
-        """
+        """Whether reading stops until the pause is over: too much is postponed, or waits next."""
         pause, broker = self.pause, self.broker
         if pause is None or broker.now >= pause.until:
             return False
@@ -479,8 +473,8 @@ class Connection:
 
     @property
     def pause_ends(self) -> float | None:
-        """When to go on with a client that is paused, on the time axis; None: nothing waits for the
-        end of the pause.
+        """Time at which to continue with a paused client, on the time axis. None if nothing waits
+        for the end of the pause.
         """
         pause, now = self.pause, self.broker.now
         if pause is None:
@@ -490,7 +484,7 @@ class Connection:
         return pause.until if pause.put_off or pause.farewell or self.choked else None
 
     def got_through(self, run: PublishRun) -> None:
-        """A publication was taken."""
+        """Note that a publication was accepted."""
         pause, broker = self.pause, self.broker
         spooled = broker.router.routed(run.topic).spooled
         if pause is not None and pause.took(run.topic.name, spooled):
@@ -500,9 +494,9 @@ class Connection:
                 self.pause = None
 
     def turn_away(self, lack: Lack, topic: str, text: str) -> None:
-        """A publication is refused, and no reason code can say so: the client would take it for
-        success, or has none, or the packet cannot be read. End the connection, behind the
-        acknowledgements of what was taken before.
+        """Refuse a publication where no reason code can: the client takes any code for success, its
+        version has none, or the packet cannot be read. The connection ends after the
+        acknowledgements of earlier publications have left.
         """
         broker, pause = self.broker, self.pause
         if pause is None:
@@ -535,7 +529,7 @@ class Connection:
             self.pause.put_off.clear()
 
     def _begin_pause(self) -> None:
-        """From now on nothing is taken from a client that was turned away."""
+        """Start the pause of a client that was turned away, at the end of its connection."""
         pause, broker = self.pause, self.broker
         self._forget_put_off()
         if pause is not None and pause.farewell:
@@ -546,8 +540,9 @@ class Connection:
     # -- the end
 
     def fail(self, error: Exception, doing: str) -> None:
-        """End the connection as soon as nothing is iterated over: a call for it has raised an
-        exception that left shared state whole. Until then nothing is sent to it.
+        """End the connection after a call for it raised an exception that left shared state whole.
+        The end comes as soon as no iteration is in progress. Until then nothing is sent to the
+        client.
         """
         blame(self.broker, self, error, doing)
         if self.state is not State.CLOSED:
@@ -556,14 +551,14 @@ class Connection:
 
     @property
     def lingers(self) -> bool:
-        """Whether the link should let the client read all that was sent before it is closed: the
-        client may be in the middle of sending.
+        """Whether the link should let the client read everything sent before it closes. The client
+        may be sending at that time.
         """
         return self.pause is not None and bool(self.pause.farewell)
 
     def disconnect(self, reason: ReasonCode, text: str) -> None:
-        """End the connection from our side. text: for the log, and as Reason String to a client
-        that wants it.
+        """End the connection from the broker's side. text: for the log, and as Reason String for a
+        client that wants it.
         """
         if self.state is State.CLOSED:
             return
@@ -574,15 +569,15 @@ class Connection:
             self.out.append(packet)
 
     def lost(self, reason: str) -> None:
-        """The link is gone."""
+        """Handle the loss of the link."""
         if self.state is not State.CLOSED:
             self.end(reason, will=True)
             self.broker.settle()
         self.out.clear()
 
     def end(self, reason: str, will: bool) -> None:
-        """Leave the session. Packets that still wait for a commit are dropped with the connection;
-        nobody was promised anything.
+        """Leave the session. Packets that wait for a commit are dropped with the connection; none
+        of them was acknowledged.
         """
         with self.broker.step:
             self._end(reason, will)
@@ -605,7 +600,7 @@ class Connection:
 
     @property
     def about(self) -> dict[str, str | None]:
-        """For machines that read logs."""
+        """Fields for structured logs."""
         device = self.peer.device.name if self.peer.device else None
         return {
             "client": self.client or None,
@@ -617,14 +612,14 @@ class Connection:
 
     @property
     def name(self) -> str:
-        """For logs: the client if it is known, and the address."""
+        """Name for logs: client if known, and address."""
         return f"{self.client} ({self.peer.address})" if self.client else self.peer.address
 
     # -- what the far end is told
 
     def _farewell(self, reason: ReasonCode, text: str) -> bytes:
-        """The DISCONNECT from our side; empty before MQTT 5, which has none, and before CONNACK has
-        left [MQTT-3.14.0-1].
+        """Return the broker's DISCONNECT. Empty before MQTT 5, which has none, and before CONNACK
+        has left [MQTT-3.14.0-1].
         """
         if (
             self.version != Version.V5
@@ -637,13 +632,11 @@ class Connection:
         return self.within(Disconnect(reason, self.problem(text)))
 
     def within(self, packet: Connack | Disconnect) -> bytes:
-        """The packet, if need be without what only people read; empty when even that is larger than
-        the client takes.
-        """
+        """Encode a packet, if need be without its Reason String. Empty if it is still too large."""
         return encode_within(packet, Version.V5, self.packet_limit) or b""
 
     def problem(self, text: str) -> Properties | None:
-        """A Reason String, for a client that wants it; none over a slow link."""
+        """Return a Reason String, if the client wants it and the link is not slow."""
         if not self.problem_information or self.peer.device is not None:
             return None
         return {PropertyId.REASON_STRING: text}

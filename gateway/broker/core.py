@@ -1,5 +1,5 @@
-"""What all connections share, and routing works on: sessions, subscriptions, retained messages, the
-spool. It holds them; what is done with them is in the files above this one.
+"""State that all connections share: sessions, subscriptions, retained messages, spool. The files
+above this one work on it.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ class Core(Ledger):
         self.config = config
         self.started = state.now
         self.utc_start: int | None = None
-        """µs UTC when this boot began, None while the clock is not known."""
+        """Start of this boot in µs UTC, None while the clock is not known."""
         self.registered: Callable[[str], bool] = lambda client: False
-        """Whether a client identifier is kept for a board. Whoever has the device registry says
-        so."""
+        """Whether a client identifier is reserved for a board. Set by the owner of the device
+        registry."""
         self.acl = Acl(config.acl, self.is_board)
         self.router = Router(
             config.spooled,
@@ -64,35 +64,33 @@ class Core(Ledger):
         self.put_off = 0
         """Bytes of publications that wait for the end of their client's pause."""
         self.sessions: dict[str, Session] = {}
-        """By client identifier."""
+        """Sessions by client identifier."""
         self.by_id: dict[int, Session] = {}
-        """The same by number, and what stands in for sessions that have left (`Role`)."""
+        """Sessions and the forwarders of moved sessions (`Role`), by number."""
         self.connections: dict[Attached, None] = {}
         self.nameless: dict[Attached, None] = {}
-        """Those without an accepted CONNECT, the oldest first."""
+        """Connections without an accepted CONNECT, the oldest first."""
         self.listeners: Counter[str] = Counter()
-        """Clients that were let in, by listener."""
+        """Number of connected clients, by listener."""
         self.wills: dict[str, StoredWill] = {}
-        """Of clients that are gone."""
+        """Wills of disconnected clients."""
         self.will_bytes = 0
-        """Bytes in wills, also of clients that are connected."""
+        """Bytes of wills, including those of connected clients."""
         self.effects = Effects()
-        """To be carried out by `Broker.settle`."""
+        """Effects that `Broker.settle` carries out."""
         self.overtime: Callable[[], bool] = lambda: False
-        """Whether this turn has taken long enough: what is left of a client's bytes waits for the
-        next one. Whoever drives the broker says so."""
+        """Whether this turn has taken long enough, so that the rest of a client's bytes waits for
+        the next turn. Set by the broker's caller."""
         self.neighbours = neighbours(self, state)
-        """The other gateways."""
+        """The peer gateways."""
         self._next_session = state.next_session
         self.disk_full = False
-        """The store takes no more messages; publications that need the disk are refused."""
+        """Whether the store is full; publications that need the disk are refused."""
         self.disk_room = sys.maxsize
-        """Bytes of messages that the open changes may hold; what goes beyond is refused, too."""
+        """Most bytes of messages in the open changes. Publications beyond that are refused too."""
 
     def is_board(self, client: str) -> bool:
-        """Whether a client without a user is a board: registered, or connected by a link of
-        boards.
-        """
+        """Whether a client without a user is a board: registered, or on a link of boards."""
         if self.registered(client):
             return True
         session = self.sessions.get(client)
@@ -100,16 +98,16 @@ class Core(Ledger):
         return connection is not None and connection.peer.device is not None
 
     def may_read(self, session: Session, topic: str) -> bool:
-        """Whether a session may get messages of a topic."""
+        """Whether a session may receive messages of a topic."""
         return session.role.may_read(self.acl, session, topic)
 
     def next_session(self) -> int:
-        """The number of a new session."""
+        """Return the number of a new session."""
         self._next_session += 1
         return self._next_session - 1
 
     def give(self, session: Session, user: str | None) -> None:
-        """A session is a user's from now on."""
+        """Assign a session to a user."""
         if session.account is not None:
             session.account.sessions -= 1
         session.user = user
@@ -118,16 +116,16 @@ class Core(Ledger):
             session.account.sessions += 1
 
     def lacks_room(self, size: int) -> bool:
-        """Whether the disk has no room for so many bytes more."""
+        """Whether the disk lacks room for this many bytes more."""
         return self.disk_full or self.changes.bytes + size > self.disk_room
 
     def must_wait(self, commit: int) -> bool:
-        """Whether a commit is not on two disks yet, where that matters."""
+        """Whether a commit still has to reach a second disk, where required."""
         return self.neighbours.lacks(commit)
 
     @property
     def second_disk_answers(self) -> bool:
-        """Whether it is likely that what waits for a second disk comes to it soon."""
+        """Whether a commit that waits for a second disk is likely to reach it soon."""
         return self.neighbours.replicates and not self.neighbours.refuses
 
     @property

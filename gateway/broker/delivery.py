@@ -1,5 +1,5 @@
-"""What stands in a session's queue: a run, or part of one. The orders that bring it back from the
-store, and the connection to the session's client, as far as the queue knows it.
+"""Entries of a session's queue (a run, or part of one), the orders that read them from the store,
+and the connection as the queue sees it.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from gateway.broker.topic import NOTICES
 
 PAGE_ROWS = 256
 PAGE_BYTES = 1_000_000
-"""What is read of a queue in the store in one step."""
+"""Most rows and bytes that one read takes from a queue in the store."""
 MOST_PENDING = 4 * PAGE_ROWS
-"""What a connected session holds in memory beyond what is in flight, and no more than `PAGE_BYTES`;
-the rest of its queue waits in the store. A thousand devices that publish at once all fit in.
-"""
+"""Most messages that a connected session holds in memory beyond those in flight, and at most
+`PAGE_BYTES`. The rest of its queue stays in the store. The value leaves room for a thousand devices
+that publish at once."""
 PAGE_LOW = 64
 
 
@@ -53,13 +53,13 @@ class Delivery:
         share: str = "",
     ) -> None:
         self.session = session
-        """Its number."""
+        """Number of the session."""
         self.run = run
         self.first = first
-        """The number of its first message; the others follow."""
+        """Number of the first message; the others follow."""
         self.count = count
         self.skip = skip
-        """Index in the run of its first publication."""
+        """Index in the run of the first publication."""
         self.flags = flags
         """QoS << 1 | RETAIN."""
         self.extra = extra
@@ -67,19 +67,19 @@ class Delivery:
         self.commit = commit
         """The commit that a QoS 2 PUBLISH waits for, 0 for none."""
         self.share = share
-        """Filter of the shared subscription that it comes from."""
+        """Filter of the shared subscription that the messages match, or empty."""
         self.sent = 0
-        """How many have been sent."""
+        """Number of messages that were sent."""
         self.left = count
-        """How many are not done."""
+        """Number of messages that are not finished."""
         self.kept = False
-        """It belongs into the store."""
+        """Whether the messages belong in the store."""
         self.stored = False
-        """It has a row there, or the sealed commit holds one."""
+        """Whether the store or the sealed commit has a row for the delivery."""
 
     @property
     def notice(self) -> bool:
-        """What follows it means something else without it."""
+        """Whether later messages depend on this one."""
         return self.run.topic.name == NOTICES
 
     def row(self) -> QueueRow:
@@ -99,53 +99,55 @@ class Delivery:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Read a page of a session's queue, from number `first` on."""
+    """An order to read a page of a session's queue, from number `first` on."""
 
     session: int
     first: int
     whole: bool = False
-    """All of the queue is in commits that come before the reading: something must be there."""
+    """Whether commits before the reading hold all of the queue, so that the page cannot be empty.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Collect:
-    """A session has ended: read a page of those rows of its queue, from number `first` on, that
-    came from shared subscriptions.
+    """An order to read a page of an ended session's queue, from number `first` on. Only rows from
+    shared subscriptions are read.
     """
 
     session: int
     first: int
     others: bool = False
-    """Read which messages its other rows refer to, too: the commit that ends it takes them away."""
+    """Whether to read the message numbers of its other rows too; the commit that ends the session
+    deletes those rows."""
 
 
 Order = Load | Collect
-"""For the store."""
+"""An order for the store."""
 
 
 class LeftBehind(NamedTuple):
-    """Messages that a member of a shared subscription did not get before its session ended."""
+    """Messages that a shared subscription's subscriber did not get before its session ended."""
 
     run: PublishRun
     qos: int
     share: str
     """Filter of the shared subscription."""
     skip: int
-    """Index in the run of the first one."""
+    """Index in the run of the first message."""
     number: int
-    """How many they are."""
+    """Number of the messages."""
 
 
 class Receiver(Protocol):
-    """The connection to the session's client, as far as its queue knows it."""
+    """The connection to the session's client, as the queue sees it."""
 
     @property
     def full(self) -> bool:
-        """Nothing more should be sent for now."""
+        """Whether nothing more should be sent for now."""
 
     @property
     def room(self) -> int:
-        """Bytes that may be sent until it is full."""
+        """Bytes that may be sent until the connection is full."""
 
     def shape(self, run: PublishRun, first: int, extra: bytes) -> tuple[bytes, bytes] | None: ...
 
@@ -160,7 +162,7 @@ class Receiver(Protocol):
 
 
 class Outgoing:
-    """Packets that leave in one piece."""
+    """Packets that are sent together."""
 
     __slots__ = ("_commit", "_packets", "_room", "_size", "connection")
 
@@ -171,7 +173,7 @@ class Outgoing:
         self._room = connection.room
         """Bytes until the connection is full."""
         self._commit = 0
-        """The commit that they wait for."""
+        """The commit that the packets wait for."""
 
     def add(self, packets: bytes, commit: int) -> None:
         if commit != self._commit:

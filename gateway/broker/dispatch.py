@@ -1,9 +1,9 @@
-"""What a client's bytes say: one packet after the other, and runs of alike ones in one step.
+"""Act on a client's bytes, one packet or one run of packets at a time.
 
-In: bytes of a link, which `gateway.mqtt.stream` cuts into packets and runs. Out: each has done to
-the connection what it means; the rest waits while the client does not take what it is sent, and
-when the turn has taken long enough (`Connection.interrupted`). A run of PUBLISH packets that differ
-in identifier and payload only, and a run of plain acknowledgements, are each taken in one step.
+In: bytes of a link, which `gateway.mqtt.stream` cuts into packets and runs. Out: the effect of each
+on the connection. The rest waits if the client does not read its output, or if the turn has taken
+long enough (`Connection.interrupted`). A run of PUBLISH packets that differ only in identifier and
+payload is handled in one step, and so is a run of plain acknowledgements.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ from gateway.mqtt.runs import Acks
 _PUBACK, _PUBREC, _PUBREL = 0x40, 0x50, 0x62
 
 _MOST_WAITING = 65_536
-"""Bytes that may come before CONNECT is answered."""
+"""Most bytes that may arrive before CONNECT is answered."""
 
 
 def receive(connection: Connection, data: bytes) -> None:
-    """Bytes have come: act on every packet that is complete."""
+    """Act on every packet that is complete with these new bytes."""
     state, broker = connection.state, connection.broker
     if state is State.CLOSED:
         return
@@ -63,7 +63,7 @@ def receive(connection: Connection, data: bytes) -> None:
 
 
 def answered(order: Ask, refused: Refusal | None) -> None:
-    """It has been found out who a client is, or the connection has ended meanwhile."""
+    """Continue a CONNECT after its check, unless the connection has ended in the meantime."""
     connection = cast("Connection", order.connection)
     if connection.state is State.CLOSED:
         return
@@ -72,8 +72,8 @@ def answered(order: Ask, refused: Refusal | None) -> None:
 
 
 def placed(connection: Connection, packet: Connect, refused: Refusal | None) -> None:
-    """The other gateways have said what they hold of a client. refused: why it cannot
-    have its session.
+    """Continue a CONNECT after the peer gateways have answered the session lookup. refused: why the
+    client cannot have its session.
     """
     if connection.state is not State.CLOSED:
         _accept(connection, packet, refused, asked=True)
@@ -96,7 +96,7 @@ def _accept(
 
 
 def _go_on(connection: Connection) -> None:
-    """Act on every packet that is complete, as long as there is time; remember how much is kept."""
+    """Act on complete packets while there is time, and account for the bytes that stay."""
     broker, stream = connection.broker, connection.stream
     effects = broker.effects
     connection.interrupted = False
@@ -116,7 +116,7 @@ def _go_on(connection: Connection) -> None:
             break
         session = connection.session
         if session is None:
-            handshake.connect(connection, cast("Connect", found))  # no stream begins otherwise
+            handshake.connect(connection, cast("Connect", found))  # a stream begins with CONNECT
         elif isinstance(found, PublishRun):
             found.publisher = session
             account = session.account
@@ -136,7 +136,7 @@ def _go_on(connection: Connection) -> None:
 
 
 def _wait(connection: Connection) -> None:
-    """Keep what comes while it is found out who this is."""
+    """Keep bytes that arrive while a CONNECT is checked."""
     kept = connection.stream.pending
     connection.keep(kept)
     if kept > _MOST_WAITING:
@@ -145,9 +145,7 @@ def _wait(connection: Connection) -> None:
 
 
 def _fail(connection: Connection, error: MqttError) -> None:
-    """The client broke the protocol: say so where the version allows it, and close
-    [MQTT-4.13.1-1].
-    """
+    """Handle a client's protocol error: report it if possible, and close [MQTT-4.13.1-1]."""
     if connection.session is None:
         handshake.refuse(connection, error)
     else:
@@ -155,14 +153,14 @@ def _fail(connection: Connection, error: MqttError) -> None:
         if error.code == ReasonCode.PACKET_TOO_LARGE:
             text += " (limits.packet_bytes, limits.subscribe_bytes)"
         say(connection.broker, connection, error.code, text)
-        if error.code == ReasonCode.PACKET_TOO_LARGE:  # its client sends it again when it is back
+        if error.code == ReasonCode.PACKET_TOO_LARGE:  # its client sends it again later
             connection.turn_away(Lack(error.code), "", text)
         else:
             connection.disconnect(error.code, text)
 
 
 def _acks(connection: Connection, session: Session, run: Acks) -> None:
-    """Take a run of acknowledgements."""
+    """Handle a run of acknowledgements."""
     if run.first == _PUBREL:
         exchanges.release(connection, session, run.ids)
         return
@@ -181,7 +179,7 @@ def _acks(connection: Connection, session: Session, run: Acks) -> None:
 
 
 def _other(connection: Connection, session: Session, packet: Packet) -> None:
-    """Take one packet that is no part of a run."""
+    """Handle a packet that is not part of a run."""
     if isinstance(packet, Publish):
         exchanges.decoded(connection, session, packet)
     elif isinstance(packet, Pingreq):
@@ -199,8 +197,9 @@ def _other(connection: Connection, session: Session, packet: Packet) -> None:
 
 
 def _pong(connection: Connection) -> None:
-    """PINGRESP comes in its turn, but does not wait for a disk that fails: who waits for an
-    acknowledgement would believe that we are gone. CONNACK is first in any case [MQTT-3.2.0-1].
+    """Queue PINGRESP in order. If the disk fails, send it at once, so that a client that waits for
+    an acknowledgement does not take the broker for dead. CONNACK is first in any case
+    [MQTT-3.2.0-1].
     """
     broker = connection.broker
     if (
@@ -221,7 +220,7 @@ def _pong(connection: Connection) -> None:
 def _ack(
     connection: Connection, session: Session, packet: Puback | Pubrec | Pubrel | Pubcomp
 ) -> None:
-    """An acknowledgement with a reason code or properties."""
+    """Handle an acknowledgement with a reason code or properties."""
     identifiers = (packet.packet_id,)
     send_flow = session.send_flow
     if isinstance(packet, Pubrel):
@@ -242,6 +241,6 @@ def _ack(
 
 
 def _feed(connection: Connection, session: Session) -> None:
-    """What is acknowledged may make room for retained messages."""
+    """Note that an acknowledgement may have made room for retained messages."""
     if session.feed is not None:
         connection.broker.feed(session)

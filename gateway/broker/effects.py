@@ -1,21 +1,20 @@
-"""What a run of messages has caused beside itself, noted until the run is done.
+"""Side effects of a run of messages, noted until the run is done.
 
-In: notes from wherever a cause is found, inside loops over routes, members or sessions. Out:
-`Broker.settle` carries them out when nothing is being iterated over, in this order, and over again
-until nothing is left:
+In: notes from inside loops over routes, subscribers or sessions. Out: when no iteration is in
+progress, `Broker.settle` carries the effects out in this order, again and again until none remains:
 
-    1. a connection ends because a call for it has raised an exception
-    2. a session ends: its client is told, its subscriptions go, its queue goes
-    3. what a member of a shared subscription leaves behind goes to the other members; what of it
-       waits in the store follows in pages (`queue_pages.py`)
-    4. all queues together hold too much: the longest ones pay
-    5. a will is published; those of thousands may take some turns, for they stand in the store
-       until then
-    6. what belongs to a session that has ended with its connection goes; that may take some turns,
-       too, for the store knows nothing of it
+  1. A connection ends because a call for it has raised an exception.
+  2. A session ends: its client is told, then its subscriptions and its queue are deleted.
+  3. Messages that an ended session leaves in a shared subscription go to the other subscribers;
+     those that are in the store follow in pages (`queue_pages.py`).
+  4. All queues together hold too much: the longest ones give messages up.
+  5. A will is published. Thousands of wills may take several turns: the store holds them until
+     then.
+  6. The state of a session that ended with its connection is deleted. This may take several
+     turns too, because the store knows nothing of such a session.
 
-That ends: a session ends once, a will is published once, and messages that are dealt again make
-nobody's queue overflow (`fan_out.py`).
+The loop ends: a session ends once, a will is published once, and messages that are distributed
+again overflow no queue (`fan_out.py`).
 """
 
 from __future__ import annotations
@@ -34,31 +33,31 @@ class Effects:
         self.waiting = False
         """Whether there is anything to carry out."""
         self.faults: dict[Attached, None] = {}
-        """Connections that end because of an error of ours."""
+        """Connections that end because of an internal error."""
         self.ends: dict[Session, tuple[ReasonCode, str] | None] = {}
-        """Sessions that end, with what their clients are told if they are connected."""
+        """Sessions that end, with the reason for clients that are connected."""
         self.wills: dict[str, Session | None] = {}
-        """Clients whose will is due, with the session whose will it is if that is known, which may
-        have ended by now."""
+        """Clients whose will is due, with the session of the will if it is known. The session may
+        have ended."""
         self.left_behind: deque[LeftBehind] = deque()
         self.leaves: dict[Session, None] = {}
         """Sessions that have ended with their connections."""
         self.crowded = False
-        """All queues together hold more than they may."""
+        """Whether all queues together hold more than they may."""
 
     def fault(self, connection: Attached) -> None:
-        """A call for a connection has raised an exception."""
+        """Note that a call for a connection has raised an exception."""
         self.faults[connection] = None
         self.waiting = True
 
     def end(self, session: Session, reason: ReasonCode | None = None, text: str = "") -> None:
-        """A session ends; from now on nothing is queued for it."""
+        """Note the end of a session; from now on nothing is queued for it."""
         if not session.ended:
             session.ended = self.waiting = True
             self.ends[session] = None if reason is None else (reason, text)
 
     def leave(self, session: Session) -> None:
-        """A session that the store does not know ends with its connection."""
+        """Note that a session that is not in the store ends with its connection."""
         if not session.ended:
             session.ended = self.waiting = True
             self.leaves[session] = None

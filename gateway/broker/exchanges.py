@@ -1,16 +1,19 @@
-"""PUBLISH and what follows it, between a connection and the flows of its session.
+"""PUBLISH and the packets that follow it, between a connection and the flows of its session.
 
-In: runs and acknowledgements from a connection. Out: routed publications, and the answers that
-the client gets.
+In: runs and acknowledgements from a connection. Out: routed publications, and the answers to the
+client.
 
-Rules: an answer leaves after the commit that makes it true. A failure is said on PUBACK or PUBREC,
-never beside a success for the same PUBLISH; before MQTT 5 it cannot be said there, so the
-connection is closed and nothing is acknowledged. Common clients take a PUBACK or PUBREC for success
-whatever its reason code. So a refusal that may pass (`lack.py`) ends the connection of an MQTT 5
-client, too, with DISCONNECT 0x97, and a pause follows (`pauses.py`), unless the client is known to
-read reason codes: boards, the gateway's own clients, clients that say so in CONNECT, and those of a
-listener that says so. More than our Receive Maximum in flight gets 0x93
-[MQTT-3.3.4-7]; before MQTT 5 there is no such number, and only the packet identifiers are a bound.
+Rules: an answer leaves after the commit that makes it true. A failure is reported in PUBACK or
+PUBREC, never together with a success for the same PUBLISH. MQTT before version 5 has no such
+report, so the connection is closed and nothing is acknowledged.
+
+Common clients take a PUBACK or PUBREC for success, whatever its reason code. So a temporary refusal
+(`lack.py`) ends the connection of an MQTT 5 client too, with DISCONNECT 0x97, and a pause follows
+(`pauses.py`). Clients that are known to read reason codes are excepted: boards, the gateway's own
+clients, clients that say so in CONNECT, and those of a listener that is configured so.
+
+More messages in flight than the broker's Receive Maximum get 0x93 [MQTT-3.3.4-7]. Before MQTT 5
+there is no Receive Maximum, and only the number of packet identifiers is a bound.
 """
 
 from __future__ import annotations
@@ -35,7 +38,7 @@ from gateway.mqtt.wire import encode_string
 
 _PUBACK, _PUBREC, _PUBREL, _PUBCOMP = 0x40, 0x50, 0x62, 0x70
 _ALIAS_BYTES = 128_000
-"""Of the names behind a client's topic aliases."""
+"""Most bytes of the names behind a client's topic aliases."""
 _ENDS = "; its connection ends, and nothing is taken from the client for 1 to 30 s"
 _NOT_PASSED_THROUGH = (PropertyId.TOPIC_ALIAS, PropertyId.MESSAGE_EXPIRY_INTERVAL)
 
@@ -46,7 +49,7 @@ def receive(
     run: PublishRun,
     identity: Identity | None = None,
 ) -> None:
-    """Take a run and answer it."""
+    """Process a run and answer it."""
     if session.foreign:
         session.role.receive(connection, run)
     elif connection.pause is None or not run.qos or not connection.puts_off(run, identity):
@@ -54,8 +57,8 @@ def receive(
 
 
 def go_on_after_pause(connection: Connection, session: Session) -> None:
-    """Take what was put off in a pause that is over, as long as there is time, or end the
-    connection that was turned away.
+    """Process runs that were postponed in a pause that is over, while there is time; or end the
+    connection if it was turned away.
     """
     broker = connection.broker
     connection.part()
@@ -140,7 +143,7 @@ def _take_at_qos_0(
 def _take_at_qos_2(
     connection: Connection, session: Session, run: PublishRun, identity: Identity | None
 ) -> None:
-    """Take a run that has not come before and lacks nothing."""
+    """Accept a new run that passed all checks."""
     broker, receive_flow = connection.broker, session.receive_flow
     broker.step.unfinished += 1
     if connection.peer.device is not None:
@@ -158,7 +161,7 @@ def _take_at_qos_2(
 
 
 def _take_again(connection: Connection, session: Session, run: PublishRun) -> None:
-    """Answer a run of which something has come before."""
+    """Answer a run that contains duplicates."""
     if run.count > 1:
         _one_by_one(connection, session, run)
         return
@@ -171,19 +174,19 @@ def _take_again(connection: Connection, session: Session, run: PublishRun) -> No
 def _tell_met(
     connection: Connection, device: str, run: PublishRun, reason: ReasonCode | None
 ) -> None:
-    """Whoever looks after boards hears what each has said, and why it is refused, if it is."""
+    """Tell the access rules what a board has published, and why it was refused, if it was."""
     broker, met = connection.broker, connection.policy.access.met
     for payload in run.payloads():
         met(device, run.topic.name, payload, reason, broker.monotonic, broker.utc)
 
 
 def _spooled(broker: Broker, run: PublishRun) -> bool:
-    """Whether its acknowledgement may have to wait for a second disk."""
+    """Whether the acknowledgement of a run may have to wait for a second disk."""
     return broker.neighbours.replicates and broker.router.routed(run.topic).spooled
 
 
 def _lacks(connection: Connection, session: Session, run: PublishRun) -> Lack | None:
-    """Find the reason why a run cannot be taken as a whole, or None."""
+    """Return the reason why a run cannot be taken as a whole, or None."""
     receive_flow, broker = session.receive_flow, connection.broker
     reason = connection.policy.access.refuses_publish(connection, run.topic)
     if reason is not None:
@@ -197,8 +200,8 @@ def _lacks(connection: Connection, session: Session, run: PublishRun) -> Lack | 
 
 
 def _taken(connection: Connection, session: Session, run: PublishRun) -> int:
-    """How many publications of a run can be taken at once, from the first one on. They are alike:
-    when the first one is refused by itself, all of them are.
+    """Return how many publications of a run can be taken at once, from the first one on. The
+    publications are alike: if the first one alone is refused, all are.
     """
     taken, refused = 0, run.count + 1
     if run.qos:
@@ -214,7 +217,7 @@ def _taken(connection: Connection, session: Session, run: PublishRun) -> int:
 
 
 def _in_parts(connection: Connection, session: Session, run: PublishRun) -> None:
-    """Take as much of a run as can be taken at once, then see about what follows."""
+    """Process as much of a run as can be taken at once, then the rest."""
     connection.broker.statistics.received[run.qos] -= run.count
     while run.count and connection.state is not State.CLOSED:
         part = _taken(connection, session, run) or run.count
@@ -231,8 +234,8 @@ def _one_by_one(connection: Connection, session: Session, run: PublishRun) -> No
 
 
 def decoded(connection: Connection, session: Session, packet: Publish) -> None:
-    """Take a PUBLISH that was decoded in full: with properties, a topic alias, or a topic not seen
-    before on this connection.
+    """Process a PUBLISH that was decoded in full: with properties, a topic alias, or a topic that
+    is new on this connection.
     """
     broker = connection.broker
     properties = packet.properties or {}
@@ -276,7 +279,7 @@ def decoded(connection: Connection, session: Session, packet: Publish) -> None:
 
 
 def _name(connection: Connection, alias: int, topic: Topic) -> None:
-    """From now on an alias stands for this topic [MQTT-3.3.2-10]."""
+    """Set the topic of an alias [MQTT-3.3.2-10]."""
     known = connection.aliases.get(alias)
     if known is not None:
         connection.forget(known.wire)
@@ -292,8 +295,8 @@ def _name(connection: Connection, alias: int, topic: Topic) -> None:
 
 
 def pass_through(properties: Properties) -> bytes:
-    """The properties that subscribers get as they are [MQTT-3.3.2-4, -15, -16, -17, -20], encoded,
-    without length.
+    """Return the properties that subscribers get unchanged [MQTT-3.3.2-4, -15, -16, -17, -20],
+    encoded, without length.
     """
     kept = {key: value for key, value in properties.items() if key not in _NOT_PASSED_THROUGH}
     if not kept:
@@ -306,8 +309,8 @@ def pass_through(properties: Properties) -> bytes:
 
 
 def _device_identity(connection: Connection, identifiers: tuple[int, ...]) -> Identity | None:
-    """A device's publication: the packet identifier is the low half of its sequence. None at QoS 0,
-    which has no identifier.
+    """Return the identity of a device's publication: the packet identifier is the low half of its
+    sequence. None at QoS 0, which has no identifier.
     """
     device = connection.peer.device
     if device is None or not identifiers:
@@ -319,8 +322,9 @@ def _device_identity(connection: Connection, identifiers: tuple[int, ...]) -> Id
 def _stated_identity(
     connection: Connection, session: Session, properties: Properties
 ) -> Identity | None:
-    """What a client without reliable link says in user properties `incarnation` and `seq`, if it
-    says both as whole numbers, and may.
+    """Return the identity that a client without reliable link gives in the user properties
+    `incarnation` and `seq`. None unless both are whole numbers and the client may identify its
+    publications.
     """
     pairs = dict(properties.get(PropertyId.USER_PROPERTY, ()))
     incarnation, sequence = pairs.get("incarnation", ""), pairs.get("seq", "")
@@ -354,7 +358,7 @@ def _refuse(
         connection.turn_away(lack, run.topic.name, f"PUBLISH refused, {text}")
         return
     make = Puback if run.qos == 1 else Pubrec
-    # behind others that wait for a second disk they need a bound
+    # bound the refusals that queue up behind acknowledgements that wait for a second disk
     count = len(identifiers) if connection.copied else 0
     session.receive_flow.unacknowledged += count
     connection.acknowledge(
@@ -371,7 +375,9 @@ def _about(run: PublishRun, lack: Lack) -> str:
 
 
 def release(connection: Connection, session: Session, identifiers: tuple[int, ...]) -> None:
-    """PUBREL: forget, commit, answer. Of a board with a mark nothing is left to commit."""
+    """Handle PUBREL: forget the identifiers, commit, answer. For a board with an anti-replay window
+    there is nothing to commit.
+    """
     broker = connection.broker
     receive_flow = session.receive_flow
     broker.step.unfinished += 1
@@ -388,7 +394,7 @@ def release(connection: Connection, session: Session, identifiers: tuple[int, ..
     elif session.durable and len(unknown) < len(identifiers):
         if connection.peer.device is None:
             commit = receive_flow.commit = broker.keep_flow(session)
-        else:  # goes with the next commit: after a power cut its sequence tells it for what it is
+        else:  # nothing waits for this commit: sequences tell duplicates
             broker.changes.flows[session] = None
     broker.step.unfinished -= 1
     if not unknown:
@@ -411,8 +417,8 @@ def release(connection: Connection, session: Session, identifiers: tuple[int, ..
 
 
 def released(connection: Connection, identifier: int, elsewhere: bool) -> None:
-    """The other gateways have answered for an identifier that is unknown here.
-    elsewhere: one of them has released it, and that is on its disk.
+    """Answer a PUBREL for an identifier that is unknown here, after the peer gateways have replied.
+    elsewhere: one of them has released it, and its disk has that.
     """
     if connection.state is State.OPEN:
         reason = ReasonCode.SUCCESS if elsewhere else ReasonCode.PACKET_IDENTIFIER_NOT_FOUND
@@ -420,7 +426,7 @@ def released(connection: Connection, identifier: int, elsewhere: bool) -> None:
 
 
 def recorded(connection: Connection, session: Session, identifiers: tuple[int, ...]) -> None:
-    """PUBREC: release, commit, answer with PUBREL."""
+    """Handle PUBREC: release the messages, commit, answer with PUBREL."""
     broker = connection.broker
     broker.step.unfinished += 1
     known, unknown = session.send_flow.pubrec(identifiers)

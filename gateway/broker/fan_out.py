@@ -1,12 +1,11 @@
-"""A publication's ways: to sessions, to shared subscriptions, into the spool, into the retained
-messages.
+"""Routing of a publication: to sessions, shared subscriptions, the spool and the retained messages.
 
-In: a run. Out: queued and sent packets, rows for the next commit, and the number of the commit
-that the run's acknowledgement waits for.
+In: a run. Out: queued and sent packets, rows for the next commit, and the number of the commit that
+the run's acknowledgement waits for.
 
-Rules: what is refused has no effect at all; what is taken has all its effects in one commit; a
-message goes out at the lower of its own QoS and the granted one [MQTT-3.8.4-8]; RETAIN goes along
-where the subscription asks for it [MQTT-3.3.1-12, MQTT-3.3.1-13].
+Rules: a refused run has no effect at all; an accepted run has all its effects in one commit. A
+message is sent at the lower of its own QoS and the granted one [MQTT-3.8.4-8]. RETAIN is passed on
+if the subscription asks for it [MQTT-3.3.1-12, MQTT-3.3.1-13].
 """
 
 from __future__ import annotations
@@ -46,14 +45,14 @@ log = logging.getLogger(__name__)
 
 
 def refuses(core: Core, run: PublishRun, durable: bool = False) -> ReasonCode | None:
-    """Why a run cannot be taken at all, or None. Parameters as of `lacks`."""
+    """Return the reason why a run cannot be taken at all, or None. Parameters: see `lacks`."""
     lack = lacks(core, run, durable)
     return None if lack is None else lack.reason
 
 
 def lacks(core: Core, run: PublishRun, durable: bool = False) -> Lack | None:
-    """Find what a run lacks to be taken as a whole, or None. durable: its sender's session outlives
-    its connection.
+    """Return the reason why a run cannot be taken as a whole, or None. durable: the publisher's
+    session outlives its connection.
     """
     topic = core.router.routed(run.topic)
     if topic.refused:
@@ -63,9 +62,7 @@ def lacks(core: Core, run: PublishRun, durable: bool = False) -> Lack | None:
 
 
 def explained(core: Core, run: PublishRun, lack: Lack) -> Lack:
-    """Complete a lack: with the words for the log, and without a bound if the same publication will
-    never be taken.
-    """
+    """Complete a lack with its text. If the publication can never be taken, remove the bound."""
     topic = core.router.routed(run.topic)
     if topic.refused:
         shared = topic.name.startswith(SHARE_PREFIX)
@@ -79,7 +76,7 @@ def explained(core: Core, run: PublishRun, lack: Lack) -> Lack:
 
 
 def _bound(core: Core, run: PublishRun, topic: RoutedTopic, durable: bool) -> Bound | None:
-    """Find the bound that has no room for a run now, or None."""
+    """Return the bound that has no room for a run now, or None."""
     if topic.spooled:
         if not core.spool.fits(run, _account(core, run)):
             return Bound.SPOOL
@@ -102,8 +99,8 @@ def _bound(core: Core, run: PublishRun, topic: RoutedTopic, durable: bool) -> Bo
 
 
 def _never(core: Core, run: PublishRun, topic: RoutedTopic) -> str:
-    """Name a bound that has no room for even one publication of a run, were it empty; or nothing.
-    Such a publication is refused for good: to send it again would never end.
+    """Return in words a bound that could not take even one publication of a run if it were empty,
+    or "". Such a publication is refused for good, because sending it again would never succeed.
     """
     text, limits = "", core.limits
     if topic.spooled and not core.spool.may_ever_fit(run, _account(core, run)):
@@ -118,7 +115,7 @@ def _never(core: Core, run: PublishRun, topic: RoutedTopic) -> str:
 
 
 def _text(core: Core, run: PublishRun, topic: RoutedTopic, bound: Bound) -> str:
-    """Name the bound and the key that moves it."""
+    """Return the bound and its configuration key in words."""
     limits = core.limits
     if bound is Bound.SPOOL:
         return "the spool is full: spool.max_bytes, or quota.spool_share"
@@ -138,7 +135,7 @@ def _text(core: Core, run: PublishRun, topic: RoutedTopic, bound: Bound) -> str:
 
 
 def _full_queue(core: Core, run: PublishRun, topic: RoutedTopic) -> Session | None:
-    """Find a session that refuses the publisher because it has no room for a run."""
+    """Return a session with a full queue that refuses the publisher, or None."""
     return next((item for item in topic.refusing if is_full(core, item, run, run.count)), None)
 
 
@@ -151,7 +148,7 @@ def _lacks_a_second_disk(core: Core) -> bool:
 
 
 def _account(core: Core, run: PublishRun) -> Account | None:
-    """Whose a publication is; None for a board's."""
+    """Return the account of a publication, None for a board's."""
     if run.publisher is None:  # a will whose session has ended
         return core.accounts.of(None)
     return run.publisher.account
@@ -160,9 +157,9 @@ def _account(core: Core, run: PublishRun) -> Account | None:
 def publish(
     core: Core, run: PublishRun, client: str, identity: Identity | None = None, commit: int = 0
 ) -> int:
-    """Route a run, keep it for those who are away, put it into the spool. client: who published
-    it. commit: one that it waits for in any case. Returns the commit that its acknowledgement waits
-    for, 0 for none.
+    """Route a run: send it, queue it for absent clients, and spool it. client: the publisher.
+    commit: a commit that the acknowledgement waits for in any case. Return the commit that the
+    acknowledgement waits for, 0 for none.
     """
     core.step.unfinished += 1
     topic = core.router.routed(run.topic)
@@ -199,7 +196,7 @@ def publish(
             commit,
         )
         if session is publisher:
-            session.send_flow.pump()  # comes before the answer to its PUBLISH
+            session.send_flow.pump()  # before the answer to its PUBLISH
     for share in topic.shares:
         deal(core, share, LeftBehind(run, qos, share.name, 0, run.count), commit)
     core.step.unfinished -= 1
@@ -207,14 +204,14 @@ def publish(
 
 
 def deal(core: Core, share: Share, messages: LeftBehind, commit: int) -> None:
-    """Give messages to the members of a shared subscription; if nobody has room, to those whose
-    turn it is.
+    """Distribute messages to the subscribers of a shared subscription. If none has room, the queues
+    of those next in turn overflow.
     """
     _overflow(core, share, _deal(core, share, messages, commit), commit)
 
 
 def _eligible(core: Core, run: PublishRun) -> Callable[[Session], bool]:
-    """Which members of a shared subscription may have a run."""
+    """Return a predicate: whether a subscriber of a shared subscription may receive a run."""
     name = run.topic.name
     foreign = run.publisher is not None and run.publisher.foreign
 
@@ -225,8 +222,9 @@ def _eligible(core: Core, run: PublishRun) -> Callable[[Session], bool]:
 
 
 def _deal(core: Core, share: Share, messages: LeftBehind, commit: int) -> LeftBehind:
-    """Give messages to the members of a shared subscription that have room. Returns those for which
-    nobody has. Each member is looked at a few times at most, however many messages there are.
+    """Distribute messages to the subscribers of a shared subscription that have room. Return the
+    messages that nobody has room for. Each subscriber is checked only a few times, however many
+    messages there are.
     """
     eligible = _eligible(core, messages.run)
     for connected in (True, False):
@@ -242,7 +240,7 @@ def _deal(core: Core, share: Share, messages: LeftBehind, commit: int) -> LeftBe
 
 
 def _with_room(core: Core, members: _Members, messages: LeftBehind) -> _Members:
-    """Who has room for a part of the messages as large as everybody's."""
+    """Return the subscribers with room for an even share of the messages."""
     part = -(-messages.number // max(1, len(members)))
     return [pair for pair in members if not is_full(core, pair[0], messages.run, part)]
 
@@ -250,7 +248,7 @@ def _with_room(core: Core, members: _Members, messages: LeftBehind) -> _Members:
 def _deal_evenly(
     core: Core, share: Share, members: _Members, messages: LeftBehind, commit: int
 ) -> LeftBehind:
-    """All of them have room for their part. Returns what is left: nothing."""
+    """Give each subscriber an even share, for which all have room. Return the empty rest."""
     each, more = divmod(messages.number, len(members))
     for index, member in enumerate(members):
         if part := each + (index < more):
@@ -261,7 +259,7 @@ def _deal_evenly(
 def _deal_one_by_one(
     core: Core, share: Share, members: _Members, messages: LeftBehind, commit: int
 ) -> LeftBehind:
-    """One message after the other; a member without room for one has none for the next."""
+    """Give messages out one by one. A subscriber without room for one gets no more."""
     ring = deque(members)
     while ring and messages.number:
         if is_full(core, ring[0][0], messages.run, 1):
@@ -273,7 +271,7 @@ def _deal_one_by_one(
 
 
 def _overflow(core: Core, share: Share, messages: LeftBehind, commit: int) -> None:
-    """Nobody has room for these: the queue of the one whose turn it is overflows."""
+    """Distribute messages for which no subscriber has room: the queues overflow in turn."""
     if not messages.number:
         return
     eligible = _eligible(core, messages.run)
@@ -295,7 +293,7 @@ def _give(
     part: int,
     commit: int,
 ) -> LeftBehind:
-    """The first `part` of the messages are one member's. Returns the others."""
+    """Give the first `part` messages to one subscriber. Return the others."""
     run, qos, name, skip, count = messages
     session, subscription = member
     flags = min(qos, subscription.qos) << 1 | (run.retain and subscription.retain_as_published)
@@ -310,8 +308,8 @@ def _give(
 
 
 def redeal(core: Core, messages: LeftBehind) -> None:
-    """Give what an ended member of a shared subscription had not got to the others, if there are
-    any, and as far as they have room: nobody's queue overflows by it.
+    """Give messages of an ended session to the other subscribers of a shared subscription, as far
+    as they have room. No queue overflows by this.
     """
     share = core.router.share(messages.share)
     if share is None:
@@ -329,7 +327,7 @@ def redeal(core: Core, messages: LeftBehind) -> None:
 
 
 def feed_retained(core: Core, session: Session) -> bool:
-    """Send a session some of the retained messages that it waits for, as far as it has room. True:
+    """Send a session retained messages that it waits for, as far as it has room. Return True if
     there is room for more.
     """
     feed, sent, looked = session.feed, 0, False
@@ -367,7 +365,7 @@ def feed_retained(core: Core, session: Session) -> bool:
 
 
 _PAGE_BYTES = 262_144
-"""Of retained messages for one session in one step."""
+"""Most bytes of retained messages for one session in one step."""
 
 
 def _has_room_for_retained(core: Core, session: Session, size: int) -> bool:
@@ -411,7 +409,9 @@ def deliver(
     commit: int,
     share: str = "",
 ) -> None:
-    """flags: QoS << 1 | RETAIN. share: filter of the shared subscription that this comes from."""
+    """Send or queue messages for one session. flags: QoS << 1 | RETAIN. share: filter of the shared
+    subscription that they match, or empty.
+    """
     send_flow = session.send_flow
     qos, connection = flags >> 1, session.connection
     if (
@@ -427,7 +427,7 @@ def deliver(
     if not qos and connection is None and not session.queueing.qos_0:
         return
     if not qos and send_flow.tail and not session.queueing.qos_0:
-        core.statistics.dropped += count  # it cannot wait behind what is on disk
+        core.statistics.dropped += count  # QoS 0 cannot wait behind the tail on disk
         return
     while count and not session.ended:
         part = count
@@ -439,9 +439,7 @@ def deliver(
 
 
 def _retain(core: Core, run: PublishRun, client: str) -> int:
-    """Keep the last publication of a run for later subscribers. Returns the commit that this is
-    part of, 0 when nothing changes.
-    """
+    """Store a run's last publication as the retained message. Return the commit, 0 for none."""
     name = run.topic.name
     if run.size:
         payload, version = run.payload(run.count - 1), next_version(core, name)

@@ -1,12 +1,16 @@
-"""CONNECT and DISCONNECT: how a connection gets its session, and how it leaves it.
+"""CONNECT and DISCONNECT: how a connection gets its session and leaves it.
 
-Rules: a second connection of a client takes the session over, the first is told 0x8E and closed
-[MQTT-3.1.4-3]; Clean Start 1 ends the old session [MQTT-3.1.2-4], Clean Start 0 resumes it
-[MQTT-3.1.2-5]; CONNACK says which, after the commit that makes it true. A device on a reliable link
-must use its name as client identifier, and a device that has lost its memory (another incarnation)
-gets a new session, since identifiers of its former life would swallow its new publications. A
-session belongs to the user who began it, a device's to the device; an anonymous one becomes the
-session of the first user that asks for it, so clients keep theirs when users are introduced.
+Rules: a second connection of a client takes the session over; the first one gets 0x8E and is closed
+[MQTT-3.1.4-3]. Clean Start 1 ends the old session [MQTT-3.1.2-4], Clean Start 0 resumes it
+[MQTT-3.1.2-5]. CONNACK says which, after the commit that makes it true.
+
+A device on a reliable link must use its name as client identifier. A device with another
+incarnation has lost its memory and gets a new session, because old packet identifiers would swallow
+its new publications.
+
+A session belongs to the user that began it, a device's session to the device. An anonymous session
+becomes the session of the first user that asks for it, so clients keep their sessions when users
+are introduced.
 """
 
 from __future__ import annotations
@@ -32,7 +36,7 @@ _P = PropertyId
 
 
 def connect(connection: Connection, packet: Connect) -> None:
-    """Accept a CONNECT, or raise ProtocolError with the reason for CONNACK."""
+    """Accept a CONNECT. Raises ProtocolError with the reason for CONNACK."""
     broker, device = connection.broker, connection.peer.device
     connection.version, connection.bridge = packet.version, packet.bridge
     properties = packet.properties or {}
@@ -73,8 +77,8 @@ def connect(connection: Connection, packet: Connect) -> None:
 
 
 def accept(connection: Connection, packet: Connect, *, asked: bool = False) -> None:
-    """Give a client that is known its session; ProtocolError when it cannot have one. asked: the
-    other gateways have said what they hold of it (`neighbours.py`).
+    """Give a known client its session. Raises ProtocolError if it cannot have one. asked: the peer
+    gateways have answered the session lookup (`neighbours.py`).
     """
     broker, device = connection.broker, connection.peer.device
     properties = packet.properties or {}
@@ -132,7 +136,7 @@ def _granted(
 
 
 def _mark(connection: Connection, session: Session, device: DeviceIdentity) -> None:
-    """From now on the mark of a board tells what has come, if the board has proved who it is."""
+    """Use the board's anti-replay window from now on, if the board has proved its identity."""
     broker, mark = connection.broker, None
     if device.proved:
         mark = broker.marks.of(device.name, device.incarnation)
@@ -142,7 +146,7 @@ def _mark(connection: Connection, session: Session, device: DeviceIdentity) -> N
 
 
 def _check_user(connection: Connection, wanted: str) -> None:
-    """Whether a user may have this client identifier (empty: one is chosen), and one more
+    """Check that a user may have this client identifier (empty: the broker chooses), and one more
     connection or session.
     """
     broker = connection.broker
@@ -165,9 +169,7 @@ def refusal(connection: Connection, text: str, reason: ReasonCode) -> ProtocolEr
 
 
 def _expiry(connection: Connection, packet: Connect, properties: Properties) -> int:
-    """Session Expiry Interval in seconds. Before MQTT 5, Clean Session 0 means as long as the limit
-    allows.
-    """
+    """Return the Session Expiry Interval in seconds. Clean Session 0 means the limit."""
     limit = connection.broker.limits.session_expiry_s
     if connection.policy.keeps_sessions:
         limit = NEVER
@@ -177,9 +179,7 @@ def _expiry(connection: Connection, packet: Connect, properties: Properties) -> 
 
 
 def _keep_alive(connection: Connection, packet: Connect) -> int:
-    """Keep Alive in seconds, 0 = none. Before MQTT 5 a client cannot be told another one than its
-    own.
-    """
+    """Return the Keep Alive in seconds, 0 for none. Only MQTT 5 lets the broker change it."""
     limit = connection.policy.keep_alive_s
     if limit is None:
         limit = connection.broker.limits.keep_alive_s
@@ -191,7 +191,7 @@ def _keep_alive(connection: Connection, packet: Connect) -> int:
 def _session(
     connection: Connection, client: str, clean_start: bool, expiry: int
 ) -> tuple[Session, bool]:
-    """The session for this connection, and whether it was there before."""
+    """Return the session for this connection, and whether it existed before."""
     broker, device = connection.broker, connection.peer.device
     incarnation = device.incarnation if device else 0
     broker.settle(client)
@@ -240,7 +240,7 @@ def _resume(connection: Connection, session: Session) -> None:
 
 
 def _will(connection: Connection, will: Will) -> StoredWill:
-    """The will to keep; ProtocolError for one that could never be said."""
+    """Return the will to store. Raises ProtocolError if it could never be published."""
     router = connection.broker.router
     with connection.broker.step:
         topic = router.topic(will.topic)
@@ -282,11 +282,11 @@ def refuse(connection: Connection, error: MqttError) -> None:
 
 
 def disconnect(connection: Connection, session: Session, packet: Disconnect) -> None:
-    """The client says goodbye."""
+    """Handle a DISCONNECT of the client."""
     broker = connection.broker
     expiry = (packet.properties or {}).get(_P.SESSION_EXPIRY_INTERVAL)
     if expiry is not None:
-        if expiry and not session.expiry:  # as this CONNECT said, whatever an earlier one did
+        if expiry and not session.expiry:  # the current CONNECT set 0
             raise ProtocolError("DISCONNECT: a session that was to end cannot be kept any more")
         session.expiry = min(expiry, broker.limits.session_expiry_s)
     connection.end(

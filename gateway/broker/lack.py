@@ -1,7 +1,7 @@
 """The reason why a publication is not taken, and the bound behind it.
 
-In: a reason code, and for 0x97 (Quota exceeded) the bound that was reached. Out: what the client is
-told, what the log says, and the label of the metrics.
+In: a reason code, and for 0x97 (Quota exceeded) the bound that was reached. Out: the text for the
+client and the log, and the label of the metrics.
 """
 
 from __future__ import annotations
@@ -25,29 +25,30 @@ class Bound(StrEnum):
 
     @property
     def words(self) -> str:
-        """The state of this bound, for people."""
+        """State of this bound, in words."""
         return _BOUNDS[self][0]
 
     @property
     def passes(self) -> bool:
-        """Whether room comes back by itself: the same publication is taken when it comes again."""
+        """Whether room returns without help, so that the same publication can succeed later."""
         return _BOUNDS[self][1]
 
 
 _BOUNDS = {
     Bound.SPOOL: ("the spool has no room", True),  # the uplink lands
-    Bound.SECOND_DISK: ("no other member of the site takes copies", True),  # it comes back
+    Bound.SECOND_DISK: ("no other member of the site takes copies", True),  # that member returns
     Bound.DISK: ("the disk has no room", True),
     Bound.MEMORY: ("the queues have no room in memory", True),  # subscribers read
-    Bound.QUEUE: ("the queue of a subscriber has no room", True),  # it reads
-    Bound.IDENTIFIERS: ("too many messages wait for their PUBREL", True),  # memory, too
-    Bound.RETAINED: ("the retained messages have no room", False),  # until somebody clears one
+    Bound.QUEUE: ("the queue of a subscriber has no room", True),  # the subscriber reads
+    Bound.IDENTIFIERS: ("too many messages wait for their PUBREL", True),  # clients send PUBREL
+    Bound.RETAINED: ("the retained messages have no room", False),  # until a client clears one
 }
-"""The table of all bounds, with the reason why room comes back; README.md has it for people."""
+"""All bounds: text, and whether room returns. The comments say why; README.md has the table for
+users."""
 
 
 FOR_GOOD = "what they publish is refused for good"
-"""The same where no bound is the reason."""
+"""Text for a refusal for good, where no bound is the reason."""
 
 
 class Lack(NamedTuple):
@@ -57,9 +58,9 @@ class Lack(NamedTuple):
     bound: Bound | None = None
     """The bound that was reached. None: the same publication will never be taken."""
     text: str = ""
-    """The bound and the key that moves it, for the log; filled in by `fan_out.explained`."""
+    """The bound and its configuration key, for the log; set by `fan_out.explained`."""
 
     @property
     def passes(self) -> bool:
-        """Whether the refusal is for now. All others are for good: trying again is no help."""
+        """Whether the refusal is temporary. All others are for good, and a retry is useless."""
         return self.bound is not None and self.bound.passes

@@ -1,7 +1,7 @@
-"""What every queue must know of the whole: how much waits in all, what the next commit will hold,
-what the store is to read, and what is counted.
+"""Totals that every queue must know: bytes in all queues, open changes, orders for the store,
+statistics.
 
-In: what queues take, send and finish. Out: the open changes, and orders for the store.
+In: the messages that queues take, send and finish. Out: the open changes, and orders for the store.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ Request = Literal["connect", "publish", "subscribe"]
 
 @dataclass(slots=True)
 class Statistics:
-    """What the broker counts. Whoever wants to see the numbers reads them when it looks."""
+    """Counters of the broker."""
 
     received: list[int] = field(default_factory=lambda: [0, 0, 0])
-    """PUBLISH packets by QoS; so with `sent`."""
+    """PUBLISH packets by QoS; the same holds for `sent`."""
     sent: list[int] = field(default_factory=lambda: [0, 0, 0])
     bytes_received: int = 0
     bytes_sent: int = 0
@@ -39,18 +39,18 @@ class Statistics:
     disconnects: dict[ReasonCode, int] = field(default_factory=dict)
     """Connections that the broker ended, by reason."""
     repeated: int = 0
-    """QoS 2 PUBLISH packets that were known already."""
+    """QoS 2 PUBLISH packets that were duplicates."""
     unknown_releases: int = 0
-    """PUBREL for identifiers that were not known."""
+    """PUBREL packets for unknown identifiers."""
     expired: int = 0
     too_large: int = 0
-    """Messages larger than their receiver takes."""
+    """Messages that are larger than their receiver accepts."""
     overflowed: int = 0
-    """Messages given up in full queues."""
+    """Messages that were dropped from full queues."""
     vanished: int = 0
     """Messages that queues have lost in the store, since the start."""
     rests: int = 0
-    """How often a client was not read for a while because its user published too much."""
+    """Number of pauses in which a client was not read because its user published too much."""
     commits: int = 0
     pauses: dict[str, int] = field(default_factory=dict)
     """Connections that ended because a publication was refused for now, by bound (`lack.py`)."""
@@ -65,32 +65,33 @@ class Statistics:
         self.pauses[bound] = self.pauses.get(bound, 0) + 1
 
     def refused(self, request: Request) -> int:
-        """Requests of a kind that were refused, for whatever reason."""
+        """Return the number of refused requests of a kind, for all reasons."""
         return sum(count for (kind, _), count in self.refusals.items() if kind == request)
 
 
 class Step:
-    """Steps: pieces of work on shared state, each done as a whole or not at all. `unfinished`
-    counts those that an exception has left in the middle. After such an exception the state in
-    memory may tell what no commit will ever hold, so nothing may be committed or acknowledged any
-    more (`README.md`, "Where an exception ends").
+    """Steps: pieces of work on shared state, each done as a whole or not at all.
 
-    An exception in a step does not end the step: the count stays, whoever catches the exception. An
-    MqttError does end it: it says that a client has broken the protocol, and is raised before
-    anything shared has changed.
+    `unfinished` counts the steps that are in progress or that an exception has interrupted. After
+    such an exception, memory may hold state that no commit will ever hold, so nothing may be
+    committed or acknowledged any more (`README.md`, "Where an exception ends").
 
-    Use: `with core.step:`. Where each message comes by: `core.step.unfinished += 1` before and
-    `-= 1` after the work, which costs less; no MqttError may be raised in between.
+    An exception does not end its step: the count stays, even if the exception is caught. An
+    MqttError does end the step: it means that a client has broken the protocol, and is raised
+    before shared state changes.
+
+    Use: `with core.step:`. On the path of each message: `core.step.unfinished += 1` before and `-=
+    1` after the work, which is faster; no MqttError may be raised in between.
     """
 
     __slots__ = ("error", "unfinished")
 
     def __init__(self) -> None:
         self.unfinished = 0
-        """Steps that have begun and not ended; not 0 between two turns: one was left in the middle.
-        """
+        """Steps that have begun and not ended. A value above 0 between two turns means that a step
+        was interrupted."""
         self.error: BaseException | None = None
-        """The exception that left one, if that is known."""
+        """The exception that interrupted a step, if known."""
 
     def __enter__(self) -> None:
         self.unfinished += 1
@@ -108,41 +109,41 @@ class Step:
 
 
 class Sender(Protocol):
-    """A queue."""
+    """A queue of outgoing messages."""
 
     def pump(self) -> None:
-        """Send as much as the receiver takes."""
+        """Send as much as the receiver accepts."""
 
     def fail(self, error: Exception, doing: str) -> bool:
-        """End the receiver's connection because of an error. False: there is no connection."""
+        """End the receiver's connection after an error. Return False if there is none."""
 
 
 class Holder(Protocol):
-    """A connection that holds packets back."""
+    """A connection with pending acknowledgements."""
 
     def on_disk(self, number: int) -> None:
-        """Commit `number` is on disk: let go what waited for it."""
+        """Release packets that waited for commit `number`, which is on disk."""
 
     def on_two_disks(self) -> None:
-        """More of the spool is on two disks: let go what waited for that."""
+        """Release packets that no longer wait for a second disk."""
 
     def fail(self, error: Exception, doing: str) -> None:
         """End the connection soon, because a call for it has raised an exception."""
 
 
 class Waits:
-    """What waits for commits, by their numbers: connections that hold packets back, and what is
-    done behind these. Commits come to the disk in the order of their numbers, without a gap.
+    """Connections and calls that wait for commits, by commit number. Commits reach the disk in the
+    order of their numbers, without a gap.
     """
 
     def __init__(self) -> None:
         self.held: dict[int, list[Holder]] = {}
         self.twice: dict[int, list[Holder]] = {}
-        """Those that wait until the commit is on a second disk, too."""
+        """Connections that wait until the commit is on a second disk."""
         self.calls: dict[int, list[Callable[[], None]]] = {}
 
     def hold(self, connection: Holder, commit: int, twice: bool = False) -> None:
-        """A connection holds packets until a commit is on disk. twice: on two disks."""
+        """Note that a connection holds packets until a commit is on disk. twice: on two disks."""
         waiting = self.twice if twice else self.held
         waiting.setdefault(commit, []).append(connection)
 
@@ -151,7 +152,7 @@ class Waits:
         return commit in self.held or commit in self.twice
 
     def call(self, commit: int, call: Callable[[], None]) -> None:
-        """Call when a commit is on disk that is not yet."""
+        """Call a function as soon as a pending commit is on disk."""
         self.calls.setdefault(commit, []).append(call)
 
 
@@ -163,28 +164,28 @@ class Ledger:
         """Seconds on the time axis (`gateway/runtime/clock.py`)."""
         self.limits = limits
         self.step = Step()
-        """Work on what all connections share."""
+        """Steps on state that all connections share."""
         self.statistics = Statistics()
         self.queued = 0
         """Bytes in all queues."""
         self.owed = 0
-        """Bytes of them that queues give up when they have been read from the store."""
+        """Bytes in `queued` that queues drop as soon as they are read from the store."""
         self.received = 0
         """Identifiers between PUBLISH and PUBREL, of all sessions."""
         self.changes = Changes(1)
-        """What the next commit will hold."""
+        """The open changes."""
         self.committed = 0
         """Number of the last commit that is on disk."""
         self.needed_rows = rows
         self.orders: list[Order] = []
-        """For the store to carry out."""
+        """Orders for the store."""
         self.to_send: list[Sender] = []
-        """Queues whose messages leave at the end of the turn, all of a queue in one piece."""
+        """Queues to send at the end of the turn, each in one piece."""
         self.waits = Waits()
-        """What waits for commits."""
+        """Connections and calls that wait for commits."""
 
     def send(self) -> None:
-        """Send what was queued in this turn."""
+        """Send all that was queued in this turn."""
         flows, self.to_send = self.to_send, []
         for flow in flows:
             before = self.step.unfinished
@@ -194,7 +195,7 @@ class Ledger:
                 self._fail(flow, error, before)
 
     def serve(self, flow: Sender, call: Callable[[], None]) -> None:
-        """Do something for one queue. An exception that leaves shared state whole ends the
+        """Call a function for one queue. An exception that leaves shared state whole ends the
         connection of the queue's receiver.
         """
         before = self.step.unfinished
@@ -208,19 +209,19 @@ class Ledger:
             raise error
 
     def promise(self) -> int:
-        """Somebody waits for the open changes: returns their number."""
+        """Mark the open changes as urgent and return their number."""
         self.changes.urgent = True
         return self.changes.number
 
     def keep_flow(self, session: Kept) -> int:
-        """The state of a session's flows goes with the open changes: returns their number."""
+        """Add the state of a session's flows to the open changes and return their number."""
         changes = self.changes
         changes.flows[session] = None
         changes.urgent = True
         return changes.number
 
     def keep_mark(self, mark: Mark) -> int:
-        """A board's mark goes with the open changes: returns their number."""
+        """Add a board's anti-replay window to the open changes and return their number."""
         self.changes.marks[mark] = None
         mark.commit = self.promise()
         return mark.commit

@@ -1,20 +1,21 @@
-"""What has come of each board: the mark of an incarnation is the highest sequence that was taken,
-and which of the 64 before it were.
+"""Anti-replay windows of boards: per incarnation, the highest sequence that was taken, and which of
+the 64 below it were (RFC 4303, 3.4.3).
 
-In: the identities of publications that are taken, of boards that have proved their key. Out:
-whether one has come before, and rows for the commit that brings the publication to disk. A mark
-outlives sessions, restarts and Clean Start. So a board's PUBREL needs no commit of its own: what
-PUBCOMP says is on disk since the PUBLISH.
+In: identities of publications of boards that have proved their key. Out: whether a publication is a
+duplicate, and rows for the commit that brings the publication to disk. A window outlives sessions,
+restarts and Clean Start. So a board's PUBREL needs no commit: the PUBLISH already committed what
+PUBCOMP confirms.
 
-What a mark says is true, but it need not know all. Whoever finds a sequence in it answers without
-taking the publication again; so nothing may stand in it that is not in the same commit, or in one
-before. What it does not know is taken once more under the same identity, and the table at the
-centre drops that; so a mark may be older than the truth, or be forgotten.
+A window is never wrong about a sequence that it contains, but it may miss some. A sequence that is
+in the window is answered without taking the publication again, so a window is written in the same
+commit as its publications, or later. A publication that is not in the window is taken again under
+the same identity, and the table at the centre drops it. So a window may be outdated or lost without
+harm.
 
-A sequence below the window is not known: it is taken. A journal of a board has 60 places, and a
-larger one drops what is older (`firmware/src/ow_journal.h`), so what lies so far behind and comes
-all the same was never taken here, or comes from a board whose EEPROM was written back. To answer
-for it as for a duplicate might lose it.
+A sequence below the window counts as unknown and is taken. A board's journal has 60 places, and a
+larger one drops older entries (`firmware/src/ow_journal.h`). So a sequence that far behind was
+never taken here, or comes from a board whose EEPROM was written back. Answering it as a duplicate
+might lose it.
 """
 
 from __future__ import annotations
@@ -25,14 +26,14 @@ from gateway.broker.message_ids import sequence_of, unpack_set
 from gateway.broker.store_rows import MarkRow
 
 WINDOW = 64
-"""Sequences before the highest one."""
+"""Number of sequences below the highest one that a window covers."""
 PLACES = 4
-"""Incarnations of a device whose marks are kept."""
+"""Most incarnations of a device whose windows are kept."""
 _ALL = (1 << WINDOW) - 1
 
 
 class Mark:
-    """Of one incarnation of a device."""
+    """The anti-replay window of one incarnation of a device."""
 
     __slots__ = ("_kept", "_window", "commit", "device", "highest", "incarnation", "place")
 
@@ -45,17 +46,17 @@ class Mark:
         window: int = 0,
         kept: bytes = b"",
     ) -> None:
-        """As in `MarkRow`."""
+        """Create a window from the columns of `MarkRow`."""
         self.device = device
         self.place = place
         self.incarnation = incarnation
         self.highest = highest
         """The highest sequence that was taken; 0 for none, since sequences begin with 1."""
         self._window = window & _ALL
-        """Bit n: the sequence n + 1 before it was taken."""
+        """Bit n: the sequence `highest - n - 1` was taken."""
         self._kept = kept
         self.commit = 0
-        """Number of the commit that holds the last change; 0: one of an earlier start."""
+        """Number of the commit that holds the last change; 0 for one of an earlier start."""
 
     def has(self, sequence: int) -> bool:
         """Whether a publication was taken."""
@@ -63,11 +64,11 @@ class Mark:
         return behind == 0 or (behind > 0 and bool(self._window >> (behind - 1) & 1))
 
     def is_below(self, sequence: int) -> bool:
-        """Whether a sequence is too old for the window: nothing is known of it."""
+        """Whether a sequence is too old for the window, so that nothing is known of it."""
         return self.highest - sequence > WINDOW
 
     def add(self, sequence: int) -> None:
-        """A publication is taken. One below the window is not noted."""
+        """Note that a publication is taken. A sequence below the window is not noted."""
         ahead = sequence - self.highest
         if ahead > WINDOW:
             self.highest, self._window = sequence, 0
@@ -78,8 +79,8 @@ class Mark:
             self._window |= 1 << (-ahead - 1)
 
     def greeted(self, next_sequence: int) -> None:
-        """The board tells its next sequence, and with it the high halves of what an older version
-        kept of it: packet identifiers between PUBLISH and PUBREL.
+        """Set the board's next sequence. It completes the packet identifiers between PUBLISH and
+        PUBREL that an older version stored without their high halves.
         """
         for identifier in unpack_set(self._kept):
             sequence = sequence_of(identifier, next_sequence)
@@ -88,7 +89,7 @@ class Mark:
         self._kept = b""
 
     def merge(self, highest: int, window: int, kept: bytes) -> None:
-        """Another gateway has taken these, too: as in `MarkRow`."""
+        """Add the sequences that a peer gateway has taken. Parameters: as in `MarkRow`."""
         ours, theirs = self._taken(), (window & _ALL) << 1 | (highest > 0)
         ahead = highest - self.highest
         if 0 < ahead <= WINDOW:
@@ -102,30 +103,31 @@ class Mark:
         self._kept = self._kept or kept
 
     def _taken(self) -> int:
-        """Bit n: the sequence n before the highest was taken."""
+        """Return a bit set. Bit n: the sequence `highest - n` was taken."""
         return self._window << 1 | (self.highest > 0)
 
     def row(self) -> MarkRow:
-        """What the store keeps. Its whole numbers have a sign; a window without a gap is -1, which
-        takes one byte.
+        """Return the row for the store. SQLite's integers are signed; a window without a gap is -1,
+        which takes one byte.
         """
         window = self._window - (1 << WINDOW) if self._window >> (WINDOW - 1) else self._window
         return self.device, self.place, self.incarnation, self.highest, window, self._kept
 
 
 class Marks:
-    """Of all boards."""
+    """The anti-replay windows of all boards."""
 
     def __init__(self, rows: Iterable[MarkRow]) -> None:
         self._marks: dict[str, dict[int, Mark]] = {}
-        """By device and incarnation; of each device, that which was used last comes last."""
+        """Windows by device and incarnation; the most recently used incarnation of a device is
+        last."""
         for row in rows:
             mark = Mark(*row)
             self._marks.setdefault(mark.device, {})[mark.incarnation] = mark
 
     def of(self, device: str, incarnation: int) -> Mark:
-        """The mark of an incarnation. A new one takes a free place of its device, or that of the
-        mark that was not used for the longest.
+        """Return the window of an incarnation. A new one takes a free place of its device, or that
+        of the least recently used window.
         """
         marks = self._marks.setdefault(device, {})
         mark = marks.pop(incarnation, None)
@@ -138,11 +140,11 @@ class Marks:
         return mark
 
     def latest(self, device: str) -> Mark | None:
-        """The mark that was used last."""
+        """Return a device's most recently used window."""
         return next(reversed(self._marks.get(device, {}).values()), None)
 
     def merge(self, row: MarkRow) -> Mark:
-        """What another gateway knows of an incarnation is known here, too; returns its mark."""
+        """Merge a peer gateway's window of an incarnation and return the result."""
         device, _, incarnation, highest, window, kept = row
         mark = self.of(device, incarnation)
         mark.merge(highest, window, kept)

@@ -1,9 +1,9 @@
-"""Packet identifiers and the numbers behind them.
+"""Packet identifiers and the message numbers behind them.
 
-A session numbers its outgoing QoS 1 and 2 messages 1, 2, 3, … for ever; the packet identifier is
-that number folded into 1…65535. So an identifier needs no record of its own: the queue position
-says it, before and after a power cut. A device on a reliable link does the same in the other
-direction: its 32-bit sequence has the packet identifier in its low 16 bits
+A session numbers its outgoing QoS 1 and 2 messages 1, 2, 3, … without end; the packet identifier is
+that number folded into 1…65535. So an identifier needs no record: it follows from the queue
+position, before and after a power cut. A device on a reliable link does the same in the other
+direction: the low 16 bits of its 32-bit sequence are the packet identifier
 (`gateway/links/README.md`).
 """
 
@@ -14,8 +14,7 @@ IDENTIFIERS = 0xFFFF
 
 _table = pack(f">{IDENTIFIERS}H", *range(1, IDENTIFIERS + 1)) * 2
 HIGH = _table[0::2]
-"""High bytes of the packet identifiers 1…65535, 1…65535: a slice of it is a column of a run of
-packets.
+"""High bytes of the packet identifiers 1…65535, 1…65535. A slice is a column of a run of packets.
 """
 LOW = _table[1::2]
 
@@ -23,12 +22,12 @@ pack_u16 = Struct(">H").pack
 
 
 def packet_id(number: int) -> int:
-    """The packet identifier of message `number` (from 1)."""
+    """Return the packet identifier of message `number` (from 1)."""
     return (number - 1) % IDENTIFIERS + 1
 
 
 def packet_ids(number: int, count: int) -> range | list[int]:
-    """The packet identifiers of `count` messages from `number` on."""
+    """Return the packet identifiers of `count` messages from `number` on."""
     start = packet_id(number)
     if start + count <= IDENTIFIERS + 1:
         return range(start, start + count)
@@ -36,13 +35,13 @@ def packet_ids(number: int, count: int) -> range | list[int]:
 
 
 def number_of(identifier: int, first: int) -> int:
-    """The number at or after `first` that has this packet identifier."""
+    """Return the number at or after `first` that has this packet identifier."""
     return first + (identifier - packet_id(first)) % IDENTIFIERS
 
 
 def sequence_of(identifier: int, near: int) -> int:
-    """A device's 32-bit sequence from its packet identifier: the one with these low 16 bits that is
-    nearest to `near` (its last known or next sequence).
+    """Return a device's 32-bit sequence from its packet identifier: the sequence with these low 16
+    bits that is nearest to `near` (its last known or next sequence).
     """
     candidate = near & ~0xFFFF | identifier
     if candidate > near + 0x8000 and candidate >= 0x10000:
@@ -53,7 +52,7 @@ def sequence_of(identifier: int, near: int) -> int:
 
 
 def pack_ids(identifiers: Collection[int]) -> bytes:
-    """Identifiers as two bytes each, for the store."""
+    """Pack identifiers as two bytes each, for the store."""
     return pack(f">{len(identifiers)}H", *identifiers)
 
 
@@ -63,9 +62,9 @@ def unpack_ids(data: bytes) -> tuple[int, ...]:
 
 
 def pack_bits(bits: bytes | bytearray) -> bytes:
-    """A set of identifiers, for the store: 65,536 bits, the lowest of each byte first. Out: zeros
-    in place of the first identifier, which a list of them cannot have; where the bits begin, in
-    bytes; and those that are not all 0.
+    """Pack a set of identifiers for the store, from 65,536 bits, the lowest bit of each byte first.
+    The result is a zero in place of a first identifier, which no list of identifiers has; the
+    offset of the first bits, in bytes; and the bytes that are not all 0.
     """
     begun = bits.lstrip(b"\0")
     first = (len(bits) - len(begun)) & ~1
@@ -73,7 +72,7 @@ def pack_bits(bits: bytes | bytearray) -> bytes:
 
 
 def unpack_set(data: bytes) -> tuple[int, ...]:
-    """The identifiers that `pack_bits` or `pack_ids` has packed."""
+    """Return the identifiers that `pack_bits` or `pack_ids` has packed."""
     if data[:2] != b"\0\0":
         return unpack_ids(data)
     (first,) = unpack(">H", data[2:4])

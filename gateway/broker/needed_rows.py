@@ -1,12 +1,12 @@
-"""Which rows of the tables `message` and `queue` somebody still needs.
+"""References to rows of the tables `message` and `queue`.
 
 In: references to messages that come and go. Out: ids for new messages, and keys of rows to delete.
-A message is stored once, however many queues refer to it; only those with more than one reference
-are counted, so that a million waiting messages cost nothing here.
+A message is stored once, however many queues refer to it. Only messages with more than one
+reference are counted, so a million waiting messages take no memory here.
 
-A new message takes the row of one that nobody needs any more: to write over a row touches one page
-of the database, to insert one and delete another touches six. The queue rows that referred to the
-old one are then deleted in the same commit, or were before.
+A new message overwrites the row of a message that is no longer needed. Overwriting a row touches
+one page of the database; an insert and a delete touch six. The queue rows of the old message are
+deleted in the same commit, or earlier.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 from gateway.broker.publish_run import PublishRun
 
 _SWEEP = 256
-"""So many rows that nobody needs are deleted even when there is no time for it."""
+"""Number of unneeded rows from which they are deleted even if there is no time for it."""
 
 
 class NeededRows:
@@ -28,16 +28,16 @@ class NeededRows:
         self.dead: list[int] = []
         """Ids of messages to be deleted."""
         self.taken: set[int] = set()
-        """Of those, what messages of the open changes write over."""
+        """Ids from `dead` whose rows messages of the open changes overwrite."""
         self._references = dict(references)
 
     @property
     def waste(self) -> int:
-        """How many rows wait to be deleted."""
+        """Number of rows that wait to be deleted."""
         return len(self.finished) + len(self.dead)
 
     def refer(self, run: PublishRun) -> None:
-        """One more queue row refers to a run."""
+        """Count one more queue row that refers to a run."""
         if run.message:
             self._references[run.message] = self._references.get(run.message, 1) + 1
         elif self.dead:
@@ -48,23 +48,23 @@ class NeededRows:
             self.next += 1
 
     def know(self, references: list[tuple[int, int]]) -> None:
-        """Messages have come to which more than one row refers, with how many do."""
+        """Add messages with more than one reference, each with the number of its references."""
         self._references.update(references)
 
     def reserve(self, count: int) -> int:
-        """So many ids that no message has had; returns the first of them."""
+        """Reserve `count` ids that no message has had. Return the first one."""
         self.next += count
         return self.next - count
 
     def forget(self, run: PublishRun) -> None:
-        """One queue row less refers to a run."""
+        """Count one queue row less that refers to a run."""
         if run.message and self.release(run.message, run.written or run.message in self.taken):
             run.message = 0
             run.written = False
 
     def release(self, message: int, written: bool = True) -> bool:
-        """One reference to a message less; True when it was the last one. written: there is a row
-        with this id.
+        """Count one reference to a message less. Return True if it was the last one. written: there
+        is a row with this id.
         """
         count = self._references.pop(message, 1)
         if count > 2:
@@ -74,9 +74,9 @@ class NeededRows:
         return count == 1
 
     def sweep(self, all_of_them: bool) -> tuple[list[tuple[int, int]], list[int]]:
-        """The open changes are sealed: returns the queue rows and the message rows to delete with
-        them. A queue row goes with the row in `flow` that says nothing of its messages any more, so
-        a start can tell a place that is done from a damaged `flow`.
+        """Return the queue rows and the message rows to delete with the changes that are sealed. A
+        queue row is deleted together with the `flow` row that no longer mentions its messages. So a
+        start can tell a finished delivery from a damaged `flow`.
         """
         finished, self.finished = self.finished, []
         self.taken.clear()

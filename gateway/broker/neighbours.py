@@ -1,10 +1,10 @@
-"""The other gateways of a site, as the broker sees them.
+"""The peer gateways of a site, as the broker sees them.
 
-In: what happens to sessions and publications here that others may know of, or are to know of. Out:
-answers to clients, later (`dispatch.placed`, `exchanges.released`); where messages go for sessions
-that move; and which commits are on a second disk, too.
+In: changes of sessions and publications that peer gateways must know. Out: answers to clients,
+later (`dispatch.placed`, `exchanges.released`); routes for sessions that move; and the commits that
+are on a second disk.
 
-`Neighbours` stands for no other gateway, and costs nothing. A site has a class of its own
+`Neighbours` stands for a gateway without peers. A site has its own subclass
 (`gateway/site/moving/neighbours.py`).
 """
 
@@ -20,22 +20,22 @@ from gateway.mqtt.packets import Connect
 
 
 class Neighbours:
-    """There are none."""
+    """The neighbours of a gateway that has none."""
 
     def leave(self) -> None:
-        """There is no site any more."""
+        """Leave the group of gateways for good."""
 
     # -- what clients ask for
 
     def claim(self, connection: Asking, packet: Connect) -> bool:
-        """Claim the session of a CONNECT. True: the others are asked; then `dispatch.placed` is
-        called, unless the connection has ended by then.
+        """Claim the session of a CONNECT. Return True if the peer gateways are queried. Then
+        `dispatch.placed` is called, unless the connection has ended by then.
         """
         return False
 
     def release(self, connection: Asking, identifiers: Sequence[int]) -> bool:
-        """Ask the others about identifiers of PUBRELs that are unknown here. True: then
-        `exchanges.released` is called for each.
+        """Query the peer gateways about identifiers of PUBRELs that are unknown here. Return True
+        if so; then `exchanges.released` is called for each.
         """
         return False
 
@@ -46,12 +46,12 @@ class Neighbours:
         return ()
 
     def onward(self, session: Session, extra: bytes, share: str) -> tuple[Session, bytes]:
-        """Return where a message for a session goes, and with which properties."""
+        """Return the session that a message for `session` goes to, and the properties to send."""
         return session, extra
 
     def send_on(self, session: Session, read: bool) -> None:
-        """Send on what waits for a session that is elsewhere. read: it has been read from the
-        store; False: it has to be read again.
+        """Send on the queue of a session that has moved. read: it has been read from the store;
+        False: it must be read again.
         """
 
     # -- a second disk
@@ -63,47 +63,47 @@ class Neighbours:
 
     @property
     def refuses(self) -> bool:
-        """Whether such publications are refused: the second disk is missing for too long."""
+        """Whether publications for the spool are refused, the second disk being gone too long."""
         return False
 
     def lacks(self, commit: int) -> bool:
-        """Whether rows of a commit are not on a second disk yet, where they have to be."""
+        """Whether rows of a commit still have to reach a second disk."""
         return False
 
     def is_safe(self, row: int) -> None:
-        """The spool is on a second disk up to this row, or has landed."""
+        """Note that the spool is on a second disk up to this row, or has landed."""
 
     # -- sessions, commits and time
 
     def know(self, state: Recovered) -> None:
-        """The sessions of this state are restored next."""
+        """Prepare to restore the sessions of this state."""
 
     def restore(self, session: Session) -> bool:
-        """Give a session that comes from the store its role. False: it is no client's."""
+        """Give a session from the store its role. Return False if it is not a client's."""
         return True
 
     def ended(self, session: Session) -> None:
-        """A session has ended."""
+        """Note that a session has ended."""
 
     def seal(self) -> None:
-        """The open changes are about to be sealed."""
+        """Add rows to the open changes, which are about to be sealed."""
 
     def sealed(self, commit: Commit) -> None:
-        """They are the rows of this commit now; the open changes are still at hand."""
+        """Note the commit that the open changes have become; they are still accessible."""
 
     def on_disk(self, number: int) -> None:
-        """Commit `number` is on disk."""
+        """Note that commit `number` is on disk."""
 
     def tell(self) -> None:
-        """All that waited for it has been done."""
+        """Continue after everything that waited for a commit has been released."""
 
     def reconfigure(self) -> None:
-        """There is another configuration."""
+        """Apply a changed configuration."""
 
     def advance(self) -> None:
-        """Act on what has come due. Called about once a second."""
+        """Act on everything that is due. Called about once a second."""
 
 
 def alone(core: object, state: Recovered) -> Neighbours:
-    """Make the neighbours of a broker that has none."""
+    """Return the neighbours of a broker that has none."""
     return Neighbours()

@@ -1,6 +1,5 @@
-"""Who is at the far end of a connection, and how far the connection has come.
-
-In: what the link knows. Out: for logs, access and publication identity.
+"""The far end of a connection, and the connection's state. In: facts from the link. Out: data for
+logs, access rules and publication identity.
 """
 
 from dataclasses import dataclass
@@ -9,14 +8,14 @@ from enum import Enum, auto
 
 @dataclass(frozen=True, slots=True)
 class DeviceIdentity:
-    """Who greeted on a reliable link: the first two parts of publication identity."""
+    """The device that greeted on a reliable link: the first two parts of publication identity."""
 
     name: str
     incarnation: int
     next_sequence: int
-    """The sequence that it will use next."""
+    """The next sequence that the device will use."""
     proved: bool = False
-    """It has shown that it has the key of this name."""
+    """Whether the device has proved that it has the key of this name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,23 +26,21 @@ class Peer:
     address: str
     """For logs, e.g. `127.0.0.1:40312` or `/dev/ttyUSB0`."""
     device: DeviceIdentity | None = None
-    """Who greeted on a reliable link."""
+    """Address for logs, e.g. `127.0.0.1:40312` or `/dev/ttyUSB0`."""
     certificate_name: str | None = None
-    """Common name of the certificate that a TLS client has proved to own."""
+    """The device that greeted on a reliable link."""
 
 
 class State(Enum):
-    """The states of a connection, and what each lets a client say (MQTT 5, section 3.1.0).
-
-    The first packet is CONNECT, and there is no second one [MQTT-3.1.0-1, MQTT-3.1.0-2]: the stream
-    of packets sees to that (`gateway/mqtt/stream.py`). Once a connection is closed, nothing comes
-    in or goes out any more, whatever is under way.
+    """The states of a connection, each with its allowed packets (MQTT 5, section 3.1.0). The first
+    packet is CONNECT, and there is no second one [MQTT-3.1.0-1, MQTT-3.1.0-2]: the packet stream
+    checks that (`gateway/mqtt/stream.py`). A closed connection neither takes nor sends packets.
     """
 
     NEW = auto()
-    """Its CONNECT has not come."""
+    """CONNECT has not arrived."""
     ASKED = auto()
-    """It is found out who the client is; what comes meanwhile waits."""
+    """CONNECT is being checked; later packets wait."""
     OPEN = auto()
     """The client is known, and the connection has a session."""
     CLOSED = auto()

@@ -1,11 +1,11 @@
-"""A run: publications of one connection that came in one piece and are alike in all but packet
-identifier and payload.
+"""A run: publications of one connection that arrived together and differ only in packet identifier
+and payload.
 
-In: a run of PUBLISH packets as they stand in the receive buffer, a decoded PUBLISH, or a row of the
-store. Out: the PUBLISH packets for a receiver, whatever its version, QoS and options. Most runs
-hold one publication. A busy publisher's hold dozens, and then checks, routing, storage and the
-building of packets cost one step per run instead of one per publication: that is what makes
-Python fast enough here.
+In: a run of PUBLISH packets from the receive buffer, a decoded PUBLISH, or a row of the store. Out:
+the PUBLISH packets for a receiver of any version, QoS and options.
+
+Most runs hold one publication. Those of a busy publisher hold dozens. Checks, routing, storage and
+encoding then take one step per run instead of one per publication, which is fast enough in Python.
 """
 
 from typing import Protocol
@@ -22,11 +22,11 @@ RETAIN = 0x01
 QOS_BITS = 0x06
 
 OVERHEAD = 64
-"""Bytes that a queued message takes beside its payload, for the bounds; a topic name of up to so
-many bytes is part of them."""
+"""Overhead of a queued message beside its payload, in bytes. A topic name of up to this length is
+included."""
 
 _KNOWN_SHAPES = 4
-"""Of one topic."""
+"""Most cached packet heads per topic."""
 
 
 class Publisher(Protocol):
@@ -34,11 +34,11 @@ class Publisher(Protocol):
 
     @property
     def account(self) -> Account | None:
-        """Whose it is; None for a board's."""
+        """Account of the session; None for a board's."""
 
     @property
     def foreign(self) -> bool:
-        """Another gateway."""
+        """Whether the session stands for a peer gateway."""
 
 
 class PublishRun(Publishes[Topic]):
@@ -62,7 +62,7 @@ class PublishRun(Publishes[Topic]):
         expires: float | None = None,
         publisher: Publisher | None = None,
     ) -> None:
-        # not by super(): one is made for nearly every message
+        # super() is not called, because a run is created for nearly every message
         self.topic = topic
         self.raw = raw
         self.qos = qos
@@ -75,29 +75,29 @@ class PublishRun(Publishes[Topic]):
         self.id_at = id_at
         self.payload_at = payload_at
         self.weight = self.size
-        """Bytes of one publication, for the bounds: its properties count, and its name if that is
-        long."""
+        """Bytes of one publication, as counted against bounds: with properties, and with a long
+        topic name."""
         if properties or len(topic.wire) > OVERHEAD:
             self.weight += len(properties) + max(0, len(topic.wire) - OVERHEAD)
         self.properties = properties
-        """What MQTT 5 passes through unchanged, encoded, without length."""
+        """Properties that MQTT 5 passes on unchanged, encoded, without length."""
         self.expires = expires
-        """On the broker's time axis, or None."""
+        """Time of expiry on the broker's time axis, or None."""
         self.publisher = publisher
-        """The session that it comes from."""
+        """The session that the run comes from."""
         self.message = 0
-        """Id of its row in the store, 0 while no queue row needs one."""
+        """Id of the run's row in the store, 0 if no queue row needs one."""
         self.written = False
-        """The row is there, or in a sealed commit."""
+        """Whether the store or a sealed commit has the row."""
 
     def body(self) -> bytes:
-        """All payloads joined, as the store keeps them."""
+        """Return all payloads joined, as the store keeps them."""
         if self.count == 1:
             return self.raw[self.payload_at :]
         return b"".join(self.payloads()) if self.payload_at else self.raw
 
     def part(self, skip: int, count: int) -> "PublishRun":
-        """`count` publications from `skip` on as a run of their own."""
+        """Return `count` publications from `skip` on as a new run."""
         return PublishRun(
             self.topic,
             self.raw[skip * self.stride : (skip + count) * self.stride],
@@ -117,11 +117,9 @@ class PublishRun(Publishes[Topic]):
     def shape(
         self, first: int, version5: bool, extra: bytes, name: bytes | None = None
     ) -> tuple[bytes, bytes]:
-        """What stands before and after the packet identifier, up to the payload, in each PUBLISH of
-        this run.
-
-        first: the packet's first byte. extra: properties for this receiver alone, encoded. name:
-        stands for the topic name, when an alias does.
+        """Return the bytes before and after the packet identifier, up to the payload, which all
+        PUBLISH packets of this run share. first: the packet's first byte. extra: encoded properties
+        for this receiver only. name: bytes in place of the topic name, if an alias is used.
         """
         topic = self.topic
         if self.properties or extra:
@@ -141,8 +139,8 @@ class PublishRun(Publishes[Topic]):
         return shape
 
     def packets(self, shape: tuple[bytes, bytes], number: int, skip: int, count: int) -> bytes:
-        """PUBLISH packets of `count` publications from `skip` on. number: of the first, for its
-        packet identifier; 0 at QoS 0.
+        """Return the PUBLISH packets of `count` publications from `skip` on. number: message number
+        of the first one, for its packet identifier; 0 at QoS 0.
         """
         head, tail = shape
         raw, stride = self.raw, self.stride

@@ -1,25 +1,24 @@
-"""What happens when a queue is full. In: messages that are about to be queued for a session. Out:
-room for them, or not; what has to end for it is noted in `effects.py`.
+"""Limits of queues. In: messages that are about to be queued for a session. Out: whether there is
+room for them. Sessions that have to end for it are noted in `effects.py`.
 
-Bounds: messages and bytes per session (`limits`, or its own `[[queue]]`), bytes of all queues
-together. QoS 0 never forces anything:
-it is dropped and counted. Messages that have expired are taken from the front of the queue first.
-Then, for QoS 1 and 2, the session's section of the configuration says:
+Bounds: messages and bytes per session (`limits`, or its own `[[queue]]`), and bytes of all queues
+together. QoS 0 never displaces a message: it is dropped and counted. Expired messages at the front
+of a queue are dropped first. Then, for QoS 1 and 2, the session's configuration decides:
 
-    end the session        its queue and subscriptions are gone, its client is told 0x97 if it is
-                           connected, and learns from Session Present 0 if it is not: a gap is never
-                           silent
-    drop the oldest        from the front of the queue, never what is in flight; counted. Notices
-                           for another gateway stay, as long as they are few
-    refuse the publisher   0x97 for the publisher, before anything of its message has an effect
+  end the session        its queue and subscriptions are deleted; the client is told 0x97 if it is
+                         connected, and otherwise sees Session Present 0: a gap is never silent
+  drop the oldest        from the front of the queue, never messages in flight; counted. Notices
+                         for a peer gateway stay, as long as they are few
+  refuse the publisher   0x97 for the publisher, before its message has any effect
 
-Where the front of the queue is in the store alone, it is read first; meanwhile the queue may hold
-an eighth more than its bound, or a page more if that is larger. When that is full too, a queue that
-drops the oldest drops what comes, and any other ends.
+If the front of the queue is only in the store, it is read first. In the meantime the queue may
+exceed its bound by an eighth, or by a page if that is larger. When that is full too, a queue with
+"drop the oldest" drops the new messages, and any other queue ends.
 
-When all queues together are full, the longest ones pay until a 32nd of the bound is free: a slow
-consumer costs itself. One whose messages are in the store alone owes what it will drop when they
-have been read; publishers are refused while all queues hold an eighth more than their bound.
+When all queues together are full, the longest ones give messages up until a 32nd of the bound is
+free: a slow consumer harms only itself. A queue whose messages are only in the store owes that size
+and drops it once it is read. Publishers are refused while all queues exceed their bound by an
+eighth.
 """
 
 from __future__ import annotations
@@ -38,10 +37,10 @@ from gateway.system.logs import about
 log = logging.getLogger(__name__)
 
 _GRACE = 8
-"""A bound may be passed by this part of it while the store is read."""
+"""Divisor: the part by which a bound may be exceeded while the store is read."""
 _SPARE = 32
-"""This part of the bound of all queues is made free at a time, since the longest must be looked
-for."""
+"""Divisor: the part of the bound of all queues that is freed at a time, because finding the longest
+queues takes time."""
 
 
 def is_full(core: Core, session: Session, run: PublishRun, count: int) -> bool:
@@ -56,7 +55,7 @@ def is_full(core: Core, session: Session, run: PublishRun, count: int) -> bool:
 
 
 def is_crowded(core: Core, run: PublishRun) -> bool:
-    """Whether a run is too much for all queues together, though the longest owe enough."""
+    """Whether a run is too much for all queues together, although the longest owe enough."""
     most = core.limits.memory_bytes
     size = run.count * (run.weight + OVERHEAD)
     return core.queued + size > most + most // _GRACE
@@ -69,8 +68,8 @@ def never_fits(core: Core, session: Session, run: PublishRun) -> bool:
 
 
 def make_room(core: Core, session: Session, run: PublishRun, qos: int, count: int) -> bool:
-    """Whether `count` messages of a run may be queued for a session; older ones of its queue may
-    have been dropped for it. Never for a session that ends.
+    """Whether `count` messages of a run may be queued for a session. Older messages may have been
+    dropped to make room. Always False for a session that ends.
     """
     if session.ended:
         return False
@@ -89,9 +88,9 @@ def make_room(core: Core, session: Session, run: PublishRun, qos: int, count: in
 
 
 def judged_at_once(core: Core, session: Session, run: PublishRun, qos: int) -> int:
-    """How many messages of a run, one at least, `make_room` judges in one step as it would one
-    after the other: those that have room, those for which the oldest ones make room, or at QoS 0
-    all that have none.
+    """Return how many messages of a run, at least one, `make_room` can judge in one step with the
+    same result as one by one. Such a group has room, or gets room from the oldest messages, or (at
+    QoS 0) is dropped as a whole.
     """
     send_flow, limits, each = session.send_flow, core.limits, run.weight + OVERHEAD
     free = _free(core, session, each)
@@ -116,7 +115,7 @@ def judged_at_once(core: Core, session: Session, run: PublishRun, qos: int) -> i
 
 
 def _free(core: Core, session: Session, each: int, *, grace: bool = False) -> int:
-    """How many more messages, of `each` bytes, the bounds of a queue allow."""
+    """Return how many more messages of `each` bytes the bounds of a queue allow."""
     messages, size = bounds(core, session, grace=grace)
     send_flow = session.send_flow
     return min(messages - send_flow.messages, (size - send_flow.size) // each)
@@ -132,12 +131,12 @@ def _drop(core: Core, session: Session, qos: int, count: int) -> bool:
 
 
 def _make_room_in(core: Core, session: Session, count: int, size: int) -> bool:
-    """The same for a queue that is at its own bound."""
+    """Like `make_room`, for a queue that is at its own bound."""
     send_flow = session.send_flow
     full = session.queueing.full
     if full == "refuse the publisher":
-        return True  # `is_full` was asked before
-    send_flow.pump()  # what may be in flight is never dropped
+        return True  # `is_full` was checked before
+    send_flow.pump()  # messages in flight are never dropped
     reading = _drop_expired(core, session)
     if full == "drop the oldest":
         while _over(core, session, count, size) and _drop_oldest(
@@ -161,7 +160,7 @@ def _make_room_in(core: Core, session: Session, count: int, size: int) -> bool:
 
 
 def _is_needed(core: Core, session: Session, run: PublishRun) -> bool:
-    """Whether it is a notice, and there are not too many: the queue may be longer by them."""
+    """Whether a run is a notice and notices are few; then the queue may exceed its bound."""
     return run.topic.name == NOTICES and session.send_flow.messages < 2 * bounds(core, session)[0]
 
 
@@ -171,9 +170,7 @@ def _over(core: Core, session: Session, count: int, size: int, *, grace: bool = 
 
 
 def bounds(core: Core, session: Session, *, grace: bool = False) -> tuple[int, int]:
-    """Messages and bytes that may wait for a session. grace: while the front of its queue is
-    read.
-    """
+    """Return the most messages and bytes in a queue. grace: while its front is being read."""
     queueing, limits = session.queueing, core.limits
     messages = queueing.messages or limits.queue_messages
     most = queueing.bytes or limits.queue_bytes
@@ -184,14 +181,14 @@ def bounds(core: Core, session: Session, *, grace: bool = False) -> tuple[int, i
 
 
 def _excess(core: Core, session: Session, count: int, size: int) -> tuple[int, int]:
-    """By how many messages and bytes a queue is over its bounds, when so much more comes."""
+    """Return by how many messages and bytes a queue exceeds its bounds if this much is added."""
     send_flow = session.send_flow
     messages, most = bounds(core, session)
     return send_flow.messages + count - messages, send_flow.size + size - most
 
 
 def _drop_expired(core: Core, session: Session) -> bool:
-    """Drop what has expired at the front of a queue. True: there may be more when it was read."""
+    """Drop expired messages at a queue's front. Return True if reading may find more."""
     send_flow = session.send_flow
     while send_flow.pending:
         expires = send_flow.pending[0].run.expires
@@ -205,8 +202,8 @@ def _drop_expired(core: Core, session: Session) -> bool:
 
 
 def _oldest(core: Core, session: Session) -> int | None:
-    """The place in memory of what is dropped first; None: there is nothing, or it has to be read.
-    A notice is that only when there are too many before what is none.
+    """Return the index in memory of the message that is dropped first, or None if there is none or
+    it must be read. A notice is dropped only if too many notices come before other messages.
     """
     send_flow = session.send_flow
     if not send_flow.pending or not send_flow.pending[0].notice:
@@ -219,8 +216,8 @@ def _oldest(core: Core, session: Session) -> int | None:
 
 
 def _drop_oldest(core: Core, session: Session, messages: int, size: int) -> int:
-    """Drop what makes so much room, or the rest of the oldest delivery if that is less. Returns how
-    many messages that was.
+    """Drop messages to make this much room, or the rest of the oldest delivery if that is less.
+    Return the number dropped.
     """
     send_flow, at = session.send_flow, _oldest(core, session)
     dropped = 0
@@ -244,9 +241,9 @@ def _end(core: Core, session: Session, text: str) -> None:
 
 
 def trim(core: Core, session: Session) -> None:
-    """The front of a queue has been read from the store: drop what has expired, what the queue owes
-    to the others, and what is beyond its bound if it drops the oldest; then a tenth more than it
-    must, if it is long, so that this is seldom needed.
+    """Shorten a queue whose front has been read from the store. Drop expired messages, the bytes
+    that the queue owes, and the excess if it drops the oldest. A long queue then drops a tenth
+    more, so that this is seldom needed.
     """
     send_flow = session.send_flow
     _drop_expired(core, session)
@@ -266,11 +263,11 @@ def trim(core: Core, session: Session) -> None:
 
 
 def let_the_longest_pay(core: Core) -> None:
-    """All queues together hold too much: the longest ones give up what is over the bound."""
+    """Let the longest queues give up the excess over the bound of all queues."""
     most = core.limits.memory_bytes
     if core.queued - core.owed <= most:
         return
-    core.send()  # what may be in flight is never dropped
+    core.send()  # messages in flight are never dropped
     excess = core.queued - core.owed - most + most // _SPARE
     payers = [
         session

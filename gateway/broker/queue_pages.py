@@ -1,15 +1,17 @@
-"""Queues longer than memory should hold: their tail waits in the store alone.
+"""Long queues: their tail is only in the store.
 
 In: "this queue has room for more of its tail" and "this session with a tail ends". Out: orders for
-the driver of the core, which reads the store and hands the rows back. A session that is away holds
-nothing in memory; one that is connected holds about a page beyond what is in flight.
+the caller of the core, which reads the store and hands the rows back. A session of an absent client
+holds nothing in memory; that of a connected client holds about a page beyond the messages in
+flight.
 
 Rules: an order is carried out after every commit sealed before it and before every commit sealed
-after it; rows that are not committed yet are simply not found, and asked for again after the next
-commit. If a row is missing or not whole, the session ends, and its client learns it by Session
-Present 0; the queue of a bridge or of another gateway goes on without that row. The log has a line.
-What a session leaves behind for the other members of shared subscriptions outlives it in the store:
-each page of it goes with the commit that gives its messages to them.
+after it. Rows that are not committed yet are not found, and are asked for again after the next
+commit. If a row is missing or damaged, the session ends, and its client sees Session Present 0; the
+queue of a bridge or peer gateway continues without that row. The log has a line.
+
+Messages that an ended session leaves in shared subscriptions stay in the store. Each page of them
+is deleted with the commit that gives its messages to other subscribers.
 """
 
 from __future__ import annotations
@@ -29,15 +31,14 @@ from gateway.system.logs import about, printable
 log = logging.getLogger(__name__)
 
 StoredDelivery = tuple[int, int, int, int, int, bytes, str, str, int, int, bytes, int | None, bytes]
-"""first number, count, message, index of the first payload, flags, extra, share, then of the
-message: topic, retain, count, properties, expires, payloads joined.
-"""
+"""Columns of the queue row: first number, count, message, index of the first payload, flags, extra,
+share. Columns of the message row: topic, retain, count, properties, expires, payloads joined."""
 
 
 def delivery_of(
     core: Core, session: Session, row: StoredDelivery, known: dict[int, PublishRun] | None = None
 ) -> Delivery:
-    """A delivery from the store. known: runs by message id, to use for and to add to."""
+    """Return a delivery from its row. known: runs by message id, used and extended."""
     first, count, message, skip, flags, extra, share = row[:7]
     run = known.get(message) if known is not None else None
     if run is None:
@@ -59,7 +60,7 @@ def run_of(
     expires: int | None,
     body: bytes,
 ) -> PublishRun:
-    """A run from a row of the store."""
+    """Return a run from its row."""
     run = PublishRun(
         core.router.topic(topic),
         body,
@@ -76,7 +77,7 @@ def run_of(
 
 
 def answer(core: Core, order: Order, rows: Any) -> None:
-    """What an order asked for has been read. What follows from it is left to `effects.py`."""
+    """Hand in the rows that an order has read. Further effects are noted in `effects.py`."""
     if isinstance(order, Load):
         _loaded(core, order, rows)
     else:
@@ -109,13 +110,13 @@ def _loaded(core: Core, order: Load, rows: list[StoredDelivery]) -> None:
 
 
 def is_whole(row: StoredDelivery) -> bool:
-    """Whether a place of a queue can be sent: the store gives the topic of such places alone."""
+    """Whether a place of a queue can be sent. The store gives the topic only for such places."""
     return row[7] is not None
 
 
 def _gone(session: Session, order: Load, rows: list[StoredDelivery]) -> int:
-    """How many messages of a page are gone. A queue has no gap, but where notices for another
-    gateway have stayed in it alone.
+    """Return how many messages of a page are missing. Queue numbers have no gap, except where only
+    notices for a peer gateway have stayed.
     """
     if not rows:
         return session.send_flow.next - order.first if order.whole else 0
@@ -145,8 +146,8 @@ def _tell(core: Core, session: Session, gone: int) -> None:
 
 
 def unreadable(core: Core, session: Session, error: Exception) -> None:
-    """A page of a queue cannot be read, and no further try will help: the session ends, of whatever
-    client.
+    """End a session because a page of its queue cannot be read and no retry will help, whatever the
+    client is.
     """
     own = session.user == INSIDE
     log.error(
@@ -165,8 +166,8 @@ def unreadable(core: Core, session: Session, error: Exception) -> None:
 def _collected(
     core: Core, order: Collect, messages: list[int], shared: list[StoredDelivery]
 ) -> None:
-    """A session has ended: its messages lose a reference each, and what came from shared
-    subscriptions goes to other members, page by page.
+    """Release an ended session's messages, and give those from shared subscriptions to other
+    subscribers, page by page.
     """
     for message in messages:
         core.needed_rows.release(message)

@@ -1,6 +1,8 @@
-"""What clients are refused, and why connections end by an error of ours: counted, and said in the
-log once per burst. The client is told by whoever refuses. Such an error ends its connection, and
-nothing else (`README.md`, "Where an exception ends").
+"""Refusals to clients, and connections that end because of an internal error: counted, and logged
+once per burst.
+
+The caller answers the client. An internal error ends its connection, and nothing else (`README.md`,
+"Where an exception ends").
 """
 
 from __future__ import annotations
@@ -25,14 +27,14 @@ def refused(
     text: str,
     count: int = 1,
 ) -> None:
-    """A request is answered with a failure, or not at all. count: how many of them."""
+    """Count and log `count` requests that are answered with a failure, or not at all."""
     core.statistics.refuse(request, reason, count)
     say(core, connection, reason, f"{request.upper()} refused, {text}")
 
 
 def say(core: Core, connection: Attached, reason: ReasonCode, text: str) -> None:
-    """Log why a client has trouble, unless that was said a moment ago. Before it is let in, its
-    address counts: a client identifier can be made up.
+    """Log why a client has trouble, once per burst. Before the client is let in, bursts are counted
+    per address, since a client identifier can be invented.
     """
     who = connection.client if connection.session is not None else origin(connection.peer.address)
     if core.log_throttle.allows(f"{reason} {who}"):
@@ -46,18 +48,18 @@ def say(core: Core, connection: Attached, reason: ReasonCode, text: str) -> None
 
 
 def words(reason: ReasonCode) -> str:
-    """A reason code for people."""
+    """Return a reason code in words."""
     return reason.name.lower().replace("_", " ")
 
 
 log = logging.getLogger(__name__)
 
 INTERNAL_ERROR = "internal error"
-"""Why such a connection ends, as the log of connections says it."""
+"""Reason of such a close in the log of connections."""
 
 
 def blame(core: Core, connection: Attached, error: Exception, doing: str) -> None:
-    """Log why a connection ends. doing: what was being done, as a clause behind "while"."""
+    """Log why a connection ends. doing: the current work, as a clause behind "while"."""
     found = f"{type(error).__name__}: {error}"
     if core.log_throttle.allows(f"{doing} {type(error).__name__} {connection.name}"):
         log.error(

@@ -1,11 +1,13 @@
 """SUBSCRIBE and UNSUBSCRIBE.
 
-Rules: the answer says for each filter, in order, what was granted [MQTT-3.8.4-6]; it leaves after
-the commit when the session is durable; retained messages follow it (Retain Handling 0: always, 1:
-for a new subscription only, 2: never; never for a shared one), as there is room for them
-(`retained_feed.py`). A filter that stands in one packet several times is one subscription, as its
-last entry says, and its retained messages come once. Of different filters in one packet as many
-are looked at as a session may have.
+Rules: the answer says for each filter, in order, what was granted [MQTT-3.8.4-6]. If the session is
+durable, the answer leaves after the commit. Retained messages follow as there is room for them
+(`retained_feed.py`). Retain Handling 0 sends them always, 1 for a new subscription only, 2 never; a
+shared subscription gets none.
+
+A filter that occurs several times in one packet is one subscription, with the options of its last
+entry, and its retained messages come once. One packet may contain as many different filters as a
+session may have.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ _BOUNDS = {
     ReasonCode.QUOTA_EXCEEDED: " (limits.subscriptions; limits.memory_bytes for all; the disk)",
     ReasonCode.TOPIC_FILTER_INVALID: " (limits.topic_levels)",
 }
-"""What can be done about a refusal, for the log."""
+"""Configuration keys behind a refusal, for the log."""
 _GRANTED = (ReasonCode.GRANTED_QOS_0, ReasonCode.GRANTED_QOS_1, ReasonCode.GRANTED_QOS_2)
 
 
@@ -62,7 +64,7 @@ def subscribe(connection: Connection, session: Session, packet: Subscribe) -> No
 def _grant(
     connection: Connection, session: Session, wanted: Wanted, identifier: int
 ) -> tuple[ReasonCode | None, bool]:
-    """Subscribe. Returns the reason to refuse, or None, and whether the subscription is new."""
+    """Subscribe. Return the reason to refuse, or None, and whether the subscription is new."""
     reason = connection.policy.access.refuses_subscribe(connection, wanted.topic_filter)
     with connection.broker.step:
         return _take(connection, session, wanted, identifier, reason)
@@ -75,7 +77,7 @@ def _take(
     identifier: int,
     reason: ReasonCode | None,
 ) -> tuple[ReasonCode | None, bool]:
-    """The same. reason: why the access rules refuse it, or None."""
+    """Like `_grant`, inside a step. reason: refusal of the access rules, or None."""
     broker = connection.broker
     known = wanted.topic_filter in session.subscriptions
     inner = split_shared(wanted.topic_filter)[1]
@@ -116,7 +118,7 @@ def _take(
 
 
 def _want_retained(connection: Connection, session: Session, topic_filter: str) -> None:
-    """Retained messages follow the answer; there are none for a shared subscription."""
+    """Note that retained messages follow the answer, unless the subscription is shared."""
     broker = connection.broker
     if topic_filter.startswith(SHARE_PREFIX):
         return
@@ -144,7 +146,7 @@ def unsubscribe(connection: Connection, session: Session, packet: Unsubscribe) -
 
 
 def _commit(connection: Connection, session: Session) -> int:
-    """What an answer about a durable session waits for."""
+    """Return the commit that an answer about a durable session waits for."""
     if session.durable:
         return connection.broker.promise()
     return 0

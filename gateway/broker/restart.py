@@ -1,8 +1,8 @@
 """The broker's state after a start, from the rows of the store.
 
-In: `Recovered`. Out: sessions, subscriptions, flows, retained messages and wills as they were at
-the last commit. All connections ended when the gateway stopped: a client that was connected then
-has left now, and its will counts.
+In: `Recovered`. Out: sessions, subscriptions, flows, retained messages and wills as of the last
+commit. All connections ended when the gateway stopped, so a client that was connected then counts
+as disconnected now, and its will is due.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from gateway.broker.will import StoredWill
 
 
 def take_over(core: Core, state: Recovered) -> None:
-    """Take over what the store holds. All connections ended when the gateway stopped."""
+    """Take over the state of the store."""
     by_id: dict[int, Session] = {}
     connected = set()
     core.neighbours.know(state)

@@ -1,12 +1,12 @@
 """Retained messages (MQTT 5, section 3.3.1.3): the last one of each topic.
 
-Rules: a retained PUBLISH replaces what its topic had [MQTT-3.3.1-5]; an empty payload removes it
-[MQTT-3.3.1-6]; a new subscription gets those that match its filter with RETAIN set; an expired one
-is gone.
+Rules: a retained PUBLISH replaces the message of its topic [MQTT-3.3.1-5]; an empty payload removes
+it [MQTT-3.3.1-6]. A new subscription gets the messages that match its filter, with RETAIN set. An
+expired message is removed.
 
-Where several gateways share them, each has a version, and a message that was removed leaves a
-deletion behind, a `Retained` without payload, so that nobody brings it back who has not heard of
-that.
+If several gateways share the messages, each message has a version. A removed message leaves a
+deletion behind, a `Retained` without payload, so that a gateway that missed the removal cannot
+bring it back.
 """
 
 from __future__ import annotations
@@ -19,27 +19,28 @@ from dataclasses import dataclass
 from gateway.broker.store_rows import RetainedRow
 
 _DELETION = 200
-"""Bytes that a deletion takes beside its topic."""
+"""Overhead of a deletion beside its topic, in bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Retained:
     topic: str
     client: str
-    """Who published it."""
+    """The publisher."""
     qos: int
     payload: bytes
     properties: bytes = b""
-    """Encoded, without length."""
+    """Properties, encoded, without length."""
     expires: float | None = None
-    """On the broker's time axis, or None; of a deletion, when it may be forgotten."""
+    """Time of expiry on the broker's time axis, or None; for a deletion, the time at which it may
+    be forgotten."""
     version: int = 0
-    """Of all that the gateways have for a topic the highest one holds
+    """Version of the message: among all gateways, the highest version of a topic is valid
     (`retained_changes.py`). 0: not shared."""
 
     @property
     def size(self) -> int:
-        """Bytes, for the bounds."""
+        """Size in bytes, as counted against bounds."""
         return len(self.payload) + len(self.topic) + len(self.properties)
 
     def row(self) -> RetainedRow:
@@ -49,23 +50,21 @@ class Retained:
 
 
 class RetainedMessages:
-    """By topic, and in order of topics, so that a filter looks at those only that begin as it
-    does.
-    """
+    """Retained messages, sorted by topic: a filter visits only topics with its prefix."""
 
     def __init__(self) -> None:
         self.shared = False
-        """With other gateways."""
+        """Whether the messages are shared with peer gateways."""
         self.watch: Callable[[str], None] | None = None
-        """Called with each topic of which something changes."""
+        """Called with each topic whose message changes."""
         self._all: dict[str, Retained] = {}
         self.deletions: OrderedDict[str, Retained] = OrderedDict()
-        """The oldest first, about."""
+        """Deletions by topic, roughly the oldest first."""
         self.deletion_bytes = 0
         self._topics: list[str] = []
         """All topics, sorted."""
         self._expiring: set[str] = set()
-        """Topics whose message expires some time."""
+        """Topics of messages with an expiry."""
         self.size = 0
         """Bytes of all messages."""
 
@@ -77,16 +76,16 @@ class RetainedMessages:
         return self._all.get(topic)
 
     def latest(self, topic: str) -> Retained | None:
-        """The message of a topic, or its deletion."""
+        """Return the message of a topic, or its deletion."""
         return self._all.get(topic) or self.deletions.get(topic)
 
     def everything(self) -> Iterator[Retained]:
-        """Messages and deletions."""
+        """Yield messages and deletions."""
         yield from self._all.values()
         yield from self.deletions.values()
 
     def fits(self, topic: str, size: int, most: int, most_bytes: int) -> bool:
-        """Whether a message of this size may be kept for a topic. most, most_bytes: of all."""
+        """Whether a message of this size fits. most, most_bytes: bounds of all messages."""
         known = self._all.get(topic)
         if known is None:
             return len(self._all) < most and self.size + size <= most_bytes
@@ -112,7 +111,7 @@ class RetainedMessages:
             self.watch(topic)
 
     def remove(self, topic: str) -> bool:
-        """True when there was one."""
+        """Remove the message of a topic. Return False if there was none."""
         known = self._all.pop(topic, None)
         if known is None:
             return False
@@ -124,7 +123,7 @@ class RetainedMessages:
         return True
 
     def bury(self, deletion: Retained) -> None:
-        """The topic has no message any more, and that is remembered."""
+        """Replace the message of a topic by a deletion."""
         topic = deletion.topic
         self.remove(topic)
         self.forget(topic)
@@ -134,14 +133,14 @@ class RetainedMessages:
             self.watch(topic)
 
     def forget(self, topic: str) -> None:
-        """A deletion, if there is one."""
+        """Remove a deletion, if there is one."""
         if self.deletions.pop(topic, None) is not None:
             self.deletion_bytes -= len(topic) + _DELETION
             if self.watch is not None:
                 self.watch(topic)
 
     def after(self, prefix: str, last: str | None, most: int) -> list[str]:
-        """At most so many topics that begin with a prefix, in order, behind the topic `last`."""
+        """Return up to `most` topics with a prefix, in order, behind the topic `last`."""
         topics = self._topics
         start = bisect_left(topics, prefix) if last is None else bisect_right(topics, last)
         found = topics[start : start + most]
@@ -151,7 +150,7 @@ class RetainedMessages:
         return found
 
     def expired(self, now: float) -> list[str]:
-        """Topics whose message has expired, or whose deletion may be forgotten."""
+        """Return topics whose message has expired, or whose deletion may be forgotten."""
         expired = [
             topic
             for topic in self._expiring

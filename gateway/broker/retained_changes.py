@@ -1,19 +1,17 @@
-"""What changes of the retained messages: in memory, and in the next commit.
+"""Changes of the retained messages: in memory, and in the next commit.
 
-In: publications with RETAIN, the time, and what another gateway holds. Out: the
-messages, and rows.
+In: publications with RETAIN, the time, and entries of peer gateways. Out: the messages, and rows.
 
-Rules where gateways share them, the same at all of them:
+Rules for gateways that share messages, the same at all of them:
 
-- Of a topic the message or deletion with the highest version holds. A version is the time of
-  publication (µs UTC) by the clock of the gateway where it was published, and higher than that of
-  what it replaces there, whatever the clocks say. So it is one more than that while the time is not
-  known. Of equal versions the same one holds everywhere
-  (`retained_entry.py`).
-- What a store holds from before its gateway had neighbours is older than all else: version 1.
+- The message or deletion with the highest version of a topic is valid. A version is the time of
+  publication (µs UTC) by the clock of the publishing gateway, and always higher than the version it
+  replaces there. So it is one more than that while the time is not known. Equal versions are
+  decided in the same way everywhere (`retained_entry.py`).
+- Entries from before the gateway had neighbours are older than all others: version 1.
 - A deletion is remembered for DELETION_S, or until there are too many.
-- A message that has expired is deleted at each gateway by itself, with the same version: one more
-  than its own.
+- Each gateway deletes an expired message by itself, with the same version: one more than the
+  message's own.
 """
 
 from __future__ import annotations
@@ -23,15 +21,15 @@ from gateway.broker.retained import Retained
 from gateway.broker.spool import ROW_OVERHEAD
 
 BEFORE = 1
-"""The version of what was published before the gateway had neighbours."""
+"""The version of entries from before the gateway had neighbours."""
 MOST_VERSION = (1 << 62) - 1
 DELETION_S = 30 * 86_400.0
 DELETIONS_SHARE = 16
-"""Deletions take a part of `limits.retained_bytes`."""
+"""Divisor: deletions may take this part of `limits.retained_bytes`."""
 
 
 def next_version(core: Core, topic: str) -> int:
-    """Of what is published here now."""
+    """Return the version of a message that is published here now."""
     if not core.retained.shared:
         return 0
     known = core.retained.latest(topic)
@@ -46,8 +44,8 @@ def keep(core: Core, message: Retained) -> None:
 
 
 def clear(core: Core, topic: str) -> bool:
-    """Somebody has removed the message of a topic. False: nothing changes."""
-    if core.retained.shared:  # another gateway may have one that is not known here yet
+    """Remove the message of a topic on behalf of a publisher. Return False if nothing changes."""
+    if core.retained.shared:  # a peer gateway may have one
         _delete(core, topic, next_version(core, topic))
     elif not core.retained.remove(topic):
         return False
@@ -71,8 +69,8 @@ def bury(core: Core, deletion: Retained) -> None:
 
 
 def take(core: Core, message: Retained) -> bool:
-    """Another gateway has something newer. False: there is no room for it; then what it replaces
-    goes all the same.
+    """Take over a newer entry of a peer gateway. Return False if there is no room for it; the entry
+    that it replaces is removed even then.
     """
     limits = core.limits
     if not message.payload:

@@ -1,12 +1,12 @@
 """Retained messages on their way to a session that has subscribed (MQTT 5, section 3.3.1.3).
 
-In: filters, as they are subscribed to. Out: which retained messages are next, for which filters, as
-far as the session has room for them. A feed holds names and how far it has come, never messages:
-what is sent is what is retained by then. However many filters begin alike, each topic that begins
-so is looked at once for all of them.
+In: filters that are subscribed to. Out: the retained messages that are next, with their filters, as
+far as the session has room. A feed holds names and its position, never messages: the message that
+is retained at the time of sending is sent. Each topic is compared once with all filters of the same
+prefix.
 
-Rules: a filter that is asked for again before its messages have come is one filter; a session that
-comes back goes on where it was. After a power cut of the gateway it begins again.
+Rules: a filter that is subscribed to again before its messages have come counts once. A session
+that comes back continues at its position; after a power cut of the gateway it begins again.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from gateway.broker.topic import FilterMap
 from gateway.mqtt.topics import split_shared
 
 _PAGE_TOPICS = 512
-"""Topics looked at in one step."""
+"""Topics that one step compares."""
 _PAGE = 64
-"""Messages found in one step, about."""
+"""Approximate number of messages that one step finds."""
 
 
 class Next(NamedTuple):
@@ -35,7 +35,7 @@ class Next(NamedTuple):
 
 
 class _Pass:
-    """One way through the topics that begin with a prefix, for all filters that begin so."""
+    """One pass through the topics with a prefix, for all filters with that prefix."""
 
     __slots__ = ("filters", "last", "source", "tree")
 
@@ -43,9 +43,9 @@ class _Pass:
         self.source = source
         self.filters: dict[str, None] = {}
         self.tree: FilterMap[str] | None = None
-        """The filters, when they were last looked for."""
+        """Tree of the filters, as of the last match."""
         self.last: str | None = None
-        """The topic that was looked at last; None before the first one."""
+        """The last compared topic; None before the first one."""
 
     def matching(self, topic: str) -> list[str]:
         if self.tree is None:
@@ -58,21 +58,21 @@ class _Pass:
 class RetainedFeed:
     def __init__(self) -> None:
         self.filters: set[str] = set()
-        """All filters that it was asked for."""
+        """All filters of the feed."""
         self.noted: set[str] = set()
-        """Those of them that the store knows to be waiting for their messages."""
+        """Filters that the store notes as waiting for their messages."""
         self.page: deque[Next] = deque()
-        """Messages that are next."""
+        """The next messages."""
         self._single: dict[tuple[str, str], RetainedMessages] = {}
-        """Topics to look for by name, each with the filter that it is for."""
+        """Topics to look up by name, each with its filter."""
         self._passes: dict[str, list[_Pass]] = {}
-        """By prefix: the one under way, and one that waits for it."""
+        """Passes by prefix: the current one, and the next one."""
 
     def __bool__(self) -> bool:
         return bool(self.page or self._single or self._passes)
 
     def add(self, topic_filter: str, source: RetainedMessages) -> None:
-        """Send what is retained for a filter."""
+        """Send the retained messages of a filter."""
         self.filters.add(topic_filter)
         levels = split_shared(topic_filter)[1].split("/")
         fixed = next((at for at, level in enumerate(levels) if level in ("+", "#")), None)
@@ -87,7 +87,7 @@ class RetainedFeed:
         passes[-1].tree = None
 
     def remove(self, topic_filter: str) -> None:
-        """The filter is no longer subscribed to."""
+        """Drop a filter that is no longer subscribed to."""
         self.filters.discard(topic_filter)
         self.noted.discard(topic_filter)
         self.page = deque(item for item in self.page if item.topic_filter != topic_filter)
@@ -102,7 +102,7 @@ class RetainedFeed:
                 del self._passes[prefix]
 
     def look(self) -> None:
-        """Look at some more topics, and put on the page what is found."""
+        """Compare some more topics, and add matches to the page."""
         if self._single:
             for key in list(self._single)[:_PAGE]:
                 self.page.append(Next(self._single.pop(key), *key))

@@ -1,18 +1,18 @@
-"""From a Topic Name to the sessions that get its messages.
+"""Routing from a Topic Name to the sessions that get its messages.
 
 In: subscriptions, and topic names as they stand in PUBLISH packets. Out: `Topic`, which carries
-everything known about a name; its routes are matched once and used until a subscription to a filter
-that may match the name comes, changes or goes (`topic.py`).
+everything known about a name. Its routes are matched once and used until a subscription that may
+match the name is added, changed or removed (`topic.py`).
 
-A match looks at no more than 2^13 + _DEEP_LEVELS levels of filters, however they are made: each
-level of the name has at most two that fit, and what is deeper than _FREE_LEVELS below a `+` is
-counted and has a bound.
+A match visits at most 2^13 + _DEEP_LEVELS levels of filters, whatever the filters are. Each level
+of the name has at most two matching nodes; levels deeper than _FREE_LEVELS below a `+` are counted
+and bounded.
 
-Rules: a session gets a message once however many of its filters match [MQTT-3.3.4-2], at their
-highest QoS, with all their Subscription Identifiers [MQTT-3.3.4-3], or a copy for each of them,
-with its QoS and its identifier [MQTT-3.3.4-5]; each shared subscription gets it once
-[MQTT-4.8.2-4]; a wildcard in first place does not match `$…` [MQTT-4.7.2-1]. `$share/…` stands for
-shared subscriptions (section 4.8.2) and is no topic.
+Rules: a session gets a message once, however many of its filters match [MQTT-3.3.4-2], at their
+highest QoS, with all their Subscription Identifiers [MQTT-3.3.4-3]; or, if configured, a copy for
+each of them, with its QoS and identifier [MQTT-3.3.4-5]. Each shared subscription gets it once
+[MQTT-4.8.2-4]. A wildcard in first place does not match `$…` [MQTT-4.7.2-1]. `$share/…` stands for
+shared subscriptions (section 4.8.2) and is not a topic.
 """
 
 from __future__ import annotations
@@ -34,14 +34,12 @@ from gateway.mqtt.wire import encode_string
 
 
 class Share:
-    """The members of one `$share/name/filter`, in the order in which they take turns (MQTT 5,
-    section 4.8.2): each message goes to one of them.
-
-    One that is connected goes before one that is not. When nobody is connected, a session that
-    outlives its connection keeps the message. A member's granted QoS holds for what it gets
-    [MQTT-4.8.2-3]. A member that may not read the topic has no turn, nor has one whose queue is
-    full while another has room. Another gateway, with the members that it has, has a turn while no
-    member here is connected.
+    """The subscribers of one `$share/name/filter`, in the order of their turns (MQTT 5, section
+    4.8.2): each message goes to one of them. Connected subscribers come before others. If none is
+    connected, a durable session keeps the message. Each subscriber gets messages at its own granted
+    QoS [MQTT-4.8.2-3]. A subscriber that may not read the topic is skipped; so is one whose queue
+    is full while another has room. A peer gateway with subscribers takes part while no subscriber
+    here is connected.
     """
 
     __slots__ = ("members", "name", "turn")
@@ -53,14 +51,14 @@ class Share:
 
     @property
     def qos(self) -> int:
-        """The highest QoS granted to a member."""
+        """The highest QoS granted to a subscriber."""
         return max(item.qos for item in self.members.values())
 
     def in_turn(
         self, eligible: Callable[[Session], bool], *, connected: bool
     ) -> list[tuple[Session, Subscription]]:
-        """Those of the members that are eligible, the one whose turn it is first. connected: only
-        who is; else only those that are not, and whose session keeps what it gets.
+        """Return the eligible subscribers, starting with the next in turn. connected: only
+        connected ones; otherwise only durable sessions that are not connected.
         """
         found = [
             pair
@@ -79,20 +77,20 @@ def _keeps(session: Session) -> bool:
 
 
 _NAMES = 4
-"""Names that are known may take this part of the memory of queues."""
+"""Divisor: known names may take this part of the memory of queues."""
 _TOPIC_BYTES, _COPIES = 2300, 7
-"""Bytes that a known name takes at most: a fixed part, and copies of the name."""
+"""Most bytes that a known name takes: a fixed part, and copies of the name."""
 _KNOWN_ROUTES = 1_000_000
 _LEVEL_BYTES = 512
 _FREE_LEVELS = 12
 _DEEP_LEVELS = 50_000
-"""Levels of filters that are more than _FREE_LEVELS deep and behind a `+`, of all sessions."""
+"""Most levels of filters that are more than _FREE_LEVELS deep and behind a `+`, of all sessions."""
 _LONGEST_KNOWN = 512
-"""Bytes of a name that is remembered: clients could fill the memory with long ones."""
+"""Longest name that is remembered, in bytes: clients could fill the memory with long names."""
 
 
 class Route:
-    """One session that gets a topic's messages."""
+    """A session that gets a topic's messages."""
 
     __slots__ = (
         "identifiers",
@@ -108,19 +106,19 @@ class Route:
         self.session = session
         self.subscriptions = subscriptions
         self.qos = max(item.qos for item in subscriptions)
-        """The highest granted."""
+        """The highest granted QoS."""
         self.retain_as_published = any(item.retain_as_published for item in subscriptions)
         self.identifiers = b"".join(item.extra for item in subscriptions)
         """Subscription Identifiers as encoded properties."""
         local = [item for item in subscriptions if not item.no_local]
         self.no_local = len(local) < len(subscriptions)
-        """It is another one for the session's own messages: `own`."""
+        """Whether the session's own messages take another route: `own`."""
         self.own = Route(session, local) if local and self.no_local else None
-        """None when nothing is left of it for them."""
+        """Route of the session's own messages; None if it gets none of them."""
 
 
 class RoutedTopic(Topic):
-    """A Topic Name, and who gets its messages."""
+    """A Topic Name with the receivers of its messages."""
 
     __slots__ = ("durable", "moving", "refusing", "routes", "shares")
 
@@ -128,12 +126,11 @@ class RoutedTopic(Topic):
         super().__init__(name, wire)
         self.routes: list[Route] = []
         self.moving: list[tuple[Route, bool]] = []
-        """To sessions whose move is not over, and not among the other routes. True: the session had
-        subscribed to this topic when it came (`Role.came_with`)."""
+        """Routes to sessions whose move is not over; `routes` does not contain them. True: the
+        session had subscribed to this topic when it arrived (`Role.came_with`)."""
         self.shares: list[Share] = []
         self.durable = 0
-        """Highest QoS granted to a session that outlives its connection, or to a shared
-        subscription."""
+        """Highest QoS granted to a durable session or to a shared subscription."""
         self.refusing: list[Session] = []
         """Sessions whose full queue refuses the publisher."""
 
@@ -143,7 +140,7 @@ def _forget_routes(topic: RoutedTopic) -> None:
 
 
 class _Node(Node):
-    """Who subscribed to the filter that ends here."""
+    """The subscribers of the filter that ends here."""
 
     __slots__ = ("members", "shares")
 
@@ -158,13 +155,13 @@ class _Node(Node):
 
 
 def memory(topic_filter: str) -> int:
-    """Bytes that a subscription takes at most, about."""
+    """Return approximately the most bytes that a subscription takes."""
     return len(topic_filter) + _LEVEL_BYTES * (topic_filter.count("/") + 1)
 
 
 def deep_levels(topic_filter: str) -> int:
-    """How many levels of a filter are deep and behind a `+`: many filters with such levels may
-    match one name.
+    """Return how many levels of a filter are deep and behind a `+`: many filters with such levels
+    may match one name.
     """
     levels = topic_filter.split("/")
     if len(levels) <= _FREE_LEVELS or "+" not in levels:
@@ -185,51 +182,50 @@ class Router:
         copies: bool = False,
     ) -> None:
         self._may_read = may_read
-        """Whether a session may get messages of a topic."""
+        """Return whether a session may receive messages of a topic."""
         self._spool = spool
-        """Filters of what goes to the spool."""
+        """Filters of the topics that are spooled."""
         self._levels = levels
         """Most levels that a topic may have."""
         self._most = memory // _NAMES
-        """Bytes that the topics which are known may take."""
+        """Most bytes that known topics may take."""
         self._copies = copies
-        """A session gets a message for each of its filters that match."""
+        """Whether a session gets one copy for each of its matching filters."""
         self.watch: Callable[[str], None] | None = None
-        """Called with the filter of each subscription that comes, changes or goes."""
+        """Called with the filter of each subscription that is added, changed or removed."""
         self._root = _Node()
         self.topics: dict[bytes, RoutedTopic] = {}
-        """Those that are known, by their bytes with the length in front. All are forgotten when
-        they take too much memory."""
+        """Known topics by their encoded name. All are forgotten if they take too much memory."""
         self._size = 0
-        """Bytes that they take at most."""
+        """Most bytes that the known topics take."""
         self._index: TopicIndex[RoutedTopic] = TopicIndex()
         self._passing: RoutedTopic | None = None
-        """One whose routes are needed for a moment only, since it is not known."""
+        """A topic that is not in `topics`, whose routes are needed only for a moment."""
         self._routes = 0
-        """Routes that topics know; those that were looked up again count twice."""
+        """Number of routes in topics; each new lookup adds to it."""
         self.count = 0
-        """Subscriptions."""
+        """Number of subscriptions."""
         self.size = 0
-        """Bytes that they take."""
+        """Bytes that the subscriptions take."""
         self.deep = 0
-        """Levels of them that a match may have to look at, beyond those that cost little."""
+        """Number of deep levels of all subscriptions (`deep_levels`)."""
 
     def reconfigure(
         self, spool: list[str], levels: int, memory: int, *, copies: bool = False
     ) -> None:
-        """Go by other rules from now on."""
+        """Apply other rules from now on."""
         self._spool, self._levels, self._copies = spool, levels, copies
         self._most = memory // _NAMES
         self._forget()
 
     def topic(self, name: str) -> RoutedTopic:
-        """The topic of this name, checked. ProtocolError with 0x90 for a name that no message may
-        have.
+        """Return the topic of this name, checked. Raises ProtocolError with 0x90 for a name that no
+        message may have.
         """
         return self.known(encode_string(name), name)
 
     def known(self, wire: bytes, name: str) -> RoutedTopic:
-        """The same for who has the name's bytes at hand, length in front."""
+        """Like `topic`, for a caller that has the encoded name at hand."""
         topic = self.topics.get(wire)
         if topic is None:
             problem = topic_name_problem(name)
@@ -250,8 +246,8 @@ class Router:
         self.changed()
 
     def subscribe(self, session: Session, subscription: Subscription) -> bool:
-        """Add or replace [MQTT-3.8.4-3]; True when the session had no subscription with this
-        filter.
+        """Add or replace a subscription [MQTT-3.8.4-3]. Return True if the session had no
+        subscription with this filter.
         """
         topic_filter = subscription.topic_filter
         new = topic_filter not in session.subscriptions
@@ -273,7 +269,7 @@ class Router:
         return new
 
     def unsubscribe(self, session: Session, topic_filter: str) -> bool:
-        """True when there was such a subscription."""
+        """Remove a subscription. Return False if there was none."""
         if session.subscriptions.pop(topic_filter, None) is None:
             return False
         share, inner = split_shared(topic_filter)
@@ -302,7 +298,7 @@ class Router:
 
     def has_room(self, topic_filter: str, most: int) -> bool:
         """Whether one more subscription may be kept. topic_filter: without its share. most: bytes
-        of all.
+        of all subscriptions.
         """
         deep = deep_levels(topic_filter)
         return self.size + memory(topic_filter) <= most and (
@@ -310,11 +306,11 @@ class Router:
         )
 
     def begins(self, level: str) -> bool:
-        """Whether anybody has a filter that begins with this topic level."""
+        """Whether any filter begins with this topic level."""
         return level in self._root.children
 
     def share(self, topic_filter: str) -> Share | None:
-        """The members of a shared subscription."""
+        """Return a shared subscription, or None."""
         name, inner = split_shared(topic_filter)
         node = self._find(inner)
         return node.shares.get(name) if node and name else None
@@ -326,9 +322,7 @@ class Router:
         return node
 
     def wanted(self, topic_filter: str, counts: Callable[[Session], bool]) -> int | None:
-        """The highest QoS granted for exactly this filter to a session that counts; None when none
-        has it.
-        """
+        """Return the highest QoS granted for exactly this filter to a counting session, or None."""
         share, inner = split_shared(topic_filter)
         node = self._find(inner)
         if node is None:
@@ -341,19 +335,19 @@ class Router:
         return max((item.qos for session, item in members if counts(session)), default=None)
 
     def matches_again(self, session: Session) -> None:
-        """Where the messages of a session go has changed."""
+        """Match a session's topics again, because the destination of its messages has changed."""
         filters = session.subscriptions
         if not all(self._index.invalidate(split_shared(item)[1]) for item in filters):
             self.changed()
 
     def changed(self) -> None:
-        """A subscription has changed: match every topic again when it is next used."""
+        """Match every topic again when it is next used."""
         for topic in self._index.clear():
             _forget_routes(topic)
         self._routes = 0
 
     def routed(self, topic: Topic) -> RoutedTopic:
-        """The same topic, its routes up to date."""
+        """Return the same topic with up-to-date routes."""
         if topic.stale:
             self.match(topic)  # type: ignore[arg-type]
         return topic  # type: ignore[return-value] # every topic comes from here

@@ -1,25 +1,24 @@
-"""The send flow of one session: its queue, and what is in flight.
+"""The send flow of one session: its queue, and the messages in flight.
 
-    queued, QoS 0            → sent         when everything queued before it has been sent
-    queued    → sent         while fewer than the receiver's Receive Maximum are in flight
-              [MQTT-3.3.4-9]; in order of arrival
-    sent, QoS 1, PUBACK      → done
-    sent, QoS 2, PUBREC      → released; commit; then PUBREL
-    sent, QoS 2, PUBREC≥0x80 → done
-    released, PUBCOMP        → done
-    PUBREC, unknown          → PUBREL with 0x92; a released one gets its PUBREL again
-    connection lost          → what was sent is sent again, first and in order, with DUP, when the
-                             session is resumed [MQTT-4.4.0-1],
-                               and the released get PUBREL; nothing is ever sent again for another
-                               reason
-    the gateway dies         → the store may know less than was sent, by `limits.inflight` messages
-                               at most: no more leave before a commit tells how far it is. Those
-                               get DUP, too, when the client was connected [MQTT-3.3.1-1]
+  queued, QoS 0            → sent   when everything queued before it has been sent
+  queued                   → sent   while fewer than the receiver's Receive Maximum are in flight
+                                    [MQTT-3.3.4-9]; in order of arrival
+  sent, QoS 1, PUBACK      → done
+  sent, QoS 2, PUBREC      → released; commit; then PUBREL
+  sent, QoS 2, PUBREC≥0x80 → done
+  released, PUBCOMP        → done
+  PUBREC, unknown          → PUBREL with 0x92; a released one gets its PUBREL again
+  connection lost          → when the session is resumed, messages in flight are sent again, first
+                             and in order, with DUP [MQTT-4.4.0-1], and released ones get PUBREL;
+                             there is no other reason to send again
+  the gateway dies         → the store may lag behind the line by up to `limits.inflight` messages:
+                             no more leave before a commit. Those get DUP, too, if the client was
+                             connected [MQTT-3.3.1-1]
 
-A QoS 2 PUBLISH leaves after the commit that holds it, and so does all that goes to another gateway:
-its number stands for this message for ever. Done is told to the disk
-with the next commit and nobody waits for it: after a power cut the receiver sees a repeated PUBREL
-at worst, or a repeated PUBLISH at QoS 1. A message's packet identifier follows from its number
+A QoS 2 PUBLISH leaves after the commit that holds it, and so does every message for a peer gateway:
+its number belongs to this message for good. The end of a delivery goes to disk with the next
+commit, and nothing waits for it. After a power cut the receiver sees at worst a repeated PUBREL, or
+a repeated PUBLISH at QoS 1. A message's packet identifier follows from its number
 (`message_ids.py`), so it is the same after a power cut.
 """
 
@@ -65,11 +64,11 @@ class Owner(Kept, Protocol):
 
     @property
     def foreign(self) -> bool:
-        """The receiver is another gateway."""
+        """Whether the receiver is a peer gateway."""
 
 
 class _Ended:
-    """The session of a flow that has nothing to do any more."""
+    """Placeholder for the session of a flow that has ended."""
 
     id = 0
     connection = None
@@ -79,7 +78,7 @@ class _Ended:
 
 _ENDED = _Ended()
 _BEYOND = 1 << 62
-"""No message has this number."""
+"""A number above that of any message."""
 
 
 class SendFlow:
@@ -118,57 +117,55 @@ class SendFlow:
         self.sent = 1
         """Number of the next message to send."""
         self.maximum = 1
-        """The receiver's Receive Maximum, or our own bound."""
+        """Most messages in flight: the receiver's Receive Maximum, or the broker's own bound."""
         self.messages = 0
-        """Queued or in flight."""
+        """Messages queued or in flight."""
         self.size = 0
-        """Their bytes."""
+        """Bytes of the messages queued or in flight."""
         self.tail = 0
-        """First number that waits in the store alone, 0 when nothing does."""
+        """First number that is only in the store, 0 for none."""
         self.tail_expires = 0.0
-        """When the first message of the tail expires, on the time axis; 0 when that is not
-        known."""
+        """Time at which the first message of the tail expires, on the time axis; 0 if unknown."""
         self.owes = 0
-        """Bytes that it gives up when they have been read."""
+        """Bytes that the queue drops as soon as they are read."""
         self.overflowed = 0
-        """Messages that were dropped at its bound, since the start."""
+        """Messages that were dropped at the queue's bound, since the start."""
         self._asked = False
-        """A page of the tail is being read."""
+        """Whether a page of the tail is being read."""
         self._written_with = 0
         """The commit that holds the last row of the queue."""
         self._free = 0
-        """Messages below this number may be sent without another look (`_usable`)."""
+        """Messages below this number may be sent without another check (`_usable`)."""
         self._stored = 1
-        """The number of the next message to send, as it is on disk for sure."""
+        """Number of the next message to send that is known to be on disk."""
         self._sealed = (0, 1)
-        """The last commit that holds that number, and the number that it holds."""
+        """The last commit that holds that number, and the number."""
         self._awaited = 0
-        """The commit that it waits for before it sends more, 0 for none."""
+        """The commit that sending waits for, 0 for none."""
         self.waits = False
-        """It stands in `Ledger.to_send`."""
+        """Whether the flow is in `Ledger.to_send`."""
         self.acknowledging: dict[int, Delivery] = {}
-        """QoS 1 that waits for PUBACK, by packet identifier."""
+        """QoS 1 deliveries that wait for PUBACK, by packet identifier."""
         self.receiving: dict[int, Delivery] = {}
-        """QoS 2 that waits for PUBREC."""
+        """QoS 2 deliveries that wait for PUBREC, by packet identifier."""
         self.released: dict[int, Delivery | None] = {}
-        """Identifiers that wait for PUBCOMP, in order; each with a delivery whose row goes then."""
+        """Identifiers that wait for PUBCOMP, in order; each with the delivery whose row is deleted
+        then."""
         self.resend: deque[tuple[int, Delivery]] = deque()
-        """What an earlier connection left in flight, each with its number."""
+        """Messages in flight on an earlier connection, each with its number."""
         self.pending: deque[Delivery] = deque()
-        """To be sent, in memory."""
+        """Deliveries in memory that are to be sent."""
         self.behind: deque[tuple[int, Delivery]] = deque()
-        """QoS 0 that comes after messages of the tail, each with the number that it comes before;
-        in memory only, and only for sessions that want it kept."""
+        """QoS 0 deliveries behind messages of the tail, each with the number that it precedes. They
+        are in memory only, for sessions that queue QoS 0."""
 
     @property
     def inflight(self) -> int:
-        """Messages that were sent and not yet acknowledged to the end."""
+        """Number of messages that were sent and are not fully acknowledged."""
         return len(self.acknowledging) + len(self.receiving) + len(self.released) + len(self.resend)
 
     def in_flight(self, identifier: int) -> tuple[Delivery, int] | None:
-        """Return the delivery of a message that waits for PUBACK or PUBREC, and the message's index
-        in the run.
-        """
+        """Return delivery and index in the run of a message that waits for PUBACK or PUBREC."""
         delivery = self.acknowledging.get(identifier) or self.receiving.get(identifier)
         if delivery is None:
             return None
@@ -192,7 +189,9 @@ class SendFlow:
         commit: int,
         share: str,
     ) -> None:
-        """Take messages; send what may be sent. The caller has made room (`queue_limits.py`)."""
+        """Queue messages, and send what can be sent. The caller has made room
+        (`queue_limits.py`).
+        """
         session, ledger = self.session, self.ledger
         delivery = Delivery(session.id, run, self.next, count, skip, flags, extra, commit, share)
         size = count * (run.weight + OVERHEAD)
@@ -224,13 +223,13 @@ class SendFlow:
             ledger.to_send.append(self)
 
     def _page_is_full(self) -> bool:
-        """Whether what comes now has to wait in the store."""
+        """Whether new messages have to wait in the store."""
         if self.session.connection is None and not self.session.queueing.qos_0:
             return True
         return len(self.pending) >= MOST_PENDING or self.size >= PAGE_BYTES
 
     def pump(self) -> None:
-        """Send as much as the receiver takes."""
+        """Send as much as the receiver accepts."""
         self.waits = False
         connection = self.session.connection
         if connection is None or connection.full:
@@ -263,7 +262,7 @@ class SendFlow:
             number = delivery.first + delivery.sent
             count = min(free, delivery.count - delivery.sent)
             if number + count > self._free:
-                self.sent = number  # what was before it may have been dropped
+                self.sent = number  # earlier ones may have been dropped
                 count = self._usable(number, count)
                 if not count:
                     break
@@ -279,7 +278,7 @@ class SendFlow:
                 self.refill()
 
     def _send_again(self, out: Outgoing, free: int) -> int:
-        """Send what an earlier connection left in flight; returns how many more may be."""
+        """Send what an earlier connection left in flight. Return how many more may be sent."""
         while self.resend and free > 0 and not out.connection.full:
             number, delivery = self.resend.popleft()
             free -= self._send(out, delivery, number - delivery.first, 1, DUP)
@@ -297,8 +296,8 @@ class SendFlow:
         self._done(delivery, delivery.left)
 
     def _send(self, out: Outgoing, delivery: Delivery, offset: int, count: int, dup: int) -> int:
-        """Returns how many are in flight by this. What cannot be encoded is in flight, too: it is
-        lost with the connection, which ends, and comes again as all that was in flight.
+        """Send messages and return how many are in flight by this. Messages that cannot be encoded
+        count as in flight: the connection ends, and they are sent again with the rest.
         """
         run, number, flags = delivery.run, delivery.first + offset, delivery.flags
         qos_2 = flags & 4
@@ -325,11 +324,11 @@ class SendFlow:
         return count
 
     def _usable(self, number: int, count: int) -> int:
-        """How many of these messages can be sent now: up to the first identifier that is in use,
-        and not too far from what is on disk. An identifier is in use when its message stayed in
-        flight while 65534 others passed it. It is seldom that all must be looked at.
+        """Return how many of these messages can be sent now: up to the first identifier in use, and
+        within the distance that the disk allows. An identifier is in use if its message stayed in
+        flight while 65534 others passed it. A full check is seldom necessary.
         """
-        if self._awaited > self.ledger.committed:  # then `pump` comes by
+        if self._awaited > self.ledger.committed:  # then `pump` is called
             return max(0, min(count, self._free - number))
         last = packet_id(number) - 1
         flights = self.acknowledging.keys() | self.receiving.keys() | self.released.keys()
@@ -342,7 +341,7 @@ class SendFlow:
         return max(0, min(count, self._free - number))
 
     def _under_way(self) -> list[int]:
-        """The numbers of the first and the last message in flight of each QoS, in order."""
+        """Return the numbers of the first and the last message in flight of each QoS, sorted."""
         return sorted(
             number_of(identifier, delivery.first)
             for flights in (self.acknowledging, self.receiving)
@@ -355,12 +354,12 @@ class SendFlow:
 
     @property
     def latest(self) -> int:
-        """The number of the latest message in flight, 0 for none."""
+        """Number of the latest message in flight, 0 for none."""
         return max(self._under_way(), default=0)
 
     def _within(self, wanted: int) -> int:
-        """Before which number messages may leave, so that a start after a power cut knows all that
-        may have left. Asks for a commit when `wanted` is behind it.
+        """Return the number before which messages may leave, so that a start after a power cut
+        knows all that may have left. If `wanted` is beyond it, ask for a commit.
         """
         ledger = self.ledger
         commit, stored = self._sealed
@@ -373,7 +372,7 @@ class SendFlow:
         return bound
 
     def fail(self, error: Exception, doing: str) -> bool:
-        """End the receiver's connection because of an error. False: there is no connection."""
+        """End the receiver's connection after an error. Return False if there is none."""
         connection = self.session.connection
         if connection is not None:
             connection.fail(error, doing)
@@ -382,15 +381,17 @@ class SendFlow:
     def _skip(
         self, flights: dict[int, Delivery], delivery: Delivery, number: int, count: int
     ) -> None:
-        """Too large for this receiver: as if it had been sent and acknowledged [MQTT-3.1.2-25]."""
+        """Skip messages that are too large for this receiver, as if they were sent and acknowledged
+        [MQTT-3.1.2-25].
+        """
         for identifier in packet_ids(number, count):
             del flights[identifier]
         self.ledger.statistics.too_large += count
         self._done(delivery, count)
 
     def discard(self, most: int, at: int = 0) -> int:
-        """Give up messages of a delivery in memory that have not been sent, at most so many.
-        Returns how many that is. at: its place; only notices come before it, which stay in memory.
+        """Drop at most `most` unsent messages of a delivery in memory. Return how many. at: index
+        of the delivery; only notices come before it, and they stay in memory.
         """
         delivery = self.pending[at]
         count = min(most, delivery.count - delivery.sent)
@@ -405,8 +406,9 @@ class SendFlow:
         return count
 
     def _done(self, delivery: Delivery, count: int, released: int = 0) -> None:
-        """`count` messages of a delivery need no PUBLISH any more. released: the identifier of the
-        last one, if it waits for PUBCOMP: to delete the row before would write a page more.
+        """Finish `count` messages of a delivery, which need no PUBLISH any more. released: the
+        identifier of the last one if it waits for PUBCOMP; deleting the row earlier would write one
+        more page.
         """
         run = delivery.run
         size = count * (run.weight + OVERHEAD)
@@ -423,7 +425,7 @@ class SendFlow:
                 self._forget(delivery)
 
     def owe(self, size: int) -> None:
-        """Give up `size` bytes of the tail as soon as they have been read."""
+        """Drop `size` bytes of the tail as soon as they are read."""
         self.owes += size
         self.ledger.owed += size
         self.ask()
@@ -453,8 +455,8 @@ class SendFlow:
     def _finish(
         self, flights: dict[int, Delivery], identifiers: tuple[int, ...], released: bool = False
     ) -> list[int]:
-        """These need no PUBLISH any more; returns those that were in flight. released: they wait
-        for PUBCOMP now.
+        """Finish messages that need no PUBLISH any more. Return the identifiers that were in
+        flight. released: they wait for PUBCOMP now.
         """
         known: list[int] = []
         delivery, count = None, 0
@@ -477,7 +479,7 @@ class SendFlow:
         return known
 
     def pubrec(self, identifiers: tuple[int, ...]) -> tuple[list[int], list[int]]:
-        """Release; returns the identifiers that get PUBREL, and those that are unknown."""
+        """Release messages. Return the identifiers that get PUBREL, and the unknown ones."""
         known = self._finish(self.receiving, identifiers, released=True)
         if len(known) == len(identifiers):
             return known, []
@@ -486,7 +488,7 @@ class SendFlow:
         ]
 
     def refused(self, identifier: int) -> None:
-        """PUBREC with a failure: the receiver does not want it [MQTT-4.4.0-2]."""
+        """Handle PUBREC with a failure: the receiver does not want the message [MQTT-4.4.0-2]."""
         self._finish(self.receiving, (identifier,))
 
     def pubcomp(self, identifiers: tuple[int, ...]) -> None:
@@ -500,8 +502,8 @@ class SendFlow:
     # -- connection lost, session resumed, session read from the store
 
     def suspend(self) -> None:
-        """The connection is gone: what was in flight has to be sent again. What waited for a
-        commit, and all behind it, has not left.
+        """Prepare for the next connection, after the loss of this one: messages in flight have to
+        be sent again. Messages behind a pending commit have not left.
         """
         flights = [
             (number_of(identifier, delivery.first), delivery)
@@ -528,7 +530,9 @@ class SendFlow:
             self._leave_to_store()
 
     def _take_back(self, number: int, deliveries: list[Delivery]) -> None:
-        """Nothing from this number on has been sent. deliveries: what seemed to be, in order."""
+        """Return messages from this number on to the queue; none of them has left. deliveries: the
+        deliveries that seemed to be in flight, in order.
+        """
         for delivery in reversed(dict.fromkeys(deliveries)):
             if delivery.first + delivery.sent > number:
                 if delivery.sent == delivery.count:
@@ -539,8 +543,9 @@ class SendFlow:
             self.ledger.changes.flows[self.session] = None
 
     def orphans(self) -> list[LeftBehind]:
-        """What came from shared subscriptions and may go to another member when this session ends:
-        what was not sent, and what was sent at QoS 1; never QoS 2 that was sent [MQTT-4.8.2-5].
+        """Return messages from shared subscriptions that may go to another subscriber when this
+        session ends: unsent ones, and QoS 1 ones that were sent; never QoS 2 ones that were sent
+        [MQTT-4.8.2-5].
         """
         sent = [
             LeftBehind(delivery.run, 1, delivery.share, delivery.skip + number - delivery.first, 1)
@@ -561,7 +566,7 @@ class SendFlow:
         return sent + unsent
 
     def drop(self) -> None:
-        """The session ends: forget everything, in the store too."""
+        """Delete everything, in the store too, because the session ends."""
         for delivery in {delivery for _, delivery in self.resend} | set(self._waiting()):
             self._done(delivery, delivery.left)
         self._forget_released()
@@ -576,10 +581,10 @@ class SendFlow:
         self.pending.clear()
         self.behind.clear()
         self.released.clear()
-        self.session = cast(Owner, _ENDED)  # which knows its flow: nothing is left to collect
+        self.session = cast(Owner, _ENDED)  # breaks the reference cycle for the collector
 
     def leave(self) -> None:
-        """The session has left for another gateway, with its rows: forget everything here."""
+        """Delete everything here, because the session and its rows have moved to a peer gateway."""
         self.ledger.queued -= self.size
         self._pay(self.owes)
         self.messages = self.size = self.tail = 0
@@ -590,11 +595,11 @@ class SendFlow:
         self.session = cast(Owner, _ENDED)
 
     def _waiting(self) -> list[Delivery]:
-        """What is in memory and was not sent."""
+        """Return the deliveries in memory that were not sent."""
         return [*self.pending, *(item for _, item in self.behind), *self._unsealed()]
 
     def _unsealed(self) -> list[Delivery]:
-        """Of the tail, what is not in the store yet."""
+        """Return the deliveries of the tail that are not in the store yet."""
         session = self.session
         return (
             [
@@ -609,7 +614,7 @@ class SendFlow:
     # -- the tail, which waits in the store
 
     def _leave_to_store(self) -> None:
-        """The client is away: hold nothing in memory of what was not sent."""
+        """Remove unsent messages from memory, because the client is absent."""
         held: deque[Delivery] = deque()
         stored = False
         for delivery in self.pending:
@@ -625,13 +630,13 @@ class SendFlow:
         self.pending = held
 
     def _begin_tail(self, delivery: Delivery) -> None:
-        """From this one on the queue waits in the store alone."""
+        """Begin the tail with this delivery: the queue from here on is only in the store."""
         expires = delivery.run.expires
         self.tail = delivery.first
         self.tail_expires = float("inf") if expires is None else expires
 
     def refill(self) -> None:
-        """Ask for a page of the tail when there is room for it, or something of it is owed."""
+        """Ask for a page of the tail if there is room for it, or if the queue owes bytes."""
         if (
             self.tail
             and not self._asked
@@ -648,13 +653,13 @@ class SendFlow:
             self.ledger.orders.append(Load(self.session.id, self.tail, whole))
 
     def unread(self) -> None:
-        """The page that was asked for cannot be read."""
+        """Note that the requested page cannot be read."""
         self._asked = False
 
     def take_page(self, first: int, deliveries: list[Delivery], after: int) -> bool:
-        """A page that was asked for, from number `first` on and up to before `after`; empty when
-        the tail is not committed yet. What is missing in between is gone for good. False: there is
-        nothing new at hand. `go_on` comes next.
+        """Take a requested page, from number `first` to before `after`. The page is empty if the
+        tail is not committed yet; missing numbers are lost for good. Return False if nothing new is
+        in memory. `go_on` comes next.
         """
         self._asked = False
         if first != self.tail:
@@ -673,7 +678,7 @@ class SendFlow:
         return True
 
     def lose(self, count: int) -> None:
-        """So many messages of the tail are gone from the store."""
+        """Uncount messages of the tail that the store has lost."""
         self._count(-count, -count * OVERHEAD)
 
     def go_on(self) -> None:
@@ -683,12 +688,12 @@ class SendFlow:
         self.pump()
 
     def _take_behind(self, number: int) -> None:
-        """QoS 0 that comes before this number has its turn."""
+        """Move QoS 0 deliveries that come before this number to the queue."""
         while self.behind and self.behind[0][0] <= number:
             self.pending.append(self.behind.popleft()[1])
 
     def row(self) -> tuple[int, bytes, bytes]:
-        """What the open changes take to the store: next number to send, identifiers sent and not
+        """Return the columns for the open changes: next number to send, identifiers sent and not
         acknowledged, identifiers released.
         """
         self._sealed = (self.ledger.changes.number, self.sent)
@@ -707,9 +712,9 @@ class SendFlow:
         deliveries: list[Delivery],
         unsure: bool,
     ) -> None:
-        """The state after a restart. deliveries: those that were or may have been in flight, in
-        order of number. unsure: the session was connected when the gateway died, so the first
-        messages that the store calls unsent may have left.
+        """Restore the state after a restart. deliveries: those that were or may have been in
+        flight, in order of number. unsure: the session was connected when the gateway died, so the
+        first messages that the store calls unsent may have left.
         """
         flying = set(unpack_ids(unacknowledged))
         self.released = dict.fromkeys(unpack_ids(released))
@@ -736,8 +741,8 @@ class SendFlow:
         self._sealed = (0, sent)
 
     def restore_tail(self, first: int, after: int, messages: int, size: int) -> None:
-        """What waits in the store: its numbers from `first` to below `after`, how many messages
-        that is, and their weights.
+        """Restore the tail: numbers from `first` to below `after`, number of messages, and their
+        weights.
         """
         self.tail = first
         self.next = max(self.next, after)

@@ -1,9 +1,8 @@
-"""A session: what the broker keeps for a client (MQTT 5, section 4.1), whether it is connected or
-not.
+"""A session: the state that the broker keeps for a client (MQTT 5, section 4.1), connected or not.
 
-A session is durable when it outlives its connection (Session Expiry Interval > 0, or Clean Session
-0); only then is anything of it stored. It stays so until it ends, even if a later connection says
-that it is to end with it.
+A session is durable if it outlives its connection (Session Expiry Interval > 0, or Clean Session
+0); only then is it stored. It stays durable until it ends, even if a later connection sets the
+expiry to 0.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ NEVER = 0xFFFF_FFFF
 
 
 class Attached(Receiver, Holder, Protocol):
-    """A connection, as far as those know it who know sessions (`connection.py`)."""
+    """A connection, as the files around sessions see it (`connection.py`)."""
 
     user: str | None
     will: StoredWill | None
@@ -82,52 +81,51 @@ class Attached(Receiver, Holder, Protocol):
     def name(self) -> str: ...
 
     def take(self) -> bytes:
-        """The bytes to write now."""
+        """Return the bytes to write now."""
 
     def disconnect(self, reason: ReasonCode, text: str) -> None:
-        """End it from our side."""
+        """End the connection from the broker's side."""
 
     def end(self, reason: str, will: bool) -> None:
-        """Leave the session, without a word to the client."""
+        """Leave the session, without a packet to the client."""
 
 
 class Role:
-    """What a session stands for. This class: a client, whose session is here for good.
-
-    What other gateways bring along has roles of its own (`neighbours.py`): such a gateway, a
-    session that has come from one, and what stands in for a session that has left.
+    """The role of a session. This class: the session of a client that stays here. Other gateways
+    add roles (`neighbours.py`): a peer gateway, a session that has moved here, and the stand-in for
+    a session that has moved away.
     """
 
     __slots__ = ()
     settled: ClassVar[bool] = True
-    """No message for it comes by another gateway."""
+    """Whether no message for the session comes through a peer gateway."""
 
     @property
     def gets_copies(self) -> bool:
-        """Whether it gets a message for each of its filters, if the configuration says so."""
+        """Whether the session gets a message for each of its filters, if so configured."""
         return True
 
     @property
     def sends_on(self) -> bool:
-        """Whether what waits for it goes to another gateway, or to another session."""
+        """Whether the queue goes to a peer gateway, or to another session."""
         return False
 
     def may_read(self, acl: Acl, session: Session, topic: str) -> bool:
-        """Whether the session may get messages of a topic."""
+        """Whether the session may receive messages of a topic."""
         return acl.may_read(session.user, session.client, topic)
 
     def came_with(self, topic: str) -> bool:
-        """Whether the session had subscribed to a topic when it came here."""
+        """Whether the session had subscribed to a topic when it moved here."""
         return False
 
     def receive(
         self, connection: Attached, run: PublishRun, identifiers: Sequence[int] = ()
     ) -> None:
-        """Take what another gateway has published. identifiers: say whom it is for."""
+        """Process publications of a peer gateway. identifiers: name the receiver."""
 
     def release(self, identifiers: Sequence[int]) -> tuple[list[int], int]:
-        """Forget identifiers of another gateway. Returns the positions of those that are unknown,
-        and the commit that the answer waits for.
+        """Forget identifiers of a peer gateway. Return the positions of the unknown ones, and the
+        commit that the answer waits for.
         """
         return [], 0
 
@@ -167,38 +165,37 @@ class Session:
         user: str | None,
     ) -> None:
         self.id = identifier
-        """Its number in the store, never used twice."""
+        """Number of the session in the store, never reused."""
         self.client = client
         self.queueing = queueing
-        """What happens when its queue is full."""
+        """Limits of the queue, and the action when it is full."""
         self.expiry = expiry
         """Session Expiry Interval in seconds."""
         self.durable = expiry > 0
-        """It outlives its connection."""
+        """Whether the session outlives its connection."""
         self.ended = False
-        """The broker has forgotten it."""
+        """Whether the session has ended for the broker."""
         self.incarnation = incarnation
-        """Of the device behind it, 0 for others."""
+        """Incarnation of the device behind it, 0 for others."""
         self.role = CLIENT
-        """What it stands for."""
         self.foreign = False
-        """It stands for another gateway."""
+        """Whether the session stands for a peer gateway."""
         self.user = user
-        """Whose it is, None for anonymous clients and devices."""
+        """Owner of the session, None for anonymous clients and devices."""
         self.account: Account | None = None
-        """What its user has in all sessions; None for a board's."""
+        """Account of the user; None for a board's session."""
         self.left: float | None = None
-        """When its connection ended, on the broker's time axis; None while connected."""
+        """Time at which its connection ended, on the broker's time axis; None while connected."""
         self.connection: Attached | None = None
         self.subscriptions: dict[str, Subscription] = {}
         self.feed: RetainedFeed | None = None
-        """Retained messages that are still to come, None for none."""
+        """Retained messages that are still to be sent, None for none."""
         self.receive_flow = ReceiveFlow(ledger)
         self.send_flow = SendFlow(ledger, self)
 
     @property
     def ends(self) -> float:
-        """When a session that was left expires, on the time axis."""
+        """Time at which a disconnected session expires, on the time axis."""
         if self.left is None or self.expiry == NEVER:
             return float("inf")
         return self.left + self.expiry

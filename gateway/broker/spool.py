@@ -1,8 +1,8 @@
-"""What goes up: publications on their way into the spool, and how full it is.
+"""The spool: publications on their way to the uplink, and their total size.
 
 In: runs to topics that the configuration names. Out: rows of the table `spool`
-(`gateway/store/README.md`). A full spool refuses; it never drops. `onceway uplink run` takes rows
-away in order of their id, so what is left is known from the lowest id.
+(`gateway/store/README.md`). A full spool refuses; it never drops. `onceway uplink run` removes rows
+in order of their id, so the lowest id tells which rows remain.
 """
 
 from __future__ import annotations
@@ -16,23 +16,18 @@ from gateway.broker.publish_run import PublishRun
 from gateway.broker.store_rows import SpoolRow
 
 ROW_OVERHEAD = 64
-"""Bytes that a row counts for beside topic and payload: its share of what the disk takes, so that
-the bound holds for small rows too.
-"""
+"""Overhead of a row beside topic and payload, in bytes: its share of the disk, so that the bound
+holds for small rows too."""
 
 PART = 512
-"""Rows whose size is known together: what has gone is taken off a part at a time, so the size may
-be too large by one part.
-"""
+"""Rows whose size is added up in one part. Landed rows are subtracted a part at a time, so the size
+may be too large by one part."""
 
 Identity = tuple[str, int, int]
-"""device, incarnation, sequence."""
 
 
 class Oldest(NamedTuple):
-    """When the oldest row came: µs since the gateway's start `boot`, and µs UTC if that is
-    known.
-    """
+    """Arrival of the oldest row: µs since the gateway's start `boot`, and µs UTC if known."""
 
     boot: int
     monotonic: int
@@ -40,7 +35,7 @@ class Oldest(NamedTuple):
 
 
 class _Part:
-    """Rows whose ids are alike but for the last digits (`PART`)."""
+    """Rows whose ids differ only in the last digits (`PART`)."""
 
     __slots__ = ("last", "shares", "size")
 
@@ -48,47 +43,49 @@ class _Part:
         self.last = last
         self.size = size
         self.shares: dict[Account, int] = {}
-        """Bytes of those whose share has a bound."""
+        """Bytes per account, of accounts with a bounded share."""
 
     def charge(self, account: Account, size: int) -> None:
-        """Count `size` more bytes of the spool as this account's."""
+        """Count `size` more bytes of the spool for this account."""
         account.spooled += size
         self.shares[account] = self.shares.get(account, 0) + size
 
 
 class Spool:
     def __init__(self, limit: int, next_row: int, boot: int, parts: list[tuple[int, int]]) -> None:
-        """parts: (last id, bytes) of the rows that are there, in order."""
+        """Create the spool. parts: (last id, bytes) of the existing rows, in order."""
         self.limit = self.limit_of_others = limit
-        """Bytes for boards, and for all others together with what boards have in it."""
+        """Bound in bytes for boards, and for all others together with what boards use."""
         self.next = next_row
         """Id of the next row."""
         self.boot = boot
-        """Of the gateway, for the rows."""
+        """Boot number of the gateway, for the rows."""
         self.full = False
-        """A message was refused since the last row went."""
+        """Whether a message was refused since the last row was removed."""
         self.lowest = parts[0][0] if parts else next_row
-        """Id of the oldest row when the disk was last looked at."""
+        """Id of the oldest row at the last check of the disk."""
         self.oldest: Oldest | None = None
-        """Its time."""
+        """Arrival of the oldest row."""
         self._parts = deque(_Part(*part) for part in parts)
         self.size = sum(size for _, size in parts)
-        """Bytes of the rows that are there."""
+        """Bytes of the existing rows."""
 
     def limit_to(self, limit: int, devices_share: float) -> None:
-        """Other bounds count from now on."""
+        """Apply other bounds from now on."""
         self.limit, self.limit_of_others = limit, int(limit * (1 - devices_share))
 
     def restore_shares(self, shares: Iterable[tuple[int, Account, int]]) -> None:
-        """After a restart: the id of a row, whose it is, and the bytes of his rows around it."""
+        """Restore the accounts after a restart. shares: id of a row, account, bytes of that
+        account's rows around it.
+        """
         parts = {part.last // PART: part for part in self._parts}
         for row, account, size in shares:
             if account.spool_share < 1:
                 parts[row // PART].charge(account, size)
 
     def fits(self, run: PublishRun, account: Account | None) -> bool:
-        """Whether there is room for a run; it is refused if not. account: whose it is, None for a
-        board's.
+        """Whether there is room for a run; otherwise it is refused. account: of the publisher, None
+        for a board.
         """
         size = _size(run)
         if account is None:
@@ -115,8 +112,8 @@ class Spool:
         utc: int | None,
         account: Account | None,
     ) -> list[SpoolRow]:
-        """The rows of a run. account: as for `fits`. monotonic: µs since the gateway started;
-        utc: µs since 1970, None while the clock is not known.
+        """Return the rows of a run. account: as for `fits`. monotonic: µs since the gateway
+        started; utc: µs since 1970, None while the clock is not known.
         """
         topic, boot = run.topic.name, self.boot
         device, incarnation, sequence = identity or (None, None, None)
@@ -141,14 +138,14 @@ class Spool:
         ]
 
     def adopt(self, rows: Iterable[SpoolRow]) -> list[SpoolRow]:
-        """Rows that another gateway has acknowledged, with ids of this spool."""
+        """Return rows that a peer gateway has acknowledged, with ids of this spool."""
         adopted = [(self.next + index, *row[1:]) for index, row in enumerate(rows)]
         for row in adopted:
             self._grow(row[0], 1, len(row[6]) + len(row[5].encode()) + ROW_OVERHEAD)
         return adopted
 
     def _grow(self, first: int, count: int, size: int) -> _Part:
-        """So many rows more; returns the part that they are in."""
+        """Count rows and their bytes. Return the part that they are in."""
         self.next = first + count
         self.size += size
         if not self._parts or first // PART != self._parts[-1].last // PART:
@@ -160,12 +157,12 @@ class Spool:
 
     @property
     def count(self) -> int:
-        """How many rows are there."""
+        """Number of existing rows."""
         return self.next - self.lowest if self.size else 0
 
     def age(self, monotonic: int, utc: int | None) -> float | None:
-        """Seconds since the oldest row came; None when there is none, or its time is not known.
-        monotonic, utc: the time now, as in `rows`.
+        """Return the seconds since the oldest row arrived, or None if there is none or its time is
+        unknown. monotonic, utc: the current time, as in `rows`.
         """
         if self.oldest is None or not self.size:
             return None
@@ -177,8 +174,8 @@ class Spool:
         return (utc - received) / 1_000_000
 
     def landed(self, lowest: int, oldest: Oldest | None = None) -> None:
-        """The uplink has taken away all rows below this id. oldest: when the row with this id
-        came.
+        """Note that the uplink has removed all rows below this id. oldest: arrival of the row with
+        this id.
         """
         self.lowest, self.oldest = lowest, oldest
         while self._parts and self._parts[0].last < lowest:
@@ -190,7 +187,7 @@ class Spool:
 
 
 def stranded(rows: int, size: int) -> str:
-    """Say that rows wait in the spool of a gateway without an uplink. size: their bytes."""
+    """Return a text for rows in a spool without an uplink. size: their bytes."""
     return (
         f"{rows:,} messages ({size:,} bytes) wait, and no [uplink] lands them. Add [uplink], or"
         " give them up: onceway spool discard"

@@ -1,8 +1,8 @@
-"""The rows that go to the store with a commit, and come back from it at a start. Nothing here knows
-what they mean.
+"""Rows that go to the store with a commit and come back from it at a start. This file only carries
+them.
 
 In: `Changes.seal` fills a `Commit`. Out: `gateway/store/apply.py` writes it in one transaction, and
-`gateway/store/recovery.py` brings the rows back as `Recovered`.
+`gateway/store/recovery.py` reads the rows as `Recovered`.
 """
 
 from __future__ import annotations
@@ -11,37 +11,30 @@ from dataclasses import dataclass, field
 from typing import Any
 
 SessionRow = tuple[int, str, int, int | None, int, str | None]
-"""id, client, expiry in seconds, when it was left (axis ms; None while connected), incarnation,
-user.
-"""
+"""id, client, expiry in seconds, end of the connection (axis ms; None while connected),
+incarnation, user."""
 FlowRow = tuple[int, bytes, int, bytes, bytes]
 """session, packet ids received (as `message_ids.unpack_set` reads them), number of the next message
-to send, identifiers sent and not acknowledged, identifiers released.
-"""
+to send, identifiers sent and not acknowledged, identifiers released."""
 SubscriptionRow = tuple[int, str, int, int]
-"""session, filter, options (bits 0-1 QoS, 2 no local, 3 retain as published, 4 its retained
-messages are still to come), subscription identifier (0 = none).
-"""
+"""session, filter, options (bits 0-1 QoS, 2 no local, 3 retain as published, 4 retained messages
+are still to be sent), subscription identifier (0 = none)."""
 RETAINED_TO_COME = 16
 AsideRow = tuple[int, str, int | None, str, int, int, bytes, int | None, bytes, str]
-"""number, bridge, when it was set aside (µs since 1970, None if the clock was unknown), topic, QoS,
-1 if retained, properties, expires (axis ms), payload, reason.
-"""
+"""number, bridge, time of setting aside (µs since 1970, None if the clock was unknown), topic, QoS,
+1 if retained, properties, expires (axis ms), payload, reason."""
 MessageRow = tuple[int, str, int, int, bytes, int | None, bytes]
 """id, topic, 1 if retained, count, properties, expires (axis ms), payloads joined."""
 QueueRow = tuple[int, int, int, int, int, int, bytes, str, int]
 """session, first number, count, message, index of the first payload, flags (QoS << 1 | RETAIN),
-properties for this receiver, filter of the shared subscription that it comes from, bytes of one
-publication for the bounds (`PublishRun.weight`).
-"""
+properties for this receiver, filter of the shared subscription, bytes of one publication for the
+bounds (`PublishRun.weight`)."""
 RetainedRow = tuple[str, str, int, bytes, int | None, bytes, int | None]
-"""topic, client that published it, QoS, properties, expires (axis ms), payload (empty for a
-deletion that is remembered), version (0 or None: it was not shared with other gateways).
-"""
+"""topic, publishing client, QoS, properties, expires (axis ms), payload (empty for a deletion),
+version (0 or None: not shared with peer gateways)."""
 WillRow = tuple[str, int | None, int, str, int, int, bytes, int | None, bytes]
 """client, due (axis ms; None while connected), delay in s, topic, QoS, retain, properties, message
-expiry in s, payload.
-"""
+expiry in s, payload."""
 SpoolRow = tuple[int, str | None, int | None, int | None, str, str, bytes, int, int, int | None]
 """id, device, incarnation, sequence, client, topic, payload, boot, monotonic µs, received µs UTC.
 """
@@ -49,13 +42,12 @@ SpoolRow = tuple[int, str | None, int | None, int | None, str, str, bytes, int, 
 
 MarkRow = tuple[str, int, int, int, int, bytes]
 """device, place, incarnation, highest sequence, window (`marks.py`), packet identifiers that an
-older version kept (as `message_ids.unpack_set` reads them).
-"""
+older version kept (as `message_ids.unpack_set` reads them)."""
 
 
 class NeighbourRows:
-    """What a commit changes for the sake of other gateways, or a store knows of them: whoever knows
-    them knows these rows (`neighbours.py`).
+    """Rows about peer gateways, in a commit or in the store. Only the class behind `neighbours.py`
+    reads them.
     """
 
 
@@ -66,24 +58,24 @@ class Commit:
     number: int
     boot: int = 0
     clock: int | None = None
-    """µs UTC at the start of this boot, once it is known, for the spool rows that came before."""
+    """µs UTC at the start of this boot, once known, for the spool rows that came before."""
     axis: tuple[int, int | None] | None = None
-    """Where the time axis is (ms), and µs UTC then if the clock is known."""
+    """Position of the time axis (ms), and µs UTC at that time if the clock is known."""
     sessions: list[SessionRow] = field(default_factory=list)
     ended: list[int] = field(default_factory=list)
-    """Ids of sessions that go with all that belongs to them, but for `left`."""
+    """Ids of sessions that are deleted with all their rows, except those that `left` keeps."""
     left: list[tuple[int, int]] = field(default_factory=list)
-    """Of sessions that have ended: up to which number all rows of their queues go. Those behind it
-    that came from shared subscriptions stay for now."""
+    """Deletions in queues of ended sessions: session and highest number deleted. Later rows from
+    shared subscriptions stay for now."""
     subscriptions: list[SubscriptionRow] = field(default_factory=list)
     unsubscribed: list[tuple[int, str]] = field(default_factory=list)
     flows: list[FlowRow] = field(default_factory=list)
     messages: list[MessageRow] = field(default_factory=list)
     queue: list[QueueRow] = field(default_factory=list)
     finished: list[tuple[int, int]] = field(default_factory=list)
-    """Queue rows that go, as session and first number."""
+    """Queue rows to delete, as session and first number."""
     dead: list[int] = field(default_factory=list)
-    """Ids of messages that go."""
+    """Ids of messages to delete."""
     retained: list[RetainedRow] = field(default_factory=list)
     cleared: list[str] = field(default_factory=list)
     wills: list[WillRow] = field(default_factory=list)
@@ -93,44 +85,44 @@ class Commit:
     neighbours: NeighbourRows | None = None
     aside: list[AsideRow] = field(default_factory=list)
     aside_gone: list[int] = field(default_factory=list)
-    """Numbers of messages that are set aside no longer."""
+    """Numbers of set-aside messages to delete."""
 
 
 @dataclass(slots=True)
 class Recovered:
-    """What the store holds at a start."""
+    """The contents of the store at a start."""
 
     boot: int = 1
     """Number of this start."""
     now: float = 0.0
-    """Where the time axis goes on, in seconds."""
+    """Position at which the time axis continues, in seconds."""
     next_session: int = 1
-    """The first free number; so with the two below."""
+    """The first free number; the same holds for the next two."""
     next_message: int = 1
     next_spool: int = 1
     spool: list[tuple[int, int]] = field(default_factory=list)
     """(last id, bytes) of the rows in the spool, in order."""
     lowest_spool: int | None = None
-    """Id of its oldest row."""
+    """Id of the oldest row in the spool."""
     spool_users: list[tuple[int, str | None, int]] = field(default_factory=list)
-    """Whose they are, as far as their clients still have sessions: (id of a row, user, bytes of his
-    rows around it)."""
+    """Users of spool rows whose clients still have sessions: (id of a row, user, bytes of that
+    user's rows around it)."""
     sessions: list[SessionRow] = field(default_factory=list)
     subscriptions: list[SubscriptionRow] = field(default_factory=list)
     flows: list[FlowRow] = field(default_factory=list)
     queue: list[tuple[Any, ...]] = field(default_factory=list)
-    """What was or may have been in flight, as session and `StoredDelivery`, in order of session and
-    first number."""
+    """Deliveries that were or may have been in flight, as session and `StoredDelivery`, in order of
+    session and first number."""
     tails: list[tuple[int, int, int, int, int]] = field(default_factory=list)
-    """What waits behind it, as session, first number, number after the last, messages, bytes of
-    them without OVERHEAD."""
+    """Tails of queues: session, first number, number after the last, messages, bytes without
+    OVERHEAD."""
     leaving: list[int] = field(default_factory=list)
-    """Sessions that have ended, whose messages from shared subscriptions nobody else has yet."""
+    """Ended sessions whose messages from shared subscriptions are not yet redistributed."""
     references: list[tuple[int, int]] = field(default_factory=list)
-    """Messages that more than one row of the queue refers to, with how many do."""
+    """Messages with more than one queue row, each with the number of its rows."""
     retained: list[RetainedRow] = field(default_factory=list)
     wills: list[WillRow] = field(default_factory=list)
     marks: list[MarkRow] = field(default_factory=list)
     neighbours: NeighbourRows | None = None
     aside: list[tuple[int, str, int]] = field(default_factory=list)
-    """Messages that are set aside: number, bridge, and the bytes that it counts for, in order."""
+    """Messages that are set aside: number, bridge, and counted bytes, in order."""

@@ -1,12 +1,12 @@
-"""`$SYS`: the broker's own figures as topics, under the names that mosquitto's users know.
+"""`$SYS`: the broker's own figures as topics, with mosquitto's names.
 
-In: a look at the broker every few seconds, while anybody wants to know. Out: a QoS 0 message for
-each figure that has changed, and the last one of each for those who subscribe later. They are made
-at each start: nothing of them goes to the disk or into the spool.
+In: figures of the broker, every few seconds while a client has subscribed. Out: a QoS 0 message for
+each figure that has changed, and the last message of each figure for later subscribers. They exist
+in memory only: nothing goes to the disk or into the spool.
 
-Rules: a filter gets them only when it begins with `$SYS` [MQTT-4.7.2-1]; nobody but the broker
-publishes there, and an ACL says who may read (`access.py`). Counters begin with the start of the
-core. `messages` are PUBLISH packets here: others are not counted.
+Rules: only a filter that begins with `$SYS` gets them [MQTT-4.7.2-1]. Only the broker publishes
+there, and an ACL says who may read (`access.py`). Counters begin with the start of the core.
+`messages` counts PUBLISH packets only.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ class SystemTopics:
         self._due = core.now
 
     def advance(self) -> None:
-        """Tell those who have subscribed. To be called about once a second."""
+        """Publish changes to subscribers. To be called about once a second."""
         core = self._core
         if core.router.begins(SYSTEM_PREFIX):
             for item in self._look():
                 publish(core, PublishRun(core.router.topic(item.topic), item.payload), "")
 
     def current(self) -> RetainedMessages:
-        """The last message of each topic, for one who has just subscribed."""
+        """Return the last message of each topic, for a new subscriber."""
         self._look()
         return self._messages
 
     def _look(self) -> list[Retained]:
-        """When it is time to, bring the messages up to date; returns those that have changed."""
+        """Update the messages if it is time. Return those that have changed."""
         core, interval = self._core, self._core.config.gateway.sys_interval_s
         if not interval or core.now < self._due:
             return []
@@ -56,7 +56,7 @@ class SystemTopics:
 
 
 def figures(core: Core) -> dict[str, str | int]:
-    """By topic, without what they have in common."""
+    """Return the figures by topic, without the common prefix."""
     statistics, found = core.statistics, take_figures(core)
     received, sent = sum(statistics.received), sum(statistics.sent)
     return {
@@ -87,23 +87,21 @@ def figures(core: Core) -> dict[str, str | int]:
 
 @dataclass(frozen=True, slots=True)
 class SessionFigures:
-    """One look at all sessions: what would cost every message something if it were counted as it
-    goes by.
-    """
+    """Figures of all sessions, collected on demand: counting with each message would be slow."""
 
     sessions: int
     connected: int
     durable: int
     queued: int
-    """Messages in all queues, what is in flight included."""
+    """Messages in all queues, including messages in flight."""
     longest: int
     """Messages in the longest queue."""
     inflight: int
-    """Messages sent and not yet acknowledged to the end."""
+    """Messages that were sent and are not fully acknowledged."""
 
 
 def take_figures(core: Core) -> SessionFigures:
-    """Some milliseconds for 10,000 sessions."""
+    """Collect the figures. This takes some milliseconds for 10,000 sessions."""
     connected = durable = queued = longest = inflight = 0
     for session in core.sessions.values():
         send_flow = session.send_flow

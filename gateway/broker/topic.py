@@ -1,9 +1,9 @@
 """Topic Names, filters, and trees of their levels (MQTT 5, section 4.7).
 
-In: a name, checked; what a session subscribes to. Out: the name's bytes in packets, and the heads
-of packets that were built for it. Filters stand in a tree of `Node`s, so those that do not match a
-name cost nothing. Names stand in a `TopicIndex`, so a filter finds the names whose routes it
-changes without looking at the others.
+In: a checked name; the filters of subscriptions. Out: the name's bytes in packets, and cached heads
+of packets. Filters are in a tree of `Node`s, so filters that do not match a name take no time.
+Names are in a `TopicIndex`, so a new filter finds the names whose routes it changes without
+visiting the others.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from gateway.mqtt.topics import SHARE_PREFIX
 from gateway.mqtt.wire import encode_varint
 
 NOTICES = f"{SHARE_PREFIX}onceway/journeys"
-"""What gateways tell one another of sessions that move. The name stands for shared subscriptions,
-so no client can publish on it or subscribe to it."""
+"""Topic of the gateways' messages about sessions that move. The name looks like a shared
+subscription, so no client can publish or subscribe to it."""
 
 
 class Topic:
@@ -27,17 +27,18 @@ class Topic:
     def __init__(self, name: str, wire: bytes) -> None:
         self.name = name
         self.wire = wire
-        """The name as it stands in packets, its length in front."""
+        """The name as it stands in packets, with its length in front."""
         self.shapes: dict[tuple[int, bool, int], tuple[bytes, bytes]] = {}
         """Heads of PUBLISH packets, by first byte, version and payload size."""
         self.indexed = False
-        """The router says when its routes change."""
+        """Whether the router marks the topic as stale when its routes change."""
         self.stale = True
-        """They have changed: what follows, and where its messages go, is no longer true."""
+        """Whether the routes have changed, so that `spooled`, `refused` and the routes are
+        outdated."""
         self.spooled = False
-        """Its messages go up to the landing place."""
+        """Whether messages of the topic are spooled for the uplink."""
         self.refused: ReasonCode | None = None
-        """Why no message of it is taken."""
+        """Reason why messages of the topic are refused, or None."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +52,12 @@ class Subscription:
 
     @classmethod
     def stored(cls, topic_filter: str, options: int, identifier: int) -> Subscription:
-        """From its row in the store."""
+        """Return a subscription from its row in the store."""
         return cls(topic_filter, options & 3, bool(options & 4), bool(options & 8), identifier)
 
     @property
     def options(self) -> int:
-        """As its row in the store has them."""
+        """Options as in the store's row."""
         return self.qos | self.no_local << 2 | self.retain_as_published << 3
 
     @property
@@ -77,7 +78,7 @@ class Node:
         self.children: dict[str, Self] = {}
 
     def at(self, topic_filter: str) -> Self:
-        """The node of a filter below this one, made if need be."""
+        """Return the node of a filter below this one, created if need be."""
         node = self
         for level in topic_filter.split("/"):
             below = node.children.get(level)
@@ -87,7 +88,7 @@ class Node:
         return node
 
     def matching(self, name: str) -> Iterator[Self]:
-        """The nodes of all filters that match a topic name. A wildcard in first place never
+        """Yield the nodes of all filters that match a topic name. A wildcard in first place never
         matches `$…` [MQTT-4.7.2-1].
         """
         nodes = [self]
@@ -120,7 +121,7 @@ class _Leaf(Node):
 
 
 class FilterMap(Generic[V]):
-    """A value for each of some filters; asked by topic name."""
+    """A map from filters to values, queried by topic name."""
 
     def __init__(self) -> None:
         self._root = _Leaf()
@@ -129,7 +130,7 @@ class FilterMap(Generic[V]):
         self._root.at(topic_filter).value = value
 
     def matching(self, name: str) -> list[V]:
-        """The values of all filters that match."""
+        """Return the values of all filters that match."""
         return [
             node.value  # type: ignore[misc]
             for node in self._root.matching(name)
@@ -138,10 +139,10 @@ class FilterMap(Generic[V]):
 
 
 _MANY = 1024
-"""Names whose routes are looked up again for one filter; when it may match more, all are."""
+"""Most names whose routes are looked up again for one filter; beyond that, all names are."""
 
 _DEPTH = 4
-"""Levels of a name that tell it from others here; names that differ further down share a place."""
+"""Levels of a name that the index distinguishes; names that differ only below share a place."""
 
 
 T = TypeVar("T", bound="Topic")
@@ -156,7 +157,7 @@ class _Place(Generic[T]):
 
 
 class TopicIndex(Generic[T]):
-    """Topics whose routes are known; `invalidate` says whose routes a filter changes."""
+    """Topics with known routes; `invalidate` marks the topics whose routes a filter changes."""
 
     def __init__(self) -> None:
         self._root: _Place[T] = _Place()
@@ -177,7 +178,7 @@ class TopicIndex(Generic[T]):
         self._topics.append(topic)
 
     def clear(self) -> list[T]:
-        """Nobody's routes are known any more. Returns whose were."""
+        """Mark all topics as stale. Return the topics that were known."""
         for topic in self._topics:
             topic.indexed = False
             topic.stale = True
@@ -186,8 +187,8 @@ class TopicIndex(Generic[T]):
         return cleared
 
     def invalidate(self, topic_filter: str) -> bool:
-        """The sessions behind a filter have changed: the routes of names that it may match must be
-        looked up again. False: there are so many that it is better to `clear`.
+        """Mark the names that a filter may match as stale, because its sessions have changed.
+        Return False if there are so many that `clear` is better.
         """
         places = [self._root]
         for level in topic_filter.split("/", _DEPTH)[:_DEPTH]:

@@ -1,5 +1,5 @@
-"""A session as people see it. In: a session of a running broker; one in the store gives the same
-(`gateway/store/views.py`).
+"""Views of a session for users. In: a session of a running broker. `gateway/store/views.py` gives
+the same views of a session in the store.
 """
 
 from __future__ import annotations
@@ -19,31 +19,31 @@ class SessionView:
     client: str
     connected: bool
     address: str | None
-    """Of the connection, None while there is none; so with the version."""
+    """Address of the connection, None while there is none; the same holds for the version."""
     version: str | None
     user: str | None
     device: bool
-    """It belongs to a board on a serial port."""
+    """Whether the session belongs to a board on a serial port."""
     expiry_s: int | None
     """Session Expiry Interval, None for never."""
     away_s: int | None
-    """Since its connection ended, None while connected."""
+    """Seconds since its connection ended, None while connected."""
     queued: int
-    """Messages in its queue, what is in flight included."""
+    """Messages in its queue, including messages in flight."""
     queued_bytes: int
     inflight: int
-    """Sent to it and not yet acknowledged to the end."""
+    """Messages that were sent and are not fully acknowledged."""
     receiving: int
-    """QoS 2 messages from it between PUBLISH and PUBREL."""
+    """QoS 2 messages from the client between PUBLISH and PUBREL."""
     subscriptions: int
 
 
 IN_DOUBT = "in doubt"
-"""Where a session is of which another gateway may know better."""
+"""Place of a suspect session: a peer gateway may hold a newer one."""
 
 
 def gone(client: str, member: str) -> dict[str, Any]:
-    """Of a session that has left for another gateway, and has not arrived yet."""
+    """Return the view of a session that has left for a peer gateway and has not arrived yet."""
     nothing = SessionView(client, False, None, None, None, False, None, None, 0, 0, 0, 0, 0)
     return asdict(nothing) | {"place": f"given to {member}"}
 
@@ -58,7 +58,7 @@ class SubscriptionView:
 
 
 def view(session: Session, now: float) -> SessionView:
-    """now: on the broker's time axis."""
+    """Return a view of a session. now: on the broker's time axis."""
     connection, send_flow = session.connection, session.send_flow
     return SessionView(
         client=session.client,
@@ -78,7 +78,7 @@ def view(session: Session, now: float) -> SessionView:
 
 
 def details(session: Session, now: float) -> dict[str, Any]:
-    """A `SessionView` whose `subscriptions` are all of them."""
+    """Return a `SessionView` as a dictionary, with all subscriptions in full."""
     return asdict(view(session, now)) | {
         "subscriptions": [
             asdict(subscription_view(item)) for item in session.subscriptions.values()

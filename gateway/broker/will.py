@@ -1,13 +1,14 @@
-"""Will messages (MQTT 5, section 3.1.2.5): what a client wants said when its connection ends
-without a word.
+"""Will messages (MQTT 5, section 3.1.2.5): published when a client's connection ends without
+DISCONNECT.
 
 Rules: a will is published when the connection ends other than by DISCONNECT with reason 0
-[MQTT-3.1.2-8, MQTT-3.14.4-3]; a delay holds it back, at most until the session ends; a new
-connection of the client within the delay cancels it [MQTT-3.1.3-9]. A power cut of the gateway ends
-all connections: wills are kept in the store and are due when it starts again. All wills together
-have a bound in bytes; a CONNECT whose will is beyond it, or for whose will the disk has no room, is
-refused with 0x97. A will that is refused when it is due stays as it is, and is tried again every
-second.
+[MQTT-3.1.2-8, MQTT-3.14.4-3]. A delay holds it back, at most until the session ends. A new
+connection of the client within the delay cancels it [MQTT-3.1.3-9].
+
+A power cut of the gateway ends all connections: wills are in the store and are due at the next
+start. All wills together have a bound in bytes. If a will exceeds it, or the disk has no room, the
+CONNECT is refused with 0x97. A will that is refused when it is due stays as it is, and is tried
+again every second.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from dataclasses import dataclass, replace
 from gateway.broker.store_rows import WillRow
 
 _OVERHEAD = 256
-"""Bytes that a will takes beside what it says."""
+"""Overhead of a will beside its contents, in bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,17 +28,17 @@ class StoredWill:
     qos: int
     retain: bool
     properties: bytes = b""
-    """Encoded, without length."""
+    """Properties, encoded, without length."""
     delay: int = 0
-    """In seconds."""
+    """Will Delay Interval in seconds."""
     expiry: int | None = None
     """Message Expiry Interval, None for none."""
     due: float | None = None
-    """When to publish it, on the time axis; None while its client is connected."""
+    """Time to publish it, on the time axis; None while its client is connected."""
 
     @property
     def size(self) -> int:
-        """Bytes, for the bounds."""
+        """Size in bytes, as counted against bounds."""
         return len(self.payload) + len(self.topic) + len(self.properties) + _OVERHEAD
 
     def at(self, due: float) -> StoredWill:

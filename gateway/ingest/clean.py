@@ -1,8 +1,8 @@
-"""`onceway ingest clean`: old batches leave the landing place once the table has them.
+"""`onceway ingest clean`: deletion of old batches at the landing place after the table has them.
 
 In: the landing place and the table. Out: fewer batches, and `LANDING/GATEWAY/cleaned.json`, which
-says up to which number they were deleted on purpose. That is written first, so an ingest that does
-not find a batch knows why, whenever it starts. Without Spark.
+says up to which number they were deleted on purpose. That file is written first, so an ingest that
+misses a batch knows why at any time. Without Spark.
 """
 
 import logging
@@ -20,14 +20,14 @@ from gateway.uplink.landing import Unreachable, open_landing
 from gateway.uplink.manifest import cleaned_json, cleaned_name
 
 SHOWN = 5
-"""Feeds that a message names."""
+"""Most feeds that a message names."""
 
 log = logging.getLogger("onceway.ingest")
 
 
 @dataclass(frozen=True, slots=True)
 class Cleaned:
-    """until: the last batch of the feed that is deleted; batches: how many were now."""
+    """A cleaned feed. until: its last deleted batch; batches: number deleted now."""
 
     feed: str
     until: int
@@ -36,11 +36,11 @@ class Cleaned:
 
 def clean(landing: Landing, table: str, older_than: float) -> Iterator[Cleaned]:
     """Delete the batches that the table has and that landed longer ago than `older_than` seconds. A
-    batch in quarantine stays, for nobody else has it.
+    batch in quarantine stays, because it exists nowhere else.
 
-    Raises OncewayError when there is no such table or landing place, or one of them has nothing,
-    and, when all others are clean, for feeds that cannot be cleaned; OSError when it cannot be
-    reached.
+    Raises OncewayError if there is no such table or landing place, or one of them is empty; also,
+    after all others are clean, for feeds that cannot be cleaned. Raises OSError if the landing
+    place cannot be reached.
     """
     landing.refuse_empty()
     feeds = taken(table)
@@ -72,7 +72,7 @@ def clean(landing: Landing, table: str, older_than: float) -> Iterator[Cleaned]:
 
 
 def _tidy_markers(landing: Landing) -> None:
-    """Markers are hints: that they cannot be read or deleted stops nothing."""
+    """Delete old markers. They are hints, so an error stops nothing."""
     try:
         landing.tidy_markers()
     except OSError as error:
@@ -92,7 +92,7 @@ def say(landing: Landing, feed: str, until: int) -> None:
         )
     cleaned = landing.cleaned_epochs(gateway)
     cleaned[epoch] = max(until, cleaned.get(epoch, 0))
-    # fsspec adds what its environment says to every file system but those that are made directly
+    # fsspec adds options of its environment to every file system except those created directly
     options = fsspec.config.conf.get(landing.url.partition("://")[0], {})
     place = open_landing(landing.url, options)
     try:

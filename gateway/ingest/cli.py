@@ -193,7 +193,7 @@ def run(
     writer: Writer = "auto",
     settle: Settle = NO_TIME,
 ) -> None:
-    """Run that job in place of this process. SIGTERM and Ctrl-C stop it in order.
+    """Run the ingest in place of this process. SIGTERM and Ctrl-C stop it in order.
 
     Exit code 5, with --available-now: all that can be taken is taken, and a gateway is held.
 
@@ -231,8 +231,8 @@ def release(
     trusted: Trusted = None,
     writer: Writer = "auto",
 ) -> None:
-    """Take batches that are in quarantine into the table, as far as they were repaired at the
-    landing place. May run beside the ingest, but not where the table is on S3.
+    """Take batches from quarantine into the table that were repaired at the landing place. May run
+    beside the ingest, except where the table is on S3.
 
     Example: onceway ingest release --landing /srv/landing --table /srv/lake/publications
     """
@@ -266,8 +266,8 @@ def compact(
     conf: Conf = [],  # noqa: B006
     writer: Writer = "auto",
 ) -> None:
-    """Join the tables' small files into large ones. May run beside the ingest, which waits for it
-    on a local disk; where the table is on S3, stop the ingest first. Run it once a day.
+    """Join the tables' small files into large ones. Run it once a day. May run beside the ingest,
+    which waits for it on a local disk. Where the table is on S3, stop the ingest first.
 
     Example: onceway ingest compact --table /srv/lake/publications
     """
@@ -291,8 +291,8 @@ def summarise(
     conf: Conf = [],  # noqa: B006
     writer: Writer = "auto",
 ) -> None:
-    """Bring the tables about devices up to date: which there are (…_devices), and what came of each
-    of them day by day (…_quality). May run beside the ingest, but not where the table is on S3.
+    """Bring the tables about devices up to date: the devices (…_devices), and the readings of each
+    device per day (…_quality). May run beside the ingest, except where the table is on S3.
 
     Example: onceway ingest summarise --table /srv/lake/publications
     """
@@ -320,7 +320,7 @@ def expire(
     writer: Writer = "auto",
 ) -> None:
     """Delete old publications and their readings. Their keys are kept, so that no old batch brings
-    them back. May run beside the ingest, but not where the table is on S3.
+    them back. May run beside the ingest, except where the table is on S3.
 
     Example: onceway ingest expire --table /srv/lake/publications --older-than 400d
     """
@@ -358,9 +358,9 @@ def clean(
     ] = 0,
     as_json: JsonOption = False,
 ) -> None:
-    """Delete batches at the landing place that the table has. What was deleted stands beside them,
-    so that no ingest waits for it. Needs no Spark. A table that is restored to an older version
-    cannot get deleted batches again.
+    """Delete batches at the landing place that the table has. A file there names the deleted
+    batches, so that no ingest waits for them. Needs no Spark. A table that is restored to an older
+    version cannot get deleted batches again.
 
     Example: onceway ingest clean --landing /srv/landing --table /srv/lake/publications
     --older-than 30d
@@ -437,8 +437,8 @@ def trust_command(
     trusted: Trusted = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Which gateways may write into the table: those whose public key is given here. A running
-    ingest goes by it at its next look. Needs no Spark; before the first start, too.
+    """Set the gateways that may write into the table, by their public keys. A running ingest
+    follows the change at its next look. Needs no Spark, and works before the first start.
 
     Example: ssh pi sudo onceway uplink key | onceway ingest trust --table /srv/lake/publications -
     """
@@ -491,12 +491,12 @@ def report_command(
         int | None, typer.Option(metavar="N", min=0, help="How many sequences may be missing.")
     ] = None,
 ) -> None:
-    """How far each gateway's batches have come, what waits, what is in quarantine, what came twice,
-    and which sequences are missing.
+    """Show each gateway's newest batch in the table, waiting batches, quarantine, duplicates and
+    missing sequences.
 
-    Exit code 5: somebody should look. Nothing has ever landed, a gateway is held, gone from the
-    landing place or behind by more than --max-lag, a batch is in quarantine, a key has two
-    payloads, or more sequences are missing than --max-missing.
+    Exit code 5, for a problem that needs a person: nothing has ever landed; a gateway is held, gone
+    from the landing place, or behind by more than --max-lag; a batch is in quarantine; a key has
+    two payloads; more sequences are missing than --max-missing.
 
     Example: onceway ingest report --landing /srv/landing --table /srv/lake/publications
     """
@@ -532,7 +532,7 @@ def _check_landing(landing: str) -> None:
 
 
 def _execute(job: Job) -> None:
-    """Replace this process. Raises OncewayError when there is no Java; Spark looks for it in
+    """Replace this process. Raises OncewayError if there is no Java; Spark looks for it in
     JAVA_HOME, then in PATH.
     """
     home = os.environ.get("JAVA_HOME")

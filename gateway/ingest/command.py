@@ -19,20 +19,19 @@ from gateway.ingest.memory import driver_heap
 HERE = Path(__file__).parent
 SUBMIT = Path(sys.executable).parent / "spark-submit"
 DELTA = "4.4.0"
-"""Of Delta Lake, for each version of Spark that it is made for: its jar is named after both."""
+"""Version of Delta Lake. Its jar is named after this and Spark's version."""
 IN_SPARK = (
     "com.fasterxml.jackson.core com.github.luben com.google.code.findbugs commons-logging"
     " commons-pool io.airlift org.apache.hadoop:hadoop-client* org.apache.logging.log4j"
     " org.apache.parquet org.locationtech.jts org.roaringbitmap org.slf4j org.xerial.snappy"
 )
-"""What Delta asks for and Spark brings itself, newer. Without these, 8 jars instead of 33 are
-downloaded and named in the log.
-"""
+"""Dependencies of Delta that Spark already has in newer versions. Without these exclusions, 33 jars
+instead of 8 are downloaded and logged."""
 AMAZON_PACKAGES = tuple(
     f"software.amazon.awssdk:{part}:2.35.4" for part in ("s3", "s3-transfer-manager", "sts")
 )
 S3_IN_SPARK = "commons-codec io.netty org.apache.httpcomponents software.amazon.awssdk:bundle"
-"""The last is all of Amazon's services in one jar."""
+"""Excluded for S3; the last one is all of Amazon's services in one jar."""
 
 IVY = ".ivy2.5.2"
 """Spark's folder of downloads, below the home directory."""
@@ -40,13 +39,15 @@ IVY = ".ivy2.5.2"
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """environment: variables to set beside those of the caller; arguments: program first."""
+    """A command. environment: variables in addition to those of the caller; arguments: program
+    first.
+    """
 
     environment: dict[str, str]
     arguments: list[str]
 
     def __str__(self) -> str:
-        """As one types it into a shell."""
+        """Return the command as typed into a shell."""
         return " ".join(
             [
                 *(f"{key}={shlex.quote(value)}" for key, value in self.environment.items()),
@@ -57,21 +58,22 @@ class Command:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """spark: options of spark-submit; script: program and options of the ingest."""
+    """A job. spark: options of spark-submit; script: program and options of the ingest."""
 
     spark: list[str]
     script: list[str]
 
     def submitted(self) -> Command:
-        """spark-submit starts Java, and Java the script."""
-        # It looks for its home beside the first find-spark-home on the path.
+        """Return the command: spark-submit starts Java, which starts the script."""
+        # spark-submit takes its home from the first find-spark-home on the path.
         path = f"{SUBMIT.parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
         environment = {"PYSPARK_PYTHON": sys.executable, "PATH": path}
         return Command(environment, [str(SUBMIT), *self.spark, *self.script])
 
     def first(self) -> Command:
-        """The script starts Java, so who stops this process stops the job. Java ends after it, and
-        lets it save what it has seen; by spark-submit, Java hears of it first, and ends at once.
+        """The command in which the script starts Java, so stopping this process stops the job. Java
+        ends after the script, which can save its state; with spark-submit, Java gets the signal
+        first, and ends at once.
         """
         quiet = ["--conf", "spark.ui.showConsoleProgress=false"]  # a shell would show bars
         options = shlex.join([*quiet, *self.spark, "pyspark-shell"])
@@ -87,13 +89,13 @@ def build(
     conf: list[str] | None = None,
     downloaded: bool = False,
 ) -> Job:
-    """The job that runs `script` (a path from this folder). memory: of the driver; without it, what
-    fits this machine. conf: KEY=VALUE settings for Spark, which win over the ingest's own.
-    downloaded: name Delta's jars as files if an earlier start has downloaded them: it spares a look
-    for them, and thirty lines about it. An `s3a:` URL among the options brings what reaches tables
-    there.
+    """Return the job that runs `script` (a path from this folder).
 
-    Raises OncewayError when Spark is not installed beside this Python, or a setting is none.
+    memory: of the driver; by default a value for this machine. conf: KEY=VALUE settings for Spark,
+    which override the ingest's own. downloaded: name Delta's jars as files if an earlier start has
+    downloaded them, which saves a lookup and thirty log lines. An `s3a:` URL among the options adds
+    the packages for tables there. Raises OncewayError if Spark is not installed beside this Python,
+    or a setting is invalid.
     """
     if find_spec("pyspark") is None or not SUBMIT.exists():
         raise OncewayError("Spark is not installed", str(SUBMIT), how_to_get("centre"))
@@ -110,7 +112,9 @@ def build(
 
 
 def packages(s3: bool = False) -> list[str]:
-    """Options of spark-submit that download Delta; s3: and what reaches tables on S3."""
+    """Return options of spark-submit that download Delta; s3: also the packages for tables
+    on S3.
+    """
     wanted = [f"io.delta:{_delta_spark()}:{DELTA}"]
     wanted += [f"org.apache.hadoop:hadoop-aws:{_hadoop()}", *AMAZON_PACKAGES] if s3 else []
     brought = f"{IN_SPARK} {S3_IN_SPARK if s3 else ''}".split()
@@ -119,7 +123,7 @@ def packages(s3: bool = False) -> list[str]:
 
 
 def jars() -> list[str]:
-    """What Delta comes to, as Ivy calls the files."""
+    """Return the file names of Delta's jars, as Ivy gives them."""
     parts = ["kernel-api", "kernel-defaults", "kernel-unitycatalog", "storage"]
     return [
         "com.fasterxml.jackson.datatype_jackson-datatype-jdk8-2.13.5.jar",
@@ -131,12 +135,12 @@ def jars() -> list[str]:
 
 
 def _delta_spark() -> str:
-    """Delta for the Spark that is installed."""
+    """Return the name of Delta's package for the installed Spark."""
     return f"delta-spark_{'.'.join(version('pyspark').split('.')[:2])}_2.13"
 
 
 def _hadoop() -> str:
-    """The version of the Hadoop in the Spark that is installed."""
+    """Return the version of Hadoop in the installed Spark."""
     spec = find_spec("pyspark")
     folder = Path(spec.origin).parent if spec and spec.origin else HERE
     (jar,) = folder.glob("jars/hadoop-client-api-*.jar")
@@ -144,6 +148,6 @@ def _hadoop() -> str:
 
 
 def _jars() -> list[str] | None:
-    """Delta's jars as an earlier start has left them; None when one is missing."""
+    """Return options with Delta's jars from an earlier start; None if one is missing."""
     found = [Path.home() / IVY / "jars" / name for name in jars()]
     return ["--jars", ",".join(map(str, found))] if all(jar.is_file() for jar in found) else None

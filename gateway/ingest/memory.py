@@ -1,7 +1,7 @@
-"""How much memory the ingest takes by itself, which follows the machine.
+"""Memory of the ingest, which depends on the machine.
 
-In: the memory of the machine, and the limits of the control groups that this process is in. Out:
-the heap of the driver, and the rows of a micro-batch.
+In: the memory of the machine, and the limits of this process's control groups. Out: the heap of the
+driver, and the rows of a micro-batch.
 """
 
 import os
@@ -11,13 +11,13 @@ from pathlib import Path, PurePosixPath
 
 MEGABYTE = 1024 * 1024
 ENOUGH = 4096 * MEGABYTE
-"""Memory with which the ingest takes all that it can make use of."""
+"""Memory from which on the ingest uses its largest values."""
 
 HEAP, LEAST_HEAP = 2048, 512
-"""Of the driver, in MB: with enough memory, and the least with which Spark works."""
+"""Heap of the driver in MB: with enough memory, and the least with which Spark works."""
 
 ROWS, LEAST_ROWS = 500_000, 50_000
-"""Of a micro-batch: its fixed cost rules, so it takes large ones when it is behind."""
+"""Rows of a micro-batch: its fixed cost dominates, so a backlog is taken in large ones."""
 
 
 def total(root: Path = Path("/")) -> int:
@@ -30,7 +30,7 @@ def total(root: Path = Path("/")) -> int:
 
 
 def _limit_files(root: Path) -> Iterator[Path]:
-    """The files with the limits of each control group and of those around it, of both versions."""
+    """Yield the files with the limits of each control group and its parents, in both versions."""
     with suppress(OSError, ValueError):
         for line in (root / "proc/self/cgroup").read_text().splitlines():
             _, controllers, path = line.split(":", 2)
@@ -43,12 +43,12 @@ def _limit_files(root: Path) -> Iterator[Path]:
 
 
 def driver_heap(memory: int | None = None) -> str:
-    """Return the heap of the driver as Spark takes it. memory: bytes there are."""
+    """Return the heap of the driver in Spark's notation. memory: available bytes."""
     share = (total() if memory is None else memory) * 2 // 5 // MEGABYTE
     return f"{max(LEAST_HEAP, min(HEAP, share))}m"
 
 
 def rows(memory: int | None = None) -> int:
-    """Return the most rows of a micro-batch. memory: bytes there are."""
+    """Return the most rows of a micro-batch. memory: available bytes."""
     share = min(1.0, (total() if memory is None else memory) / ENOUGH)
     return max(LEAST_ROWS, int(ROWS * share))

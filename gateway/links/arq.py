@@ -25,8 +25,8 @@ _BITS_PER_BYTE = 10
 
 
 class Line:
-    """How long bytes take on a line that sends `baud` bits a second, ten for each byte; baud None:
-    no time at all.
+    """A model of the time that bytes take on a line that sends `baud` bits a second, ten for each
+    byte. baud None: no time at all.
     """
 
     def __init__(self, baud: int | None = None) -> None:
@@ -34,8 +34,8 @@ class Line:
         self._free_at = 0.0
 
     def send(self, length: int, now: float) -> float:
-        """Put `length` bytes behind those still on their way; return when the last one will have
-        left.
+        """Put `length` bytes behind those still in flight; return when the last one will
+        have left.
         """
         self._free_at = max(self._free_at, now) + length * self.byte_time
         return self._free_at
@@ -69,8 +69,8 @@ class RoundTrip:
 
 @dataclass(slots=True)
 class Piece:
-    """One DATA frame's worth of the stream. sent_at: when its last byte leaves; set by whoever puts
-    it on the line.
+    """The part of the stream in one DATA frame. sent_at: time at which its last byte leaves; set by
+    the code that puts it on the line.
     """
 
     sequence: int
@@ -88,10 +88,9 @@ class SendWindow:
         self._mtu = mtu
         self._window = min(window, MAX_IN_FLIGHT)
         self._queue = bytearray()
-        self._pieces: deque[Piece] = deque()  # cut from the queue and not acknowledged
-        self._cursor = (
-            0  # pieces before it have been sent, since the last step back if there was one
-        )
+        self._pieces: deque[Piece] = deque()  # not acknowledged
+        self._cursor = 0
+        """Index of the next piece to send."""
         self._next = 0
         self._repeated_for: int | None = None
         self.round_trip = RoundTrip(byte_time)
@@ -105,7 +104,7 @@ class SendWindow:
         self.unsent += len(data)
 
     def due(self) -> Iterator[Piece]:
-        """Yield what is to be put on the line now; the caller sets `sent_at` of each."""
+        """Yield pieces to put on the line now; the caller sets `sent_at` of each."""
         while self._cursor < len(self._pieces) or (
             self._queue and len(self._pieces) < self._window
         ):
@@ -120,10 +119,9 @@ class SendWindow:
             yield piece
 
     def acknowledge(self, number: int, now: float, *, bare: bool) -> int:
-        """Take the peer's next expected number; return how many bytes it newly acknowledges.
-
-        bare: it came in an ACK frame. Only then does a repeated number mean that the oldest frame
-        was lost: a DATA frame repeats it whenever the peer has more to say.
+        """Take the peer's next expected number; return how many bytes it newly acknowledges. bare:
+        it came in an ACK frame. Only then does a repeated number mean that the oldest frame was
+        lost: a DATA frame repeats it whenever the peer sends data.
         """
         if not self._pieces:
             return 0
@@ -147,13 +145,11 @@ class SendWindow:
 
     @property
     def deadline(self) -> float | None:
-        """When the oldest frame in flight expires; None when nothing is in flight."""
+        """Time at which the oldest frame in flight expires; None if there is none."""
         return self._pieces[0].sent_at + self.round_trip.timeout if self._cursor else None
 
     def expire(self, now: float) -> bool:
-        """Let the oldest frame expire if its time has come; return whether the link must be given
-        up.
-        """
+        """Let the oldest frame expire if it is due; return whether the link must be given up."""
         deadline = self.deadline
         if deadline is None or now < deadline:
             return False
@@ -170,9 +166,7 @@ class SendWindow:
 
 class ReceiveWindow:
     """The receiving half: takes only the piece that it expects, and none that would overfill its
-    buffer while paused.
-
-    room: bytes held at most while nobody takes them.
+    buffer while paused. room: most bytes held while paused.
     """
 
     def __init__(self, room: int) -> None:
@@ -182,7 +176,7 @@ class ReceiveWindow:
         self.paused = False
 
     def take(self, sequence: int, payload: bytes) -> bytes | None:
-        """Return the bytes that may be delivered, empty when held back; None when the piece is
+        """Return the bytes that may be delivered, empty while paused; None if the piece is
         refused.
         """
         if sequence != self.expected:
@@ -196,7 +190,7 @@ class ReceiveWindow:
         return payload
 
     def resume(self) -> bytes:
-        """Deliver again; return what was held."""
+        """Deliver again; return the held bytes."""
         self.paused = False
         held = bytes(self._held)
         self._held.clear()

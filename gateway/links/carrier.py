@@ -1,8 +1,8 @@
-"""The boundary between links and service: one MQTT Network Connection as bytes.
+"""The boundary between links and broker: one MQTT Network Connection as bytes.
 
-In, from the link: bytes received, and the news that the connection is gone. Out, from the broker:
-bytes to send, or a wish to close. TCP, TLS, WebSocket and the reliable link all offer this and
-nothing more.
+In, from the link: received bytes, and the news that the connection is gone. Out, from the broker:
+bytes to send, or a request to close. TCP, TLS, WebSocket and the reliable link all implement
+exactly this.
 """
 
 from collections.abc import Callable
@@ -12,19 +12,19 @@ from gateway.broker.peer import Peer
 
 
 class Carrier(Protocol):
-    """What a link offers to the broker side."""
+    """A transport: the link's side of a connection."""
 
     peer: Peer
 
     high_water: int
-    """Once `unsent` is above it, stop writing until `Receiver.writable`."""
+    """Value of `unsent` above which the broker stops writing until `Receiver.writable`."""
 
     def write(self, data: bytes) -> None:
-        """Queue bytes to send; never blocks. After `close` or `abort`: nothing."""
+        """Queue bytes to send; never blocks. After `close` or `abort` they are dropped."""
 
     def close(self) -> None:
-        """Send what is queued, then close. `Receiver.lost` is not called for a close asked for
-        here.
+        """Send queued bytes, then close. `Receiver.lost` is not called for a close
+        requested here.
         """
 
     def abort(self) -> None:
@@ -41,30 +41,32 @@ class Carrier(Protocol):
 
     @property
     def undelivered(self) -> int:
-        """Bytes written that have not reached the peer's machine, with those that the operating
-        system holds. It may cost a system call.
+        """Bytes written that have not reached the peer's machine, including those in the operating
+        system. May take a system call.
         """
 
 
 @runtime_checkable
 class Lingering(Protocol):
-    """A carrier that can close while its peer goes on sending. TCP answers unread bytes with a
-    reset, and a reset may take the last bytes to the peer with it.
+    """A transport that can close while its peer goes on sending. TCP answers unread bytes with a
+    reset, which may destroy the last bytes to the peer.
     """
 
     def linger(self) -> None:
-        """Close as `close` does, but read and discard the peer's bytes for a moment before."""
+        """Close like `close`, but read and discard the peer's bytes for a moment before."""
 
 
 class Receiver(Protocol):
-    """What the broker side offers to a link."""
+    """A protocol: the broker's side of a connection."""
 
     def receive(self, data: bytes) -> None: ...
 
     def lost(self, reason: str) -> None: ...
 
     def writable(self) -> None:
-        """`unsent` was above the high-water mark and has fallen to a fraction of it."""
+        """Continue writing: `unsent` was above the high-water mark and has fallen to a fraction of
+        it.
+        """
 
 
 Accept = Callable[[Carrier], Receiver]

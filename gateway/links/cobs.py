@@ -1,14 +1,14 @@
 """Consistent Overhead Byte Stuffing (Cheshire and Baker, 1999).
 
-In: bytes of any value. Out: one byte more (per 254 bytes), and no zero among them, so that 0x00 can
-mark the end of a frame.
+In: bytes of any value. Out: one byte more (per 254 bytes), without a zero, so that 0x00 can mark
+the end of a frame.
 """
 
 _LONGEST_BLOCK = 254
 
 
 class CobsError(ValueError):
-    """These bytes are no COBS encoding: a zero inside, or a block that reaches beyond the end."""
+    """The bytes are not a COBS encoding: a zero inside, or a block that reaches beyond the end."""
 
 
 def encode(data: bytes) -> bytes:

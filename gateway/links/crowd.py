@@ -1,8 +1,8 @@
-"""Clients that wait for something, such as a login, with a bound on all and on each address.
+"""Clients that wait for something, such as a login, with bounds in all and per address.
 
-In: a client and its address. Out: which one has to go when there are too many, and whose turn it
-is. An address costs itself only: the one that has the most waiting loses its oldest, and turns go
-round by address.
+In: a client and its address. Out: the client to drop if there are too many, and the next one in
+turn. An address harms only itself: the one with the most waiting clients loses its oldest, and
+turns alternate between addresses.
 """
 
 from typing import Generic, TypeVar
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class Crowd(Generic[T]):
-    """most: in all. share: of one address."""
+    """Waiting clients. most: bound in all. share: bound of one address."""
 
     def __init__(self, most: int, share: int) -> None:
         self._most = most
@@ -25,7 +25,7 @@ class Crowd(Generic[T]):
         return self._size
 
     def add(self, address: str, item: T) -> T | None:
-        """Let one in; returns who has to go for it, if anybody. address: as in `Peer`."""
+        """Add a client; return the client to drop for it, or None. address: as in `Peer`."""
         known = origin(address)
         mine = self._waiting.setdefault(known, {})
         mine[id(item)] = item
@@ -37,18 +37,18 @@ class Crowd(Generic[T]):
         return None
 
     def discard(self, address: str, item: T) -> None:
-        """One has gone, or has got what it waited for."""
+        """Remove a client that has gone, or that does not wait any more."""
         known = origin(address)
         if id(item) in self._waiting.get(known, {}):
             self._remove(known, item)
 
     def pop(self) -> T | None:
-        """Whose turn it is; it waits no longer."""
+        """Remove and return the next client in turn, or None."""
         address = next(iter(self._waiting), None)
         if address is None:
             return None
         item = self._first(address)
-        if address in self._waiting:  # the next one of it comes after all others
+        if address in self._waiting:  # move the address behind all others
             self._waiting[address] = self._waiting.pop(address)
         return item
 

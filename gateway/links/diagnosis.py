@@ -1,8 +1,7 @@
-"""Says, once, what is wrong with a port on which nobody speaks the link, a sketch
-prints, or a board starts again and again.
+"""Diagnosis of a port: no device greets, a sketch prints, or a board restarts again and again.
 
-In: what a port received, and whether frames of it were damaged. Out: one sentence for the log, or
-nothing.
+In: received bytes of a port, and whether its frames were damaged. Out: one sentence for the log, or
+None.
 """
 
 import re
@@ -10,12 +9,11 @@ import string
 from collections import deque
 
 _ENOUGH = 256
-"""Bytes without a single intact frame that a greeting device never sends."""
+"""Number of bytes without an intact frame that a greeting device never sends."""
 _FEW = 8
 _LONG_S = 10.0
-"""At a rate far too low few bytes come of each greeting. Some of them, and this long no intact
-frame: that will do, too.
-"""
+"""Time without an intact frame after which a few bytes are enough: at a rate far too low, few bytes
+of each greeting arrive."""
 
 _TEXT = frozenset(string.printable.encode())
 _TEXT_SHARE = 0.9
@@ -31,12 +29,14 @@ _BY_RESET = (
 )
 
 _LINES = 3
-"""Lines of text among damaged frames that are no accident."""
+"""Lines of text among damaged frames from which they are not an accident."""
 _LINE = re.compile(rb"[\t -~]{2,}\r?\n")
 
 
 class Diagnosis:
-    """Watches one port from its opening until the first intact frame, or until it has spoken."""
+    """The diagnosis of one port from its opening until the first intact frame, or until its
+    sentence.
+    """
 
     def __init__(self, baud: int) -> None:
         self._baud = baud
@@ -49,9 +49,7 @@ class Diagnosis:
         self._sample.clear()
 
     def bytes_received(self, data: bytes, now: float) -> str | None:
-        """Take bytes without an intact frame among them; return a sentence when they are enough to
-        judge.
-        """
+        """Take bytes without an intact frame; return a sentence if they are enough to judge."""
         if self._done:
             return None
         if self._began is None:
@@ -80,14 +78,18 @@ class Diagnosis:
 
 
 class Prints:
-    """Watches one port for lines of text between the frames, as `Serial.println` makes them."""
+    """The search for lines of text between the frames of one port, as `Serial.println`
+    makes them.
+    """
 
     def __init__(self) -> None:
         self._lines = 0
         self.verdict: str | None = None
 
     def bytes_received(self, data: bytes, damaged: bool) -> str | None:
-        """damaged: a frame was, since the last call. Returns the sentence, at most once."""
+        """Take bytes. damaged: whether a frame was damaged since the last call. Return the
+        sentence, at most once.
+        """
         found = _LINE.findall(data)
         if not damaged or not found or self._lines >= _LINES:
             return None
@@ -103,14 +105,16 @@ class Prints:
 
 
 class Restarts:
-    """Watches one port for a board that starts again and again."""
+    """The search for a board on one port that restarts again and again."""
 
     def __init__(self) -> None:
         self._starts: deque[float] = deque(maxlen=_STARTS)
         self._boot: int | None = None
 
     def started(self, boot: int, power_on: bool, now: float) -> str | None:
-        """boot: number of the start. Returns the sentence for each start while there are many."""
+        """Take a start. boot: its number. Return the sentence for each start while there
+        are many.
+        """
         if boot == self._boot:
             return None
         self._boot = boot

@@ -1,5 +1,5 @@
-"""Where a network listener listens: an address, or sockets that systemd has opened; with or without
-TLS.
+"""The endpoint of a network listener: an address, or sockets that systemd has opened; with or
+without TLS.
 
 In: host and port, or sockets. Out: a running server for any asyncio protocol, or an OncewayError
 that says what to do.
@@ -23,10 +23,9 @@ _BACKLOG = 1024
 
 
 class Endpoint:
-    """host: a name, an address, or "" for all addresses of IPv4 and IPv6. port: 0 lets the system
-    choose; see `addresses`.
-
-    tls: speak TLS and nothing else. sockets: listening sockets to use in place of host and port.
+    """A listening endpoint. host: a name, an address, or "" for all addresses of IPv4 and IPv6.
+    port: 0 lets the system choose; see `addresses`. tls: accept only TLS. sockets: listening
+    sockets in place of host and port.
     """
 
     def __init__(
@@ -40,7 +39,7 @@ class Endpoint:
         self._protocol: Callable[[], asyncio.BaseProtocol] = asyncio.Protocol
 
     async def listen(self, protocol: Callable[[], asyncio.BaseProtocol]) -> None:
-        """Listen, and make a `protocol` for each connection. Raises OncewayError."""
+        """Listen, and create a `protocol` for each connection. Raises OncewayError."""
         self._protocol = protocol
         try:
             if self._sockets:
@@ -56,8 +55,8 @@ class Endpoint:
             raise _listen_error(error, format_address((self._host, self._port))) from error
 
     async def change_tls(self, tls: Tls) -> None:
-        """Use other certificates for handshakes from now on. Who is connected stays, and nobody
-        finds the port closed.
+        """Use other certificates for handshakes from now on. Connections stay, and the port is
+        never closed.
         """
         sockets = [_second_handle(sock) for server in self._servers for sock in server.sockets]
         self.close()
@@ -80,7 +79,7 @@ class Endpoint:
 
     @property
     def is_listening(self) -> bool:
-        """Whether the system still takes connections for it."""
+        """Whether the system still accepts connections for it."""
         sockets = [sock for server in self._servers for sock in server.sockets]
         try:
             return bool(sockets) and all(
@@ -90,14 +89,14 @@ class Endpoint:
             return False
 
     def close(self) -> None:
-        """Take no more connections. `listen` may be called again."""
+        """Accept no more connections. `listen` may be called again."""
         for server in self._servers:
             server.close()
         self._servers = []
 
 
 def unacknowledged(transport: asyncio.Transport) -> int:
-    """Bytes that the operating system has sent or will send and whose arrival it does not know.
+    """Return the bytes that the operating system has sent or will send without an acknowledgement.
     Source: tcp(7), SIOCOUTQ, which has the number of TIOCOUTQ.
     """
     sock: socket.socket = transport.get_extra_info("socket")
@@ -108,14 +107,16 @@ def unacknowledged(transport: asyncio.Transport) -> int:
 
 
 def _second_handle(sock: socket.socket) -> socket.socket:
-    """The same listening socket once more: a server closes the one that it was given."""
+    """Return a duplicate of a listening socket, because a server closes the socket that it was
+    given.
+    """
     handle = socket.socket(fileno=os.dup(sock.fileno()))
     handle.setblocking(False)
     return handle
 
 
 def _listen_error(error: OSError, where: str) -> OncewayError:
-    """Say in words why a listener could not start."""
+    """Return the error of a listener that could not start, in words."""
     if isinstance(error, socket.gaierror):
         return OncewayError(
             "the address to listen on is not known",

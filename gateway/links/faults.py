@@ -17,7 +17,7 @@ _throttle = LogThrottle(time.monotonic)
 def blame(
     where: str, error: Exception, text: str = "connection closed after an internal error"
 ) -> None:
-    """where: address, port or listener. text: what follows from the error."""
+    """Log an exception. where: address, port or listener. text: the consequence of the error."""
     found = f"{type(error).__name__}: {error}"
     if _throttle.allows(f"{where} {found}"):
         log.error("%s: %s (%s)", where, text, found, exc_info=error)

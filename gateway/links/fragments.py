@@ -1,10 +1,9 @@
-"""What WebSocket clients have sent of messages that are not complete, and connections that are no
-WebSocket yet.
+"""Bounds for incomplete WebSocket messages, and for connections that are not a WebSocket yet.
 
 In: the bytes of each connection, on their way to aiohttp, which keeps the fragments of a message
-until it is whole, and the news that one is. Out: connections dropped when all of them together
-hold too much: the one that holds the most. Those that have not brought a message yet, so that
-nobody knows who they are, have a bound of their own.
+until it is complete, and the news that one is. Out: connections dropped if all of them together
+hold too much: the one that holds the most. Connections before their first message, whose clients
+are unknown, have a separate bound.
 """
 
 import asyncio
@@ -25,7 +24,7 @@ MOST_UPGRADING_OF_ONE = 500
 
 
 class Fragments:
-    """What the connections of a listener hold."""
+    """The bytes held by the connections of a listener."""
 
     def __init__(self) -> None:
         self.upgrading: Crowd[Counted] = Crowd(MOST_UPGRADING, MOST_UPGRADING_OF_ONE)
@@ -34,13 +33,13 @@ class Fragments:
         self._throttle = LogThrottle(time.monotonic)
 
     def hold(self, connection: "Counted", size: int) -> None:
-        """A connection holds so many bytes now."""
+        """Note the number of bytes that a connection holds now."""
         pool = self._after if connection.has_spoken else self._before
         for worst in pool.hold(connection, size):
             self.drop(worst, "it holds the most bytes of messages that are not complete")
 
     def spoken(self, connection: "Counted") -> None:
-        """A connection has brought its first message."""
+        """Note the first message of a connection."""
         self._before.hold(connection, 0)
         connection.has_spoken = True
 
@@ -58,7 +57,7 @@ class _Pool:
         self._total = 0
 
     def hold(self, connection: "Counted", size: int) -> list["Counted"]:
-        """Returns who has to go for it."""
+        """Note the bytes of a connection; return the connections to drop."""
         self._total += size - self._held.pop(connection, 0)
         if size:
             self._held[connection] = size
@@ -71,7 +70,7 @@ class _Pool:
 
 
 class Counted(asyncio.Protocol):
-    """Stands between a connection and aiohttp's protocol for it."""
+    """A protocol between a connection and aiohttp's protocol for it, which counts bytes."""
 
     transport: asyncio.Transport
 
@@ -82,17 +81,17 @@ class Counted(asyncio.Protocol):
         self._unfinished = self._chunk = 0
 
     def message(self, size: int) -> None:
-        """A message of so many bytes is whole."""
+        """Note a complete message of `size` bytes."""
         if not self.has_spoken:
             self._shared.spoken(self)
-        # what is left came behind it in the same piece
+        # the rest came behind it in the same piece
         header = 6 if size < 126 else 8 if size < 1 << 16 else 14  # RFC 6455, section 5.2
         self._chunk = max(0, self._chunk - size - header)
         self._unfinished = self._chunk
         self._shared.hold(self, self._unfinished)
 
     def upgraded(self) -> None:
-        """It is a WebSocket now."""
+        """Note that the connection is a WebSocket now."""
         self._shared.upgrading.discard(self.address, self)
         self._chunk = self._unfinished = 0
         self._shared.hold(self, 0)

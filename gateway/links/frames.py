@@ -21,12 +21,11 @@ MODULO = 8
 """Sequence and acknowledgement numbers count modulo 8."""
 
 MAX_IN_FLIGHT = 3
-"""Frames that a sender of ours keeps in flight at most, so that an old acknowledgement, up to four
-frames late, is seen to be old.
-"""
+"""Most frames that our sender keeps in flight, so that an old acknowledgement, up to four frames
+late, is recognised as old."""
 
 _RESIDUE_16 = crc_hqx(b"\xff\xff", 0)
-"""What a CRC-16 gives over anything that ends in its own inverted CRC."""
+"""Result of CRC-16 over anything that ends in its own inverted CRC."""
 
 _RESIDUE_32 = crc32(bytes(4))
 """The same for CRC-32, lowest byte first."""
@@ -46,18 +45,20 @@ class FrameError(ValueError):
 
 
 class Check(Protocol):
-    """What stands at the end of each body of a session, and differs between sessions."""
+    """The check at the end of each body of a session; it differs between sessions."""
 
     def seal(self, content: bytes) -> bytes:
         """Return the body: control and payload, and their check."""
 
     def open(self, body: bytes) -> bytes | None:
-        """Return control and payload; None when the check is wrong."""
+        """Return control and payload; None if the check is wrong."""
 
 
 @dataclass(frozen=True, slots=True)
 class Crc16:
-    """Of boards without keys: CRC-16/XMODEM from `seed` on, inverted, highest byte first."""
+    """The check for boards without keys: CRC-16/XMODEM from `seed` on, inverted, highest byte
+    first.
+    """
 
     seed: int
 
@@ -70,7 +71,9 @@ class Crc16:
 
 @dataclass(frozen=True, slots=True)
 class Crc32:
-    """Of boards with keys: CRC-32 of IEEE 802.3 from `seed` on, inverted, lowest byte first."""
+    """The check for boards with keys: CRC-32 of IEEE 802.3 from `seed` on, inverted, lowest byte
+    first.
+    """
 
     seed: int
 
@@ -110,7 +113,7 @@ HANDSHAKE_TYPE = 2
 
 @dataclass(frozen=True, slots=True)
 class Data:
-    """A piece of the MQTT stream, and what the sender expects next from its peer. payload: 1…240
+    """A piece of the MQTT stream, and the number that its sender expects next. payload: 1…240
     bytes.
     """
 
@@ -125,7 +128,7 @@ class Data:
 
     @classmethod
     def from_content(cls, content: bytes) -> Self:
-        """Read what a `Check` has opened. Raises FrameError."""
+        """Return the frame in the content that a `Check` has opened. Raises FrameError."""
         if not 1 < len(content) <= 1 + MTU:
             raise FrameError("DATA of a wrong length")
         return cls(content[0] >> 3 & _LOW_THREE, content[0] & _LOW_THREE, content[1:])
@@ -144,7 +147,7 @@ class Ack:
 
     @classmethod
     def from_content(cls, content: bytes) -> Self:
-        """Read what a `Check` has opened. Raises FrameError."""
+        """Return the frame in the content that a `Check` has opened. Raises FrameError."""
         if len(content) != 1 or content[0] >> 3 & _LOW_THREE:
             raise FrameError("ACK with payload or sequence")
         return cls(content[0] & _LOW_THREE)
@@ -152,7 +155,7 @@ class Ack:
 
 @dataclass(frozen=True, slots=True)
 class Time:
-    """The gateway's clock: UTC in seconds, told to 1/256 s. None: the device asks for it."""
+    """The gateway's clock: UTC in seconds, in steps of 1/256 s. None: a request of the device."""
 
     TYPE: ClassVar[int] = 3
 
@@ -164,7 +167,7 @@ class Time:
 
     @classmethod
     def from_content(cls, content: bytes) -> Self:
-        """Read what a `Check` has opened. Raises FrameError."""
+        """Return the frame in the content that a `Check` has opened. Raises FrameError."""
         told = content[1:]
         if len(told) not in (0, _TIME_SIZE) or content[0] & _LOW_SIX:
             raise FrameError("TIME of a wrong length, or with numbers")
@@ -185,25 +188,27 @@ def handshake_control(kind: int) -> int:
 
 
 def handshake_from_body(body: bytes) -> tuple[int, bytes] | None:
-    """Return kind and payload of a handshake body; None when its check is wrong."""
+    """Return kind and payload of a handshake body; None if its check is wrong."""
     content = handshake_check(body).open(body)
     return None if content is None else (content[0] & _LOW_SIX, content[1:])
 
 
 class FrameDecoder:
-    """Cuts the byte stream of a line into bodies. Holds at most one frame, whatever comes in."""
+    """A decoder that cuts the byte stream of a line into bodies. It never holds more than one
+    frame.
+    """
 
     def __init__(self, statistics: LinkStatistics) -> None:
         self._statistics = statistics
         self._partial = b""
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        """Yield the bodies that `data` completes; what breaks COBS or has an impossible length is
-        counted and dropped.
+        """Yield the bodies that `data` completes. Frames with broken COBS or an impossible length
+        are counted and dropped.
         """
         *complete, partial = (self._partial + data).split(b"\0")
-        # One byte more than the longest frame is enough to know, when the delimiter comes, that it
-        # was too long.
+        # One byte more than the longest frame is enough to see, at the delimiter, that it was too
+        # long.
         self._partial = partial[: _LONGEST_ENCODED + 1]
         for encoded in complete:
             if not encoded:

@@ -1,7 +1,8 @@
-"""Who may greet, and what the gateway answers: one for all ports of a gateway, or one for each.
+"""Admission of greeting devices, and the gateway's answers: one object for all ports of a gateway,
+or one for each.
 
-In: a HELLO. Out: an `Answer`: the WELCOME, and the check of the frames of the session that it
-offers; or why the device is refused.
+In: a HELLO. Out: an `Answer`: the WELCOME, and the check of the frames of the offered session; or
+the reason why the device is refused.
 """
 
 import secrets
@@ -18,7 +19,7 @@ _U16 = 0xFFFF
 
 
 class Refusal(Enum):
-    """Why a device is turned away."""
+    """Reasons why a device is refused."""
 
     STRANGER = "it is not admitted"
     NO_PROOF = "it greets without a key"
@@ -28,8 +29,8 @@ class Refusal(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """To one HELLO. check: None when it is refused. key: None in version 1. proved: the device has
-    shown that it has its key.
+    """The answer to one HELLO. check: None if it is refused. key: None in version 1. proved: the
+    device has proved that it has its key.
     """
 
     hello: Hello
@@ -53,17 +54,17 @@ def draw_incarnation() -> int:
 
 
 class Greeter:
-    """Answers HELLO for all ports of one gateway process.
+    """The answers to HELLO for all ports of one gateway process.
 
     One handshake counter serves every port: two boards without keys whose cables are swapped never
-    share a session seed. So where ports have greeters of their own, since each admits others, they
-    share `handshakes`.
+    share a session seed. So ports with separate greeters, which admit other boards, share
+    `handshakes`.
 
     gateway_boot: starts of this gateway, from its database. utc: seconds since 1970, 0 while
-    unknown. admit: why a device of this name may not connect, if so; it has proved its key, or not.
-    key: of the device of this name, None when it is not known. again: reads what both go by before
-    a device is refused, and says whether anything is new. incarnation: draws a number for a
-    device that has none.
+    unknown. admit: returns why a device of this name may not connect, if so; its second argument is
+    whether it has proved its key. key: returns the key of a device, None for an unknown one. again:
+    rereads the sources of both before a device is refused, and returns whether anything is new.
+    incarnation: draws a number for a device that has none.
     """
 
     def __init__(
@@ -86,7 +87,7 @@ class Greeter:
         self._handshakes = handshakes or count(1)
 
     def answer(self, hello: Hello) -> Answer:
-        """Return a WELCOME for a HELLO that is new, refused when the device is not admitted."""
+        """Return a WELCOME for a new HELLO; a refusal if the device is not admitted."""
         key, refusal = self._judge(hello)
         if refusal is not None and self._again():
             key, refusal = self._judge(hello)
@@ -100,12 +101,12 @@ class Greeter:
         return Answer(hello, welcome, welcome.check)
 
     def _judge(self, hello: Hello) -> tuple[bytes | None, Refusal | None]:
-        """The key with which a device has greeted, and why it is refused, if so."""
+        """Return the key with which a device has greeted, and the reason to refuse it, or None."""
         key, refusal = self._authenticate(hello)
         return key, refusal or self._admit(hello.name, key not in (None, NO_KEY))
 
     def _authenticate(self, hello: Hello) -> tuple[bytes | None, Refusal | None]:
-        """The key with which a device has greeted."""
+        """Return the key with which a device has greeted, and the reason to refuse it, or None."""
         if hello.version != KEYED:
             return None, None
         known = self._key(hello.name)

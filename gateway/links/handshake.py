@@ -36,7 +36,7 @@ _PLAIN_SEED = 0xFFFF
 
 
 class VersionError(FrameError):
-    """The peer speaks another version of the link. version: the one it speaks."""
+    """The peer uses another version of the link. version: the peer's."""
 
     def __init__(self, version: int) -> None:
         super().__init__(f"link version {version}")
@@ -58,9 +58,9 @@ def _check_sizes(mtu: int, window: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """A device greets. mtu, window: the longest payload and the number of frames that it takes.
-    name: at most 23 bytes of UTF-8. flags: bit 0 as `power_on`; the others mean nothing yet. nonce,
-    code: of one that has a key, its challenge and its proof; empty in version 1.
+    """The greeting of a device. mtu, window: the longest payload and the number of frames that it
+    accepts. name: at most 23 bytes of UTF-8. flags: bit 0 as `power_on`; the others are unused.
+    nonce, code: challenge and proof of a device with a key; empty in version 1.
     """
 
     KIND: ClassVar[int] = 0
@@ -82,7 +82,7 @@ class Hello:
 
     @property
     def power_on(self) -> bool:
-        """The last start was a power-on or a brown-out."""
+        """Whether the last start was a power-on or a brown-out."""
         return bool(self.flags & 1)
 
     @property
@@ -104,11 +104,11 @@ class Hello:
         return handshake_to_bytes(self.KIND, self.payload)
 
     def signed(self, key: bytes) -> Self:
-        """Return it with the code of this key."""
+        """Return it with the code made with this key."""
         return replace(self, code=mac(key, self._covered))
 
     def proves(self, key: bytes) -> bool:
-        """Tell whether who made it has this key, now or when it was recorded."""
+        """Whether its sender had this key, now or when the frame was recorded."""
         return self.version == KEYED and proves(key, self._covered, self.code)
 
     @property
@@ -117,8 +117,8 @@ class Hello:
 
     @classmethod
     def from_payload(cls, payload: bytes) -> Self:
-        """Raises FrameError: another version, a wrong length, sizes out of range, a name that
-        cannot be printed.
+        """Return the message in a payload. Raises FrameError: another version, a wrong length,
+        sizes out of range, a name that cannot be printed.
         """
         nonce_end, code_size = _HELLO.size, 0
         if _version(payload) == KEYED:
@@ -152,8 +152,8 @@ class Hello:
 
 @dataclass(frozen=True, slots=True)
 class Welcome:
-    """The gateway answers the HELLO of version 1 that had this boot and attempt. utc: seconds since
-    1970, 0 when unknown.
+    """The gateway's answer to the HELLO of version 1 with this boot and attempt. utc: seconds since
+    1970, 0 if unknown.
     """
 
     KIND: ClassVar[int] = 1
@@ -186,7 +186,9 @@ class Welcome:
 
     @classmethod
     def from_payload(cls, payload: bytes) -> Self:
-        """Raises FrameError: another version, a wrong length, sizes out of range."""
+        """Return the message in a payload. Raises FrameError: another version, a wrong length,
+        sizes out of range.
+        """
         if _version(payload) != PLAIN or len(payload) != _WELCOME.size:
             raise FrameError("WELCOME of a wrong length")
         _, boot, attempt, gateway_boot, handshake, incarnation, mtu, window, flags, utc = (
@@ -199,14 +201,14 @@ class Welcome:
 
     @property
     def check(self) -> Check:
-        """Of the frames of the session that this begins."""
+        """Return the check of the frames of the session that this begins."""
         return Crc16(session_seed(self.boot, self.attempt, self.gateway_boot, self.handshake))
 
 
 @dataclass(frozen=True, slots=True)
 class KeyedWelcome:
-    """The gateway answers a HELLO of version 2. nonce: its challenge. code: its proof; zeros when
-    it refuses, since it need not have the device's key then.
+    """The gateway's answer to a HELLO of version 2. nonce: its challenge. code: its proof; zeros if
+    it refuses, since it may lack the device's key then.
     """
 
     KIND: ClassVar[int] = 1
@@ -240,15 +242,15 @@ class KeyedWelcome:
         return handshake_to_bytes(self.KIND, self._fields + self.code)
 
     def signed(self, key: bytes, hello: Hello) -> Self:
-        """Return it with the code of this key, as the answer to this HELLO and no other."""
+        """Return it with the code made with this key, as the answer to only this HELLO."""
         return replace(self, code=mac(key, self._covered(hello)))
 
     def proves(self, key: bytes, hello: Hello) -> bool:
-        """Tell whether who made it has this key, and has made it for this HELLO."""
+        """Whether its sender has this key, and has made it for this HELLO."""
         return proves(key, self._covered(hello), self.code)
 
     def check(self, key: bytes, hello: Hello) -> Check:
-        """Of the frames of the session that this begins."""
+        """Return the check of the frames of the session that this begins."""
         seed: int = _SEED_32.unpack_from(session_key(key, self.nonce, hello.payload))[0]
         return Crc32(seed)
 
@@ -257,7 +259,9 @@ class KeyedWelcome:
 
     @classmethod
     def from_payload(cls, payload: bytes) -> Self:
-        """Raises FrameError: another version, a wrong length, sizes out of range."""
+        """Return the message in a payload. Raises FrameError: another version, a wrong length,
+        sizes out of range.
+        """
         if _version(payload) != KEYED or len(payload) != _KEYED_WELCOME.size + MAC_SIZE:
             raise FrameError("WELCOME of a wrong length")
         _, boot, attempt, nonce, incarnation, mtu, window, flags, utc = _KEYED_WELCOME.unpack_from(
@@ -269,7 +273,7 @@ class KeyedWelcome:
 
 
 def read_welcome(payload: bytes) -> Welcome | KeyedWelcome:
-    """Raises FrameError: no WELCOME of either version."""
+    """Return a WELCOME of either version. Raises FrameError for anything else."""
     if _version(payload) == KEYED:
         return KeyedWelcome.from_payload(payload)
     return Welcome.from_payload(payload)
@@ -277,8 +281,8 @@ def read_welcome(payload: bytes) -> Welcome | KeyedWelcome:
 
 @dataclass(frozen=True, slots=True)
 class Who:
-    """The gateway has no session with whom it hears, or has ended it: greet. gateway_boot: None in
-    version 2.
+    """The gateway has no session with its peer, or has ended it, and asks the device to greet.
+    gateway_boot: None in version 2.
     """
 
     KIND: ClassVar[int] = 2
@@ -293,7 +297,7 @@ class Who:
 
     @classmethod
     def from_payload(cls, payload: bytes) -> Self:
-        """Raises FrameError: another version, a wrong length."""
+        """Return the message in a payload. Raises FrameError: another version, a wrong length."""
         keyed = _version(payload) == KEYED
         if len(payload) != (1 if keyed else _WHO.size):
             raise FrameError("WHO of a wrong length")

@@ -1,4 +1,4 @@
-"""Who has a serial port open. In: its path. Out: processes by name and number."""
+"""Processes that have a serial port open. In: its path. Out: processes by name and number."""
 
 import os
 import stat
@@ -8,8 +8,8 @@ from gateway.links.tty import PTY_SLAVES
 
 
 def holders(port: str) -> list[str]:
-    """Processes that have this port open, as `name (pid N)`. Those of other users are seen by root
-    only.
+    """Return the processes that have this port open, as `name (pid N)`. Those of other users are
+    visible only to root.
     """
     try:
         status = os.stat(port)
@@ -23,14 +23,14 @@ def holders(port: str) -> list[str]:
             if any(_is_open(fd, status) for fd in (process / "fd").iterdir()):
                 found.append(f"{(process / 'comm').read_text().strip()} (pid {process.name})")
         except OSError:
-            continue  # gone meanwhile, or not ours to look at
+            continue  # the process has ended, or is not readable
     return found
 
 
 def _is_open(fd: Path, port: os.stat_result) -> bool:
-    """Whether a descriptor is of this port. A number such as 136:0 stands for one terminal on the
-    whole machine only where it is real: each container numbers pseudo terminals from 0 (devpts),
-    so there the file system and the inode have to be the same, too.
+    """Whether a descriptor refers to this port. A device number such as 136:0 identifies a terminal
+    of the whole machine only for real terminals. Each container numbers pseudo terminals from 0
+    (devpts), so for them the file system and the inode have to be equal too.
     """
     try:
         status = fd.stat()

@@ -1,8 +1,9 @@
-"""What a device's key proves, and the session key that follows from it (README.md, Keys).
+"""Proofs with a device's key, and the session key derived from it (README.md, Keys).
 
-In: the 16-byte key of a device, bytes of HELLO and WELCOME. Out: codes that only who has the key
-can make, and a key for each session. AES-128-CMAC (NIST SP 800-38B, RFC 4493) does both; the first
-byte that it covers says what it is for, so no code passes for another.
+In: the 16-byte key of a device, bytes of HELLO and WELCOME. Out: codes that only an owner of the
+key can make, and a key for each session. AES-128-CMAC (NIST SP 800-38B, RFC 4493) does both. The
+first byte that it covers is a label of the purpose, so a code for one purpose is invalid for
+another.
 """
 
 import secrets
@@ -13,17 +14,16 @@ NONCE_SIZE = 8
 MAC_SIZE = 8
 
 NO_KEY = bytes(KEY_SIZE)
-"""Of a board that nobody gave one. It proves nothing."""
+"""Key of a board that was given none. It proves nothing."""
 
 SERIAL = 0x01
-"""Label of the session keys of serial lines. (0x00 is the boards' own, for their nonces; 0x80 and
-0x81 are the control bytes of HELLO and WELCOME.)
-"""
+"""Label of the session keys of serial lines. (Boards use 0x00 for their nonces; 0x80 and 0x81 are
+the control bytes of HELLO and WELCOME.)"""
 
 
 def cmac(key: bytes, data: bytes) -> bytes:
     """Return the 16 bytes of AES-128-CMAC."""
-    # here, since this takes 7 MB, and a gateway without boards needs nothing of it
+    # imported here, because it takes 7 MB that a gateway without boards does not need
     from cryptography.hazmat.primitives.ciphers.algorithms import AES
     from cryptography.hazmat.primitives.cmac import CMAC
 
@@ -33,12 +33,12 @@ def cmac(key: bytes, data: bytes) -> bytes:
 
 
 def mac(key: bytes, data: bytes) -> bytes:
-    """Return the 8 bytes that stand in a frame."""
+    """Return the 8 bytes of a code in a frame."""
     return cmac(key, data)[:MAC_SIZE]
 
 
 def proves(key: bytes, data: bytes, code: bytes) -> bool:
-    """Tell in constant time whether who made this code has the key."""
+    """Whether the sender of this code has the key, in constant time."""
     return compare_digest(mac(key, data), code)
 
 

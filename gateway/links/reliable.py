@@ -2,8 +2,8 @@
 (format: README.md). Sans-IO.
 
 In: bytes from the line (`receive`), bytes of MQTT to send (`write`), the time. Out: bytes for the
-line (`take`), events, and the next moment at which `tick` wants to be called (`deadline`). `now` is
-a monotonic clock in seconds.
+line (`take`), events, and the time of the next call of `tick` (`deadline`). `now` is a monotonic
+clock in seconds.
 """
 
 from abc import ABC, abstractmethod
@@ -27,11 +27,11 @@ from gateway.links.handshake import MAX_WINDOW, Hello, KeyedWelcome, VersionErro
 from gateway.links.statistics import LinkStatistics
 
 ROOM = 4 * MAX_WINDOW * MTU
-"""Bytes that a session holds while its reader is paused; what comes after is not acknowledged."""
+"""Bytes that a session holds while its reader is paused; later bytes are not acknowledged."""
 PATIENCE_BYTES = 20
-"""Times of a byte on the line that an acknowledgement may wait for an answer to go with."""
+"""Wait of an acknowledgement for an answer to go with, in byte times of the line."""
 LONG_FRAME = 48
-"""Bytes of a payload that is likely to go on in the next frame, and not to be answered yet."""
+"""Bytes of a payload that probably continues in the next frame, and is not answered yet."""
 
 
 class Session:
@@ -43,14 +43,14 @@ class Session:
         self.receiving = ReceiveWindow(ROOM)
         self.acknowledgement_due = False
         self.acknowledge_at = 0.0
-        """When it is, and nothing else has told it."""
+        """Deadline for a bare ACK if no DATA frame carries the acknowledgement first."""
         self.closing = False
 
 
 @dataclass(frozen=True, slots=True)
 class SessionStarted:
-    """A handshake is complete. The incarnation that holds is the one in `welcome`. proved: device
-    and gateway have shown one another that they have its key.
+    """A handshake is complete. The valid incarnation is the one in `welcome`. proved: device and
+    gateway have proved their key to one another.
     """
 
     session: Session
@@ -69,7 +69,7 @@ class Received:
 
 @dataclass(frozen=True, slots=True)
 class SessionEnded:
-    """The Network Connection is gone, not by a close of this side."""
+    """The Network Connection is gone, but not closed by this side."""
 
     session: Session
     reason: str
@@ -77,14 +77,14 @@ class SessionEnded:
 
 @dataclass(frozen=True, slots=True)
 class OtherVersion:
-    """The peer speaks another version of the link."""
+    """The peer uses another version of the link."""
 
     version: int
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The device was turned away. name: the one it gave. reason: known to the gateway only."""
+    """The device was refused. name: as in its HELLO. reason: known to the gateway only."""
 
     name: str
     reason: Refusal | None = None
@@ -92,7 +92,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Unheard:
-    """A device greets on and on and takes no answer. name: the one it gave."""
+    """A device keeps greeting and accepts no answer. name: as in its HELLO."""
 
     name: str
 
@@ -101,10 +101,12 @@ Event = SessionStarted | Received | SessionEnded | OtherVersion | Refused | Unhe
 
 
 class ReliableLink(ABC):
-    """What both roles share. baud: of the line, for timing only; None when bytes take no time."""
+    """The common part of both roles. baud: of the line, for timing only; None if bytes take no
+    time.
+    """
 
     patient = False
-    """Whether its acknowledgements wait for answers, which come when a commit is through."""
+    """Whether acknowledgements wait for answers, which come after a commit."""
 
     def __init__(self, baud: int | None = None) -> None:
         self.statistics = LinkStatistics()
@@ -127,7 +129,7 @@ class ReliableLink(ABC):
         return self._settle(now)
 
     def tick(self, now: float) -> list[Event]:
-        """Let time pass; to be called at `deadline`."""
+        """Act on the passing of time; to be called at `deadline`."""
         session = self.session
         if session is not None and session.sending.expire(now):
             self.statistics.give_ups += 1
@@ -136,14 +138,14 @@ class ReliableLink(ABC):
         return self._settle(now)
 
     def write(self, session: Session, data: bytes, now: float) -> None:
-        """Send `data` on this session; nothing happens when it has ended."""
+        """Send `data` on this session; ignored if it has ended."""
         if session is self.session and not session.closing:
             session.sending.write(data)
             self._put_data(now)
 
     def resume(self, session: Session, now: float) -> list[Event]:
-        """Deliver again after `session.receiving.paused` was set; what the peer sent in vain it
-        repeats at this acknowledgement.
+        """Deliver again after `session.receiving.paused` was set. At this acknowledgement the peer
+        repeats the frames that were refused.
         """
         if session is self.session:
             held = session.receiving.resume()
@@ -153,7 +155,7 @@ class ReliableLink(ABC):
         return self._settle(now)
 
     def close(self, session: Session, now: float) -> list[Event]:
-        """End the Network Connection once all that was written has been acknowledged; no
+        """End the Network Connection after all written bytes have been acknowledged; no
         `SessionEnded` follows.
         """
         if session is self.session:
@@ -167,7 +169,7 @@ class ReliableLink(ABC):
             self._ended(now)
 
     def take(self) -> bytes:
-        """Return what is to be written to the line now."""
+        """Return bytes to write to the line now."""
         data = b"".join(self._outgoing)
         self._outgoing.clear()
         self.statistics.bytes_sent += len(data)
@@ -175,7 +177,7 @@ class ReliableLink(ABC):
 
     @property
     def deadline(self) -> float | None:
-        """When `tick` is next needed; None when nothing is awaited."""
+        """Time of the next call of `tick`; None if nothing is awaited."""
         session = self.session
         if session is None:
             return None
@@ -185,9 +187,7 @@ class ReliableLink(ABC):
         return session.acknowledge_at if deadline is None else min(session.acknowledge_at, deadline)
 
     def _settle(self, now: float) -> list[Event]:
-        """Send what has become due, acknowledge what nothing else has acknowledged, hand out the
-        events.
-        """
+        """Send frames that are due, acknowledge the rest, and return the events."""
         self._put_data(now)
         session = self.session
         if session is not None:
@@ -249,13 +249,13 @@ class ReliableLink(ABC):
             if payload and not session.closing:
                 self._deliver(session, payload)
         elif not expected:
-            # One acknowledgement for each: the repetition tells the peer what is missing.
+            # One acknowledgement for each: the repetition tells the peer which frame is missing.
             self.statistics.duplicates += 1
             self._put_ack(session, now)
 
     def _deliver(self, session: Session, data: bytes) -> None:
-        """Add to the session's one `Received` of this turn: a reader that pauses when it gets that
-        one gets no other.
+        """Add to the session's one `Received` of this turn, so that a reader that pauses on it gets
+        no other.
         """
         last = self._events[-1] if self._events else None
         if isinstance(last, Received) and last.session is session:
@@ -284,10 +284,8 @@ class ReliableLink(ABC):
         self._put(Ack(session.receiving.expected).to_bytes(session.check), now)
 
     def _put(self, frame: bytes, now: float, *, lead: bool = False) -> float:
-        """Queue a frame for the line; return when its last byte will have left.
-
-        lead: put a delimiter in front, so that what noise has left at the peer does not swallow
-        this frame too.
+        """Queue a frame for the line; return when its last byte will have left. lead: put a
+        delimiter in front, so that leftover noise at the peer does not swallow this frame too.
         """
         self.statistics.frames_sent += 1
         if lead:
@@ -304,36 +302,36 @@ class ReliableLink(ABC):
         *,
         proved: bool,
     ) -> Session:
-        """sizes: mtu and window that the peer takes."""
+        """Start a session. sizes: mtu and window that the peer accepts."""
         self.session = session = Session(check, *sizes, self._line.byte_time)
         self.statistics.sessions += 1
         self._events.append(SessionStarted(session, hello, welcome, proved))
         return session
 
     def _drop(self, reason: str | None = None) -> None:
-        """Forget the session; with a reason when this side did not wish it."""
+        """Drop the session. Pass `reason` if this side did not end it on purpose."""
         session, self.session = self.session, None
         if session is not None and reason is not None and not session.closing:
             self._events.append(SessionEnded(session, reason))
 
     @abstractmethod
     def _on_handshake(self, kind: int, payload: bytes, now: float) -> None:
-        """A handshake frame has come."""
+        """Handle a handshake frame."""
 
     @abstractmethod
     def _on_time(self, session: Session, frame: Time, now: float) -> None:
-        """A device asks for the time, or a gateway tells it."""
+        """Handle a device's request for the time, or the gateway's answer."""
 
     @abstractmethod
     def _first_of_next(self, body: bytes, now: float) -> bytes | None:
-        """A frame has come that is none of the session: if it is the first one of another, begin
-        that one, and return control and payload.
+        """Handle a frame that is not of the session. If it is the first one of an offered session,
+        begin that one, and return control and payload.
         """
 
     @abstractmethod
     def _on_stray(self, now: float) -> None:
-        """Something like a frame has come while there is no session."""
+        """Handle a frame or noise while there is no session."""
 
     @abstractmethod
     def _ended(self, now: float) -> None:
-        """This side has ended the session: tell the peer, or greet again."""
+        """Tell the peer that this side has ended the session, or greet again."""

@@ -1,8 +1,7 @@
 """The two ends of the reliable link: `GatewayLink` welcomes, `DeviceLink` greets (README.md,
 Handshake). Sans-IO.
 
-The device's end in Python is the peer in tests and in the rig; the one that runs on boards is
-`firmware/src/ow_link.c`.
+The device's end in Python is the peer in tests and in the rig; boards run `firmware/src/ow_link.c`.
 """
 
 from dataclasses import replace
@@ -24,13 +23,14 @@ from gateway.links.reliable import Event, Refused, ReliableLink, Session, Unhear
 
 WHO_INTERVAL = 0.2
 OFFER_PATIENCE = 1.0
-"""Seconds after a WELCOME in which damaged frames are no reason to ask who is there."""
+"""Seconds after a WELCOME in which damaged frames do not cause a WHO."""
 
 OFFER_LIFE = 10.0
 """Seconds after a WELCOME in which its session may begin."""
 
 UNHEARD_AFTER = 6
-"""Greetings in a row, and no other intact frame, that show that the device hears no WELCOME."""
+"""Greetings in a row, without any other intact frame, from which the device does not hear WELCOME.
+"""
 
 HELLO_WAIT_MIN = 0.25
 HELLO_WAIT_MAX = 2.0
@@ -39,30 +39,30 @@ REFUSED_WAIT = 10.0
 
 
 class GatewayLink(ReliableLink):
-    """The gateway's end. baud: of the line, for timing only; None when bytes take no time."""
+    """The gateway's end. baud: of the line, for timing only; None if bytes take no time."""
 
     patient = True
 
     def __init__(self, greeter: Greeter, baud: int | None = None) -> None:
         super().__init__(baud)
         self._greeter = greeter
-        self._answered: Answer | None = None  # how the present session began
-        self._offered: Answer | None = None  # a session that begins with its first valid frame
+        self._answered: Answer | None = None  # of the current session
+        self._offered: Answer | None = None  # a session begins with its first valid frame
         self._offered_at = float("-inf")
         self._boot: int | None = None
-        self._versions: tuple[int, ...] = (PLAIN, KEYED)  # those that the peer may speak
+        self._versions: tuple[int, ...] = (PLAIN, KEYED)  # versions that the peer may use
         self._who_at = float("-inf")
         self._greetings = 0
-        """Greetings in a row that were answered by a WELCOME."""
+        """Number of greetings in a row that were answered by a WELCOME."""
         self._frames_then = 0
-        """Intact frames when the last one came."""
+        """Number of intact frames at the last greeting."""
 
     def open(self, now: float) -> None:
-        """The port has been opened: ask who is there."""
+        """Ask who is there, after the port has been opened."""
         self._ended(now)
 
     def lose(self, reason: str) -> list[Event]:
-        """The port is gone, and the session with it."""
+        """End the session, because the port is gone."""
         self._drop(reason)
         self._offered = None
         self._versions = (PLAIN, KEYED)
@@ -78,7 +78,7 @@ class GatewayLink(ReliableLink):
         answer = self._known_answer(hello) or self._greeter.answer(hello)
         guarded = self.session is not None and self._answered and self._answered.proved
         if guarded and not answer.proved and answer.refusal is None:
-            return  # no offer without a proof while a board that has proved its key is here
+            return  # a proved session blocks offers without proof
         self._put(answer.to_bytes(int(self._greeter.utc())), now, lead=True)
         if answer.refusal is not None:
             self._events.append(Refused(hello.name, answer.refusal))
@@ -92,7 +92,7 @@ class GatewayLink(ReliableLink):
                 self._begin(answer)
 
     def _is_unheard(self) -> bool:
-        """Count a greeting that gets a WELCOME."""
+        """Count a greeting that gets a WELCOME. Return whether the device seems not to hear."""
         frames = self.statistics.frames_received
         alone = frames == self._frames_then + 1
         self._frames_then = frames
@@ -100,13 +100,15 @@ class GatewayLink(ReliableLink):
         return self._greetings >= UNHEARD_AFTER
 
     def _known_answer(self, hello: Hello) -> Answer | None:
-        """The answer that this HELLO got before, if it still counts."""
+        """Return the earlier answer to this HELLO, if it is still valid."""
         if self.session is not None and self._answered and self._answered.hello == hello:
             return self._answered
         return self._offered if self._offered and self._offered.hello == hello else None
 
     def _first_of_next(self, body: bytes, now: float) -> bytes | None:
-        """Only who has the key can make it, so a HELLO that somebody recorded ends no session."""
+        """Begin the offered session at its first frame. Only an owner of the key can make it, so a
+        recorded HELLO ends no session.
+        """
         answer = self._offered
         if answer is None or answer.check is None or now - self._offered_at > OFFER_LIFE:
             return None
@@ -117,9 +119,7 @@ class GatewayLink(ReliableLink):
         return content
 
     def _begin(self, answer: Answer) -> None:
-        """What was offered has been taken; or without a key, there is nothing that it could prove
-        and nobody to be kept from.
-        """
+        """Begin an offered session: its first frame has arrived, or there is no key to prove."""
         if answer.check is None:
             return
         hello = answer.hello
@@ -152,11 +152,9 @@ class GatewayLink(ReliableLink):
 
 class DeviceLink(ReliableLink):
     """The device's end. It greets as soon as `tick` is called, and again whenever its session has
-    ended.
-
-    boot: starts of the device so far. incarnation: 0 when the device has none yet; after a
-    handshake it holds the one given. next_sequence: to be kept up to date by the application. mtu,
-    window: the sizes of its buffers, for both directions. key: None to greet as in version 1.
+    ended. boot: starts of the device so far. incarnation: 0 if the device has none yet; after a
+    handshake it holds the assigned one. next_sequence: updated by the application. mtu, window: the
+    sizes of its buffers, for both directions. key: None to greet as in version 1.
     """
 
     def __init__(
@@ -229,7 +227,7 @@ class DeviceLink(ReliableLink):
         elif kind == Who.KIND:
             who = Who.from_payload(payload)
             if (who.gateway_boot is None) != (self._key is not None):
-                return  # for boards that speak the other version
+                return  # meant for boards of the other version
             if self._greeting is None:
                 self._drop("the gateway has no session")
                 self._greet(now)
@@ -251,7 +249,7 @@ class DeviceLink(ReliableLink):
             self._greet(now + REFUSED_WAIT)
             return
         if not welcome.incarnation or hello.incarnation not in (0, welcome.incarnation):
-            return  # the answer to a HELLO that the gateway misread
+            return  # answers a HELLO that the gateway misread
         check = self._check(welcome, hello)
         if check is None:
             self.statistics.malformed_frames += 1
@@ -262,11 +260,11 @@ class DeviceLink(ReliableLink):
         sizes = min(self._mtu, welcome.mtu), min(self._window, welcome.window)
         proved = self._key not in (None, NO_KEY)
         session = self._start(check, sizes, hello, welcome, proved=proved)
-        # The answer to the gateway's challenge is the first frame.
+        # The first frame answers the gateway's challenge.
         session.acknowledgement_due = self._key is not None
 
     def _check(self, welcome: Welcome | KeyedWelcome, hello: Hello) -> Check | None:
-        """Of the session that this WELCOME begins; None if it proves nothing."""
+        """Return the check of the session that this WELCOME begins; None if it proves nothing."""
         if isinstance(welcome, Welcome):
             return welcome.check
         if self._key is None or not welcome.proves(self._key, hello):
@@ -276,7 +274,7 @@ class DeviceLink(ReliableLink):
     def _on_late_welcome(self, welcome: Welcome | KeyedWelcome, now: float) -> None:
         if (welcome.boot, welcome.attempt) != (self._welcome.boot, self._welcome.attempt):
             return
-        if isinstance(welcome, KeyedWelcome):  # the gateway has not heard of this session yet
+        if isinstance(welcome, KeyedWelcome):  # the gateway does not know this session yet
             if self.session is not None:
                 self.session.acknowledgement_due = True
         elif isinstance(self._welcome, Welcome) and welcome.check != self._welcome.check:
@@ -284,14 +282,14 @@ class DeviceLink(ReliableLink):
             self._greet(now)
 
     def _on_time(self, session: Session, frame: Time, now: float) -> None:
-        """This device does not ask."""
+        """Ignore the time: this device does not ask."""
 
     def _first_of_next(self, body: bytes, now: float) -> bytes | None:
-        """A session of a device begins with WELCOME."""
+        """Return None: a session of a device begins with WELCOME."""
         return None
 
     def _on_stray(self, now: float) -> None:
-        """A device that greets hears the end of the session before: nothing to do."""
+        """Ignore frames of the earlier session while greeting."""
 
     def _ended(self, now: float) -> None:
         self._greet(now)

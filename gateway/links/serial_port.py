@@ -1,9 +1,9 @@
 """MQTT over serial ports: a listener that watches a path or a pattern and runs the reliable link on
-each port that shows up.
+each port that appears.
 
 In: a path such as /dev/serial/by-id/usb-… or a glob pattern, and a baud rate. Out: a `Carrier` for
-each session of a device, handed to `accept` with the identity from its HELLO. One file descriptor
-reader for each port, no thread and no task.
+each session of a device, handed to `accept` with the identity from its HELLO. Each port has one
+file descriptor reader, no thread and no task.
 """
 
 import asyncio
@@ -45,14 +45,13 @@ SCAN_INTERVAL = 0.5
 """Seconds between two looks for ports that were plugged in."""
 
 LENT = "lent to a command that writes its board"
-"""The problem of a port that another process has with our consent."""
+"""Problem of a port that was given to another process on purpose."""
 
 _READ_SIZE = 4096
 _TIMER_STEP = 0.001
 _OUTGOING_LIMIT = 4096
-"""Bytes kept for a port that takes none. What comes beyond them is lost, as on any bad line, and
-the link repairs it.
-"""
+"""Most bytes kept for a port that accepts none. Later bytes are lost, as on any bad line, and the
+link repairs that."""
 
 
 class SerialCarrier:
@@ -94,13 +93,13 @@ class SerialCarrier:
     undelivered = unsent
 
     def lose(self, reason: str) -> None:
-        """Tell the broker that the session has ended, unless it wanted that."""
+        """Tell the broker that the session has ended, unless the broker closed it."""
         if not self.closed:
             self.closed = True
             self.receiver.lost(reason)
 
     def deliver(self, data: bytes) -> None:
-        """Hand bytes to the broker. An error there costs this session and nothing else."""
+        """Hand bytes to the broker. An error there ends only this session."""
         if self.closed:
             return
         try:
@@ -118,9 +117,9 @@ class SerialCarrier:
 
 @dataclass(frozen=True, slots=True)
 class PortStatus:
-    """A port as people see it. device: name of the one in session. refused: name of the one that
-    asks in vain to be let in. problem: what the log said last, while it lasts. statistics: they go
-    on counting.
+    """The status of a port, for users. device: name of the one in session. refused: name of a
+    device that is not admitted. problem: the last log line, while it applies. statistics: live
+    counters.
     """
 
     path: str
@@ -130,14 +129,14 @@ class PortStatus:
     problem: str | None
     statistics: LinkStatistics
     unheard: bool = False
-    """The device that greets does not hear the gateway."""
+    """Whether the greeting device does not hear the gateway."""
     refusal: Refusal | None = field(default=None, kw_only=True)
-    """Why `refused` is refused."""
+    """Reason why `refused` is refused."""
 
 
 class SerialPort:
-    """One path: the terminal while it is there, and the link on it. device: what the path led to
-    when it was last opened.
+    """One path: the terminal while it exists, and the link on it. device: target of the path when
+    it was last opened.
     """
 
     device = ""
@@ -162,19 +161,19 @@ class SerialPort:
         self._unheard = False
         self._told_restarts = False
         self._speaks = False
-        """An intact frame has come since the port was opened."""
+        """Whether an intact frame has arrived since the port was opened."""
         self._refusal: Refusal | None = None
         self._outgoing = b""
         self._timer: asyncio.Handle | None = None
         self._due = 0.0
-        """When the timer fires, 0 when there is none: a handle of uvloop does not tell."""
+        """Time at which the timer fires, 0 without one: a handle of uvloop does not tell."""
 
     @property
     def is_open(self) -> bool:
         return self._tty is not None
 
     def open(self) -> None:
-        """Open the port if that is possible now; else say why, once."""
+        """Open the port if possible; otherwise log the reason, once."""
         try:
             self._tty = Tty(self.path, self._baud)
         except OncewayError as error:
@@ -250,15 +249,15 @@ class SerialPort:
         self._flush()
 
     def resume(self, session: Session) -> None:
-        # Not from inside the call: the broker may be in the middle of something.
+        # not inside the call: the broker may be in the middle of its work
         self._loop.call_soon(self._do, self._resume, session)
 
     def _resume(self, session: Session) -> None:
         self._handle(self.link.resume(session, self._loop.time()))
 
     def _do(self, call: Callable[..., None], *args: object) -> None:
-        """Do what the event loop calls. An error of ours ends the session and closes the port,
-        which is opened again like one that was plugged in again.
+        """Run a call of the event loop. An internal error ends the session and closes the port,
+        which is opened again like a replugged one.
         """
         try:
             call(*args)
@@ -291,7 +290,7 @@ class SerialPort:
 
     @property
     def _damaged(self) -> int:
-        """Frames that were damaged so far."""
+        """Number of damaged frames so far."""
         return self.link.statistics.crc_errors + self.link.statistics.malformed_frames
 
     def _on_writable(self, tty: Tty) -> None:
@@ -334,7 +333,7 @@ class SerialPort:
                         )
                         self._carrier.lose(reason)
                 case Refused(name, reason) if self.link.session is not None:
-                    # The one that is there goes on: no trouble of its own.
+                    # The connected device continues, so this is not its problem.
                     problem = self._problem
                     self._warn(_why_refused(name, reason, self.path))
                     self._problem = problem
@@ -360,7 +359,7 @@ class SerialPort:
             hello.next_sequence,
             extra=about(port=self.path, device=hello.name),
         )
-        if proved or not self._unheard:  # without a key its greeting alone begins one
+        if proved or not self._unheard:  # without a key a greeting begins a session
             self._problem, self._refused = self._prints.verdict, None
             self._unheard = False
         if found := self._restarts.started(hello.boot, hello.power_on, self._loop.time()):
@@ -395,12 +394,12 @@ class SerialPort:
         self._arm()
 
     def _arm(self) -> None:
-        """Set the timer to when something is due. One that fires in vain costs much more than to
-        set it again: the process wakes up.
+        """Set the timer to the next deadline. Setting it again is much cheaper than a useless
+        wake-up of the process.
         """
         deadline = self.link.deadline
-        # uvloop counts whole milliseconds: a moment later, lest the timer fires just before the
-        # deadline and spins.
+        # uvloop counts whole milliseconds: add one step, so that the timer does not fire just
+        # before the deadline and spin.
         due = 0.0 if deadline is None else deadline + _TIMER_STEP
         if due == self._due:
             return
@@ -416,8 +415,8 @@ class SerialPort:
             log.warning("%s: %s", self.path, text, extra=about(port=self.path))
 
     def _warn(self, text: str, detail: Callable[[], str] = str) -> None:
-        """Log a sentence once for each time that the port is opened. detail: found out for the log
-        only, since it costs time.
+        """Log a sentence once for each time that the port is opened. detail: computed only for the
+        log, because it takes time.
         """
         self._problem = text
         if text not in self._said:
@@ -436,7 +435,7 @@ class SerialPort:
 
 
 def _why_refused(name: str, reason: Refusal | None, path: str) -> str:
-    """One sentence, and what to type. name: nobody has proved that it is one."""
+    """Return one sentence with the command to type. name: unproved."""
     quoted = shlex.quote(name)
     if not name:
         return (
@@ -485,12 +484,10 @@ def _other_version(version: int, path: str) -> str:
 
 
 class SerialListener:
-    """Opens the ports that a path or pattern names, whenever they are there, and hands each
-    device's session to `accept`.
-
-    path: a device file, best one of /dev/serial/by-id, or a pattern with *, ? or [ ]. baud: of all
-    of them. lent: device files that other processes have with our consent, as they change; `lend`
-    is called for each that is added.
+    """A listener that opens the ports of a path or pattern whenever they exist, and hands each
+    device's session to `accept`. path: a device file, best one of /dev/serial/by-id, or a pattern
+    with *, ? or [ ]. baud: of all of them. lent: changing set of device files that other processes
+    have on purpose; `lend` is called for each that is added.
     """
 
     def __init__(
@@ -514,10 +511,10 @@ class SerialListener:
         self._scanned = 0.0
 
     async def start(self) -> None:
-        """Open what is there, and go on looking. A missing port is no error: it may be plugged in
+        """Open existing ports, and keep looking. A missing port is no error: it may be plugged in
         later.
         """
-        cmac(NO_KEY, b"")  # loads what keys need: no greeting shall wait for that
+        cmac(NO_KEY, b"")  # load the library before the first greeting
         self._scan()
 
     async def close(self) -> None:
@@ -528,7 +525,7 @@ class SerialListener:
             port.close("the gateway closes the port")
 
     def lend(self, device: str) -> None:
-        """Close a port, if it is one of ours. device: what its path leads to."""
+        """Close a port, if it is one of ours. device: target of its path."""
         for port in self._ports.values():
             if port.device == device:
                 port.lend()
@@ -540,7 +537,7 @@ class SerialListener:
 
     @property
     def stalled_s(self) -> float:
-        """Seconds since it last looked for ports."""
+        """Seconds since the last look for ports."""
         return asyncio.get_running_loop().time() - self._scanned
 
     def _scan(self) -> None:

@@ -1,4 +1,4 @@
-"""What a reliable link counts, for metrics and for the sensor's own status reading."""
+"""Counters of a reliable link, for metrics and for the sensor's own status reading."""
 
 from dataclasses import dataclass
 
@@ -21,11 +21,11 @@ class LinkStatistics:
     """Bytes of MQTT that the peer has acknowledged."""
     retransmissions: int = 0
     duplicates: int = 0
-    """DATA frames that were not the expected one: repeated, or behind a lost one."""
+    """DATA frames other than the expected one: repeated, or behind a lost one."""
     crc_errors: int = 0
     """Frames with a wrong CRC: damaged on the line, or from a session before."""
     malformed_frames: int = 0
-    """Impossible length, broken COBS, or a field outside its range."""
+    """Frames with impossible length, broken COBS, or a field outside its range."""
     sessions: int = 0
     reboots: int = 0
     """Handshakes with another boot counter than the one before."""

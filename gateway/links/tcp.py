@@ -20,8 +20,7 @@ from gateway.links.tls import Tls, common_name
 LINGER = 10.0
 """Seconds that a closed connection may take to send what is queued."""
 READ_ON_S = 1.0
-"""Seconds for which a connection is read on when it was closed in the middle of what its peer
-sends."""
+"""Seconds for which a closed connection is still read, if its peer is sending."""
 
 
 class TcpCarrier(asyncio.Protocol):
@@ -32,7 +31,7 @@ class TcpCarrier(asyncio.Protocol):
     peer: Peer
     _transport: asyncio.Transport
     _receiver: Receiver | None = None
-    """None until the broker has taken the connection, and after its end."""
+    """Set while the broker has the connection, otherwise None."""
 
     def __init__(self, listener: str, accept: Accept, connections: "set[TcpCarrier]") -> None:
         self._listener = listener
@@ -87,28 +86,28 @@ class TcpCarrier(asyncio.Protocol):
         if self._linger is not None:
             self._linger.cancel()
         self.lose(str(error) if error else "closed by the peer")
-        self._receiver = None  # which knows the carrier: nothing is left for the collector
+        self._receiver = None  # breaks the reference cycle for the collector
 
     def lose(self, reason: str) -> None:
-        """Tell the broker that the connection is gone, unless it wanted that."""
+        """Tell the broker that the connection is gone, unless the broker closed it."""
         if not self._closed:
             self.abort()
             if self._receiver is not None:
                 self._receiver.lost(reason)
 
     def write(self, data: bytes) -> None:
-        if not self._closed:  # uvloop raises an error for a transport that is gone
+        if not self._closed:  # uvloop raises an error for a closed transport
             self._transport.write(data)
 
     def close(self) -> None:
         self._closed = True
         self._transport.close()
         if self.unsent:
-            # A peer that never reads would keep the connection and its bytes for ever.
+            # A peer that never reads would keep the connection and its bytes without end.
             self._linger = asyncio.get_running_loop().call_later(LINGER, self._transport.abort)
 
     def linger(self) -> None:
-        if self._closed or not self._transport.can_write_eof():  # TLS reads on by itself
+        if self._closed or not self._transport.can_write_eof():  # TLS keeps reading by itself
             self.close()
             return
         self._closed = True
@@ -137,7 +136,9 @@ class TcpCarrier(asyncio.Protocol):
 
 
 class TcpListener:
-    """Listens on an endpoint and hands each connection to `accept`. Parameters as of `Endpoint`."""
+    """A listener that hands each connection of an endpoint to `accept`. Parameters as of
+    `Endpoint`.
+    """
 
     def __init__(
         self,
@@ -155,7 +156,7 @@ class TcpListener:
         self._connections: set[TcpCarrier] = set()
 
     async def start(self) -> None:
-        """Listen. Raises OncewayError when the address is in use, unknown or not allowed."""
+        """Listen. Raises OncewayError if the address is in use, unknown or not allowed."""
         await self._endpoint.listen(lambda: TcpCarrier(self._name, self._accept, self._connections))
 
     @property
@@ -173,7 +174,7 @@ class TcpListener:
         await self._endpoint.change_tls(tls)
 
     def stop(self) -> None:
-        """Take no more connections, and keep those that there are. `start` opens it again."""
+        """Accept no more connections, and keep existing ones. `start` opens it again."""
         self._endpoint.close()
 
     async def close(self) -> None:

@@ -1,9 +1,8 @@
-"""TLS for the TCP and WebSocket listeners, and for connections of ours: 1.2 and up, with client
+"""TLS for the TCP and WebSocket listeners, and for outgoing connections: 1.2 and up, with client
 certificates if wanted.
 
 In: certificate and key files, as they are now. Out: an `ssl.SSLContext`, and the name in a client's
-certificate. A handshake that fails is in the log, once per burst; the event loop would keep it to
-itself.
+certificate. A failed handshake is logged once per burst, which the event loop would not do.
 """
 
 import logging
@@ -20,10 +19,9 @@ log = logging.getLogger(__name__)
 
 
 class Tls:
-    """What a listener shows its clients.
-
-    client_ca: authorities whose client certificates are taken; client_crl: their list of those that
-    they have revoked. client_required: no entry without one. name: the listener's, for the log.
+    """The TLS settings of a listener. client_ca: authorities whose client certificates are
+    accepted; client_crl: their list of revoked ones. client_required: refuse clients without one.
+    name: the listener's, for the log.
     """
 
     def __init__(
@@ -36,13 +34,13 @@ class Tls:
         client_required: bool = False,
         name: str = "tls",
     ) -> None:
-        """Read the files. Raises OncewayError: a file is missing or unreadable, or they do not fit
-        each other.
+        """Read the files. Raises OncewayError if a file is missing or unreadable, or they do not
+        fit each other.
         """
         self.context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         self.context.minimum_version = ssl.TLSVersion.TLSv1_2
         self.context.options |= ssl.OP_NO_RENEGOTIATION
-        # Python 3.13 sets it, and refuses certificates that `openssl x509 -req` makes
+        # Python 3.13 sets this flag, and refuses certificates that `openssl x509 -req` makes
         self.context.verify_flags &= ~ssl.VERIFY_X509_STRICT
         self.context.sslobject_class = _reporting(name)
         _load_pair(self.context, certificate, key)
@@ -56,8 +54,8 @@ class Tls:
 def client_context(
     authorities: Path | None, certificate: Path | None, key: Path | None
 ) -> ssl.SSLContext:
-    """What a connection of ours to a server goes by: whose certificates are taken (None: those that
-    the system takes), and what we show. Raises OncewayError as `Tls` does.
+    """Return the context of an outgoing connection. authorities: whose certificates are accepted
+    (None: those of the system). certificate, key: our own. Raises OncewayError like `Tls`.
     """
     context = ssl.create_default_context()
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -80,8 +78,8 @@ def common_name(certificate: Mapping[str, Any] | None) -> str | None:
 
 
 def _reporting(listener: str) -> type[ssl.SSLObject]:
-    """What the context makes of each connection; its handshake says why it fails. Neither side
-    knows the client's address here.
+    """Return the class of a context's connections; its handshake logs its failure. The client's
+    address is unknown here.
     """
     throttle = LogThrottle(time.monotonic)
 

@@ -1,9 +1,9 @@
-"""A listening socket whose connections shake hands first, and are counted meanwhile.
+"""A listening socket whose connections are counted during their TLS handshake.
 
-In: a socket. Out: for each connection whose TLS handshake succeeds in time, a protocol that has
-been given its transport. `loop.create_server(ssl=…)` does the same, but tells nobody of those that
-have not shaken hands: they could take all memory. Here so many may be at it; when there are more,
-the oldest of the address that has the most is dropped (`crowd.py`).
+In: a socket. Out: for each connection whose TLS handshake succeeds in time, a protocol with its
+transport. `loop.create_server(ssl=…)` does the same, but does not report connections in their
+handshake: they could take all memory. Here their number is bounded. Beyond the bound, the oldest of
+the address with the most is dropped (`crowd.py`).
 """
 
 import asyncio
@@ -25,13 +25,13 @@ MOST = 1000
 MOST_OF_ONE = 500
 
 _AT_ONCE = 128
-"""Connections accepted before others get their turn."""
+"""Connections accepted before other work gets its turn."""
 _PAUSE_S = 1.0
-"""After accept(2) has failed, as it does when there are too many open files."""
+"""Pause after accept(2) has failed, for example with too many open files."""
 
 
 class TlsServer:
-    """Serves from its creation until `close`, which closes the socket. Connections go on."""
+    """The server from its creation until `close`, which closes the socket. Connections stay."""
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class TlsServer:
             await self._loop.connect_accepted_socket(
                 self._protocol, connection, ssl=self._context, ssl_handshake_timeout=TIMEOUT_S
             )
-        except OSError:  # ssl.SSLError is one, too: the handshake itself logs it (tls.py)
+        except OSError:  # includes ssl.SSLError; the handshake logs it (tls.py)
             connection.close()
         except asyncio.CancelledError:
             connection.close()

@@ -25,24 +25,22 @@ _CFLAG, _CC = 2, 6
 
 
 class PortBusy(OncewayError):
-    """Another program has the port."""
+    """Another program uses the port."""
 
 
 class Tty:
     """An open port: 8N1, raw, exclusive. Closing it leaves DTR as it is, so that the next opening
-    does not reset a board.
-
-    pyserial sets up the line, odd baud rates included; reading and writing go to the file
-    descriptor.
+    does not reset a board. pyserial sets up the line, odd baud rates included; reading and writing
+    go to the file descriptor.
     """
 
     def __init__(self, path: str, baud: int) -> None:
-        """Open `path`. Raises OncewayError: missing, busy, no permission, no serial port, or a baud
-        rate it cannot do.
+        """Open `path`. Raises OncewayError: missing, busy, no permission, not a serial port, or an
+        unsupported baud rate.
         """
         self.path = path
         try:
-            # Locks with flock, which ends with the process however it dies.
+            # Locks with flock, which ends with the process in any case.
             self._serial = serial.Serial(path, baud, timeout=0, exclusive=True)
         except (OSError, ValueError) as error:
             raise _open_error(error, path, baud) from error
@@ -56,20 +54,20 @@ class Tty:
     def _settle(self) -> None:
         attributes = termios.tcgetattr(self.fd)
         attributes[_CFLAG] &= ~termios.HUPCL
-        # With VMIN 0 "nothing yet" and "unplugged" both read as no bytes.
+        # With VMIN 0, "no data yet" and "unplugged" both read as no bytes.
         attributes[_CC][termios.VMIN] = 1
         termios.tcsetattr(self.fd, termios.TCSANOW, attributes)
         if os.major(os.fstat(self.fd).st_rdev) not in PTY_SLAVES:
-            # Keeps out programs that do not look at locks. On a pseudo terminal it would outlive
-            # this process and lock out the next one.
+            # Excludes programs that ignore locks. On a pseudo terminal it would outlive this
+            # process and lock out the next one.
             fcntl.ioctl(self.fd, termios.TIOCEXCL)
-            # Some adapters (FTDI) hold received bytes for 16 ms otherwise, which costs a small
+            # Otherwise some adapters (FTDI) hold received bytes for 16 ms, which costs a small
             # window most of its throughput.
             with contextlib.suppress(ValueError):
                 self._serial.set_low_latency_mode(True)
 
     def read(self, length: int) -> bytes:
-        """Return what has come, empty when nothing has. Raises OSError when the port is gone."""
+        """Return received bytes, maybe none. Raises OSError if the port is gone."""
         try:
             data = os.read(self.fd, length)
         except BlockingIOError:
@@ -79,7 +77,9 @@ class Tty:
         return data
 
     def write(self, data: bytes) -> int:
-        """Return how many bytes the system took. Raises OSError when the port is gone."""
+        """Return the number of bytes that the system accepted. Raises OSError if the port
+        is gone.
+        """
         try:
             return os.write(self.fd, data)
         except BlockingIOError:

@@ -1,8 +1,8 @@
 """MQTT over WebSocket (MQTT 5, section 6): one HTTP endpoint, binary messages, subprotocol `mqtt`.
 
 In: an address to listen on, or sockets that systemd has opened. Out: a `Carrier` for each
-connection, handed to `accept`. aiohttp brings one task for each connection, which reads; a second
-one writes, whatever has been queued meanwhile in one message.
+connection, handed to `accept`. aiohttp starts one task for each connection, which reads; a second
+one writes all queued bytes in one message.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ PATH = "/mqtt"
 _UPGRADE_TIMEOUT = 10.0
 _SHUTDOWN_TIMEOUT = 1.0
 SUBPROTOCOLS = ("mqtt", "mqttv3.1")
-"""[MQTT-6.0.0-3]; the second is what clients of MQTT 3.1 ask for."""
+"""[MQTT-6.0.0-3]; clients of MQTT 3.1 ask for the second one."""
 
 
 class WebSocketCarrier:
@@ -70,7 +70,7 @@ class WebSocketCarrier:
         self._transport.abort()
 
     def lose(self, receiver: Receiver, reason: str) -> None:
-        """Tell the broker that the connection is gone, unless it wanted that."""
+        """Tell the broker that the connection is gone, unless the broker closed it."""
         if not self.closed:
             self._outgoing.clear()
             self.close()
@@ -91,7 +91,7 @@ class WebSocketCarrier:
         return self.unsent + unacknowledged(self._transport)
 
     async def read(self, receiver: Receiver, counted: Counted) -> str:
-        """Hand messages to the broker until the connection ends; return why it did."""
+        """Hand messages to the broker until the connection ends; return the reason."""
         async for message in self._websocket:
             if message.type is WSMsgType.BINARY:
                 counted.message(len(message.data))
@@ -104,7 +104,7 @@ class WebSocketCarrier:
         return "closed by the peer"
 
     async def send_all(self, receiver: Receiver) -> None:
-        """As `send`; an error of ours ends the connection, which nobody would write to any more."""
+        """Run `send`; an internal error ends the connection, because its writer is gone."""
         try:
             await self.send(receiver)
         except Exception as error:
@@ -113,7 +113,7 @@ class WebSocketCarrier:
             self._transport.abort()
 
     async def send(self, receiver: Receiver) -> None:
-        """Send what is queued, until the broker has closed and nothing is left."""
+        """Send queued bytes, until the broker has closed and nothing remains."""
         with suppress(ConnectionError):
             while self._outgoing or not self.closed:
                 if self._outgoing:
@@ -143,12 +143,11 @@ def _problem_of(message: WSMessage) -> str | None:
 
 
 class WebSocketListener:
-    """Serves `/mqtt` on an endpoint. Parameters as of `Endpoint`, and:
-
-    origins and max_message may be changed while it listens. origins: web pages
-    (`https://dashboard.example`) that may connect beside those from the listener's own address. A
-    browser says where a page comes from; without this check any page that a user visits could talk
-    to a broker on the user's own network. max_message: bytes of one WebSocket message.
+    """A listener that serves `/mqtt` on an endpoint. Parameters as of `Endpoint`, and: origins and
+    max_message may be changed while it listens. origins: web pages (`https://dashboard.example`)
+    that may connect beside those from the listener's own address. A browser tells where a page
+    comes from. Without this check any page that a user visits could talk to a broker on the user's
+    own network. max_message: most bytes of one WebSocket message.
     """
 
     def __init__(
@@ -173,7 +172,7 @@ class WebSocketListener:
         self._server: web.Server | None = None
 
     async def start(self) -> None:
-        """Listen. Raises OncewayError when the address is in use, unknown or not allowed."""
+        """Listen. Raises OncewayError if the address is in use, unknown or not allowed."""
         if self._server is None:
             self._server = web.Server(self._serve, access_log=None)
         await self._endpoint.listen(partial(self._connection, self._server))
@@ -193,7 +192,7 @@ class WebSocketListener:
         await self._endpoint.change_tls(tls)
 
     def stop(self) -> None:
-        """Take no more connections, and keep those that there are. `start` opens it again."""
+        """Accept no more connections, and keep existing ones. `start` opens it again."""
         self._endpoint.close()
 
     async def close(self) -> None:
@@ -275,9 +274,9 @@ class WebSocketListener:
         return websocket
 
     def _is_welcome(self, origin: str | None, host: str) -> bool:
-        """Whether a page of this origin may connect, or it is no page. A name that is the same on
+        """Whether a page of this origin may connect, or the client is not a page. An equal name on
         both sides proves nothing: its owner may let it point here for a moment (DNS rebinding). An
-        address cannot lie.
+        address cannot be redirected in this way.
         """
         return (
             origin is None
@@ -287,9 +286,7 @@ class WebSocketListener:
 
 
 def _is_address(host: str) -> bool:
-    """Whether an HTTP Host is an address of a machine, or `localhost`, and not a name that anybody
-    may own.
-    """
+    """Whether an HTTP Host is an address of a machine, or `localhost`, and not a domain name."""
     name = host.rpartition("]")[0].removeprefix("[") or host.partition(":")[0]
     try:
         ip_address(name)

@@ -1,8 +1,8 @@
-"""What the gateway itself says on topics of its own.
+"""Messages of the gateway itself, on its own topics.
 
-In: a topic and a payload. Out: a message at QoS 0 to those who have subscribed, and the retained
-message of the topic for those who do so later. It is in memory alone: nothing of it goes to the
-disk or into the spool. Who may write there is for the configuration to say (`Config`).
+In: a topic and a payload. Out: a message at QoS 0 to current subscribers, and the retained message
+of the topic for later ones. It exists in memory only: nothing goes to the disk or into the spool.
+The configuration decides who may publish there (`Config`).
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 
 def announce(core: Core, name: str, payload: bytes) -> None:
-    """An empty payload takes the retained message away. Beyond the bounds of retained messages, it
-    goes to present subscribers alone.
+    """Publish a payload. An empty payload removes the retained message. Beyond the bounds of
+    retained messages, only current subscribers get it.
     """
     topic = core.router.routed(core.router.topic(name))
     topic.spooled = False
@@ -28,7 +28,7 @@ def announce(core: Core, name: str, payload: bytes) -> None:
     publish(core, PublishRun(topic, payload), "")
     limits = core.limits
     if not payload:
-        if core.retained.remove(name):  # it may be a client's, from before: then it is on the disk
+        if core.retained.remove(name):  # an earlier client's may be on disk
             core.changes.retained[name] = None
     elif core.retained.fits(name, len(payload) + len(name), limits.retained, limits.retained_bytes):
         core.retained.put(Retained(name, "", 0, payload))

@@ -1,5 +1,5 @@
-"""How many readings of each board came in the last hour. In: the time of each reading. Out: a
-number, exact to a minute, and the same after a restart.
+"""Readings of each board in the last hour. In: the time of each reading. Out: a number, exact to a
+minute, also after a restart.
 """
 
 from collections import Counter
@@ -8,11 +8,11 @@ from typing import Any
 MINUTE_US = 60_000_000
 MINUTES = 60
 MOST_FUTURE = 10
-"""Minutes that a board's clock may be ahead of the gateway's."""
+"""Minutes by which a board's clock may be ahead of the gateway's."""
 
 
 class HourCounts:
-    """Readings by board and minute."""
+    """Number of readings by board and minute."""
 
     def __init__(self, kept: Any = None) -> None:
         self._boards: dict[str, Counter[int]] = {}
@@ -37,5 +37,5 @@ class HourCounts:
         self._boards.pop(device, None)
 
     def kept(self) -> dict[str, dict[int, int]]:
-        """Return what outlives a restart."""
+        """Return the counts that a restart preserves."""
         return {device: dict(minutes) for device, minutes in self._boards.items()}

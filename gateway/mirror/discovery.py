@@ -1,9 +1,9 @@
-"""What Home Assistant is told of boards: device-based MQTT discovery.
+"""Device-based MQTT discovery of Home Assistant.
 
-In: names and the last readings of a board. Out: the message of `PREFIX/device/ID/config`, as Home
-Assistant's documentation of the MQTT integration has it ("Device discovery payload": device,
-origin, components), with the long forms of all keys. Units are SenML's (RFC 8428, section 12.1) in,
-and Home Assistant's out; a device class stands only where it knows the unit.
+In: names and the last readings of a board. Out: the message of `PREFIX/device/ID/config`, as in
+Home Assistant's documentation of the MQTT integration ("Device discovery payload": device, origin,
+components), with the long forms of all keys. Units are SenML's (RFC 8428, section 12.1) in, and
+Home Assistant's out; a device class is set only if Home Assistant knows the unit.
 """
 
 from typing import Any
@@ -16,10 +16,10 @@ Message = dict[str, Any]
 
 LEAST_EXPIRY_S = 600
 _GAPS = 3
-"""So many of the longest gaps without a reading, and its value is not known any more."""
+"""Number of longest gaps without a reading after which a value is unknown."""
 _STATE_OF = "{{ value_json.value }}"
 _WELL = "{{ 'offline' if value_json.value else 'online' }}"
-"""Of a record NAME.fault: whether NAME has a value."""
+"""Template for a record NAME.fault: whether NAME has a value."""
 _FLAG_OF = "{{ 'ON' if value_json.value else 'OFF' }}"
 
 _UNITS = {
@@ -51,7 +51,7 @@ _UNITS = {
 
 
 def identifier(*names: str) -> str:
-    """One word of letters, digits, dashes and underscores, different for different names."""
+    """Return a unique word of letters, digits, dashes and underscores for some names."""
     return "_".join(map(_word, ("onceway", *names)))
 
 
@@ -63,7 +63,7 @@ def _word(name: str) -> str:
 
 
 def of_gateway(gateway: str, topic: str) -> Message:
-    """The gateway itself. topic: first level of the mirror."""
+    """Return the message for the gateway itself. topic: first level of the mirror."""
     mine = identifier(gateway)
     state = f"{topic}/$gateway"
 
@@ -112,8 +112,9 @@ def of_board(
     firmware: str | None = None,
     expire_after_s: int | None = None,
 ) -> Message:
-    """A board. topic: first level of the mirror. firmware: SHA-256 of its HEX file, if known.
-    expire_after_s: None: by the gaps between its readings; 0: values do not expire.
+    """Return the message for a board. topic: first level of the mirror. firmware: SHA-256 of its
+    HEX file, if known. expire_after_s: None derives it from the gaps between readings; 0 disables
+    expiry.
     """
     mine = identifier(gateway, device)
     about: Message = {
@@ -153,7 +154,7 @@ def of_board(
 
 
 def shape(known: dict[str, Series]) -> object:
-    """Differs when `of_board` does for these readings."""
+    """Return a value that changes whenever the message of `of_board` does."""
     return [
         (name, series.last.unit, type(series.last.value), series.last.status, expiry_s(series))
         for name, series in known.items()
@@ -161,8 +162,8 @@ def shape(known: dict[str, Series]) -> object:
 
 
 def expiry_s(series: Series) -> int:
-    """Three of the longest of the last gaps, rounded up to ten minutes times a power of two: so
-    that Home Assistant is not told again for each reading.
+    """Return three times the longest recent gap in seconds, rounded up to ten minutes times a power
+    of two. So Home Assistant needs no new message for each reading.
     """
     wanted, found = _GAPS * max(series.gaps, default=0.0), LEAST_EXPIRY_S
     while found < wanted:
@@ -201,8 +202,8 @@ def _value(name: str, series: Series, topic: str, expire_after_s: int | None) ->
 
 
 def _commands(device: str) -> dict[str, Message]:
-    """What a board obeys (`firmware/README.md`); each once, so at QoS 2 and never retained. No
-    reading has such a key: an underscore in its name is written otherwise.
+    """Return the commands that a board accepts (`firmware/README.md`), at QoS 2 and never retained,
+    so that each runs once. No reading has such a key: `_word` encodes an underscore in its name.
     """
     common = {"command_topic": f"commands/{device}", "qos": 2, "retain": False}
     return {

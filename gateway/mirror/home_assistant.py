@@ -1,9 +1,9 @@
 """Boards and the gateway as devices of Home Assistant.
 
 In: the last readings, the device registry, and Home Assistant's birth message (`PREFIX/status`).
-Out: `PREFIX/device/ID/config` for the gateway and for each board, told when it has changed and
-again after each birth message, and cleared when a board goes; the states `$gateway` and `$firmware`
-beside the mirror's. All of it is retained in memory alone.
+Out: `PREFIX/device/ID/config` for the gateway and each board, sent after each change and each birth
+message, and cleared for a removed board; the states `$gateway` and `$firmware` beside the mirror's.
+All messages are retained in memory only.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ LOOK_S = 2.0
 MOST_BOARDS = 1000
 MOST_GONE = 1000
 _AT_ONCE = 20
-"""Boards that are looked at, or told, in one turn."""
+"""Boards that one turn handles."""
 _PAUSE_S = 0.05
 _UNKNOWN = Listed("", None, None)
 
 
 class HomeAssistant:
-    """gateway: its name. topic: the mirror's first level. problems: what is wrong with the
-    gateway, in words. Runs from `start` to `close`.
+    """The messages for Home Assistant. gateway: name of this gateway. topic: the mirror's first
+    level. problems: returns the gateway's problems in words. Runs from `start` to `close`.
     """
 
     def __init__(
@@ -59,11 +59,11 @@ class HomeAssistant:
         self._registry = registry
         self._problems = problems
         self._told: dict[str, bytes] = {}
-        """What was told last, by topic."""
+        """The last message, by topic."""
         self._shapes: dict[str, object] = {}
-        """What that was made from, by board."""
+        """The source of that message, by board (`shape`)."""
         self._gone: dict[str, None] = {}
-        """Topics that were cleared: Home Assistant may not have been there."""
+        """Cleared topics, which are cleared again: Home Assistant may have been offline."""
         self._kinds: dict[str, Kind] = {}
         self._inside: Inside | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -100,14 +100,14 @@ class HomeAssistant:
             self._begin(self._repeat())
 
     async def _repeat(self) -> None:
-        """Everything again, a part a turn."""
+        """Send all messages again, a part in each turn."""
         everything = [*dict.fromkeys(self._gone, b"").items(), *self._told.items()]
         for first in range(0, len(everything), _AT_ONCE):
             tell(self._engine, dict(everything[first : first + _AT_ONCE]))
             await asyncio.sleep(_PAUSE_S)
 
     async def _look(self) -> None:
-        """Tell what has changed, a part a turn."""
+        """Send all changes, a part in each turn."""
         topic = self._topic
         figures = {
             "problems": self._problems(),
@@ -123,7 +123,7 @@ class HomeAssistant:
             for device in part:
                 known, listed = self._mirror.last.of(device), registered.get(device, _UNKNOWN)
                 looks = listed, shape(known)
-                if known and self._shapes.get(device) != looks:  # it may be gone by now
+                if known and self._shapes.get(device) != looks:  # the board may be gone
                     self._shapes[device] = looks
                     self._tell(self._about(device, listed))
             await asyncio.sleep(0)
@@ -159,7 +159,7 @@ class HomeAssistant:
                 tell(self._engine, {topic: payload})
 
     def _clear(self, device: str) -> None:
-        """A board is gone."""
+        """Clear the topics of a removed board."""
         self._shapes.pop(device, None)
         topics = [self._config_of(device), f"{self._topic}/{device}/$firmware"]
         for topic in topics:

@@ -1,16 +1,15 @@
-"""Readings of boards as JSON on topics of their own.
+"""Readings of boards as JSON on separate topics.
 
-In: what boards publish, as it is taken. Out: retained messages in memory, told at the end of a turn
-of the event loop, in the order of their coming; and the file of the last values, every ten minutes.
+In: publications of boards, as they are taken. Out: retained messages in memory, sent at the end of
+a turn of the event loop, in order of arrival; and the file of the last values, every ten minutes.
 
-    readings/$state           online: the gateway is there
-    readings/DEVICE/$state    online or offline; offline, too, while the board is a problem
-    readings/DEVICE/NAME      {"value": 21.5, "unit": "Cel", "time": "2026-01-01T00:00:00Z",
-                              "quality": "synchronised"}
+  readings/$state              online: the gateway is running
+  readings/DEVICE/$state       online or offline; offline, too, while the board is a problem
+  readings/DEVICE/NAME         {"value": 21.5, "unit": "Cel", "time": "2026-01-01T00:00:00Z",
+                                "quality": "synchronised"}
+  readings/DEVICE/NAME.fault   {"value": 1, …} while NAME has no value; 0 when it has one again
 
-    readings/DEVICE/NAME.fault   {"value": 1, …} while NAME has no value; 0 when it has one again
-
-A board that may not connect any more is gone: its topics are cleared.
+The topics of a board that may not connect any more are cleared.
 """
 
 from __future__ import annotations
@@ -30,15 +29,15 @@ log = logging.getLogger(__name__)
 
 SAVE_S = 600.0
 LOOK_S = 1.0
-"""Between two looks at who is there."""
+"""Interval between two checks of connected boards."""
 STATE = "$state"
-"""No name of a reading begins so (RFC 8428, section 4.5.1)."""
+"""No name of a reading begins with this character (RFC 8428, section 4.5.1)."""
 
 
 class Mirror:
-    """topic: first level; None: nothing is told, the last values are kept all the same. stays:
-    whether a board of this name may connect. is_fine: whether it speaks as it ought to. Runs from
-    `start` to `close`.
+    """The mirror of readings. topic: first level; None: publish nothing, but keep the last values.
+    stays: whether a board of this name may connect. is_fine: whether it works as expected. Runs
+    from `start` to `close`.
     """
 
     def __init__(
@@ -59,17 +58,16 @@ class Mirror:
         self.on_taken: list[Callable[[str], None]] = []
         """Called with a board that has new readings."""
         self._states: dict[str, bool] = {}
-        """By board: whether it was told as online."""
+        """Last published state by board: whether online."""
         self._leaving: dict[str, list[str]] = {}
-        """Names of boards that are gone, until the next look: Home Assistant shall know first that
-        there is no such board, and not take an empty message for one of its values.
-        """
+        """Names of removed boards, until the next check. Home Assistant must first learn that the
+        board is removed, so that it does not take an empty message for a value."""
         self._coming: list[tuple[str, Reading]] = []
         self._thread = ThreadPoolExecutor(1, "readings")
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Tell what was known before."""
+        """Publish the values from before the restart."""
         self._tell(
             {STATE: b"online"}
             | {
@@ -82,7 +80,7 @@ class Mirror:
         self._task = asyncio.create_task(self._run())
 
     async def close(self) -> None:
-        """Keep the last values."""
+        """Stop, and save the last values."""
         if self._task is not None:
             self._task.cancel()
         if news := self.last.news():
@@ -90,8 +88,8 @@ class Mirror:
         self._thread.shutdown(cancel_futures=True)
 
     def take(self, device: str, topic: str, payload: bytes, utc: int | None) -> None:
-        """A publication of a board was taken. Called in the middle of it: told afterwards, and
-        whatever goes wrong here is no trouble of the publication.
+        """Take a board's publication. Called while it is processed: publishing follows later, and
+        an error here does not affect it.
         """
         if not DEVICE_NAME.fullmatch(device):
             return
@@ -105,7 +103,7 @@ class Mirror:
         self._coming += [(device, item) for item in found]
 
     def _tell(self, messages: dict[str, bytes]) -> None:
-        """Payloads by topic, without its first level."""
+        """Publish payloads by topic, given without the first level."""
         topic = self._topic
         if topic is not None:
             tell(self._engine, {f"{topic}/{name}": text for name, text in messages.items()})
@@ -135,7 +133,7 @@ class Mirror:
                 log.exception("the mirror of readings met an internal error")
 
     def _look(self) -> None:
-        """Note which boards are connected, and drop those that are gone for good."""
+        """Update the state of each board, and drop those that may not connect any more."""
         self._clear()
         here = connected(self._engine)
         for device in self.last.devices:
@@ -151,7 +149,9 @@ class Mirror:
                 self._tell({f"{device}/{STATE}": b"online" if online else b"offline"})
 
     def _clear(self) -> None:
-        """Topics of boards that were gone at the last look, but for what is there again."""
+        """Clear topics of boards that were removed at the last check, except topics that are in use
+        again.
+        """
         leaving, self._leaving = self._leaving, {}
         for device, names in leaving.items():
             there = {*self.last.of(device), *([STATE] if device in self._states else [])}
@@ -159,7 +159,7 @@ class Mirror:
 
 
 def tell(engine: Engine, messages: dict[str, bytes]) -> None:
-    """Say payloads by topic, as the gateway's own."""
+    """Publish payloads by topic, as the gateway itself."""
     engine.begin()
     with engine.broker.step:
         for topic, payload in messages.items():
@@ -168,7 +168,7 @@ def tell(engine: Engine, messages: dict[str, bytes]) -> None:
 
 
 def connected(engine: Engine) -> set[str]:
-    """Boards with a connection."""
+    """Return the boards with a connection."""
     devices = (connection.peer.device for connection in engine.broker.connections)
     return {device.name for device in devices if device is not None}
 

@@ -1,8 +1,8 @@
-"""The last reading of each name of each board, in memory, and its last hours.
+"""The last reading of each name of each board, in memory, with its last hours.
 
-In: readings as they come, or `DATA/readings.json` after a restart. Out: what is known of a board
-now. A card's page is written every ten minutes and at a clean end, never for a reading: a power cut
-costs what is shown of these minutes, and nothing that was acknowledged.
+In: new readings, or `DATA/readings.json` after a restart. Out: the known values of a board. The
+file is written every ten minutes and at a clean end, never for a single reading. A power cut loses
+at most the displayed values of these minutes, and nothing that was acknowledged.
 """
 
 import json
@@ -22,28 +22,28 @@ log = logging.getLogger(__name__)
 FILE = "readings.json"
 COUNTS = "readings-an-hour.json"
 MOST_NAMES = 10_000
-"""Of all boards."""
+"""Most names of all boards together."""
 MOST_OF_ONE = 64
-"""Names of one board."""
+"""Most names of one board."""
 POINTS = 240
-"""Of a plot."""
+"""Most points of a plot."""
 MOST_PLOTS = 1_000
-"""Names whose last hours are kept: 30 MB at most."""
+"""Most names with a plot of the last hours: 30 MB at most."""
 
 
 @dataclass(slots=True)
 class Series:
-    """One name of one board."""
+    """The readings of one name of one board."""
 
     last: Reading
     points: deque[tuple[int, float]] = field(default_factory=lambda: deque(maxlen=POINTS))
-    """(time in µs since 1970, value) of the last ones whose time is known."""
+    """(time in µs since 1970, value) of the last readings with a known time."""
     gaps: deque[float] = field(default_factory=lambda: deque(maxlen=4))
     """Seconds between the last receipts."""
 
 
 class LastReadings:
-    """By board and name. A name beyond the bounds is not kept."""
+    """Series by board and name. Names beyond the bounds are not kept."""
 
     def __init__(self, folder: Path) -> None:
         self._file = folder / FILE
@@ -52,7 +52,7 @@ class LastReadings:
         self._new = False
         self._counts_file, self._counts_text = folder / COUNTS, "{}"
         self._counts = _counts(self._counts_file)
-        counts, self._counts = self._counts, HourCounts()  # what is recalled was counted then
+        counts, self._counts = self._counts, HourCounts()  # restored readings were counted before
         for name, known in _read(self._file).items():
             for reading in known:
                 self.take(name, reading)
@@ -63,11 +63,11 @@ class LastReadings:
         return list(self._boards)
 
     def of(self, device: str) -> dict[str, Series]:
-        """What is known of a board, by name; empty for an unknown one."""
+        """Return the series of a board by name; empty for an unknown board."""
         return self._boards.get(device, {})
 
     def take(self, device: str, reading: Reading) -> bool:
-        """Keep a reading. False when there is no room for its name."""
+        """Keep a reading. Return False if there is no room for its name."""
         names = self._boards.get(device, {})
         series = names.get(reading.name)
         if series is None:
@@ -88,7 +88,9 @@ class LastReadings:
         return True
 
     def mend(self, device: str, reading: Reading) -> Reading | None:
-        """End the fault of what has a value again. Returns the record that says so."""
+        """End the fault of a quantity that has a value again. Return the changed fault record, or
+        None.
+        """
         series = self.of(device).get(reading.name + FAULT)
         if reading.status or series is None or not series.last.value:
             return None
@@ -97,7 +99,7 @@ class LastReadings:
         return series.last
 
     def forget(self, device: str) -> list[str]:
-        """A board is gone. Returns the names that it had."""
+        """Forget a removed board. Return its names."""
         names = list(self._boards.pop(device, {}))
         self._counts.forget(device)
         self._count -= len(names)
@@ -105,16 +107,16 @@ class LastReadings:
         return names
 
     def received(self, device: str) -> int | None:
-        """When a board's last reading was taken, µs since 1970; None when that is not known."""
+        """Return the receipt of a board's last reading in µs since 1970, or None if unknown."""
         known = self.of(device).values()
         return max((item.last.received for item in known if item.last.received), default=None)
 
     def per_hour(self, device: str, utc: int) -> int:
-        """Readings of a board whose time is in the last hour, to the minute."""
+        """Return the number of a board's readings in the last hour, to the minute."""
         return self._counts.of(device, utc)
 
     def news(self) -> str | None:
-        """What `write` shall write, if there is anything new since the last call."""
+        """Return the text for `write` if anything has changed since the last call, else None."""
         if not self._new:
             return None
         self._new = False
@@ -126,7 +128,7 @@ class LastReadings:
         return json.dumps(shown)
 
     def write(self, text: str) -> None:
-        """On any thread."""
+        """Write the files. For any thread."""
         try:
             for file, what in ((self._file, text), (self._counts_file, self._counts_text)):
                 new = file.with_suffix(".new")
@@ -144,7 +146,7 @@ def _counts(file: Path) -> HourCounts:
 
 
 def _read(file: Path) -> dict[str, list[Reading]]:
-    """What a gateway has left; nothing when that cannot be read."""
+    """Return the readings of an earlier run; none if the file is unreadable."""
     try:
         found = json.loads(file.read_text())
         return {str(name): [_reading(item) for item in known] for name, known in found.items()}

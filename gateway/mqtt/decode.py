@@ -1,9 +1,9 @@
-"""One control packet from bytes, for all versions and both directions.
+"""Decoding of one control packet, for all versions and both directions.
 
-In: the first byte and the body (all behind the fixed header) of a packet. Out: a packet of
-`gateway.mqtt.packets`, checked against every rule that can be checked without knowing the session,
-or MalformedPacket or ProtocolError with what, where and the reason code to answer. `PacketStream`
-cuts a byte stream into packets and takes the common ones on a shorter way.
+In: the first byte and the body (all bytes behind the fixed header) of a packet. Out: a packet of
+`gateway.mqtt.packets`, checked against every rule that needs no session. Otherwise MalformedPacket
+or ProtocolError, with field, cause and the reason code to answer. `PacketStream` cuts a byte stream
+into packets and decodes the common ones in a faster way.
 """
 
 from collections.abc import Callable
@@ -75,7 +75,7 @@ def decode(
     first: int, body: bytes, version: int, sender: Side = Side.CLIENT, lenient: bool = False
 ) -> Packet:
     """Return the packet whose first byte is `first` and whose remaining bytes are `body`, as sent
-    by `sender`. version: ignored for CONNECT. lenient: take any reason code in any packet.
+    by `sender`. version: ignored for CONNECT. lenient: accept any reason code in any packet.
     """
     if first < 0x10:
         raise MalformedPacket("packet type 0 is reserved")
@@ -141,7 +141,7 @@ def _publish(reader: Reader, flags: int, version: int, sender: Side) -> Publish:
 def _connack(reader: Reader, version: int, _: Side) -> Connack:
     flags = reader.u8("acknowledge flags")
     if version == Version.V3_1:
-        flags = 0  # reserved there
+        flags = 0  # reserved in 3.1
     if flags > 1:
         raise MalformedPacket(f"CONNACK: acknowledge flags are 0x{flags:02X}")
     properties = None
@@ -195,7 +195,7 @@ def _subscription(reader: Reader, version: int) -> Subscription:
     topic_filter = _topic_filter(reader, version)
     options = reader.u8("subscription options")
     if version == Version.V3_1:
-        options &= 0x03  # the other bits are unused there
+        options &= 0x03  # 3.1 uses no other bits
     if options & (0xC0 if version >= Version.V5 else 0xFC):
         raise MalformedPacket(
             f"SUBSCRIBE: reserved bits are set in the options 0x{options:02X} of"
@@ -281,7 +281,7 @@ def _disconnect(reader: Reader, version: int, sender: Side) -> Disconnect:
 
 def _auth(reader: Reader, _: int, sender: Side) -> Auth:
     allowed = codes.CLIENT_AUTH_CODES if sender is Side.CLIENT else codes.SERVER_AUTH_CODES
-    if not reader.left:  # success, which only a server says
+    if not reader.left:  # success, which only a server sends
         if ReasonCode.SUCCESS not in allowed:
             raise ProtocolError("AUTH: reason code 0x00 is not allowed here")
         return Auth()

@@ -1,8 +1,7 @@
-"""CONNECT from bytes: the packet that tells the version, so the one place where the three versions
-differ most.
+"""Decoding of CONNECT. This packet tells the version, and here the three versions differ most.
 
-Errors carry the protocol level, where it could be read, so that the server can answer with a
-CONNACK that the client understands. They never carry a client's password.
+Errors carry the protocol level, if it could be read, so that the server can answer with a CONNACK
+that the client understands. They never carry a password.
 """
 
 from gateway.mqtt.errors import MalformedPacket, MqttError, ProtocolError, quote
@@ -20,7 +19,8 @@ from gateway.mqtt.wire import Reader
 
 _VERSIONS = {("MQTT", 5): Version.V5, ("MQTT", 4): Version.V3_1_1, ("MQIsdp", 3): Version.V3_1}
 _BRIDGE = 0x80
-"""In the protocol level of a bridge before MQTT 5: mosquitto's convention, which others share."""
+"""Flag in the protocol level of a bridge before MQTT 5: a convention of mosquitto and other
+brokers."""
 
 # Connect Flags, MQTT 5.0 figure 3-4.
 _RESERVED, _CLEAN_START, _WILL, _WILL_RETAIN, _PASSWORD, _USERNAME = (
@@ -34,7 +34,7 @@ _RESERVED, _CLEAN_START, _WILL, _WILL_RETAIN, _PASSWORD, _USERNAME = (
 
 
 def decode_connect(reader: Reader) -> Connect:
-    """The CONNECT whose body `reader` stands in front of."""
+    """Decode a CONNECT from its body."""
     version, bridge = _version(reader)
     try:
         return _body(reader, version, bridge)
@@ -44,7 +44,7 @@ def decode_connect(reader: Reader) -> Connect:
 
 
 def _version(reader: Reader) -> tuple[Version, bool]:
-    """And whether it is a bridge that speaks."""
+    """Return the version, and whether the client is a bridge."""
     name = reader.string("protocol name")
     level = reader.u8("protocol level")
     version, bridge = _VERSIONS.get((name, level)), False
@@ -76,7 +76,7 @@ def _body(reader: Reader, version: Version, bridge: bool) -> Connect:
     clean_start = bool(flags & _CLEAN_START)
     _check_client_id(client_id, clean_start, version)
     will = _will(reader, flags, version) if flags & _WILL else None
-    # 3.1, section 3.1: the remaining length takes precedence over the flags of user name and
+    # Section 3.1 of MQTT 3.1: the remaining length takes precedence over the flags of user name and
     # password.
     optional = version == Version.V3_1
     username = (

@@ -1,9 +1,9 @@
-"""Control packets to bytes, for all versions and both directions.
+"""Encoding of control packets, for all versions and both directions.
 
 In: a packet of `gateway.mqtt.packets` and the protocol version of the receiver. Out: all bytes of
-the packet. Properties are left out for versions before 5. ValueError for a packet that the version
-cannot say, above all a failure on a PUBACK or PUBREC before version 5: leaving the reason out would
-forge an acknowledgement.
+the packet. Properties are left out for versions before 5. Raises ValueError for a packet that the
+version cannot express, above all a failure on a PUBACK or PUBREC before version 5: without its
+reason it would be a forged acknowledgement.
 """
 
 from collections.abc import Callable
@@ -46,17 +46,15 @@ _FIRST_BYTES: dict[type, int] = {Puback: 0x40, Pubrec: 0x50, Pubrel: 0x62, Pubco
 
 
 def encode(packet: Packet, version: int) -> bytes:
-    """All bytes of `packet` for a peer that speaks `version`."""
+    """Return all bytes of `packet` for a peer of this version."""
     return _ENCODERS[type(packet)](packet, version)
 
 
 def encode_within(packet: Packet, version: int, maximum: int) -> bytes | None:
-    """As `encode`, for a receiver that takes at most `maximum` bytes; None when the packet is too
-    large for it [MQTT-3.1.2-24].
-
-    What only people read is left out first: the Reason String, then the User Properties (in
-    answers, never in PUBLISH), as a pair of statements for each packet demands, from
-    [MQTT-3.2.2-19] to [MQTT-3.15.2-3].
+    """Encode a packet for a receiver that accepts at most `maximum` bytes. Return None if the
+    packet is too large for it [MQTT-3.1.2-24]. If it is too large, the Reason String is left out
+    first, then the User Properties (in answers, never in PUBLISH). A pair of statements for each
+    packet demands that, from [MQTT-3.2.2-19] to [MQTT-3.15.2-3].
     """
     data = encode(packet, version)
     if len(data) > maximum and isinstance(packet, _Answer) and packet.properties:
@@ -72,8 +70,8 @@ def encode_within(packet: Packet, version: int, maximum: int) -> bytes | None:
 
 
 def acknowledgements(kind: int, identifiers: tuple[int, ...] | list[int]) -> bytes:
-    """Successful acknowledgements, joined; they are the same in all versions. kind: their first
-    byte.
+    """Return successful acknowledgements, joined. They are the same in all versions. kind: their
+    first byte.
     """
     count = len(identifiers)
     if count == 1:

@@ -1,8 +1,9 @@
-"""The control packets of MQTT as plain data, the same classes for 5.0, 3.1.1 and 3.1 and for both
-directions.
+"""The control packets of MQTT as plain data, with the same classes for 5.0, 3.1.1 and 3.1 and for
+both directions.
 
-They come out of `decode` and `PacketStream`, and go into `encode`. Fields that a version lacks keep
-their defaults: `properties` is None, a `reason` is the MQTT 5 code for what the older packet says.
+`decode` and `PacketStream` return them, and `encode` accepts them. Fields that a version lacks keep
+their defaults: `properties` is None, and a `reason` is the MQTT 5 code for the meaning of the older
+packet.
 """
 
 from dataclasses import dataclass, field
@@ -21,7 +22,7 @@ class Version(IntEnum):
 
 
 class Side(Enum):
-    """Who sends a packet."""
+    """The sender of a packet."""
 
     CLIENT = "client"
     SERVER = "server"
@@ -62,7 +63,7 @@ class Will:
 
 @dataclass(slots=True)
 class Connect:
-    """keep_alive in seconds, 0 = off. `clean_start` is Clean Session in 3.1.1 and 3.1."""
+    """CONNECT. keep_alive: in seconds, 0 = off. `clean_start` is Clean Session in 3.1.1 and 3.1."""
 
     client_id: str
     version: Version = Version.V5
@@ -73,8 +74,8 @@ class Connect:
     password: bytes | None = field(default=None, repr=False)
     properties: Properties | None = field(default=None, repr=False)
     bridge: bool = False
-    """Before MQTT 5: the client is a bridge of another broker. It gets none of its own messages
-    back, and RETAIN as it was published, which MQTT 5 lets each subscription ask for."""
+    """Before MQTT 5: the client is a bridge of another broker. Its own messages are not sent back
+    to it, and it gets RETAIN as published. In MQTT 5 each subscription can ask for that."""
 
 
 @dataclass(slots=True)
@@ -86,8 +87,8 @@ class Connack:
 
 @dataclass(slots=True)
 class Publish:
-    """packet_id is 0 exactly when qos is 0. topic is empty when a topic alias in `properties`
-    stands for it.
+    """PUBLISH. packet_id is 0 exactly if qos is 0. topic is empty if `properties` has a topic alias
+    in its place.
     """
 
     topic: str
@@ -129,8 +130,8 @@ class Pubcomp:
 
 @dataclass(slots=True)
 class Subscription:
-    """One Topic Filter of a SUBSCRIBE with its options. retain_handling: 0 send retained messages,
-    1 only if new, 2 never.
+    """A Topic Filter of a SUBSCRIBE with its options. retain_handling: 0 send retained messages, 1
+    only if new, 2 never.
     """
 
     topic_filter: str
@@ -149,7 +150,7 @@ class Subscribe:
 
 @dataclass(slots=True)
 class Suback:
-    """One reason per subscription, in order."""
+    """SUBACK. One reason per subscription, in order."""
 
     packet_id: int
     reasons: list[ReasonCode]
@@ -165,7 +166,7 @@ class Unsubscribe:
 
 @dataclass(slots=True)
 class Unsuback:
-    """One reason per topic filter, in order; none in 3.1.1 and 3.1."""
+    """UNSUBACK. One reason per topic filter, in order; none in 3.1.1 and 3.1."""
 
     packet_id: int
     reasons: list[ReasonCode] = field(default_factory=list)
@@ -184,7 +185,7 @@ class Pingresp:
 
 @dataclass(slots=True)
 class Disconnect:
-    """3.1.1 and 3.1 know it from client to server only, without a reason."""
+    """DISCONNECT. In 3.1.1 and 3.1 only clients send it, without a reason."""
 
     reason: ReasonCode = ReasonCode.NORMAL_DISCONNECTION
     properties: Properties | None = None
@@ -192,7 +193,7 @@ class Disconnect:
 
 @dataclass(slots=True)
 class Auth:
-    """MQTT 5 only."""
+    """AUTH, in MQTT 5 only."""
 
     reason: ReasonCode = ReasonCode.SUCCESS
     properties: Properties | None = field(default=None, repr=False)

@@ -1,7 +1,8 @@
-"""Properties of MQTT 5 (section 2.2.2): which there are, what they hold and where they may stand.
+"""Properties of MQTT 5 (section 2.2.2): identifiers, types, ranges, and the packets that may carry
+them.
 
 In: the bytes of a property block. Out: `Properties`, a dict from PropertyId to a Python value, or
-None when the block is empty. A value is int, str or bytes; USER_PROPERTY is a list of (name, value)
+None if the block is empty. A value is int, str or bytes; USER_PROPERTY is a list of (name, value)
 pairs in order, SUBSCRIPTION_IDENTIFIER a list of int.
 """
 
@@ -60,7 +61,7 @@ Properties = dict[PropertyId, Any]
 
 
 class _Type(NamedTuple):
-    """How a value is read and written. number: it is an integer, so it has a range."""
+    """Decoder and encoder of a property type. number: whether it is an integer, with a range."""
 
     read: Callable[[Reader, str], Any]
     write: Callable[[Any], bytes]
@@ -85,8 +86,8 @@ _PAIR = _Type(_read_pair, _write_pair)
 
 
 class _Rule:
-    """A property's type and range. code: the reason to answer when the value is out of range. many:
-    it may be repeated.
+    """A property's type and range. code: reason code for a value out of range. many: it may be
+    repeated.
     """
 
     __slots__ = ("code", "high", "identifier", "low", "many", "name", "number", "read", "write")
@@ -149,7 +150,7 @@ _rule(_STRING, _P.SERVER_REFERENCE, _P.REASON_STRING)
 _rule(_BINARY, _P.CORRELATION_DATA, _P.AUTHENTICATION_DATA)
 _rule(_PAIR, _P.USER_PROPERTY)
 
-# Where properties may stand, MQTT 5.0 table 2-4, split by sender where the text of the packet's
+# Packets in which properties may stand: MQTT 5.0 table 2-4, split by sender where the packet's
 # section is narrower than the table.
 Allowed = frozenset[PropertyId]
 _ACK = {_P.REASON_STRING, _P.USER_PROPERTY}
@@ -195,7 +196,7 @@ SERVER_PUBLISH_PROPERTIES: Allowed = frozenset(
     _MESSAGE | {_P.TOPIC_ALIAS, _P.SUBSCRIPTION_IDENTIFIER}
 )
 ACK_PROPERTIES: Allowed = frozenset(_ACK)
-"""PUBACK, PUBREC, PUBREL, PUBCOMP, SUBACK and UNSUBACK."""
+"""Properties of PUBACK, PUBREC, PUBREL, PUBCOMP, SUBACK and UNSUBACK."""
 SUBSCRIBE_PROPERTIES: Allowed = frozenset({_P.SUBSCRIPTION_IDENTIFIER, _P.USER_PROPERTY})
 UNSUBSCRIBE_PROPERTIES: Allowed = frozenset({_P.USER_PROPERTY})
 CLIENT_DISCONNECT_PROPERTIES: Allowed = frozenset(_ACK | {_P.SESSION_EXPIRY_INTERVAL})
@@ -204,15 +205,17 @@ AUTH_PROPERTIES: Allowed = frozenset(_ACK | _AUTHENTICATION)
 
 
 MOST_OF_ONE = 1000
-"""User properties of one packet: 200,000 would take a fifth of a second to read and to write."""
+"""Most User Properties of one packet: 200,000 would take a fifth of a second to decode and to
+encode."""
 
 
 def decode_properties(
     reader: Reader, allowed: Allowed, theirs: Allowed = frozenset()
 ) -> Properties | None:
-    """Read a property block, its length first. theirs: what the other side's packets of this type
-    may have. MalformedPacket for a property that may not stand here, ProtocolError for one that
-    only the other side may send, a repeated one, or a value out of range.
+    """Decode a property block, its length first. theirs: properties that only the other side may
+    send in this packet. Raises MalformedPacket for a property that may not stand here. Raises
+    ProtocolError for one that only the other side may send, a repeated one, or a value out of
+    range.
     """
     length = reader.varint("property length")
     if not length:
@@ -251,8 +254,8 @@ def decode_properties(
 
 
 def check_response_topic(properties: Properties | None, name: str) -> None:
-    """MalformedPacket when the Response Topic is no Topic Name [MQTT-3.3.2-14]. name: the packet,
-    for the error text.
+    """Raise MalformedPacket if the Response Topic is not a Topic Name [MQTT-3.3.2-14]. name: the
+    packet, for the error text.
     """
     topic = properties.get(PropertyId.RESPONSE_TOPIC) if properties else None
     if topic is not None and (problem := topic_name_problem(topic)):
@@ -260,8 +263,8 @@ def check_response_topic(properties: Properties | None, name: str) -> None:
 
 
 def encode_properties(properties: Properties | None) -> bytes:
-    """A property block with its length in front. ValueError for a value that its type or range does
-    not allow.
+    """Return a property block with its length in front. Raises ValueError for a value that its type
+    or range does not allow.
     """
     if not properties:
         return b"\0"

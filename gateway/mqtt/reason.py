@@ -1,6 +1,6 @@
 """Reason codes: one set for all protocol versions.
 
-In and out: a byte on the wire. The rest of the gateway knows MQTT 5 reason codes only; the return
+In and out: a byte on the wire. The rest of the gateway uses MQTT 5 reason codes only; the return
 codes of 3.1 and 3.1.1 are mapped here. Sources: MQTT 5.0 section 2.4 and the tables of each packet;
 MQTT 3.1.1 sections 3.2.2.3 and 3.9.3.
 """
@@ -62,14 +62,14 @@ def _codes(*values: int) -> frozenset[ReasonCode]:
     return frozenset(map(ReasonCode, values))
 
 
-# Which reason codes each packet may carry: MQTT 5.0, tables 3-1, 3-4 to 3-10, 3-12 and section 2.4.
+# Reason codes that each packet may carry: MQTT 5.0, tables 3-1, 3-4 to 3-10, 3-12 and section 2.4.
 CONNACK_CODES = _codes(
     0x00, *range(0x80, 0x8B), 0x8C, 0x90, 0x95, 0x97, 0x99, 0x9A, 0x9B, 0x9C, 0x9D, 0x9F
 )
 PUBLISH_ACK_CODES = _codes(0x00, 0x10, 0x80, 0x83, 0x87, 0x90, 0x91, 0x97, 0x99)
-"""PUBACK and PUBREC."""
+"""Reason codes of PUBACK and PUBREC."""
 RELEASE_CODES = _codes(0x00, 0x92)
-"""PUBREL and PUBCOMP."""
+"""Reason codes of PUBREL and PUBCOMP."""
 SUBACK_CODES = _codes(0x00, 0x01, 0x02, 0x80, 0x83, 0x87, 0x8F, 0x91, 0x97, 0x9E, 0xA1, 0xA2)
 UNSUBACK_CODES = _codes(0x00, 0x11, 0x80, 0x83, 0x87, 0x8F, 0x91)
 _DISCONNECT_BOTH = (0x00, 0x80, 0x81, 0x82, 0x83, 0x90, *range(0x93, 0x9A))
@@ -81,7 +81,7 @@ CLIENT_AUTH_CODES = _codes(0x18, 0x19)
 SERVER_AUTH_CODES = _codes(0x00, 0x18)
 
 SUBACK_RETURN_CODES = _codes(0x00, 0x01, 0x02, 0x80)
-"""SUBACK of 3.1.1."""
+"""Return codes of SUBACK in 3.1.1."""
 
 _CONNACK_RETURN_CODES = {
     ReasonCode.SUCCESS: 0,
@@ -109,8 +109,8 @@ _CONNACK_REASONS = (
 
 
 def nearest(value: int) -> ReasonCode:
-    """Return the reason code of a byte from a peer that does not keep to the tables: an unknown
-    failure is an unspecified one, and an unknown success is a success.
+    """Return a reason code for a byte from a peer that ignores the tables: an unknown failure
+    becomes an unspecified one, and an unknown success becomes success.
     """
     try:
         return ReasonCode(value)
@@ -120,12 +120,12 @@ def nearest(value: int) -> ReasonCode:
 
 
 def connack_return_code(reason: ReasonCode) -> int | None:
-    """The 3.1.1 CONNACK return code for a reason, or None: then the connection is closed without a
+    """Return the 3.1.1 CONNACK return code for a reason. None: the connection is closed without a
     CONNACK [311:MQTT-3.2.2-6].
     """
     return _CONNACK_RETURN_CODES.get(reason)
 
 
 def connack_reason(return_code: int) -> ReasonCode | None:
-    """The reason for a 3.1.1 CONNACK return code; None for the reserved ones (6 to 255)."""
+    """Return the reason for a 3.1.1 CONNACK return code, or None for a reserved one (6 to 255)."""
     return _CONNACK_REASONS[return_code] if return_code < len(_CONNACK_REASONS) else None

@@ -1,8 +1,7 @@
-"""Runs: packets of one stream that came in one piece and are alike, so that they can be taken in
-one step.
+"""Runs: similar packets of one stream that arrived together and can be handled in one step.
 
-In: bytes as they stand in the receive buffer (`PacketStream.take`). Out: what the packets have in
-common, and their packet identifiers and payloads by slices. Most runs hold one packet.
+In: bytes from the receive buffer (`PacketStream.take`). Out: the packets' common values, and their
+packet identifiers and payloads by slices. Most runs hold one packet.
 """
 
 from struct import pack
@@ -11,15 +10,15 @@ from typing import Generic, TypeVar
 from gateway.mqtt.packets import Ack, Packet, Puback, Pubcomp, Publish, Pubrec, Pubrel
 
 MAXIMUM = 1024
-"""Packets in one run."""
+"""Most packets in one run."""
 
 T = TypeVar("T")
 _ACKS: dict[int, type[Ack]] = {0x40: Puback, 0x50: Pubrec, 0x62: Pubrel, 0x70: Pubcomp}
 
 
 class Publishes(Generic[T]):
-    """PUBLISH packets that differ in packet identifier and payload only, with payloads of `size`
-    bytes each and without properties.
+    """PUBLISH packets that differ only in packet identifier and payload. Each payload has `size`
+    bytes; there are no properties.
     """
 
     __slots__ = (
@@ -50,7 +49,7 @@ class Publishes(Generic[T]):
         payload_at: int = 0,
     ) -> None:
         self.topic = topic
-        """What the stream's `topics` hold for the Topic Name."""
+        """Value for the Topic Name in the stream's `topics`."""
         self.raw = raw
         """The packets. A payload ends every `stride` bytes."""
         self.qos = qos
@@ -62,17 +61,17 @@ class Publishes(Generic[T]):
         self.stride = stride or len(raw)
         self.size = self.stride - payload_at
         self.id_at = id_at
-        """Where in `raw` the first packet identifier stands, 0 for nowhere."""
+        """Offset in `raw` of the first packet identifier, 0 for none."""
         self.payload_at = payload_at
-        """Where in `raw` the first payload begins."""
+        """Offset in `raw` of the first payload."""
 
     def payload(self, index: int) -> bytes:
-        """The payload of packet `index`."""
+        """Return the payload of packet `index`."""
         at = index * self.stride
         return self.raw[at + self.payload_at : at + self.stride]
 
     def payloads(self, skip: int = 0, count: int = 0) -> list[bytes]:
-        """`count` payloads (0 = all that follow) from packet `skip` on."""
+        """Return `count` payloads (0 = all that follow) from packet `skip` on."""
         raw, stride, inner = self.raw, self.stride, self.payload_at
         count = count or self.count - skip
         if not self.size:
@@ -82,19 +81,19 @@ class Publishes(Generic[T]):
 
 
 class Acks:
-    """PUBACK, PUBREC, PUBREL or PUBCOMP packets that say success, and nothing else."""
+    """PUBACK, PUBREC, PUBREL or PUBCOMP packets with plain success."""
 
     __slots__ = ("first", "ids")
 
     def __init__(self, first: int, ids: tuple[int, ...]) -> None:
         self.first = first
-        """Their first byte."""
+        """First byte of each packet."""
         self.ids = ids
         """Packet identifiers, one for each packet."""
 
 
 def packets_of(run: Publishes[str] | Acks) -> list[Packet]:
-    """The packets of a run, one by one."""
+    """Return the packets of a run as a list."""
     if isinstance(run, Acks):
         return list(map(_ACKS[run.first], run.ids))
     topic, qos, retain, dup = run.topic, run.qos, run.retain, run.dup
@@ -107,7 +106,7 @@ def packets_of(run: Publishes[str] | Acks) -> list[Packet]:
 
 
 def bytes_of(run: Publishes[str] | Acks, skip: int) -> bytes:
-    """The packets of a run from `skip` on, as they came."""
+    """Return the bytes of a run's packets from `skip` on, as received."""
     if isinstance(run, Acks):
         return b"".join(pack(">BBH", run.first, 2, packet_id) for packet_id in run.ids[skip:])
     return run.raw[skip * run.stride :]

@@ -1,19 +1,18 @@
-"""A byte stream cut into control packets, however it is split.
+"""Cutting a byte stream into control packets, however it is split.
 
-In: `feed(bytes)`, as they come from a link. Out: the packets that are complete, one by one by
-iterating over the stream, or with runs of alike ones in one piece from `take()`. MalformedPacket or
-ProtocolError is raised at the packet at fault, after all packets before it; the stream is of no use
-afterwards.
+In: `feed(bytes)`, as they arrive from a link. Out: complete packets, one by one by iterating over
+the stream, or similar ones as a run from `take()`. MalformedPacket or ProtocolError is raised at
+the packet at fault, after all packets before it. The stream cannot be used afterwards.
 
     stream = PacketStream(maximum=65536)
     stream.feed(data)
     for packet in stream:
         ...
 
-Nothing is kept of a packet whose announced length is beyond `maximum`: the fixed header alone (at
-most 5 bytes) decides. The loop below reads a plain PUBLISH (known topic, no properties) and plain
-acknowledgements (2-byte body) itself, with as few operations as possible; everything else, and
-everything odd, goes to `decode`, which knows all rules.
+A packet whose announced length is beyond `maximum` is rejected by its fixed header alone (at most 5
+bytes), and nothing of it is kept. The loop below decodes a plain PUBLISH (known topic, no
+properties) and plain acknowledgements (2-byte body) itself, with as few operations as possible. All
+other packets, and all unusual ones, go to `decode`, which knows all rules.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -68,49 +67,49 @@ class PacketStream:
         longest_request: int = MAX_PACKET,
         lenient: bool = False,
     ) -> None:
-        """topics: Topic Names that are known to be good, by their bytes with the length in front,
-        with what a run has as its topic; by default those that any stream has seen. make: the
+        """Create a stream. topics: valid Topic Names, by their bytes with the length in front, each
+        with the topic object of a run; by default the names that any stream has decoded. make: the
         class of runs of PUBLISH packets.
         """
         if version is None and sender is Side.SERVER:
             raise ValueError("a server's packets cannot be read without the version")
         self.maximum = maximum
-        """The largest packet taken, fixed header included; may be changed between runs."""
+        """Largest packet accepted, in bytes, fixed header included. May be changed between runs."""
         self.version = version
-        """None until the CONNECT has come by, which must be the first packet of a client."""
+        """Protocol version. None until the CONNECT, which must be a client's first packet."""
         self.longest_request = longest_request
-        """The largest SUBSCRIBE or UNSUBSCRIBE taken, 129 bytes or more."""
+        """Largest SUBSCRIBE or UNSUBSCRIBE accepted, 129 bytes or more."""
         self.lenient = lenient
-        """Whether any reason code is taken in any packet."""
+        """Whether any reason code is accepted in any packet."""
         self.sender = sender
-        """Whose packets they are."""
+        """The side that sends the packets."""
         self._topics = topics
         self._make = make
         self.fresh = b""
-        """What has come; empty when all of it was looked at."""
+        """Input that is not yet parsed; empty when everything is."""
         self._at = 0
-        """So many bytes of that were looked at."""
+        """Offset of the first unparsed byte in `fresh`."""
         self._begun = bytearray()
-        """A packet that is not complete, from before them."""
+        """Beginning of an incomplete packet, from before `fresh`."""
         self._need = 0
-        """Its size, 0 while that is not known."""
+        """Size of the incomplete packet, 0 while unknown."""
 
     def feed(self, data: bytes) -> None:
-        """Take bytes; `take` looks at them."""
+        """Add bytes; `take` parses them."""
         self.fresh = self.fresh[self._at :] + data if self.fresh else data
         self._at = 0
 
     @property
     def pending(self) -> int:
-        """Bytes held and not yet handed out as packets. What was handed out is no longer held."""
+        """Number of bytes that were not returned as packets yet."""
         if self._at:
             self.fresh = self.fresh[self._at :]
             self._at = 0
         return len(self.fresh) + len(self._begun)
 
     def __iter__(self) -> Iterator[Packet]:
-        """The packets that are complete, for streams that have not been given `topics`. Leaving the
-        loop early keeps what follows the packet at hand.
+        """Yield the complete packets of a stream that was not given `topics`. If the loop is left
+        early, the packets behind the current one stay.
         """
         while (found := self.take()) is not None:
             if not isinstance(found, Publishes | Acks):
@@ -128,8 +127,8 @@ class PacketStream:
                     self._at = 0
 
     def take(self, most: int = MAXIMUM) -> Packet | Publishes[Any] | Acks | None:
-        """The next packet that is complete; plain ones that are alike in runs of `most` at most.
-        None: there is none.
+        """Return the next complete packet, or a run of at most `most` similar plain packets. None
+        if there is none.
         """
         buffer, start = self.fresh, self._at
         if self._begun:
@@ -162,7 +161,7 @@ class PacketStream:
         return found
 
     def _go_on_from(self, at: int) -> None:
-        """What has come was looked at up to here."""
+        """Continue at this offset of `fresh`."""
         if at < len(self.fresh):
             self._at = at
         else:
@@ -175,8 +174,8 @@ class PacketStream:
         return packet_bounds(buffer, start, most)
 
     def _complete(self, data: bytes, at: int) -> int:
-        """Put to the packet that has begun what belongs to it of `data`, from `at` on; returns
-        where that ends.
+        """Complete the incomplete packet with bytes of `data`, from `at` on. Return the offset
+        behind them.
         """
         begun = self._begun
         while not self._need and at < len(data):
@@ -190,8 +189,8 @@ class PacketStream:
     def _cut(
         self, buffer: bytes, start: int, body: int, end: int, most: int
     ) -> tuple[Packet | Publishes[Any] | Acks, int]:
-        """What stands in `buffer` from `start` on, and where it ends. body, end: of the first
-        packet there.
+        """Return the packet or run in `buffer` from `start` on, and its end. body, end: of the
+        first packet there.
         """
         first = buffer[start]
         plain = _PLAIN_PUBLISHES.get(first)
@@ -202,7 +201,7 @@ class PacketStream:
                 qos, retain, dup = plain
                 inner = named + 2 if qos else named
                 version5 = self.version == Version.V5
-                if version5:  # there is the length of its properties, too
+                if version5:  # plus the length of its properties
                     inner += 1
                 if inner <= end and not (version5 and buffer[inner - 1]):
                     stride, after = end - start, end
@@ -251,9 +250,9 @@ class PacketStream:
 
 
 def _alike(buffer: bytes, start: int, named: int, inner: int, end: int, most: int) -> int:
-    """Where the last of the PUBLISH packets ends that are like the one at `start` and follow it.
-    named: where its topic ends. inner: where its payload begins if there are properties before it,
-    else 0. end: where it ends.
+    """Return the end of the PUBLISH packets that follow the one at `start` and are similar to it.
+    named: end of its topic. inner: offset of its payload if there are properties before it, else 0.
+    end: its end.
     """
     alike, stride, after, size = buffer[start:named], end - start, end, len(buffer)
     marker, wanted = (inner - 1 - start, 0) if inner else (0, buffer[start])
@@ -264,9 +263,7 @@ def _alike(buffer: bytes, start: int, named: int, inner: int, end: int, most: in
 
 
 def _ids(buffer: bytes, at: int, stride: int, after: int) -> tuple[int, ...]:
-    """The packet identifiers that stand at `at` and every `stride` bytes behind it, up to
-    `after`.
-    """
+    """Return the packet identifiers at `at` and every `stride` bytes behind it, up to `after`."""
     if after - at <= stride:
         return (buffer[at] << 8 | buffer[at + 1],)
     high, low = buffer[at:after:stride], buffer[at + 1 : after : stride]
@@ -276,8 +273,8 @@ def _ids(buffer: bytes, at: int, stride: int, after: int) -> tuple[int, ...]:
 
 
 def _acks(buffer: bytes, start: int, most: int) -> tuple[Acks | None, int]:
-    """The plain acknowledgement at `start` and those behind it that are alike, and where they end.
-    None for the run when the first one has the packet identifier 0.
+    """Return the plain acknowledgement at `start` with the similar ones behind it, and their end.
+    The run is None if the first one has the packet identifier 0.
     """
     first, count = buffer[start], 1
     if most > 1 and buffer.startswith(buffer[start : start + 2], start + 4):
@@ -301,11 +298,10 @@ def _acks(buffer: bytes, start: int, most: int) -> tuple[Acks | None, int]:
 
 
 def packet_bounds(buffer: bytes | bytearray, start: int, maximum: int) -> tuple[int, int]:
-    """Where the body of the packet at `start` begins, and where it ends, maybe beyond the buffer.
-    (0, 0) while its length is incomplete.
-
-    MalformedPacket for a length of more than 4 bytes or with needless ones, ProtocolError for a
-    packet of more than `maximum` bytes.
+    """Return the offset of the body of the packet at `start`, and of its end, which may be beyond
+    the buffer. Return (0, 0) while its length is incomplete. Raises MalformedPacket for a length of
+    more than 4 bytes or with needless ones, and ProtocolError for a packet of more than `maximum`
+    bytes.
     """
     length, at, end = 0, start, len(buffer)
     for shift in (0, 7, 14, 21):

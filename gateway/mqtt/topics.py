@@ -1,8 +1,8 @@
-"""Topic Names and Topic Filters (MQTT 5.0 section 4.7 and 4.8.2): validity, matching, shared
+"""Topic Names and Topic Filters (MQTT 5.0 sections 4.7 and 4.8.2): validity, matching, shared
 subscriptions.
 
-In and out: str. `*_problem` functions return what is wrong, or None, so that packets, config files
-and command lines can each say it their way.
+In and out: str. `*_problem` functions return the fault in words, or None, so that packets, config
+files and command lines can each report it in their way.
 """
 
 SHARE_PREFIX = "$share/"
@@ -10,8 +10,8 @@ SYSTEM_PREFIX = "$SYS"
 
 
 def topic_name_problem(name: str) -> str | None:
-    """Why `name` is no Topic Name: [MQTT-4.7.3-1], [MQTT-4.7.3-2], [MQTT-4.7.1-1]. None when it is
-    one.
+    """Return the reason why `name` is not a Topic Name, or None: [MQTT-4.7.3-1], [MQTT-4.7.3-2],
+    [MQTT-4.7.1-1].
     """
     if not name:
         return "is empty"
@@ -21,8 +21,8 @@ def topic_name_problem(name: str) -> str | None:
 
 
 def topic_filter_problem(topic_filter: str) -> str | None:
-    """Why `topic_filter` is no Topic Filter: [MQTT-4.7.1-1], [MQTT-4.7.1-2], [MQTT-4.7.3-1],
-    [MQTT-4.7.3-2]. None when it is one.
+    """Return the reason why `topic_filter` is not a Topic Filter, or None: [MQTT-4.7.1-1],
+    [MQTT-4.7.1-2], [MQTT-4.7.3-1], [MQTT-4.7.3-2].
     """
     if not topic_filter:
         return "is empty"
@@ -30,7 +30,7 @@ def topic_filter_problem(topic_filter: str) -> str | None:
         return "contains U+0000"
     if "+" not in topic_filter and "#" not in topic_filter:
         return None
-    # Levels are looked at one by one only to say what is wrong: 20,000 filters come in a SUBSCRIBE.
+    # A SUBSCRIBE may have 20,000 filters, so levels are visited one by one only to name the fault.
     if "+" in topic_filter:
         alone = f"/{topic_filter.replace('/', '//')}/".count("/+/")
         if alone < topic_filter.count("+"):
@@ -45,8 +45,8 @@ def topic_filter_problem(topic_filter: str) -> str | None:
 
 
 def shared_filter_problem(topic_filter: str) -> str | None:
-    """Why a filter that starts with `$share/` is no Shared Subscription: [MQTT-4.8.2-1],
-    [MQTT-4.8.2-2]. None when it is one.
+    """Return the reason why a filter that starts with `$share/` is not a Shared Subscription, or
+    None: [MQTT-4.8.2-1], [MQTT-4.8.2-2].
     """
     share, slash, inner = topic_filter.removeprefix(SHARE_PREFIX).partition("/")
     if not share:
@@ -57,8 +57,8 @@ def shared_filter_problem(topic_filter: str) -> str | None:
 
 
 def split_shared(topic_filter: str) -> tuple[str | None, str]:
-    """(share name, inner filter) of `$share/name/filter`; (None, the filter itself) when it is not
-    a shared subscription.
+    """Return (share name, inner filter) of `$share/name/filter`, or (None, the filter itself) if it
+    is not a shared subscription.
     """
     if topic_filter.startswith(SHARE_PREFIX) and shared_filter_problem(topic_filter) is None:
         share, _, inner = topic_filter.removeprefix(SHARE_PREFIX).partition("/")

@@ -1,7 +1,7 @@
 """The data types of the standard (MQTT 5.0 section 1.5) between bytes and Python values.
 
 In: a packet's bytes behind the fixed header. Out: integers, str, bytes. `Reader` never reads beyond
-its end: what is missing raises MalformedPacket with the packet, the field and the number of bytes.
+its end: a missing byte raises MalformedPacket with the packet, the field and the number of bytes.
 """
 
 from struct import Struct
@@ -10,7 +10,7 @@ from gateway.mqtt.errors import MalformedPacket
 
 MAX_VARINT = 268_435_455
 MAX_PACKET = 1 + 4 + MAX_VARINT
-"""Bytes of the largest packet there can be, fixed header included."""
+"""Bytes of the largest possible packet, fixed header included."""
 MAX_U16 = 0xFFFF
 MAX_U32 = 0xFFFF_FFFF
 
@@ -19,7 +19,7 @@ pack_u32 = Struct(">I").pack
 
 
 class Reader:
-    """Reads fields one after the other from `data[at:end]`. name: the packet, for error texts."""
+    """A reader of consecutive fields in `data[at:end]`. name: the packet, for error texts."""
 
     __slots__ = ("at", "data", "end", "lenient", "name")
 
@@ -40,7 +40,7 @@ class Reader:
 
     @property
     def left(self) -> int:
-        """Bytes not read yet."""
+        """Number of unread bytes."""
         return self.end - self.at
 
     def _short(self, field: str, count: int) -> MalformedPacket:
@@ -70,7 +70,7 @@ class Reader:
         return int.from_bytes(self.data[at : at + 4], "big")
 
     def varint(self, field: str) -> int:
-        """A Variable Byte Integer of 1 to 4 bytes, in its shortest form [MQTT-1.5.5-1]."""
+        """Read a Variable Byte Integer of 1 to 4 bytes, in its shortest form [MQTT-1.5.5-1]."""
         value = 0
         for shift in (0, 7, 14, 21):
             byte = self.u8(field)
@@ -82,7 +82,7 @@ class Reader:
         raise MalformedPacket(f"{self.name}: {field} is longer than 4 bytes")
 
     def binary(self, field: str) -> bytes:
-        """Binary Data: two bytes of length, then so many bytes."""
+        """Read Binary Data: two bytes of length, then the bytes."""
         length = self.u16(field)
         at = self.at
         if at + length > self.end:
@@ -91,7 +91,7 @@ class Reader:
         return self.data[at : at + length]
 
     def string(self, field: str) -> str:
-        """A UTF-8 Encoded String: no surrogates, no U+0000, BOM kept as it is [MQTT-1.5.4-1],
+        """Read a UTF-8 Encoded String: no surrogates, no U+0000, BOM kept as it is [MQTT-1.5.4-1],
         [MQTT-1.5.4-2], [MQTT-1.5.4-3].
         """
         raw = self.binary(field)
@@ -106,18 +106,18 @@ class Reader:
         return text
 
     def rest(self) -> bytes:
-        """All that is left."""
+        """Read all remaining bytes."""
         at, self.at = self.at, self.end
         return self.data[at : self.end]
 
     def finish(self) -> None:
-        """Raise MalformedPacket when bytes are left."""
+        """Raise MalformedPacket if bytes remain."""
         if self.at != self.end:
             raise MalformedPacket(f"{self.name}: {self.end - self.at} bytes too many")
 
 
 def encode_varint(value: int) -> bytes:
-    """A Variable Byte Integer in its shortest form; ValueError beyond 268,435,455."""
+    """Return a Variable Byte Integer in its shortest form. Raises ValueError beyond 268,435,455."""
     if value < 0x80:
         return value.to_bytes(1, "big")
     if value > MAX_VARINT:
@@ -131,14 +131,16 @@ def encode_varint(value: int) -> bytes:
 
 
 def encode_binary(value: bytes) -> bytes:
-    """Length and bytes; ValueError beyond 65,535 bytes."""
+    """Return length and bytes. Raises ValueError beyond 65,535 bytes."""
     if len(value) > MAX_U16:
         raise ValueError(f"{len(value)} bytes do not fit a field of at most {MAX_U16}")
     return pack_u16(len(value)) + value
 
 
 def encode_string(value: str) -> bytes:
-    """A UTF-8 Encoded String; ValueError when it holds U+0000 or a surrogate, or is too long."""
+    """Return a UTF-8 Encoded String. Raises ValueError if it contains U+0000 or a surrogate, or is
+    too long.
+    """
     if "\0" in value:
         raise ValueError("a string must not contain U+0000")
     return encode_binary(value.encode())

@@ -1,3 +1,3 @@
-"""What publications of boards say: SenML in CBOR or JSON in, readings out. The gateway and the
-ingest read payloads by the same code.
+"""Payloads of boards: SenML in CBOR or JSON in, readings out. The gateway and the ingest share this
+code.
 """

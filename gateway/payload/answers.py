@@ -1,6 +1,7 @@
 """Answers of boards to commands (`firmware/src/ow_answer.h`).
 
-In: the payload of a publication on `logs/NAME`. Out: what the board says, and to which command.
+In: the payload of a publication on `logs/NAME`. Out: the board's answer, and the command that it
+belongs to.
 """
 
 from dataclasses import dataclass
@@ -8,13 +9,13 @@ from enum import StrEnum
 from struct import Struct
 
 CORRELATION = 3
-"""Bytes of Correlation Data that a board can give back."""
+"""Most bytes of Correlation Data that a board can return."""
 
 _LAYOUT = Struct(">B3si")
 
 
 class Kind(StrEnum):
-    """What an answer is."""
+    """The kinds of answer."""
 
     DONE = "done"
     VALUE = "value"
@@ -29,12 +30,12 @@ _REASONS = {
     4: "the board cannot do it now",
     5: "it would wear the board's memory out within a year; `force` behind the command insists",
 }
-"""By number; those of `enum ow_refusal` in `firmware/src/Onceway.h`."""
+"""Reasons by number, as in `enum ow_refusal` of `firmware/src/Onceway.h`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a board says to a command. number: the value, or the reason of a refusal. correlation:
+    """A board's answer to a command. number: the value, or the reason of a refusal. correlation:
     the command's Correlation Data.
     """
 
@@ -44,7 +45,7 @@ class Answer:
 
     @property
     def words(self) -> str:
-        """The answer as people read it."""
+        """The answer in words."""
         match self.kind:
             case Kind.VALUE:
                 return str(self.number)
@@ -56,7 +57,7 @@ class Answer:
 
 
 def read(payload: bytes) -> Answer | None:
-    """Return the answer that a payload is, or None if it is something else."""
+    """Return the answer in a payload, or None if it is something else."""
     if len(payload) != _LAYOUT.size:
         return None
     head, correlation, number = _LAYOUT.unpack(payload)

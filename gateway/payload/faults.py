@@ -1,7 +1,9 @@
-"""Faults of sensors, as boards tell them: a record `NAME.fault` in a status (`firmware/README.md`).
+"""Faults of sensors, as boards report them: a record `NAME.fault` in a status
+(`firmware/README.md`).
 
-SenML has no record without a value (RFC 8428, section 4.3), so a quantity that has none is told by
-a number under another name. From then on NAME has no value, until NAME.fault is 0 or a value comes.
+SenML has no record without a value (RFC 8428, section 4.3), so a quantity without a value is
+reported as a number under another name. From then on NAME has no value, until NAME.fault is 0 or a
+value arrives.
 """
 
 FAULT = ".fault"
@@ -16,11 +18,11 @@ WORDS = (
     "has no value: more than one sensor answers on the bus. Leave one there",
     "has no value: the sensor does not measure. Check its supply",
 )
-"""By number; those of `firmware/src/ow_sensor.h`."""
+"""Texts by number, as in `firmware/src/ow_sensor.h`."""
 
 
 def words(number: int) -> str:
-    """What a fault means and what to do."""
+    """Return the meaning of a fault, and what to do."""
     if 0 <= number < len(WORDS):
         return WORDS[number]
     return f"has no value: its sensor has fault {number}, which this gateway does not know"

@@ -1,7 +1,7 @@
-"""What a board's publication says, reading by reading.
+"""The readings in a board's publication.
 
-In: a payload in SenML (RFC 8428), the board that sent it, and when it came. Out: readings whose
-names do not repeat the board, with the words that the table has for the certainty of a time.
+In: a payload in SenML (RFC 8428), the board that sent it, and the time of receipt. Out: readings
+whose names do not repeat the board, with the table's words for the certainty of a time.
 """
 
 import re
@@ -12,16 +12,17 @@ from typing import Any, Literal
 from gateway.payload.senml import NotSenml, Record, decode, time_errors
 
 Quality = Literal["synchronised", "reckoned", "unknown"]
-"""Of a time: the board told UTC; it told how long ago, counted from the receipt; it told none, and
-the time is that of the receipt, or none at all.
-"""
+"""Certainty of a time. synchronised: the board sent UTC. reckoned: the board sent an age, counted
+back from the receipt. unknown: the board sent no time, so it is the time of receipt, or none at
+all."""
 _NOT_IN_TOPICS = "/+#"
 _LONGEST_NAME = 128
 _LONGEST_UNIT = 32
 _LONGEST_TEXT = 256
 
 DEVICE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,22}")
-"""As provisioning gives them: fit for one level of a topic. Strangers may say others."""
+"""Names that provisioning gives, fit for one level of a topic. Other senders may use other names.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,22 +30,25 @@ class Reading:
     """One value of one board."""
 
     name: str
-    """Fit for one level of a topic."""
+    """Name, fit for one level of a topic."""
     value: float | str | bool
     unit: str | None
-    """As in SenML (RFC 8428, section 12.1), such as Cel."""
+    """Unit as in SenML (RFC 8428, section 12.1), such as Cel."""
     time: int | None
-    """µs since 1970; None when neither board nor gateway knows it."""
+    """µs since 1970; None if neither board nor gateway knows the time."""
     quality: Quality
     time_error_s: int | None = None
-    """By how much the board's clock may be wrong, if it says so (`firmware/README.md`)."""
+    """Possible error of the board's clock in seconds, if the board sends it (`firmware/README.md`).
+    """
     received: int | None = None
-    """µs since 1970 when the gateway took it; None while its clock is not known."""
+    """Time of receipt in µs since 1970; None while the gateway's clock is not known."""
     status: bool = False
-    """It says how the board is, not what it measures."""
+    """Whether the reading describes the board itself, not a measurement."""
 
     def public(self) -> dict[str, Any]:
-        """What programs get: value, unit, time in ISO 8601, quality, time_error_s."""
+        """Return the form for other programs: value, unit, time in ISO 8601, quality,
+        time_error_s.
+        """
         shown: dict[str, Any] = {"value": self.value}
         if self.unit is not None:
             shown["unit"] = self.unit
@@ -55,7 +59,7 @@ class Reading:
 
 
 def iso(us: int | None) -> str | None:
-    """`2026-01-01T00:00:00Z`, of µs since 1970."""
+    """Return `2026-01-01T00:00:00Z` for µs since 1970."""
     if us is None:
         return None
     moment = datetime.fromtimestamp(us / 1_000_000, UTC)
@@ -63,8 +67,8 @@ def iso(us: int | None) -> str | None:
 
 
 def readings(device: str, topic: str, payload: bytes, received: int | None) -> list[Reading]:
-    """All values of a publication in order; none when it is no SenML. What has no name that is fit
-    for a topic, or no value, is passed over. received: µs since 1970.
+    """Return all values of a publication in order; none if it is not SenML. Records without a
+    value, or with a name that is too long, are skipped. received: µs since 1970.
     """
     try:
         records = decode(payload)
@@ -92,14 +96,16 @@ def readings(device: str, topic: str, payload: bytes, received: int | None) -> l
 
 
 def _value(record: Record) -> float | str | bool | None:
-    """None for bytes and for sums, which are no values of their own."""
+    """Return the value of a record, or None for bytes and sums, which are not values of
+    their own.
+    """
     if record.text is not None:
         return record.text[:_LONGEST_TEXT]
     return record.flag if record.value is None else record.value
 
 
 def _level(device: str, name: str) -> str:
-    """The name without the device that it begins with, as the table has it."""
+    """Return the name without a leading device name, as in the table."""
     rest = name.removeprefix(device)
     if rest != name and rest[:1] in (":", "/") and len(rest) > 1:
         name = rest[1:]

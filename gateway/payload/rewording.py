@@ -1,30 +1,29 @@
-"""One publication that came twice: does the second payload say the same as the first?
+"""Duplicates with a changed payload: does the second payload mean the same as the first?
 
-In: two payloads with one identity. Out: whether they tell one reading, maybe in other words. A
-board makes a payload again from its journal each time it sends it. Meanwhile it may have learned
-the time, or lost it; and a status tells how the board is when it is sent. Gateway and centre both
-ask here, so that neither calls a conflict what the other takes for a repetition.
+In: two payloads with one identity. Out: whether they are one reading, maybe in other words. A board
+builds a payload again from its journal each time it sends it. Meanwhile it may have learned or lost
+the time, and a status describes the board at the time of sending. The gateway and the centre both
+use this code, so they agree on payload conflicts.
 """
 
 from gateway.payload.loss import LOST
 from gateway.payload.senml import NotSenml, Record, decode, time_errors
 
 DRIFT_S = 18
-"""How far a time may be wrong that does not say it: half a percent of an hour. A board's resonator
-may be off by so much while nobody tells it the time (`firmware/README.md`).
-"""
+"""Tolerance for a time without a stated error, in seconds: half a percent of an hour. A board's
+resonator may be off by this much while the board gets no time (`firmware/README.md`)."""
 
 PASSING = frozenset({"denied", "worn", "life", "aside", "bad", "again"})
-"""Records of a status that tell how the board is when it is sent (`firmware/README.md`)."""
+"""Records of a status that describe the board at the time of sending (`firmware/README.md`)."""
 
 _STATUS = "boot"
-"""The first record of a status."""
+"""Name of the first record of a status."""
 
 
 def says_the_same(first: bytes, second: bytes) -> bool:
-    """Whether both payloads are one reading, or one of them reports the other's loss. What is no
-    SenML must be the same bytes; in SenML names, units and values must be alike, and times that
-    both tell may differ by what they may be wrong by.
+    """Whether both payloads are one reading, or one of them reports the other's loss. Payloads that
+    are not SenML must have the same bytes. In SenML, names, units and values must be equal, and two
+    stated times may differ by their possible errors.
     """
     if first == second or LOST in (first, second):
         return True
@@ -36,8 +35,8 @@ def says_the_same(first: bytes, second: bytes) -> bool:
 
 
 def _lasting(payload: bytes) -> list[tuple[Record, int | None]]:
-    """Each record that does not change from one sending to the next, and by how many seconds its
-    time may be wrong. Raises NotSenml.
+    """Return each record that stays the same in each sending, with the possible error of its time
+    in seconds. Raises NotSenml.
     """
     records = decode(payload)
     told = list(zip(records, time_errors(payload, len(records)), strict=True))
@@ -54,7 +53,7 @@ def _alike(one: tuple[Record, int | None], other: tuple[Record, int | None]) -> 
     (first, first_error), (second, second_error) = one, other
     if first._replace(time=second.time, relative=second.relative) != second:
         return False
-    if first.relative or second.relative:  # it counts from the sending, or nobody knows it
+    if first.relative or second.relative:  # relative to the sending, or unknown
         return True
     wrong = sum(DRIFT_S if error is None else error for error in (first_error, second_error))
     return abs(first.time - second.time) <= wrong

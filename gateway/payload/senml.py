@@ -1,7 +1,7 @@
 """SenML (RFC 8428): a payload in CBOR or JSON in, its resolved records out.
 
-Resolved (section 4.6): base fields are worked in, so each record stands for itself. What the
-standard forbids is an error with a reason. The labels of CBOR are those of section 6.
+Resolved (section 4.6) means that base fields are applied, so each record stands for itself. A
+violation of the standard is an error with a reason. The labels of CBOR are those of section 6.
 """
 
 import binascii
@@ -15,14 +15,14 @@ from typing import Any, NamedTuple
 from cbor2 import CBORDecoder, loads
 
 PAYLOAD_LIMIT = 65536
-"""The longest payload that is looked into, in bytes."""
+"""Longest payload that is decoded, in bytes."""
 
 VERSION = 10
 RELATIVE = 2**28
-"""A time below this is relative to now, in seconds (section 4.5.3)."""
+"""Times below this are relative to now, in seconds (section 4.5.3)."""
 
 TIME_ERROR, LONGEST_TIME_ERROR = "tu", 2**31
-"""A label of ours: by how many seconds the time may be wrong (`firmware/README.md`)."""
+"""Label of Onceway's own: possible error of the time in seconds (`firmware/README.md`)."""
 
 EARLIEST, LATEST = -62_135_596_800, 253_402_300_799
 """The years 1 to 9999, in seconds since 1970."""
@@ -56,13 +56,12 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9\-:./_]*")
 
 
 class NotSenml(Exception):
-    """The payload is no valid SenML. The text is the reason."""
+    """The payload is not valid SenML. The text is the reason."""
 
 
 class Record(NamedTuple):
-    """One resolved record. time: seconds since 1970 UTC, or relative to now when `relative`.
-
-    At most one of value, text, flag and data is set.
+    """One resolved record. time: seconds since 1970 UTC, or relative to now if `relative`. At most
+    one of value, text, flag and data is set.
     """
 
     name: str
@@ -77,7 +76,7 @@ class Record(NamedTuple):
 
 
 def decode(payload: bytes) -> list[Record]:
-    """The records of a payload in order. Raises NotSenml."""
+    """Return the records of a payload in order. Raises NotSenml."""
     if len(payload) > PAYLOAD_LIMIT:
         raise NotSenml(f"longer than {PAYLOAD_LIMIT} bytes")
     start = payload[:1]
@@ -89,8 +88,8 @@ def decode(payload: bytes) -> list[Record]:
 
 
 def time_errors(payload: bytes, count: int) -> list[int | None]:
-    """What each record of a pack that `decode` has read says under `tu`; None where it says
-    nothing, and always in JSON. count: how many records it has.
+    """Return the value of `tu` in each record of a pack that `decode` has accepted; None where it
+    is missing, and always in JSON. count: number of records.
     """
     if not _is_cbor_array(payload) or b"\x62tu" not in payload:
         return [None] * count
@@ -119,7 +118,7 @@ def _from_json(payload: bytes) -> Any:
 
 
 def _numbered(record: dict[str, Any]) -> dict[Any, Any]:
-    """A record of JSON with the labels and the types of CBOR."""
+    """Return a JSON record with the labels and the types of CBOR."""
     if "vd" in record:
         record["vd"] = _from_base64(record["vd"])
     return {LABELS.get(label, label): content for label, content in record.items()}
@@ -241,7 +240,7 @@ def _check_version(version: object) -> None:
 
 
 def _check_foreign(label: object) -> None:
-    """A label that is not of the standard may be passed over, unless it says otherwise (section
+    """Raise NotSenml for a non-standard label that must be understood; others are ignored (section
     4.4).
     """
     if not isinstance(label, str):

@@ -1,11 +1,11 @@
-"""One connection between its carrier and the broker: when it is read from, and when it is not.
+"""A connection between its transport and the broker: it decides when the client is read.
 
-In: bytes of a client, and word that it has taken what was sent to it. Out: the same to the broker,
-in turns; and nothing more is read from a client that does not take what it is sent, that has
-brought more than there was time for, or whose user publishes too much.
+In: bytes of a client, and the news that it has read its output. Out: the same to the broker, in
+turns. The link stops reading from a client that does not read its output, that has sent more than a
+turn has time for, or whose user exceeds the quota.
 
-Whatever a carrier or a timer calls here hands its exceptions to the engine (`Turns.serve`), and
-raises none: an error of one connection ends that connection (`gateway/broker/README.md`).
+Calls from transports and timers pass their exceptions to the engine (`Turns.serve`) and raise none.
+An error of one connection ends only that connection (`gateway/broker/README.md`).
 """
 
 from collections.abc import Callable
@@ -20,23 +20,22 @@ from gateway.links.carrier import Carrier, Lingering
 from gateway.mqtt.reason import ReasonCode
 
 MANY = 65_536
-"""Unsent bytes of one connection that are worth counting."""
+"""Unsent bytes of one connection above which they are counted."""
 _FEW = 4_096
-"""Bytes that are read from a client though they must wait: it may ping while it does not take what
-it is sent, and to stop reading costs a system call.
-"""
+"""Bytes that are read from a client even if they must wait. It may send PINGREQ while it does not
+read its output, and stopping to read costs a system call."""
 _SOON_S = 0.01
-"""The least time until a paused client is looked at."""
+"""Least time until a paused client is checked."""
 
 
 class Turns(Protocol):
-    """What a link uses of the engine."""
+    """The engine, as a link sees it."""
 
     broker: Broker
     in_turn: bool
     awaited: int
     broken: bool
-    """Shared state may be half changed: nothing more is taken in."""
+    """Whether shared state may be half changed: nothing more is taken in."""
 
     @property
     def has_backlog(self) -> bool: ...
@@ -56,16 +55,16 @@ class Turns(Protocol):
     def call_later(self, seconds: float, call: Callable[[], None]) -> None: ...
 
     def fault(self, connection: Attached, error: Exception, doing: str) -> None:
-        """A call for one connection has raised an exception."""
+        """Handle an exception of a call for one connection."""
 
     def serve(
         self, connection: Attached, doing: str, call: Callable[..., object], *args: object
     ) -> None:
-        """Do a call for one connection; an exception goes to `fault`."""
+        """Make a call for one connection; an exception goes to `fault`."""
 
 
 class ClientLink:
-    """One connection between its carrier and the broker (a `Receiver`)."""
+    """A connection between its transport and the broker (a `Receiver`)."""
 
     __slots__ = (
         "_carrier",
@@ -86,25 +85,25 @@ class ClientLink:
         self._carrier = carrier
         self.connection = connection
         self._held_back = False
-        """Nothing is read from it until a commit is through."""
+        """Whether reading waits for a commit."""
         self._put_off = False
-        """It has brought more than there was time for in a turn."""
+        """Whether the client has sent more than a turn had time for."""
         self._rests = False
-        """Its user has published too much."""
+        """Whether reading pauses because the user exceeds the quota."""
         self._pausing = False
-        """Its client is paused, and a timer runs until that is over."""
+        """Whether a timer runs until the client's pause is over."""
         self._paused = False
         self.stuck = False
-        """The peer has not taken what was sent to it."""
+        """Whether the peer has not read its output."""
         self._left = 0
-        """Bytes that had not reached it when last looked."""
+        """Bytes that had not reached the peer at the last check."""
         self.unsent = 0
-        """Bytes of that when last looked; 0 when they are few."""
+        """Unsent bytes at the last check; 0 if they are few."""
 
     # -- bytes out
 
     def write(self, data: bytes) -> None:
-        """Send. Of a peer that does not read, little more is read."""
+        """Send bytes. If the peer does not read, little more is read from it."""
         self._carrier.write(data)
         unsent = self._carrier.unsent
         if unsent > MANY or self.unsent:
@@ -113,7 +112,7 @@ class ClientLink:
             if unsent > max(most, self._carrier.high_water):
                 self.stuck = self.connection.full = True
                 if not self._held_back:
-                    self.connection.hear()  # from now on it is the peer that is silent
+                    self.connection.hear()  # from here on the peer is silent
                 self.throttle()
 
     def writable(self) -> None:
@@ -127,19 +126,19 @@ class ClientLink:
         self.resume()
 
     def resume(self) -> None:
-        """What was sent is gone: send more, and read on."""
+        """Send more and read on, because the output has been read."""
         self.connection.resume_sending()
         self.connection.hear()
         self.throttle()
 
     def look(self) -> int:
-        """Bytes that the peer has still not taken."""
+        """Return the number of bytes that the peer has not taken."""
         self._turns.note_unsent(self, self._carrier.unsent)
         return self.unsent
 
     def see_progress(self) -> None:
-        """A peer that takes anything of what it was sent is there, even if its pings still wait
-        behind what is not read.
+        """Count a peer as alive if it has read any of its output, because its PINGREQ may wait in
+        bytes that are not read.
         """
         if self.stuck:
             before, self._left = self._left, self._carrier.undelivered
@@ -147,9 +146,7 @@ class ClientLink:
                 self.connection.seen = self._turns.broker.now
 
     def close(self) -> None:
-        """The end. A client that has much left to read has not read for long: nobody counts that
-        any more, and it is dropped.
-        """
+        """Close the link. A client with much unread output has not read for long and is dropped."""
         if self._carrier.unsent > MANY:
             self._carrier.abort()
         elif self.connection.lingers and isinstance(self._carrier, Lingering):
@@ -160,14 +157,14 @@ class ClientLink:
             self._carrier.close()
 
     def abort(self) -> None:
-        """The end, at once. If the carrier cannot do that, it is asked to close."""
+        """Close the link at once. If the transport cannot do that, it is asked to close."""
         try:
             self._carrier.abort()
         except Exception:
             self._carrier.close()
 
     def give_up(self) -> None:
-        """End a connection whose peer takes too little."""
+        """End a connection whose peer reads too little."""
         connection = self.connection
         say(
             self._turns.broker,
@@ -182,18 +179,18 @@ class ClientLink:
     # -- bytes in
 
     def hold_back(self) -> None:
-        """Read nothing more from a publisher until a commit is through."""
+        """Stop reading from a publisher until a commit is on disk."""
         self._held_back = self.connection.unheard = True
         self.throttle()
 
     def read_on(self) -> None:
-        """A commit is through."""
+        """Read on, because the commit is on disk."""
         self._held_back = False
         self.connection.hear()
         self.throttle()
 
     def wake(self) -> None:
-        """Its user may publish again."""
+        """Read on, because the user may publish again."""
         self._turns.begin()
         self._turns.serve(self.connection, "its user may publish again", self._wake)
 
@@ -203,7 +200,7 @@ class ClientLink:
         self.throttle()
 
     def _wait_for_pause(self) -> None:
-        """Go on with a client that is paused when that is over, if something waits for it."""
+        """Set a timer for the end of the client's pause, if something waits for it."""
         ends = self.connection.pause_ends
         if ends is not None and not self._pausing:
             self._pausing = True
@@ -218,13 +215,13 @@ class ClientLink:
         self._pausing = False
         connection = self.connection
         if connection.closing is None:
-            connection.interrupted = True  # something may be at hand that nobody has looked at
+            connection.interrupted = True  # unparsed input may be waiting
             if not connection.choked:
                 connection.hear()
             self.throttle()
 
     def throttle(self) -> None:
-        """Read from the peer, or do not."""
+        """Start or stop reading from the peer, as its state demands."""
         connection, stopped = self.connection, self._held_back or self._rests
         if connection.pause is not None:
             self._wait_for_pause()
@@ -242,7 +239,7 @@ class ClientLink:
                 self._carrier.resume_reading()
 
     def go_on(self) -> None:
-        """There is time again for what it has brought."""
+        """Continue with postponed input of the client."""
         self._put_off = False
         connection = self.connection
         if self._held_back or self._rests or connection.full or connection.choked:

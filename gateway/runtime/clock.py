@@ -1,8 +1,8 @@
-"""Time for the broker: an axis that never jumps, and the clock once it is known.
+"""Time for the broker: an axis that never jumps, and UTC once it is known.
 
-In: the kernel's clocks. Out: seconds on the time axis, on which all deadlines stand, and UTC when
-it can be trusted. A Pi has no battery clock: it starts in the past and jumps when the network tells
-it the time. So nothing waits by UTC, and rows get their UTC when it is known.
+In: the kernel's clocks. Out: seconds on the time axis, on which all deadlines are set, and UTC if
+it can be trusted. A Raspberry Pi has no battery clock: it starts in the past and jumps when it gets
+the time from the network. So nothing waits by UTC, and rows get their UTC when it is known.
 """
 
 import ctypes
@@ -22,7 +22,7 @@ def synchronised() -> bool:
 
 
 class Clock:
-    """trust: take the system clock for right without asking the kernel."""
+    """The time axis and UTC. trust: rely on the system clock without asking the kernel."""
 
     def __init__(self, trust: bool) -> None:
         self._trust = trust
@@ -31,20 +31,22 @@ class Clock:
         self._offset = 0.0
 
     def utc(self) -> int | None:
-        """µs since 1970, or None while that is not known. Once known it stays known."""
+        """Return µs since 1970, or None while unknown. Once known, the time stays known."""
         self._known = self._known or self._trust or synchronised()
         return time.time_ns() // 1000 if self._known else None
 
     def start(self, axis: float, monotonic: float) -> None:
-        """The time axis goes on at `axis` seconds; the event loop's clock shows `monotonic`."""
+        """Continue the time axis at `axis` seconds, when the event loop's clock shows
+        `monotonic`.
+        """
         self._start = monotonic
         self._offset = axis - monotonic
 
     def axis(self, monotonic: float) -> float:
-        """Seconds on the time axis."""
+        """Return seconds on the time axis."""
         return monotonic + self._offset
 
     def utc_start(self, monotonic: float) -> int | None:
-        """µs since 1970 at which this boot began, or None."""
+        """Return the start of this boot in µs since 1970, or None."""
         utc = self.utc()
         return None if utc is None else utc - int((monotonic - self._start) * 1_000_000)

@@ -1,19 +1,19 @@
 """The broker on an event loop: turns, writes and commits.
 
-In: carriers of all links, and the store's writer. Out: each turn's outgoing packets of a connection
-in one write; each commit as soon as the writer is free and somebody waits for it, with everything
-that arrived meanwhile; every second what has come due. Nothing here costs a task, a future or a
-system call per message.
+In: transports of all links, and the store's writer. Out: the outgoing packets of a connection, one
+write per turn; each commit as soon as the writer is free and something waits for it, with all
+changes since the last one; every second the work that is due. No message needs a task, a future or
+a system call of its own.
 
-Rule: what the broker asks the store to read is handed over before the next commit, never after it:
-a commit may delete what is to be read.
+Rule: orders to read from the store are handed over before the next commit, never after it: a commit
+may delete the rows to be read.
 
-No turn is long: what there was no time for is taken a part a turn, in turns with others
-(`put_off`); of a client that has brought more than a little of that nothing is read meanwhile.
+No turn is long. Input beyond its time is handled in later turns, in turns with other clients
+(`put_off`). Meanwhile nothing is read from a client that has sent more than a little of it.
 
-An exception in a call for one connection ends that connection (`fault`). Any other one may have
-left shared state half changed: it ends the engine (`fail`), before the next commit and before
-anything more is written (`gateway/broker/README.md`, "Where an exception ends").
+An exception in a call for one connection ends that connection (`fault`). Any other exception may
+have left shared state half changed: it ends the engine (`fail`), before the next commit or write
+(`gateway/broker/README.md`, "Where an exception ends").
 """
 
 import asyncio
@@ -52,11 +52,11 @@ log = logging.getLogger(__name__)
 
 TICK_S = 1.0
 _TURN_S = 0.02
-"""In a turn nothing new of what clients say is begun after this."""
+"""Time after which a turn begins no new input."""
 GATHER_S = 0.001
-"""How long a turn goes on for the sake of clients that were let go by a commit."""
+"""Seconds by which a turn is extended for clients whose acknowledgements a commit has released."""
 _MANY_CLIENTS = 4
-"""So many must be let go by it."""
+"""Least number of released clients for which a turn is extended."""
 
 
 def _stops() -> OncewayError:
@@ -64,9 +64,11 @@ def _stops() -> OncewayError:
 
 
 class Engine:
-    """Drives `broker` with the time from `clock` and keeps its promises with a writer on `folder`.
-    Made inside the running loop. failed: called once, when the process has to end because shared
-    state may be half changed. loop, writer, asker: other ones, for tests.
+    """The driver of `broker`, with the time from `clock` and a writer on `folder`. Created inside
+    the running loop.
+
+    failed: called once, if the process has to end because shared state may be half changed. loop,
+    writer, asker: replacements for tests.
     """
 
     def __init__(
@@ -84,7 +86,8 @@ class Engine:
         self._clock = clock
         self._failed = failed
         self.broken = False
-        """Shared state may be half changed: nothing more is taken in, written or committed."""
+        """Whether shared state may be half changed: nothing more is taken in, written or committed.
+        """
         self._loop = loop or asyncio.get_running_loop()
         self._links: dict[Attached, ClientLink] = {}
         self._held_back: list[ClientLink] = []
@@ -92,15 +95,14 @@ class Engine:
         self._unsent = 0
         self._awaited: list[tuple[int, asyncio.Future[None]]] = []
         self.in_turn = False
-        """The time is set, and what is ready is being taken."""
+        """Whether the time is set and ready input is being handled."""
         self._turn_ends = 0.0
         self._put_off: deque[ClientLink] = deque()
         self._catching_up = False
         self.awaited = 0
-        """How many clients are likely to send something at once: the turn goes on until they
-        have."""
+        """Number of clients that are likely to send soon: the turn lasts until they have."""
         self._gathering: asyncio.TimerHandle | None = None
-        """When they are not waited for any more; None when nobody is."""
+        """Timer for the end of that wait; None while there is no wait."""
         self._stopped = False
         self._writing = 0
         self._submitted = 0.0
@@ -118,28 +120,26 @@ class Engine:
 
     @property
     def commit_times(self) -> CommitTimes:
-        """How long commits took so far."""
+        """Durations of the commits so far."""
         return self._writer.times
 
     @property
     def commit_waits_s(self) -> float:
-        """For how long the commit that is under way has waited for the disk; 0 when there is
-        none.
-        """
+        """Seconds for which the current commit has waited for the disk; 0 without one."""
         return self._clock.axis(self._loop.time()) - self._submitted if self._writing else 0.0
 
     @property
     def stalled_s(self) -> float:
-        """Seconds since what comes due each second was last done to its end."""
+        """Seconds since the work of a second was last finished."""
         return self._loop.time() - self._ticked
 
     @property
     def writer_stalled_s(self) -> float:
-        """For how long the store's writer has made no progress."""
+        """Seconds without progress of the store's writer."""
         return self._writer.stalled_s
 
     def accept(self, policy: Policy) -> Accept:
-        """What a listener with this policy calls for each new connection."""
+        """Return the function that a listener with this policy calls for each new connection."""
 
         def accept(carrier: Carrier) -> Receiver:
             self.begin()
@@ -154,8 +154,8 @@ class Engine:
     # -- exceptions
 
     def fail(self, error: BaseException | None, doing: str) -> None:
-        """Shared state may be half changed. From now on nothing is taken in, written or committed;
-        the process ends, and starts again with what is on disk.
+        """Stop the engine, because shared state may be half changed. From now on nothing is taken
+        in, written or committed; the process ends, and starts again from the store.
         """
         if self.broken:
             return
@@ -174,9 +174,11 @@ class Engine:
     def fault(
         self, connection: Attached, error: Exception, doing: str, unfinished: int = 0
     ) -> None:
-        """A call for one connection has raised an exception: that connection ends, with a farewell
-        if it can be told; at the second exception without. If work on shared state was left in the
-        middle, everything ends. unfinished: steps that had begun before the call.
+        """Handle an exception of a call for one connection.
+
+        The connection ends, with a farewell if possible; at its second exception without. If shared
+        state was left in the middle of a step, everything ends. unfinished: steps that had begun
+        before the call.
         """
         broker = self.broker
         if self.broken or broker.step.unfinished != unfinished:
@@ -196,7 +198,7 @@ class Engine:
     def serve(
         self, connection: Attached, doing: str, call: Callable[..., object], *args: object
     ) -> None:
-        """Do a call for one connection. doing: for the log, as a clause behind "while"."""
+        """Make a call for one connection. doing: for the log, as a clause behind "while"."""
         if self.broken:
             return
         before = self.broker.step.unfinished
@@ -206,7 +208,7 @@ class Engine:
             self.fault(connection, error, doing, before)
 
     def _do(self, call: Callable[..., object], *args: object) -> None:
-        """Do a part of a turn: an exception in it ends the engine."""
+        """Run a part of a turn; an exception in it ends the engine."""
         if self.broken:
             return
         try:
@@ -215,15 +217,15 @@ class Engine:
             self.fail(error, f"the engine ran {getattr(call, '__name__', 'a part of its turn')}")
 
     def _is_whole(self) -> bool:
-        """Whether nothing was left in the middle, by whatever part of the gateway."""
+        """Whether no part of the gateway has left a step unfinished."""
         step = self.broker.step
         if step.unfinished:
             self.fail(step.error, "work on shared state was done by another part of the gateway")
         return not self.broken
 
     def begin(self) -> None:
-        """Something comes in: set the time, and end the turn when all that is ready has been
-        taken.
+        """Prepare for input: set the time, and schedule the end of the turn behind the input that
+        is ready.
         """
         if self.broken:
             return
@@ -235,14 +237,14 @@ class Engine:
                 self._loop.call_soon(self._do, self._end_turn)
 
     def call_later(self, seconds: float, call: Callable[[], None]) -> None:
-        """Do a call later. A call for one connection goes by `serve`."""
+        """Call a function later. It makes its calls for one connection through `serve`."""
         self._loop.call_later(seconds, call)
 
     def _overtime(self) -> bool:
         return time.monotonic() > self._turn_ends
 
     def dismiss(self, whom: Callable[[Attached], bool], reason: ReasonCode, text: str) -> None:
-        """End connections from our side; their goodbye is written at once."""
+        """End connections from the gateway's side; their DISCONNECT is written at once."""
         self._do(self._dismiss, whom, reason, text)
 
     def _dismiss(self, whom: Callable[[Attached], bool], reason: ReasonCode, text: str) -> None:
@@ -254,8 +256,8 @@ class Engine:
         self._write()
 
     async def end_session(self, client: str) -> bool:
-        """End a session and its connection because a person wants it; returns when that is on disk.
-        False: there is none.
+        """End a session and its connection for an administrator, and wait until that is on disk.
+        Return False if there is none.
         """
         self.begin()
         broker = self.broker
@@ -271,8 +273,8 @@ class Engine:
         return True
 
     async def forget_received(self, client: str) -> None:
-        """Forget what a session has received and its client has not released: that client has begun
-        again, and means other messages by these identifiers. Returns when that is on disk.
+        """Forget the identifiers that a session has received and its client has not released, and
+        wait until that is on disk. The client has started again and uses them for other messages.
         """
         self.begin()
         session = self.broker.sessions.get(client)
@@ -283,7 +285,7 @@ class Engine:
             await self.kept()
 
     async def kept(self) -> None:
-        """Wait until all that has changed is on disk. OncewayError when the engine fails."""
+        """Wait until all changes are on disk. Raises OncewayError if the engine fails."""
         if self.broken:
             raise _stops()
         number = self._writing if self.broker.changes.empty else self.broker.promise()
@@ -294,18 +296,18 @@ class Engine:
 
     @property
     def has_backlog(self) -> bool:
-        """Whether enough waits for the disk. When it takes no messages, publishers are read all the
-        same: they are refused.
+        """Whether enough bytes wait for the disk. If the disk is full, publishers are read anyway,
+        and refused.
         """
         return not self.broker.disk_full and self.broker.changes.bytes > self._writer.space.backlog
 
     def hold_back(self, link: ClientLink) -> None:
-        """Read nothing more from a publisher until a commit is through."""
+        """Stop reading from a publisher until a commit is on disk."""
         link.hold_back()
         self._held_back.append(link)
 
     def note_unsent(self, link: ClientLink, unsent: int) -> None:
-        """So many bytes wait in a link."""
+        """Note the number of bytes that wait in a link."""
         unsent = unsent if unsent > MANY else 0
         self._unsent += unsent - link.unsent
         link.unsent = unsent
@@ -328,12 +330,12 @@ class Engine:
             self.begin()
         self._order()
         if self.broker.changes.urgent and self._gathering is None:
-            # what is at the sockets by then goes with it
+            # include input that reaches the sockets until then
             self._loop.call_soon(self._do, self._commit_urgent)
 
     def put_off(self, link: ClientLink) -> None:
-        """A client has brought more than there was time for: it goes on when all others had their
-        turn.
+        """Postpone input of a client that has sent more than there was time for, behind all other
+        clients.
         """
         self._put_off.append(link)
         if not self._catching_up:
@@ -352,9 +354,10 @@ class Engine:
         self._put_off.rotate(len(waiting))
 
     def _gather(self, clients: int) -> None:
-        """So many clients have been let go by a commit. When they are many, each is likely to go on
-        at once: wait a moment for them, since a turn and a commit cost much the same for one
-        message and for a hundred.
+        """Extend the turn after a commit has released acknowledgements of this many clients.
+
+        If there are many, each is likely to send at once. A turn and a commit cost about the same
+        for one message as for a hundred, so a short wait pays.
         """
         if clients < _MANY_CLIENTS or self._stopped:
             self._commit_urgent()
@@ -363,7 +366,7 @@ class Engine:
             self._gathering = self._loop.call_later(GATHER_S, self._do, self._end_gathering)
 
     def hear(self) -> None:
-        """One of those that are waited for has sent something."""
+        """Note that one of the awaited clients has sent something."""
         self.awaited -= 1
         if not self.awaited:
             self._end_gathering()
@@ -417,7 +420,7 @@ class Engine:
             link.resume()
 
     def _give_up_the_slowest(self) -> None:
-        """All links together hold too much: those go that hold the most."""
+        """Drop the links that hold the most, because all links together hold too much."""
         most = self.broker.limits.memory_bytes
         for link in list(self._slow):
             self.serve(link.connection, "it is asked what it holds", link.look)
@@ -443,7 +446,7 @@ class Engine:
         self._read_from(connection)
 
     def placed(self, connection: Connection, packet: Connect, refusal: Refusal | None) -> None:
-        """The other gateways of the site have said what they hold of a client."""
+        """Continue a CONNECT after the peer gateways have answered the session lookup."""
         self._do(self._placed, connection, packet, refusal)
 
     def _placed(self, connection: Connection, packet: Connect, refusal: Refusal | None) -> None:
@@ -454,7 +457,7 @@ class Engine:
         self._read_from(connection)
 
     def _read_from(self, connection: Connection) -> None:
-        """Its CONNECT is answered."""
+        """Read on after a CONNECT is answered."""
         link = self._links.get(connection)
         if link is not None:
             self.serve(connection, "it is read from again", link.throttle)
@@ -499,7 +502,9 @@ class Engine:
         self._gather(clients)
 
     def spool_is_safe(self, row: int) -> None:
-        """The spool is on another disk, too, up to this row, or has landed."""
+        """Release what waited for the spool: it is on a second disk up to this row, or has
+        landed.
+        """
         self._do(self._spool_is_safe, row)
 
     def _spool_is_safe(self, row: int) -> None:
@@ -510,7 +515,7 @@ class Engine:
             self._gather(clients)
 
     def sweep(self) -> None:
-        """Bring to disk what nobody waits for, and delete what is no longer needed there."""
+        """Write changes that no client waits for, and delete unneeded rows."""
         self._do(self._sweep)
 
     def _sweep(self) -> None:
@@ -532,8 +537,8 @@ class Engine:
             self.serve(link.connection, "it is read from again", link.read_on)
 
     def _see_space(self, under_way: int = 0) -> None:
-        """What the writer has seen when it had written the last commit. under_way: bytes of
-        messages on their way to it since.
+        """Take over the writer's view of the disk after its last commit. under_way: bytes of
+        messages submitted since.
         """
         space = self._writer.space
         self.broker.disk_full, self.broker.disk_room = space.short, max(0, space.room - under_way)
@@ -567,8 +572,8 @@ class Engine:
         self._ticked = self._loop.time()
 
     async def stop(self) -> None:
-        """Say goodbye to every client, bring everything to disk, and stop. After `fail`, nothing is
-        said, and of what is not on its way to the disk nothing is brought there.
+        """Disconnect every client, write everything to disk, and stop. After `fail`, nothing is
+        sent, and only commits that the writer already has are written.
         """
         self._timer.cancel()
         self._end_gathering()

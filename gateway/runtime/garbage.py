@@ -1,24 +1,24 @@
-"""When Python looks for objects that only refer to each other.
+"""Tuning of Python's garbage collector for objects that refer to each other.
 
-It looks through all objects whenever their number has grown by a quarter: 0.25 µs for each, a tenth
-of a second for 400,000, and for who has many sessions several times in a start's rush. The gateway
-makes hardly any such objects (a test counts them), so it looks through the young ones as usual, and
-through all of them every ten minutes; never through those that were there when it began to serve.
+By default it visits all objects whenever their number has grown by a quarter: 0.25 µs each, a tenth
+of a second for 400,000, several times in the rush of a start with many sessions. The gateway makes
+hardly any such objects (a test counts them). So it visits young objects as usual and all objects
+every ten minutes, but never those that existed when it began to serve.
 """
 
 import asyncio
 import gc
 
 _YOUNG = 5000
-"""Objects made between two looks at those."""
+"""Objects created between two visits of the young generation."""
 _MIDDLE = 10
-"""Of these looks between two at what they have left."""
+"""Young visits per visit of the middle generation."""
 _NEVER = 1_000_000_000
 _EVERY_S = 600.0
 
 
 class Garbage:
-    """From its creation until `close`."""
+    """The tuned garbage collector, from creation until `close`."""
 
     def __init__(self) -> None:
         self._before = gc.get_threshold()

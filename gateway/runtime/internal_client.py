@@ -1,8 +1,7 @@
-"""Clients of the gateway's own: MQTT without a network.
+"""Internal clients: MQTT without a network.
 
-In: packets to send. Out: packets that come, on the event loop. They are clients like any other,
-with a session and a connection that people see; access rules, quotas and limits hold for them, by
-the user that they are.
+In: packets to send. Out: received packets, on the event loop. They are clients like any other, with
+a visible session and connection. Access rules, quotas and limits apply to them by their user.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ _LONGEST_PACKET = 1 << 28
 
 
 class _Access(ByAcl):
-    """Lets in who is there already."""
+    """Access rules that let an internal client in."""
 
     def __init__(self, user: str) -> None:
         self._user = user
@@ -48,8 +47,8 @@ class _Access(ByAcl):
 
 
 def forget_members(broker: Broker, wanted: Collection[str] = ()) -> None:
-    """End the sessions that stood for gateways of the site (`gateway/site/wiring/forwarding.py`).
-    wanted: their clients, as far as they still do.
+    """End the sessions of former peer gateways (`gateway/site/wiring/forwarding.py`). wanted:
+    clients of current ones.
     """
     for client, session in list(broker.sessions.items()):
         if client.startswith(MEMBER) and session.user == INSIDE and client not in wanted:
@@ -57,10 +56,12 @@ def forget_members(broker: Broker, wanted: Collection[str] = ()) -> None:
 
 
 class Client:
-    """Connected from its creation on (a `Carrier`). came: called with each packet in the middle of
-    the broker's work, and with None at the end of the connection; an exception in it ends the
-    connection. connect: what it says first; by default its session ends with it. packet_bytes: the
-    longest packet that it may send, in place of limits.packet_bytes.
+    """A client that is connected from its creation on (a `Carrier`).
+
+    came: called with each packet in the middle of the broker's work, and with None at the end of
+    the connection; an exception in it ends the connection. connect: the first packet; by default
+    the session ends with the connection. packet_bytes: largest packet that the client may send, in
+    place of limits.packet_bytes.
     """
 
     high_water = 1 << 30
@@ -78,7 +79,7 @@ class Client:
         self._engine = engine
         self._came = came
         self._stream = PacketStream(_LONGEST_PACKET, Version.V5, Side.SERVER)
-        # it is there for as long as this object: no silence is too long
+        # the client exists as long as this object, so it needs no Keep Alive
         policy = Policy(
             _Access(user),
             keep_alive_s=0,
@@ -95,7 +96,7 @@ class Client:
         return self._receiver is None
 
     def send(self, packet: Packet) -> None:
-        """Soon: the broker may be in the middle of writing."""
+        """Send a packet soon, because the broker may be in the middle of writing."""
         self._engine.call_later(0, lambda: self._receive(packet))
 
     def leave(self) -> None:
@@ -106,7 +107,7 @@ class Client:
             receiver.lost("it has what it wanted")
 
     def close(self) -> None:
-        """The broker has ended the connection."""
+        """Note that the broker has ended the connection."""
         self._receiver = None
         self._came(None)
 
@@ -144,8 +145,8 @@ class Client:
 
 
 class Inside:
-    """The gateway itself as a client: the user INSIDE, whom `Config` lets read what he is there
-    for. heard: called with each message that matches a filter, at QoS 0.
+    """The gateway itself as a client: the user INSIDE, with the read rights that `Config` gives it.
+    heard: called at QoS 0 with each message that matches a filter.
     """
 
     def __init__(

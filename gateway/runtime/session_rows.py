@@ -1,4 +1,4 @@
-"""The sessions of a running gateway as rows for people and for other members of its site."""
+"""The sessions of a running gateway as rows, for users and for peer gateways."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
@@ -12,7 +12,7 @@ Row = dict[str, Any]
 
 
 class Places(Protocol):
-    """What this gateway knows of its clients' places in the site."""
+    """The places of clients in the site, as this gateway knows them."""
 
     def state_of(self, session: Session) -> str | None: ...
 
@@ -20,8 +20,8 @@ class Places(Protocol):
 
 
 def session_rows(broker: Broker, places: Places | None) -> Iterator[Row]:
-    """One for each session (`gateway/broker/view.py`); in a site `place` says what is special about
-    it: `in doubt`, `given to MEMBER`.
+    """Yield a row for each session (`gateway/broker/view.py`). In a site, `place` marks special
+    sessions: `in doubt`, `given to MEMBER`.
     """
     for session in list(broker.sessions.values()):
         if not session.ended:

@@ -1,9 +1,9 @@
 """Systemd's watchdog (sd_watchdog_enabled(3)), fed only while every part makes progress.
 
-In: for each part, for how long it has made none, in seconds. Out: `WATCHDOG=1` four times in each
-interval of systemd's, from the event loop, so that a loop that hangs feeds nothing. A part that
-stands still for half the interval stops it, too; systemd then ends the process (SIGABRT, which
-writes where each thread stands to the log) and starts it again.
+In: the seconds without progress of each part. Out: `WATCHDOG=1` four times in each interval of
+systemd's, from the event loop, so that a hanging loop sends nothing. A part that hangs for half the
+interval stops the messages too. Then systemd ends the process (SIGABRT, which writes the stack of
+each thread to the log) and starts it again.
 """
 
 import asyncio
@@ -17,12 +17,12 @@ log = logging.getLogger(__name__)
 
 _LOOKS = 4
 _PATIENCE = 0.5
-"""A part may stand still for this share of the interval: an SD card that tidies up takes seconds.
-"""
+"""Share of the interval for which a part may hang: an SD card may take seconds for its garbage
+collection."""
 
 
 def interval_s() -> float | None:
-    """How often systemd wants to hear from this process; None: it does not."""
+    """Return the interval in which systemd expects a message from this process, or None."""
     try:
         if int(os.environ.get("WATCHDOG_PID", os.getpid())) != os.getpid():
             return None
@@ -32,7 +32,7 @@ def interval_s() -> float | None:
 
 
 class Watchdog:
-    """Looks from its creation until `close`."""
+    """The watchdog, from creation until `close`."""
 
     def __init__(self, parts: Mapping[str, Callable[[], float]]) -> None:
         self._parts = parts

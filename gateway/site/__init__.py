@@ -1,7 +1,7 @@
-"""The gateways of one site: where a client's session is, how it moves, and what passes between them
-for subscribers (README.md).
+"""The gateways of one site: where a client's session is, how it moves, and the messages forwarded
+between gateways (README.md).
 
-In: frames of other members, the questions of this gateway's broker, the time. Out: frames for
-members, changes of what this gateway holds (`rules/holder.py`), answers for the broker. Without I/O
-but for `links/net.py`.
+In: frames of other members, the session lookups of this gateway's broker, the time. Out: frames for
+members, changes of this gateway's records (`rules/holder.py`), answers for the broker. Only
+`links/net.py` does I/O.
 """

@@ -1,7 +1,7 @@
-"""`onceway site …`: the gateways of one site learn to know and trust each other.
+"""`onceway site …`: setting up trust between the gateways of one site.
 
 `init` and `invite` run on the first gateway, which holds the site's authority, `join` on each other
-one. None of them changes the configuration: it says what has to stand there.
+one. None of these commands changes the configuration: they print the lines to add.
 """
 
 import json
@@ -84,7 +84,7 @@ def invite(
     if settings.site is None:
         raise _no_site()
     file = output or Path(f"{name.replace('/', '_')}.invitation")
-    with _new(file) as out:  # before an earlier invitation ends
+    with _new(file) as out:  # before an earlier invitation is withdrawn
         made = invitations.invite(
             settings.site_folder, settings.site, settings.gateway.name, name, hours
         )
@@ -155,7 +155,7 @@ def remove(name: NameArgument, config: ConfigOption = None, as_json: JsonOption 
         )
     removed = Removed(folder, own)
     withdrawn = invitations.withdraw(folder, name)
-    issued = removed.until(name) + 1  # what was issued before it counts no more already
+    issued = removed.until(name) + 1  # earlier certificates are revoked already
     if issued == 1:
         if withdrawn:
             _tell_removed(name, settings, False, as_json)
@@ -229,7 +229,7 @@ def _figures(found: dict[str, int]) -> str:
 
 
 def _copies(found: dict[str, Any]) -> list[str]:
-    """Nothing where nobody has copies."""
+    """Return lines about copies, none if no member has copies."""
     lines = []
     if "copies_at" in found:
         where = found["copies_at"] or "no member"
@@ -262,8 +262,8 @@ def _section(members: dict[str, str]) -> str:
 
 @contextmanager
 def _new(file: Path) -> Iterator[BinaryIO]:
-    """A file for the person who called, and nobody else: sudo knows who that is. It goes when the
-    block fails.
+    """Create a file that only the calling user (before sudo) can read. It is removed if the block
+    fails.
     """
     try:
         descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -290,14 +290,14 @@ def _unwritten(file: Path, error: OSError) -> OncewayError:
 
 
 def _asked(settings: Config) -> list[dict[str, Any]] | None:
-    """None when the gateway does not run."""
+    """Return the rows of a running gateway, or None if it does not run."""
     with suppress(NotRunning):
         return ask(settings.gateway.data, do="site")
     return None
 
 
 def _from_files(settings: Config) -> list[dict[str, Any]]:
-    """What is known while the gateway does not run."""
+    """Return rows from files, for a gateway that does not run."""
     own = membership(settings.site_folder)
     assert settings.site is not None  # noqa: S101 - the caller has looked
     rows = []
@@ -322,7 +322,9 @@ def _state(row: dict[str, Any], running: bool) -> str:
         return f"{silent}: {row['problem']}" if row["problem"] not in (None, SILENT) else silent
     parts = [f"connected for {_ago(row['since_s'])}", f"heard {_ago(row['heard_s'])} ago"]
     if row["lag_ms"] is not None:
-        parts.append(f"answers within {floor(row['lag_ms']) + 1} ms")  # the clock has whole ones
+        parts.append(
+            f"answers within {floor(row['lag_ms']) + 1} ms"
+        )  # the clock counts whole milliseconds
     if abs(row["clock_s"]) >= 1:
         parts.append(f"its clock differs by {row['clock_s']:.0f} s")
     if row["problem"]:

@@ -1,7 +1,7 @@
-"""What is wrong with a member, or with what it says."""
+"""Errors of a member, or of its messages."""
 
 from gateway.errors import OncewayError
 
 
 class SiteError(OncewayError):
-    """A member broke the protocol, or cannot be one. Its link ends."""
+    """A member broke the protocol, or cannot be a member. Its link ends."""

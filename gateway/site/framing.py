@@ -1,9 +1,9 @@
 """Frames on a connection between two members: bytes in, frames out, and back. Without I/O.
 
-    length   4 bytes, of what follows
-    kind     1 byte (`Kind`)
-    body     by kind; of ALIVE and ECHO a number of 4 bytes, of FRAME what `rules/messages.py`
-             reads, of the others JSON or text
+  length   4 bytes, of kind and body
+  kind     1 byte (`Kind`)
+  body     by kind; of ALIVE and ECHO a number of 4 bytes, of FRAME a message for
+           `rules/messages.py`, of the others JSON or text
 
 All numbers have the high byte first.
 """
@@ -15,7 +15,7 @@ from enum import IntEnum
 from gateway.site.errors import SiteError
 
 FRAME_BYTES = 1 << 20
-"""Bytes of a body."""
+"""Most bytes of a body."""
 _HEAD = struct.Struct("!IB")
 _NUMBER = struct.Struct("!I")
 
@@ -25,13 +25,13 @@ class Kind(IntEnum):
     ALIVE = 2
     FRAME = 3
     REMOVED = 4
-    """The removed members that the sender knows of."""
+    """The removed members that the sender knows."""
     JOIN = 5
-    """An invited gateway's request, and the answer."""
+    """Request of an invited gateway, and its answer."""
     BYE = 6
-    """Why the sender ends the connection."""
+    """Reason why the sender ends the connection."""
     ECHO = 7
-    """Of ALIVE, at once."""
+    """Immediate answer to ALIVE."""
 
 
 def pack(kind: Kind, body: bytes) -> bytes:
@@ -50,7 +50,7 @@ def unpack_number(body: bytes) -> int:
 
 
 class Frames:
-    """What comes on one connection. most: bytes that a body may have; it may change."""
+    """The frames of one connection. most: most bytes of a body; may change."""
 
     def __init__(self, most: int) -> None:
         self.most = most
@@ -60,7 +60,9 @@ class Frames:
         self._bytes += data
 
     def __iter__(self) -> Iterator[tuple[Kind, bytes]]:
-        """The frames that are whole. SiteError: what came is none; nothing more can be read."""
+        """Yield complete frames. Raises SiteError for an invalid frame, after which nothing more
+        can be read.
+        """
         at = 0
         try:
             while len(self._bytes) - at >= _HEAD.size:

@@ -1,10 +1,10 @@
-"""Problems with copies of spools, as sentences for people."""
+"""Problems with copies of spools, as sentences for users."""
 
 from typing import Any
 
 
 def copies_problems(copies: dict[str, Any]) -> list[str]:
-    """Return what is wrong with the copies of this gateway (`gateway/site/wiring/replicas.py`)."""
+    """Return the problems with this gateway's copies (`gateway/site/wiring/replicas.py`)."""
     found = []
     if copies.get("copies_refusing"):
         found.append("no other member takes copies: readings are refused (site.copies)")

@@ -1,5 +1,5 @@
-"""JSON from a file or another machine: bytes in, a checked model out, or a sentence that says what
-is wrong, without the values, since there are secrets among them.
+"""JSON from a file or another machine: bytes in, a checked model out, or a sentence with the error,
+without values, because some are secrets.
 """
 
 from typing import TypeVar
@@ -12,7 +12,7 @@ Model = TypeVar("Model", bound=BaseModel)
 
 
 def parse(kind: type[Model], data: bytes, most: int) -> Model:
-    """most: bytes that are looked at. Raises SiteError."""
+    """Return the model. most: most bytes that are parsed. Raises SiteError."""
     if len(data) > most:
         raise SiteError(f"longer than {most} bytes")
     try:

@@ -1,5 +1,5 @@
-"""Spool to landing place: cuts rows of the spool into numbered, immutable batches and takes them to
-a landing URL.
+"""The uplink: cuts rows of the spool into numbered, immutable batches and lands them at a landing
+URL.
 
 In: rows of the table `spool` (`gateway/store/README.md`). Out: Parquet files and manifests
 (README.md beside this file).

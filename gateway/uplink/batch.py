@@ -1,8 +1,8 @@
-"""Rows in, Parquet bytes out, and back. No disk, no network, no clock.
+"""Batches: rows in, Parquet bytes out, and back. No disk, no network, no clock.
 
-The same rows, origin and number give the same bytes with the same arro3. Nobody relies on it: a
-batch once cut is kept as a file. (arro3 takes 33 MB on a gateway's card where pyarrow takes 170;
-whoever reads batches may read them with either.)
+The same rows, origin and number give the same bytes with the same arro3. No code relies on that: a
+batch is kept as a file once cut. (arro3 takes 33 MB on a gateway's card where pyarrow takes 170;
+readers may use either.)
 """
 
 import io
@@ -55,11 +55,10 @@ class NotABatch(ValueError):
 
 
 def encode(rows: Sequence[Row], origin: Origin, number: int) -> bytes:
-    """Rows in the order of SCHEMA, one at least → one Parquet file as bytes.
-
-    zstd level 9, dictionaries for text, DELTA_BINARY_PACKED integers and no statistics: a third of
-    the bytes of the defaults at 500 rows. The Arrow schema is left out of the file: Parquet's own
-    types say the same in 1.2 kB less.
+    """Return rows in the order of SCHEMA, at least one, as the bytes of a Parquet file. zstd level
+    9, dictionaries for text, DELTA_BINARY_PACKED integers and no statistics: a third of the bytes
+    of the defaults at 500 rows. The Arrow schema is left out of the file: Parquet's own types hold
+    the same information in 1.2 kB less.
     """
     columns = zip(*rows, strict=True)
     fields: list[Any] = [SCHEMA.field(index) for index in range(len(SCHEMA.names))]
@@ -84,8 +83,8 @@ def encode(rows: Sequence[Row], origin: Origin, number: int) -> bytes:
 
 
 def decode(data: bytes) -> tuple[list[Row], dict[str, str]]:
-    """A Parquet file as `encode` writes it → its rows and its labels (`onceway.*`). Raises
-    NotABatch on anything else.
+    """Return the rows and labels (`onceway.*`) of a Parquet file written by `encode`. Raises
+    NotABatch for anything else.
     """
     done = subprocess.run(
         [sys.executable, "-m", "gateway.uplink.reader"],

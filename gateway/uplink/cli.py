@@ -1,6 +1,4 @@
-"""`onceway uplink`: the process that takes the spool to the landing place, and a look at how it is
-doing.
-"""
+"""`onceway uplink`: the process that lands the spool, and its status."""
 
 import json
 import logging
@@ -35,7 +33,7 @@ from gateway.uplink.spool import NoSpool, Spool
 from gateway.uplink.status import look
 
 SOMEBODY_SHOULD_LOOK = 5
-"""Exit code of a status that is not as it should be, as of `onceway ingest report`."""
+"""Exit code of a status with a problem, as of `onceway ingest report`."""
 
 GRACE_S = 5
 LOOK_S = 1.0
@@ -59,7 +57,7 @@ NameOption = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What the options and the configuration file come to."""
+    """The settings from options and configuration file."""
 
     data: Path
     name: str | None
@@ -68,7 +66,7 @@ class Job:
     config: Path | None = None
 
     def connect(self) -> Landing:
-        """Open the landing place, with the credentials that the file has now."""
+        """Open the landing place, with the file's current credentials."""
         try:
             credentials.take(self.config)
         except OncewayError as error:
@@ -77,16 +75,15 @@ class Job:
 
 
 def _landing_alone(landing: str) -> UplinkSection:
-    """The settings of an uplink that has nothing but a landing place."""
+    """Return the settings of an uplink with nothing but a landing place."""
     settings = parse({"uplink": {"landing": landing}}, "--landing").uplink
     assert settings is not None  # noqa: S101 - it was just given
     return settings
 
 
 def landing_settings(settings: UplinkSection | None, landing: str | None) -> UplinkSection | None:
-    """Return the settings of the file with the landing place that was typed, or None when there is
-    neither. `shared = false` is about the place in the file only, and so are options of another
-    kind of place.
+    """Return the settings of the file with the given landing place, or None if there is neither.
+    `shared = false` and options apply only to the place in the file.
     """
     if landing is None:
         return settings
@@ -107,7 +104,7 @@ def _scheme(url: str) -> str:
 
 
 def _same(one: str, other: str) -> bool:
-    """Return whether two landing URLs are the same text, but for the spelling of the scheme."""
+    """Whether two landing URLs are the same text, except for the spelling of the scheme."""
     first, second = ((_scheme(url), url.rpartition("://")[2].rstrip("/")) for url in (one, other))
     return first == second
 
@@ -142,8 +139,8 @@ def _check_name(spool: Spool, job: Job) -> None:
 
 
 def _open_when_there(job: Job, stop: threading.Event) -> Spool | None:
-    """Wait for the gateway's first start, which makes the database; a folder that is not there is
-    an error. None when asked to stop.
+    """Wait for the gateway's first start, which creates the database. A missing folder is an error.
+    Return None if asked to stop.
     """
     said = False
     while not stop.is_set():
@@ -154,14 +151,14 @@ def _open_when_there(job: Job, stop: threading.Event) -> Spool | None:
                 raise
             if not said:
                 log.warning("%s. Waiting for that", error)
-                notify("READY=1")  # this service is up; it is the gateway that is not
+                notify("READY=1")  # only the gateway is missing
                 said = True
             stop.wait(LOOK_S)
     return None
 
 
 def _introduce(spool: Spool, settings: UplinkSection) -> None:
-    """One line in the log that says which uplink this is."""
+    """Log one line that identifies this uplink."""
     origin, waiting = spool.origin(), spool.unlanded()
     number = waiting.number if waiting else spool.last_cut()[0] + 1
     log.info(
@@ -174,13 +171,15 @@ def _introduce(spool: Spool, settings: UplinkSection) -> None:
 
 
 class _Impatient(BaseException):
-    """Raised in the middle of an operation that did not end within the grace time. Every step may
-    be the last, so this one may.
+    """Raised inside an operation that did not end within the grace time. Every step is safe to
+    interrupt.
     """
 
 
 def _stop_by_signal() -> threading.Event:
-    """SIGTERM and SIGINT set the event; what hangs on a dead connection is left after GRACE_S."""
+    """Return an event that SIGTERM and SIGINT set. An operation on a dead connection is abandoned
+    after GRACE_S.
+    """
     stop = threading.Event()
 
     def ask_to_stop(_signal: int, _frame: FrameType | None) -> None:
@@ -272,8 +271,8 @@ def claim(
 
 @app.command()
 def key(config: ConfigOption = None, data: DataOption = None, as_json: JsonOption = False) -> None:
-    """The public key of this gateway's signatures, as the centre takes it. The private one is in
-    DATA/uplink.key; it is made now if there is none.
+    """Print the public key of this gateway's signatures, for the centre. The private key is in
+    DATA/uplink.key, and is created now if there is none.
 
     Example: ssh pi sudo onceway uplink key | onceway ingest trust --table /srv/lake/publications -
     """
@@ -302,9 +301,9 @@ def status(
         str, typer.Option(metavar="TIME", help="How long an outage may last, e.g. 30m or 2h.")
     ] = "1h",
 ) -> None:
-    """What waits, what was cut, what has landed.
+    """Show waiting readings, cut batches and landed batches.
 
-    Exit code 5: somebody should look. The landing place has not been reached for longer than
+    Exit code 5: there is a problem. The landing place has not been reached for longer than
     --max-outage.
 
     Example: onceway uplink status --json

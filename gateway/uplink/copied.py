@@ -1,11 +1,11 @@
-"""The spool as other members of the site are to know it: its rows, with the keys under which they
-land, and how far it has landed.
+"""The spool as other members of the site see it: its rows with their final keys, and its landed
+part.
 
-In: the gateway's database. Out: rows, and what is told of them
-(`gateway/site/replication/messages.py`). The line says which spool it is. A new one is drawn where
-ids may be given a second time, or rows may be lost: at the first start with copies, in a restored
-store, and when another member has rows that this disk has not. From there on rows without identity
-have another epoch in their key, so none has the key of a row that is lost here.
+In: the gateway's database. Out: rows, and reports about them
+(`gateway/site/replication/messages.py`). The line identifies the spool. A new one is drawn if ids
+may be reused, or rows may be lost: at the first start with copies, in a restored store, and if
+another member has rows that this disk lacks. From there on rows without identity have another epoch
+in their key, so none has the key of a lost row.
 """
 
 import json
@@ -19,12 +19,12 @@ _LINE = "copies.line"
 
 
 def line(database: sqlite3.Connection) -> str | None:
-    """None before the first one is drawn."""
+    """Return the current line, None before the first one is drawn."""
     return Numbers(database).get(_LINE)
 
 
 def draw_line(database: sqlite3.Connection, first: int) -> None:
-    """Rows from this id on are of another line. Raises sqlite3.Error; then nothing has changed."""
+    """Draw a line for rows from this id on. Raises sqlite3.Error, with nothing changed."""
     with database:
         database.execute("BEGIN IMMEDIATE")
         known = [item for item in Numbers(database).identities() if item[0] < first]
@@ -36,7 +36,7 @@ def draw_line(database: sqlite3.Connection, first: int) -> None:
 
 
 def landed(database: sqlite3.Connection, after: int) -> dict[str, Any]:
-    """How far it has landed, and its keys; in one look. after: the last row that there was."""
+    """Return the landed part and the keys, in one transaction. after: the last row that existed."""
     database.execute("BEGIN")
     try:
         numbers = Numbers(database)
@@ -56,7 +56,7 @@ def landed(database: sqlite3.Connection, after: int) -> dict[str, Any]:
 
 
 def numbered(database: sqlite3.Connection, last: int) -> int:
-    """The number of the last row without identity up to this id."""
+    """Return the number of the last row without identity up to this id."""
     database.execute("BEGIN")
     try:
         return _numbered(database, last)
@@ -81,11 +81,10 @@ def rows(
     most: int,
     known: tuple[int, int],
 ) -> tuple[list[tuple[Any, ...]], bool, tuple[int, int]]:
-    """Rows between two ids with their numbers, so many at most, of so many bytes, one at least;
-    whether these are all; and what is known for the next call. known: a row, and the number of the
-    last one without identity up to it.
-
-    The uplink takes rows out of the spool meanwhile: so all of it is seen in one transaction.
+    """Return rows between two ids with their numbers, at most `count` and of at most `most` bytes,
+    at least one; whether these are all; and `known` for the next call. known: a row, and the number
+    of the last row without identity up to it. One transaction is used, because the uplink removes
+    rows of the spool at the same time.
     """
     database.execute("BEGIN")
     try:
@@ -118,7 +117,9 @@ def _between(
 
 
 def with_numbers(found: list[tuple[Any, ...]], number: int) -> list[tuple[Any, ...]]:
-    """The rows without identity with their numbers. number: of the last one before them."""
+    """Return rows in which those without identity have their numbers. number: of the last one
+    before them.
+    """
     numbered_rows = []
     for row in found:
         if row[1] is None:

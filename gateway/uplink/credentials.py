@@ -1,10 +1,10 @@
 """Credentials of the landing place, which the gateway must not have.
 
-In: a file of lines NAME=VALUE, such as AWS_ACCESS_KEY_ID=…, that root alone may read:
-/etc/onceway/uplink.env, beside the configuration. systemd hands it to the uplink, to no other
-service (`LoadCredential=`); by hand, root reads it. Out: the environment of this process, which
-what speaks to the landing place looks at. The uplink reads the file again at each connection, since
-keys are replaced by newer ones.
+In: a file of lines NAME=VALUE, such as AWS_ACCESS_KEY_ID=…, readable only by root:
+/etc/onceway/uplink.env, beside the configuration. systemd passes it only to the uplink
+(`LoadCredential=`); when run by hand, root reads it. Out: variables in the environment of this
+process, which the clients of landing places use. The uplink reads the file again at each
+connection, since keys get replaced.
 """
 
 import os
@@ -16,12 +16,12 @@ from gateway.errors import OncewayError
 FILE = "uplink.env"
 _HANDED_OVER = "CREDENTIALS_DIRECTORY"
 _taken: dict[str, str] = {}
-"""What the environment has from the file, as of the last look."""
+"""Variables in the environment that came from the file."""
 
 
 def take(config: Path | None) -> None:
-    """config: the configuration that is in force. What the environment has from elsewhere stays.
-    Raises OncewayError for a line that says nothing.
+    """Take the credentials into the environment. config: the current configuration. Other variables
+    stay. Raises OncewayError for an invalid line.
     """
     folder = os.environ.get(_HANDED_OVER) or (config and config.parent)
     if not folder:
@@ -29,7 +29,7 @@ def take(config: Path | None) -> None:
     file = Path(folder, FILE)
     try:
         text = os.fsdecode(file.read_bytes())
-    except OSError:  # there is none, or it is for root
+    except OSError:  # missing, or readable only by root
         return
     for number, line in enumerate(text.splitlines(), 1):
         if not line.strip() or line.lstrip().startswith("#"):
@@ -46,5 +46,5 @@ def _unquoted(value: str) -> str:
         return value
     try:
         return "".join(shlex.split(value))
-    except ValueError:  # a quote that does not end is a part of it
+    except ValueError:  # an unclosed quote belongs to the value
         return value

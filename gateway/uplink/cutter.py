@@ -1,9 +1,9 @@
-"""Cuts the spool into batches: when one is due, which rows it takes, and the file that keeps its
-bytes until they have landed.
+"""Cutting the spool into batches: when, which rows, and the file that keeps a batch until it has
+landed.
 
-In: waiting rows. Out: DATA/batches/NUMBER.parquet on the disk, then its row in the table `batch`. A
-crash in between leaves a file without a row; the next cut writes over it, and that is safe because
-no byte of it was ever sent.
+In: waiting rows. Out: DATA/batches/NUMBER.parquet on disk, then its row in the table `batch`. A
+crash in between leaves a file without a row. The next cut overwrites it, which is safe because none
+of its bytes was ever sent.
 """
 
 import json
@@ -26,13 +26,13 @@ from gateway.uplink.spool import Cut, Spool, with_numbers
 log = logging.getLogger(__name__)
 
 DAMAGED = "damaged-rows.jsonl"
-"""File of the rows that are set aside: a line for each, with its cells as literals of SQL."""
+"""File of the rows that are set aside: one line for each, with its cells as literals of SQL."""
 CLOCK_WAIT_S = 120.0  # how long rows of this boot without UTC are held back
 
 
 class Cutter:
-    """Cuts one batch at a time. Age is measured by this process's monotonic clock, so a wrong wall
-    clock never holds a reading back.
+    """The cutting of batches, one at a time. Age is measured by this process's monotonic clock, so
+    a wrong wall clock never delays a reading.
     """
 
     def __init__(self, spool: Spool, data: Path, limits: UplinkSection) -> None:
@@ -51,7 +51,7 @@ class Cutter:
         self.tidy()
 
     def tidy(self) -> None:
-        """Remove files of batches that have landed, or that no epoch knows any more."""
+        """Remove files of batches that have landed, or that are in no epoch any more."""
         oldest = self._spool.unlanded()
         newest, _ = self._spool.last_cut()
         keep = oldest.number if oldest else newest + 1
@@ -60,7 +60,7 @@ class Cutter:
                 path.unlink()
 
     def due(self, flush: bool = False) -> bool:
-        """Whether a batch should be cut now. flush: as soon as there is one row."""
+        """Whether a batch should be cut now. flush: even for a single row."""
         count, size = self._spool.waiting(self._limits.batch_count)
         if not count:
             self._waiting_since = None
@@ -75,8 +75,8 @@ class Cutter:
         return not self._set_damaged_aside() or self._spool.waiting(1)[0] > 0
 
     def _set_damaged_aside(self) -> bool:
-        """Take rows with a cell that cannot be out of the spool: they would stop all that come
-        behind them. Returns whether there were any.
+        """Remove rows with an invalid cell from the spool, because they would stop all later rows.
+        Return whether there were any.
         """
         path, any_of_them = self._folder / DAMAGED, False
         while found := self._spool.damaged(self._limits.batch_count):
@@ -94,8 +94,8 @@ class Cutter:
         return any_of_them
 
     def _waits_for_clock(self, now: float) -> bool:
-        """A Pi learns the time from the network, often in the moment when the uplink comes up: give
-        the gateway a chance to fill it in.
+        """Whether to wait for the time. A Raspberry Pi gets it from the network, often when the
+        uplink connects, and the gateway needs a moment to fill it in.
         """
         if not self._spool.lacks_time(self._limits.batch_count):
             self._clockless_since = None
@@ -110,8 +110,8 @@ class Cutter:
         return now - self._clockless_since < CLOCK_WAIT_S
 
     def cut(self) -> Cut:
-        """Cut the oldest waiting rows into the next batch. Raises OSError when the disk is full,
-        and nothing has changed then.
+        """Cut the oldest waiting rows into the next batch. Raises OSError if the disk is full, with
+        nothing changed.
         """
         number, last = self._spool.last_cut()
         rows = self._numbered(
@@ -153,10 +153,8 @@ class Cutter:
         sync(self._folder)
 
     def load(self, cut: Cut) -> bytes | None:
-        """The bytes of a batch, as they were when it was cut.
-
-        A file that the disk lost or damaged is made again from the spool, if arro3 still writes
-        the same bytes. None: it does not.
+        """Return the bytes of a batch, as they were when it was cut. A lost or damaged file is
+        rebuilt from the spool, if arro3 still writes the same bytes; otherwise return None.
         """
         path = self._path(cut.number)
         data = path.read_bytes() if path.exists() else b""

@@ -1,7 +1,6 @@
-"""Rows of the spool with a cell that cannot be: they would stop the batch that they belong to, and
-all that come behind it.
+"""Rows of the spool with an invalid cell: they would stop their batch, and all later ones.
 
-In: the gateway's database. Out: what such rows hold, for a file; then they leave the spool.
+In: the gateway's database. Out: the contents of such rows, for a file; then they leave the spool.
 """
 
 import json
@@ -12,18 +11,18 @@ from gateway.uplink.numbers import Numbers
 
 
 class DamagedRows(Numbers):
-    """Finds and drops rows over a connection to the gateway's database."""
+    """A finder of damaged rows, over a connection to the gateway's database."""
 
     def last_cut(self) -> tuple[int, int]:
-        """Number of the newest batch and the last spool id in it; (0, 0) before the first."""
+        """Return the number of the newest batch and its last spool id; (0, 0) before the first."""
         row = self._db.execute(
             "SELECT number, last FROM batch ORDER BY number DESC LIMIT 1"
         ).fetchone()
         return row or (0, 0)
 
     def damaged(self, count: int) -> list[tuple[Broken, dict[str, str]]]:
-        """The rows with a cell that cannot be, among the oldest `count` waiting ones; each with its
-        cells as literals of SQL, by column, whatever they hold.
+        """Return the damaged rows among the oldest `count` waiting ones; each with its cells as
+        literals of SQL, by column.
         """
         found = list(broken(self._db, "spool", self.last_cut()[1], count))
         columns = list(CELLS["spool"])
@@ -38,7 +37,7 @@ class DamagedRows(Numbers):
         ]
 
     def drop(self, row: int) -> None:
-        """Delete a row that does not land, and note that it is known to be gone."""
+        """Delete a row that does not land, and record its loss."""
         with self._db as db:
             db.execute("BEGIN IMMEDIATE")
             gone = [*json.loads(self.get(GONE) or "[]"), (row, row)]

@@ -1,7 +1,7 @@
 """The ingest's Delta tables (`gateway/ingest/README.md`), read without Spark, by delta-rs.
 
-In: a table's path or URL. Out: the rows of a statement, or of a key. Credentials of an object store
-come from the environment, as delta-rs reads them.
+In: a table's path or URL. Out: the rows of a query, or of a key. delta-rs takes credentials of an
+object store from the environment.
 """
 
 import atexit
@@ -21,29 +21,29 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 from gateway.errors import OncewayError
 
 _MISREAD = re.compile(r"%[0-9A-Fa-f]{2}|\\")
-"""What delta-rs takes for another character in the path of a table: `%20` for a space."""
+"""Characters that delta-rs decodes in the path of a table: `%20` becomes a space."""
 
 REASON_LIMIT = 400
-"""Characters of a message of delta-rs that are shown."""
+"""Most characters of a delta-rs message that are shown."""
 
 
 def location(table: str) -> str:
-    """Return the table's place as fsspec finds it: Spark writes s3a:// where fsspec writes s3://,
-    and a folder of this machine as it is called.
+    """Return the table's place for fsspec: Spark's s3a:// becomes s3://, and a local folder a plain
+    path.
     """
     path = table.removeprefix("file://").removeprefix("file:")
     return path if "://" not in path else path.replace("s3a://", "s3://", 1)
 
 
 def opened(table: str) -> DeltaTable:
-    """Return the table as delta-rs reads it. Raises its errors."""
+    """Return the table as delta-rs reads it. Raises the errors of delta-rs."""
     place = location(table)
     is_misread = "://" not in place and _MISREAD.search(place) and os.path.isdir(place)
     return DeltaTable(_called_otherwise(place) if is_misread else place)
 
 
 def _called_otherwise(folder: str) -> str:
-    """Return a folder of links to all that is in a folder."""
+    """Return a folder of links to everything in a folder."""
     links = tempfile.mkdtemp(prefix="onceway-")
     atexit.register(shutil.rmtree, links, ignore_errors=True)
     for name in os.listdir(folder):
@@ -52,8 +52,8 @@ def _called_otherwise(folder: str) -> str:
 
 
 def query(table: str, sql: str) -> list[dict[str, Any]] | None:
-    """Rows of a statement about the table `it`; None when there is no table. Raises OncewayError
-    when it cannot be read.
+    """Return the rows of a query about the table `it`, or None if there is no table. Raises
+    OncewayError if it is unreadable.
     """
     try:
         it = QueryBuilder().register("it", opened(table))
@@ -73,15 +73,15 @@ def query(table: str, sql: str) -> list[dict[str, Any]] | None:
 
 
 def _reason(error: Exception) -> str:
-    """What delta-rs says on several lines, with arrows and in colours, on one."""
+    """Return a multi-line, coloured message of delta-rs in one plain line."""
     lines = re.sub(r"\x1b\[[0-9]*m", "", str(error)).splitlines()
     return ": ".join(line.strip(" ↳") for line in lines if line.strip())[:REASON_LIMIT]
 
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """A row of the table. written: when it was taken in; for a row of an older version of Onceway,
-    when the newest file of the table was written.
+    """A row of the table. written: time of its ingest; for a row of an older version of Onceway,
+    time of the table's newest file.
     """
 
     incarnation: int
@@ -92,8 +92,8 @@ class Arrival:
 
 
 def arrivals(table: str, device: str, sequence: int) -> Iterator[Arrival]:
-    """The rows of a key, whatever its incarnation. Reads only the files whose statistics allow
-    them. Raises OncewayError when there is no such table.
+    """Yield the rows of a key, of any incarnation. Only files whose statistics allow the key are
+    read. Raises OncewayError if there is no such table.
     """
     name = device.replace("'", "''")
     where = f"device = '{name}' AND sequence = {int(sequence)}"
@@ -112,9 +112,7 @@ def arrivals(table: str, device: str, sequence: int) -> Iterator[Arrival]:
 
 @dataclass(frozen=True, slots=True)
 class Contradiction:
-    """A row of the table `…_conflicts`: the key came again with another payload. found: when that
-    was noticed.
-    """
+    """A row of the table `…_conflicts`: a payload conflict. found: time of its detection."""
 
     incarnation: int
     gateway: str
@@ -125,7 +123,7 @@ class Contradiction:
 
 
 def contradictions(table: str, device: str, sequence: int) -> Iterator[Contradiction]:
-    """Those of a key, whatever its incarnation; none when nobody has contradicted himself yet."""
+    """Yield the payload conflicts of a key, of any incarnation."""
     name = device.replace("'", "''")
     where = f"device = '{name}' AND sequence = {int(sequence)}"
     statement = f"SELECT * FROM it WHERE {where} ORDER BY found"  # noqa: S608 - quoted above
@@ -141,7 +139,7 @@ def contradictions(table: str, device: str, sequence: int) -> Iterator[Contradic
 
 
 def quarantined(table: str, gateway: str, epoch: str, batch: int) -> tuple[datetime, str] | None:
-    """Since when a batch is in the table `…_quarantine`, and why; None when it is not."""
+    """Return since when a batch is in the table `…_quarantine`, and why; None if it is not."""
     statement = f"SELECT * FROM it WHERE batch = {int(batch)}"  # noqa: S608 - a number
     for row in query(f"{table.rstrip('/')}_quarantine", statement) or []:
         if (row["gateway"], row["epoch"], row["released"]) == (gateway, epoch, None):

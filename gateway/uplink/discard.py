@@ -1,13 +1,13 @@
-"""Give up the rows of a spool, after a person has agreed, for a gateway without an uplink.
+"""Discarding the rows of a spool, after a person has agreed, for a gateway without an uplink.
 
-In: the gateway's database; the gateway may run. Out: the rows are gone, and neither a spool id, a
-batch number nor a key of theirs is ever given to another reading.
+In: the gateway's database; the gateway may run. Out: the rows are deleted, and none of their spool
+ids, batch numbers and keys is ever reused.
 
 Rules: a row without identity has the epoch and a number as its key, and another member of the site
-may hold a copy of it, so later rows get a new epoch in their key. A batch that was cut may stand at
-the landing place without this store knowing, so batch numbers begin again in a new epoch. Rows go
-in small transactions, because the gateway's writer waits for each. Whenever it is interrupted, run
-it again.
+may hold a copy of it, so later rows get a new epoch in their key. A cut batch may be at the landing
+place without this store's knowledge, so batch numbers begin again in a new epoch. Rows are deleted
+in small transactions, because the gateway's writer waits for each. After an interruption, run it
+again.
 """
 
 import json
@@ -25,11 +25,9 @@ _PIECE = 500
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """The rows of a spool.
-
-    rows, bytes: as the broker counts them. in_batch: rows of them in a batch that was cut and has
-    not landed. oldest: µs UTC when the first one came, None when there is none or its time is not
-    known. last: its highest spool id, 0 when it is empty.
+    """The rows of a spool. rows, bytes: as the broker counts them. in_batch: rows in a batch that
+    was cut and has not landed. oldest: arrival of the first one in µs UTC, None if there is none or
+    its time is unknown. last: the highest spool id, 0 if it is empty.
     """
 
     rows: int
@@ -40,7 +38,7 @@ class Waiting:
 
 
 def waiting(spool: Spool) -> Waiting:
-    """Look at the whole spool once."""
+    """Return counts of the whole spool."""
     volume, cut = spool.volume(0), spool.unlanded()
     oldest, last = spool.ends()
     return Waiting(volume.rows, volume.bytes, cut.rows if cut else 0, oldest, last)

@@ -1,16 +1,17 @@
-"""A new epoch: when this store's batch numbers cannot go on at the landing place.
+"""A new epoch, for a store whose batch numbers cannot continue at the landing place.
 
-In: the spool, and what stands at the landing place under the numbers that this store wanted to use.
-Out: a new epoch with numbers from 1, without a reading lost or doubled.
+In: the spool, and the files at the landing place under the wanted numbers. Out: a new epoch with
+numbers from 1, without loss or repetition of readings.
 
-It is needed when another life of this store (it was restored from a backup, or its card was cloned)
-used the numbers, when a batch that was cut is damaged here and cannot be made again, and when the
-landing place was moved. After a restore, rows in the spool may have landed in the other life
-already. Device rows may land again, since their key is the same; rows of clients without identity
-have the epoch and the spool id as key, so they are compared with the landed batches one by one. The
-two lives share their rows up to the backup, and spool ids only grow, so the rows in common are the
-first ones. A backup may be restored more than once, so the batches of all epochs of this gateway
-are looked at.
+A new epoch is needed if another generation of this store (restored from a backup, or a cloned card)
+used the numbers, if a cut batch is damaged here and cannot be rebuilt, or if the landing place was
+moved.
+
+After a restore, rows in the spool may have landed in the other generation already. Device rows may
+land again, since their key is the same. Rows of clients without identity have the epoch and the
+spool id as key, so they are compared with the landed batches one by one. The two generations share
+their rows up to the backup, and spool ids only grow, so the common rows are the first ones. A
+backup may be restored more than once, so the batches of all epochs of this gateway are compared.
 """
 
 import logging
@@ -33,15 +34,13 @@ def draw() -> str:
 
 
 def begin_after_conflict(spool: Spool, landing: Landing, number: int) -> None:
-    """Number `number` of this epoch cannot be landed by this store: go on under a new epoch and a
-    new owner number.
-
-    The new owner number shuts out a twin that still runs. Raises Unreachable; then nothing has
-    changed.
+    """Continue under a new epoch and a new owner number, because batch `number` of this epoch
+    cannot be landed by this store. The new owner number excludes a twin that still runs. Raises
+    Unreachable, with nothing changed.
     """
     old = spool.origin()
     first_new = _first_not_landed(spool, landing, number)
-    # the gateway's next start forgets what may be stale (gateway/store/lives.py)
+    # the gateway's next start forgets outdated state (gateway/store/lives.py)
     why = f"the landing place held batch {number} of it already"
     meta: dict[str, str | None] = {owner.SUCCESSOR: owner.new_number(), lives.MARK: why}
     spool.renumber(draw(), meta, first_new, new_key=True)
@@ -54,18 +53,17 @@ def begin_after_conflict(spool: Spool, landing: Landing, number: int) -> None:
 
 
 def begin_under_new_name(spool: Spool, epoch: str | None = None) -> None:
-    """The gateway was renamed, and all that was cut under the old name has landed. epoch: instead
-    of one that is drawn.
+    """Begin an epoch after the gateway was renamed, and all batches of the old name have landed.
+    epoch: in place of a random one.
     """
     gone = (owner.OWNER, owner.SUCCESSOR, owner.SINCE, owner.FIRST_MARK, RIVAL)
     spool.renumber(epoch or draw(), dict.fromkeys(gone))
 
 
 def claim(spool: Spool, landing: Landing) -> None:
-    """Make this store the owner of its name at the landing place, whoever's it was.
-
-    Where the last landed batch is not there, the place was moved or emptied, and numbers begin at 1
-    again. Keys stay as they are, for both places may feed one table.
+    """Make this store the owner of its name at the landing place, whoever owned it. If the last
+    landed batch is missing there, the place was moved or emptied, and numbers begin at 1 again.
+    Keys stay as they are, because both places may feed one table.
     """
     origin = spool.origin()
     landed, _ = spool.last_landed()
@@ -77,8 +75,8 @@ def claim(spool: Spool, landing: Landing) -> None:
 
 
 def _first_not_landed(spool: Spool, landing: Landing, number: int) -> int:
-    """The spool id from which on our rows have landed in no life of this store. `number` is the
-    first that is not ours in this epoch.
+    """Return the first spool id of rows that have landed in no generation of this store. number:
+    the first one in this epoch that is not ours.
     """
     after = spool.oldest() - 1
     here = spool.origin()
@@ -97,7 +95,7 @@ def _first_not_landed(spool: Spool, landing: Landing, number: int) -> int:
 
 
 def _advance(spool: Spool, after: int, landed: Iterator[Row]) -> int:
-    """The last of our rows above `after` that stands in `landed` without a gap; `after` when the
+    """Return the last of our rows above `after` that is in `landed` without a gap; `after` if the
     first one differs.
     """
     for theirs in landed:
@@ -111,8 +109,8 @@ def _advance(spool: Spool, after: int, landed: Iterator[Row]) -> int:
 
 
 def _identity(row: Row) -> tuple[object, ...]:
-    """What is the same in all lives: not when it was received, for the clock may have been set
-    since; without a device not its key.
+    """Return the part of a row that is the same in all generations: without the time of receipt,
+    because the clock may have been set since; and without the key, if there is no device.
     """
     device, incarnation, sequence, client, topic, payload, _, boot, monotonic, spool_id = row
     key = None if device.startswith("@") else (device, incarnation, sequence)
@@ -120,21 +118,23 @@ def _identity(row: Row) -> tuple[object, ...]:
 
 
 class Feed:
-    """The published batches of one epoch at a landing place. Spool ids grow along the numbers."""
+    """The published batches of one epoch at a landing place. Spool ids grow with the numbers."""
 
     def __init__(self, landing: Landing, origin: Origin) -> None:
         self._landing = landing
         self._origin = origin
 
     def rows(self, number: int) -> Iterator[Row]:
-        """From batch `number` on, up to the first that is missing or not as its manifest says."""
+        """Yield rows from batch `number` on, up to the first batch that is missing or does not
+        match its manifest.
+        """
         while batch := self._batch(number):
             yield from batch
             number += 1
 
     def batch_before(self, spool_id: int) -> int:
-        """The number of the last batch that begins at or before a spool id, by galloping and
-        bisecting; 1 when there is none.
+        """Return the number of the last batch that begins at or before a spool id, or 1. Found by
+        galloping and bisection.
         """
         low, high = 1, 2
         while self._begins_by(high, spool_id):

@@ -1,6 +1,5 @@
-"""A Parquet file without what nobody reads of a batch. In: what arro3 wrote. Out: the same rows in
-a kilobyte less, and the same bytes for the same rows: statistics and page indexes are left out, and
-labels stand in order.
+"""A smaller Parquet file. In: the output of arro3. Out: the same rows in a kilobyte less, and the
+same bytes for the same rows: statistics and page indexes are left out, and labels are sorted.
 
 The footer is one Thrift structure in the compact protocol (Apache Thrift, "Thrift compact protocol
 encoding"; its fields are in Apache Parquet's `parquet.thrift`).
@@ -18,20 +17,20 @@ _COLUMNS = 1
 _META, _INDEXES = 3, {4, 5, 6, 7}
 _COMPRESSED, _DATA_AT, _DICTIONARY_AT = 7, 9, 11
 _STATISTICS = {12, 13, 16}
-"""Statistics, those of encodings, and those of sizes."""
+"""Fields of statistics: of values, of encodings, and of sizes."""
 
 # types of the protocol
 _TRUE, _FALSE, _BYTE, _BINARY, _LIST, _STRUCT = 1, 2, 3, 8, 9, 12
 _INTEGERS = {4, 5, 6}
 _LONG = 15
-"""What does not fit into half a byte follows as a number of its own."""
+"""Value in half a byte which means that a separate number follows."""
 
 Struct = dict[int, tuple[int, Any]]
 """Type and value by field number."""
 
 
 def slim(data: bytes) -> bytes:
-    """A file as arro3 writes it, with one row group or several, made smaller."""
+    """Return a file of arro3, with one row group or more, in its smaller form."""
     (length,) = struct.unpack("<I", data[-8:-4])
     footer = _read(BytesIO(data[-8 - length : -8]))
     end = 0

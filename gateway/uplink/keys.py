@@ -1,9 +1,9 @@
-"""Which publications are in a batch, in few bytes: what `onceway where` looks through after the
-rows have left the spool.
+"""The keys of a batch in few bytes: `onceway where` searches them after the rows have left the
+spool.
 
 In: (device, incarnation, sequence) of each row. Out: a blob, zlib over JSON `[[device, incarnation,
-[first, last, first, last, …]], …]`. Sequences of a device mostly follow one another, so a batch of
-500 readings of 50 devices takes about 700 bytes.
+[first, last, first, last, …]], …]`. Sequences of a device are mostly consecutive, so a batch of 500
+readings of 50 devices takes about 700 bytes.
 """
 
 import json
@@ -24,7 +24,7 @@ def pack(keys: Iterable[tuple[str, int, int]]) -> bytes:
 
 
 def _ranges(sequences: list[int]) -> list[int]:
-    """Sorted, joined ranges as one flat list: first, last, first, last, …"""
+    """Return sorted, joined ranges as one flat list: first, last, first, last, …"""
     bounds: list[int] = []
     for sequence in sorted(sequences):
         if bounds and sequence <= bounds[-1] + 1:
@@ -35,7 +35,7 @@ def _ranges(sequences: list[int]) -> list[int]:
 
 
 def incarnations(blob: bytes, device: str, sequence: int) -> Iterator[int]:
-    """The incarnations of `device` that have `sequence` in this batch."""
+    """Yield the incarnations of `device` that have `sequence` in this batch."""
     for name, incarnation, bounds in json.loads(zlib.decompress(blob)):
         if name == device and any(
             bounds[i] <= sequence <= bounds[i + 1] for i in range(0, len(bounds), 2)

@@ -1,9 +1,8 @@
-"""Takes one batch to the landing place: put, verify, publish, verify, and only then out of the
-spool.
+"""Landing of one batch: put, verify, publish, verify, and only then out of the spool.
 
-In: a cut batch. Out: its Parquet file and manifest at the landing place, read back as present, and
-its rows gone from the spool. Each step may be the last before a power cut; the next start does all
-of them again and finds what already stands there.
+In: a cut batch. Out: its Parquet file and manifest at the landing place, verified, and its rows
+removed from the spool. A power cut is safe at each step; the next start repeats all of them and
+finds the finished ones.
 """
 
 from gateway.errors import OncewayError
@@ -15,13 +14,13 @@ from gateway.uplink.spool import Cut, Spool
 
 
 class NumberLost(OncewayError):
-    """This batch can never land under its number: other bytes stand there, or its own are lost. A
-    new epoch is needed.
+    """The batch can never land under its number: other bytes are there, or its own are lost. A new
+    epoch is needed.
     """
 
 
 class NumberTaken(NumberLost):
-    """Another gateway of this name, or another life of this store, uses the number."""
+    """Another gateway of this name, or another generation of this store, uses the number."""
 
 
 def land(
@@ -32,10 +31,8 @@ def land(
     signer: Signer,
     read_back: bool = False,
 ) -> None:
-    """Raises Unreachable (try again) and NumberLost.
-
-    read_back: fetch the whole file again even where the landing place has a cheaper proof of what
-    it holds.
+    """Land a batch. Raises Unreachable (try again) and NumberLost. read_back: fetch the whole file
+    again even if the landing place has a cheaper proof of its contents.
     """
     manifest = Manifest(spool.origin(), cut.number, cut.rows, cut.size, cut.sha256)
     data = cutter.load(cut)
@@ -49,7 +46,7 @@ def land(
 
 
 def _put(landing: Landing, name: str, data: bytes, read_back: bool) -> None:
-    """Put and verify. Something that stands there already must be the same bytes."""
+    """Put and verify. An existing file must have the same bytes."""
     try:
         fresh = landing.create(name, data)
     except Claimed as error:
@@ -71,7 +68,7 @@ def _put(landing: Landing, name: str, data: bytes, read_back: bool) -> None:
 
 
 def _must_have_landed(manifest: Manifest, signer: Signer, landing: Landing) -> None:
-    """The disk lost a batch's bytes here; perhaps they had arrived."""
+    """Check whether a batch whose bytes are lost here has landed. Raises NumberLost otherwise."""
     if (
         landing.read(manifest.name) == signer.publish(manifest)
         and sha256(landing.read(manifest.data_name) or b"") == manifest.sha256

@@ -1,5 +1,5 @@
-"""Names and shapes of the landing place (README.md): what a batch is called, and the manifest that
-publishes it. Needs no pyarrow.
+"""Names and formats at the landing place (README.md): names of batches, and the manifest that
+publishes a batch. Needs no pyarrow.
 """
 
 import hashlib
@@ -12,13 +12,13 @@ from gateway.system.gateway_name import shown
 SCHEMA_VERSION = 1
 
 HOST_LIMIT = 253
-"""Characters of the longest host name (RFC 1035, section 2.3.4)."""
+"""Longest host name in characters (RFC 1035, section 2.3.4)."""
 
 LAST_NUMBER = 10**12 - 1
 """The last number of a batch: twelve digits (`file_stem`)."""
 
 SIGNED_BY = ("key", "signature")
-"""What a signature adds to a manifest."""
+"""Fields that a signature adds to a manifest."""
 
 # One row: device, incarnation, sequence, client, topic, payload, received, boot, monotonic,
 # spool_id.
@@ -26,28 +26,28 @@ Row = tuple[str, int, int, str | None, str, bytes, int | None, int, int, int]
 
 
 INCOMING = ".incoming"
-"""A folder beside the final names, for files that are being written."""
+"""Folder beside the final names, for files that are being written."""
 
 ASIDE = ".old"
-"""The ending of the hidden name of a file that is being replaced."""
+"""Ending of the hidden name of a file that is being replaced."""
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Who numbers the batches. gateway: its name; epoch: eight hex digits, one numbering."""
+    """The source of batches. gateway: its name; epoch: eight hex digits, one numbering."""
 
     gateway: str
     epoch: str
 
     @property
     def folder(self) -> str:
-        """Where the batches stand below the landing URL."""
+        """Folder of the batches below the landing URL."""
         return f"{self.gateway}/{self.epoch}"
 
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """key: which key made it (`key_id`); value: Ed25519, 64 bytes in Base64."""
+    """A signature. key: id of its key (`key_id`); value: Ed25519, 64 bytes in Base64."""
 
     key: str
     value: str
@@ -55,8 +55,8 @@ class Signature:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What publishes a batch: it says how the Parquet file beside it must look. size: of that file
-    in bytes; sha256: hex digits.
+    """The manifest that publishes a batch and describes the Parquet file beside it. size: of that
+    file in bytes; sha256: hex digits.
     """
 
     origin: Origin
@@ -80,8 +80,8 @@ class Manifest:
         return json.dumps(fields, ensure_ascii=False).encode()
 
     def signed_bytes(self) -> bytes:
-        """What a signature is of: the manifest without it, behind words that no other signature of
-        the same key begins with.
+        """Return the signed bytes: the manifest without its signature, behind a prefix that no
+        other signature of the same key has.
         """
         return b"onceway manifest\n" + self.to_json()
 
@@ -95,7 +95,9 @@ class Manifest:
 
 
 def without_signature(text: bytes) -> bytes:
-    """A manifest as it landed → as `to_json` writes it unsigned; what is none stays as it is."""
+    """Return a landed manifest as `to_json` writes it unsigned. Other text is returned
+    unchanged.
+    """
     try:
         fields = json.loads(text)
         kept = {name: value for name, value in fields.items() if name not in SIGNED_BY}
@@ -112,37 +114,39 @@ _MARKER = re.compile(r"(.+)\.([0-9a-f]{8})\.([0-9]{12})")
 
 
 def marker_name(origin: Origin, number: int) -> str:
-    """An empty file whose name says which batch is the newest of an epoch, so one listing of
-    MARKERS says it of all gateways.
+    """Return the name of an empty file that marks the newest batch of an epoch, so one listing of
+    MARKERS shows it for all gateways.
     """
     return f"{MARKERS}/{origin.gateway}.{origin.epoch}.{file_stem(number)}"
 
 
 def parse_marker(name: str) -> tuple[Origin, int] | None:
-    """The last part of such a name → whose it is, and which batch; None when it is none."""
+    """Return origin and batch for the last part of a marker's name, or None for another name."""
     found = _MARKER.fullmatch(name)
     return None if found is None else (Origin(found[1], found[2]), int(found[3]))
 
 
 def cleaned_name(gateway: str) -> str:
-    """Where it stands up to which number a gateway's batches were deleted on purpose."""
+    """Return the name of the file with the batches of a gateway that were deleted on purpose."""
     return f"{gateway}/cleaned.json"
 
 
 def set_aside_name(name: str) -> str:
-    """Where a file stands while it is replaced, at a place whose rename refuses a taken name."""
+    """Return the name of a file while it is replaced, at a place whose rename refuses a
+    taken name.
+    """
     folder, _, stem = name.rpartition("/")
     return f"{folder}/{INCOMING}/{stem}{ASIDE}"
 
 
 def refused_name(gateway: str) -> str:
-    """Where a gateway that found its name taken says so."""
+    """Return the name of the note of a gateway that found its name taken."""
     return f"{gateway}/refused.json"
 
 
 def parse_refused(text: bytes) -> tuple[str, str, str] | None:
-    """Return what such a note holds: owner number, host, and when it was written (ISO 8601), the
-    last two for people. None when it is no such note.
+    """Return the contents of such a note: owner number, host, and time (ISO 8601), the last two for
+    users. None for an invalid note.
     """
     try:
         note = json.loads(text)
@@ -153,13 +157,13 @@ def parse_refused(text: bytes) -> tuple[str, str, str] | None:
 
 
 def cleaned_json(gateway: str, cleaned: dict[str, int]) -> bytes:
-    """cleaned: the last batch deleted, by epoch."""
+    """Return the file of deleted batches. cleaned: the last batch deleted, by epoch."""
     fields = {"schema": SCHEMA_VERSION, "gateway": gateway, "cleaned": cleaned}
     return json.dumps(fields, ensure_ascii=False).encode()
 
 
 def parse_cleaned(text: bytes) -> dict[str, int] | None:
-    """The last batch deleted, by epoch; what does not fit is left out. None if the file is
+    """Return the last batch deleted, by epoch, without invalid entries. None if the file is
     damaged.
     """
     try:
@@ -174,8 +178,8 @@ def parse_cleaned(text: bytes) -> dict[str, int] | None:
 
 
 def file_stem(number: int) -> str:
-    """The file name of batch `number` without its ending: twelve digits, so that names sort by
-    number.
+    """Return the file name of batch `number` without its ending: twelve digits, so that names sort
+    by number.
     """
     return f"{number:012d}"
 
@@ -185,5 +189,7 @@ def sha256(data: bytes) -> str:
 
 
 def key_id(public: bytes) -> str:
-    """What a public key is called in manifests and messages: 16 hex digits of its SHA-256."""
+    """Return the identifier of a public key in manifests and messages: 16 hex digits of its
+    SHA-256.
+    """
     return sha256(public)[:16]

@@ -1,8 +1,8 @@
-"""Tells readers which batch is the newest, where a look at the landing place costs a request.
+"""Marker of the newest batch for readers, at places where each listing is a request.
 
-In: what has landed. Out: a marker (`manifest.marker_name`) in place of the one before. It is a
-hint: a batch is published by its manifest, and a reader that finds no marker, or an old one, finds
-the batch by looking for it, only later. So what goes wrong here stops nothing.
+In: the landed batches. Out: a marker (`manifest.marker_name`) in place of the previous one. It is
+only a hint: a batch is published by its manifest, and a reader with a missing or old marker finds
+the batch by listing, only later. So an error here stops nothing.
 """
 
 import logging
@@ -13,23 +13,24 @@ from gateway.uplink.manifest import Origin, marker_name
 from gateway.uplink.spool import Spool
 
 TELL_EVERY_S = 30.0
-"""While one batch lands after the other; the last one is told at once."""
+"""Least seconds between markers while batches land one after the other; the last one is marked at
+once."""
 
 log = logging.getLogger(__name__)
 
 
 class Newest:
-    """Use it from one thread."""
+    """The marker of one gateway. For one thread."""
 
     def __init__(self, spool: Spool) -> None:
         self._spool = spool
-        self._told: tuple[Origin, int] | None = None  # what stands there, as far as this one knows
+        self._told: tuple[Origin, int] | None = None  # the current marker, as far as known
         self._tried: tuple[Landing, int] | None = None
         self._told_at = float("-inf")
         self._complained = False
 
     def tell(self, landing: Landing, more_comes: bool = False) -> None:
-        """more_comes: whether the next batch is about to land."""
+        """Update the marker. more_comes: whether the next batch is about to land."""
         if more_comes and time.monotonic() - self._told_at < TELL_EVERY_S:
             return
         origin, (number, _) = self._spool.origin(), self._spool.last_landed()

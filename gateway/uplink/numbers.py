@@ -1,8 +1,8 @@
-"""Under which key a row without identity lands.
+"""Keys of rows without identity.
 
-In: the tables `meta`, `spool` and `batch` of the gateway's database. Out: the name, the epoch and
-the number that stand in the key of such a row: (@GATEWAY, epoch, number). The numbers count rows
-without identity in the order of the spool, over all batches.
+In: the tables `meta`, `spool` and `batch` of the gateway's database. Out: name, epoch and number in
+the key of such a row: (@GATEWAY, epoch, number). The numbers count rows without identity in the
+order of the spool, over all batches.
 """
 
 import json
@@ -19,13 +19,13 @@ NAME = "uplink.gateway"
 
 
 class Numbers:
-    """Reads over a connection to the gateway's database."""
+    """A reader of numbers, over a connection to the gateway's database."""
 
     def __init__(self, database: sqlite3.Connection) -> None:
         self._db = database
 
     def get(self, key: str) -> str | None:
-        """A value of the table `meta`. OncewayError where the key may not have it."""
+        """Return a value of the table `meta`. Raises OncewayError if it is invalid."""
         query = "SELECT CAST(value AS BLOB) FROM meta WHERE key = ?"
         row = self._db.execute(query, (key,)).fetchone()
         if row is None:
@@ -36,7 +36,7 @@ class Numbers:
         return str(row[0].decode())
 
     def origin(self) -> Origin:
-        """Under which name and epoch batches are numbered now."""
+        """Return the name and epoch of the current numbering."""
         gateway, epoch = self.get(NAME) or self.get("gateway"), self.get("epoch")
         if not gateway or not epoch:
             raise OncewayError(
@@ -45,19 +45,18 @@ class Numbers:
         return Origin(gateway, epoch)
 
     def counted_before(self, spool_id: int) -> int:
-        """How many numbers rows without identity have got before this one, the first of a batch.
-
-        They count on from batch to batch. A batch that is cut again begins where it did before, so
-        its rows keep their numbers.
+        """Return how many numbers were given before this row, the first of a batch. Numbers
+        continue from batch to batch. A batch that is cut again begins at the same number, so its
+        rows keep their numbers.
         """
         kept = self.get(COUNTED)
-        if kept is None:  # an older version gave them their spool ids
+        if kept is None:  # older versions used the spool ids
             return spool_id - 1
         counted = json.loads(kept)
         return int(counted["before" if spool_id <= counted["first"] else "after"])
 
     def identities(self) -> list[tuple[int, str]]:
-        """(first spool id, epoch that stands in the key of rows without identity from there on),
+        """Return (first spool id, epoch in the key of rows without identity from there on),
         ascending.
         """
         kept = self.get(IDENTITIES)
@@ -68,10 +67,10 @@ class Numbers:
         )
 
     def nameless(self) -> str:
-        """What stands in the place of the device."""
+        """Return the device part of keys without identity."""
         return nameless(self.origin().gateway)
 
 
 def nameless(gateway: str) -> str:
-    """No device's name begins so."""
+    """Return the device part of keys without identity. No device's name begins in this way."""
     return f"@{gateway}"

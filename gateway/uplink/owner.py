@@ -1,12 +1,11 @@
-"""The owner mark: LANDING/GATEWAY/owner.json says which store may write below LANDING/GATEWAY, and
-how far it has come.
+"""The owner mark: LANDING/GATEWAY/owner.json names the store that may write below LANDING/GATEWAY,
+and its progress.
 
 In: the store's owner number (drawn once, kept in `meta`) and the mark at the landing place. Out:
-permission, or an error that says who owns the name. A copy of a store (backup, cloned card) has the
-same owner number. It shows by being behind the mark, or by a batch number that is taken, and then
-`gateway.uplink.epoch` gives it a new owner number, which shuts the other one out.
-
-Whoever is refused leaves a note, LANDING/GATEWAY/refused.json, so the owner learns of it, too.
+permission, or an error that names the owner. A copy of a store (backup, cloned card) has the same
+owner number. It is detected if it is behind the mark, or if a batch number is taken. Then
+`gateway.uplink.epoch` gives it a new owner number, which excludes the other one. A refused gateway
+leaves a note, LANDING/GATEWAY/refused.json, so the owner learns of it too.
 """
 
 import json
@@ -24,9 +23,10 @@ from gateway.uplink.manifest import parse_refused, refused_name
 from gateway.uplink.spool import Spool
 
 OWNER = "uplink.owner"
-# the first mark of this store until the next one, so a cut is finished with the same bytes
+# the first mark of this store until the next one, so that an interrupted write is finished with the
+# same bytes
 FIRST_MARK = "uplink.owner_mark"
-# when this store first wanted its name; older versions have it without FIRST_MARK
+# time at which this store first wanted its name; older versions have it without FIRST_MARK
 SINCE = "uplink.owner_since"
 # the owner number that this store is about to take; set while its mark may not be written yet
 SUCCESSOR = "uplink.successor"
@@ -40,8 +40,8 @@ class OwnedByAnother(OncewayError):
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """The content of owner.json. landed: number of the newest batch of `epoch` when it was written.
-    host, since: for people.
+    """The content of owner.json. landed: number of the newest batch of `epoch` at that time. host,
+    since: for users.
     """
 
     owner: str
@@ -62,7 +62,7 @@ class Mark:
 
 
 DAMAGED = Mark("", "", 0, "unknown", "unknown")
-"""Stands for a mark that cannot be read."""
+"""Placeholder for an unreadable mark."""
 
 
 def mark_name(gateway: str) -> str:
@@ -74,17 +74,16 @@ def new_number() -> str:
 
 
 def check(spool: Spool, landing: Landing) -> None:
-    """Return when the name is ours, after bringing the mark up to date. A name that nobody owns
-    becomes ours if nothing of ours has landed.
-
-    Raises OwnedByAnother; NumberTaken when this store is older than the mark; Unreachable, also
-    when batches of ours have landed and the mark is gone, as in an unmounted folder.
+    """Check that the name is ours, and bring the mark up to date. A name without owner becomes ours
+    if none of our batches has landed. Raises OwnedByAnother; NumberTaken if this store is older
+    than the mark; Unreachable, also if batches of ours have landed and the mark is gone, as in an
+    unmounted folder.
     """
     origin = spool.origin()
     landed, _ = spool.last_landed()
     mark = read(landing, origin.gateway)
     owner = spool.get(OWNER)
-    # an epoch is drawn once per store, so a mark that names ours was written by a later life of it
+    # an epoch is drawn once per store, so a mark with ours was written by a later generation of it
     if owner is None:
         owner = mark.owner if mark and mark.epoch == origin.epoch else new_number()
         spool.put({OWNER: owner})
@@ -123,7 +122,7 @@ def check(spool: Spool, landing: Landing) -> None:
 
 
 def must_be_the_place(landing: Landing, gateway: str, landed: int) -> None:
-    """Raise Unreachable when no owner mark stands here though batches have landed."""
+    """Raise Unreachable if there is no owner mark although batches have landed."""
     if landed and read(landing, gateway) is None:
         raise Unreachable(
             f"{landed} batches of {gateway} have landed here, but its owner mark"
@@ -135,14 +134,14 @@ def must_be_the_place(landing: Landing, gateway: str, landed: int) -> None:
 
 
 def take(spool: Spool, landing: Landing, owner: str) -> None:
-    """Write our mark, whoever's stands there."""
+    """Write our mark, whoever's mark is there."""
     gateway = spool.origin().gateway
     landing.replace(mark_name(gateway), _ours(spool, owner).to_json(gateway))
     spool.put({OWNER: owner, SUCCESSOR: None, FIRST_MARK: None})
 
 
 def read(landing: Landing, gateway: str) -> Mark | None:
-    """Return the mark at the landing place, None when there is none, DAMAGED when it is no mark."""
+    """Return the mark at the landing place, None if there is none, DAMAGED if it is invalid."""
     data = landing.read(mark_name(gateway))
     if data is None:
         return None
@@ -160,8 +159,8 @@ def read(landing: Landing, gateway: str) -> Mark | None:
 
 
 def rival(landing: Landing, spool: Spool) -> tuple[str, str] | None:
-    """Return the note of another gateway that was refused here: in words, and its time by the
-    clock of that gateway. None when there is no note, or the note is ours.
+    """Return the note of another gateway that was refused here: in words, and its time by the clock
+    of that gateway. None if there is no note, or the note is ours.
     """
     gateway = spool.origin().gateway
     note = parse_refused(landing.read(refused_name(gateway)) or b"")
@@ -179,7 +178,7 @@ def _leave_note(landing: Landing, gateway: str, owner: str) -> None:
         "host": socket.gethostname(),
         "at": _now(),
     }
-    with suppress(Unreachable):  # it helps the owner, and is needed by nobody
+    with suppress(Unreachable):  # only a help for the owner
         landing.replace(refused_name(gateway), json.dumps(fields).encode())
 
 
@@ -194,8 +193,8 @@ def _ours(spool: Spool, owner: str, since: str | None = None) -> Mark:
 
 
 def _first_mark(spool: Spool, owner: str) -> bytes:
-    """Return the mark with which this store wants its name, the same one at each try. The host may
-    have another name by then.
+    """Return the mark with which this store wants its name, the same one at each attempt. The host
+    may be renamed in between.
     """
     gateway = spool.origin().gateway
     kept = spool.get(FIRST_MARK)

@@ -1,8 +1,8 @@
-"""When a batch may leave: the upload window and the bound of the average rate, for links that cost
+"""Pacing of uploads: the upload window and the bound of the average rate, for links that cost
 money.
 
-In: settings, the time of day, bytes sent. Out: go, or how long to wait. A batch goes at the speed
-of the link; the pause after it makes up.
+In: settings, the time of day, bytes sent. Out: permission, or the time to wait. A batch is sent at
+the speed of the link, followed by a pause that restores the average.
 """
 
 import time
@@ -12,7 +12,9 @@ from gateway.config import UplinkSection, split_window
 
 
 class Pace:
-    """Uses local time for the window, and the monotonic clock for the rate."""
+    """The pacing of one uplink. Uses local time for the window, and the monotonic clock for the
+    rate.
+    """
 
     def __init__(self, settings: UplinkSection) -> None:
         self._windows = [split_window(window) for window in settings.window]
@@ -20,7 +22,7 @@ class Pace:
         self._free_at = 0.0
 
     def open(self, now: datetime | None = None) -> bool:
-        """Whether the upload window is open. One that ends before it begins goes over midnight."""
+        """Whether the upload window is open. A window that ends before it begins spans midnight."""
         at = (now or datetime.now().astimezone()).time()
         return not self._windows or any(
             begin <= at < end if begin < end else at >= begin or at < end
@@ -32,5 +34,5 @@ class Pace:
             self._free_at = max(self._free_at, time.monotonic()) + size / self._rate
 
     def wait_s(self) -> float:
-        """Seconds until the next batch may begin; 0 when it may now."""
+        """Return the seconds until the next batch may begin; 0 for now."""
         return max(0.0, self._free_at - time.monotonic())

@@ -1,5 +1,5 @@
 """A Parquet file on standard input, its columns and labels on standard output (marshal), as a
-process of its own: arro3 ends the whole process when it meets some damaged files.
+separate process: arro3 ends the whole process at some damaged files.
 """
 
 import io

@@ -1,17 +1,17 @@
-"""What the store of a dead gateway still holds is brought to the landing place, from any machine.
+"""Landing of a dead gateway's store, from any machine.
 
-In: its data directory, perhaps on a card that cannot be written. Out: the batches that its own
-uplink would have landed next, under its name, epoch and numbers, signed with its key.
+In: its data directory, perhaps on a read-only card. Out: the batches that its own uplink would have
+landed next, under its name, epoch and numbers, signed with its key.
 
-All work is done on a copy, so the directory stays as it is, and whoever does it again begins at the
-same place. The same rows give the same batches, because the limits are the same on all machines:
-what stands at the landing place already is recognised by its bytes. Where other bytes stand under a
-number, the gateway has gone on meanwhile, or somebody cut its rows otherwise. Then the rows are
-compared with those that have landed, and the rest goes under a new epoch (`epoch.py`). The owner
-mark is not touched: a gateway that has the name by now keeps it.
+All work is done on a copy, so the directory stays as it is, and a repetition begins at the same
+place. The same rows give the same batches, because the limits are the same on all machines: batches
+at the landing place are recognised by their bytes. If other bytes are under a number, the gateway
+has continued in the meantime, or its rows were cut in another way. Then the rows are compared with
+landed ones, and the rest goes under a new epoch (`epoch.py`). The owner mark is not changed: a
+gateway that has the name by now keeps it.
 
-What the card holds of other gateways of its site (`gateway/store/copies.py`) lands at last, in an
-epoch of its own. Perhaps it has landed from there, too: the table knows it by its keys.
+Copies of other gateways' rows on the card (`gateway/store/copies.py`) land last, in an epoch of
+their own. They may have landed from there, too: the table recognises them by their keys.
 """
 
 import hashlib
@@ -50,13 +50,13 @@ from gateway.uplink.spool import EVER, NoSpool, Spool
 
 _LOCKS = "gateway.lock", "uplink.lock"
 _USUAL = "var/lib/onceway"
-"""Where the Debian package has the data directory, below the root of a card."""
+"""Data directory of the Debian package, below the root of a card."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rescued:
-    """readings, batches: landed now. there: readings that had landed before. copies: how many of
-    all these are of other gateways.
+    """The result of a rescue. readings, batches: landed now. there: readings that had landed
+    before. copies: number of these that are of other gateways.
     """
 
     gateway: str
@@ -73,8 +73,8 @@ def rescue(
     connect_to: Callable[[], Landing],
     progress: Callable[[int, int], None],
 ) -> Rescued:
-    """progress: is told how many readings are done, of how many. Raises OncewayError; then all of
-    it can be done again.
+    """Land the store in a directory. progress: called with the number of readings done, and of all.
+    Raises OncewayError; then everything can be repeated.
     """
     with _copy(directory) as copy, Spool(copy) as spool, closing(connect_to()) as landing:
         return _Work(spool, copy, landing, settings, progress).run()
@@ -94,7 +94,7 @@ class _Work:
         self._landing = landing
         self._read_back = settings.read_back
         self._progress = progress
-        # the limits of each machine alike: the same rows are the same batches
+        # the same limits on each machine: the same rows are the same batches
         self._cutter = Cutter(spool, copy, UplinkSection(landing=settings.landing))
         self._signer = load_or_make(copy)
         self._newest = Newest(spool)
@@ -139,7 +139,9 @@ class _Work:
         return Rescued(origin.gateway, origin.epoch, readings, batches, there, copies)
 
     def _bring_copies(self, origin: Origin) -> int:
-        """Its own rows have landed; those of others follow under numbers of their own."""
+        """Land copies of other gateways' rows under their own numbers, after its own rows have
+        landed.
+        """
         with closing(connect(self._folder / FILE)) as database:
             copies = bring_all(self._folder, database)
         if copies:
@@ -152,7 +154,9 @@ class _Work:
         return self._spool.waiting(EVER)[0] + (cut.rows if cut else 0)
 
     def _must_be_the_place(self, origin: Origin) -> None:
-        """Elsewhere, its numbers would begin in the middle, and the ingest would wait for ever."""
+        """Raise OncewayError if this is not the gateway's landing place: its numbers would begin in
+        the middle there, and the ingest would wait without end.
+        """
         landed, _ = self._spool.last_landed()
         if landed and owner.read(self._landing, origin.gateway) is None:
             raise OncewayError(
@@ -163,14 +167,14 @@ class _Work:
 
 
 def _next_epoch(origin: Origin, what: str = "") -> str:
-    """The same one, whoever does it."""
+    """Return the next epoch, the same on each machine."""
     return hashlib.sha256(f"onceway spool land {origin.folder}{what}".encode()).hexdigest()[:8]
 
 
 @contextmanager
 def _copy(directory: Path) -> Iterator[Path]:
-    """A sound copy of what landing needs, which is removed at the end. No gateway runs on the
-    directory meanwhile.
+    """Yield a sound copy of the files that landing needs, and remove it at the end. The directory
+    is locked against a gateway in the meantime.
     """
     _must_hold_a_store(directory)
     with ExitStack() as stack:
@@ -224,7 +228,7 @@ def _must_hold_a_store(directory: Path) -> None:
 
 
 def _lock(directory: Path, stack: ExitStack) -> None:
-    """A gateway that uses the store lands it by itself."""
+    """Lock the directory. A running gateway lands its store by itself."""
     for name in _LOCKS:
         path = directory / name
         if os.access(directory, os.W_OK):
@@ -234,9 +238,11 @@ def _lock(directory: Path, stack: ExitStack) -> None:
 
 
 def _make_ready(copy: Path, directory: Path) -> None:
-    """Raises StoreError where commits of its log are lost, and where it is damaged or too new."""
+    """Check a copy and apply its log. Raises StoreError if commits of the log are lost, and if the
+    store is damaged or too new.
+    """
     try:
-        # open until the log has been looked at: who closes a store last ends its log
+        # keep this connection until the log is read: the last connection to close deletes the log
         with closing(connect(copy / FILE)) as database:
             if not database.execute("PRAGMA user_version").fetchone()[0]:
                 raise NoSpool("the database has no spool", str(directory / FILE))

@@ -1,7 +1,7 @@
-"""The uplink's loop: cut what is due, land it, and wait out what fails.
+"""The uplink's loop: cut due batches, land them, and wait after failures.
 
-In: a spool, a landing URL, limits. Out: landed batches, one log line when an outage begins and one
-when it ends.
+In: a spool, a landing URL, limits. Out: landed batches, one log line at the beginning of an outage
+and one at its end.
 """
 
 import gc
@@ -30,12 +30,12 @@ from gateway.uplink.spool import OUTAGE, RIVAL, WAY, Spool
 log = logging.getLogger(__name__)
 
 POLL_S = 0.5
-# how soon an uplink learns that another one has taken its name, while it lands batches
+# interval of checks, while batches land, that the name still belongs to this uplink
 OWNER_CHECK_S = 60.0
-# how long another gateway may take from its file to its manifest, before rows are compared
+# time that another gateway gets from its file to its manifest, before rows are compared
 SETTLE_S = 2.0
 RIVAL_EVERY_US = 86_400 * 1_000_000
-# an idle connection is closed after this time: to keep it alive costs more bytes than a new one
+# an idle connection is closed after this time: keeping it alive takes more bytes than a new one
 IDLE_S = 600.0
 
 Trouble = (Unreachable, sqlite3.OperationalError, OSError)
@@ -43,8 +43,8 @@ Trouble = (Unreachable, sqlite3.OperationalError, OSError)
 
 @dataclass(slots=True)
 class Backoff:
-    """Waiting times between tries: doubled from `first_s` to `longest_s`, ± a quarter of jitter so
-    that gateways do not march in step.
+    """Waiting times between attempts: doubled from `first_s` to `longest_s`, ± a quarter of jitter
+    so that gateways do not run in step.
     """
 
     longest_s: float
@@ -59,10 +59,8 @@ class Backoff:
 
 class Uplink:
     """One gateway's uplink. `run` returns when `stop` is set, or with once=True when the spool is
-    empty.
-
-    connect: opens the landing place. signer: of manifests. first_retry_s: the wait after the first
-    failure.
+    empty. connect: opens the landing place. signer: of manifests. first_retry_s: the wait after the
+    first failure.
     """
 
     def __init__(
@@ -83,20 +81,20 @@ class Uplink:
         self._backoff = Backoff(settings.retry_s, first_retry_s)
         self._connect = connect
         self._landing: Landing | None = None
-        # the landing place was reached and the name is ours; done at the start even with nothing to
-        # land
+        # whether the landing place was reached and the name is ours; checked at the start even with
+        # nothing to land
         self._introduced = False
-        self._proven = False  # this connection has landed something
-        self._renumbered = False  # a new epoch was begun, and nothing has landed in it yet
-        self._untidy = False  # leftovers stay at the landing place, and the log says so
+        self._proven = False  # whether this connection has landed a batch
+        self._renumbered = False  # a new epoch without a landed batch
+        self._untidy = False  # leftovers stay, as was logged
         self._last_used = 0.0
         self._owner_checked: float | None = None
         self._outage = spool.get(OUTAGE) is not None
         self._outage_since: float | None = None
 
     def run(self, stop: threading.Event, once: bool = False) -> None:
-        """once: do not wait for age or window. Raises OwnedByAnother, and OncewayError when the
-        database was replaced; with once=True also what else goes wrong.
+        """Run the loop. once: do not wait for age or window. Raises OwnedByAnother, and
+        OncewayError if the database was replaced; with once=True also all other errors.
         """
         try:
             while not stop.is_set():
@@ -126,7 +124,7 @@ class Uplink:
             self._disconnect()
 
     def _step(self, once: bool) -> bool:
-        """Land one batch; False when there is nothing to do now."""
+        """Land one batch. Return False if there is nothing to do now."""
         self._spool.stay()
         if not (once or self._pace.open()):
             self._disconnect()
@@ -151,7 +149,7 @@ class Uplink:
                     self._rename()
                     return True
                 cut = self._cutter.cut()
-            # also when it fails on the way: what was sent until then costs as much
+            # also after an error in between: the bytes sent by then cost as much
             self._pace.sent(cut.size)
             land(cut, self._spool, self._cutter, landing, self._signer, self._read_back)
             self._newest.tell(landing, more_comes=self._cutter.due(once))
@@ -191,7 +189,7 @@ class Uplink:
             )
 
     def _tidy(self, landing: Landing) -> None:
-        """Tidy our folders. What stays is said once, until all of it could be removed again."""
+        """Tidy our folders. Leftovers are logged once, until all could be removed again."""
         origin = self._spool.origin()
         stays = [why for at in (origin.gateway, origin.folder) if (why := landing.tidy(at))]
         if stays and not self._untidy:
@@ -201,8 +199,8 @@ class Uplink:
         self._untidy = bool(stays)
 
     def _note_rival(self, what: str, note: str = "") -> None:
-        """Another gateway of our name: said once a day, and kept for `onceway uplink status`. note:
-        the time in the note that says so, which is the same for as long as nobody comes again.
+        """Note another gateway of our name: log it once a day, and keep it for `onceway uplink
+        status`. note: the time in that gateway's note, which stays the same until it tries again.
         """
         known = json.loads(self._spool.get(RIVAL) or '{"seen": 0, "what": "", "note": ""}')
         now = time.time_ns() // 1000
@@ -215,7 +213,7 @@ class Uplink:
         log.warning("%s. Give each gateway a name of its own", what)
 
     def _renumber(self, landing: Landing, reason: NumberLost) -> None:
-        if self._renumbered:  # a place where every number is taken gets a pause between epochs
+        if self._renumbered:  # pause between epochs if all numbers are taken
             self._renumbered = False
             raise Unreachable(str(reason))
         self._renumbered = True
@@ -227,7 +225,7 @@ class Uplink:
         else:
             log.warning("%s", reason)
         with suppress(NumberLost):
-            # a twin may have taken the name meanwhile: then the number is rightly its
+            # a twin may have taken the name in the meantime: then the number belongs to it
             owner.check(self._spool, landing)
         epoch.begin_after_conflict(self._spool, landing, number)
         self._cutter.tidy()
@@ -235,7 +233,7 @@ class Uplink:
 
     def _let_it_finish(self, landing: Landing, number: int) -> None:
         """Wait a moment for the manifest of another gateway that has this number: rows that both
-        gateways hold are recognised by what has been published.
+        gateways hold are recognised in published batches.
         """
         name = Manifest(self._spool.origin(), number, 0, 0, "").name
         until = time.monotonic() + SETTLE_S
@@ -243,7 +241,7 @@ class Uplink:
             time.sleep(0.1)
 
     def _rename(self) -> None:
-        """Number from 1 under the new name: all that was cut under the old one has landed."""
+        """Number from 1 under the new name, after all batches of the old one have landed."""
         log.warning(
             "the gateway %s is called %s now", self._spool.origin().gateway, self._spool.new_name()
         )
@@ -255,7 +253,7 @@ class Uplink:
         proven = self._proven
         self._disconnect()
         outage = None
-        # connections die; only when a new one fails too it is an outage
+        # connections break; it is an outage only if a new one fails too
         if self._outage_since is None and not proven:
             self._outage_since = time.monotonic()
             log.warning(
@@ -268,14 +266,16 @@ class Uplink:
             stop.wait(self._backoff.next())
 
     def _as_outage(self, error: Exception) -> str:
-        """An error as it is kept under OUTAGE; one that lasts over restarts keeps its beginning."""
+        """Return an error in the format of OUTAGE. An outage that lasts over restarts keeps its
+        beginning.
+        """
         known = self._spool.get(OUTAGE)
         since = json.loads(known)["since"] if known else time.time_ns() // 1000
         return json.dumps({"since": since, "error": str(error)})
 
     def _count_failure(self, outage: str | None) -> None:
-        """For `onceway uplink status` and the gateway's metrics. When the disk is full they must do
-        without.
+        """Record a failure for `onceway uplink status` and the gateway's metrics, unless the disk
+        is full.
         """
         with suppress(sqlite3.OperationalError):
             self._spool.failed(outage)
@@ -302,6 +302,6 @@ class Uplink:
         self._landing = None
         self._proven = False
         self._owner_checked = None
-        # an S3 client is a heap of cycles, 10 MB of it: in an outage there is a new one with every
-        # try
+        # an S3 client consists of reference cycles, 10 MB of them, and an outage creates one per
+        # attempt
         gc.collect()

@@ -1,9 +1,10 @@
-"""Manifests are signed, so that whoever can write at the landing place cannot write into the table.
+"""Signed manifests, so that write access to the landing place does not give write access to the
+table.
 
 In: a gateway's data directory, and manifests. Out: their JSON with a signature (Ed25519, RFC 8032),
-by a key that stands in DATA/uplink.key alone. `onceway uplink key` prints the public half, which
-the centre is given once (`onceway ingest trust`). The same manifest has the same signature each
-time, so a batch that is landed again after a crash is the same bytes.
+by a key that exists only in DATA/uplink.key. `onceway uplink key` prints the public half, which is
+registered at the centre once (`onceway ingest trust`). The same manifest has the same signature
+each time, so a batch that is landed again after a crash has the same bytes.
 """
 
 import os
@@ -27,11 +28,12 @@ from gateway.system.sync import sync
 from gateway.uplink.manifest import Manifest, Signature, key_id
 
 FILE = "uplink.key"
-"""In the data directory: the private key, PKCS #8 in PEM, readable by the uplink's account."""
+"""Name in the data directory of the private key: PKCS #8 in PEM, readable by the uplink's account.
+"""
 
 
 class Signer:
-    """public: the public key, 32 bytes in Base64."""
+    """The signing of manifests. public: the public key, 32 bytes in Base64."""
 
     def __init__(self, key: Ed25519PrivateKey) -> None:
         self._key = key
@@ -40,14 +42,14 @@ class Signer:
         self._id = key_id(raw)
 
     def publish(self, manifest: Manifest) -> bytes:
-        """The manifest as it lands."""
+        """Return the manifest as it lands."""
         signature = self._key.sign(manifest.signed_bytes())
         return manifest.to_json(Signature(self._id, b64encode(signature).decode()))
 
 
 def load_or_make(data: Path) -> Signer:
-    """The gateway's key; the first call makes it. Raises OncewayError when it cannot be read or
-    made.
+    """Return the gateway's key; the first call creates it. Raises OncewayError if it cannot be read
+    or created.
     """
     path = data / FILE
     try:
@@ -77,8 +79,8 @@ def _damaged(path: Path) -> OncewayError:
 
 
 def _make(path: Path) -> None:
-    """Whole and on the disk, or not at all. Of two who do so at once one makes it. It belongs to
-    the uplink, which can read what root has made.
+    """Create the key atomically, on disk. Of two concurrent calls one succeeds. The file belongs to
+    the uplink's account, even if root has created it.
     """
     made = Ed25519PrivateKey.generate().private_bytes(
         Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()

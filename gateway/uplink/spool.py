@@ -1,9 +1,8 @@
-"""The uplink's view of the gateway's database: rows that wait, batches that were cut, and what has
-landed.
+"""The uplink's view of the gateway's database: waiting rows, cut batches, and landed ones.
 
 In and out: tables `spool`, `batch` and `meta` of DATA/gateway.db (`gateway/store/README.md`). Every
 change is one short transaction, because the gateway's writer waits for it. All methods raise
-sqlite3.OperationalError when the database is busy or the disk is full; then nothing has changed.
+sqlite3.OperationalError if the database is busy or the disk is full, with nothing changed.
 """
 
 import json
@@ -34,7 +33,7 @@ from gateway.uplink.damaged_rows import DamagedRows
 from gateway.uplink.manifest import Row
 from gateway.uplink.numbers import COUNTED, IDENTITIES, NAME, START_GATEWAY, Numbers
 
-KEEP = 50_000  # batches that are remembered after they have landed
+KEEP = 50_000  # landed batches that are remembered
 EVER = (1 << 63) - 1  # above every spool id
 
 OUTAGE = "uplink.outage"  # in `meta`: JSON with since (µs UTC) and error, while there is one
@@ -59,7 +58,7 @@ _SELECT = f"""
 @dataclass(frozen=True, slots=True)
 class Cut:
     """A row of the table `batch`: spool ids first…last are batch `number`. cut, landed: µs UTC;
-    landed is None until read back.
+    landed is None until it is verified.
     """
 
     number: int
@@ -74,8 +73,8 @@ class Cut:
 
 @dataclass(frozen=True, slots=True)
 class Volume:
-    """rows, bytes: in the spool, as the broker counts them. waiting: rows in no batch yet.
-    recent_bytes: what came in the last span_us.
+    """The size of a spool. rows, bytes: as the broker counts them. waiting: rows in no batch yet.
+    recent_bytes: bytes of the last span_us.
     """
 
     rows: int
@@ -87,8 +86,8 @@ class Volume:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """Since the database was made. batches, readings, bytes: of Parquet files that have landed.
-    failures: tries that failed.
+    """Totals since the database was created. batches, readings, bytes: of landed Parquet files.
+    failures: failed attempts.
     """
 
     batches: int
@@ -102,11 +101,9 @@ class NoSpool(OncewayError):
 
 
 class Spool(DamagedRows):
-    """A connection to the gateway's database. Use it from one thread. Raises NoSpool, or
-    OncewayError when it cannot be opened.
-
-    to_read: look only, at all of it as it is in one moment. `with` closes it, and says of an error
-    of SQLite what to do.
+    """A connection to the gateway's database, for one thread. Raises NoSpool, or OncewayError if it
+    cannot be opened. to_read: read only, all of it in one snapshot. `with` closes it, and adds
+    advice to an error of SQLite.
     """
 
     def __init__(self, data: Path, to_read: bool = False) -> None:
@@ -153,8 +150,8 @@ class Spool(DamagedRows):
             raise self._unusable(error) from error
 
     def stay(self) -> None:
-        """Raise OncewayError when another database stands in this one's place: after a restore,
-        rows come into that one.
+        """Raise OncewayError if the database file was replaced: after a restore, rows arrive in the
+        new one.
         """
         if not self._path.is_file() or self._path.stat().st_ino != self._inode:
             raise OncewayError(
@@ -181,7 +178,7 @@ class Spool(DamagedRows):
                 self._db.execute("ROLLBACK")
             raise
 
-    # What is kept under a name
+    # Values by name
 
     def put(self, values: dict[str, str | None]) -> None:
         """Set values of the table `meta`, all or none; None removes one."""
@@ -189,15 +186,15 @@ class Spool(DamagedRows):
             _put(db, values)
 
     def new_name(self) -> str | None:
-        """The gateway's name, if its numbering still has an older one."""
+        """Return the gateway's name, if its numbering still has an older one."""
         name = self.get("gateway")
         return name if name != self.origin().gateway else None
 
     # Rows
 
     def waiting(self, count: int) -> tuple[int, int]:
-        """Rows that are in no batch yet, counted up to `count`, and the characters of their topics
-        plus the bytes of their payloads.
+        """Return the number of rows in no batch yet, counted up to `count`, and the characters of
+        their topics plus the bytes of their payloads.
         """
         row = self._db.execute(
             "SELECT count(*), coalesce(sum(length(topic) + length(payload)), 0)"
@@ -207,8 +204,8 @@ class Spool(DamagedRows):
         return row[0], row[1]
 
     def lacks_time(self, count: int) -> bool:
-        """Whether one of the oldest `count` waiting rows has no UTC yet and may still get it: the
-        gateway has not been started since.
+        """Whether one of the oldest `count` waiting rows has no UTC yet and may still get it,
+        because the gateway has not been restarted since.
         """
         found = self._db.execute(
             "SELECT max(received IS NULL AND boot = (SELECT CAST(value AS INTEGER) FROM meta WHERE"
@@ -219,11 +216,10 @@ class Spool(DamagedRows):
         return bool(found[0])
 
     def rows(self, after: int, count: int, max_bytes: int = EVER, before: int = EVER) -> list[Row]:
-        """The oldest rows with after < id < before: at most `count`, and of topics and payloads at
-        most `max_bytes` (but one row at least).
-
-        A row of a client without identity gets @GATEWAY, the epoch of its store and its spool id as
-        its key; `with_numbers` gives it its number. All rows of one answer are of the same epoch.
+        """Return the oldest rows with after < id < before: at most `count`, with topics and
+        payloads of at most `max_bytes` (but at least one row). A row of a client without identity
+        gets @GATEWAY, the epoch of its store and its spool id as its key; `with_numbers` gives it
+        its number. All returned rows are of the same epoch.
         """
         oldest = self._db.execute("SELECT min(id) FROM spool WHERE id > ?", (after,)).fetchone()[0]
         if oldest is None:
@@ -248,8 +244,8 @@ class Spool(DamagedRows):
         return rows
 
     def holes(self, after: int, ids: list[int]) -> list[tuple[int, int]]:
-        """Ranges of ids without a row between `after` and the last of these ids, which are those of
-        the next rows.
+        """Return ranges of ids without a row between `after` and the last of these ids, which are
+        those of the next rows.
         """
         begin = after if after else ids[0] - 1
         if ids[-1] - begin == len(ids):
@@ -257,13 +253,13 @@ class Spool(DamagedRows):
         return [hole for hole in spool_holes(self._db, after) if hole[1] < ids[-1]]
 
     def oldest(self) -> int:
-        """The smallest spool id that is present, or the one that would come next."""
+        """Return the smallest existing spool id, or the next one."""
         row = self._db.execute("SELECT min(id) FROM spool").fetchone()
         return int(row[0]) if row[0] is not None else self.last_cut()[1] + 1
 
     def volume(self, since: int) -> Volume:
-        """How much is in the spool, and how much came since a moment (µs UTC). Reads the whole
-        spool once.
+        """Return the size of the spool, and the part since a time (µs UTC). Reads the whole spool
+        once.
         """
         now = time.time_ns() // 1000
         key = {"last": self.last_cut()[1], "since": since, "now": now}
@@ -284,7 +280,9 @@ class Spool(DamagedRows):
         return Volume(rows, size, waiting, recent + cut, max(0, now - max(since, begun)))
 
     def find(self, device: str, sequence: int) -> list[tuple[int, int]]:
-        """(incarnation, spool id) of the rows of the spool with this key. Reads the whole spool."""
+        """Return (incarnation, spool id) of the rows of the spool with this key. Reads the whole
+        spool.
+        """
         if device == self.nameless():
             return self._find_anonymous(sequence)
         return self._db.execute(
@@ -293,7 +291,7 @@ class Spool(DamagedRows):
         ).fetchall()
 
     def _find_anonymous(self, number: int) -> list[tuple[int, int]]:
-        """The same for rows without identity, of which the spool does not keep the number."""
+        """Like `find`, for rows without identity, whose numbers the spool does not store."""
         first = self._db.execute("SELECT min(id) FROM spool").fetchone()[0]
         rank = number - self.counted_before(first or 1)
         found = self._db.execute(
@@ -305,16 +303,16 @@ class Spool(DamagedRows):
         return [(row[1], row[-1]) for row in self.rows(found[0] - 1, 1, before=found[0] + 1)]
 
     def ends(self) -> tuple[int | None, int]:
-        """When the oldest row came (µs UTC; None if there is none, or its time is not known), and
-        the highest spool id that is there, 0 for none.
+        """Return the arrival of the oldest row (µs UTC; None if there is none, or its time is
+        unknown), and the highest existing spool id, 0 for none.
         """
         first = self._db.execute("SELECT received FROM spool ORDER BY id LIMIT 1").fetchone()
         (last,) = self._db.execute("SELECT coalesce(max(id), 0) FROM spool").fetchone()
         return (first[0] if first else None), int(last)
 
     def delete(self, after: int, last: int, count: int) -> int:
-        """Delete the oldest `count` rows with after < id <= last, which have not landed. Return how
-        many there were.
+        """Delete the oldest `count` rows with after < id <= last, which have not landed. Return the
+        number deleted.
         """
         with self._transaction() as db:
             _keep_last(db)
@@ -327,7 +325,7 @@ class Spool(DamagedRows):
     # Batches
 
     def last_landed(self) -> tuple[int, int | None]:
-        """Number of the newest batch that has landed and when (µs UTC); (0, None) before the
+        """Return the number of the newest landed batch and its time (µs UTC); (0, None) before the
         first.
         """
         row = self._db.execute(
@@ -336,7 +334,7 @@ class Spool(DamagedRows):
         return row or (0, None)
 
     def unlanded(self) -> Cut | None:
-        """The oldest batch that was cut and has not landed."""
+        """Return the oldest batch that was cut and has not landed, or None."""
         row = self._db.execute(
             "SELECT number, first, last, rows, bytes, sha256, cut, landed FROM batch WHERE landed"
             " IS NULL ORDER BY number LIMIT 1"
@@ -344,14 +342,14 @@ class Spool(DamagedRows):
         return None if row is None else Cut(*row)
 
     def batch_of(self, spool_id: int) -> int | None:
-        """The batch that a spool id was cut into."""
+        """Return the batch of a spool id, or None."""
         row = self._db.execute(
             "SELECT number FROM batch WHERE ? BETWEEN first AND last", (spool_id,)
         ).fetchone()
         return None if row is None else int(row[0])
 
     def landed_batches(self) -> Iterator[tuple[Cut, bytes]]:
-        """The batches that have landed and are remembered, newest first, with their packed keys."""
+        """Yield the landed batches that are remembered, newest first, with their packed keys."""
         for row in self._db.execute(
             "SELECT number, first, last, rows, bytes, sha256, cut, landed, keys FROM batch JOIN"
             " batch_content USING (number) WHERE landed IS NOT NULL ORDER BY number DESC"
@@ -363,8 +361,8 @@ class Spool(DamagedRows):
         return None if number is None else int(number)
 
     def record(self, cut: Cut, spool_bytes: int, keys: bytes, anonymous: int = 0) -> None:
-        """Bind number, rows and bytes of a batch for ever. Its file must be on the disk.
-        spool_bytes, keys: of its rows (keys.py). anonymous: how many of them have no identity.
+        """Bind number, rows and bytes of a batch for good. Its file must be on disk. spool_bytes,
+        keys: of its rows (keys.py). anonymous: number of rows without identity.
         """
         before = self.counted_before(cut.first)
         counted = {"first": cut.first, "before": before, "after": before + anonymous}
@@ -392,7 +390,7 @@ class Spool(DamagedRows):
                 _put(db, {NAME: self.origin().gateway})
 
     def landed(self, cut: Cut) -> None:
-        """Mark a batch as landed and take its rows out of the spool, in one transaction."""
+        """Mark a batch as landed and remove its rows from the spool, in one transaction."""
         with self._transaction() as db:
             db.execute(
                 "UPDATE batch SET landed = ? WHERE number = ?", (time.time_ns() // 1000, cut.number)
@@ -402,10 +400,10 @@ class Spool(DamagedRows):
             for table in ("batch", "batch_content"):
                 db.execute(f"DELETE FROM {table} WHERE number <= ?", (cut.number - KEEP,))  # noqa: S608 - the names stand here
 
-    # What has been done
+    # Records of work
 
     def failed(self, outage: str | None) -> None:
-        """Count a try that failed. outage: as kept under OUTAGE; None leaves it."""
+        """Count a failed attempt. outage: as kept under OUTAGE; None leaves it."""
         with self._transaction() as db:
             _add(db, {_FAILURES: 1})
             if outage is not None:
@@ -421,12 +419,11 @@ class Spool(DamagedRows):
     def renumber(
         self, epoch: str, meta: dict[str, str | None], landed_before: int = 0, new_key: bool = False
     ) -> None:
-        """Begin a new numbering: batches of the old one are forgotten, their rows are cut again
-        from number 1.
-
-        landed_before: rows with a smaller spool id have landed and leave the spool. new_key: rows
-        without identity get the new epoch in their key from there on, because another life of this
-        store used their spool ids under the old one. meta: set in the same transaction.
+        """Begin a new numbering: batches of the old one are forgotten, and their rows are cut again
+        from number 1. landed_before: rows with a smaller spool id have landed and leave the spool.
+        new_key: rows without identity get the new epoch in their key from there on, because another
+        generation of this store used their spool ids under the old one. meta: set in the same
+        transaction.
         """
         identities = self.identities()
         if new_key:
@@ -443,8 +440,8 @@ class Spool(DamagedRows):
 
 
 def with_numbers(rows: list[Row], spool: Numbers) -> list[Row]:
-    """The rows of one batch, in order; those without identity have a number of their own counter
-    in place of the spool id, which counts the others too.
+    """Return the rows of one batch, in order, in which those without identity have their own number
+    in place of the spool id, which counts all rows.
     """
     nameless = spool.nameless()
     if not any(row[0] == nameless for row in rows):
@@ -454,7 +451,7 @@ def with_numbers(rows: list[Row], spool: Numbers) -> list[Row]:
 
 
 def _keep_last(db: sqlite3.Connection) -> None:
-    """Note the highest spool id that was ever given, before rows go that are in no batch."""
+    """Note the highest spool id ever given, before rows without a batch are deleted."""
     db.execute("INSERT OR REPLACE INTO meta SELECT 'spool.last', CAST(id AS TEXT) FROM spool_last")
 
 

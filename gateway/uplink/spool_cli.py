@@ -1,7 +1,4 @@
-"""`onceway spool …`: look at the rows of a spool, land those of a dead gateway, or give them up.
-
-`land DIRECTORY` brings what the store of a dead gateway still holds to the landing place.
-"""
+"""`onceway spool …`: count the rows of a spool, land those of a dead gateway, or discard them."""
 
 import json
 from contextlib import closing
@@ -41,11 +38,11 @@ def land(
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Land what a dead gateway has acknowledged and not landed, as its own uplink would have.
+    """Land the readings that a dead gateway has acknowledged and not landed, as its uplink would.
 
-    The directory is only read, so a card may be mounted read-only. It can be done twice, and the
-    gateway may come back later: each reading is in the table once. The landing place is the
-    gateway's own; where it is not given, it is the one in this machine's configuration.
+    The directory is only read, so a card may be mounted read-only. Repeating the command is safe,
+    and the gateway may return later: each reading is in the table once. The landing place must be
+    the gateway's own; by default it is the one in this machine's configuration.
 
     Example: onceway spool land /mnt/card/var/lib/onceway --landing s3://bucket/landing
     """
@@ -115,8 +112,8 @@ def discard(
     as_json: JsonOption = False,
 ) -> None:
     """Delete the readings that wait in the spool: they were acknowledged, and never land. The
-    gateway may run meanwhile, its uplink must be stopped. What comes afterwards is kept. Exit code
-    1 when the answer is no.
+    gateway may run, but its uplink must be stopped. Later readings are kept. Exit code 1: the
+    answer was no.
 
     Example: onceway spool discard
     """

@@ -17,22 +17,21 @@ from gateway.uplink.spool import OUTAGE, RIVAL, WAY, Spool, Totals
 DAY_US = 86_400 * 1_000_000
 MINUTE_US = 60 * 1_000_000
 RIVAL_US = 7 * DAY_US
-"""The time for which a status shows another gateway of the same name, in µs."""
+"""Time for which a status shows another gateway of the same name, in µs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """The state of an uplink: rows that wait, batches that have landed, room that is left.
+    """The state of an uplink: waiting rows, landed batches, remaining room.
 
-    running: the process, None when there is none. rows, bytes: in the spool, as the broker counts
-    them. waiting: rows in no batch yet. clockless: some of them have no UTC, since this machine's
+    running: the process, None if there is none. rows, bytes: in the spool, as the broker counts
+    them. waiting: rows in no batch yet. clockless: some of them have no UTC, because this machine's
     clock is not synchronised yet; the uplink waits up to two minutes for it. landed_at: µs UTC of
-    the newest landed batch. sent: what has landed so far, and tries that failed. outage: None, or
-    since (µs UTC) and error. way: how the landing place
-    refuses a taken name (`Way`), as last proven. rival: of another gateway of this name, seen (µs
-    UTC) and what. bytes_per_day: into the spool, over the last day. max_bytes: bound of
-    the spool, None when not known. room_bytes: what can still come until that is reached, or the
-    disk is full. lasts_s: seconds until then at that rate; None for never.
+    the newest landed batch. sent: landed totals, and failed attempts. outage: None, or since (µs
+    UTC) and error. way: how the landing place refuses a taken name (`Way`), as last proven. rival:
+    of another gateway of this name, seen (µs UTC) and what. bytes_per_day: into the spool, over the
+    last day. max_bytes: bound of the spool, None if unknown. room_bytes: remaining bytes until that
+    is reached, or the disk is full. lasts_s: seconds until then at that rate; None for never.
     """
 
     gateway: str
@@ -55,8 +54,8 @@ class Status:
     lasts_s: int | None
 
     def outage_s(self, now: float) -> float:
-        """Return for how long the landing place has not been reached, in seconds; 0 if it was.
-        now: seconds since 1970.
+        """Return the seconds since the landing place was last reachable; 0 if it is. now: seconds
+        since 1970.
         """
         return 0.0 if self.outage is None else max(0.0, now - self.outage["since"] / 1e6)
 
@@ -138,7 +137,7 @@ def look(spool: Spool, data: Path, max_bytes: int | None = None) -> Status:
 
 
 def _way(way: str | None) -> str:
-    """Return the end of the line on batches; empty before the first proof."""
+    """Return the end of the line about batches; empty before the first proof."""
     return f"; there, {Way(way).text}" if way in list(Way) else ""
 
 

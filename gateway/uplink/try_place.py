@@ -1,7 +1,7 @@
 """A try of the landing place for `onceway doctor` and `onceway gateway check-config --connect`.
 
 In: the settings of the uplink. Out: the way in which the place refuses a taken name, or an error.
-What the try writes are files of its own below the gateway's folder, which it removes.
+The try writes its own files below the gateway's folder, and removes them.
 """
 
 from contextlib import closing
@@ -12,8 +12,8 @@ from gateway.uplink.landing import Way, open_landing
 
 
 def try_place(settings: UplinkSection, gateway: str, landed: int = 0) -> Way:
-    """Reach the place, and prove that a taken name is refused there. landed: how many batches of
-    this gateway must have landed, so an empty folder is not mistaken for the place. Raises
+    """Reach the place, and prove that a taken name is refused there. landed: number of landed
+    batches of this gateway, so that an empty folder is not mistaken for the place. Raises
     OncewayError.
     """
     with closing(open_landing(settings.landing, settings.options, settings.shared)) as place:

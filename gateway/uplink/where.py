@@ -1,4 +1,4 @@
-"""`onceway where DEVICE SEQUENCE`: where one reading is.
+"""`onceway where DEVICE SEQUENCE`: the place of one reading.
 
 In: a publication's key. Out: the places that know it, from the spool to the table.
 """
@@ -32,11 +32,11 @@ from gateway.uplink.spool import Spool
 app = typer.Typer()
 
 _DOUBTS = 8
-"""So many are shown."""
+"""Most suspect answers that are shown."""
 
 
 class NotFound(OncewayError):
-    """No place that was looked at has the reading."""
+    """No searched place has the reading."""
 
     exit_code = 1
 
@@ -44,13 +44,11 @@ class NotFound(OncewayError):
 @dataclass(frozen=True, slots=True)
 class Place:
     """A place that knows the reading. place: `spool` (in no batch yet), `batch` (cut, not landed
-    yet), `landed`, `table`, `quarantine` (landed in a batch that was damaged), or `conflicts` (set
-    aside, for its key is in the table with another payload).
-
-    gateway, epoch: whose batch it is. since: µs UTC, when it landed, at the latest came into the
-    table, or was set aside. landing: URL of the landing place, if the configuration was given;
-    file: what landed, below that. payload: of one that was set aside, in hex. reason: what is wrong
-    with the batch in quarantine.
+    yet), `landed`, `table`, `quarantine` (landed in a damaged batch), or `conflicts` (set aside,
+    because its key is in the table with another payload). gateway, epoch: of its batch. since: µs
+    UTC, when it landed, at the latest entered the table, or was set aside. landing: URL of the
+    landing place, if the configuration was given; file: the landed file below that. payload: of a
+    set-aside one, in hex. reason: fault of the batch in quarantine.
     """
 
     place: Literal["spool", "batch", "landed", "table", "quarantine", "conflicts"]
@@ -105,9 +103,9 @@ def where(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Where one reading is: in the spool, in a batch, landed, in the table. With --table also what
-    came with the same key and another payload, and whether its batch is in quarantine. In a site
-    also when its device was answered in doubt. Exit code 1: it was found nowhere.
+    """Show where one reading is: in the spool, in a batch, landed, in the table. With --table, show
+    also payload conflicts, and whether its batch is in quarantine. In a site, show also suspect
+    answers to its device. Exit code 1: no place has it.
 
     Example: onceway where sensor-1 4711
     """
@@ -148,12 +146,12 @@ def where(
 
 
 def doubts_of(folder: Path, device: str) -> list[Doubt]:
-    """The newest times that it was answered in doubt."""
+    """Return the newest times at which the device got a suspect answer."""
     return [item for item in doubts.read(folder) if item.client == device][-_DOUBTS:]
 
 
 def in_gateway(spool: Spool, device: str, sequence: int, landing: str | None) -> Iterator[Place]:
-    """One place per incarnation of the device that has this sequence."""
+    """Yield one place per incarnation of the device that has this sequence."""
     origin = spool.origin()
     for incarnation, spool_id in spool.find(device, sequence):
         batch = spool.batch_of(spool_id)
@@ -203,7 +201,7 @@ def in_table(table: str, device: str, sequence: int) -> Iterator[Place]:
 
 
 def in_quarantine(table: str, found: list[Place]) -> Iterator[Place]:
-    """Those of the places whose batch landed and was found damaged."""
+    """Yield the places whose batch has landed and was found damaged."""
     from gateway.uplink.delta_reader import quarantined
 
     for place in found:

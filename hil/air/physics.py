@@ -49,9 +49,8 @@ class Channel:
 
 
 def airtime(channel: Channel, coding: int, preamble: int, length: int) -> float:
-    """Return the seconds of a frame of so many bytes with explicit header and CRC.
-
-    coding: 1…4 of 4/5…4/8. preamble: symbols ahead of the synchronisation word.
+    """Return the seconds of a frame of so many bytes with explicit header and CRC. coding: 1…4 of
+    4/5…4/8. preamble: symbols ahead of the synchronisation word.
     """
     slow = channel.symbol > 0.016  # low data rate optimisation: two bits of each symbol are idle
     nibbles = 2 * length + 4 + 5  # CRC, header

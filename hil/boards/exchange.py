@@ -50,10 +50,9 @@ class Delivery:
 @dataclass
 class Gateway:
     """One gateway with one serial port. deliveries: in order of arrival; duplicates that the packet
-    identifier tells are no deliveries.
-
-    commands: payloads, sent at QoS 2 one after the other once the board has subscribed, on the
-    topic that it subscribes to. obeyed: how many of them are through.
+    identifier tells are no deliveries. commands: payloads, sent at QoS 2 one after the other once
+    the board has subscribed, on the topic that it subscribes to. obeyed: how many of them are
+    through.
     """
 
     commands: Sequence[bytes] = ()

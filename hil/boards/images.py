@@ -33,9 +33,8 @@ def read_firmware(firmware: Path) -> IntelHex:
 
 def write_flash(image: Path, firmware: Path) -> None:
     """Write a flash image with this firmware and nothing else, as after a chip erase and a
-    programmer.
-
-    Raises OncewayError for what `read_firmware` does, and while a board runs from the image.
+    programmer. Raises OncewayError for what `read_firmware` does, and while a board runs from the
+    image.
     """
     content = read_firmware(firmware)
     content.padding = 0xFF

@@ -73,11 +73,9 @@ def _valid(record: bytes) -> bool:
 
 @dataclass(slots=True)
 class Ledger:
-    """What a board's EEPROM has held.
-
-    publications: in order of completion. contradictions: sequences that became complete twice with
-    different sources, or not above the ones before; a correct firmware leaves none. incarnations:
-    in order, the last one counts.
+    """What a board's EEPROM has held. publications: in order of completion. contradictions:
+    sequences that became complete twice with different sources, or not above the ones before; a
+    correct firmware leaves none. incarnations: in order, the last one counts.
     """
 
     publications: list[Publication] = field(default_factory=list)
@@ -95,9 +93,7 @@ class Ledger:
     @classmethod
     def read(cls, log: Path, image: Path, before: bytes = ERASED) -> Self:
         """The ledger of a board whose log was kept from its first start on. before: the EEPROM
-        then.
-
-        Raises OncewayError on a file that is damaged.
+        then. Raises OncewayError on a file that is damaged.
         """
         content = image.read_bytes()
         if len(content) != EEPROM_SIZE:

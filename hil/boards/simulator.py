@@ -417,10 +417,9 @@ class SimulatedBoard:
 
     async def run(self, cycles: int, *, burst: bool = False) -> bytes:
         """At speed `step`: let `cycles` pass and return what the board has sent since the last call
-        (at most 4096 bytes).
-
-        burst: return earlier, when it has sent something and fallen silent, or has lost its power.
-        `cycle` and `powered` tell the board time and whether it has power afterwards.
+        (at most 4096 bytes). burst: return earlier, when it has sent something and fallen silent,
+        or has lost its power. `cycle` and `powered` tell the board time and whether it has power
+        afterwards.
         """
         answer = await self.command(f"run {cycles}" + (" burst" if burst else ""))
         self.cycle, self.powered = int(answer["cycle"]), bool(answer["power"])

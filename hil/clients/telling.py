@@ -30,8 +30,7 @@ LAST_SEQUENCE = 0xFFFF_FFFF
 
 READS_REASON_CODES = ("onceway-reads-reason-codes", "1")
 """The user property of CONNECT that asks the gateway for reason codes. Otherwise it ends the
-connection when it refuses a message for now.
-"""
+connection when it refuses a message for now."""
 
 
 def tell(event: str, **data: object) -> None:

@@ -31,8 +31,7 @@ from hil.observe.history import History
 APPLICATION_AT = 0x020  # see firmware/examples/sensor
 HELD_CELLS = (0x030, 0x038)
 """Written in turn: count:u8 id:u16 crc:u16. The identifier of the message that the board has taken
-at QoS 2 and that is not released yet, 0 if there is none (firmware/README.md).
-"""
+at QoS 2 and that is not released yet, 0 if there is none (firmware/README.md)."""
 _HELD_SIZE = 5
 _UNITS_MS = (1, 1000, 60_000)
 _REGULAR_MS = 200
@@ -129,10 +128,8 @@ class LedgerWatch:
     def close(self, *, swapped: bool = False) -> None:
         """Read the ledger once more and whole, from log and image, and enter what is missing,
         contradicts itself, or is held. What a board has that never met a gateway is entered with
-        incarnation 0.
-
-        swapped: another board has taken this one's name, so what it holds will not come any more,
-        and is there to be read from it.
+        incarnation 0. swapped: another board has taken this one's name, so what it holds will not
+        come any more, and is there to be read from it.
         """
         self.look()
         self.ledger = Ledger.read(self._board.eeprom_log, self._board.eeprom_image, self._before)

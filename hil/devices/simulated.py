@@ -189,9 +189,8 @@ class SimulatedDevice(WiredDevice):
 
     async def swap(self, fault: str, within: float) -> None:
         """Put a new board in the place of this one, which has lost its power, by the user's
-        command. The old EEPROM stays as it is.
-
-        within: seconds in which the wire must have changed over. Raises TimeoutError.
+        command. The old EEPROM stays as it is. within: seconds in which the wire must have changed
+        over. Raises TimeoutError.
         """
         board, watch = self._new_board(f"{self.name}.{len(self._boards) + 1}")
         try:
@@ -237,10 +236,8 @@ class SimulatedDevice(WiredDevice):
 
     async def stop_sampling(self) -> None:
         """Take the power away, tell the application to sample no more, and give the power back:
-        what is journalled still goes out.
-
-        Returns when the board has journalled that it has started, which is the last that it has to
-        say.
+        what is journalled still goes out. Returns when the board has journalled that it has
+        started, which is the last that it has to say.
         """
         watch = self._boards[-1][1]
         with suppress(TimeoutError):

@@ -45,19 +45,16 @@ class Kind(BaseModel, ABC):
     """If it may come while another fault of the part lasts; else the part is the lane."""
     counter: ClassVar[str] = "spooled"
     """The hop whose count is the place, for parts of the site; faults of devices are placed by the
-    device's own readings.
-    """
+    device's own readings."""
     looked: ClassVar[bool] = False
     """Whether the rig finds the place by looking at the counter, and the judge holds that against
-    the rows of the system (hil/judge/places.py).
-    """
+    the rows of the system (hil/judge/places.py)."""
     needs_ingest: ClassVar[bool] = False
     """Whether it breaks the ingest, or leaves something that only the ingest mends."""
 
     on_real: ClassVar[bool] = False
     """Of a kind that breaks boards: whether a real one can be broken so, which has no cut at a
-    counted point, and shows no inside.
-    """
+    counted point, and shows no inside."""
 
     bounded: ClassVar[bool] = False
     """Whether the run waits for it, once it has begun, when nothing else moves; it ends by itself.
@@ -87,8 +84,7 @@ class Kind(BaseModel, ABC):
     """Where they come."""
     on: list[str] = []
     """The boards or clients that it is for, or in a site of several the gateways; all, if none is
-    named.
-    """
+    named."""
     table: int = Field(default=1, ge=1)
     """Which of the tables of its kind; the bench counts them."""
     drawn: bool = False

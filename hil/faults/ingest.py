@@ -27,8 +27,7 @@ STEPS = {
 }
 """Steps of a micro-batch, in their order, by the file that each makes (gateway/ingest/README.md,
 and Spark's checkpoint). The patterns leave out temporary files and checksums, which also appear
-after a step.
-"""
+after a step."""
 JOB = "stream.py"
 """The script of the job: launchers pass a signal on in ways of their own."""
 SECOND = "second ingest"

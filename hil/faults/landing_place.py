@@ -44,10 +44,9 @@ class LandingPlace:
 
     def repeat(self, origin: str, number: int, epoch: str, copy: Copy = "same") -> int:
         """Land a batch again as the first of another epoch, as a gateway does whose store was set
-        back. Returns its number of rows.
-
-        copy: `damaged`, a bit of it is another, as from a disk that forgets; `reworded`, its
-        payloads are others under the same keys, as of a board that was given another's identity.
+        back. Returns its number of rows. copy: `damaged`, a bit of it is another, as from a disk
+        that forgets; `reworded`, its payloads are others under the same keys, as of a board that
+        was given another's identity.
         """
         source = self._landing / origin / f"{number:012d}.parquet"
         said = source.with_suffix(".json").read_bytes()

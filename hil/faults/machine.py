@@ -104,8 +104,7 @@ class ClockJump(MachineFault):
     seconds: Seconds = Field(default=6.0, ge=5, le=60)  # a gateway may go on by the old clock
     hours: Annotated[float | None, Unit("h")] = Field(default=None, gt=0, le=CENTURY)
     """How far it jumps; without it each one as far as the seed says: seconds, minutes, hours and
-    days in turn.
-    """
+    days in turn."""
 
     def faults(self, seed: int, readings: dict[str, int]) -> Iterator[Fault]:
         begin = random.Random(f"{seed}/{self.kind}/size").randrange(len(SIZES))

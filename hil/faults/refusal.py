@@ -16,8 +16,7 @@ REFUSED_WITHIN = 180.0
 """s in which a board must have published."""
 GOES_ON_WITHIN = 8.0
 """s in which something else must have come behind it; what a board takes for a passing reason it
-tries again after 10 s (firmware/README.md).
-"""
+tries again after 10 s (firmware/README.md)."""
 
 
 class PublicationRefused(Kind):

@@ -277,10 +277,9 @@ async def _all_quiet(fault: Fault, system: SystemUnderTest, behind_others: bool 
     """Return when the target has ended an exchange, nobody has anything under way, and the gateway
     takes no step any more: what it does behind an exchange would be taken for the next one. Before
     it has ended one, a target that was just cut may have nothing under way because it has not
-    started yet. Returns how many publications the target has made.
-
-    behind_others: return behind an exchange of somebody else, or else the second one of the target.
-    Of two boards with one interval the same one may always be the next.
+    started yet. Returns how many publications the target has made. behind_others: return behind an
+    exchange of somebody else, or else the second one of the target. Of two boards with one interval
+    the same one may always be the next.
     """
     machine = system.site.machine("gateway")
     before, of_all = _journalled(system, fault), _journalled(system)

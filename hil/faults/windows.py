@@ -54,8 +54,7 @@ OF_GATEWAYS_DISK = OF_GATEWAY | {
     "committed": Window(AFTER_SYNC, coverage.COMMITTED),
 }
 """What is synced stays when the power goes. A killed process takes a commit along until SQLite has
-made it visible, which is behind the sync.
-"""
+made it visible, which is behind the sync."""
 OF_RELEASES = {
     "recorded": Window(BEFORE_RELEASE, coverage.RECORDED),
     "released": Window(AFTER_RELEASE, coverage.RELEASED, 0.2),
@@ -99,12 +98,10 @@ class WindowKind(Kind):
         committing: Callable[[], bool] = lambda: True,
     ) -> str | None:
         """Let the program run on to the fault's window, and stop it there. Returns which one it
-        was; None if it did not come there. The machine is to be disarmed when it is gone.
-
-        unstored: whether something is on its way to the store; committing: whether the commit
-        behind whose sync the program stands holds a publication. A commit that holds none is let
-        through: what is received and not committed, or committed and not acknowledged, is to be a
-        publication.
+        was; None if it did not come there. The machine is to be disarmed when it is gone. unstored:
+        whether something is on its way to the store; committing: whether the commit behind whose
+        sync the program stands holds a publication. A commit that holds none is let through: what
+        is received and not committed, or committed and not acknowledged, is to be a publication.
         """
         window = self.windows[fault.detail["window"]]
         holds_one = {BEFORE_WRITE: unstored, BEFORE_SYNC: unstored, AFTER_SYNC: committing}

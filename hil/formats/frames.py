@@ -18,8 +18,7 @@ MODULO = 8
 """Sequences and acknowledgements count modulo this."""
 SEED_INPUTS = ("boot", "attempt", "board", "gateway")
 """What the seed of a session follows from, beside the board's key: the board's numbers, its nonce,
-and what the gateway adds: its nonce, or without keys both its counters.
-"""
+and what the gateway adds: its nonce, or without keys both its counters."""
 MTU = 240
 """Longest payload of a DATA frame, in bytes."""
 

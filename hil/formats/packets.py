@@ -100,8 +100,7 @@ _BINARY = (_P.CORRELATION_DATA, _P.AUTHENTICATION_DATA)
 
 Properties = tuple[tuple[Property, Any], ...]
 """In the order of the packet. A value is an int, a str, bytes (binary data), or a pair of str (user
-property).
-"""
+property)."""
 
 
 @dataclass(frozen=True, slots=True)

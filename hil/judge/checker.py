@@ -67,8 +67,7 @@ class Result:
     """Faults that happened, by kind."""
     last_words: dict[str, list[str]]
     """Of what ended by itself: the last lines of its log, by its name; of what broke in the rig by
-    why.
-    """
+    why."""
 
     @property
     def offenders(self) -> list[Publication]:

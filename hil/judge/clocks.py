@@ -25,22 +25,18 @@ S = 1_000_000_000  # ns
 BOARD_HZ = 16_000_000
 EARLY_NS = 4 * S
 """A time may be so much too early: a second that the gateway's clock has begun, a second that the
-board's has begun, and two for the way of a WELCOME on a busy machine.
-"""
+board's has begun, and two for the way of a WELCOME on a busy machine."""
 LATE_NS = 2 * S
 """And so much too late: a second that the board's clock had begun at the WELCOME, and one for the
-simulator, which may run a quarter of a second behind.
-"""
+simulator, which may run a quarter of a second behind."""
 RECEIVED_NS = S // 2
 """Of `received`, which the gateway reads from this machine's clock."""
 SETTLES_NS = 3 * S
 """The gateway reads the clock of the day once a second: so long after a jump, on a busy machine, it
-may still go by the clock before.
-"""
+may still go by the clock before."""
 JOURNALLED_NS = S // 4
 """A status knows its time when its slot begins to be written, and is seen when the slot is whole:
-40 bytes of 3.4 ms, on a busy machine. Meanwhile the board may have met the gateway.
-"""
+40 bytes of 3.4 ms, on a busy machine. Meanwhile the board may have met the gateway."""
 LINE_BYTES_S = 11_520
 DRIFT = 200
 """A board's clock may be wrong by one second in so many: a resonator's 0.5 %."""
@@ -50,8 +46,7 @@ SOME = 20
 """Times that are enough: one of them was not put off by a begun second or a slow WELCOME."""
 OFF_EARLY_NS, OFF_LATE_NS = 2 * S, S
 """No run has all its times further off than this, too early or too late: the seconds of both
-clocks are counted in, and no WELCOME is late each time.
-"""
+clocks are counted in, and no WELCOME is late each time."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,7 @@ WRITTEN_US = 1000
 """Some file systems and readers round the time at which a file was written."""
 STAYS = "batch"
 """What was at this hop, is there when it is looked at for the last time. A row of the spool goes
-when it has landed, perhaps between two looks.
-"""
+when it has landed, perhaps between two looks."""
 
 
 def wrong(

@@ -30,9 +30,8 @@ def places(ways: Iterable[Mapping[str, list[Sighting]]]) -> set[tuple[str, int]]
 def _copies(rows: list[tuple[bool, Sighting]]) -> Iterator[tuple[str, int]]:
     """Of rows that are alike, in the order in which they were seen. The first one is no copy. One
     at the same gateway is a copy only if its spool took it when another gateway had it: so what a
-    restored store lands once more is what it was before.
-
-    rows: each with whether it was seen in a spool.
+    restored store lands once more is what it was before. rows: each with whether it was seen in a
+    spool.
     """
     home = _gateway(rows[0][1])
     copies: dict[tuple[str, int], bool] = {}

@@ -23,8 +23,7 @@ RESTORED = "gateway's store restored from a backup"
 TORN = 2
 """Frames of a session that may be torn, in each direction: one when its sender lost its power or
 was killed, and one more if that happens again before it has greeted. In 5,900 sessions
-of boards that were cut again and again, none had more than one.
-"""
+of boards that were cut again and again, none had more than one."""
 
 
 def wrong(events: Sequence[Event]) -> list[str]:

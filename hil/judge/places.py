@@ -16,14 +16,12 @@ from hil.observe.history import Event, taking
 
 LATE = 20
 """Publications by which a place may be missed: they come between two looks of the rig, when a
-gateway that was away gets what the boards have kept for it.
-"""
+gateway that was away gets what the boards have kept for it."""
 LATE_SHARE = 10
 """Or one in so many of the run's, if that is more."""
 LATE_S = 2.0
 """Or what comes so soon behind the place, if that is more: clients that were kept waiting can put
-hundreds into the store between two looks.
-"""
+hundreds into the store between two looks."""
 OF_SITE = ("gateway", "landing", "uplink", "ingest")
 HANDS = (
     "board swapped",

@@ -16,8 +16,7 @@ class Outcome(StrEnum):
     OUT_OF_ORDER = "out of order"
     LEFT = "left behind"
     """In the EEPROM of a board that was swapped before it could send it, and there to be read: no
-    harm, but not in the claim either.
-    """
+    harm, but not in the claim either."""
     UNDELIVERED = "not delivered"
     """Published at QoS 0, and not in the gateway's store: QoS 0 promises no more."""
     DIED = "died with its card"

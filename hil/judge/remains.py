@@ -16,8 +16,7 @@ EMPTY = ("spool", "retained", "will", "aside")
 """Tables in which nothing is left: no client of a bench retains a message or has a will."""
 ALONE = ("queue", "message", "given", "given_part", "journey", "place")
 """Those in which a gateway that is alone has nothing left. In a site what is for another gateway
-waits there until that one asks for it.
-"""
+waits there until that one asks for it."""
 TEMPORARY = re.compile(r"(^|/)\.|\.(tmp|temp|new|part|partial|old|bak)$|~$|-journal$")
 MOST_FILES = 40
 """In a gateway's folder, whatever they are."""
@@ -37,8 +36,9 @@ def wrong(events: Sequence[Event]) -> list[str]:
     if run is None or "hops" in run:  # not our own system
         return []
     found = []
+    dead = {f"gateway-{one.data['gateway']}" for one in events if "died" in one.data}
     for event in events:
-        if event.event == "remains":
+        if event.event == "remains" and event.hop not in dead:
             with taking(event):
                 left = _at_landing(event.data) if event.hop == "landing" else _at(event, run)
                 found += list(left)

@@ -19,8 +19,7 @@ TAKEN = ("landed", "ingested")
 """What is kept of a row beside its payload."""
 FOR_GOOD = (0x87, 0x90, 0x95, 0x99)
 """Reasons for which a board sets a publication aside (firmware/README.md): the next ones may come
-before it.
-"""
+before it."""
 
 
 @dataclass(slots=True)
@@ -43,8 +42,7 @@ class Seen:
     """When a client has put a PUBLISH on the line once more in the same flow."""
     refused: Counter[tuple[str, int]] = field(default_factory=Counter)
     """By line and packet identifier: how often the gateway said that it does not know a PUBREL
-    (0x92), or refused a PUBLISH (0x80 and above in a PUBREC).
-    """
+    (0x92), or refused a PUBLISH (0x80 and above in a PUBREC)."""
     aside: set[tuple[str, int]] = field(default_factory=set)
     """By line and packet identifier: PUBLISH packets that were refused for good."""
     published: dict[tuple[str, int], list[int]] = field(default_factory=lambda: defaultdict(list))
@@ -75,8 +73,7 @@ class Seen:
     """The most rows of a batch."""
     sent: dict[Key, set[bytes]] = field(default_factory=lambda: defaultdict(set))
     """Payloads as they left a client, or a real board, which may put a publication in other words
-    when it sends it again.
-    """
+    when it sends it again."""
     quarantined: list[tuple[str, int]] = field(default_factory=list)
     """Origin (`GATEWAY/EPOCH`) and number of each batch in quarantine."""
     conflicts: list[tuple[Key, bytes]] = field(default_factory=list)
@@ -100,8 +97,7 @@ class Seen:
     """By device: when in board time, and which interval."""
     samples: dict[str, list[tuple[int, int]]] = field(default_factory=lambda: defaultdict(list))
     """By device: readings, when in board time, and how many conversions had passed since the one
-    before in that life.
-    """
+    before in that life."""
     starts: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
     """By device: in board time."""
     deaths: list[str] = field(default_factory=list)
@@ -135,8 +131,7 @@ class Seen:
     """By line: sessions begun, sessions whose end was told, and whether its last counts were."""
     restores: int = 0
     """How often a backup took the place of the store: what it holds, and what boards have not
-    released, lands once more.
-    """
+    released, lands once more."""
     forgotten: list[tuple[int, Key]] = field(default_factory=list)
     """What the gateway had under way for a client, and did not know any more; and when."""
     ended: bool = False

@@ -114,10 +114,9 @@ def doubts(events: Iterable[Event]) -> list[str]:
 
 
 def _without(subscriber: _Subscriber, messages: dict[Key, _Message]) -> list[int]:
-    """At which QoS nothing came, though `SOME` messages were published while it listened.
-
-    What was published after all that came on a connection does not count: the gateway need not have
-    got so far, and what it has not sent at QoS 0 ends with the connection.
+    """At which QoS nothing came, though `SOME` messages were published while it listened. What was
+    published after all that came on a connection does not count: the gateway need not have got so
+    far, and what it has not sent at QoS 0 ends with the connection.
     """
     since: int | None = None
     newest: int | None = None  # that came on this connection, by when it was published
@@ -237,8 +236,7 @@ class _Model:
     """When this connection began."""
     went_on: bool = False
     """Whether a message at QoS 2 has come on it that was published since: what was under way before
-    comes first [MQTT-4.4.0-1, MQTT-4.6.0-6].
-    """
+    comes first [MQTT-4.4.0-1, MQTT-4.6.0-6]."""
     ever: set[Key] = field(default_factory=set)
     newest: dict[tuple[str, int, int], int] = field(default_factory=dict)
     """The last sequence that came first in this session, by topic, incarnation and QoS."""

@@ -12,8 +12,7 @@ from contextlib import suppress
 LOOK_EVERY = 0.02  # s
 PATIENCE = 600.0
 """Seconds for what comes by itself, on a machine however busy. If nothing moves, the run gives up
-earlier (`stall_s` of the bench).
-"""
+earlier (`stall_s` of the bench)."""
 
 
 class Counters:

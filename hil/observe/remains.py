@@ -14,8 +14,7 @@ from hil.observe.history import History
 
 OF_GATEWAY = ("owner.json", "cleaned.json", "refused.json")
 """Files beside the epochs in a gateway's folder at the landing place: whose the folder is, what was
-cleaned up there, what is refused.
-"""
+cleaned up there, what is refused."""
 
 
 def note_remains(history: History, program: str, folder: Folder) -> None:

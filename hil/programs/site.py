@@ -27,8 +27,7 @@ READY_WITHIN = 30.0  # s, on a machine that is busy starting Spark
 COMMAND_WITHIN = 60.0  # s
 SHORT_LIVED_JAVA = {"JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1"}
 """For a Spark that lives for a minute: the second compiler takes a third of the time to the first
-micro-batch, and never gives it back.
-"""
+micro-batch, and never gives it back."""
 
 
 Disks = tuple[LoopDisk | None, LoopDisk | None]

@@ -100,8 +100,7 @@ class Findings:
     """From sample to claim, of each publication that is ok, in order of length."""
     stored: dict[str, list[tuple[float, int]]] = field(default_factory=lambda: defaultdict(list))
     """By device or client: when a publication reached the gateway's store, and how many bytes of
-    payload it has.
-    """
+    payload it has."""
 
     gateways: dict[str, dict[str, int]] = field(default_factory=dict)
     """Of each of several: publications in its store, landed, and gone with its card."""

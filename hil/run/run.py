@@ -74,9 +74,8 @@ class Run:
 
     async def go(self) -> Result:
         """Run the bench and judge its history. What happens to programs and rig is in it; a run
-        that the user ends has no result.
-
-        Raises OncewayError for a bench whose settings the gateway refuses.
+        that the user ends has no result. Raises OncewayError for a bench whose settings the gateway
+        refuses.
         """
         self._history.add(
             "rig",

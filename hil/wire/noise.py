@@ -15,7 +15,6 @@ KINDS = ("corrupt", "lose", "insert")
 
 class Noise:
     """Corrupts, loses and inserts bytes at `rate` in all; every three harms hold one of each kind.
-
     rate: share of bytes harmed, 0 ≤ rate < 1. Gaps between harmed bytes are geometric, as for
     independent faults.
     """

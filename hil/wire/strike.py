@@ -108,10 +108,9 @@ class Strike:
 
 def misread(data: bytes, rate: float) -> bytes:
     """What a receiver makes of `data`, sent without pauses, that samples at `rate` times the
-    sender's bit rate.
-
-    A UART waits for a falling edge, samples the middle of each of its own bit times, and waits for
-    the next one. Bytes whose stop bit is not there (a framing error) arrive as well.
+    sender's bit rate. A UART waits for a falling edge, samples the middle of each of its own bit
+    times, and waits for the next one. Bytes whose stop bit is not there (a framing error) arrive as
+    well.
     """
     levels = [bit for byte in data for bit in (0, *(byte >> number & 1 for number in range(8)), 1)]
 

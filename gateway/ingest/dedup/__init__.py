@@ -1,5 +1,5 @@
-"""Which publications the table has already.
+"""Deduplication: the publications that the table already has.
 
-In: ranges of sequences. Out: which of them are new. A cache of the table's commit log, and its
+In: ranges of sequences. Out: the new ones among them. A cache of the table's commit log, and its
 snapshots.
 """

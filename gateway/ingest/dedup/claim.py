@@ -1,8 +1,8 @@
-"""Which rows of a micro-batch are new: arithmetic on ranges, on the driver.
+"""New rows of a micro-batch: arithmetic on ranges, on the driver.
 
 In: the chunk headers of a micro-batch and the ranges seen so far. Out: a claim: the ranges that a
-commit would add, and those that it must leave out. Of two chunks that hold the same key, the one
-with the lower number keeps it.
+commit would add, and those that it must leave out. If two chunks hold the same key, the one with
+the lower number keeps it.
 """
 
 from collections import defaultdict
@@ -17,7 +17,9 @@ ChunkRange = tuple[int, str, int, int, int]
 
 @dataclass(slots=True)
 class Claim:
-    """rows: how many the chunks hold; seen: how many of them are not new; drop: where these are."""
+    """The result for a micro-batch. rows: number of rows in the chunks; seen: number of duplicates
+    among them; drop: their places.
+    """
 
     rows: int = 0
     seen: int = 0
@@ -30,7 +32,9 @@ class Claim:
 
 
 def claim(held: Iterable[tuple[int, Ranges]], seen: SeenRanges) -> Claim:
-    """held: chunks by number, in order; the ranges of one do not overlap each other."""
+    """Return the claim for chunks. held: chunks by number, in order; the ranges of one chunk do not
+    overlap.
+    """
     result = Claim()
     for chunk, ranges in held:
         result.rows += ranges.sequences
@@ -47,7 +51,7 @@ def claim(held: Iterable[tuple[int, Ranges]], seen: SeenRanges) -> Claim:
 
 
 def _joined(parts: list[Span]) -> list[Span]:
-    """The same sequences, each once."""
+    """Return the same sequences, each once."""
     joined: list[Span] = []
     for first, last in sorted(parts):
         if joined and first <= joined[-1][1] + 1:

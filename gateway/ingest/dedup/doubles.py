@@ -1,7 +1,7 @@
-"""How many publications of each device came twice: it stands in the commit that left them out.
+"""Number of duplicates of each device, stored in the commit that left them out.
 
-In: counts by device. Out: a part of the commit's note, and the counts again from the notes of
-commits. The table `…_quality` is made of them (`summary/quality.py`).
+In: counts by device. Out: a part of the commit's note, and the counts from the notes of commits.
+They feed the table `…_quality` (`summary/quality.py`).
 """
 
 from collections import Counter
@@ -13,10 +13,11 @@ from gateway.ingest.dedup.ranges import Key
 from gateway.ingest.delta.commits import Commit
 
 MOST = 10_000
-"""Devices that one commit names, those with most doubles: its note is read by everybody."""
+"""Most devices that one commit names, those with most duplicates: every reader of the log reads its
+note."""
 
 DOUBLES = "doubles"
-"""The key in the note: {"day": UTC, "of": [[device, incarnation, rows], …]}."""
+"""Key in the note: {"day": UTC, "of": [[device, incarnation, rows], …]}."""
 
 
 def note(counts: Counter[Key]) -> dict[str, Any]:
@@ -27,7 +28,7 @@ def note(counts: Counter[Key]) -> dict[str, Any]:
 
 
 def counted(commits: Iterable[Commit]) -> Iterator[tuple[str, int, date, int]]:
-    """(device, incarnation, day, rows), as each commit says it."""
+    """Yield (device, incarnation, day, rows) from the notes of commits."""
     for commit in commits:
         told = commit.note.get(DOUBLES, {})
         for device, incarnation, rows in told.get("of", ()):

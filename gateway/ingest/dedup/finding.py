@@ -1,7 +1,7 @@
-"""Which ranges of sequences rows hold.
+"""Ranges of sequences in rows.
 
-In: rows in any order, with a device, an incarnation and a sequence each. Out: their ranges, and
-where each key comes first. It runs in Spark's tasks, so it imports nothing of Spark.
+In: rows in any order, each with a device, an incarnation and a sequence. Out: their ranges, and the
+first row of each key. This runs in Spark's tasks, so it does not import Spark.
 """
 
 from collections.abc import Iterable, Iterator
@@ -13,14 +13,14 @@ import pyarrow as pa
 from gateway.ingest.dedup.ranges import RANGES, Ranges, SeenRanges
 
 GATHERED = 1_000_000
-"""Rows of which a task makes ranges at once: more of them have fewer ranges."""
+"""Rows that a task turns into ranges at once: more rows together have fewer ranges."""
 
 AT_ONCE = 50_000
-"""Ranges in a batch for the driver, which unpacks them: each takes some hundred bytes then."""
+"""Most ranges in a batch for the driver: each takes some hundred bytes unpacked."""
 
 
 def ranges_of(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Of all rows of a task, in the columns of `RANGES`."""
+    """Yield the ranges of all rows of a task, in the columns of `RANGES`."""
     held = SeenRanges()
     for rows in _gathered(batches):
         held.add(Ranges.of(find_ranges(rows)[1]))
@@ -41,7 +41,7 @@ def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
 
 
 def find_ranges(rows: pa.Table) -> tuple[Any, pa.RecordBatch]:
-    """The positions of the first row of every key, in order, and the ranges that these keys make,
+    """Return the positions of the first row of every key, in order, and the ranges of these keys,
     in the columns of `RANGES`.
     """
     order, fresh, starts = in_order(rows)
@@ -61,8 +61,8 @@ def find_ranges(rows: pa.Table) -> tuple[Any, pa.RecordBatch]:
 
 
 def in_order(rows: pa.Table) -> tuple[Any, Any, Any]:
-    """Positions in the order of keys, and in that order of arrival; and along it, which rows are
-    the first of their key, and which the first of a range.
+    """Return positions sorted by key, then by arrival; and in this order, which rows are the first
+    of their key, and which the first of a range.
     """
     devices = rows["device"].combine_chunks().dictionary_encode()
     code = devices.indices.to_numpy(zero_copy_only=False)

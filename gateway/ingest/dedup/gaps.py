@@ -1,4 +1,4 @@
-"""Which sequences are missing. In: the ranges that were seen. Out: by device, what lies between."""
+"""Missing sequences. In: the seen ranges. Out: the gaps between them, by device."""
 
 from collections import defaultdict
 from collections.abc import Iterator
@@ -9,8 +9,8 @@ from gateway.ingest.dedup.ranges import Key, SeenRanges
 
 @dataclass(frozen=True, slots=True)
 class DeviceGaps:
-    """gaps: (first, last) missing sequences between those that are in the table; missing: how many
-    that are.
+    """Gaps of one device. gaps: (first, last) missing sequences between those in the table;
+    missing: their number.
     """
 
     device: str
@@ -20,7 +20,7 @@ class DeviceGaps:
 
 
 def gaps(seen: SeenRanges) -> Iterator[DeviceGaps]:
-    """The devices with gaps in their sequences, most missing first."""
+    """Yield the devices with gaps in their sequences, most missing first."""
     found: defaultdict[Key, list[tuple[int, int]]] = defaultdict(list)
     before: dict[Key, int] = {}
     for key, first, last in seen.as_ranges():

@@ -1,13 +1,12 @@
-"""Which sequences were seen, per (device, incarnation), as ranges. No I/O.
+"""Seen sequences as ranges, per (device, incarnation). No I/O.
 
-In: ranges of consecutive sequences, many at once, as columns. Out: which parts of them were seen
+In: ranges of consecutive sequences, many at once, as columns. Out: the parts of them that were seen
 before.
 
-Devices count upwards, so nearly every range begins after the last one that is known of its key, and
-numpy takes all of these at once: it holds the last range of each key as two numbers. What lies
-below that is kept for the few keys with gaps, as a flat, sorted list of boundaries [start, end,
-start, end, …], each end exclusive. The index of a number in that list tells by its parity whether
-the number is inside.
+Devices count upwards, so nearly every range begins after the last known one of its key. numpy
+handles all of these at once: the last range of each key is two numbers. Earlier ranges exist only
+for the few keys with gaps, as a flat, sorted list of boundaries [start, end, start, end, …], each
+end exclusive. The parity of a number's index in that list tells whether the number is inside.
 """
 
 import sys
@@ -24,10 +23,10 @@ Key = tuple[str, int]
 """(device, incarnation)"""
 
 Packed = bytes
-"""A key as eight bytes of incarnation and the device in UTF-8: a third of what a tuple takes."""
+"""A key as eight bytes of incarnation and the device in UTF-8: a third of a tuple's memory."""
 
 Span = tuple[int, int]
-"""first and last sequence, both inclusive"""
+"""First and last sequence, both inclusive."""
 
 RANGES = pa.schema(
     [
@@ -39,11 +38,11 @@ RANGES = pa.schema(
 )
 
 _NONE = np.iinfo(np.int64).min
-"""Below every sequence: the last one of a key that has none yet."""
+"""Value below every sequence: the last one of a key without any."""
 
 
 def pack(devices: Any, incarnations: Any) -> list[Packed]:
-    """Columns of text and of int64 → keys."""
+    """Return keys for columns of text and of int64."""
     numbers = np.ascontiguousarray(incarnations.to_numpy(), np.int64)
     fixed = pa.FixedSizeBinaryArray.from_buffers(
         pa.binary(8), len(numbers), [None, pa.py_buffer(numbers)]
@@ -69,12 +68,12 @@ class Ranges:
 
     @classmethod
     def of(cls, table: pa.Table | pa.RecordBatch) -> "Ranges":
-        """From the columns of `RANGES`."""
+        """Return ranges from the columns of `RANGES`."""
         keys = pack(table["device"], table["incarnation"])
         return cls(keys, table["first"].to_numpy(), table["last"].to_numpy())
 
     def table(self) -> pa.Table:
-        """In the columns of `RANGES`."""
+        """Return the ranges in the columns of `RANGES`."""
         devices, incarnations = zip(*map(unpack, self.keys), strict=True) if self.keys else ((), ())
         return pa.table(
             dict(zip(RANGES.names, (devices, incarnations, self.first, self.last), strict=True)),
@@ -89,13 +88,13 @@ class Ranges:
 
     @property
     def sequences(self) -> int:
-        """How many sequences they hold, counted once for each range."""
+        """Number of sequences, counted once for each range."""
         return int((self.last - self.first).sum()) + len(self.keys)
 
 
 class SeenRanges:
-    """Sets of sequences by key. A range that does not begin after all of its key costs O(n) in the
-    number of the key's ranges, at most.
+    """Sets of sequences by key. A range that does not begin after all others of its key takes at
+    most O(n) time in the number of the key's ranges.
     """
 
     def __init__(self) -> None:
@@ -104,7 +103,7 @@ class SeenRanges:
         self._below: dict[int, list[int]] = {}
 
     def add(self, ranges: Ranges) -> None:
-        """They may overlap each other, and what is in the set."""
+        """Add ranges, which may overlap each other and the set."""
         places = self._places_of(ranges.keys)
         alone = np.bincount(places, minlength=len(self._last))[places] == 1
         after = alone & (ranges.first > self._last[places])
@@ -119,7 +118,7 @@ class SeenRanges:
             self._merge(int(places[index]), int(ranges.first[index]), int(ranges.last[index]) + 1)
 
     def overlaps(self, ranges: Ranges) -> Iterator[tuple[int, list[Span]]]:
-        """For each of `ranges` that has any: its index, and its parts that are in the set, in
+        """Yield, for each of `ranges` with an overlap, its index, and its parts in the set, in
         order.
         """
         places = np.fromiter(
@@ -133,7 +132,7 @@ class SeenRanges:
                 yield index, parts
 
     def as_ranges(self) -> Ranges:
-        """All of them; those of a key in order."""
+        """Return all ranges; those of a key in order."""
         keys = list(self._places)
         low = [
             (keys[place], start, end - 1)
@@ -148,7 +147,7 @@ class SeenRanges:
         return Ranges([*below, *keys], first, last)
 
     def __len__(self) -> int:
-        """The number of sequences."""
+        """Return the number of sequences."""
         return self.as_ranges().sequences
 
     @property
@@ -156,7 +155,7 @@ class SeenRanges:
         return len(self._places)
 
     def _places_of(self, keys: list[Packed]) -> Any:
-        """Where each key's numbers stand; new keys get a place."""
+        """Return the index of each key's numbers; new keys get one."""
         places = self._places
         found = np.fromiter(
             (places.setdefault(key, len(places)) for key in keys), np.int64, len(keys)
@@ -167,7 +166,7 @@ class SeenRanges:
         return found
 
     def _merge(self, place: int, start: int, end: int) -> None:
-        """Add start … end - 1, wherever it lies."""
+        """Add start … end - 1, at any position."""
         bounds = self._below.pop(place, [])
         if self._last[place] != _NONE:
             bounds += (int(self._first[place]), int(self._last[place]) + 1)
@@ -178,7 +177,7 @@ class SeenRanges:
             self._below[place] = bounds
 
     def _inside(self, place: int, first: int, last: int) -> list[Span]:
-        """The parts of first … last that are in the set."""
+        """Return the parts of first … last that are in the set."""
         bounds = self._below.get(place, [])
         left, right = bisect_right(bounds, first), bisect_left(bounds, last + 1)
         parts = _pairs([first] * (left % 2) + bounds[left:right] + [last + 1] * (right % 2))

@@ -1,7 +1,7 @@
-"""The cache of the commit log: which sequences the table holds, as of which version.
+"""The cache of the commit log: the sequences in the table, as of a version.
 
-In: the table `publications` and its log. Out: `Seen`, brought up to the head of the log whenever it
-is asked.
+In: the table `publications` and its log. Out: `Seen`, brought up to the head of the log on each
+call.
 """
 
 import logging
@@ -25,10 +25,10 @@ log = logging.getLogger("onceway.ingest")
 
 
 class Seen:
-    """ranges: what the table holds at version `covers`.
+    """The sequences in the table. ranges: those at version `covers`.
 
-    Sequences of rows that were deleted for their age (`jobs/expire.py`) stay in it; those that a
-    user deleted, as long as the log or a snapshot tells of them.
+    Sequences of expired rows (`jobs/expire.py`) stay; those of rows that a user deleted stay as
+    long as the log or a snapshot contains them.
     """
 
     def __init__(
@@ -47,13 +47,14 @@ class Seen:
         self.ranges = SeenRanges()
         self.covers = -1
         self._mark: str | None = None
-        """Of the log, up to `covers`."""
+        """Mark of the log, up to `covers`."""
         self.unsaved = False
-        """Ranges of rows are in no snapshot: the next start would read those rows again."""
+        """Whether ranges of rows are in no snapshot, so that the next start would read those rows
+        again."""
 
     def load(self) -> None:
-        """Start from the newest snapshot, or without one from the table itself. One of a version
-        that this log never had is of a table that was put back from a copy since.
+        """Start from the newest snapshot, or without one from the table itself. A snapshot of a
+        version that this log never had belongs to a table that has since been replaced by a copy.
         """
         head = self._writer.version()
         found = snapshot.load(
@@ -74,14 +75,14 @@ class Seen:
         self.unsaved = False
 
     def refuse_another(self) -> None:
-        """Raises OncewayError when the table is no longer the one that was loaded: it was deleted,
-        or put back from a copy.
+        """Raise OncewayError if the table is no longer the one that was loaded: it was deleted, or
+        replaced by a copy.
         """
         if self._mark is not None and not self._commits.holds(self._mark):
             raise another_table(self._table.name)
 
     def catch_up(self) -> None:
-        """Fold in what others committed since. Raises OncewayError as `refuse_another`."""
+        """Add the commits of others. Raises OncewayError like `refuse_another`."""
         self.refuse_another()
         try:
             commits = list(self._commits.after(self.covers))
@@ -106,8 +107,8 @@ class Seen:
                 self._mark = mark_of(commit) or self._mark
 
     def landed(self, added: SeenRanges, version: int) -> None:
-        """Our append of `added` is in the table, as version `version`. What else is in since
-        `covers` is for `catch_up`.
+        """Note that our append of `added` is in the table, as version `version`. `catch_up` handles
+        other commits since `covers`.
         """
         self.ranges.add(added.as_ranges())
         self.unsaved = True
@@ -141,7 +142,7 @@ class Seen:
 
 def collect_ranges(rows: DataFrame, into: SeenRanges) -> None:
     """Add the keys of `rows` to `into`. The tasks that read the rows make ranges of them, so Spark
-    sorts no row and moves none.
+    neither sorts nor moves a row.
     """
     keys = rows.select("device", "incarnation", "sequence")
     found = keys.mapInArrow(ranges_of, from_arrow_schema(RANGES)).toArrow()

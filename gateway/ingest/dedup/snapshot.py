@@ -1,10 +1,9 @@
-"""A saved copy of the seen ranges, so that a start need not read the keys of the whole table; and
-the keys of rows that were deleted for their age.
+"""A snapshot of the seen ranges, so that a start need not read the keys of the whole table; and the
+keys of expired rows.
 
 In: ranges and the table version that they cover. Out: Parquet files in the table's folder
 `_onceway`, named by that version: `seen-…` and `gone-…`. The first is a cache: losing it, or
-failing to write it, costs time at the next start and nothing else. The second is the only record of
-what it holds.
+failing to write it, only slows the next start down. The second is the only record of its contents.
 """
 
 import logging
@@ -23,15 +22,16 @@ FOLDER = "_onceway"
 KEPT = 2
 
 AT_ONCE = 50_000
-"""Ranges that are unpacked at once: each takes some hundred bytes while it is."""
+"""Ranges that are unpacked at once: each takes some hundred bytes in that time."""
 
 log = logging.getLogger("onceway.ingest")
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """covers: table version; table: the table's id, as a folder may get another table; mark: of the
-    table's log at that version (`CommitLog.mark`), as a folder may get an older copy of it.
+    """A saved set of ranges. covers: table version; table: the table's id, because a folder may get
+    another table; mark: of the table's log at that version (`CommitLog.mark`), because a folder may
+    get an older copy of it.
     """
 
     ranges: SeenRanges
@@ -49,8 +49,8 @@ def encode(snapshot: Snapshot) -> bytes:
 
 
 def decode(data: bytes) -> Snapshot:
-    """Raises ValueError or KeyError (pyarrow's errors are among them) when it is not a whole
-    snapshot.
+    """Return the snapshot in a file. Raises ValueError or KeyError (including pyarrow's errors) if
+    it is incomplete.
     """
     table = pq.read_table(pa.BufferReader(data))
     labels = {key.decode(): value.decode() for key, value in table.schema.metadata.items()}
@@ -58,13 +58,13 @@ def decode(data: bytes) -> Snapshot:
     for some in table.to_batches(max_chunksize=AT_ONCE):
         ranges.add(Ranges.of(some))
     covers = int(labels["covers"])
-    mark = labels.get("mark") or f"{covers} "  # that of an older version of Onceway has none
+    mark = labels.get("mark") or f"{covers} "  # older versions of Onceway stored none
     return Snapshot(ranges, covers, labels["table"], mark)
 
 
 def save(folder: Folder, snapshot: Snapshot) -> None:
-    """Best effort: a snapshot that fails must not stop the stream. Those of later versions are of a
-    table that was set back.
+    """Save a snapshot, and delete old ones. A failure is logged and must not stop the stream.
+    Snapshots of later versions belong to a table that was restored to an older one.
     """
     newest = f"seen-{snapshot.covers:020d}.parquet"
     try:
@@ -84,7 +84,7 @@ def save(folder: Folder, snapshot: Snapshot) -> None:
 def load(
     folder: Readable, table: str, fits: Callable[[Snapshot], bool] = lambda _: True
 ) -> Snapshot | None:
-    """The newest whole snapshot of this table that fits it."""
+    """Return the newest complete snapshot of this table that fits it."""
     for name in reversed(_names(folder)):
         try:
             found = decode(folder.read(name) or b"")
@@ -99,8 +99,8 @@ def load(
 
 
 def keep_gone(folder: Folder, ranges: SeenRanges, covers: int, table: str) -> None:
-    """Add `ranges` to the keys of deleted rows. Raises what the file system raises: then the rows
-    must stay.
+    """Add `ranges` to the keys of deleted rows. Raises the file system's errors; then the rows must
+    stay.
     """
     before = _names(folder, "gone-")
     merged = gone(folder, table)
@@ -113,7 +113,9 @@ def keep_gone(folder: Folder, ranges: SeenRanges, covers: int, table: str) -> No
 
 
 def gone(folder: Readable, table: str) -> SeenRanges:
-    """The keys of deleted rows of this table. Raises OncewayError when their file is damaged."""
+    """Return the keys of deleted rows of this table. Raises OncewayError if their file is
+    damaged.
+    """
     ranges = SeenRanges()
     for name in _names(folder, "gone-"):
         try:

@@ -1,12 +1,12 @@
-"""How far each feed was taken: it stands in the table's own commits.
+"""Progress of each feed, stored in the table's own commits.
 
 In: the commit log of `publications`. Out: `{"GATEWAY/EPOCH": number of the last batch taken}`, as
 of the head of the log.
 
-The note of a commit says how far the feeds that it moved have come (`feeds`). Now and then it says
-it of all feeds (`all`), so a start reads a few commits back and no further, and a log whose old
-commits were cleaned away still says it. Whatever moves the table moves this with it: after RESTORE
-the feeds are where they were in the version that came back, and a table made again has none.
+The note of a commit contains the progress of the feeds that it moved (`feeds`). Some commits
+contain it for all feeds (`all`), so a start reads only a few commits back, and the progress
+survives the deletion of old commits. Any change of the table's version changes the progress too:
+after RESTORE the feeds are where they were in that version, and a recreated table has none.
 """
 
 from collections.abc import Callable
@@ -17,18 +17,19 @@ from gateway.ingest.delta.commits import APPENDED, BASED_ON, REWRITING, Commit, 
 Feeds = dict[str, int]
 
 MOVED, ALL = "feeds", "all"
-"""Keys of a commit's note: the feeds that it moved; whether these are all that there are."""
+"""Keys of a commit's note: the feeds that it moved; whether these are all feeds."""
 
 WHOLE_EVERY = 50
-"""Commits. What a start reads back at most, and far less than a log keeps."""
+"""Commits between two notes of all feeds. A start reads at most this many back, far fewer than a
+log keeps."""
 
 
 class Taken:
-    """feeds: the last batch taken of each, at version `covers`."""
+    """The progress of feeds. feeds: the last batch taken of each, at version `covers`."""
 
     def __init__(self, commits: CommitLog, from_rows: Callable[[int], Feeds]) -> None:
-        """from_rows: the same by the rows of a version, for a table of an older version of Onceway,
-        or one whose log was cleaned.
+        """Create it. from_rows: returns the same from the rows of a version, for a table of an
+        older version of Onceway, or one whose log was cleaned.
         """
         self._commits = commits
         self._from_rows = from_rows
@@ -37,7 +38,7 @@ class Taken:
         self._all_at = -1
 
     def load(self, head: int) -> None:
-        """Read it back from version `head`."""
+        """Read the progress back from version `head`."""
         self.feeds, self.covers, self._all_at = {}, head, -1
         version = head
         while version >= 0:
@@ -49,7 +50,7 @@ class Taken:
                 self._add(self._from_rows(version))
                 return
             if commit.operation in REWRITING:
-                return  # another table: its rows may be a part of their batches
+                return  # another table, which may hold only part of a batch
             if self._is_overtaken(commit):
                 version -= 1
                 continue
@@ -60,7 +61,7 @@ class Taken:
             version -= 1
 
     def catch_up(self, head: int) -> None:
-        """Fold in what others committed since, up to version `head`."""
+        """Add the commits of others, up to version `head`."""
         for version in range(self.covers + 1, head + 1):
             commit = self._commits.read(version)
             if commit is None or commit.operation in REWRITING:
@@ -69,8 +70,8 @@ class Taken:
             self.landed(commit.note, version)
 
     def _is_overtaken(self, commit: Commit) -> bool:
-        """Whether the table was set back just before this commit, and it did not notice
-        (`delta/public.py`): then what it says of feeds is of the table before.
+        """Whether the table was restored to an older version just before this commit, without
+        notice (`delta/public.py`): then its note describes the table before.
         """
         based_on = commit.note.get(BASED_ON)
         if based_on is None:
@@ -79,23 +80,23 @@ class Taken:
         return any(one is None or one.operation in REWRITING for one in between)
 
     def ahead(self, feeds: Feeds) -> Feeds:
-        """Those of `feeds` that are further than the table."""
+        """Return those of `feeds` that are ahead of the table."""
         return {feed: number for feed, number in feeds.items() if number > self.feeds.get(feed, 0)}
 
     def note(self, feeds: Feeds) -> dict[str, Any]:
-        """What the next commit says when it moves `feeds`."""
+        """Return the note of the next commit, which moves `feeds`."""
         if 0 <= self._all_at > self.covers - WHOLE_EVERY:
             return {MOVED: feeds}
         return {MOVED: self.feeds | feeds, ALL: True}
 
     @property
     def due(self) -> bool:
-        """Whether the last commit that says it of all feeds is far behind."""
+        """Whether the last commit with all feeds is far behind."""
         return bool(self.feeds) and ALL in self.note({})
 
     def landed(self, note: dict[str, Any], version: int) -> None:
-        """A commit with this note is in, as `version`. What else is in since `covers` is for
-        `catch_up`.
+        """Note that a commit with this note is in the table, as `version`. `catch_up` handles other
+        commits since `covers`.
         """
         if version != self.covers + 1:
             return
@@ -110,5 +111,5 @@ class Taken:
 
 
 def _lacks_note(commit: Commit) -> bool:
-    """Whether it is an append of an older version of Onceway."""
+    """Whether a commit is an append of an older version of Onceway."""
     return APPENDED in commit.note and MOVED not in commit.note

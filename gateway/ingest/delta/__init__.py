@@ -1,5 +1,4 @@
-"""Delta tables, whatever is in them: their logs, their files, and commits that are a
-compare-and-swap.
+"""Delta tables with any contents: their logs, their files, and commits as a compare-and-swap.
 
-In: a table's name and what a commit is to add. Out: a version that is on the disk, or `Conflict`.
+In: a table's name and the additions of a commit. Out: a version that is on disk, or `Conflict`.
 """

@@ -1,12 +1,12 @@
-"""The reason of an error of Spark: its innermost message, and advice for a person.
+"""The reason of an error of Spark: its innermost message, and advice.
 
-In: an exception of Spark, Java or a worker, whose text is a stack of messages. Out: one line that
-says what happened and where, and a second sentence that says what to do.
+In: an exception of Spark, Java or a worker, whose text is a stack of messages. Out: one line with
+the error and its place, and a second sentence with advice.
 
-Three kinds of stacks are nested in each other. Java names its causes from the outermost to the
-innermost ("Caused by: CLASS: MESSAGE"). Python names the error behind a traceback
-("CLASS: MESSAGE"). Spark puts either of them into a message of its own. So the last message of all
-is the innermost one, unless one of them is a sentence of ours.
+Three kinds of stacks are nested in each other. Java lists its causes from the outermost to the
+innermost ("Caused by: CLASS: MESSAGE"). Python prints the error behind a traceback ("CLASS:
+MESSAGE"). Spark puts either of them into a message of its own. So the last message of all is the
+innermost one, unless one of them is an OncewayError's sentence.
 """
 
 import os
@@ -25,19 +25,19 @@ from gateway.errors import OncewayError
 from gateway.ingest.delta import local_disk
 
 LONGEST = 500
-"""Characters of a reason that are shown."""
+"""Most characters of a reason that are shown."""
 
 DEEPEST = 20
-"""Causes of a Java exception that are looked at."""
+"""Most causes of a Java exception that are followed."""
 
 ANSWER_S = 5.0
-"""Seconds that Java may take to accept a connection of this machine."""
+"""Most seconds for Java to accept a local connection."""
 
 LITTLE_ROOM = 1_000_000
 """A disk with less free space, in bytes, counts as full."""
 
 _OURS = "gateway."
-"""How the names of our errors begin in a traceback."""
+"""Prefix of the names of our errors in a traceback."""
 
 _NAMED = re.compile(r"(?:Caused by: |: )?((?:[\w$]+\.)*\w*(?:Error|Exception|Failure)): (.*)")
 _LOST_TASK = re.compile(r".*Lost task [^)]*\) \([^)]*\): ")
@@ -52,7 +52,7 @@ _WRAPPERS = (
     "Task failed while writing rows",
     "Task not serializable",
 )
-"""Messages that say only that there is a cause."""
+"""Messages that only announce a cause."""
 
 _LOG_FILE = (
     "A file of the table's log (_delta_log) is missing or damaged. Put it back from a backup, with"
@@ -116,7 +116,7 @@ _ADVICE = [
     ),
     ("Python worker exited|Worker died|OOMKilled", _MEMORY),
 ]
-"""What to do, by words that stand in one of the messages. The first that fits counts."""
+"""Advice, by words in one of the messages. The first match counts."""
 
 _JAVA_GONE = (
     "Java, in which Spark runs, has ended",
@@ -142,9 +142,8 @@ def cause_of(error: BaseException) -> str:
 
 
 def explained(error: Exception, folders: Iterable[str] = ()) -> OncewayError:
-    """Return what ends a job as a sentence for people: the reason, where, what to do.
-
-    folders: URLs that the job writes to. A full disk is named among them.
+    """Return the error that ends a job as a sentence for users: reason, place, advice. folders:
+    URLs that the job writes to, for the name of a full disk.
     """
     if isinstance(error, OncewayError):
         return error
@@ -158,14 +157,14 @@ def explained(error: Exception, folders: Iterable[str] = ()) -> OncewayError:
 
 
 def is_java_gone(error: BaseException) -> bool:
-    """Whether the Java process has ended: nobody listens at its port any more."""
+    """Whether the Java process has ended: its port is closed."""
     if isinstance(error, Py4JNetworkError):
         return True
     return isinstance(error, Py4JError | OSError) and not _java_listens()
 
 
 def _java_listens() -> bool:
-    """Whether Java takes connections, as far as it was ever started."""
+    """Whether Java accepts connections, if it was ever started."""
     gateway: Any = SparkContext._gateway
     if gateway is None:
         return True
@@ -174,13 +173,13 @@ def _java_listens() -> bool:
         socket.create_connection((java.address, java.port), timeout=ANSWER_S).close()
     except ConnectionRefusedError:
         return False
-    except OSError:  # slow is not gone
+    except OSError:  # a slow store still answers
         return True
     return True
 
 
 def full_disks(folders: Iterable[str]) -> list[str]:
-    """Return those of `folders`, and of Spark's folders for work, that are on a full disk."""
+    """Return those of `folders`, and of Spark's work folders, that are on a full disk."""
     temporary = os.environ.get("SPARK_LOCAL_DIRS", tempfile.gettempdir()).split(",")
     return [folder for folder in [*folders, *temporary] if _is_full(folder)]
 
@@ -196,10 +195,10 @@ def _is_full(folder: str) -> bool:
 
 
 def _text(error: BaseException) -> str:
-    """Return all that an error says, with the causes that its text leaves out."""
+    """Return the whole text of an error, with causes that it leaves out."""
     try:
         text = str(error)
-    except (Py4JError, OSError):  # it asks Java, which may have ended
+    except (Py4JError, OSError):  # str() asks Java, which may have ended
         text = str(getattr(error, "errmsg", "")) or type(error).__name__
     if isinstance(error, PySparkException):
         text = "\n".join([text, *_java_causes(getattr(error, "_origin", None))])
@@ -218,7 +217,7 @@ def _java_causes(origin: Any) -> Iterator[str]:
 
 
 def _messages(text: str) -> Iterator[tuple[str, str]]:
-    """The messages of a stack in order, as (class, text), without those that only announce one."""
+    """Yield the messages of a stack in order, as (class, text), without announcements."""
     for line in text.splitlines():
         line = line.rpartition("terminated with exception: ")[2]
         line = _LOST_TASK.sub("", line)
@@ -237,5 +236,5 @@ def _place(text: str) -> str | None:
 
 
 def _first_line(text: str) -> str:
-    """The first line with more than the name of a Python class."""
+    """Return the first line that is not empty."""
     return next((line.strip() for line in text.splitlines() if line.strip()), "")[:LONGEST]

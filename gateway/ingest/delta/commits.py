@@ -1,8 +1,8 @@
-"""The commit log of a Delta table, read as the Delta protocol lays it down: one JSON file per
-version, one action per line.
+"""The commit log of a Delta table, read as in the Delta protocol: one JSON file per version, one
+action per line.
 
-In: a table's location. Out: the commits after a version. `DESCRIBE HISTORY` says the same and costs
-a Spark job each time.
+In: a table's location. Out: the commits after a version. `DESCRIBE HISTORY` gives the same, but
+each call is a Spark job.
 """
 
 import json
@@ -15,7 +15,7 @@ from gateway.errors import OncewayError
 from gateway.ingest.delta.storage import Readable
 
 APPLICATION = "onceway"
-"""The key of what is ours in a commit's user metadata."""
+"""Key of Onceway's part in a commit's user metadata."""
 
 REWRITING = frozenset(
     {
@@ -27,27 +27,26 @@ REWRITING = frozenset(
         "CLONE",
     }
 )
-"""Operations after which the table is another one: rows that were in it may be wanted again."""
+"""Operations that replace the table's contents: rows that were in it may have to be added again."""
 
 APPENDED = "micro_batch"
-"""The key in our note that says which micro-batch of the stream a commit holds."""
+"""Key in our note for the micro-batch of the stream in a commit."""
 
 BASED_ON = "based_on"
-"""The key in our note that says on which version its rows are based, where others may have got in
-between.
-"""
+"""Key in our note for the version that its rows are based on, where other commits may come in
+between."""
 
 NONCE = "nonce"
-"""The key in our note for a random number: no two commits have the same."""
+"""Key in our note for a random number, unique per commit."""
 
 GONE = "-"
-"""In a mark: that version was not there any more when it was asked for."""
+"""Part of a mark: that version no longer existed when it was read."""
 
 ACTIONS = "actions"
-"""The key in our note that says how many actions follow the commit info."""
+"""Key in our note for the number of actions behind the commit info."""
 
 LOOK_BACK = 100
-"""Commits that are looked through for the last one of ours."""
+"""Most commits that are searched for our last one."""
 
 _METRICS = {
     "add": (
@@ -59,23 +58,22 @@ _METRICS = {
     "remove": ("numRemovedFiles", "numTargetFilesRemoved"),
     "cdc": ("numAddedChangeFiles", "numTargetChangeFilesAdded"),
 }
-"""Where Delta's commands say, in the commit info, how many actions of a kind there are: the sum of
-these. A new deletion vector is an `add` of a file that was there. `numFiles` of a `WRITE` may be
-more.
-"""
+"""Fields of the commit info in which Delta's commands give the numbers of actions of a kind, to be
+added up. A new deletion vector is an `add` of an existing file. `numFiles` of a `WRITE` may be
+larger."""
 
 _REPLACES = frozenset({"DELETE", "UPDATE", "MERGE"})
-"""Operations that remove what they add with a deletion vector."""
+"""Operations that remove the files that they add with a deletion vector."""
 
 
 class HistoryGone(OncewayError):
-    """The log does not reach back to the version that was asked for."""
+    """The log does not reach back to the requested version."""
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a table follows another one. covers: that one's version; mark: of its log there
-    (`CommitLog.mark`).
+    """The progress of a table that follows another one. covers: the other one's version; mark: of
+    its log there (`CommitLog.mark`).
     """
 
     covers: int
@@ -83,7 +81,7 @@ class Progress:
 
     @classmethod
     def of(cls, covers: int, mark: str | None) -> "Progress":
-        """mark: None where an older version of Onceway has not noted it."""
+        """Return a progress. mark: None if an older version of Onceway has not stored it."""
         return cls(covers, mark or f"{covers} ")
 
 
@@ -91,10 +89,10 @@ class Progress:
 class Commit:
     """One version of the table.
 
-    operation: as Delta names it (`WRITE`, `OPTIMIZE`, `RESTORE`, …). note: our user metadata, {}
-    when the commit is not ours. progress: versions by application id that the commit stores (`txn`
-    actions). changes_data: whether rows came or went. restored: the version that a RESTORE brought
-    back, when it says it. removes_rows: whether any went, or are others now.
+    operation: as Delta names it (`WRITE`, `OPTIMIZE`, `RESTORE`, …). note: our user metadata, {} if
+    the commit is not ours. progress: versions by application id that the commit stores (`txn`
+    actions). changes_data: whether rows were added or removed. restored: the version that a RESTORE
+    brought back, if known. removes_rows: whether any were removed or changed.
     """
 
     version: int
@@ -108,24 +106,24 @@ class Commit:
 
 class CommitLog:
     def __init__(self, folder: Readable) -> None:
-        """folder: the table's `_delta_log`."""
+        """Read a log. folder: the table's `_delta_log`."""
         self.folder = folder
 
     def read(self, version: int) -> Commit | None:
-        """One commit; None when it is not there or no longer."""
+        """Return one commit; None if it does not exist, or no longer does."""
         text = self.folder.read(f"{version:020d}.json")
         return None if text is None else parse(text, version)
 
     def head(self) -> int | None:
-        """The newest version, by a listing; None when there is none."""
+        """Return the newest version from a listing; None if there is none."""
         names = (name.removesuffix(".json") for name in self.folder.names())
         return max(
             (int(name) for name in names if len(name) == 20 and name.isdecimal()), default=None
         )
 
     def mark(self, version: int) -> str:
-        """The newest commit of ours up to `version`, by its number and its nonce. A copy of the
-        table that went another way has another one there.
+        """Return the newest commit of ours up to `version`, by its number and nonce. A copy of the
+        table with another history has another one there.
         """
         for number in range(version, max(-1, version - LOOK_BACK), -1):
             commit = self.read(number)
@@ -136,8 +134,8 @@ class CommitLog:
         return f"{version} "
 
     def holds(self, mark: str) -> bool:
-        """Whether that commit is one of this log. If its file was cleaned away, nobody knows, and
-        it counts as one.
+        """Whether that commit is in this log. If its file was deleted by cleaning, this is unknown
+        and counts as true.
         """
         number, _, nonce = mark.partition(" ")
         commit = self.read(int(number))
@@ -147,8 +145,8 @@ class CommitLog:
         return nonce in ("", commit.note.get(NONCE))
 
     def after(self, version: int) -> Iterator[Commit]:
-        """Every commit above `version`, oldest first. Raises HistoryGone when the log was cleaned
-        beyond `version`.
+        """Yield every commit above `version`, oldest first. Raises HistoryGone if the log was
+        cleaned beyond `version`.
         """
         number = version + 1
         while (commit := self.read(number)) is not None:
@@ -163,16 +161,15 @@ class CommitLog:
 
 
 def mark_of(commit: Commit) -> str:
-    """ "" when it is not ours."""
+    """Return the mark of a commit, "" if it is not ours."""
     nonce = commit.note.get(NONCE)
     return f"{commit.version} {nonce}" if nonce else ""
 
 
 def stored(log: CommitLog, application: str, head: int) -> Progress | None:
-    """What the commits up to `head` store under an application id. None when that is nothing, or
-    when the table was replaced since: a table that was set back holds what it held then.
-
-    Raises HistoryGone when the log, or the last LOOK_BACK commits, do not tell.
+    """Return the progress that the commits up to `head` store under an application id. None if
+    there is none, or if the table was replaced since: a restored table holds its old contents.
+    Raises HistoryGone if the log, or its last LOOK_BACK commits, do not tell.
     """
     version, was_set_back = head, False
     for _ in range(LOOK_BACK):
@@ -196,7 +193,7 @@ def stored(log: CommitLog, application: str, head: int) -> Progress | None:
 
 
 def parse(text: bytes, version: int) -> Commit:
-    """The lines of a commit file → what matters here."""
+    """Return the relevant parts of a commit file."""
     operation, changes_data, removes_rows, restored = "", False, False, None
     note: dict[str, Any] = {}
     progress: dict[str, int] = {}
@@ -217,15 +214,15 @@ def parse(text: bytes, version: int) -> Commit:
 
 
 def restored_version(info: dict[str, Any]) -> int | None:
-    """The version that a RESTORE brought back, by its commit info. Delta writes it as text, and
-    null when a time was asked for.
+    """Return the version that a RESTORE brought back, from its commit info. Delta writes it as
+    text, and null if a time was given.
     """
     version = str((info.get("operationParameters") or {}).get("version"))
     return int(version) if info.get("operation") == "RESTORE" and version.isdecimal() else None
 
 
 def our_note(text: str | None) -> dict[str, Any]:
-    """What is ours in a commit's user metadata; {} when there is nothing."""
+    """Return our part of a commit's user metadata; {} if there is none."""
     try:
         note = json.loads(text or "{}")
         found = note.get(APPLICATION, {})
@@ -235,10 +232,10 @@ def our_note(text: str | None) -> dict[str, Any]:
 
 
 def is_whole(text: bytes, version: int) -> bool:
-    """Whether a commit was written to its end. The commit info comes first and says how much
-    follows: ours in its note, those of Delta's commands in their metrics. One that says nothing
-    (`VACUUM`, `SET TBLPROPERTIES`, other programs) is whole when each of its lines is. Without the
-    `remove` beside it, a file that has a new deletion vector would stand in the table twice.
+    """Whether a commit was written completely. The commit info comes first and contains the number
+    of actions: ours in its note, those of Delta's commands in their metrics. Without such a number
+    (`VACUUM`, `SET TBLPROPERTIES`, other programs), a commit is complete if each of its lines is.
+    Without its `remove` action, a file with a new deletion vector would be in the table twice.
     """
     try:
         actions = [json.loads(line) for line in text.splitlines()]

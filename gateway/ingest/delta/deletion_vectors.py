@@ -1,8 +1,8 @@
-"""Deletion vectors: which rows of a data file count no more, in a file of their own beside it
-(Delta protocol, "Deletion Vectors").
+"""Deletion vectors: the deleted rows of a data file, in a separate file (Delta protocol, "Deletion
+Vectors").
 
-In: the `deletionVector` of an action in a commit. Out: the file that it stands in, and whether it
-is whole there. A `DELETE` names the same data file again, with another vector.
+In: the `deletionVector` of an action in a commit. Out: its file, and whether it is complete there.
+A `DELETE` names the same data file again, with another vector.
 """
 
 from pathlib import Path
@@ -11,9 +11,8 @@ from uuid import UUID
 from zlib import crc32
 
 BESIDE = "u"
-"""Of `storageType`: in a file of the table's folder. The others stand in the commit itself, or in a
-file with a whole path, another table's.
-"""
+"""Value of `storageType` for a file in the table's folder. Other vectors are in the commit itself,
+or in a file with an absolute path, of another table."""
 
 _Z85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
 _ID = 20
@@ -21,7 +20,7 @@ _ID = 20
 
 
 def file_of(vector: dict[str, Any] | None) -> str | None:
-    """The file in the table's folder that holds a vector; None when there is none."""
+    """Return the file in the table's folder that holds a vector; None if there is none."""
     if vector is None or vector["storageType"] != BESIDE:
         return None
     folder, name = vector["pathOrInlineDv"][:-_ID], vector["pathOrInlineDv"][-_ID:]
@@ -36,8 +35,8 @@ def file_of(vector: dict[str, Any] | None) -> str | None:
 
 
 def is_whole(table: Path, vector: dict[str, Any] | None) -> bool:
-    """Whether a vector stands in its file as it was written: its size, its bytes and their CRC-32.
-    One that has no file in the table's folder counts as whole.
+    """Whether a vector is in its file as it was written: size, bytes and CRC-32. A vector without a
+    file in the table's folder counts as complete.
     """
     name = file_of(vector)
     if vector is None or name is None:

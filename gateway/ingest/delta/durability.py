@@ -1,13 +1,13 @@
-"""Tables on a local disk outlive a power cut: what a commit names is on the disk before it, and the
-commit before anybody relies on it.
+"""Durability of tables on a local disk: files are on disk before their commit, and the commit
+before any other step relies on it.
 
-In: a table's folder, as Spark names it, and what was written there. Out: fsync of files and
-folders. Neither Spark nor Delta does that on a local disk; elsewhere it is the store's affair, and
-nothing is done here.
+In: a table's folder, as Spark names it, and the written files. Out: fsync of files and folders.
+Neither Spark nor Delta does that on a local disk. Elsewhere the store is responsible, and nothing
+is done here.
 
-A commit that the power cut off while it was written was never relied on, so the next start takes it
-back. The same goes for a commit of those of Delta's commands that the ingest runs, when the power
-cut off its files. What anybody else commits is left as it is, and so is a table's first version.
+No step relied on a commit that a power cut interrupted, so the next start removes it. The same
+applies to commits of Delta commands that the ingest runs, if the power cut lost their files.
+Commits of others stay as they are, and so does a table's first version.
 """
 
 import json
@@ -26,15 +26,14 @@ from gateway.system.sync import sync
 PARQUET_END = b"PAR1"
 
 OUR_COMMANDS = frozenset({"OPTIMIZE", "MERGE", "DELETE"})
-"""Delta's commands that the ingest runs for `compact`, `release` and `expire`. They commit files
-before these are on the disk.
-"""
+"""Delta's commands that the ingest runs for `compact`, `release` and `expire`. They commit before
+their files are on disk."""
 
 log = logging.getLogger("onceway.ingest")
 
 
 def settle(location: str, version: int) -> None:
-    """A commit, and the files it names, are on the disk when this returns. Raises OSError."""
+    """Bring a commit, and the files it names, to the disk. Raises OSError."""
     table = local_path(location)
     if table is None:
         return
@@ -47,10 +46,12 @@ def settle(location: str, version: int) -> None:
         if (name := deletion_vectors.file_of(one.get("deletionVector"))) is not None
     }
     named = chain((unquote(one["path"]) for one in added), vectors)
-    # a vacuum since then may have deleted some
+    # a later vacuum may have deleted some
     sync_all(table, (name for name in named if (table / name).exists()))
     written = [folder / f"{version:020d}.json", folder / f"{version:020d}.crc"]
-    if _checkpoint(folder) == version:  # of version 1 or 2: the latter has more parts
+    if (
+        _checkpoint(folder) == version
+    ):  # checkpoint of version 1 or 2; version 2 has more parts in its name
         written += [
             *folder.glob(f"{version:020d}.checkpoint*"),
             *folder.glob(f"_sidecars/{version:020d}.checkpoint*"),
@@ -68,7 +69,7 @@ def settle(location: str, version: int) -> None:
 
 
 def settle_newest(location: str) -> None:
-    """The same for the newest commit, which may be the one that made the table."""
+    """Like `settle`, for the newest commit, which may have created the table."""
     newest = _newest(location)
     if newest is not None:
         settle(location, int(newest.stem))
@@ -76,28 +77,28 @@ def settle_newest(location: str) -> None:
 
 
 def has_commits(location: str) -> bool:
-    """Whether there is a table that a power cut may have hit."""
+    """Whether a table exists that a power cut may have damaged."""
     return _newest(location) is not None
 
 
 def take_back_torn(location: str) -> None:
-    """Before a table is read at a start: a newest commit that is not whole on the disk is taken out
-    of the log; a whole one is settled.
+    """Remove an incomplete newest commit from the log, and settle a complete one, before a table is
+    read at a start.
 
-    Whoever wrote it has not gone on without it being on the disk, so nothing is lost. Nobody else
-    may be writing. Raises OncewayError when the first version was cut off: then there is no table.
+    The writer of an incomplete commit has not relied on it, so nothing is lost. No other process
+    may be writing. Raises OncewayError if the first version is incomplete: then there is no table.
     """
     newest = _newest(location)
     if newest is None:
         return
-    # Hadoop's checksum may be torn too; without it nothing is compared
+    # Hadoop's checksum may be cut off too; without it, Hadoop compares nothing
     newest.with_name(f".{newest.name}.crc").unlink(missing_ok=True)
     text, version = newest.read_bytes(), int(newest.stem)
     if is_whole(text, version) and not _lacks_files(newest.parents[1], text, version):
         settle(location, version)
         return
     if any(newest.parent.glob(f"{newest.stem}.checkpoint*")):
-        return  # it was whole when that was made of it, and readers begin there
+        return  # whole when the checkpoint was made, and readers start there
     if version == 0:
         raise OncewayError(
             "the commit that made the table was cut off, as by a power cut",
@@ -105,7 +106,7 @@ def take_back_torn(location: str) -> None:
             "There is nothing in the table: delete its folder and start again",
         )
     log.warning("%s was cut off, as by a power cut: it is taken back", newest)
-    # Delta's sums of that version; they would not fit the next one
+    # Delta's sums of that version would not fit the next one
     for derived in (
         f"{newest.stem}.crc",
         f".{newest.stem}.crc.crc",
@@ -116,11 +117,9 @@ def take_back_torn(location: str) -> None:
 
 
 def _lacks_files(table: Path, text: bytes, version: int) -> bool:
-    """Whether a file or a deletion vector that one of our commands adds is not whole, while all
-    that it removes are still there: they stay for a week.
-
-    A file outside the table's folder, as in a shallow clone, is nothing that a command of ours
-    added, and its commit is left as it is.
+    """Whether a file or a deletion vector that one of our commands adds is incomplete, while all
+    files that it removes still exist: they stay for a week. A file outside the table's folder, as
+    in a shallow clone, was not added by our commands, and its commit stays as it is.
     """
     commit = parse(text, version)
     overwritten = any(name.startswith("onceway/") for name in commit.progress)
@@ -141,13 +140,13 @@ def _lacks_files(table: Path, text: bytes, version: int) -> bool:
 
 
 def _has_vector(table: Path, named: dict[str, Any]) -> bool:
-    """Whether the deletion vector that an action names with its file, if any, is whole."""
+    """Whether the deletion vector of an action, if any, is complete."""
     return deletion_vectors.is_whole(table, named.get("deletionVector"))
 
 
 def _is_parquet(path: Path, size: int) -> bool:
-    """Whether a file has that size, and the mark at its end, where a file that did not come to the
-    disk has nothing or zeros.
+    """Whether a file has that size, and the mark at its end, where a file that was not synced has
+    nothing or zeros.
     """
     try:
         with path.open("rb") as file:
@@ -158,7 +157,7 @@ def _is_parquet(path: Path, size: int) -> bool:
 
 
 def _newest(location: str) -> Path | None:
-    """The file of the newest commit of a local table."""
+    """Return the file of the newest commit of a local table."""
     table = local_path(location)
     if table is None:
         return None
@@ -170,9 +169,7 @@ def _newest(location: str) -> Path | None:
 
 
 def _checkpoint(log_folder: Path) -> int:
-    """The version of which the newest checkpoint was made; 0 when there is none that one can
-    read.
-    """
+    """Return the version of the newest checkpoint; 0 if none is readable."""
     try:
         return int(json.loads((log_folder / "_last_checkpoint").read_bytes())["version"])
     except (OSError, ValueError, KeyError, TypeError):

@@ -1,8 +1,7 @@
-"""The commits of a Delta table by its public API, where nobody may read its log: `DESCRIBE
-HISTORY`.
+"""The commits of a Delta table by its public API, `DESCRIBE HISTORY`, where its log cannot be read.
 
-In: a table. Out: the same as `commits.CommitLog`, but for what a commit stores under an application
-id; the note says that too. Each question costs a Spark job.
+In: a table. Out: the same as `commits.CommitLog`, except the progress under an application id,
+which is in the note, too. Each query is a Spark job.
 """
 
 from collections.abc import Iterator
@@ -14,7 +13,7 @@ from gateway.ingest.delta.commits import Commit, CommitLog, HistoryGone, our_not
 from gateway.ingest.delta.tables import Table, another_table
 
 KEPT = 1000
-"""Commits that are remembered: they never change."""
+"""Commits that are cached: they never change."""
 
 NO_ROWS = frozenset(
     {
@@ -34,14 +33,14 @@ NO_ROWS = frozenset(
         "VACUUM START",
     }
 )
-"""Delta's operations after which the table has the rows that it had before."""
+"""Delta's operations that leave the table's rows the same."""
 
 ADDING = frozenset({"COPY INTO", "CREATE TABLE AS SELECT", "STREAMING UPDATE", "WRITE"})
-"""Those that add rows and take none away, when their mode is to append, if they have one."""
+"""Operations that only add rows, if their mode, if any, is append."""
 
 
 class HistoryLog(CommitLog):
-    """The table must exist."""
+    """The log of an existing table."""
 
     def __init__(self, table: Table) -> None:
         self._table = table
@@ -63,7 +62,7 @@ class HistoryLog(CommitLog):
         if head is None or head <= version:
             return
         if any(number not in self._commits for number in range(version + 1, head + 1)):
-            self._load(head - version + 1)  # `version` itself, too: is it the same table?
+            self._load(head - version + 1)  # `version` too, to see that it is the same table
         for number in range(version + 1, head + 1):
             commit = self._commits.get(number)
             if commit is None:
@@ -71,8 +70,8 @@ class HistoryLog(CommitLog):
             yield commit
 
     def _load(self, count: int) -> int | None:
-        """Ask for the newest commits; returns the version of the newest. Raises OncewayError when
-        one of them is another one than before, or there is no table any more.
+        """Read the newest commits. Return the newest version. Raises OncewayError if one of them
+        has changed, or the table no longer exists.
         """
         try:
             rows = self._table.delta().history(count).collect()

@@ -1,5 +1,5 @@
-"""One writer at a time for tables on a local file system, where Delta's commit is not atomic
-between processes.
+"""The lease: one writer at a time for tables on a local file system, where Delta's commit is not
+atomic between processes.
 
 In: a table's location. Out: the lease, held until the `with` block ends or the process dies.
 Elsewhere (HDFS, ABFS, GCS) the store itself makes commits atomic, and nothing is done here; for S3,
@@ -25,9 +25,8 @@ log = logging.getLogger("onceway.ingest")
 
 @contextmanager
 def lease(location: str) -> Iterator[None]:
-    """Hold the table at `location`. Waits while another process has it, and says who that is.
-
-    The lease of `publications` stands for the tables beside it as well.
+    """Hold the table at `location`. Waits while another process has it, and logs which one. The
+    lease of `publications` covers the tables beside it as well.
     """
     path = lock_file(location)
     if path is None:
@@ -38,11 +37,11 @@ def lease(location: str) -> Iterator[None]:
         _take(file.fileno(), path)
         os.ftruncate(file.fileno(), 0)
         os.pwrite(file.fileno(), f"process {os.getpid()} on {socket.gethostname()}".encode(), 0)
-        yield  # closing the file gives the lease back
+        yield  # closing the file returns the lease
 
 
 def lock_file(location: str) -> Path | None:
-    """The lock beside a local table, e.g. `/lake/.publications.lease`; None for other file
+    """Return the lock file of a local table, e.g. `/lake/.publications.lease`; None for other file
     systems.
     """
     table = local_path(location)

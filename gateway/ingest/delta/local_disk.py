@@ -1,7 +1,7 @@
-"""Files of a table on a local disk: where they are, and that they stay there in a power cut.
+"""Files of a table on a local disk: their paths, and their durability in a power cut.
 
-In: a table's folder, as Spark names it, and what was written there. Out: fsync of files and
-folders; nothing is done on other file systems.
+In: a table's folder, as Spark names it, and the written files. Out: fsync of files and folders;
+nothing is done on other file systems.
 """
 
 from collections.abc import Iterable
@@ -12,8 +12,8 @@ from gateway.system.sync import sync
 
 
 def local_path(location: str) -> Path | None:
-    """The folder of a local table; None on other file systems. Spark names a folder as it is
-    called: `#`, `?`, `%` stand for themselves.
+    """Return the folder of a local table; None on other file systems. In Spark's name of a folder,
+    `#`, `?` and `%` are literal.
     """
     if urlsplit(location).scheme not in ("", "file"):
         return None
@@ -21,7 +21,7 @@ def local_path(location: str) -> Path | None:
 
 
 def write(path: Path, data: bytes) -> None:
-    """Put a file there, whole and at once, in place of what is there. Raises OSError."""
+    """Write a file atomically, in place of an existing one. Raises OSError."""
     hidden = path.with_name(f".{path.name}.new")
     hidden.write_bytes(data)
     sync(hidden)
@@ -30,14 +30,14 @@ def write(path: Path, data: bytes) -> None:
 
 
 def settle_files(location: str, names: Iterable[str]) -> None:
-    """Data files that a commit is about to name are on the disk when this returns."""
+    """Bring data files to the disk that a commit is about to name."""
     table = local_path(location)
     if table is not None:
         sync_all(table, names)
 
 
 def sync_all(folder: Path, names: Iterable[str]) -> None:
-    """Files of a folder, by their names, and the folders they are in."""
+    """Sync files of a folder, by their names, and the folders they are in."""
     folders = {folder}
     for name in names:
         sync(folder / name)

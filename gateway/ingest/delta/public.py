@@ -1,13 +1,13 @@
-"""The same compare-and-swap as `transaction.py` by nothing but Delta's public API: for tables that
-a catalog keeps, and where Delta's own classes are not to be had.
+"""The compare-and-swap of `transaction.py` by Delta's public API only: for tables in a catalog, and
+where Delta's own classes are unavailable.
 
-In: rows, and the version on which they are based. Out: the version that holds them, or Conflict.
+In: rows, and the version that they are based on. Out: the version that holds them, or Conflict.
 
-Each append says `txnAppId` and `txnVersion`, the version that it wants to make. Delta leaves out,
-without a word, one whose `txnVersion` is not above the last, and refuses one that meets another of
-that id on its way. So of several jobs of Onceway one wins. Whether it was this one, a random number
-in the commit's user metadata tells. What differs: an append of a program that is not Onceway, in
-the moment between the look and the commit, is not noticed before the next look.
+Each append sets `txnAppId` and `txnVersion`, the version that it wants to create. Delta silently
+skips an append whose `txnVersion` is not above the last one, and refuses one that meets another of
+that id on its way. So of several jobs of Onceway one wins. A random number in the commit's user
+metadata tells whether it was this one. One difference remains: an append of another program,
+between the check and the commit, is noticed only at the next check.
 """
 
 import json
@@ -33,12 +33,12 @@ from gateway.ingest.delta.transaction import CONFLICTS, SWAP, Addition, Conflict
 
 
 class PublicTable(Table):
-    """A table that is looked at by Delta's public API alone. It may be partitioned, have
-    constraints, defaults and mapped columns: Spark's writer sees to them.
+    """A table that is accessed by Delta's public API only. It may be partitioned, have constraints,
+    defaults and mapped columns: Spark's writer handles them.
     """
 
     _location: str | None = None
-    """Once it is known: a table does not move, and to ask costs a Spark job."""
+    """Location, once known: a table does not move, and each query is a Spark job."""
 
     def place(self) -> Place:
         detail = self.delta().detail().select("location", "id", "properties").collect()[0]
@@ -55,7 +55,7 @@ class PublicTable(Table):
 
 
 class PublicWriter:
-    """Compare-and-swap on one table."""
+    """The compare-and-swap on one table."""
 
     def __init__(self, spark: SparkSession, table: Table, place: Place, log: HistoryLog) -> None:
         self._spark = spark
@@ -70,7 +70,7 @@ class PublicWriter:
         note: dict[str, Any],
         progress: tuple[str, int] | None = None,
     ) -> int:
-        """As `DeltaWriter.append`; files are not added. progress: the note says it."""
+        """Append like `DeltaWriter.append`, without files. progress: stored in the note."""
         version = self.version()
         if version < based_on:
             raise another_table(self._table.name)
@@ -95,8 +95,8 @@ class PublicWriter:
         raise failure
 
     def progress(self, application: str) -> tuple[int, Progress | None]:
-        """As `DeltaWriter.progress`, from the notes; what is no longer in the history is not known,
-        and then the rows are made again.
+        """Return the progress like `DeltaWriter.progress`, from the notes. Progress outside the
+        history is unknown, and the rows are made again.
         """
         head = self.version()
         try:

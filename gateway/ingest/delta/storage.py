@@ -1,7 +1,7 @@
-"""Small files beside a table: on a local disk, or on whatever file system Spark reaches it by
-(Hadoop's, with Spark's own credentials).
+"""Small files beside a table: on a local disk, or on any file system of Spark (through Hadoop, with
+Spark's own credentials).
 
-In: a folder as Spark names it. Out: bytes by name; None or nothing where a file is missing. Raises
+In: a folder as Spark names it. Out: bytes by name; None or nothing if a file is missing. Raises
 OSError, or Py4JJavaError from Hadoop.
 """
 
@@ -16,11 +16,11 @@ from gateway.ingest.delta import local_disk
 from gateway.system.sync import sync
 
 OBJECT_STORES = ("s3a", "gs")
-"""Schemes of Hadoop's file systems where a written file appears whole and at once."""
+"""Schemes of Hadoop's file systems where a written file appears atomically."""
 
 
 class Readable(Protocol):
-    """What can be read of such a folder, by whatever means."""
+    """The readable part of such a folder."""
 
     def read(self, name: str) -> bytes | None: ...
 
@@ -29,16 +29,16 @@ class Readable(Protocol):
 
 class Folder(Readable, Protocol):
     def write(self, name: str, data: bytes) -> None:
-        """Put a file there, whole, in place of what is there."""
+        """Write a file completely, in place of an existing one."""
 
     def delete(self, name: str) -> None: ...
 
     def set_aside(self, ending: str) -> str:
-        """Call the folder otherwise, in its place; returns what it is called then."""
+        """Rename the folder in its place. Return its new name."""
 
 
 def open_folder(spark: SparkSession, location: str, name: str = "") -> Folder:
-    """The folder `name` of a table, or the table's own."""
+    """Return the folder `name` of a table, or the table's own."""
     path = local_disk.local_path(location)
     return (
         HadoopFolder(spark, location, *([name] if name else []))
@@ -48,7 +48,7 @@ def open_folder(spark: SparkSession, location: str, name: str = "") -> Folder:
 
 
 class LocalFolder:
-    """What is written is on the disk before `write` returns."""
+    """A folder on a local disk. Files are on disk before `write` returns."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -69,7 +69,7 @@ class LocalFolder:
         local_disk.write(self._path / name, data)
 
     def names(self) -> list[str]:
-        """Names of the files that are not hidden, sorted; none when the folder is missing."""
+        """Return the names of the visible files, sorted; none if the folder is missing."""
         try:
             return sorted(
                 path.name
@@ -111,8 +111,8 @@ class HadoopFolder:
             stream.close()
 
     def write(self, name: str, data: bytes) -> None:
-        """Put a file there, under a hidden name first, which no other job has. An object store
-        shows a file when it is whole, and has no names to change.
+        """Write a file, under a unique hidden name first. An object store shows a file only when it
+        is complete, and has no rename.
         """
         if str(self._fs.getScheme()) in OBJECT_STORES:
             self._create(self._child(name), data)
@@ -131,7 +131,7 @@ class HadoopFolder:
             stream.close()
 
     def names(self) -> list[str]:
-        """Names of the files that are not hidden, sorted; none when the folder is missing."""
+        """Return the names of the visible files, sorted; none if the folder is missing."""
         if not self._fs.exists(self._path):
             return []
         names = (
@@ -142,8 +142,8 @@ class HadoopFolder:
         return sorted(name for name in names if not name.startswith("."))
 
     def entries(self) -> dict[str, bool]:
-        """Return whether each entry is a folder, hidden ones, too. Nothing when there is no such
-        folder; of a file the file itself.
+        """Return for each entry, hidden ones included, whether it is a folder. Empty if there is no
+        such folder; for a file, the file itself.
         """
         if not self._fs.exists(self._path):
             return {}
@@ -153,7 +153,7 @@ class HadoopFolder:
         }
 
     def is_file(self) -> bool:
-        """Whether a file stands where the folder should."""
+        """Whether a file is in place of the folder."""
         return bool(
             self._fs.exists(self._path) and not self._fs.getFileStatus(self._path).isDirectory()
         )

@@ -1,7 +1,7 @@
-"""The Delta tables: their columns, how they are made, and how they are named.
+"""The Delta tables: their columns, creation, and names.
 
-In: what the user gave as --table, a path, a URL or a catalog name. Out: tables that exist. The
-other tables stand beside `publications` under its name with a suffix: `_readings`, `_quarantine`.
+In: the user's --table: a path, a URL or a catalog name. Out: tables that exist. The other tables
+have the name of `publications` with a suffix: `_readings`, `_quarantine`.
 """
 
 import json
@@ -31,19 +31,18 @@ SPARK_CATALOG = "spark_catalog"
 """Spark's own catalog, in which Delta's own classes find a table by its name."""
 
 SIGNED = "onceway.signatures"
-"""A property of the table that a table has which is not older than signed batches."""
+"""Property of tables that are not older than signed batches."""
 
 FILLED_IN = {"CURRENT_DEFAULT", "delta.generationExpression", "delta.identity.start"}
-"""Keys in the metadata of a column that Spark fills in when a row has no value for it: defaults,
-generated and identity columns (Delta protocol, "Default Columns" and others).
-"""
+"""Keys in the metadata of a column whose missing values Spark fills in: defaults, generated and
+identity columns (Delta protocol, "Default Columns" and others)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """What a table looks like. columns: (name, type, comment); properties: Delta table properties;
-    clustering: columns by which `compact` brings rows together that are asked for together; key:
-    columns that the table has had in every version of Onceway.
+    """The layout of a table. columns: (name, type, comment); properties: Delta table properties;
+    clustering: columns by which `compact` groups rows that are queried together; key: columns that
+    the table has had in every version of Onceway.
     """
 
     comment: str
@@ -55,8 +54,8 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """location: the table's folder, as a URL; id: its own, drawn when it was made; properties: the
-    names of its properties.
+    """The place of a table. location: its folder, as a URL; id: drawn at its creation; properties:
+    the names of its properties.
     """
 
     location: str
@@ -65,7 +64,7 @@ class Place:
 
     @property
     def signed(self) -> bool:
-        """Whether batches must be signed as long as nobody has said otherwise."""
+        """Whether batches must be signed by default."""
         return SIGNED in self.properties
 
 
@@ -80,14 +79,13 @@ class Table:
 
     @property
     def sql(self) -> str:
-        """The table's name for use in SQL."""
+        """Name of the table for SQL."""
         return f"delta.`{self.name}`" if self._is_path else self.name
 
     def create(self) -> None:
-        """Make the table if there is none, and add the columns that one of an older version lacks.
-
-        Two jobs that do so at once get in each other's way: the loser looks again. Raises
-        OncewayError, and writes nothing, when it is a table of others.
+        """Create the table if there is none, and add columns that an older version lacks. If two
+        jobs do so at once, the loser tries again. Raises OncewayError, and writes nothing, for a
+        foreign table.
         """
         for remaining in reversed(range(CREATE_TRIES)):
             try:
@@ -104,7 +102,9 @@ class Table:
                 time.sleep(0.5)
 
     def _make(self) -> None:
-        """By a statement: Delta's builder knows no names of three parts."""
+        """Create the table by a statement: Delta's builder does not support names of three
+        parts.
+        """
         layout = self._layout
         properties = ", ".join(f'"{key}" = "{value}"' for key, value in layout.properties)
         self._spark.sql(
@@ -115,8 +115,8 @@ class Table:
         )
 
     def refuse_others(self) -> dict[str, str]:
-        """The types of the table's columns. Raises OncewayError for a table that the ingest has not
-        made: a column has another type, or a part of the key is not there.
+        """Return the types of the table's columns. Raises OncewayError for a table that the ingest
+        has not created: a column has another type, or a part of the key is missing.
         """
         there = {field.name.lower(): field.dataType.simpleString() for field in self._schema()}
         if not there:
@@ -150,7 +150,7 @@ class Table:
             self._spark.sql(f"ALTER TABLE {self.sql} ADD COLUMNS ({_columns(lacking)})")
 
     def _schema(self) -> StructType:
-        text = self._newest()[1].schemaString()  # None: it is no Delta table
+        text = self._newest()[1].schemaString()  # None: not a Delta table
         return StructType.fromJson(json.loads(text)) if text else StructType()
 
     def exists(self) -> bool:
@@ -161,10 +161,9 @@ class Table:
         )
 
     def place(self) -> Place:
-        """As DESCRIBE DETAIL says it, without the Spark jobs that this takes.
-
-        Raises OncewayError for a table whose files would have to be other than reading tasks write
-        them (`sink/data_files.py`).
+        """Return the table's place like DESCRIBE DETAIL, but without its Spark jobs. Raises
+        OncewayError for a table whose files cannot be those that reading tasks write
+        (`sink/data_files.py`).
         """
         log, metadata = self._newest()
         refuse_unfit(self._spark, metadata, self.name)
@@ -172,21 +171,21 @@ class Table:
         return Place(str(log.dataPath()), str(metadata.id()), frozenset(names.splitlines()))
 
     def _newest(self) -> tuple[Any, Any]:
-        """Delta's log of the table and its metadata now."""
+        """Return Delta's log of the table and its current metadata."""
         session, jvm = self._spark._jsparkSession, cast(Any, self._spark._jvm)
         name = self.name if self._is_path else self._identifier()
         log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(session, name)
         return log, log.update(False, jvm.scala.Option.empty(), jvm.scala.Option.empty()).metadata()
 
     def settle(self) -> None:
-        """What one of Delta's own commands has just committed is on the disk when this returns."""
+        """Bring the last commit of one of Delta's own commands to the disk."""
         location = self.location()
         if location is not None:
             durability.settle_newest(location)
 
     def location(self) -> str | None:
-        """The folder with its scheme, found without a look at the table; None when there is no such
-        table in the catalog.
+        """Return the folder with its scheme, without reading the table; None if the catalog has no
+        such table.
         """
         session, jvm = self._spark._jsparkSession.sessionState(), cast(Any, self._spark._jvm)
         if self._is_path:
@@ -200,7 +199,9 @@ class Table:
         )
 
     def _identifier(self) -> Any:
-        """As Spark's own catalog calls it, which does not know its own name in names."""
+        """Return the identifier for Spark's own catalog, which does not accept its own name in
+        names.
+        """
         parser = self._spark._jsparkSession.sessionState().sqlParser()
         return parser.parseTableIdentifier(self.name.removeprefix(f"{SPARK_CATALOG}."))
 
@@ -218,8 +219,8 @@ class Table:
     def overwrite(
         self, rows: DataFrame, application: str, progress: Progress, back: bool = False
     ) -> None:
-        """Put `rows` in place of all there is, and store with them how far that goes. Without
-        `back`, Delta leaves it out, without a word, when the table has gone as far already.
+        """Replace all rows by `rows`, and store the progress with them. Without `back`, Delta
+        silently skips this if the table has reached that progress already.
         """
         note = {"of": application, "publications": progress.covers, "mark": progress.mark}
         guard = {"txnAppId": application, "txnVersion": str(progress.covers)}
@@ -240,11 +241,13 @@ class Table:
             writer.saveAsTable(self.name)
 
     def inserted(self, after: int, until: int) -> DataFrame:
-        """The rows that came in versions after `after` up to `until`, by the change data feed."""
+        """Return the rows added in versions after `after` up to `until`, from the change
+        data feed.
+        """
         return self._changes(after, until, "insert", "update_postimage")
 
     def removed(self, after: int, until: int) -> DataFrame:
-        """The rows that went in these versions, or were others before."""
+        """Return the rows removed in these versions, or their old values."""
         return self._changes(after, until, "delete", "update_preimage")
 
     def _changes(self, after: int, until: int, *kinds: str) -> DataFrame:
@@ -253,13 +256,13 @@ class Table:
 
 
 def _columns(columns: Iterable[tuple[str, str, str]]) -> str:
-    """In a statement."""
+    """Return columns for a statement."""
     return ", ".join(f'`{name}` {kind} COMMENT "{comment}"' for name, kind, comment in columns)
 
 
 def refuse_unfit(spark: SparkSession, metadata: Any, name: str) -> None:
-    """Raises OncewayError for a table whose files a task may not write as they are: Spark's writer
-    would fill in or check something. metadata: Delta's, of that moment.
+    """Raise OncewayError for a table whose files a task may not write directly, because Spark's
+    writer would fill in or check something. metadata: Delta's, of that time.
     """
     jvm: Any = spark._jvm
     constraints = jvm.org.apache.spark.sql.delta.constraints.Constraints
@@ -282,7 +285,7 @@ def refuse_unfit(spark: SparkSession, metadata: Any, name: str) -> None:
 
 @contextmanager
 def noted(spark: SparkSession, note: dict[str, Any]) -> Iterator[None]:
-    """Delta's own commands commit with this note meanwhile."""
+    """Set a note for commits of Delta's own commands inside the block."""
     key = "spark.databricks.delta.commitInfo.userMetadata"
     spark.conf.set(key, json.dumps({APPLICATION: note}))
     try:
@@ -292,7 +295,7 @@ def noted(spark: SparkSession, note: dict[str, Any]) -> Iterator[None]:
 
 
 def mend(publications: Table, *others: Table) -> None:
-    """Before they are looked into at a start: take commits back that a power cut has cut off."""
+    """Remove interrupted commits before the tables are read at a start."""
     locations = [
         location for table in (publications, *others) if (location := table.location()) is not None
     ]
@@ -303,7 +306,7 @@ def mend(publications: Table, *others: Table) -> None:
 
 
 def another_table(name: str) -> OncewayError:
-    """What to raise when a table is no longer the one that was opened."""
+    """Return the error for a table that is no longer the one that was opened."""
     return OncewayError(
         "the table was deleted or put back from a copy, or another one stands in its place, since"
         " the ingest started",
@@ -313,9 +316,9 @@ def another_table(name: str) -> OncewayError:
 
 
 def absolute(name: str) -> str:
-    """Make a relative path absolute: Spark and Delta would start from different folders. Catalog
-    names and URLs stay as they are. Raises OncewayError for a word that versions up to 0.2.1 took
-    for a catalog name, if such a table stands in the catalog of this folder.
+    """Return an absolute path for a relative one: Spark and Delta would start from different
+    folders. Catalog names and URLs stay as they are. Raises OncewayError for a word that versions
+    up to 0.2.1 took for a catalog name, if such a table is in the catalog of this folder.
     """
     if is_named(name) or re.match(r"[a-zA-Z][\w+.-]*:", name):
         return name.rstrip("/")
@@ -329,13 +332,13 @@ def absolute(name: str) -> str:
 
 
 def absolute_folder(url: str) -> str:
-    """The same for what is no table: a name with a dot is a path, too."""
+    """Like `absolute`, for other things than tables: a name with a dot is a path, too."""
     return absolute(url if "/" in url else f"./{url}")
 
 
 def is_named(table: str) -> bool:
-    """Whether it is a catalog name (SCHEMA.TABLE, CATALOG.SCHEMA.TABLE), not a path or URL. A word
-    alone is a folder, as for every command that needs no Spark.
+    """Whether a name is a catalog name (SCHEMA.TABLE, CATALOG.SCHEMA.TABLE), not a path or URL. A
+    single word is a folder, as for every command without Spark.
     """
     return "/" not in table and "." in table.strip(".")
 

@@ -1,14 +1,14 @@
-"""A compare-and-swap on a Delta table: rows go in only if the table is still at the version that
-the writer knows.
+"""A compare-and-swap on a Delta table: rows are added only if the table is still at the version
+that the writer knows.
 
-In: rows or files that hold them, and the version on which they are based. Out: the version that
+In: rows or files that hold them, and the version that they are based on. Out: the version that
 holds them, or Conflict.
 
 This is the only file that uses Delta's own transaction object instead of a DataFrame writer, for
-two reasons. It can say "I read the whole table", so that Delta's conflict check refuses the commit
-when anybody has added or removed a row meanwhile. And a writer's txnAppId and txnVersion, which
-come close to that, make Delta compute the table's whole state before each append: 3 to 5 times the
-time of the append.
+two reasons. It can declare "the whole table was read", so that Delta's conflict check refuses the
+commit if another one has added or removed a row in the meantime. And a writer's txnAppId and
+txnVersion, the closest alternative, make Delta compute the table's whole state before each append:
+3 to 5 times the time of the append.
 """
 
 import json
@@ -53,12 +53,11 @@ CONFLICTS = (
     MetadataChangedException,
     ProtocolChangedException,
 )
-"""How Delta refuses a commit. They have no class in common."""
+"""Delta's exceptions for a refused commit. They have no common class."""
 
 SWAP = "onceway/swap"
-"""The application id under which each append stores the version that it makes, so that those of the
-other writer (`public.py`) are refused beside it.
-"""
+"""Application id under which each append stores the version that it creates, so that appends of the
+other writer (`public.py`) are refused beside it."""
 
 CALLED = frozenset(
     ("commit", "metadata", "readVersion", "readWholeTable", "registerSQLMetrics", "writeFiles")
@@ -67,15 +66,15 @@ CALLED = frozenset(
 
 
 class Conflict(Exception):
-    """Somebody else has changed the table since the version that the rows are based on. Nothing was
-    committed.
+    """Another writer has changed the table since the version that the rows are based on. Nothing
+    was committed.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class Addition:
-    """What a commit adds to a table. actions: files that are written already, one `add` action
-    each, as JSON; rows: to be written.
+    """The additions of a commit. actions: written files, one `add` action each, as JSON; rows:
+    still to be written.
     """
 
     actions: list[str] = field(default_factory=list)
@@ -84,7 +83,7 @@ class Addition:
 
 @dataclass(frozen=True, slots=True)
 class _Measures:
-    """Of the files that a commit adds; called as in Delta's history."""
+    """Figures of the files in a commit, named as in Delta's history."""
 
     numFiles: int = 0
     numOutputRows: int = 0
@@ -92,13 +91,13 @@ class _Measures:
 
     @classmethod
     def of(cls, actions: list[str]) -> "_Measures":
-        """actions: `add` actions as JSON."""
+        """Return the figures of `add` actions as JSON."""
         files = [json.loads(action)["add"] for action in actions]
         rows = (json.loads(file["stats"])["numRecords"] for file in files)
         return cls(len(files), sum(rows), sum(file["size"] for file in files))
 
     def plus(self, files: list[Any]) -> "_Measures":
-        """files: Delta's own `AddFile`s."""
+        """Add Delta's own `AddFile`s."""
         rows = (file.numLogicalRecords() for file in files)
         return _Measures(
             self.numFiles + len(files),
@@ -108,7 +107,7 @@ class _Measures:
 
 
 class Writer(Protocol):
-    """A compare-and-swap, by whatever means."""
+    """A compare-and-swap of any kind."""
 
     def append(
         self,
@@ -124,7 +123,7 @@ class Writer(Protocol):
 
 
 class DeltaWriter:
-    """Compare-and-swap on the table at `location`."""
+    """The compare-and-swap on the table at `location`."""
 
     def __init__(self, spark: SparkSession, location: str, commits: CommitLog) -> None:
         jvm: Any = spark._jvm
@@ -133,7 +132,7 @@ class DeltaWriter:
         self._table: str | None = None
         self._looked_at: object = None
         self._mark: str | None = None
-        """Of the log, when it was looked at last (`CommitLog.mark`)."""
+        """Mark of the log at the last check (`CommitLog.mark`)."""
         self._session = spark._jsparkSession
         self._location = location
         self._commits = commits
@@ -150,12 +149,12 @@ class DeltaWriter:
         note: dict[str, Any],
         progress: tuple[str, int] | None = None,
     ) -> int:
-        """Add `new`, computed from the table's version `based_on`; returns the version that holds
-        them.
+        """Add `new`, computed from the table's version `based_on`. Return the version that holds
+        it.
 
         note: for the commit's user metadata. progress: (application id, version) to store with the
-        commit, as one action of it. Raises Conflict, or what Spark raises when the rows cannot be
-        computed or written; then nothing of them is in the table.
+        commit, as one action of it. Raises Conflict, or Spark's error if the rows cannot be
+        computed or written, with nothing committed.
         """
         transaction = self._delta_log().startTransaction(self._none, self._none)
         version = transaction.readVersion()
@@ -189,13 +188,13 @@ class DeltaWriter:
         return version
 
     def _stored(self, application: str, version: int) -> Any:
-        """The action of a commit that stores a version under an application id."""
+        """Return the action that stores a version under an application id."""
         actions = self._jvm.org.apache.spark.sql.delta.actions
         return actions.SetTransaction(application, version, self._none)
 
     def _check(self, metadata: Any) -> None:
-        """Raises OncewayError when it is another table than at the first commit, or one whose files
-        would have to be others by now: somebody has added a constraint, say.
+        """Raise OncewayError if it is another table than at the first commit, or if its files must
+        have another form by now, for example after a new constraint.
         """
         table, shape = str(metadata.id()), (metadata.schemaString(), str(metadata.configuration()))
         if self._table not in (None, table):
@@ -205,8 +204,8 @@ class DeltaWriter:
         self._table, self._looked_at = table, shape
 
     def progress(self, application: str) -> tuple[int, Progress | None]:
-        """The table's version, and what was stored as progress under this application id up to
-        there; None when there is nothing, or it is another table since.
+        """Return the table's version, and the progress stored under this application id up to
+        there; None if there is none, or the table was replaced since.
         """
         transaction = self._delta_log().startTransaction(self._none, self._none)
         version: int = transaction.readVersion()
@@ -218,12 +217,12 @@ class DeltaWriter:
             return version, Progress.of(found.get(), None) if found.isDefined() else None
 
     def version(self) -> int:
-        """The newest version."""
+        """Return the newest version."""
         return int(self._delta_log().startTransaction(self._none, self._none).readVersion())
 
     def _landed_all_the_same(self, nonce: str, based_on: int, error: Exception) -> int:
-        """A commit that failed may have been written before it failed, so the log has the last
-        word.
+        """Return the version of a commit that failed but is in the log. Otherwise raise its error,
+        as Conflict if it is one.
         """
         for commit in self._commits.after(based_on):
             if commit.note.get(NONCE) == nonce:
@@ -239,8 +238,8 @@ class DeltaWriter:
         return actions
 
     def _write(self, note: dict[str, Any]) -> Any:
-        """Delta's name for an append: mode, then seven things it may carry, of which only the user
-        metadata is used.
+        """Return Delta's name for an append: mode, then seven optional values, of which only the
+        user metadata is used.
         """
         option = self._jvm.scala.Option.apply(json.dumps({APPLICATION: note}))
         write = getattr(self._jvm.org.apache.spark.sql.delta, "DeltaOperations$Write")
@@ -258,7 +257,7 @@ class DeltaWriter:
         )
 
     def _measure(self, transaction: Any, measures: "_Measures") -> None:
-        """What the history says of this commit, under the names that Delta's own writes have."""
+        """Set the figures of this commit in the history, under the names of Delta's own writes."""
         context = self._spark.sparkContext._jsc.sc()
         metrics = self._jvm.scala.collection.immutable
         found = getattr(getattr(metrics, "Map$"), "MODULE$").empty()
@@ -275,7 +274,7 @@ class DeltaWriter:
 
 
 def has_own_classes(spark: SparkSession) -> bool:
-    """Whether Delta's own classes are to be had, and are called as here. They are not with Spark
+    """Whether Delta's own classes are available, with the expected methods. They are not with Spark
     Connect, nor on clusters that allow no call into Java; another version of Delta may have others.
     """
     try:
@@ -286,5 +285,5 @@ def has_own_classes(spark: SparkSession) -> bool:
         name = "org.apache.spark.sql.delta.OptimisticTransaction"
         methods = utils.classForName(name, True, False).getMethods()
         return {str(method.getName()) for method in methods} >= CALLED
-    except Exception:  # whatever a foreign server or another version makes of it
+    except Exception:  # a foreign server or version may answer anything
         return False

@@ -1,6 +1,6 @@
-"""Which writer a table has, and with which log.
+"""The choice of a table's writer and log.
 
-In: a table's name, and what the user asks for. Out: the kind of `Table`, its commit log and its
+In: a table's name, and the user's wish. Out: the kind of `Table`, its commit log and its
 compare-and-swap.
 """
 
@@ -18,14 +18,13 @@ from gateway.ingest.delta.transaction import DeltaWriter, Writer, has_own_classe
 
 WriterName = Literal["auto", "fast", "public"]
 """fast: by Delta's own classes, and files that tasks write. public: by Delta's public API. auto:
-fast where Delta's own classes are to be had and no other catalog keeps the table.
-"""
+fast if Delta's own classes are available and no other catalog has the table."""
 
 log = logging.getLogger("onceway.ingest")
 
 
 def table_kind(spark: SparkSession, name: str, writer: WriterName) -> type[Table]:
-    """How the table `name` is looked at and written."""
+    """Return the class that reads and writes the table `name`."""
     if writer == "auto":
         why = _why_public(spark, name)
         if why:
@@ -35,7 +34,7 @@ def table_kind(spark: SparkSession, name: str, writer: WriterName) -> type[Table
 
 
 def _why_public(spark: SparkSession, name: str) -> str | None:
-    """Why the fast writer cannot have the table; None when it can."""
+    """Return why the fast writer cannot be used; None if it can."""
     if is_named(name):
         catalog = name.split(".")[0] if name.count(".") > 1 else spark.catalog.currentCatalog()
         if catalog != SPARK_CATALOG:
@@ -46,7 +45,7 @@ def _why_public(spark: SparkSession, name: str) -> str | None:
 
 
 def open_writer(spark: SparkSession, table: Table, place: Place) -> tuple[CommitLog, Writer]:
-    """For a table that exists."""
+    """Return log and writer of an existing table."""
     if isinstance(table, PublicTable):
         history = HistoryLog(table)
         return history, PublicWriter(spark, table, place, history)

@@ -1,4 +1,4 @@
-"""Everything that an ingest into one table consists of, put together.
+"""Assembly of all parts of an ingest into one table.
 
 In: a Spark session, the landing URL and the table's name. Out: tables that exist, and a sink that
 holds their state.
@@ -29,7 +29,9 @@ from gateway.ingest.sink.row_batch import RowBatch
 def open_sink(
     spark: SparkSession, landing: str, name: str, writer_name: WriterName = "auto"
 ) -> Sink:
-    """The sink of the table `name`, which is made if there is none, with the seen ranges loaded."""
+    """Return the sink of the table `name`, which is created if there is none, with the seen ranges
+    loaded.
+    """
     kind = table_kind(spark, name, writer_name)
     publications = kind(spark, name, PUBLICATIONS)
     readings = kind(spark, beside(publications.name, "readings"), READINGS)
@@ -78,8 +80,8 @@ def open_sink(
 
 
 def newest_batches(rows: DataFrame) -> Feeds:
-    """The newest batch of each feed that rows stand in the table of. Batches come in order, so all
-    before it were taken too.
+    """Return the newest batch of each feed in a table's rows. Batches are taken in order, so all
+    earlier ones were taken too.
     """
     found = rows.groupBy("gateway", "epoch").agg(F.max("batch").alias("batch")).collect()
     return {f"{one['gateway']}/{one['epoch']}": one["batch"] for one in found}

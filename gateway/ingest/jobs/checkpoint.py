@@ -1,13 +1,12 @@
-"""Spark's checkpoint: a cache of how far each feed was taken, which the table itself knows.
+"""Spark's checkpoint: a cache of each feed's progress, which the table itself stores.
 
-In: the checkpoint's folder, and what the table says. Out: a checkpoint that the table allows and
-Spark can read; another one is put aside, under another name, and the stream begins where the table
-is.
+In: the checkpoint's folder, and the progress in the table. Out: a checkpoint that fits the table
+and is readable for Spark. Any other one is renamed, and the stream begins at the table's progress.
 
-A checkpoint does not fit when the table was deleted, restored or taken from a backup, or when it is
-another one; and when a power cut left a file of it torn, for Spark does not sync it. So all that
-Spark reads at a start is read here before, by the same file system, which checks sums (`.NAME.crc`)
-where there are any. That of another stream is refused, and stays as it is.
+A checkpoint does not fit if the table was deleted, restored, taken from a backup, or replaced; or
+if a power cut left one of its files incomplete, because Spark does not sync it. So all files that
+Spark reads at a start are read here first, by the same file system, which checks sums (`.NAME.crc`)
+if there are any. The checkpoint of another stream is refused, and stays as it is.
 """
 
 import json
@@ -28,16 +27,17 @@ from gateway.ingest.delta.storage import HadoopFolder, open_folder
 from gateway.system.gateway_name import shown
 
 LINES = 3
-"""Of a file of the offset log: a version, something about the micro-batch, our offset."""
+"""Lines of a file of the offset log: a version, metadata of the micro-batch, our offset."""
 
 SHOWN = 5
-"""Feeds that a message names."""
+"""Most feeds that a message names."""
 
 OFFSETS, COMMITS, METADATA = "offsets", "commits", "metadata"
-"""Spark's logs of micro-batches that have begun and ended, and its file about the stream."""
+"""Spark's logs of begun and ended micro-batches, and its file about the stream."""
 
 FOLDERS = (OFFSETS, COMMITS, "sources", "state")
-"""What else Spark makes there may be empty: it keeps nothing for a source and a sink like ours."""
+"""Folders that Spark creates. The last two may be empty: Spark stores nothing for a source and a
+sink like ours."""
 
 OWN_FOLDER = "Give the ingest a folder of its own with --checkpoint"
 
@@ -48,13 +48,15 @@ log = logging.getLogger("onceway.ingest")
 
 
 class Torn(Exception):
-    """A file of the checkpoint is not whole."""
+    """A file of the checkpoint is incomplete."""
 
 
 def refuse_foreign(spark: SparkSession, url: str) -> None:
-    """Raises OncewayError for the checkpoint of another stream, and for what is no folder."""
+    """Raise OncewayError for the checkpoint of another stream, and for a path that is not a
+    folder.
+    """
     root = local_path(url)
-    with suppress(Py4JJavaError):  # `make_fit` says what cannot be read
+    with suppress(Py4JJavaError):  # `make_fit` reports what cannot be read
         if HadoopFolder(spark, url).is_file() or (root is not None and _leads_nowhere(root)):
             raise OncewayError("the checkpoint is no folder", url, OWN_FOLDER)
     offsets = HadoopFolder(spark, url, OFFSETS)
@@ -66,7 +68,9 @@ def refuse_foreign(spark: SparkSession, url: str) -> None:
 
 
 def make_fit(spark: SparkSession, url: str, taken: Feeds) -> None:
-    """taken: the last batch of each feed that the table has."""
+    """Make the checkpoint fit the table, or rename it. taken: the last batch of each feed in the
+    table.
+    """
     try:
         passed = _passed(spark, url)
     except Torn as error:
@@ -83,8 +87,8 @@ def make_fit(spark: SparkSession, url: str, taken: Feeds) -> None:
 
 
 def set_aside(spark: SparkSession, url: str, why: str) -> None:
-    """Rename the checkpoint, so that Spark makes a new one. why: the reason, for the log. Raises
-    OncewayError where that cannot be done, and where somebody else has folders in it.
+    """Rename the checkpoint, so that Spark creates a new one. why: the reason, for the log. Raises
+    OncewayError if that fails, and if it contains foreign folders.
     """
     with suppress(Py4JJavaError):
         inside = HadoopFolder(spark, url).entries()
@@ -115,8 +119,8 @@ def set_aside(spark: SparkSession, url: str, why: str) -> None:
 
 
 def is_used(spark: SparkSession, url: str) -> bool:
-    """Whether there is more than Spark leaves after a start that began no micro-batch: only that
-    can be why a start fails, when `make_fit` has found nothing.
+    """Whether there is more than Spark leaves after a start without a micro-batch. Only then can
+    the checkpoint be the reason of a failed start, if `make_fit` has found nothing.
     """
     try:
         return _has_files(spark, url, *FOLDERS) or any(
@@ -127,7 +131,7 @@ def is_used(spark: SparkSession, url: str) -> bool:
 
 
 def _has_files(spark: SparkSession, folder: str, *names: str) -> bool:
-    """Whether a file is anywhere in these folders of a folder."""
+    """Whether a file is anywhere in these subfolders."""
     for name in names:
         inside = _entries(HadoopFolder(spark, folder, name))
         below = [one for one, is_folder in inside.items() if is_folder]
@@ -137,8 +141,8 @@ def _has_files(spark: SparkSession, folder: str, *names: str) -> bool:
 
 
 def _passed(spark: SparkSession, url: str) -> Feeds:
-    """Return the offset at which Spark goes on: the end of the newest micro-batch if that has
-    ended, else its start. Raises Torn if a file that Spark reads is not whole.
+    """Return the offset at which Spark continues: the end of the newest micro-batch if that has
+    ended, else its start. Raises Torn if a file that Spark reads is incomplete.
     """
     whole = HadoopFolder(spark, url)
     _refuse_obstacles(whole, url)
@@ -173,13 +177,13 @@ def _entries(folder: HadoopFolder) -> dict[str, bool]:
 
 
 def _numbers(folder: HadoopFolder) -> list[int]:
-    """The micro-batches of which a folder has a file, sorted."""
+    """Return the micro-batches with a file in a folder, sorted."""
     return sorted(int(name) for name in _names(folder) if name.isdecimal())
 
 
 def _refuse_obstacles(whole: HadoopFolder, url: str) -> None:
-    """Raise Torn for what keeps Spark from writing a file: a file in place of a folder, a folder in
-    place of a file, a link to nothing, a checksum file that has lost its file. Only a local disk
+    """Raise Torn for anything that keeps Spark from writing a file: a file in place of a folder, a
+    folder in place of a file, a broken link, a checksum file without its file. Only a local disk
     has the last two, and Hadoop does not list them.
     """
     for name, is_folder in _entries(whole).items():
@@ -204,15 +208,15 @@ def _refuse_obstacles(whole: HadoopFolder, url: str) -> None:
 
 
 def _leads_nowhere(path: Path) -> bool:
-    """Whether a path is a link to nothing, or to itself."""
+    """Whether a path is a broken link, or a link to itself."""
     try:
         return path.is_symlink() and not path.exists()
-    except OSError:  # what else cannot be looked at, Hadoop says
+    except OSError:  # Hadoop reports other errors
         return False
 
 
 def _is_sparks(name: str) -> bool:
-    """Whether an entry of a checkpoint is one that Spark makes, or its Hadoop."""
+    """Whether an entry of a checkpoint is one that Spark or its Hadoop creates."""
     return name in (*FOLDERS, METADATA) or name.startswith((".", "_"))
 
 
@@ -230,8 +234,8 @@ def _commit(commits: HadoopFolder, number: int) -> None:
 
 
 def _offset(offsets: HadoopFolder, number: int) -> Feeds:
-    """Of the three lines of a file of Spark's offset log, the last is the offset of its only
-    source.
+    """Return the offset of the only source in Spark's offset log: the last of a file's
+    three lines.
     """
     version, *lines = _lines(offsets, str(number))
     found = _parsed(offsets, str(number), lines)

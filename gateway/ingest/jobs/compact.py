@@ -1,7 +1,8 @@
-"""Many small files of a table become few large ones, in which rows of one device stand together.
+"""Compaction: many small files of a table become few large ones, with the rows of a device
+together.
 
-In: the tables. Out: the same rows in fewer files, clustered if the table has clustering columns,
-and the files that no version of the last week needs deleted.
+In: the tables. Out: the same rows in fewer files, clustered if the table has clustering columns;
+files that no version of the last week needs are deleted.
 """
 
 import logging
@@ -12,24 +13,20 @@ from gateway.ingest.delta.lease import lease
 from gateway.ingest.delta.tables import Table
 
 SMALL_FILE, LARGE_FILE = 32 * 1024 * 1024, 64 * 1024 * 1024
-"""Bytes. Of a table without clustering, files below the first size are joined into files of about
-the second one. A question about one device and one day reads two or three files, so these are not
-larger.
-"""
+"""Sizes in bytes. In a table without clustering, files below the first size are joined into files
+of about the second one. A query for one device and one day reads two or three files, so these are
+not larger."""
 
 FULL = 8
 """Large files of a clustered table that are sorted together. A group of this size stays as it is,
-and the rows of later days go into other files. Otherwise each day would write the whole table
-again.
-"""
+and the rows of later days go into other files. Otherwise each day would rewrite the whole table."""
 
 _OPTIMIZE = "spark.databricks.delta.optimize"
 _FULL = f"{_OPTIMIZE}.clustering.mergeStrategy.minCubeSize.threshold"
 
 LIST_TASKS = 8
-"""Tasks that list a table's files; Spark's default of 10,000 is for 10,000 folders, and these
-tables are one.
-"""
+"""Tasks that list a table's files; Spark's default of 10,000 is for 10,000 folders, and each table
+is one."""
 
 log = logging.getLogger("onceway.ingest")
 

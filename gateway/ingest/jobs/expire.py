@@ -1,7 +1,7 @@
-"""Old rows leave the tables, and do not come back.
+"""Expiry of old rows, which do not come back.
 
-In: the tables, and a moment. Out: fewer rows, while their keys are kept in the folder `_onceway`,
-so that an old batch that comes again does not bring them back.
+In: the tables, and a time. Out: fewer rows. Their keys are kept in the folder `_onceway`, so that
+an old batch that comes again does not bring them back.
 """
 
 from datetime import datetime
@@ -19,11 +19,11 @@ from gateway.ingest.sink.readings import EXPIRED, SAME_PUBLICATION
 
 
 def expire(spark: SparkSession, publications: Table, readings: Table, before: datetime) -> int:
-    """Delete what gateways received before a moment; returns how many publications that were. What
-    was received while the gateway's clock was not known counts from when it landed.
+    """Delete publications that gateways received before a time; return their number. If the
+    gateway's clock was unknown at receipt, the time of landing counts.
 
-    The readings go first and the keys are kept before the rows go, so after an interruption it
-    starts again.
+    The readings are deleted first, and the keys are stored before the rows are deleted, so an
+    interruption can be followed by another run.
     """
     place = publications.place()
     folder = open_folder(spark, place.location, snapshot.FOLDER)

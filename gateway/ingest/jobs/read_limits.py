@@ -1,6 +1,5 @@
-"""How Spark tells a source how much to read at once: since 4.2; Spark 4.1 leaves it to the source.
-
-In: nothing. Out: Spark's own classes, or a stand-in for each.
+"""Spark's interface by which a source is told how much to read at once: since 4.2; Spark 4.1 leaves
+it to the source. In: nothing. Out: Spark's own classes, or stand-ins.
 """
 
 try:
@@ -12,13 +11,13 @@ try:
 except ModuleNotFoundError:
 
     class ReadLimit:  # type: ignore[no-redef]
-        """Never made: Spark 4.1 asks for no limit."""
+        """Stand-in, never created: Spark 4.1 asks for no limit."""
 
     class ReadMaxRows(ReadLimit):  # type: ignore[no-redef]
         max_rows: int
 
     class SupportsTriggerAvailableNow:  # type: ignore[no-redef]
-        """Spark 4.1 asks for the latest offset once, and stops there."""
+        """Stand-in: Spark 4.1 asks for the latest offset once, and stops there."""
 
 
 __all__ = ["ReadLimit", "ReadMaxRows", "SupportsTriggerAvailableNow"]

@@ -1,8 +1,8 @@
-"""Batches in quarantine that were repaired go into the table.
+"""Release of repaired batches from quarantine into the table.
 
-In: a sink, and its landing place. Out: the rows of every batch that is whole by now, each once as
-ever, and a note in the quarantine. The note comes last, so after a crash the batch is taken again
-and nothing of it is new.
+In: a sink, and its landing place. Out: the rows of every batch that is complete by now, each key
+once, and a note in the quarantine. The note comes last, so after a crash the batch is taken again
+and all its rows are duplicates.
 """
 
 import logging
@@ -25,8 +25,8 @@ log = logging.getLogger("onceway.ingest")
 
 
 def try_again(spark: SparkSession, sink: Sink, landing: Landing, trust: Trust) -> None:
-    """Take batches in that were unreadable when it was their turn. May be called while the stream
-    runs. Raises OSError if the landing place as a whole cannot be read; the next call tries again.
+    """Take batches that were unreadable earlier. May be called while the stream runs. Raises
+    OSError if the landing place as a whole cannot be read; the next call tries again.
     """
     if sink.quarantine.has_unreadable:
         with sink.lock:
@@ -39,7 +39,9 @@ def try_again(spark: SparkSession, sink: Sink, landing: Landing, trust: Trust) -
 
 
 def take_whole(spark: SparkSession, sink: Sink, landing: Landing, trust: Trust) -> None:
-    """Take batches in whose copy was completed after they went into quarantine. As `try_again`."""
+    """Take batches whose copy was completed after they went into quarantine. Raises like
+    `try_again`.
+    """
     trust.refresh()
     whole = [
         (feed, number)
@@ -54,8 +56,8 @@ def take_whole(spark: SparkSession, sink: Sink, landing: Landing, trust: Trust) 
 def release(
     spark: SparkSession, sink: Sink, landing: Landing, trust: Trust, reason: str = ""
 ) -> int:
-    """Returns how many batches are still damaged, or not to be trusted. reason: how that of the
-    batches begins that are looked at.
+    """Take repaired batches. Return how many are still damaged, or not trusted. reason: prefix of
+    the reason of the wanted batches.
     """
     trust.refresh()
     return _release(spark, sink, landing, trust, sink.quarantine.open(reason))
@@ -93,7 +95,7 @@ def _release(
 def _portions(
     landing: Landing, trust: Trust, batches: list[tuple[str, int]]
 ) -> Iterator[list[Announced]]:
-    """What the manifests say now, in lists of about as many rows as the driver may hold."""
+    """Yield the current manifests, in lists of about as many rows as the driver may hold."""
     portion: list[Announced] = []
     for feed, number in batches:
         portion.append(_announced(landing, trust, feed, number))

@@ -1,4 +1,4 @@
-"""How the Spark jobs of the ingest start and end. In: what a job does. Out: its log on standard
+"""Start and end of the ingest's Spark jobs. In: the function of a job. Out: its log on standard
 error, and an exit code.
 """
 
@@ -15,12 +15,12 @@ from gateway.ingest.delta.causes import explained, is_java_gone
 from gateway.ingest.log_lines import to_stderr
 
 STOPS = (OncewayError, StreamingQueryException, PySparkException, Py4JError, OSError, MemoryError)
-"""What ends a job with a line that says why."""
+"""Exceptions that end a job with a line that says why."""
 
 
 def run_script(job: Callable[[], int | None]) -> None:
-    """Exit code: what `job` returns, 0 if nothing; 2 for a wrong command line, 130 after Ctrl-C, 1
-    and a line that says why for the rest.
+    """Run a job and exit. Exit code: the result of `job`, 0 if None; 2 for a wrong command line,
+    130 after Ctrl-C, 1 and a line with the reason for all other errors.
     """
     to_stderr("%(asctime)s %(message)s", logging.WARNING)
     logging.getLogger("onceway.ingest").setLevel(logging.INFO)
@@ -37,8 +37,6 @@ def run_script(job: Callable[[], int | None]) -> None:
 
 
 def _says_more_than_that_java_is_gone(record: logging.LogRecord) -> bool:
-    """Whether a line is shown: once Java has ended, each of its threads would add a traceback to
-    the line that says so.
-    """
+    """Whether a line is shown: after the end of Java, each of its threads would add a traceback."""
     error = record.exc_info[1] if record.exc_info else None
     return error is None or not is_java_gone(error)

@@ -1,6 +1,6 @@
 """The Spark session of the ingest: Delta Lake, and settings that its figures depend on.
 
-In: settings that spark-submit was given; they win over those below. Out: a session with the landing
+In: settings that spark-submit was given; they override those below. Out: a session with the landing
 place as a data source.
 """
 
@@ -22,27 +22,25 @@ from gateway.errors import OncewayError
 from gateway.ingest.jobs.source import LandingSource
 
 OURS = {
-    # The days of the tables, and what a text says as a time, go by it.
+    # Time zone for the days of the tables, and for times in text.
     "spark.sql.session.timeZone": "UTC",
-    # What `timestamp` means in a statement: a moment, not a time of day of some zone.
+    # Meaning of `timestamp` in a statement: a point in time, not a time of day in some zone.
     "spark.sql.timestampType": "TIMESTAMP_LTZ",
 }
-"""Settings of the ingest's own session alone. One that spark-submit was given is ignored, with a
-line in the log.
-"""
+"""Settings of the ingest's own session only. Such a setting of spark-submit is ignored, with a line
+in the log."""
 
 TABLE_DEFAULTS = "spark.databricks.delta.properties.defaults."
-"""How settings begin that give properties to every new Delta table. Those of the ingest have the
-properties that it gives them, and no others.
-"""
+"""Prefix of settings that give properties to every new Delta table. The ingest's tables have only
+the properties that it sets."""
 
 SETTINGS = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-    # Delta reads its own log with 50 tasks by default, which makes each commit three times as slow.
+    # By default Delta reads its own log with 50 tasks, which makes each commit three times as slow.
     "spark.databricks.delta.snapshotPartitions": "2",
     "spark.sql.shuffle.partitions": "4",
-    # A micro-batch is kept in memory for seconds: packing it costs more than it saves.
+    # A micro-batch is in memory for seconds: compressing costs more time than it saves.
     "spark.sql.inMemoryColumnarStorage.compressed": "false",
     "spark.sql.streaming.numRecentProgressUpdates": "10",
     "spark.ui.enabled": "false",
@@ -50,13 +48,12 @@ SETTINGS = {
 }
 
 LOCAL_SETTINGS = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-"""Without a cluster nobody else has business with the driver's ports."""
+"""Without a cluster the driver's ports are only for this machine."""
 
 
 LOG_SETTINGS = "log4j2.configurationFile"
-"""The property of Java that says how Spark logs. `onceway ingest` sets it; where a spark-submit of
-somebody's own does not, the ingest says errors alone from its session on.
-"""
+"""Java property for Spark's log. `onceway ingest` sets it; with another spark-submit, the ingest
+logs only errors from its session on."""
 
 SAME_ZONE = ("Etc/UTC", "Z", "+00:00", "GMT")
 """Other names of UTC."""
@@ -64,12 +61,12 @@ SAME_ZONE = ("Etc/UTC", "Z", "+00:00", "GMT")
 log = logging.getLogger("onceway.ingest")
 
 JAVA_ENDS_S = 20
-"""Seconds that Java may take to delete what it has in /tmp."""
+"""Seconds for Java to delete its files in /tmp."""
 
 
 def open_session(named_tables: bool = False) -> SparkSession:
-    """named_tables: whether tables are given by catalog names, which Spark forgets at its end
-    unless it has a metastore. Raises OncewayError where Spark Connect is asked for.
+    """Return a session. named_tables: whether tables have catalog names, which Spark forgets at its
+    end unless it has a metastore. Raises OncewayError for Spark Connect.
     """
     if os.environ.get("SPARK_REMOTE"):
         raise OncewayError(
@@ -77,7 +74,7 @@ def open_session(named_tables: bool = False) -> SparkSession:
             "SPARK_REMOTE",
             "Unset it, and start the ingest where spark-submit reaches the cluster (--master)",
         )
-    SparkContext._ensure_initialized()  # before Java is there, SparkConf knows of no setting
+    SparkContext._ensure_initialized()  # SparkConf has no settings before Java runs
     given = SparkConf()
     local = given.get("spark.master", "local").startswith("local")
     settings = (
@@ -109,15 +106,15 @@ def open_session(named_tables: bool = False) -> SparkSession:
 
 
 def _no_warehouse() -> dict[str, str]:
-    """Tables of the ingest have paths of their own, so nothing is ever put into this folder. By
-    itself Spark makes one where it is started.
+    """Return settings for a warehouse folder that is never created. Tables of the ingest have their
+    own paths; by default Spark creates a folder where it is started.
     """
     folder = Path(tempfile.gettempdir(), f"onceway-no-tables-{os.getuid()}")
     return {"spark.sql.warehouse.dir": folder.as_uri()}
 
 
 def close_session(spark: SparkSession) -> None:
-    """Java has ended, too, when this returns, if it was this process that started it."""
+    """Stop a session. On return Java has ended too, if this process has started it."""
     with suppress(Py4JError, OSError):  # Java may have ended before
         spark.stop()
     gateway: Any = SparkContext._gateway
@@ -126,14 +123,14 @@ def close_session(spark: SparkSession) -> None:
         return
     with suppress(Py4JError, OSError):
         gateway.shutdown()
-        java.stdin.close()  # it waits for that
+        java.stdin.close()  # Java ends when its input closes
     with suppress(TimeoutExpired):
         java.wait(JAVA_ENDS_S)
 
 
 def _package() -> Path:
-    """The code that workers of a cluster run, as a zip. What it imports beyond (pyarrow, fsspec,
-    cbor2, numpy), they have of their own.
+    """Return a zip with the code that workers of a cluster run. They must have its other imports
+    (pyarrow, fsspec, cbor2, numpy) installed.
     """
     root = Path(gateway.__file__).parent
     path = Path(tempfile.mkdtemp(prefix="onceway-")) / "onceway.zip"

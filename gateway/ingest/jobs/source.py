@@ -2,11 +2,11 @@
 the last batch taken}.
 
 In: batches (`gateway/uplink/README.md`). Out: data files of the tables, and a row per file in the
-columns of `gateway.ingest.sink.data_files.WRITTEN`. A batch is used whole or not at all.
+columns of `gateway.ingest.sink.data_files.WRITTEN`. A batch is used completely or not at all.
 
 Spark runs this module in two places: one process beside the driver keeps the offsets
 (`latestOffset`, `partitions`), worker processes read (`read`). An instance is pickled on its way
-there, so it opens the landing place when it is first used.
+there, so it opens the landing place at its first use.
 """
 
 import json
@@ -34,32 +34,29 @@ from gateway.ingest.sink.data_files import SPARK_WRITTEN, DataFiles
 from gateway.ingest.sink.merged_batches import SPARK_CHUNK
 
 CHUNK_ROWS = 125_000
-"""Rows that are held in memory at once by a reading task, and put into one file; at least one
-batch.
-"""
+"""Rows that a reading task holds in memory at once, and puts into one file; at least one batch."""
 
 SECOND = 1 << 31
-"""Added to the number of a chunk: that of the rows that contradict it, behind all of its task."""
+"""Offset of the chunk number for conflicting rows, after all other chunks of a task."""
 
 SMALL_PARTITION_ROWS = 20_000
-"""Below this a micro-batch is not worth a second task."""
+"""Rows below which a micro-batch gets only one task."""
 
 PATIENT = 5
-"""Batches of one task that are asked for again after pauses, when the place as a whole answers and
-they alone cannot be read. For all others a micro-batch does not wait.
-"""
+"""Batches of one task that are read again after pauses, if only single ones are unreadable and the
+place as a whole answers. A micro-batch does not wait for others."""
 
 log = logging.getLogger("onceway.ingest")
 
 
 class LandingSource(DataSource):
-    """Options: landing (URL), taken (how far each feed is in the table, JSON), rows (most rows of a
-    micro-batch), tasks (most partitions of a micro-batch), damaged (`skip` or `wait`), trusted (the
-    file of keys), signed (`true` or `false`: whether the table wants signatures), publications,
-    readings (folders of the tables), files (`true`: tasks write the tables' files; `false`: rows go
-    through Spark), settle (seconds for which a damaged batch may be a copy that is under way),
-    available_now (`true`: take what is there and stop), held (file on the driver
-    for the names of feeds that wait at the end of one pass, JSON; empty: none).
+    """The data source. Options: landing (URL), taken (progress of each feed in the table, JSON),
+    rows (most rows of a micro-batch), tasks (most partitions of a micro-batch), damaged (`skip` or
+    `wait`), trusted (the file of keys), signed (`true` or `false`: whether the table requires
+    signatures), publications, readings (folders of the tables), files (`true`: tasks write the
+    tables' files; `false`: rows go through Spark), settle (seconds for which a damaged batch may be
+    an unfinished copy), available_now (`true`: take existing batches and stop), held (file on the
+    driver for the names of feeds that wait at the end of one pass, JSON; empty: none).
     """
 
     @classmethod
@@ -91,8 +88,8 @@ class LandingSource(DataSource):
 
 @dataclass
 class BatchList(InputPartition):
-    """The batches that one task reads. first_chunk: the number of its first chunk; a micro-batch
-    uses no number twice.
+    """The batches that one task reads. first_chunk: the number of its first chunk; numbers are
+    unique within a micro-batch.
     """
 
     first_chunk: int
@@ -126,7 +123,7 @@ class LandingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._held = Path(held) if held else None
         self._ceiling: Offset | None = None
         self._told = taken
-        """The offset that Spark was told last."""
+        """The last offset given to Spark."""
 
     @property
     def _feeds(self) -> Feeds:
@@ -138,7 +135,7 @@ class LandingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._feeds_opened
 
     def initialOffset(self) -> Offset:
-        """Where a new checkpoint begins: where the table is."""
+        """Return the start of a new checkpoint: the table's progress."""
         return self._taken
 
     def getDefaultReadLimit(self) -> ReadLimit:
@@ -148,8 +145,9 @@ class LandingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._one_pass = True
 
     def latestOffset(self, start: Offset | None = None, limit: ReadLimit | None = None) -> Offset:
-        """One pass fails when the landing place cannot be reached; a running stream says so and
-        tries again. Spark 4.1 tells neither start nor limit, and asks once in one pass.
+        """Return the next offset. One pass fails if the landing place cannot be reached; a running
+        stream logs that and tries again. Spark 4.1 passes neither start nor limit, and calls once
+        in one pass.
         """
         if start is None:
             self._told = self._latest(self._told, sys.maxsize if self._one_pass else self._rows)
@@ -185,7 +183,7 @@ class LandingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def split(batches: list[Announced], tasks: int) -> list[BatchList]:
-    """Batches in order, in at most `tasks` lists of about as many rows each."""
+    """Return batches in order, in at most `tasks` lists of about equal numbers of rows."""
     total = sum(announced.rows for announced in batches)
     share = max(SMALL_PARTITION_ROWS, -(-total // tasks))
     lists: list[list[Announced]] = []
@@ -200,7 +198,7 @@ def split(batches: list[Announced], tasks: int) -> list[BatchList]:
 
 
 def read_batches(landing: Landing, part: BatchList) -> Iterator[pa.RecordBatch]:
-    """Read and check batches; yields chunks, and a row per damaged or unreadable batch. Raises
+    """Read and check batches. Yield chunks, and a row per damaged or unreadable batch. Raises
     OSError if the landing place as a whole cannot be read.
     """
     number = part.first_chunk
@@ -227,8 +225,8 @@ def read_batches(landing: Landing, part: BatchList) -> Iterator[pa.RecordBatch]:
 
 
 def _read(landing: Landing, announced: Announced, patient: bool) -> pa.Table:
-    """Return the rows of a batch. Raises what `batch.read` raises. patient: an error that may pass
-    (a status of 5xx, a timeout, a reset) is given the time to do so.
+    """Return the rows of a batch. Raises the errors of `batch.read`. patient: retry after errors
+    that may pass (a status of 5xx, a timeout, a reset).
     """
     for pause in places.PAUSES if patient else (None,):
         try:

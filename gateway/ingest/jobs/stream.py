@@ -1,5 +1,5 @@
 """The Structured Streaming job: batches of a landing place go into a Delta table, each publication
-once. Started with spark-submit, or by itself with Spark's options in PYSPARK_SUBMIT_ARGS.
+once. Started with spark-submit, or directly with Spark's options in PYSPARK_SUBMIT_ARGS.
 
 In: a landing URL, a table (path, URL or catalog name) and a checkpoint URL. Out: the table; one
 line per micro-batch on standard error. `onceway ingest command` prints the whole command for an
@@ -67,23 +67,23 @@ TRUSTED_HELP = "file of the gateways' keys (default: beside the table, TABLE_tru
 log = logging.getLogger("onceway.ingest")
 
 SOURCE_FAILED = ("PYTHON_STREAMING_DATA_SOURCE", "Python worker")
-"""Words in what Spark says of an error of `source.py`, or of its process."""
+"""Words in Spark's message about an error of `source.py`, or of its process."""
 
 SHOWN = 5
-"""Feeds that a message names."""
+"""Most feeds that a message names."""
 
 STEADY_S = 60.0
 """Running time after which an ingest counts as started, in seconds."""
 TRY_AGAIN_S = 600.0
-"""Seconds between two tries to read the batches in quarantine that were unreadable."""
+"""Seconds between two attempts to read the unreadable batches in quarantine."""
 COPIED_S = 10.0
-"""The same for those that are copied to the landing place, at least."""
+"""The same, at least, for batches that are being copied to the landing place."""
 LOOK_S = 1
-"""Seconds between two looks whether a stop was asked for, and how far Spark is."""
+"""Seconds between two checks for a stop request, and of Spark's progress."""
 PATIENCE_S = 30.0
-"""So long a micro-batch that is under way may go on after a stop was asked for."""
+"""Seconds for which a running micro-batch may continue after a stop request."""
 ENDED_S = 0.02
-"""Between two looks whether it has ended."""
+"""Seconds between two checks whether it has ended."""
 
 
 def parse_arguments(arguments: list[str]) -> argparse.Namespace:
@@ -170,7 +170,9 @@ def _begin(
 
 
 def prepare(spark: SparkSession, options: argparse.Namespace) -> tuple[Sink, dict[str, str]]:
-    """Tables that exist and say how far they are, and the options of the source (`source.py`)."""
+    """Return tables that exist, with their progress, and the options of the source
+    (`source.py`).
+    """
     sink = open_sink(spark, options.landing, options.table, options.writer)
     refuse_emptied(Landing(options.landing), sink)
     trusted = _trusted(options, sink)
@@ -195,12 +197,12 @@ def prepare(spark: SparkSession, options: argparse.Namespace) -> tuple[Sink, dic
 
 
 def _trusted(options: argparse.Namespace, sink: Sink) -> str:
-    """The URL of the file of keys."""
+    """Return the URL of the file of keys."""
     return str(options.trusted or keys.beside(sink.locations["publications"]))
 
 
 def _try_again(spark: SparkSession, options: argparse.Namespace, sink: Sink) -> None:
-    """Read batches again that were unreadable when it was their turn, or only half copied."""
+    """Read batches again that were unreadable, or only half copied."""
     trusted = trust.Trust(_trusted(options, sink), sink.signed)
     landing = Landing(options.landing)
     try:
@@ -212,8 +214,8 @@ def _try_again(spark: SparkSession, options: argparse.Namespace, sink: Sink) -> 
 
 
 def refuse_nested(options: argparse.Namespace) -> None:
-    """Raises OncewayError when the checkpoint or the landing place is in a table's folder, where
-    `compact` deletes what the table does not name, or when both are one folder.
+    """Raise OncewayError if the checkpoint or the landing place is in a table's folder, where
+    `compact` deletes unreferenced files, or if both are one folder.
     """
     checkpoint, landing = folder(options.checkpoint), folder(options.landing)
     tables = [] if is_named(options.table) else [folder(options.table)]
@@ -228,13 +230,13 @@ def refuse_nested(options: argparse.Namespace) -> None:
 
 
 def folder(url: str) -> str:
-    """A folder on this machine as a path, however it is written; other URLs as they are."""
+    """Return a local folder as a path, in whatever notation it is given; other URLs unchanged."""
     return absolute_folder(url).removeprefix("file://").removeprefix("file:")
 
 
 def refuse_emptied(landing: Landing, sink: Sink) -> None:
-    """Raises OncewayError when the table has batches of this landing place's gateways, and not one
-    gateway is there any more.
+    """Raise OncewayError if the table has batches of this landing place's gateways, and no gateway
+    is there any more.
     """
     if sink.taken.feeds and not landing.any_feed():
         raise OncewayError(
@@ -246,7 +248,7 @@ def refuse_emptied(landing: Landing, sink: Sink) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Return the exit code. Raises as `_run`."""
+    """Run the job and return the exit code. Raises like `_run`."""
     with TemporaryDirectory(prefix="onceway-ingest-") as folder:
         options.held = f"{folder}/held.json"
         _run(options)
@@ -254,7 +256,9 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _say_held(file: Path) -> int:
-    """Say at the end of one pass who waits. What for, the source has said."""
+    """Log at the end of one pass which feeds wait. The source has logged the reasons. Return the
+    exit code.
+    """
     held = json.loads(file.read_text()) if file.exists() else []
     if not held:
         return 0
@@ -268,8 +272,8 @@ def _say_held(file: Path) -> int:
 
 
 def _run(options: argparse.Namespace) -> None:
-    """Returns when all is in or a stop was asked for. Raises OncewayError for what the ingest
-    refuses, else what Spark raises.
+    """Run until all batches are taken or a stop is requested. Raises OncewayError for refused
+    settings, else Spark's errors.
     """
     options.landing = absolute_folder(options.landing)
     refuse_nested(options)
@@ -279,12 +283,12 @@ def _run(options: argparse.Namespace) -> None:
             landing.refuse_empty()
         landed = landing.any_feed()
     spark = open_session(is_named(options.table))
-    # A handler that called Spark itself could do so in the middle of another call to it.
+    # A signal handler that called Spark directly could interrupt another call to it.
     stopping = threading.Event()
 
     def stop(number: int, frame: object) -> None:
         stopping.set()
-        signal.signal(number, signal.SIG_DFL)  # who asks twice does not want to wait
+        signal.signal(number, signal.SIG_DFL)  # a second signal ends at once
 
     try:
         query, sink = start(spark, options)
@@ -322,7 +326,7 @@ def _follow(
     sink: Sink,
     stopping: threading.Event,
 ) -> None:
-    """Wait until the query has ended, or end it when a stop was asked for."""
+    """Wait until the query has ended, or end it at a stop request."""
     begun = tried = time.monotonic()
     alive = -EVERY_S
     noted = True
@@ -348,15 +352,15 @@ def _follow(
 
 
 def _try_again_s(options: argparse.Namespace) -> float:
-    """Seconds between two tries to read batches in quarantine again."""
+    """Return the seconds between two attempts to read batches in quarantine again."""
     return min(TRY_AGAIN_S, max(options.settle, COPIED_S)) if options.settle else TRY_AGAIN_S
 
 
 def _blames_checkpoint(
     spark: SparkSession, options: argparse.Namespace, sink: Sink, error: StreamingQueryException
 ) -> bool:
-    """Whether the checkpoint is the likely reason that a query ended: it did so before its first
-    micro-batch, and the error is not one of the source.
+    """Whether the checkpoint is the likely reason for the end of a query: it ended before its first
+    micro-batch, and not by an error of the source.
     """
     return (
         not sink.micro_batches
@@ -366,8 +370,8 @@ def _blames_checkpoint(
 
 
 def _note_stop(spark: SparkSession, options: argparse.Namespace, why: str) -> None:
-    """Note for the report why the ingest ended, if there is a table. In a folder of this machine
-    that works without Java, and where the table itself cannot be read.
+    """Note for the report why the ingest ended, if there is a table. For a local folder this works
+    without Java, and even if the table itself is unreadable.
     """
     path = None if is_named(options.table) else local_path(absolute(options.table))
     if path is not None:
@@ -387,21 +391,21 @@ def _note(files: Folder, why: str) -> None:
 
 
 def _let_end(query: StreamingQuery) -> None:
-    """Spark interrupts a micro-batch that is under way when it is told to stop."""
+    """Wait for a running micro-batch, because Spark would interrupt it at a stop."""
     until = time.monotonic() + PATIENCE_S
     while query.status["isTriggerActive"] and time.monotonic() < until:
         time.sleep(ENDED_S)
 
 
 def so_far(feeds: Feeds) -> str:
-    """What has been taken up to now."""
+    """Return the progress of all feeds in words."""
     gateways = {feed.partition("/")[0] for feed in feeds}
     return f"{sum(feeds.values())} batches of {len(gateways)} gateways were taken so far"
 
 
 def finish(query: StreamingQuery, sink: Sink) -> None:
-    """Save what the next start and the report make use of. Not after a failure: the table may be
-    another one by then.
+    """Save data for the next start and the report. Not after a failure: the table may have been
+    replaced.
     """
     note(sink.counters, query.recentProgress)
     sink.save()

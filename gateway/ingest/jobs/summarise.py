@@ -1,7 +1,7 @@
-"""The tables `…_devices` and `…_quality` are brought up to date with `publications`.
+"""Update of the tables `…_devices` and `…_quality` from `publications`.
 
 In: the table. Out: one commit of each of the two, if there is anything new. May be killed at any
-moment, started twice, and run beside the stream.
+time, started twice, and run beside the stream.
 """
 
 from pyspark.sql import SparkSession
@@ -15,7 +15,7 @@ from gateway.ingest.summary import devices, quality
 
 
 def summarise(spark: SparkSession, publications: Table) -> None:
-    """Raises what Spark raises when a table cannot be read or written."""
+    """Update both tables. Raises Spark's errors if a table cannot be read or written."""
     place, kind = publications.place(), type(publications)
     commits, writer = open_writer(spark, publications, place)
     own = open_folder(spark, place.location, snapshot.FOLDER)

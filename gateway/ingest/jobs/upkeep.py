@@ -1,9 +1,9 @@
-"""Jobs beside the stream, started with spark-submit: `release` takes repaired batches in, `compact`
-joins small files, `expire` deletes old rows, `summarise` keeps the tables about devices.
+"""Jobs beside the stream, started with spark-submit: `release` takes repaired batches, `compact`
+joins small files, `expire` deletes old rows, `summarise` updates the tables about devices.
 
 In: the table, and for `release` the landing URL. Out: changed tables; one line per step on standard
-error. All of them may run while the stream does, but where the table is on S3 (README.md). `onceway
-ingest release`, `compact`, `expire` and `summarise` start them.
+error. All of them may run beside the stream, except for a table on S3 (README.md). `onceway ingest
+release`, `compact`, `expire` and `summarise` start them.
 """
 
 import argparse
@@ -71,8 +71,8 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Raises OncewayError when there is no such table, when it is none of the ingest, when nothing
-    has landed where `release` looks, or when that leaves damaged batches.
+    """Run a job. Raises OncewayError if there is no such table, if the ingest has not created it,
+    if `release` finds an empty landing place, or if damaged batches remain.
     """
     if options.command == "release":
         with reached(options.landing):

@@ -1,5 +1,5 @@
-"""The landing place as the centre reads it.
+"""The landing place, from the centre's side.
 
-In: a landing URL (`gateway/uplink/README.md`). Out: feeds, how far each can be read, and checked
-batches as Arrow tables. Read only; imports nothing of Spark.
+In: a landing URL (`gateway/uplink/README.md`). Out: feeds, their readable range, and checked
+batches as Arrow tables. Read only; does not import Spark.
 """

@@ -1,5 +1,5 @@
-"""One batch, checked: its manifest in, an Arrow table in the uplink's columns out, or the reason
-why not a row of it is used.
+"""Checking of one batch: its manifest in, an Arrow table in the uplink's columns out, or the reason
+why no row of it is used.
 """
 
 import hashlib
@@ -28,26 +28,25 @@ SCHEMA = pa.schema(
         pa.field("spool_id", pa.int64(), nullable=False),
     ]
 )
-"""What an uplink writes (`gateway/uplink/README.md`)."""
+"""Columns that an uplink writes (`gateway/uplink/README.md`)."""
 
 UNPACKED_LIMIT = 1024 * 1024 * 1024
-"""Bytes that a batch may take in memory."""
+"""Most bytes that a batch may take in memory."""
 
 LATEST_RECEIVED = (senml.LATEST - senml.RELATIVE) * 1_000_000
-"""Microseconds since 1970. From 1970 until then a time relative to it (RFC 8428, section 4.5.3) is
-in the years 1 to 9999.
-"""
+"""Latest valid receipt in µs since 1970. Up to it, a relative time (RFC 8428, section 4.5.3) is in
+the years 1 to 9999."""
 
 log = logging.getLogger("onceway.ingest")
 
 
 class Damaged(Exception):
-    """A batch that does not hold what its manifest says. The text is the reason."""
+    """The contents of a batch do not match its manifest. The text is the reason."""
 
 
 def read(landing: Landing, announced: Announced) -> pa.Table:
-    """The rows of a batch at the landing place. Raises Damaged, or what the landing place raises
-    when it cannot be reached.
+    """Return the rows of a batch at the landing place. Raises Damaged, or the errors of an
+    unreachable landing place.
     """
     if announced.flaw is not None:
         raise Damaged(announced.flaw)
@@ -63,7 +62,7 @@ def read(landing: Landing, announced: Announced) -> pa.Table:
 
 
 def flaw(landing: Landing, announced: Announced) -> str | None:
-    """What is wrong with a batch; None when it is whole."""
+    """Return the fault of a batch; None if it is sound."""
     try:
         read(landing, announced)
     except Damaged as damage:
@@ -72,8 +71,8 @@ def flaw(landing: Landing, announced: Announced) -> str | None:
 
 
 def check(data: bytes, announced: Announced) -> pa.Table:
-    """The rows of a batch. Raises nothing but Damaged: wrong size, checksum, row count, schema,
-    labels, or a null where none may be. Any other exception is about these bytes, too.
+    """Return the rows of a batch. Raises only Damaged: wrong size, checksum, row count, schema,
+    labels, or an invalid null. Any other exception is caused by these bytes, too.
     """
     try:
         return _checked(data, announced)

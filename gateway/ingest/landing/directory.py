@@ -1,13 +1,12 @@
-"""Which feeds there are, and which of them may have news, by few requests.
+"""Directory of feeds, and those that may have news, with few requests.
 
-In: a landing place, at each pass. Out: feeds, and up to which batch each is worth a look. Uplinks
-leave a marker that says which batch is the newest (`gateway/uplink/newest.py`), so one listing
-tells the news of all gateways. A marker is a hint, and one may be missing or old, after a crash in
-the wrong moment. So each gateway is looked at as a whole once an hour, as those without markers
-are at each pass.
+In: a landing place, at each pass. Out: feeds, and for each the last batch to look for. Uplinks
+leave a marker for their newest batch (`gateway/uplink/newest.py`), so one listing shows the news of
+all gateways. A marker is a hint, and may be missing or old after a crash. So each gateway is
+checked completely once an hour; those without markers are checked at each pass.
 
-A folder that cannot be listed, or whose name the table cannot hold, is closed: it is named, and
-disturbs no other.
+A folder that cannot be listed, or whose name the table cannot hold, is closed: it is reported, and
+affects no other.
 """
 
 import logging
@@ -21,17 +20,18 @@ from gateway.system import gateway_name
 from gateway.uplink.manifest import MARKERS
 
 ROUND_S = 3600
-"""In this time each gateway is looked at as a whole: one in a second of it, by its name."""
+"""Time in which each gateway is checked completely: one second of it belongs to each, by its name.
+"""
 
 AS_FAR_AS_IT_GOES = 10**12
-"""Above every number of a batch."""
+"""Number above every batch."""
 
 
 log = logging.getLogger("onceway.ingest")
 
 
 class Directory:
-    """map_many: `map`, or one that asks many things at once."""
+    """The directory. map_many: `map`, or a concurrent version."""
 
     def __init__(
         self,
@@ -43,15 +43,15 @@ class Directory:
         self._feeds: dict[str, list[str]] = {}  # by gateway
         self._complaint: str | None = None  # why there are no markers
         self.closed: dict[str, str] = {}
-        """Why nothing of a gateway can be listed, by gateway."""
+        """Reasons why a gateway cannot be listed, by gateway."""
         self._looked_at: float | None = None
-        self._followed: float | None = None  # the last look that was
+        self._followed: float | None = None  # time of the last complete look
         self.marked: set[str] = set()  # feeds whose gateway leaves markers
-        self.told: dict[str, int] = {}  # what they say
+        self.told: dict[str, int] = {}  # newest batch by marker
 
     def look(self) -> dict[str, int]:
-        """Feeds, and up to which batch each may have news. Until `looked` is called, the turn of
-        the same gateways comes again.
+        """Return feeds, each with the last batch to look for. Until `looked` is called, the same
+        gateways have their turn again.
         """
         self._looked_at = self._followed
         gateways, markers = self._landing.gateways(), self._markers()
@@ -82,22 +82,22 @@ class Directory:
         return limits
 
     def looked(self) -> None:
-        """Note that the last look was followed: each feed was read as far as it goes."""
+        """Note that the last result was followed: each feed was read as far as possible."""
         self._followed = self._looked_at
 
     def feeds(self, gateways: list[str]) -> dict[str, list[str]]:
-        """The feeds of each gateway; of one that cannot be listed, those that are known."""
+        """Return the feeds of each gateway; for one that cannot be listed, the known ones."""
         return dict(zip(gateways, self._map(self._feeds_of, gateways), strict=True))
 
     def _feeds_of(self, gateway: str) -> list[str]:
         try:
             feeds = self._landing.feeds(gateway)
-            if gateway_name.problem(gateway):  # no gateway's, but of an older version
+            if gateway_name.problem(gateway):  # not a gateway name, except for older versions
                 feeds = [feed for feed in feeds if self._landing.after(feed, 0) is not None]
         except OSError as error:
             self._landing.refuse_outage(error)
             if gateway == MARKERS:
-                return []  # hints
+                return []  # markers are only hints
             self.closed[gateway] = f"it cannot be listed: {said(error)}"
             return self._feeds.get(gateway, [])
         if feeds and not gateway_name.is_text(gateway):
@@ -107,7 +107,9 @@ class Directory:
         return feeds
 
     def _markers(self) -> dict[str, int]:
-        """What the markers say; nothing if they cannot be read, for they are hints."""
+        """Return the newest batches from the markers; none if they are unreadable, because they are
+        hints.
+        """
         complaint, found = None, {}
         try:
             found = self._landing.markers()
@@ -123,15 +125,15 @@ class Directory:
         return found
 
     def _tells_nothing(self, gateway: str, marked: set[str]) -> bool:
-        """Whether only a look tells what is new. A folder whose name no gateway can have is most
-        likely none.
+        """Whether only a listing shows news. A folder with an impossible gateway name is probably
+        no gateway.
         """
         return gateway not in marked and (
             bool(self._feeds.get(gateway)) or gateway_name.problem(gateway) is None
         )
 
     def _turn(self, gateways: Iterable[str]) -> set[str]:
-        """The gateways whose turn it is to be looked at as a whole: at first all."""
+        """Return the gateways that have their turn for a complete check: at first all."""
         now = time.monotonic()
         before, self._looked_at = self._looked_at, now
         if before is None or now - before >= ROUND_S:

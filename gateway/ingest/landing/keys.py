@@ -1,13 +1,13 @@
-"""The public keys of the gateways whose batches are taken, in a file beside the table.
+"""The public keys of trusted gateways, in a file beside the table.
 
-In: TABLE_trusted.json, and what `onceway ingest trust` says. Out: `Keys`. The file is not at the
-landing place, since whoever can write there is the one who is not trusted.
+In: TABLE_trusted.json, and the options of `onceway ingest trust`. Out: `Keys`. The file is not at
+the landing place, because write access there must not give trust.
 
-    {"schema": 1, "unsigned": false, "until": {"GATEWAY/EPOCH": 4711}, "keys": {"GATEWAY": ["…"]}}
+  {"schema": 1, "unsigned": false, "until": {"GATEWAY/EPOCH": 4711}, "keys": {"GATEWAY": ["…"]}}
 
-unsigned: whether gateways without a key here are taken; as long as nobody has said that, the table
-knows whether it is older than signatures. until: batches up to there came before the gateway
-signed. keys: public keys in Base64; a gateway that has one here must sign.
+unsigned: whether gateways without a key here are accepted; if not set, the table knows whether it
+is older than signatures. until: last batches from before the gateway signed. keys: public keys in
+Base64; a gateway with a key here must sign.
 """
 
 import json
@@ -33,14 +33,14 @@ _UNTIL = re.compile(r"(.+/[0-9a-f]{8}):([0-9]{1,12})")
 
 @dataclass(slots=True)
 class Keys:
-    """What the file holds (see above)."""
+    """The contents of the file."""
 
     keys: dict[str, list[str]] = field(default_factory=dict)
     until: dict[str, int] = field(default_factory=dict)
     unsigned: bool | None = None
 
     def add(self, gateway: str, key: str) -> None:
-        """Raises ValueError when it is no public key."""
+        """Add a key of a gateway. Raises ValueError if it is not a public key."""
         public_key(key)
         if not gateway or "/" in gateway:
             raise ValueError(f"no gateway's name: {gateway[:60]!r}")
@@ -49,7 +49,7 @@ class Keys:
             known.append(key)
 
     def text(self) -> str:
-        """For people."""
+        """Return the keys in words."""
         how = {
             None: "refused, but by a table that is older than signatures",
             True: "taken",
@@ -77,7 +77,7 @@ class Keys:
 
 
 def _check_name(gateway: str, old_names: bool) -> None:
-    """Raises ValueError for a name that no gateway can have."""
+    """Raise ValueError for an impossible gateway name."""
     problem = gateway_name.problem(gateway)
     if problem and not (old_names and gateway):
         raise ValueError(
@@ -87,7 +87,9 @@ def _check_name(gateway: str, old_names: bool) -> None:
 
 
 def parse(text: bytes) -> Keys:
-    """Raises ValueError when it is not what `Keys.to_json` writes."""
+    """Return the keys in a file. Raises ValueError for anything that `Keys.to_json` does
+    not write.
+    """
     try:
         fields: Any = json.loads(text)
         if fields["schema"] != SCHEMA or fields["unsigned"] not in (True, False, None):
@@ -104,7 +106,7 @@ def parse(text: bytes) -> Keys:
 
 
 def public_key(text: str) -> bytes:
-    """Raises ValueError when it is none in Base64."""
+    """Return the bytes of a public key. Raises ValueError if it is not one in Base64."""
     try:
         raw = b64decode(text, validate=True)
         Ed25519PublicKey.from_public_bytes(raw)
@@ -114,13 +116,13 @@ def public_key(text: str) -> bytes:
 
 
 def beside(table: str) -> str:
-    """Where the keys of a table stand. table: its folder or URL."""
+    """Return the place of a table's keys. table: its folder or URL."""
     return f"{table.rstrip('/')}_trusted.json"
 
 
 def load(url: str) -> Keys:
-    """The keys in a file; none when there is no file. Raises OncewayError when it holds something
-    else, OSError when it cannot be reached.
+    """Return the keys in a file; none if there is no file. Raises OncewayError for invalid
+    contents, OSError if it cannot be reached.
     """
     try:
         fs, path = _open(url)
@@ -142,7 +144,7 @@ def load(url: str) -> Keys:
 
 
 def save(url: str, keys: Keys) -> None:
-    """In place of what is there, whole or not at all. Raises OSError."""
+    """Write the file atomically. Raises OSError."""
     local = local_disk.local_path(url)
     if local is not None:
         local.parent.mkdir(parents=True, exist_ok=True)
@@ -165,9 +167,9 @@ def change(
     unsigned: bool | None = None,
     old_names: bool = False,
 ) -> bool:
-    """Do what `onceway ingest trust` was asked for; whether that was anything. lines: as `onceway
-    uplink key` prints them. old_names: whether names are taken that only gateways up to version
-    0.2.0 could have. Raises OncewayError and changes nothing that is kept then.
+    """Apply the options of `onceway ingest trust`. Return whether there were any. lines: as
+    `onceway uplink key` prints them. old_names: accept names that only gateways up to version 0.2.0
+    could have. Raises OncewayError, with nothing stored.
     """
     asked = False
     for gateway in distrust:

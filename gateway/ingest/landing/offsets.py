@@ -1,13 +1,13 @@
-"""How far each feed can be read: the state behind the source's offset.
+"""Progress of feeds at the landing place: the state behind the source's offset.
 
 In: a landing place and an offset {"GATEWAY/EPOCH": number}. Out: the next offset, the manifests
-between two offsets, and what holds a feed. An offset moves over one manifest after the other, so a
-missing number holds its feed, and no other, until it comes. On request a damaged batch does the
-same until it is repaired, or as long as it may be a copy under way. What cannot be read holds the
-feed, or the gateway, that it belongs to.
+between two offsets, and the reasons why feeds are held. An offset advances one manifest at a time,
+so a missing number holds only its own feed, until it arrives. On request a damaged batch does the
+same until it is repaired, or while it may be an unfinished copy. An unreadable file or folder holds
+the feed, or the gateway, that it belongs to.
 
-A pass costs a look-up for each new batch, and one for each feed whose gateway tells its news by no
-marker, whatever lies before its offset.
+A pass costs a look-up for each new batch, and one for each feed whose gateway leaves no marker,
+however long its history is.
 """
 
 import logging
@@ -29,26 +29,26 @@ R = TypeVar("R")
 
 LOOK_UPS_AT_ONCE = 32
 AHEAD = 4096
-"""Manifests looked up in one round, at most."""
+"""Most manifests looked up in one round."""
 
 HOLE_CHECK_SECONDS = 60.0
 HOLE_REPORT_SECONDS = 3600.0
 HOLE_PROBES = 8
 HOLE_LIST_SECONDS = 3600.0
 HOLE_LISTS = 8
-"""Looks by probing find a gap once as many batches follow as are missing; a listing finds any. A
-few feeds in turn are listed at each check, and so often all whose last batch is not there either.
-"""
+"""Feeds that are listed at each check. Look-ups find a gap only once as many batches follow as are
+missing; a listing finds any. A few feeds in turn are listed at each check, more often if their last
+batch is missing too."""
 
 SHOWN = 20
-"""Most unreadable feeds that one pass names in the log, a line each."""
+"""Most unreadable feeds that one pass logs, a line each."""
 
 log = logging.getLogger("onceway.ingest")
 
 
 @dataclass(slots=True)
 class Unreadable:
-    """A feed or a whole gateway with an unreadable file or folder. since: seconds since 1970."""
+    """A feed or gateway with an unreadable file or folder. since: seconds since 1970."""
 
     name: str
     why: str
@@ -57,7 +57,7 @@ class Unreadable:
 
     @property
     def age(self) -> float:
-        """Seconds."""
+        """Age in seconds."""
         return max(0.0, time.time() - self.since)
 
     def __str__(self) -> str:
@@ -66,8 +66,8 @@ class Unreadable:
 
 @dataclass(slots=True)
 class Hole:
-    """A feed that waits for batch `number`. why: what came, and what is wrong; came: which batch;
-    since: when it came (seconds since 1970).
+    """A feed that waits for batch `number`. why: the batch that came, and the fault; came: its
+    number; since: its arrival (seconds since 1970).
     """
 
     feed: str
@@ -79,7 +79,7 @@ class Hole:
 
     @property
     def age(self) -> float:
-        """Seconds."""
+        """Age in seconds."""
         return max(0.0, time.time() - self.since)
 
     def __str__(self) -> str:
@@ -87,11 +87,11 @@ class Hole:
 
 
 class Feeds:
-    """Not to be shared between threads. wait: a damaged batch holds its feed; its bytes are looked
-    at before the offset moves on. taken: what the table has; no batch up to there is read again,
-    whatever offset it is asked for. trust: whose batches are taken; without it, everybody's.
-    settle: for so many seconds after its own time, a damaged batch counts as one whose copy is
-    under way, and holds its feed.
+    """The feeds of a landing place. For one thread. wait: a damaged batch holds its feed; its bytes
+    are checked before the offset advances. taken: progress of the table; no batch up to there is
+    read again, whatever offset is requested. trust: trusted gateways; without it, all are. settle:
+    seconds after its own time for which a damaged batch counts as an unfinished copy, and holds its
+    feed.
     """
 
     def __init__(
@@ -123,11 +123,11 @@ class Feeds:
         self._untrusted: dict[str, str] = {}  # why nothing of a feed is taken
 
     def advance(self, start: Offset, rows: int, ceiling: Offset | None = None) -> Offset:
-        """The offset after the next `rows` rows or somewhat more, or as far as there are batches;
-        never above `ceiling`, if that is given.
+        """Return the offset after the next `rows` rows or somewhat more, or after all batches;
+        never above `ceiling`, if given.
 
-        Feeds take turns, so a feed with a long backlog does not keep others waiting. Raises OSError
-        if the landing place as a whole cannot be read.
+        Feeds take turns, so a feed with a long backlog does not delay others. Raises OSError if the
+        landing place as a whole cannot be read.
         """
         offset = self._advance(start, rows, ceiling)
         self._say_unreadable()
@@ -174,7 +174,7 @@ class Feeds:
         return _started(offset)
 
     def _limits(self, ceiling: Offset | None) -> Offset:
-        """Up to which batch each feed is looked at in this pass."""
+        """Return the last batch to look for in this pass, for each feed."""
         if ceiling is not None:
             return ceiling
         limits = self._directory.look()
@@ -193,8 +193,8 @@ class Feeds:
         return [feed for feed in feeds if feed not in self._untrusted]
 
     def _odd(self, gateway: str) -> str | None:
-        """Return why a gateway waits whose name breaks the rule; None if it need not. Versions up
-        to 0.2.0 allowed such names, so their batches are taken once a key is given for the name.
+        """Return why a gateway with an invalid name waits; None if it need not. Versions up to
+        0.2.0 allowed such names, so their batches are taken once a key is given for the name.
         """
         problem = gateway_name.problem(gateway)
         if problem is None or (self._trust is not None and self._trust.has_key(gateway)):
@@ -205,7 +205,7 @@ class Feeds:
         )
 
     def names(self) -> list[str]:
-        """All feeds at the landing place, sorted. `closed` has the gateways that cannot be
+        """Return all feeds at the landing place, sorted. `closed` has the gateways that cannot be
         listed.
         """
         found = self._directory.feeds(self._landing.gateways())
@@ -213,12 +213,12 @@ class Feeds:
 
     @property
     def held(self) -> list[str]:
-        """Feeds and gateways that wait, sorted, as the last `advance` has found them."""
+        """Return waiting feeds and gateways, sorted, as of the last `advance`."""
         return sorted({*self.holes, *self.unreadable, *self._untrusted})
 
     @property
     def closed(self) -> dict[str, Unreadable]:
-        """Gateways of which the feeds are not known."""
+        """Return gateways with unknown feeds."""
         now = time.time()
         return {
             name: self.unreadable.get(name) or Unreadable(name, why, now)
@@ -226,7 +226,7 @@ class Feeds:
         }
 
     def newest(self, start: Offset) -> Offset:
-        """The newest number of each feed: an upper bound of what `advance` reaches now."""
+        """Return the newest number of each feed: an upper bound for `advance`."""
         offset = self._from(start, self._directory.look())
         return dict(zip(offset, self._map(self._newest, offset.items()), strict=True))
 
@@ -239,13 +239,13 @@ class Feeds:
             return known
 
     def _own(self, error: OSError) -> str:
-        """Return why something of one feed cannot be read. Raises the error if nothing can."""
+        """Return why data of one feed cannot be read. Raises the error if nothing can."""
         self._landing.refuse_outage(error)
         return said(error)
 
     def between(self, start: Offset, end: Offset) -> list[Announced]:
-        """The manifests after `start` up to `end`. One that is gone or unreadable by now comes with
-        that flaw, unless it was deleted on purpose.
+        """Return the manifests after `start` up to `end`. One that is gone or unreadable by now has
+        that as its flaw, unless it was deleted on purpose.
         """
         if self._trust is not None:
             self._trust.refresh()
@@ -273,7 +273,7 @@ class Feeds:
         ]
 
     def _cleaned(self, feed: str) -> int:
-        """Up to which number batches were deleted on purpose, as far as that can be read."""
+        """Return the last batch that was deleted on purpose, if that is readable."""
         try:
             return self._landing.cleaned(feed)
         except OSError as error:
@@ -281,7 +281,9 @@ class Feeds:
             return 0
 
     def _from(self, start: Offset, names: Iterable[str]) -> Offset:
-        """Where each feed goes on. The first call leaves out what was deleted on purpose."""
+        """Return where each feed continues. The first call skips batches that were deleted on
+        purpose.
+        """
         offset = dict.fromkeys(names, 0) | start
         if not self._looked_for_cleaned:
             fresh = {feed: max(number, self._taken.get(feed, 0)) for feed, number in offset.items()}
@@ -304,8 +306,8 @@ class Feeds:
             return number
 
     def _behind_cleaned(self, feed: str, number: int) -> int:
-        """`number`, or the last batch that was deleted on purpose, when that is all that keeps the
-        feed from going on.
+        """Return `number`, or the last batch that was deleted on purpose, if the feed can continue
+        only behind that.
         """
         if self._landing.has(feed, number + 1):
             return number
@@ -323,7 +325,7 @@ class Feeds:
         return cleaned
 
     def _goes_on(self, hole: Hole, offset: Offset) -> bool:
-        """Whether what is missing was deleted on purpose, as somebody has said since."""
+        """Whether the missing batches were deleted on purpose, as noted since."""
         if hole.came == hole.number:
             return False
         number = self._behind_cleaned(hole.feed, offset[hole.feed])
@@ -333,7 +335,7 @@ class Feeds:
         return True
 
     def forget(self, end: Offset) -> None:
-        """Drop manifests up to `end`: they are not asked for again."""
+        """Drop manifests up to `end`, which are not needed again."""
         self._manifests = {
             (feed, number): found
             for (feed, number), found in self._manifests.items()
@@ -341,7 +343,9 @@ class Feeds:
         }
 
     def _look_up(self, items: Iterable[tuple[str, int]], new: bool = False) -> None:
-        """new: a damaged batch counts as missing if its feed is to wait for it."""
+        """Look manifests up. new: a damaged batch counts as missing if its feed is to wait
+        for it.
+        """
         unknown = [item for item in items if item not in self._manifests]
         answers = list(self._map(lambda item: self._manifest(item, new), unknown))
         for feed, _ in unknown:
@@ -353,8 +357,8 @@ class Feeds:
                 self._manifests[item] = answer
 
     def _manifest(self, item: tuple[str, int], new: bool) -> Announced | OSError | None:
-        """A manifest as far as it is trusted, None while it is missing, or why it cannot be
-        read.
+        """Return a manifest after the check of its signature, None while it is missing, or the
+        error that makes it unreadable.
         """
         try:
             manifest = self._landing.manifest(*item)
@@ -368,7 +372,7 @@ class Feeds:
             return error
 
     def _is_fresh(self, manifest: Announced) -> bool:
-        """Whether a copy of this batch may still be under way."""
+        """Whether a copy of this batch may be unfinished."""
         if not self._settle:
             return False
         times = (
@@ -418,7 +422,7 @@ class Feeds:
         self.holes, self._doubtful = holes, doubtful
 
     def _say_unreadable(self) -> None:
-        """Log what is unreadable: at once when it is new, then once an hour."""
+        """Log unreadable feeds: at once when new, then once an hour."""
         now = time.time()
         why = {**self._directory.closed, **self._doubtful, **self._failed}
         found = {
@@ -441,7 +445,7 @@ class Feeds:
         self.unreadable = found
 
     def _quiet(self, feed: str, offset: Offset) -> bool:
-        """Whether a feed would tell by a marker if there were more of it than was found."""
+        """Whether the feed's gateway would show further batches by a marker."""
         return (
             feed not in self.holes
             and feed in self._directory.marked
@@ -449,7 +453,7 @@ class Feeds:
         )
 
     def _to_list(self, now: float, waiting: list[str], offset: Offset) -> set[str]:
-        """The feeds whose folder is to be listed at this check: a listing may be long."""
+        """Return the feeds to list at this check: a listing may be long."""
         feeds = sorted(waiting)
         first = self._next_listed % max(1, len(feeds))
         self._next_listed = first + HOLE_LISTS
@@ -470,16 +474,14 @@ class Feeds:
             return False
 
     def not_trusted(self, feed: str) -> str | None:
-        """Why nothing of a feed is taken, whatever has landed of it; None when it is."""
+        """Return why no batch of a feed is taken; None if its gateway is trusted."""
         gateway = feed.partition("/")[0]
         odd = self._odd(gateway)
         return odd or (self._trust.waits(gateway) if self._trust is not None else None)
 
     def hole(self, feed: str, taken: int, surely: bool = True) -> Hole | None:
-        """Why a feed, taken up to `taken`, cannot go on; None when nothing holds it.
-
-        surely: by a listing. Else by a few look-ups, which miss a gap that is longer than what
-        follows it.
+        """Return why a feed, taken up to `taken`, cannot continue; None if it can. surely: use a
+        listing. Otherwise a few look-ups, which miss a gap that is longer than the rest behind it.
         """
         number = taken + 1
         manifest = self._landing.manifest(feed, number)
@@ -502,8 +504,8 @@ class Feeds:
         return Hole(feed, number, why, came, self._landing.modified(feed, came) or time.time())
 
     def _behind_hole(self, feed: str, missing: int) -> int | None:
-        """Is a batch there after the missing one? Numbers behind a hole are contiguous again, so
-        distances 1, 2, 4, … find them in time.
+        """Return a batch after the missing one, or None. Numbers behind a hole are contiguous
+        again, so distances 1, 2, 4, … find them in time.
         """
         return next(
             (
@@ -516,5 +518,5 @@ class Feeds:
 
 
 def _started(offset: Offset) -> Offset:
-    """Without the feeds that have nothing yet: a folder alone is no news."""
+    """Return the offset without feeds that have no batch yet: an empty folder is no news."""
     return {feed: number for feed, number in offset.items() if number}

@@ -1,4 +1,4 @@
-"""The landing place as the ingest sees it: feeds of numbered manifests. Any fsspec URL; nothing but
+"""The landing place as the ingest sees it: feeds of numbered manifests. Any fsspec URL; only
 `delete` changes it.
 
 In: a landing URL. Out: feeds ("GATEWAY/EPOCH"), manifests by number, the newest number of a feed,
@@ -45,46 +45,44 @@ from gateway.uplink.manifest import (
 
 MANIFEST_LIMIT = 4096
 BATCH_LIMIT = 256 * 1024 * 1024
-"""The longest manifest and batch that are read, in bytes. The uplink cuts far below."""
+"""Most bytes of a manifest or batch that are read. The uplink cuts far below."""
 
 ROWS_LIMIT = 2**31 - 1
 """The most rows that a manifest may announce."""
 
 CLEANED_LIMIT = 1024 * 1024
-"""The longest note of what was cleaned that is read, in bytes: 40,000 epochs of one gateway."""
+"""Most bytes of a note of deleted batches that are read: 40,000 epochs of one gateway."""
 
 NO_FILE = (errno.EISDIR, errno.ELOOP, NO_REGULAR_FILE)
-"""What stands where a file should, and never will be one: a folder, a link to itself, a FIFO, a
-socket, a device.
-"""
+"""Errors of a name that is no file and never will be: a folder, a link to itself, a FIFO, a socket,
+a device."""
 
 FINAL = (FileNotFoundError, PermissionError, NotADirectoryError, IsADirectoryError)
-"""Errors that another try at once does not change."""
+"""Errors that an immediate retry does not change."""
 
 FORBIDDEN = 403
 """HTTP's status code, as clients of object stores keep it in their errors."""
 
 UNREADABLE = "cannot be read now"
-"""How the reason of a batch in quarantine begins that nobody has to repair: the stream tries again
-by itself.
-"""
+"""Prefix of the reason of a quarantined batch that needs no repair: the stream tries again by
+itself."""
 
 S3_PAGE = 100
-"""Names that one listing on S3 gives at most: a batch has two."""
+"""Most names per listing on S3: a batch has two."""
 
 NOTHING_LANDED = "no gateway has landed a batch at this landing place"
 
 PAUSES = (1.0, 5.0, None)
-"""Seconds before the next try on a new connection; None: there is none."""
+"""Seconds before the next attempt on a new connection; None: no further one."""
 
 IN_A_HURRY = (0.0, None)
-"""PAUSES while single objects fail and the place as a whole answers: there may be many."""
+"""PAUSES for failures of single objects while the place as a whole answers: there may be many."""
 
 ANSWERED_S = 30.0
-"""Seconds for which the place counts as up after it has answered as a whole."""
+"""Seconds for which the place counts as up after it has answered."""
 
 RENEWED_S = 30.0
-"""Seconds between two connections that are opened because something is forbidden."""
+"""Least seconds between two connections that are opened after a denied access."""
 
 T = TypeVar("T")
 
@@ -98,9 +96,8 @@ _NUMBER = re.compile(r"[0-9]{12}")
 
 @dataclass(frozen=True, slots=True)
 class Announced:
-    """What a manifest says about batch `number` of `feed`. flaw: why nothing can be read by it,
-    else None. landed: when it was written there, where that was asked and is known. signature: as
-    it stands there, not checked.
+    """The manifest of batch `number` of `feed`. flaw: why it is unusable, else None. landed: time
+    of its writing, if read and known. signature: as in the file, unchecked.
     """
 
     feed: str
@@ -124,7 +121,7 @@ class Announced:
 
 @contextmanager
 def reached(url: str) -> Iterator[None]:
-    """Raises OncewayError in place of OSError: for a first look, where nobody tries again."""
+    """Turn OSErrors into OncewayErrors: for a first access, which is not retried."""
     try:
         yield
     except OSError as error:
@@ -132,10 +129,9 @@ def reached(url: str) -> Iterator[None]:
 
 
 class Landing:
-    """A landing URL. Every method raises OSError if the place cannot be reached, after some tries
-    on a new connection each, or if an object cannot be read. `refuse_outage` tells the two apart.
-
-    May be shared between threads.
+    """A landing URL. Every method raises OSError if the place cannot be reached, after some
+    attempts on new connections, or if an object cannot be read. `refuse_outage` distinguishes the
+    two. May be shared between threads.
     """
 
     def __init__(self, url: str) -> None:
@@ -153,22 +149,22 @@ class Landing:
     def _connect(self) -> tuple[Any, str]:
         protocol = self.url.partition("://")[0]
         if protocol in ("sftp", "ssh"):
-            # sshfs trusts every server unless it is told not to; () stands for ~/.ssh/known_hosts
+            # sshfs trusts every server by default; () stands for ~/.ssh/known_hosts
             options = {"known_hosts": (), "keepalive_interval": 15} | fsspec.config.conf.get(
                 protocol, {}
             )
         else:
             options = {"use_listings_cache": False}
         if protocol in ("s3", "s3a"):
-            # s3fs tries again by itself, and boto3 would do so within each of its tries
+            # s3fs retries by itself, and boto3 would do so within each of these attempts
             given = fsspec.config.conf.get(protocol, {}).get("config_kwargs", {})
             options["config_kwargs"] = {"retries": {"total_max_attempts": 1}} | given
         fs, root = fsspec.core.url_to_fs(self.url, skip_instance_cache=True, **options)
         return fs, str(root)
 
     def _ask(self, question: Callable[[Any], T]) -> T:
-        """Return what the file system answers. That a file is missing or not to be read is an
-        answer; after any other error the question is asked again on a new connection.
+        """Return the file system's answer. A missing or forbidden file is an answer; after any
+        other error the question is repeated on a new connection.
         """
         for pause in IN_A_HURRY if self._is_up() else PAUSES:
             asked = self._fs
@@ -181,14 +177,14 @@ class Landing:
                 if pause is None or self.local or final:
                     raise failure from error
             time.sleep(pause)
-            with self._connecting, suppress(Exception):  # if it fails, the next try says why
+            with self._connecting, suppress(Exception):  # a failure shows at the next try
                 if self._fs is asked:
                     self._fs, _ = self._connect()
         raise AssertionError("the last pause is None")
 
     def _may_have_new_keys(self, failure: OSError) -> bool:
-        """Whether a new connection may be allowed what this one is not: credentials are read when
-        it is opened, and may have been replaced since. Asked for so once in a while only.
+        """Whether a new connection may be allowed to do more: credentials are read when it is
+        opened, and may have been replaced. Tried only now and then.
         """
         now = time.monotonic()
         if not isinstance(failure, PermissionError) or now - self._renewed < RENEWED_S:
@@ -200,8 +196,8 @@ class Landing:
         return time.monotonic() - self._answered < ANSWERED_S
 
     def refuse_outage(self, error: OSError) -> None:
-        """Raise `error` if the place as a whole does not answer. Else the error concerns the object
-        alone that was asked for, and whatever does not need that object goes on.
+        """Raise `error` if the place as a whole does not answer. Otherwise the error concerns a
+        single object, and all other work goes on.
         """
         if self._is_up():
             return
@@ -218,16 +214,13 @@ class Landing:
 
     @property
     def local(self) -> bool:
-        """Whether a look-up is a call of this operating system, so that several at once gain
-        nothing.
-        """
+        """Whether a look-up is a local system call, so that concurrency gains nothing."""
         return "file" in self._fs.protocol
 
     def gateways(self) -> list[str]:
-        """The folders that may belong to a gateway, sorted. Raises FileNotFoundError when there is
-        no such place.
-
-        Versions up to 0.2.0 took any name for a gateway's, so only `feeds` tells what is none.
+        """Return the folders that may belong to a gateway, sorted. Raises FileNotFoundError if the
+        place does not exist. Versions up to 0.2.0 allowed any gateway name, so only `feeds` shows
+        which folders belong to none.
         """
         return [
             name
@@ -236,8 +229,8 @@ class Landing:
         ]
 
     def markers(self) -> dict[str, int]:
-        """The newest batch of each feed, as far as uplinks have said it (`gateway.uplink.newest`).
-        None in a folder of this machine, where a look costs nothing.
+        """Return the newest batch of each feed with a marker (`gateway.uplink.newest`). Empty for a
+        local folder, where look-ups are free.
         """
         if self.local:
             return {}
@@ -254,9 +247,8 @@ class Landing:
         return found
 
     def any_feed(self) -> bool:
-        """Whether a gateway has landed a batch here, be it one that was deleted on purpose since.
-        Of a folder that cannot be read, that is assumed. Raises OncewayError when there is no such
-        place.
+        """Whether a gateway has ever landed a batch here, even one deleted on purpose since. True
+        for an unreadable folder. Raises OncewayError if the place does not exist.
         """
         try:
             gateways = self.gateways()
@@ -273,8 +265,8 @@ class Landing:
         return any(map(self._may_have_landed, gateways))
 
     def refuse_empty(self) -> None:
-        """Raises OncewayError when no gateway has ever landed a batch here, or there is no such
-        place.
+        """Raise OncewayError if no gateway has ever landed a batch here, or the place does not
+        exist.
         """
         if not self.any_feed():
             raise OncewayError(NOTHING_LANDED, self.url, "Is it the right place, and mounted?")
@@ -292,7 +284,7 @@ class Landing:
             )
 
     def feeds(self, gateway: str) -> list[str]:
-        """The feeds of a gateway, sorted. Folders that are not named as an epoch are left alone."""
+        """Return the feeds of a gateway, sorted. Folders without an epoch's name are ignored."""
         try:
             names = self._folders(f"{self._root}/{gateway}")
         except FileNotFoundError:
@@ -304,7 +296,7 @@ class Landing:
         return [f"{gateway}/{name}" for name in names if _EPOCH.fullmatch(name)]
 
     def _folders(self, path: str) -> list[str]:
-        """The names of folders in a folder, and of links to folders."""
+        """Return the names of folders in a folder, and of links to folders."""
 
         def question(fs: Any) -> list[str]:
             return [
@@ -318,7 +310,7 @@ class Landing:
 
     def has(self, feed: str, number: int) -> bool:
         try:
-            # not `exists`, which takes an error for a "no" on some file systems
+            # not `exists`, which returns False for errors on some file systems
             found = self._ask(lambda fs: fs.info(self._manifest(feed, number)))
         except FileNotFoundError:
             return False
@@ -326,37 +318,35 @@ class Landing:
             if error.errno not in NO_FILE:
                 raise
             return True
-        # an object store may have `NUMBER.json/x`, and no manifest
+        # an object store may have `NUMBER.json/x` without a manifest
         return found["type"] != "directory" or self.manifest(feed, number) is not None
 
     def modified(self, feed: str, number: int, ending: str = "json") -> float | None:
-        """When a manifest (`parquet`: the data) was written, in seconds since 1970, where the file
-        system knows.
+        """Return when a manifest (`parquet`: the data) was written, in seconds since 1970, if the
+        file system knows.
         """
         path = f"{self._root}/{feed}/{file_stem(number)}.{ending}"
         try:
             return float(self._fs.modified(path).timestamp())
-        except Exception:  # it is only for people to know
+        except Exception:  # the file only informs people
             return None
 
     def with_time(self, announced: Announced) -> Announced:
-        """The same, with the time at which it landed."""
+        """Return the manifest with the time at which it landed."""
         written = self.modified(announced.feed, announced.number)
         if written is None:
             return announced
         return replace(announced, landed=datetime.fromtimestamp(written, UTC))
 
     def newest(self, feed: str, known: int) -> int:
-        """The newest number of a feed, from `known` on, in O(log(newest - known)) look-ups.
-
-        With a hole in the numbers it is some number before a missing one, at least `known`.
+        """Return the newest number of a feed, from `known` on, in O(log(newest - known)) look-ups.
+        With a gap in the numbers it is some number before a missing one, at least `known`.
         """
         return boundary(lambda number: self.has(feed, number), known)
 
     def after(self, feed: str, number: int) -> int | None:
-        """The lowest number of a manifest above `number`, by a listing; None when there is none.
-
-        On S3 a listing begins where it should; elsewhere it reads the whole folder of the feed.
+        """Return the lowest manifest number above `number`, from a listing; None if there is none.
+        On S3 a listing can begin there; elsewhere it reads the whole folder of the feed.
         """
         try:
             names = self._ask(
@@ -368,14 +358,14 @@ class Landing:
         return min((found for found in numbers if found > number), default=None)
 
     def cleaned(self, feed: str) -> int:
-        """Up to which number the batches of a feed were deleted on purpose; 0 when none were."""
+        """Return the last batch of a feed that was deleted on purpose; 0 if none was."""
         gateway, epoch = feed.split("/")
         return self.cleaned_epochs(gateway).get(epoch, 0)
 
     def cleaned_epochs(self, gateway: str) -> dict[str, int]:
-        """The same for each epoch of a gateway of which any were."""
+        """Return the same for each epoch of a gateway with deleted batches."""
         name, text = cleaned_name(gateway), None
-        # a place that does not replace at once may have been cut off while it did
+        # a place without atomic replacement may have been interrupted during it
         at_once = self.local or "s3" in self._fs.protocol
         for path in (name,) if at_once else (name, set_aside_name(name)):
             with suppress(FileNotFoundError):
@@ -394,20 +384,20 @@ class Landing:
         return cleaned or {}
 
     def refused(self, gateway: str) -> tuple[str, str] | None:
-        """Host and time (ISO 8601) of another gateway that found this name taken; None when none
-        has said so.
+        """Return host and time (ISO 8601) of another gateway that found this name taken; None
+        without such a note.
         """
         path = f"{self._root}/{refused_name(gateway)}"
         try:
             text = _first_bytes(self._fs, path, MANIFEST_LIMIT)
-        except Exception:  # it is only for people to know
+        except Exception:  # the file only informs people
             return None
         note = parse_refused(text)
         return None if note is None else note[1:]
 
     def old_until(self, feed: str, known: int, before: float, keep: Collection[int] = ()) -> int:
-        """The last number up to `known` of which all manifests were written before a moment, in
-        seconds since 1970; 0 when there is none. Those in `keep` do not count.
+        """Return the last number up to `known` whose manifests, and all before, were written before
+        a time in seconds since 1970; 0 if there is none. Those in `keep` do not count.
         """
         until = 0
         for number in self._stems(feed, ".json"):
@@ -420,8 +410,8 @@ class Landing:
         return until
 
     def delete(self, feed: str, until: int, keep: Collection[int] = ()) -> int:
-        """Delete the batches of a feed up to a number, but for those in `keep`; returns how many. A
-        manifest goes before its data, so no reader finds half a batch.
+        """Delete the batches of a feed up to a number, except those in `keep`. Return how many. A
+        manifest is deleted before its data, so a reader never finds half a batch.
         """
         for ending in (".json", ".parquet"):
             stems = self._stems(feed, ending)
@@ -431,8 +421,8 @@ class Landing:
         return len(numbers)
 
     def tidy_markers(self) -> int:
-        """Delete markers that a newer one of their feed has outlived, as after a crash of its
-        uplink; returns how many.
+        """Delete markers with a newer one of their feed, as after a crash of its uplink. Return how
+        many.
         """
         newest = {
             marker_name(Origin(*feed.split("/")), number) for feed, number in self.markers().items()
@@ -448,7 +438,7 @@ class Landing:
         return len(old)
 
     def _stems(self, feed: str, ending: str) -> list[int]:
-        """The numbers of which a feed has a file with this ending, sorted."""
+        """Return the numbers of a feed's files with this ending, sorted."""
         try:
             paths = self._ask(lambda fs: fs.ls(f"{self._root}/{feed}", detail=False))
         except FileNotFoundError:
@@ -461,7 +451,7 @@ class Landing:
         )
 
     def manifest(self, feed: str, number: int) -> Announced | None:
-        """The manifest of a batch; None while it is missing."""
+        """Return the manifest of a batch; None while it is missing."""
         try:
             text = self._read(f"{feed}/{file_stem(number)}.json", MANIFEST_LIMIT)
         except FileNotFoundError:
@@ -473,8 +463,8 @@ class Landing:
         return parse_manifest(text, feed, number)
 
     def batch(self, announced: Announced) -> bytes:
-        """The bytes of a batch, at most one more than announced. Raises FileNotFoundError when only
-        the manifest is there.
+        """Return the bytes of a batch, at most one more than announced. Raises FileNotFoundError if
+        only the manifest exists.
         """
         return self._read(announced.name, announced.bytes + 1)
 
@@ -491,7 +481,9 @@ def _delete(path: str, fs: Any) -> None:
 
 
 def _names_after(fs: Any, folder: str, stem: str) -> list[str]:
-    """The names in a folder; where a listing can begin in the middle, the first after `stem`."""
+    """Return the names in a folder; if a listing can begin in the middle, only the first after
+    `stem`.
+    """
     if "s3" not in fs.protocol:
         return [str(path).rstrip("/").rpartition("/")[2] for path in fs.ls(folder, detail=False)]
     bucket, prefix, _ = fs.split_path(f"{folder}/")
@@ -508,7 +500,9 @@ def _names_after(fs: Any, folder: str, stem: str) -> list[str]:
 
 
 def _first_bytes(fs: Any, path: str, limit: int) -> bytes:
-    """A server that has ranges of bytes may refuse the range of an empty file (HTTP's 416)."""
+    """Return the first bytes of a file. A server with byte ranges may refuse the range of an empty
+    file (HTTP's 416).
+    """
     if "file" in fs.protocol:
         return first_bytes(path, limit)
     if type(fs).__name__ == "SSHFileSystem":
@@ -524,7 +518,9 @@ def _first_bytes(fs: Any, path: str, limit: int) -> bytes:
 
 
 def _refuse_no_file(fs: Any, path: str) -> None:
-    """A server that opens a FIFO waits for its writer, and answers nothing more."""
+    """Raise for special files: a server that opens a FIFO waits for its writer, and answers nothing
+    more.
+    """
     kind = fs.info(path)["type"]
     if kind == "directory":
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
@@ -535,13 +531,13 @@ def _refuse_no_file(fs: Any, path: str) -> None:
 def _is_empty(fs: Any, path: str) -> bool:
     try:
         found = fs.info(path)
-    except Exception:  # the caller raises what it had before
+    except Exception:  # the caller raises its own error
         return False
     return bool(found["type"] == "file" and found["size"] == 0)
 
 
 def _as_os_error(error: Exception) -> OSError:
-    """Return the same, if it is an OSError. Each file system has its own kinds of errors."""
+    """Return an error as OSError. Each file system has its own kinds of errors."""
     if isinstance(error, OSError):
         return error
     text = f"{type(error).__name__}: {error}"
@@ -552,15 +548,15 @@ def _as_os_error(error: Exception) -> OSError:
 
 
 def said(error: OSError) -> str:
-    """Return an error for people, in one line."""
+    """Return an error in words, in one line."""
     text = gateway_name.shown(" ".join(str(error).split())) or type(error).__name__
     may = ". May this account read it?" if isinstance(error, PermissionError) else ""
     return f"{text[:300]}{may}"
 
 
 def boundary(holds: Callable[[int], bool], known: int) -> int:
-    """The last number from `known` on for which `holds` is true, if it is true up to some number
-    and false after. Gallops, then bisects.
+    """Return the last number from `known` on for which `holds` is true, if it is true up to some
+    number and false after. Gallops, then bisects.
     """
     step = 1
     while holds(known + step):
@@ -574,7 +570,7 @@ def boundary(holds: Callable[[int], bool], known: int) -> int:
 
 
 def parse_manifest(text: bytes, feed: str, number: int) -> Announced:
-    """A manifest's JSON. Whatever does not fit becomes its flaw, and so does any exception."""
+    """Return the manifest in a file. Invalid contents, and any exception, become its flaw."""
     try:
         return _parsed(text, feed, number)
     except (ValueError, KeyError, TypeError, RecursionError) as error:

@@ -1,4 +1,4 @@
-"""Whose batches are taken: those whose manifest is signed with a key that the centre was given.
+"""Trust in batches: their manifest must be signed with a key that the centre was given.
 
 In: the file of keys (`keys.py`), and manifests. Out: why a gateway has to wait, why a batch is
 refused, or nothing.
@@ -19,13 +19,13 @@ from gateway.ingest.landing.place import Announced, said
 from gateway.uplink.manifest import Manifest, Origin, key_id
 
 SHOWN = 5
-"""Gateways that a message names."""
+"""Most gateways that a message names."""
 
 log = logging.getLogger("onceway.ingest")
 
 
 def say_how(url: str, demanded: bool) -> None:
-    """At a start: a line when not every batch has to be signed. Raises as `load`."""
+    """Log a line at a start if not every batch has to be signed. Raises like `load`."""
     keys = load(url)
     if keys.unsigned or (keys.unsigned is None and not demanded):
         log.warning(
@@ -38,14 +38,14 @@ def say_how(url: str, demanded: bool) -> None:
 
 
 class Trust:
-    """url: of the file of keys. demanded: whether the table wants signatures as long as nobody has
-    said otherwise.
+    """The trusted keys. url: of the file of keys. demanded: whether the table requires signatures
+    by default.
     """
 
     def __init__(self, url: str, demanded: bool) -> None:
         self._url = url
         self._demanded = demanded
-        self._keys = Keys(unsigned=False)  # until the file has been read
+        self._keys = Keys(unsigned=False)  # until the file was read
         self._owners: dict[str, list[str]] = {}  # the gateways that have a key, by its id
         self._usable: dict[str, Ed25519PublicKey] = {}
         self._complaint: str | None = None
@@ -53,8 +53,8 @@ class Trust:
         self._waiting: set[str] = set()
 
     def refresh(self) -> None:
-        """Read the file again. One that is damaged or out of reach changes nothing, and a line says
-        so.
+        """Read the file again. If it is damaged or unreachable, nothing changes, and a line is
+        logged.
         """
         complaint = None
         try:
@@ -78,7 +78,7 @@ class Trust:
 
     @property
     def strict(self) -> bool:
-        """Whether a gateway whose key is not known has to wait."""
+        """Whether a gateway without a known key has to wait."""
         return self._demanded if self._keys.unsigned is None else not self._keys.unsigned
 
     def has_key(self, gateway: str) -> bool:
@@ -86,7 +86,7 @@ class Trust:
         return bool(self._keys.keys.get(gateway))
 
     def waits(self, gateway: str) -> str | None:
-        """Why nothing of a gateway is taken; None when it is."""
+        """Return why no batch of a gateway is taken; None if its batches are."""
         if self.has_key(gateway) or not self.strict:
             return None
         if self._complaint and not self._read:
@@ -97,7 +97,7 @@ class Trust:
         )
 
     def say(self, gateways: Iterable[str]) -> None:
-        """A line in the log about those that wait, when they are others than before."""
+        """Log the waiting gateways, if new ones are among them."""
         waiting = {gateway for gateway in gateways if self.waits(gateway)}
         if waiting - self._waiting:
             shown = sorted(waiting)[:SHOWN]
@@ -112,7 +112,7 @@ class Trust:
         self._waiting = waiting
 
     def check(self, announced: Announced) -> Announced:
-        """The same, with a flaw when its signature does not show that its gateway made it."""
+        """Return the manifest, with a flaw if its signature does not prove its gateway."""
         gateway = announced.gateway
         if announced.flaw is not None:
             return announced
@@ -126,7 +126,7 @@ class Trust:
         return announced if why is None else replace(announced, flaw=f"not to be trusted: {why}")
 
     def _wrong(self, announced: Announced) -> str | None:
-        """What is wrong with a signature; None when it is right."""
+        """Return the fault of a signature; None if it is valid."""
         assert announced.signature is not None  # noqa: S101 - the caller has looked
         name = announced.signature.key[:16]
         owners = self._owners.get(name)
@@ -144,7 +144,7 @@ class Trust:
 
 
 def _signed(announced: Announced) -> bytes:
-    """What a signature of this manifest is of."""
+    """Return the signed bytes of this manifest."""
     origin = Origin(*announced.feed.split("/"))
     manifest = Manifest(origin, announced.number, announced.rows, announced.bytes, announced.sha256)
     return manifest.signed_bytes()

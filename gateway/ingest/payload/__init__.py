@@ -1,5 +1,5 @@
-"""What payloads say.
+"""Decoding of payloads.
 
-In: payloads as bytes. Out: SenML records, thousands at once, as Arrow columns; those that are not
-alike come from `gateway.payload.senml`, one by one. Imports nothing of Spark.
+In: payloads as bytes. Out: SenML records, thousands at once, as Arrow columns; irregular ones come
+from `gateway.payload.senml`, one by one. Does not import Spark.
 """

@@ -1,4 +1,4 @@
-"""Payloads as columns: what SenML says in them, and why not where it says nothing.
+"""Payloads as columns: their SenML readings, or the reason why there are none.
 
 In: Arrow columns of devices, payloads and times of receipt. Out: per payload a list of readings and
 a reason; exactly one of the two is null.
@@ -33,28 +33,26 @@ READING = pa.struct(
 )
 
 SYNCHRONISED, RECKONED, UNKNOWN = "synchronised", "reckoned", "unknown"
-"""The payload tells UTC; it tells how long ago, which counts from the time of receipt; or it tells
-no time (RFC 8428, section 4.5.3: the sensor does not know it), or counts from an unknown one.
-"""
+"""Certainty of a time: the payload has UTC; it has an age, counted from the receipt; or it has no
+time (RFC 8428, section 4.5.3: unknown to the sensor), or an age from an unknown receipt."""
 _CERTAINTIES = pa.array([SYNCHRONISED, RECKONED, UNKNOWN])
 
 _MICRO = 1_000_000
 
 EARLIEST, LATEST = 946_684_800 * _MICRO, 4_102_444_800 * _MICRO
 """The years 2000 to 2099, in µs since 1970: from the first up to the second. A time outside is a
-fault of a clock. It stands in `time_stated` as text, and `time` is null: one such time would make
-pandas refuse a whole table, and would take a file out of every question about a day.
-"""
+fault of a clock. It is in `time_stated` as text, and `time` is null. One such time would make
+pandas refuse a whole table, and would break the statistics of a file for queries by day."""
 
 _BEGIN = datetime(1970, 1, 1)
 
 
 def columns(device: Any, payload: Any, received: Any) -> tuple[pa.Array, pa.Array]:
-    """device: string; payload: binary; received: timestamps in µs, nulls where unknown. Returns
-    (readings: list of READING, undecodable: string).
+    """Return (readings: list of READING, undecodable: string). device: string; payload: binary;
+    received: timestamps in µs, nulls where unknown.
     """
     payload, received = _whole(payload), _whole(received).cast(pa.int64())
-    # of each payload's readings: how many, and where they begin in `parts`
+    # for each payload: the number of its readings, and their start in `parts`
     counts, first = np.zeros((2, len(payload)), np.int64)
     parts, done = [], 0
     for plain in skeletons.find(payload):
@@ -81,7 +79,7 @@ def columns(device: Any, payload: Any, received: Any) -> tuple[pa.Array, pa.Arra
 
 
 def _one_by_one(payloads: pa.Array) -> tuple[list[list[Record]], list[str | None]]:
-    """Per payload its records, and why there are none."""
+    """Return the records of each payload, and the reason if there are none."""
     packs: list[list[Record]] = []
     reasons: list[str | None] = []
     for one in payloads.to_pylist():
@@ -95,7 +93,7 @@ def _one_by_one(payloads: pa.Array) -> tuple[list[list[Record]], list[str | None
 
 
 def _named(readings: pa.StructArray, device: pa.Array) -> pa.StructArray:
-    """The same with names that do not repeat the device."""
+    """Return readings with names that do not repeat the device."""
     name, *others = readings.flatten()
     return pa.StructArray.from_arrays([without_device(name, device), *others], fields=list(READING))
 
@@ -144,9 +142,7 @@ def _plain_readings(plain: skeletons.Plain, received: pa.Array) -> pa.StructArra
 
 
 def _bounded(times: pa.Array) -> tuple[pa.Array, pa.Array]:
-    """Times in µs since 1970 → the same without those that cannot be, and these as text (RFC
-    3339).
-    """
+    """Return times in µs since 1970 without impossible ones, and those as text (RFC 3339)."""
     possible = pc.and_(pc.greater_equal(times, EARLIEST), pc.less(times, LATEST))
     if pc.all(possible, skip_nulls=True).as_py() is not False:
         return times, pa.nulls(len(times), pa.string())
@@ -156,19 +152,21 @@ def _bounded(times: pa.Array) -> tuple[pa.Array, pa.Array]:
 
 
 def in_words(at: int) -> str:
-    """A time in µs since 1970 as RFC 3339 writes it."""
+    """Return a time in µs since 1970 in the format of RFC 3339."""
     return f"{(_BEGIN + timedelta(microseconds=at)).isoformat()}Z"
 
 
 def add_readings(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """For mapInArrow: publications → the same columns but the payload, and `readings`."""
+    """Yield the columns of publications without the payload, and with `readings`. For
+    mapInArrow.
+    """
     for batch in batches:
         readings, _ = columns(batch["device"], batch["payload"], batch["received"])
         yield batch.drop_columns(["payload"]).append_column("readings", readings)
 
 
 def _absolute(record: Record, received: int | None) -> int | None:
-    """Microseconds since 1970; None for a time relative to an unknown one."""
+    """Return µs since 1970; None for a time relative to an unknown one."""
     if not record.relative:
         return round(record.time * _MICRO)
     return None if received is None else received + round(record.time * _MICRO)

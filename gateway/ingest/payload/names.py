@@ -1,4 +1,4 @@
-"""Names of readings without the device that they begin with: `roof-1:adc0` → `adc0`.
+"""Names of readings without a leading device: `roof-1:adc0` → `adc0`.
 
 In: names (RFC 8428, section 4.5.1: globally unique, so most begin with the device) and the devices
 that sent them. Out: names that are the same for each device that measures the same.
@@ -8,14 +8,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 SEPARATORS = (":", "/")
-"""What may stand between the device and the quantity."""
+"""Separators between device and quantity."""
 
 _BETWEEN = "\0"
-"""Stands in no name of a reading."""
+"""Character that no name of a reading contains."""
 
 
 def without_device(name: pa.Array, device: pa.Array) -> pa.Array:
-    """A name that does not begin with its device, or is nothing else, stays as it is."""
+    """Return names without their device. A name that does not begin with its device, or is nothing
+    else, stays as it is.
+    """
     pairs = pc.binary_join_element_wise(device, name, _BETWEEN).dictionary_encode()
     short = [_short(pair) for pair in pairs.dictionary.to_pylist()]
     return pa.array(short, pa.string()).take(pairs.indices)

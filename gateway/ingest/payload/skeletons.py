@@ -1,13 +1,13 @@
-"""Payloads that differ in their texts and numbers only, decoded all at once.
+"""Bulk decoding of payloads that differ only in their texts and numbers.
 
-In: a column of payloads. Out: the records of those that are SenML in CBOR of one plain record, as
+In: a column of payloads. Out: the records of those that are SenML in CBOR with one plain record, as
 columns.
 
 A kind of sensor sends the same fields in the same order, so thousands of payloads have one
-skeleton: the same bytes but for the contents of some fields, which stand at the same places. numpy
-reads such a field of all payloads as one column, in a twentieth of the time that
-`gateway/payload/senml.py` takes for one after the other. A payload that is anything but plain, or
-in doubt, is left to `gateway/payload/senml.py`, which knows the whole standard and the reasons.
+skeleton: the same bytes except for the contents of some fields at fixed places. numpy reads such a
+field of all payloads as one column, in a twentieth of the time of `gateway/payload/senml.py` one by
+one. Any other payload, and any unclear one, is left to `gateway/payload/senml.py`, which knows the
+whole standard and the reasons.
 """
 
 from collections.abc import Iterator
@@ -29,15 +29,15 @@ from gateway.payload.senml import (
 )
 
 FEWEST = 16
-"""Payloads of one length below this number are not worth a look."""
+"""Number of payloads of one length from which bulk decoding pays."""
 
 SKELETONS = 8
-"""Skeletons that are tried among payloads of one length."""
+"""Most skeletons that are tried among payloads of one length."""
 
 _TEXTS = (BASE_NAME, NAME, UNIT)
 _NUMBERS = (BASE_TIME, TIME, VALUE)
 _LABELS = {label if label >= 0 else 0x1F - label: label for label in (*_TEXTS, *_NUMBERS)}
-"""By the byte that stands for them."""
+"""Labels by their byte."""
 
 _NUMBER_TYPES = {
     0x18: "u1",
@@ -48,17 +48,17 @@ _NUMBER_TYPES = {
     0xFA: ">f4",
     0xFB: ">f8",
 }
-"""By the first byte of a number (RFC 8949, section 3)."""
+"""Types by the first byte of a number (RFC 8949, section 3)."""
 
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
 _STARTS_NAME = np.isin(np.arange(256), np.frombuffer(_LETTERS.encode(), np.uint8))
 _IN_NAME = np.isin(np.arange(256), np.frombuffer(f"{_LETTERS}-:./_".encode(), np.uint8))
-"""RFC 8428, section 4.5.1."""
+"""Bytes allowed in a name: RFC 8428, section 4.5.1."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plain:
-    """Records as columns. positions: of their payloads. unit: None when they have none. time: as
+    """Records as columns. positions: of their payloads. unit: None without units. time: as
     `senml.Record.time`.
     """
 
@@ -71,8 +71,8 @@ class Plain:
 
 @dataclass(slots=True)
 class Skeleton:
-    """fixed: which bytes are the same in all payloads. texts, numbers: where the fields stand, by
-    label; numbers with their numpy type.
+    """A skeleton. fixed: mask of bytes that are the same in all payloads. texts, numbers: places of
+    the fields, by label; numbers with their numpy type.
     """
 
     fixed: Any
@@ -81,7 +81,7 @@ class Skeleton:
 
 
 def find(payloads: pa.Array) -> Iterator[Plain]:
-    """payloads: binary, without nulls. No payload is in two answers."""
+    """Yield records in bulk. payloads: binary, without nulls. No payload is yielded twice."""
     if not len(payloads):
         return
     lengths = np.diff(
@@ -111,7 +111,7 @@ def find(payloads: pa.Array) -> Iterator[Plain]:
 
 
 def scan(payload: bytes) -> Skeleton | None:
-    """The skeleton of a payload; None when it is no array of one map with plain fields."""
+    """Return the skeleton of a payload; None if it is not an array of one map with plain fields."""
     found = Skeleton(np.ones(len(payload), bool))
     try:
         if payload[0] != 0x81 or not 0xA1 <= payload[1] <= 0xB7:
@@ -141,8 +141,8 @@ def scan(payload: bytes) -> Skeleton | None:
 
 
 def _foreign(payload: bytes, position: int) -> slice | None:
-    """Where the number of a label stands that is not of the standard, as a board's "tu": it is
-    passed over. None: there is no such label, or one that must be understood.
+    """Return the place of the number of a non-standard label, such as a board's "tu", which is
+    skipped. None if there is no such label, or one that must be understood.
     """
     if not 0x61 <= payload[position] <= 0x77:
         return None
@@ -158,8 +158,8 @@ def _foreign(payload: bytes, position: int) -> slice | None:
 
 
 def _read(table: Any, skeleton: Skeleton, positions: Any) -> Plain:
-    """table: a row of bytes per payload. Rows that `gateway/payload/senml.py` might refuse are left
-    out.
+    """Return records. table: a row of bytes per payload. Rows that `gateway/payload/senml.py` might
+    refuse are left out.
     """
     nothing = slice(0, 0)
     name = np.concatenate(
@@ -190,7 +190,7 @@ def _numbers(table: Any, skeleton: Skeleton, label: int) -> Any:
 
 
 def _strings(table: Any) -> pa.Array:
-    """A row of ASCII bytes per text → the texts."""
+    """Return texts from rows of ASCII bytes."""
     count, width = table.shape
     offsets = np.arange(count + 1, dtype=np.int32) * np.int32(width)
     return pa.StringArray.from_buffers(

@@ -1,11 +1,12 @@
-"""The version of the decoding, which a table of readings stores beside how far it goes."""
+"""The version of the decoding, which a table of readings stores beside its progress."""
 
 DECODING = 2
-"""Raised whenever the same publications have other readings than before: the table is then made
-again from them.
-"""
+"""Increased whenever the same publications give other readings: the table is then made again from
+them."""
 
 
 def application_id(publications: str) -> str:
-    """Under which the table of readings stores how far it goes. publications: that table's id."""
+    """Return the id under which the table of readings stores its progress. publications: that
+    table's id.
+    """
     return f"onceway/readings-{DECODING}/{publications}"

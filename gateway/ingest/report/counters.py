@@ -1,5 +1,5 @@
-"""What the ingest has done so far, for `onceway ingest report`: by feed and for the whole job.
-Nothing depends on it but the report.
+"""Counters of the ingest, for `onceway ingest report`: by feed and for the whole job. Only the
+report uses them.
 
 In: counts of each micro-batch, and Spark's own measures of it. Out: one JSON file in the table's
 folder `_onceway`: `{"table": id, "saved": UTC, "feeds": {"GATEWAY/EPOCH": {"number", "taken",
@@ -26,8 +26,8 @@ log = logging.getLogger("onceway.ingest")
 
 @dataclass(slots=True)
 class FeedTotal:
-    """number: newest batch taken; taken: rows read from batches; new: those that were not in the
-    table; at: when the last came (UTC).
+    """Totals of a feed. number: newest batch taken; taken: rows read from batches; new: rows
+    without duplicates; at: time of the last ones (UTC).
     """
 
     number: int = 0
@@ -42,8 +42,8 @@ class FeedTotal:
 
 @dataclass(slots=True)
 class Counters:
-    """table: the table's id, as a folder may get another table. spark: the last progress that Spark
-    reported.
+    """The counters. table: the table's id, because a folder may get another table. spark: the last
+    progress that Spark reported.
     """
 
     table: str
@@ -59,7 +59,7 @@ class Counters:
         total.at = now()
 
     def save(self, files: Folder) -> None:
-        """Best effort: counts must not stop the stream."""
+        """Save the counts. A failure is logged and must not stop the stream."""
         self.saved = now()
         try:
             files.write(FILE, json.dumps(asdict(self), separators=(",", ":")).encode())
@@ -68,7 +68,7 @@ class Counters:
 
 
 def load(files: Readable, table: str | None = None) -> Counters | None:
-    """The saved counts; None when there are none, or those of another table."""
+    """Return the saved counts; None if there are none, or those of another table."""
     try:
         kept = json.loads(files.read(FILE) or b"null")
         if kept is None:

@@ -1,7 +1,7 @@
-"""The state of each table that users query, as its log and its folder tell it, without Spark.
+"""Health of each table that users query, from its log and its folder, without Spark.
 
-In: the path or URL of `publications`. Out: for each table that is there its rows, and what is wrong
-with it: it cannot be read, a file of it is missing or cut off, or it lacks publications.
+In: the path or URL of `publications`. Out: for each existing table its rows, and its fault: it is
+unreadable, a file of it is missing or incomplete, or it lacks publications.
 """
 
 import json
@@ -20,15 +20,15 @@ from gateway.ingest.report.tables import TableFolder
 from gateway.uplink.delta_reader import location, opened, query
 
 SUFFIXES = ("", "readings", "devices", "quality", "quarantine", "conflicts")
-"""Of the tables, as they stand beside `publications`."""
+"""Suffixes of the tables beside `publications`."""
 
 TOGETHER_S = 600.0
-"""Seconds in which the readings of a commit follow it, while the stream runs."""
+"""Seconds within which the readings of a commit follow it, while the stream runs."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableHealth:
-    """One table. rows: None if they cannot be counted; flaw: what is wrong with it, or None."""
+    """One table. rows: None if they cannot be counted; flaw: its fault, or None."""
 
     name: str
     rows: int | None
@@ -36,7 +36,7 @@ class TableHealth:
 
 
 def look(table: str, running: bool) -> list[TableHealth]:
-    """Return the state of the tables that are there. running: whether the stream runs now."""
+    """Return the state of the existing tables. running: whether the stream runs now."""
     names = [beside(table, suffix) if suffix else table.rstrip("/") for suffix in SUFFIXES]
     found = [_look(name) for name in names]
     readings = next((one for one in found if one is not None and one.name == names[1]), None)
@@ -63,14 +63,16 @@ def _look(name: str) -> TableHealth | None:
     except TableNotFoundError:
         if not _has_log(name):
             return None
-    except Exception:  # `_flaw_of` says why
+    except Exception:  # `_flaw_of` reports why
         rows = None
     flaw = _flaw_of(damage)
     return TableHealth(name, rows, flaw)
 
 
 def _flaw_of(question: Callable[[], str | None]) -> str | None:
-    """Return the answer, or why there is none. Delta's reader raises errors of many kinds."""
+    """Return the answer, or the reason why there is none. Delta's reader raises errors of many
+    kinds.
+    """
     try:
         return question()
     except Exception as error:
@@ -83,7 +85,7 @@ def _has_log(name: str) -> bool:
 
 
 def _damage(name: str) -> str | None:
-    """Return which file of the table is missing or has another size than the log says."""
+    """Return the file of the table that is missing or has another size than in the log."""
     actions = pa.table(opened(name).get_add_actions(flatten=True))
     fs, folder = fsspec.core.url_to_fs(location(name))
     sizes = {
@@ -95,7 +97,7 @@ def _damage(name: str) -> str | None:
         actions["path"].to_pylist(), actions["size_bytes"].to_pylist(), strict=True
     ):
         if "/" in path:
-            continue  # in a folder of its own, or of another table: made by others
+            continue  # foreign: partitioned, or a file of another table
         if path not in sizes:
             return f"its file {path} is missing"
         if sizes[path] != size:
@@ -125,17 +127,17 @@ def _behind(table: str, readings: str, running: bool) -> str | None:
 
 
 def _covers(readings: str, application: str) -> int | None:
-    """Return up to which version of `publications` the table goes; None if it does not say."""
+    """Return the version of `publications` up to which the table goes; None if it is not stored."""
     log = CommitLog(TableFolder(readings, "_delta_log"))
     try:
         found = stored(log, application, log.head() or 0)
-    except HistoryGone:  # a checkpoint has it, unless the table was made again
+    except HistoryGone:  # in a checkpoint, unless the table was made again
         return opened(readings).transaction_version(application)
     return None if found is None else found.covers
 
 
 def _written(log: CommitLog, version: int) -> float:
-    """Return when a version was written, in seconds since 1970; 0 if it does not say."""
+    """Return when a version was written, in seconds since 1970; 0 if unknown."""
     for line in (log.folder.read(f"{version:020d}.json") or b"").splitlines():
         info = json.loads(line).get("commitInfo") or {}
         if "timestamp" in info:

@@ -30,8 +30,8 @@ log = logging.getLogger("onceway.ingest")
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """The stream as last heard of. state: `running`, `ended` (in order), or `silent`: it did not
-    end in order and gives no sign of life. since: when it started (UTC); at: the last sign of life.
+    """The last known state of the stream. state: `running`, `ended` (in order), or `silent`: it did
+    not end in order and gives no sign of life. since: its start (UTC); at: the last sign of life.
     """
 
     state: str
@@ -70,7 +70,9 @@ def failed(files: Folder) -> None:
 
 
 def look(files: Readable) -> Job | None:
-    """Return the stream as last heard of; None if it was never heard of or ended with an error."""
+    """Return the last known state of the stream; None if there was none or it ended with an
+    error.
+    """
     text = files.read(FILE)
     try:
         kept: dict[str, Any] = json.loads(text or b"null") or {}
@@ -82,7 +84,7 @@ def look(files: Readable) -> Job | None:
 
 
 def _put(files: Folder, state: str, since: str) -> None:
-    """Best effort: signs of life must not stop the stream."""
+    """Write a sign of life. A failure is logged and must not stop the stream."""
     try:
         written = {"state": state, "since": since, "at": now()}
         files.write(FILE, json.dumps(written).encode())

@@ -1,7 +1,7 @@
 """The report as Prometheus metrics (text format 0.0.4).
 
-In: a `Report`. Out: text, for the textfile collector of Prometheus's node_exporter. The rules that
-alarm stand in `gateway/ingest/alerts.yml`.
+In: a `Report`. Out: text, for the textfile collector of Prometheus's node_exporter. The alerting
+rules are in `gateway/ingest/alerts.yml`.
 """
 
 import os
@@ -18,8 +18,8 @@ Sample = tuple[dict[str, str], float | None]
 
 
 def put(report: Report, file: Path) -> None:
-    """Write the metrics; nobody ever reads half of them. `-`: standard output. Raises OncewayError
-    when the file cannot be written.
+    """Write the metrics atomically. `-`: standard output. Raises OncewayError if the file cannot be
+    written.
     """
     written = text(report, time.time())
     if str(file) == "-":
@@ -35,7 +35,7 @@ def put(report: Report, file: Path) -> None:
 
 
 def text(report: Report, now: float) -> str:
-    """now: seconds since 1970."""
+    """Return the metrics as text. now: seconds since 1970."""
     lines: list[str] = []
     for name, (explanation, samples) in _metrics(report, now).items():
         kind = "counter" if name.endswith("_total") else "gauge"
@@ -154,12 +154,12 @@ def _labels(labels: dict[str, str]) -> str:
 
 
 def _escaped(value: str) -> str:
-    """Return a label's value as it stands between quotes. A name with a surrogate is no UTF-8, and
-    the format has no way to write it, so it is written as people read it.
+    """Return a label's value for use between quotes. A name with a surrogate is not UTF-8, and the
+    format cannot express it, so it is written as users see it.
     """
     return shown(value).replace("\\", r"\\").replace('"', r"\"")
 
 
 def _seconds(moment: str) -> float | None:
-    """ISO 8601, or nothing."""
+    """Return seconds since 1970 for ISO 8601, or None for an empty text."""
     return datetime.fromisoformat(moment).timestamp() if moment else None

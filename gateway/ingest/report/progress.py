@@ -1,10 +1,8 @@
 """Spark's own measures of the stream: into the counters, for `onceway ingest report`.
 
-In: Spark's progress of a query, as far as it remembers it. Out: the last one that had rows, as
-`Counters.spark`.
-
-Asked for, not listened to: Spark would call a listener from a thread of its own, once per
-micro-batch and listener, and keep all that happens meanwhile, with each query's whole plan.
+In: the progress of a query that Spark remembers. Out: the last one that had rows, as
+`Counters.spark`. It is polled: Spark would call a listener from another thread, once per
+micro-batch and listener, and keep all events in the meantime, with each query's whole plan.
 """
 
 from collections.abc import Iterable
@@ -15,8 +13,8 @@ from gateway.ingest.report.counters import Counters
 
 
 def note(counters: Counters, progress: Iterable[StreamingQueryProgress | None]) -> None:
-    """progress: oldest first. ms: how long each step took, as Spark names them. What Spark calls
-    rows are data files here.
+    """Store the last progress with rows. progress: oldest first. ms: duration of each step, by
+    Spark's names. Spark's rows are data files here.
     """
     for one in progress:
         if one is not None and one.numInputRows:

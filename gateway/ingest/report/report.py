@@ -1,9 +1,8 @@
-"""`onceway ingest report`: how far each gateway's batches have come, and what is wrong. Without
-Spark.
+"""`onceway ingest report`: progress of each gateway's batches, and problems. Without Spark.
 
 In: the landing place, the table's folder `_onceway` (counts, seen ranges), and the tables
 `publications` and `…_quarantine` by delta-rs. Out: a `Report`. Sequences are those of the newest
-snapshot, so they may be some micro-batches old; it says of which version they are.
+snapshot, so they may be some micro-batches old; the report contains their version.
 """
 
 import time
@@ -31,13 +30,13 @@ REFUSED_DAYS = 7
 
 @dataclass(frozen=True, slots=True)
 class FeedReport:
-    """One gateway's store. taken: number of the newest batch taken; landed: of the newest that is
-    there without a gap, None when nothing of this feed is at the landing place or can be read;
-    held: why it waits. A gateway of which no feed can be listed has only its name for a feed.
+    """One gateway's store.
 
-    rows: in the table now; doubles: rows that came again and were left out; quarantine: batches in
-    it; at: when the last rows came (UTC). lag_s: since when the oldest batch that is not taken has
-    been there, in seconds; held_s: since when it waits.
+    taken: number of the newest batch taken; landed: of the newest landed without a gap, None if no
+    batch of this feed is at the landing place or readable; held: why it waits. A gateway whose
+    feeds cannot be listed has only its name for a feed. rows: in the table now; doubles: duplicates
+    left out; quarantine: batches in it; at: time of the last rows (UTC). lag_s: age of the oldest
+    batch that is not taken, in seconds; held_s: age of the wait.
     """
 
     feed: str
@@ -57,17 +56,19 @@ class FeedReport:
 
     @property
     def gone(self) -> bool:
-        """Whether nothing of it is at the landing place any more."""
+        """Whether no batch of it is at the landing place any more."""
         return self.landed is None and self.held is None
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """saved: when the counts were written (UTC); spark: its last progress; covers: the table's
-    version that `devices` is of; conflicts: publications whose key has another payload; refused:
-    gateways whose name another gateway wanted to use in the last days, with its host and when;
-    stopped: why the ingest ended, if it did with an error and has not run since; job: the stream as
-    last heard of; tables: the state of each table.
+    """The report.
+
+    saved: time of the counts (UTC); spark: its last progress; covers: the table's version of
+    `devices`; conflicts: number of payload conflicts; refused: gateways whose name another gateway
+    wanted to use in the last days, with its host and the time; stopped: the error that ended the
+    ingest, if it has not run since; job: the last known state of the stream; tables: the state of
+    each table.
     """
 
     feeds: list[FeedReport]
@@ -83,19 +84,19 @@ class Report:
 
     @property
     def last_rows(self) -> str:
-        """When the ingest took rows last (UTC); empty if it never did."""
+        """Return when the ingest last took rows (UTC); empty if it never did."""
         return max((one.at for one in self.feeds), default="")
 
     @property
     def missing(self) -> int:
-        """Sequences of all devices."""
+        """Return the missing sequences of all devices."""
         return sum(one.missing for one in self.devices)
 
     def ill(self, max_lag_s: float, max_missing: int | None = None) -> bool:
-        """Whether somebody should look: nothing has ever landed, a feed is held, lags, or is not at
-        the landing place any more, a batch is in quarantine, a key has two payloads, the ingest has
-        ended with an error or without a word, another gateway was refused, a table cannot be read
-        or lacks rows, or too much is missing.
+        """Whether there is a problem: no batch has ever landed; a feed is held, lags, or is gone
+        from the landing place; a batch is in quarantine; there is a payload conflict; the ingest
+        has ended with an error or silently; another gateway was refused; a table is unreadable or
+        lacks rows; or too many sequences are missing.
         """
         return (
             not self.feeds
@@ -113,8 +114,8 @@ class Report:
 
 
 def make(landing: Landing, table: str, trusted: str | None = None) -> Report:
-    """trusted: the file of keys, if it does not stand beside the table. Raises OncewayError when
-    there is no such table, and what the landing place raises when it cannot be reached.
+    """Return the report. trusted: the file of keys, if it is not beside the table. Raises
+    OncewayError if there is no such table, and the errors of an unreachable landing place.
     """
     landing.any_feed()
     rows, _ = tables.rows_by_feed(table)
@@ -171,7 +172,9 @@ def _readable(states: list[TableHealth], suffix: str) -> bool:
 
 
 def text(report: Report) -> str:
-    """For people: a line per feed, what holds feeds, the devices that miss most."""
+    """Return the report in words: a line per feed, the reasons of held feeds, the devices with most
+    missing sequences.
+    """
     columns = ("gateway/epoch", "taken", "landed", "lag", "rows", "doubles", "quarantine")
     lines = [
         (
@@ -242,7 +245,7 @@ def _refused(landing: Landing, gateways: list[str]) -> list[tuple[str, str, str]
 
 
 def _feed(landing: Landing, source: Feeds, report: FeedReport) -> FeedReport:
-    """Add what the landing place says of a feed."""
+    """Add the state of a feed at the landing place."""
     try:
         return _looked_at(landing, source, report)
     except OSError as error:
@@ -253,11 +256,13 @@ def _feed(landing: Landing, source: Feeds, report: FeedReport) -> FeedReport:
 
 def _looked_at(landing: Landing, source: Feeds, report: FeedReport) -> FeedReport:
     landed = landing.newest(report.feed, report.taken)
-    cleaned = not landing.has(report.feed, landed)  # then a listing is short, and the only way
+    cleaned = not landing.has(report.feed, landed)  # list the folder, now short
     if cleaned and landing.after(report.feed, 0) is None:
         return replace(report, landed=None)
     if landed > report.taken:
-        landing.manifest(report.feed, report.taken + 1)  # can the ingest read what comes next?
+        landing.manifest(
+            report.feed, report.taken + 1
+        )  # raises if the ingest cannot read the next manifest
     hole = source.hole(report.feed, landed, surely=cleaned)
     since = landing.modified(report.feed, report.taken + 1) if landed > report.taken else None
     lag = None if since is None else max(0.0, time.time() - since)

@@ -1,4 +1,4 @@
-"""What the report reads of the tables, without Spark.
+"""The report's access to the tables, without Spark.
 
 In: the path or URL of `publications`. Out: rows by feed, batches in quarantine, and the files of
 the folder `_onceway`.
@@ -47,7 +47,7 @@ class TableFolder:
 
 
 def rows_by_feed(table: str) -> tuple[Counter[str], dict[str, int]]:
-    """By feed: how many rows are in the table, and the newest batch that they came from."""
+    """Return by feed: the number of rows in the table, and their newest batch."""
     rows: Counter[str] = Counter()
     newest: dict[str, int] = {}
     counted = query(
@@ -68,7 +68,7 @@ def rows_by_feed(table: str) -> tuple[Counter[str], dict[str, int]]:
 
 
 def in_quarantine(table: str) -> list[tuple[str, int]]:
-    """(feed, number) of the batches that are in quarantine."""
+    """Return (feed, number) of the batches in quarantine."""
     found = query(
         beside(table, "quarantine"), "SELECT gateway, epoch, batch FROM it WHERE released IS NULL"
     )
@@ -76,7 +76,7 @@ def in_quarantine(table: str) -> list[tuple[str, int]]:
 
 
 def conflicts(table: str) -> int:
-    """How many publications came whose key stands in the table with another payload."""
+    """Return the number of payload conflicts."""
     found = query(beside(table, "conflicts"), "SELECT count(*) AS rows FROM it")
     return int(found[0]["rows"]) if found else 0
 
@@ -87,8 +87,8 @@ def wants_signatures(table: str) -> bool:
 
 
 def taken(table: str) -> Feeds:
-    """How far each feed was taken, as the table's commits say. Raises OncewayError when there is no
-    such table.
+    """Return the progress of each feed, from the table's commits. Raises OncewayError if there is
+    no such table.
     """
     log = CommitLog(TableFolder(table, "_delta_log"))
     found = Taken(log, lambda version: rows_by_feed(table)[1])

@@ -1,9 +1,9 @@
-"""One key, two payloads: which is right nobody knows, so the first stays and the second is kept.
+"""Payload conflicts: one key with two payloads. It is unknown which is right, so the first stays
+and the second is stored apart.
 
-In: the rows of a micro-batch that are left out as doubles. Out: those of them whose payload says
-something else than that of the row with their key (`gateway/payload/rewording.py`), in the table
-`…_conflicts`, each once, and an alarm in the log. A device that counts wrongly, or two that were
-given one identity, show up here.
+In: the duplicates of a micro-batch. Out: those whose payload contradicts the row with their key
+(`gateway/payload/rewording.py`), in the table `…_conflicts`, each once, and an alarm in the log. A
+device that counts wrongly, or two with one identity, show up here.
 """
 
 import logging
@@ -45,7 +45,7 @@ log = logging.getLogger("onceway.ingest")
 
 
 class Conflicts:
-    """The table is made when the first conflict comes. Whoever adds holds the lease of
+    """The table of conflicts, created at the first one. The caller of `note` holds the lease of
     `publications`.
     """
 
@@ -55,7 +55,7 @@ class Conflicts:
         self._table = table
 
     def note(self, micro_batch: MicroBatch, drop: list[ChunkRange]) -> None:
-        """Compare what is left out with what stands in the table, or in this micro-batch."""
+        """Compare duplicates with the rows in the table, or in this micro-batch."""
         if not drop:
             return
         _, devices, _, firsts, lasts = zip(*drop, strict=True)

@@ -1,10 +1,9 @@
-"""The rows of a chunk as data files of the tables: written where they were read, so that no row
+"""Data files of the tables from the rows of a chunk, written where they were read, so that no row
 goes through Spark.
 
 In: a chunk (`merged_batches.py`). Out: at most one Parquet file in the folder of each table, and
-one Arrow row that says what is in them (`WRITTEN`). A file is no part of its table until a commit
-names it; one that none ever names is deleted by the driver, or by `onceway ingest compact` after a
-week.
+one Arrow row that describes them (`WRITTEN`). A file belongs to its table only once a commit names
+it. Unreferenced files are deleted by the driver, or by `onceway ingest compact` after a week.
 """
 
 import json
@@ -40,7 +39,7 @@ PUBLICATION_COLUMNS = [
 ]
 KEY = ["device", "incarnation", "sequence"]
 ORIGIN = ["gateway", "topic", "received"]
-"""Columns of a publication that each of its readings has, too."""
+"""Columns of a publication that its readings have, too."""
 
 _FILE = pa.struct([("name", pa.string()), ("rows", pa.int64()), ("action", pa.string())])
 _HEADER = CHUNK.field("header").type
@@ -62,14 +61,16 @@ WRITTEN: pa.Schema = in_arrow(SPARK_WRITTEN)
 
 
 class DataFiles:
-    """publications, readings: the tables' folders, as Spark names them."""
+    """The writer of data files. publications, readings: the tables' folders, as Spark names
+    them.
+    """
 
     def __init__(self, publications: str, readings: str) -> None:
         self._locations = {"publications": publications, "readings": readings}
         self._folders = {table: _open(location) for table, location in self._locations.items()}
 
     def put(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Write a chunk. A batch that is damaged or has no rows passes as it is."""
+        """Write a chunk. A damaged or empty batch is passed through."""
         first = (
             rows.slice(0, 1)
             .select(["chunk", "header", "gateway", "epoch", "batch", "flaw"])
@@ -96,14 +97,14 @@ class DataFiles:
             fs.pipe_file(f"{folder}/{name}", bytes(data))
             local_disk.settle_files(self._locations[table], [name])
         except OSError:
-            with suppress(OSError):  # on a full disk its part is in the way
+            with suppress(OSError):  # a partial file takes space on a full disk
                 fs.rm_file(f"{folder}/{name}")
             raise
         return {"name": name, "rows": rows.num_rows, "action": add_action(name, data.size, rows)}
 
 
 def flatten(rows: pa.RecordBatch) -> pa.Table:
-    """A chunk's readings, one row each, in the columns of the table `readings`."""
+    """Return a chunk's readings, one row each, in the columns of the table `readings`."""
     lists = rows["readings"]
     parent, items = pc.list_parent_indices(lists), pc.list_flatten(lists)
     table = pa.Table.from_batches([rows.select(KEY)]).take(parent)
@@ -121,7 +122,7 @@ def flatten(rows: pa.RecordBatch) -> pa.Table:
 
 
 def add_action(name: str, size: int, rows: pa.Table) -> str:
-    """The action of a commit that makes a file part of its table, with the statistics that let
+    """Return the action of a commit that adds a file to its table, with the statistics that let
     readers skip it (Delta protocol, "Add File").
     """
     stats: dict[str, Any] = {
@@ -150,7 +151,7 @@ def add_action(name: str, size: int, rows: pa.Table) -> str:
 
 
 def _stamp(moment: datetime) -> str:
-    """Milliseconds, cut off: readers add one to the upper end."""
+    """Return milliseconds, rounded down: readers add one to the upper end."""
     return f"{moment.replace(tzinfo=None).isoformat(timespec='milliseconds')}Z"
 
 

@@ -1,4 +1,4 @@
-"""What happens to each micro-batch: damaged batches into quarantine, new rows into the tables, one
+"""Processing of each micro-batch: damaged batches into quarantine, new rows into the tables, one
 line for the log.
 
 In: a micro-batch's DataFrame, from Spark's foreachBatch. Out: commits, counts, and a snapshot of
@@ -26,18 +26,19 @@ from gateway.ingest.sink.readings import Readings
 
 SNAPSHOT_ROWS = 2_000_000
 SNAPSHOT_APPENDS = 50
-"""A snapshot is saved after so many new rows or appends: that much has to be read again at a start.
-"""
+"""New rows or appends after which a snapshot is saved: the next start has to read at most these
+again."""
 
 log = logging.getLogger("onceway.ingest")
 
 
 class Sink:
-    """locations: of the tables; the lease of `publications` is held while anything is committed.
-    taken: how far each feed is in the table. counters: kept in `files`. signed: whether the table
-    wants signed batches. batches: how rows reach the writer.
+    """The sink of the stream.
 
-    micro_batches: how many there were; failure: why the last one was refused.
+    locations: of the tables; the lease of `publications` is held during each commit. taken:
+    progress of each feed in the table. counters: stored in `files`. signed: whether the table
+    requires signed batches. batches: how rows reach the writer. micro_batches: their number;
+    failure: why the last one was refused.
     """
 
     def __init__(
@@ -69,10 +70,12 @@ class Sink:
         self._rows = 0
         self._appends = 0
         self.lock = RLock()
-        """Held while anything is taken in: Spark calls from a thread of its own."""
+        """Held while batches are taken: Spark calls from another thread."""
 
     def __call__(self, rows: DataFrame, batch: int) -> None:
-        """The next batches of their feeds. What it raises, Spark wraps: it stands in `failure`."""
+        """Take the next batches of their feeds. Spark wraps its exceptions, so they are in
+        `failure` too.
+        """
         try:
             with self.lock:
                 self._take(rows, batch, {APPENDED: batch}, moves_feeds=True)
@@ -81,7 +84,7 @@ class Sink:
             raise
 
     def take_repaired(self, rows: DataFrame, portion: int) -> None:
-        """Batches behind which their feeds have long gone on."""
+        """Take batches that their feeds have skipped long ago."""
         self._take(rows, portion, {"released": portion}, moves_feeds=False)
 
     def _take(self, rows: DataFrame, batch: int, note: dict[str, int], moves_feeds: bool) -> None:
@@ -111,7 +114,7 @@ class Sink:
         outcome = self._appender.append(micro_batch, note, moves_feeds)
         if not outcome.new or outcome.version is None:
             self._readings.follow(self._seen.covers)
-        elif outcome.version > outcome.based_on + 1:  # somebody has got in between
+        elif outcome.version > outcome.based_on + 1:  # another commit came between
             self._readings.follow(outcome.version)
         else:
             self._readings.follow(
@@ -132,13 +135,13 @@ class Sink:
             self._save_seen()
 
     def save(self) -> None:
-        """Save what spares the next start some work."""
+        """Save data that shortens the next start."""
         self.counters.save(self._files)
         if self._seen.unsaved:
             self._save_seen()
 
     def give_sign_of_life(self) -> None:
-        """Tell the report that the stream runs."""
+        """Tell the report that the stream is running."""
         job.alive(self._files, self._started)
 
     def note_end(self) -> None:
@@ -150,8 +153,9 @@ class Sink:
         stopped.forget(self._files)
 
     def catch_up(self) -> None:
-        """At a start, whether a batch comes or not: what users did to `publications` reaches the
-        readings, and the table says how far all feeds are, if that was long ago.
+        """Bring the tables up to date at a start, even without a new batch: changes by users of
+        `publications` reach the readings, and the progress of all feeds is committed if that was
+        long ago.
         """
         with lease(self.locations["publications"]):
             self._appender.say_all()

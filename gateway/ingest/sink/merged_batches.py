@@ -1,13 +1,13 @@
-"""A chunk: the rows of some batches, each key once, with the ranges of sequences that they hold.
+"""A chunk: the rows of some batches, each key once, with their ranges of sequences.
 
 In: checked batches (Arrow tables in the uplink's columns). Out: one Arrow record batch in the
 columns of `CHUNK`.
 
-The driver decides which rows are new from the ranges alone, so it never looks at single rows. Every
+The driver decides from the ranges alone which rows are new, so it never reads single rows. Every
 row carries its chunk's number, and the first row of a chunk carries the header: its ranges (one
-value of bytes, which Spark passes on as it is), for each batch how many rows were taken from it and
-how many are left after those that come twice in the chunk, and of which devices these are. A
-damaged batch is a row of its own, with the reason under `flaw` and chunk -1.
+binary value, which Spark passes on unchanged); for each batch the rows taken from it and those that
+remain without duplicates in the chunk; and the devices of these duplicates. A damaged batch is a
+separate row, with the reason under `flaw` and chunk -1.
 """
 
 from datetime import UTC, datetime
@@ -48,8 +48,8 @@ _HEADER = pa.struct(
 
 
 def in_arrow(schema: StructType) -> pa.Schema:
-    """The same columns, exactly as Spark wants them from a source, with times in UTC. Spark 4.2 has
-    to be told that; 4.1 does so anyway.
+    """Return the same columns in the form that Spark requires from a source, with times in UTC.
+    Spark 4.2 needs that explicitly; 4.1 does it by default.
     """
     told: dict[str, Any] = (
         {"timezone": "UTC"} if "timezone" in signature(to_arrow_schema).parameters else {}
@@ -89,8 +89,8 @@ CHUNK: pa.Schema = in_arrow(SPARK_CHUNK)
 def build(
     batches: list[tuple[Announced, pa.Table]], number: int, counted: bool = False
 ) -> pa.RecordBatch | None:
-    """The rows of `batches` as chunk `number`; None when there are none. A key that comes twice
-    stays where it comes first. counted: another chunk has counted them as taken.
+    """Return the rows of `batches` as chunk `number`; None if there are none. Of duplicates the
+    first one stays. counted: another chunk has counted them as taken.
     """
     batches = [(announced, table) for announced, table in batches if table.num_rows]
     if not batches:
@@ -117,14 +117,16 @@ def build(
 
 
 def contradicting(batches: list[tuple[Announced, pa.Table]], number: int) -> pa.RecordBatch | None:
-    """What `build` leaves out although its payload is another than that of the first row with its
-    key: a chunk of its own, which the driver compares; None when there is nothing of the kind.
+    """Return duplicates that `build` leaves out although their payload differs from that of the
+    first row with their key: a separate chunk, which the driver compares; None if there are none.
     """
     rows = pa.concat_tables([table for _, table in batches]).combine_chunks()
     order, fresh, _ = in_order(rows)
     if fresh.all():
         return None
-    firsts = order[fresh][np.cumsum(fresh) - 1]  # in that order: the first row of each one's key
+    firsts = order[fresh][
+        np.cumsum(fresh) - 1
+    ]  # for each row in this order: the first row of its key
     payload = rows["payload"].combine_chunks()
     other = pc.not_equal(payload.take(pa.array(order)), payload.take(pa.array(firsts)))
     chosen = np.zeros(rows.num_rows, bool)
@@ -141,12 +143,14 @@ def contradicting(batches: list[tuple[Announced, pa.Table]], number: int) -> pa.
 
 
 def damaged(announced: Announced, reason: str) -> pa.RecordBatch:
-    """The row that reports a damaged batch. A reason may quote anything from a landed file."""
+    """Return the row that reports a damaged batch. A reason may quote anything from a
+    landed file.
+    """
     return _about(announced, shown(reason))
 
 
 def without_rows(announced: Announced) -> pa.RecordBatch:
-    """The row that reports a whole batch in which nothing is: it is taken too."""
+    """Return the row that reports a sound batch without rows, which is taken too."""
     return _about(announced, None)
 
 
@@ -168,7 +172,9 @@ def _with_origin(table: pa.Table, announced: Announced) -> pa.Table:
 
 
 def _feeds(batches: list[tuple[Announced, pa.Table]], first_ones: Any) -> list[dict[str, Any]]:
-    """Per batch: rows taken, and rows left. first_ones: positions of the rows that are left."""
+    """Return for each batch: rows taken, and rows that remain. first_ones: positions of the
+    remaining rows.
+    """
     ends = np.cumsum([table.num_rows for _, table in batches])
     left = np.bincount(
         np.searchsorted(ends, first_ones, side="right"), minlength=len(batches)
@@ -189,7 +195,9 @@ def _feeds(batches: list[tuple[Announced, pa.Table]], first_ones: Any) -> list[d
 
 
 def _doubles(rows: pa.Table, first_ones: Any) -> list[dict[str, Any]]:
-    """Of which devices the rows are that come twice, and how many. first_ones: the others."""
+    """Return the devices of duplicates, with their number. first_ones: positions of the
+    other rows.
+    """
     if len(first_ones) == rows.num_rows:
         return []
     chosen = np.ones(rows.num_rows, bool)
@@ -198,7 +206,9 @@ def _doubles(rows: pa.Table, first_ones: Any) -> list[dict[str, Any]]:
 
 
 def _counted_already(rows: pa.Table) -> list[dict[str, Any]]:
-    """All of them will be left out, and the chunk that they were taken from has counted them."""
+    """Return counts that cancel rows: they will be left out, and their first chunk has counted
+    them.
+    """
     return [{**one, "rows": -one["rows"]} for one in _by_device(rows)]
 
 
@@ -237,7 +247,7 @@ def _header(
 
 
 def ranges_of(header: dict[str, Any]) -> Ranges:
-    """The ranges of a chunk, by its header."""
+    """Return the ranges of a chunk, from its header."""
     return Ranges.of(pa.ipc.read_record_batch(header["ranges"], RANGES))
 
 

@@ -1,7 +1,7 @@
-"""A micro-batch as the driver sees it.
+"""A micro-batch on the driver.
 
-In: a DataFrame in the columns of `data_files.WRITTEN`. Out: what it holds as ranges, what came from
-which feed, which batches are damaged, and for each table what a commit is to add.
+In: a DataFrame in the columns of `data_files.WRITTEN`. Out: its ranges, its counts by feed, its
+damaged batches, and for each table the additions of a commit.
 """
 
 import logging
@@ -25,7 +25,7 @@ TableName = Literal["publications", "readings"]
 DROP_DDL = "file string, device string, incarnation bigint, first bigint, last bigint"
 
 AS_CALLED = {"__globPaths__": "false"}
-"""An option of Spark's: the characters of a path stand for themselves, `[1]` too."""
+"""Option of Spark for literal paths: the characters `[1]` have no special meaning."""
 
 log = logging.getLogger("onceway.ingest")
 
@@ -40,8 +40,8 @@ class DamagedBatch:
 
 @dataclass(slots=True)
 class FeedCount:
-    """What came from one feed. first, number: its oldest and its newest batch; taken: rows in its
-    batches; rows: those left after doubles within a chunk.
+    """Counts of one feed. first, number: its oldest and its newest batch; taken: rows in its
+    batches; rows: without duplicates within a chunk.
     """
 
     first: int = 0
@@ -50,7 +50,7 @@ class FeedCount:
     rows: int = 0
 
     def add(self, number: int, taken: int = 0, rows: int = 0) -> None:
-        """One batch more."""
+        """Count one more batch."""
         self.first = min(number, self.first or number)
         self.number = max(number, self.number)
         self.taken += taken
@@ -58,12 +58,12 @@ class FeedCount:
 
 
 class MicroBatch:
-    """feeds: what came, by "GATEWAY/EPOCH"; held: by chunk, its number and its keys, in order;
-    damaged: batches that gave no rows.
+    """A micro-batch. feeds: counts by "GATEWAY/EPOCH"; held: by chunk, its number and its keys, in
+    order; damaged: batches without usable rows.
     """
 
     def __init__(self, written: DataFrame, locations: dict[TableName, str]) -> None:
-        """Reads the batches and writes the files, in Spark's tasks. locations: the tables'
+        """Read the batches and write the files, in Spark's tasks. locations: the tables'
         folders.
         """
         self._spark: SparkSession = written.sparkSession
@@ -106,20 +106,18 @@ class MicroBatch:
 
     @property
     def taken(self) -> int:
-        """Rows of all whole batches."""
+        """Return the rows of all sound batches."""
         return sum(feed.taken for feed in self.feeds.values())
 
     def doubles(self, drop: list[ChunkRange]) -> Counter[Key]:
-        """How many rows of each device are left out: those in `drop`, and those that came twice in
-        one chunk.
-        """
+        """Return the duplicates of each device: those in `drop`, and those within one chunk."""
         found = self._doubles.copy()
         for _, device, incarnation, first, last in drop:
             found[device, incarnation] += last - first + 1
         return +found
 
     def new_by_feed(self, drop: list[ChunkRange]) -> dict[str, int]:
-        """How many rows of each feed are not in `drop`."""
+        """Return the rows of each feed that are not in `drop`."""
         dirty = {chunk for chunk, *_ in drop}
         found = dict.fromkeys(self.feeds, 0)
         for chunk, feeds in self._feeds.items():
@@ -131,8 +129,8 @@ class MicroBatch:
         return found
 
     def addition(self, table: TableName, drop: list[ChunkRange]) -> Addition:
-        """The files of chunks without a row in `drop` as they are, the other rows of the rest
-        again.
+        """Return the files of chunks without a row in `drop`, and the remaining rows of other
+        chunks to be written again.
         """
         dirty = {chunk for chunk, *_ in drop}
         files = self._files[table]
@@ -141,7 +139,7 @@ class MicroBatch:
         return Addition(actions, self._without(table, again, drop) if again else None)
 
     def _partly(self, drop: list[ChunkRange]) -> set[int]:
-        """The chunks of which some rows are in `drop`, and not all."""
+        """Return the chunks with some rows in `drop`, but not all."""
         dropped: defaultdict[int, int] = defaultdict(int)
         for chunk, _, _, first, last in drop:
             dropped[chunk] += last - first + 1
@@ -152,11 +150,11 @@ class MicroBatch:
         }
 
     def publications(self) -> DataFrame:
-        """All rows of all chunks, as they are in the files."""
+        """Return all rows of all chunks, as they are in the files."""
         return self._read("publications", list(self._files["publications"]))
 
     def left_out(self, drop: list[ChunkRange]) -> DataFrame:
-        """The publications in `drop`."""
+        """Return the publications in `drop`."""
         return self._split("publications", sorted({chunk for chunk, *_ in drop}), drop, "left_semi")
 
     def _without(self, table: TableName, chunks: list[int], drop: list[ChunkRange]) -> DataFrame:
@@ -171,7 +169,7 @@ class MicroBatch:
     def _split(
         self, table: TableName, chunks: list[int], drop: list[ChunkRange], how: str
     ) -> DataFrame:
-        """The rows of some chunks that are in `drop` (left_semi), or are not (left_anti)."""
+        """Return the rows of some chunks that are in `drop` (left_semi), or are not (left_anti)."""
         names = {chunk: self._files[table][chunk]["name"] for chunk in chunks}
         rows = self._read(table, chunks)
         columns = rows.columns
@@ -188,8 +186,8 @@ class MicroBatch:
         )
 
     def discard(self, drop: list[ChunkRange]) -> None:
-        """Delete the files that no commit names, after it. Best effort: `compact` deletes what
-        stays.
+        """Delete files that no commit names, after it. `compact` deletes the rest after a
+        failure.
         """
         dirty = {chunk for chunk, *_ in drop}
         for table, files in self._files.items():

@@ -1,9 +1,9 @@
-"""Rows of a micro-batch that are new go into `publications`, once.
+"""Appending of new rows of a micro-batch to `publications`, once.
 
-In: a micro-batch. Out: at most one commit. The table's commit log is the only truth: `Seen` and
-`Taken` are brought up to its head, the rows that are not seen are appended on condition that the
-head has not moved, and else it begins again. The commit says how far its feeds have come, so one
-without rows is made when a feed has moved over doubles or damaged batches only.
+In: a micro-batch. Out: at most one commit. The table's commit log is the only source of truth.
+`Seen` and `Taken` are brought up to its head, and unseen rows are appended if the head has not
+moved; otherwise it starts over. The commit contains the progress of its feeds, so a feed that has
+only duplicates or damaged batches causes a commit without rows.
 """
 
 import logging
@@ -80,15 +80,17 @@ PUBLICATIONS = Layout(
 
 TRIES = 20
 APPLICATION_ID = "onceway/publications"
-"""Of the `txn` action in each of our commits: a commit of nothing but a note would be left out."""
+"""Id of the `txn` action in each of our commits: Delta would skip a commit with nothing but a note.
+"""
 
 log = logging.getLogger("onceway.ingest")
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """taken: rows in the batches; new: rows now in the table by this append; version: the one it
-    made, None when there was nothing to say; based_on: the version before; drop: the rows left out.
+    """The result of an append. taken: rows in the batches; new: rows added by this append; version:
+    the new one, None if there was nothing to commit; based_on: the version before; drop:
+    duplicates.
     """
 
     taken: int
@@ -103,7 +105,7 @@ class Outcome:
 
 
 class Appender:
-    """Appends to one table. Two of them, in whatever processes, never write one key twice."""
+    """Appends to one table. Two appenders, in any processes, never write one key twice."""
 
     def __init__(
         self,
@@ -114,9 +116,9 @@ class Appender:
         cleaned: Callable[[str], int],
         on_doubles: Callable[[MicroBatch, list[ChunkRange]], None],
     ) -> None:
-        """name: of the table, for messages. cleaned: up to which batch a feed was deleted at the
-        landing place on purpose. on_doubles: what happens, before a commit, with what it leaves
-        out.
+        """Create it. name: of the table, for messages. cleaned: returns the last batch of a feed
+        that was deleted at the landing place on purpose. on_doubles: called with duplicates before
+        a commit.
         """
         self._on_doubles = on_doubles
         self._seen = seen
@@ -128,11 +130,11 @@ class Appender:
     def append(
         self, micro_batch: MicroBatch, note: dict[str, Any], moves_feeds: bool = True
     ) -> Outcome:
-        """note: goes into the commit's user metadata. moves_feeds: whether the batches are the next
-        ones of their feeds.
+        """Append a micro-batch. note: goes into the commit's user metadata. moves_feeds: whether
+        the batches are the next ones of their feeds.
 
-        Raises OncewayError when other writers win every time or when batches are left out between
-        those of the table and these, and what Spark raises when the table cannot be written.
+        Raises OncewayError if other writers win every time, or if batches between the table's
+        progress and these are missing; and Spark's errors if the table cannot be written.
         """
         for _ in range(TRIES):
             self._seen.catch_up()
@@ -162,8 +164,8 @@ class Appender:
         )
 
     def say_all(self) -> None:
-        """Commit how far all feeds are, when the last commit that says so is far behind: the log
-        may be cleaned before the next batch comes. One that others prevent is not missed.
+        """Commit the progress of all feeds, if the last such commit is far behind: the log may be
+        cleaned before the next batch comes. A commit that other writers prevent is skipped.
         """
         self._seen.catch_up()
         self._taken.catch_up(self._seen.covers)
@@ -180,7 +182,7 @@ class Appender:
         self._taken.landed(note, version)
 
     def _moved(self, micro_batch: MicroBatch) -> Feeds:
-        """How far the feeds come that this micro-batch brings further than the table is."""
+        """Return the progress of feeds that this micro-batch moves beyond the table's."""
         for feed, count in micro_batch.feeds.items():
             taken = self._taken.feeds.get(feed, 0)
             if count.first > taken + 1 and count.first > self._cleaned(feed) + 1:

@@ -1,7 +1,7 @@
 """Damaged batches: kept in a table until they are repaired and released.
 
-In: damaged batches of a micro-batch, and those that were taken in after repair. Out: one row per
-batch in the table `…_quarantine`, also when the same batch is found damaged again.
+In: damaged batches of a micro-batch, and those that were taken after repair. Out: one row per batch
+in the table `…_quarantine`, also if the same batch is found damaged again.
 """
 
 import logging
@@ -33,8 +33,8 @@ log = logging.getLogger("onceway.ingest")
 
 
 class Quarantine:
-    """The table is made when the first damaged batch comes. Whoever adds or releases holds the
-    lease of `publications`.
+    """The table of damaged batches, created at the first one. The caller of `add` and `release`
+    holds the lease of `publications`.
     """
 
     def __init__(self, spark: SparkSession, table: Table, landing: str) -> None:
@@ -42,10 +42,10 @@ class Quarantine:
         self._table = table
         self._landing = landing.rstrip("/")
         self.has_unreadable = True
-        """Whether a batch may be here that has only to be read again."""
+        """Whether a batch may be here that only has to be read again."""
 
     def add(self, damaged: list[DamagedBatch]) -> None:
-        """Note batches, each once. One that was released and is damaged again is open again."""
+        """Note batches, each once. A released batch that is damaged again is open again."""
         if not damaged:
             return
         for one in damaged:
@@ -69,8 +69,8 @@ class Quarantine:
         self._table.settle()
 
     def open(self, reason: str = "") -> list[tuple[str, int]]:
-        """(feed, number) of the batches that were not taken in yet, in order. reason: how theirs
-        begins.
+        """Return (feed, number) of the batches that are not taken yet, in order. reason: prefix of
+        their reasons.
         """
         if not self._table.exists():
             return []

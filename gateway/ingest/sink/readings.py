@@ -1,8 +1,8 @@
-"""The table `readings`: what SenML says in the payloads of `publications`, one row per record.
+"""The table `readings`: the SenML in the payloads of `publications`, one row per record.
 
-In: commits of `publications`. Out: for each of them one commit of `readings` that stores, as an
-action of its own, up to which version of `publications` it goes. So a commit is either in with that
-mark or not at all, and whoever comes next goes on from the mark.
+In: commits of `publications`. Out: for each of them one commit of `readings`, which stores the
+version of `publications` as an action. So a commit is either in the table with that progress or not
+at all, and the next writer continues from there.
 """
 
 import logging
@@ -31,7 +31,7 @@ from gateway.ingest.payload.version import application_id
 from gateway.ingest.sink.data_files import KEY, ORIGIN
 
 BOUNDED = "onceway.times"
-"""A property of a table in which every time is in these years."""
+"""Property of a table whose times are all in these years."""
 
 READINGS = Layout(
     "Each record of each publication once, by (device, incarnation, sequence, position); decoded"
@@ -107,7 +107,7 @@ SAME_PUBLICATION = (
 )
 
 EXPIRED = "expired"
-"""The key in the note of a DELETE of old rows, whose readings went before."""
+"""Key in the note of a DELETE of old rows, whose readings were deleted before."""
 
 TRIES = 20
 
@@ -115,8 +115,8 @@ log = logging.getLogger("onceway.ingest")
 
 
 class Readings:
-    """covers: the version of `publications` up to which its payloads stand in `readings`; None when
-    that is not known.
+    """The table `readings`. covers: the version of `publications` up to which its payloads are in
+    `readings`; None if unknown.
     """
 
     def __init__(
@@ -127,21 +127,22 @@ class Readings:
         publications_id: str,
         commits: CommitLog,
     ) -> None:
-        """commits: the log of `publications`. Does not touch either table but for their logs."""
+        """Create it. commits: the log of `publications`. Reads only the logs of the two tables."""
         self._table = table
         self._writer = writer
         self._publications = publications
         self._application = application_id(publications_id)
         self._commits = commits
         self._back = False
-        """`publications` was put back from a copy: the readings are of a version that it lacks."""
+        """Whether `publications` was replaced by a copy: the readings are of a version that it
+        lacks."""
         self._look()
 
     def follow(self, until: int, rows: Addition | None = None, based_on: int | None = None) -> None:
         """Bring the table up to version `until` of `publications`.
 
-        rows: the readings of that version, when it was made from version `based_on` just now. They
-        spare the way through the table. Raises OncewayError when other writers win every time.
+        rows: the readings of that version, if it was just made from version `based_on`. They avoid
+        reading them from the table. Raises OncewayError if other writers win every time.
         """
         for _ in range(TRIES):
             if self.covers is not None and self.covers >= until:
@@ -159,7 +160,7 @@ class Readings:
         )
 
     def _look(self) -> None:
-        """How far the table is by now."""
+        """Read the table's progress."""
         self._version, found = self._writer.progress(self._application)
         self._back = found is not None and not self._commits.holds(found.mark)
         self.covers = None if found is None or self._back else found.covers
@@ -190,19 +191,19 @@ class Readings:
             progress = Progress(until, self._commits.mark(until))
             self._table.overwrite(everything, self._application, progress, self._back)
             self._table.settle()
-            # Delta leaves it out when the table stored `until` before it was set back: then the
-            # next version brings it
+            # Delta skips it if the table stored `until` before it was restored to an older version:
+            # the next version writes it
             self._look()
             return
         self.covers = until
 
     def _remove_until(self, until: int) -> None:
-        """Take out the readings of publications that somebody deleted, changed or wrote over since.
-        Done a second time after a crash, it finds nothing.
+        """Remove the readings of publications that were deleted, changed or overwritten since.
+        After a crash, a second call finds nothing.
         """
         commits = [] if self.covers is None else list(self._commits.after(self.covers))
         if any(commit.operation in REWRITING for commit in commits):
-            return  # they are all made again
+            return  # `follow` makes all readings again
         removing = [
             commit.version
             for commit in commits
@@ -222,8 +223,8 @@ class Readings:
     def _rows_since(
         self, until: int, rows: Addition | None, based_on: int | None
     ) -> Addition | None:
-        """The readings of what came into `publications` after `covers`; None when they must be made
-        again from all of it.
+        """Return the readings of rows that were added to `publications` after `covers`; None if
+        they must be made again from all of it.
         """
         if self.covers is None:
             empty = self._both_were_empty(until if based_on is None else based_on)
@@ -240,13 +241,13 @@ class Readings:
         if rows is not None and not any(commit.changes_data for commit in before):
             return rows
         fresh = self._publications.inserted(self.covers, until)
-        if any(commit.removes_rows for commit in before):  # some of these may be gone again
+        if any(commit.removes_rows for commit in before):  # deleted again in the meantime
             fresh = _without(fresh, self._publications.removed(self.covers, until))
         return Addition(rows=exploded(self._decode(fresh)))
 
     def _both_were_empty(self, until: int) -> bool:
-        """Whether neither table held anything up to version `until` of `publications`: then there
-        is nothing to make again.
+        """Whether both tables were empty up to version `until` of `publications`, so that nothing
+        has to be made again.
         """
         return self._version <= 0 and not any(
             commit.changes_data for commit in self._commits.after(-1) if commit.version <= until
@@ -259,8 +260,9 @@ class Readings:
 
 
 def bound_times(spark: SparkSession, readings: Table) -> None:
-    """Upgrade a table that versions up to 0.2.1 made: a time outside 2000 to 2099 becomes text in
-    `time_stated`. The property that ends the upgrade comes last, so a cut repeats it.
+    """Upgrade a table of versions up to 0.2.1: a time outside 2000 to 2099 becomes text in
+    `time_stated`. The property that ends the upgrade is set last, so an interrupted upgrade is
+    repeated.
     """
     spark.sql(f"UPDATE {readings.sql} SET {_AS_TEXT} WHERE {_ODD_TIME}")  # noqa: S608 - ours
     readings.settle()
@@ -279,15 +281,15 @@ _ODD_TIME = (
 
 
 def _without(came: DataFrame, went: DataFrame) -> DataFrame:
-    """Rows of the change data feed that came and did not go in a later version."""
+    """Return rows of the change data feed that were added and not removed in a later version."""
     same = [F.col(f"came.{name}") == F.col(f"went.{name}") for name in KEY]
     later = F.col("went._commit_version") > F.col("came._commit_version")
     return came.alias("came").join(went.alias("went"), [*same, later], "left_anti")
 
 
 def exploded(rows: DataFrame) -> DataFrame:
-    """Rows with a key, an origin and a list `readings` → one row per reading, in the table's
-    columns.
+    """Return one row per reading, in the table's columns, from rows with a key, an origin and a
+    list `readings`.
     """
     each = rows.select(*KEY, *ORIGIN, F.posexplode("readings").alias("position", "reading"))
     fields = (F.col(f"reading.{field.name}").alias(field.name) for field in decoded.READING)

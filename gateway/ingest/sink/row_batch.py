@@ -1,7 +1,7 @@
-"""A micro-batch whose rows go through Spark, for a writer that takes rows and no files.
+"""A micro-batch whose rows go through Spark, for a writer of rows without files.
 
-In: a DataFrame in the columns of `merged_batches.CHUNK`. Out: as `microbatch.MicroBatch`. The rows
-are kept by Spark, in memory or on its disks, until they are committed.
+In: a DataFrame in the columns of `merged_batches.CHUNK`. Out: as `microbatch.MicroBatch`. Spark
+keeps the rows, in memory or on its disks, until they are committed.
 """
 
 from collections import defaultdict
@@ -45,7 +45,7 @@ class RowBatch(MicroBatch):
         return found
 
     def addition(self, table: TableName, drop: list[ChunkRange]) -> Addition:
-        """All rows but those in `drop`."""
+        """Return all rows except those in `drop`."""
         dirty, partly = {chunk for chunk, *_ in drop}, self._some_of(drop)
         whole = [chunk for chunk in self._count if chunk not in dirty]
         parts = [self._rows.where(_in(whole))] if whole else []
@@ -65,11 +65,11 @@ class RowBatch(MicroBatch):
         return self._split(chunks, drop, "left_semi").select(*PUBLICATION_COLUMNS)
 
     def discard(self, drop: list[ChunkRange]) -> None:
-        """Give the memory back."""
+        """Free the memory."""
         self._rows.unpersist()
 
     def _some_of(self, drop: list[ChunkRange]) -> list[int]:
-        """The chunks of which some rows are in `drop`, and not all."""
+        """Return the chunks with some rows in `drop`, but not all."""
         dropped: defaultdict[int, int] = defaultdict(int)
         for chunk, _, _, first, last in drop:
             dropped[chunk] += last - first + 1

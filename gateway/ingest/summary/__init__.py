@@ -1,6 +1,6 @@
-"""Tables about the devices, made of the rows of `publications`.
+"""Tables about the devices, made from the rows of `publications`.
 
-In: what a version of `publications` has that the one before had not. Out: `…_devices` and
-`…_quality`, each changed in one commit that also stores up to which version it goes, so no row
-counts twice or not at all, whenever the job is interrupted.
+In: the changes of a version of `publications`. Out: `…_devices` and `…_quality`, each changed in
+one commit that also stores the version, so each row counts exactly once, whenever the job is
+interrupted.
 """

@@ -1,7 +1,7 @@
-"""What has changed in `publications` since a table was made of it.
+"""Changes of `publications` since the last update of another table.
 
-In: the table's progress, and the log of `publications`. Out: rows that came, rows that went, and
-the commits between.
+In: the table's progress, and the log of `publications`. Out: added rows, removed rows, and the
+commits in between.
 """
 
 from dataclasses import dataclass
@@ -16,8 +16,8 @@ from gateway.ingest.sink.readings import EXPIRED
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """came, went: rows of `publications`. whole: `came` is all that there is, and what was known
-    before does not count. commits: those of them that are still in the log.
+    """Changes. came, went: rows of `publications`. whole: `came` is everything, and earlier results
+    do not count. commits: those still in the log.
     """
 
     came: DataFrame
@@ -29,10 +29,10 @@ class Changes:
 def since(
     publications: Table, log: CommitLog, covers: int | None, until: int, whole: bool = False
 ) -> Changes:
-    """What versions after `covers` up to `until` have changed. covers: None for a table that has
-    nothing yet. whole: start from all rows, for the changes cannot be read.
+    """Return the changes in versions after `covers` up to `until`. covers: None for an empty table.
+    whole: start from all rows, because the changes cannot be read.
 
-    Rows that `expire` deleted have not gone: what was said of them stays true.
+    Rows deleted by `expire` do not count as removed: results from them stay true.
     """
     try:
         commits = [
@@ -49,5 +49,5 @@ def since(
 
 
 def moment() -> Column:
-    """When a publication came, as well as it is known."""
+    """Return the best known time of arrival of a publication."""
     return F.coalesce("received", "landed", "ingested")

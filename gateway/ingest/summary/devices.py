@@ -1,12 +1,11 @@
-"""The table `devices`: which device was where, on which board, with which firmware, from when to
-when; and what it told of itself last.
+"""The table `devices`: gateway, board and firmware of each device over time, and its last status.
 
-In: changes of `publications`. Out: a row for each thing that a device was, a slowly changing
-dimension: when its firmware, its board or its gateway becomes another, there is another row.
+In: changes of `publications`. Out: a row for each state of a device, as a slowly changing
+dimension: a change of its firmware, board or gateway gives another row.
 
 Board, firmware and link come from the lists of `onceway device list --json` that a gateway's site
 publishes on the topic `onceway/devices`: rows of `publications` like any other. A gateway's rows
-come in their order, so each counts with the list that was received before it.
+come in their order, so each belongs to the last list received before it.
 """
 
 from collections.abc import Iterator
@@ -47,7 +46,7 @@ DEVICES = Layout(
     ),
 )
 MADE = 1
-"""Raised whenever the same publications make other rows than before."""
+"""Increased whenever the same publications give other rows."""
 
 _WHAT = ["device", "incarnation", "site", "board", "firmware", "link"]
 _LISTED = "array<struct<name:string,board:string,firmware:string,port:string>>"
@@ -61,7 +60,7 @@ def follow(spark: SparkSession, table: Table, publications: Table, until: int) -
 
 
 def _rows(changes: Changes, before: DataFrame) -> DataFrame:
-    """Whatever was seen stays seen, so what was known before counts in any case."""
+    """Return the rows of the table. A device once seen stays, so the earlier rows always count."""
     came = changes.came.withColumn("at", moment()).where("at is not null")
     told = before.where("listed is not null").select(*_LISTED_AS, "listed")
     known = _intervals(told.unionByName(_lists(came)))
@@ -77,7 +76,7 @@ def _rows(changes: Changes, before: DataFrame) -> DataFrame:
             F.max("status_time").alias("status_time"),
         )
     )
-    # what is listed and was not seen is a row as well, without an incarnation
+    # a device that is listed and was never seen is a row as well, without an incarnation
     names = {name: f"listed_{name}" for name in _LISTED_AS}
     listed = known.groupBy(*_LISTED_AS).agg(F.max("since").alias("listed"))
     listed = listed.withColumnsRenamed(names)
@@ -92,7 +91,7 @@ def _rows(changes: Changes, before: DataFrame) -> DataFrame:
 
 
 def _seen(came: DataFrame, known: DataFrame) -> DataFrame:
-    """Publications of devices, each as what its device was said to be at that time."""
+    """Return publications of devices, each with its device's listed state at that time."""
     of_devices = came.where(~F.col("device").startswith("@")).withColumnRenamed("gateway", "site")
     listed = F.broadcast(known.withColumnsRenamed({"site": "of_site", "device": "of_device"}))
     same = (F.col("site") == F.col("of_site")) & (F.col("device") == F.col("of_device"))
@@ -113,7 +112,9 @@ def _seen(came: DataFrame, known: DataFrame) -> DataFrame:
 
 
 def _lists(came: DataFrame) -> DataFrame:
-    """What the registries say, and when. A payload that is no list says nothing."""
+    """Return the contents of the registries, with times. A payload that is not a list is
+    ignored.
+    """
     lists = came.where(F.col("topic") == LISTS).select(
         F.col("gateway").alias("site"),
         F.col("at").alias("listed"),
@@ -130,7 +131,7 @@ def _lists(came: DataFrame) -> DataFrame:
 
 
 def _intervals(listed: DataFrame) -> DataFrame:
-    """From when until when a registry said the same of a device."""
+    """Return the intervals in which a registry had the same state of a device."""
     order = Window.partitionBy("site", "device").orderBy("listed")
     what = F.struct("board", "firmware", "link")
     changed = (
@@ -148,7 +149,7 @@ def _with_status(seen: DataFrame) -> DataFrame:
 
 
 def _decode(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """For mapInArrow: the column `payload` becomes `status`."""
+    """Replace the column `payload` by `status`. For mapInArrow."""
     kind = pa.map_(pa.string(), pa.float64())
     for batch in batches:
         payload = batch["payload"].fill_null(b"")

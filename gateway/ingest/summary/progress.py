@@ -1,8 +1,8 @@
-"""A table that follows `publications`, and how far it has come.
+"""A table that follows `publications`, with its progress.
 
-In: a table, and what to do with changes. Out: the table brought up to a version of `publications`,
-with that version stored in the same commit. Whoever was first wins: Delta refuses a second commit
-that stores the same version, or an older one.
+In: a table, and a function for changes. Out: the table brought up to a version of `publications`,
+with that version stored in the same commit. Of concurrent jobs the first one wins: Delta refuses a
+second commit that stores the same version, or an older one.
 """
 
 import logging
@@ -23,12 +23,16 @@ log = logging.getLogger("onceway.ingest")
 
 
 class Follower:
-    """publications: the table that is followed, whose lease is held while `table` is written."""
+    """A following table. publications: the followed table, whose lease is held while `table` is
+    written.
+    """
 
     def __init__(
         self, spark: SparkSession, table: Table, publications: Table, what: str, version: int
     ) -> None:
-        """what, version: of the table's contents; another version is made again."""
+        """Create it. what, version: of the table's contents; with another version the table is made
+        again.
+        """
         self.table = table
         self._publications = publications
         self._place = publications.place()
@@ -38,16 +42,16 @@ class Follower:
         _, self._writer = open_writer(spark, table, table.place())
 
     def follow(self, until: int, make: Callable[[Changes, DataFrame], DataFrame]) -> None:
-        """make: of the changes and of the rows that the table has, those that it is to have. Raises
-        what Spark raises.
+        """Bring the table up to date. make: returns the new rows from the changes and the table's
+        rows. Raises Spark's errors.
         """
         version, found = self._writer.progress(self._application)
-        # else `publications` was put back from a copy
+        # False: `publications` was replaced by a copy
         fits = found is None or self._log.holds(found.mark)
         covers = found.covers if found is not None and fits else None
         if covers is not None and covers >= until:
             return
-        before = self.table.read(versionAsOf=version)  # another job may go on meanwhile
+        before = self.table.read(versionAsOf=version)  # another job may write in the meantime
         try:
             changes = since(self._publications, self._log, covers, until)
             self._write(make(changes, before), until, not fits)
@@ -61,7 +65,7 @@ class Follower:
     def _write(self, rows: DataFrame, until: int, back: bool) -> None:
         rows, progress = rows.persist(), Progress(until, self._log.mark(until))
         try:
-            count = rows.count()  # the lease is for the commit, not for the work before it
+            count = rows.count()  # hold the lease for the commit only
             with lease(self._place.location):
                 self.table.overwrite(rows, self._application, progress, back)
                 self.table.settle()

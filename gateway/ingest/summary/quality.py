@@ -1,8 +1,8 @@
-"""The table `quality`: of each device and day, what came, what came late, what is missing, and what
-came twice.
+"""The table `quality`: for each device and day, the publications that came, came late, are missing,
+and came twice.
 
-In: changes of `publications`, and the ranges of sequences that it holds. Out: a row per device,
-incarnation and day. A missing sequence counts on the day when the next one was received.
+In: changes of `publications`, and its ranges of sequences. Out: a row per device, incarnation and
+day. A missing sequence counts on the day when the next one was received.
 """
 
 import pyarrow as pa
@@ -33,7 +33,7 @@ QUALITY = Layout(
     ),
 )
 MADE = 1
-"""Raised whenever the same publications make other rows than before."""
+"""Increased whenever the same publications give other rows."""
 
 _KEY = ["device", "incarnation", "day"]
 _COUNTS = ["arrived", "late", "duplicates"]
@@ -55,11 +55,13 @@ def follow(
 def _rows(
     changes: Changes, before: DataFrame, lacking: DataFrame, all_rows: DataFrame
 ) -> DataFrame:
-    """before: the table as it is; lacking: the gaps of all devices, in the columns of `RANGES`."""
+    """Return the rows of the table. before: its current rows; lacking: the gaps of all devices, in
+    the columns of `RANGES`.
+    """
     came, went = (
         rows.withColumn("day", F.to_date(moment())) for rows in (changes.came, changes.went)
     )
-    if changes.whole:  # days that `expire` took out of publications stay as they were
+    if changes.whole:  # keep days that `expire` deleted from publications
         never = F.lit("9999-12-31").cast("date")
         first = came.agg(F.coalesce(F.min("day"), never).alias("first_day"))
         kept = before.join(first, F.col("day") < F.col("first_day"))
@@ -99,8 +101,8 @@ def _dated(rows: DataFrame) -> DataFrame:
 def _with_day(
     lacking: DataFrame, told: DataFrame, came: DataFrame, all_rows: DataFrame
 ) -> DataFrame:
-    """Each gap with the day of the row behind it: as it was told before, or of a row that came; or,
-    when a user has deleted rows, of a row that was there long ago.
+    """Return each gap with the day of the row behind it: from earlier results, or from a new row;
+    or, after a user has deleted rows, from an old row.
     """
     by = ["device", "incarnation", "last"]
     fresh = _behind(came, lacking).join(told, by, "left_anti")
@@ -115,7 +117,7 @@ def _with_day(
 
 
 def _behind(rows: DataFrame, lacking: DataFrame) -> DataFrame:
-    """Days of those rows that follow upon a gap."""
+    """Return the days of rows that follow a gap."""
     each = rows.select("device", "incarnation", (F.col("sequence") - 1).alias("last"), "day")
     ends = F.broadcast(lacking.select("device", "incarnation", "last"))
     return each.join(ends, ["device", "incarnation", "last"])

@@ -1,4 +1,4 @@
-"""How long a LoRa frame is on the air.
+"""Airtime of a LoRa frame.
 
 In: spreading factor, bandwidth, coding rate, preamble, and the bytes of a frame. Out: seconds. The
 formula is Semtech's (AN1200.13, "LoRa Modem Designer's Guide", section 4; the SX1276 data sheet has
@@ -12,36 +12,39 @@ FACTORS = range(7, 13)
 """Spreading factors of the turn link. (SF6 needs frames without a header.)"""
 
 BANDWIDTHS = (125_000, 250_000, 500_000)
-"""Hz."""
+"""Bandwidths in Hz."""
 
 LONGEST = 255
-"""Bytes of a frame that the radios take."""
+"""Longest frame that the radios accept, in bytes."""
 
 _SLOW_SYMBOL = 0.016
-"""Seconds. Longer symbols need the low data rate optimisation, which costs bits of each one."""
+"""Symbol time in seconds above which the low data rate optimisation is needed, which costs bits of
+each symbol."""
 
 
 @dataclass(frozen=True, slots=True)
 class Modulation:
-    """What sender and receiver have in common. Raises ValueError: a value that LoRa has not."""
+    """The parameters that sender and receiver share. Raises ValueError for a value that LoRa does
+    not have.
+    """
 
     factor: int
     """Spreading factor, 7…12: the bits of one symbol, which takes 2^factor chips."""
 
     bandwidth: int = 125_000
-    """Hz; also the chips in a second."""
+    """Bandwidth in Hz; also the chips per second."""
 
     coding: int = 1
-    """Of the coding rate 4/(4 + coding), 1…4."""
+    """Coding rate 4/(4 + coding), 1…4."""
 
     preamble: int = 8
     """Symbols ahead of the synchronisation word, 6…65535."""
 
     header: bool = True
-    """Each frame says its own length and coding rate (explicit header)."""
+    """Whether each frame contains its length and coding rate (explicit header)."""
 
     crc: bool = True
-    """The radio puts two bytes of CRC behind the frame."""
+    """Whether the radio appends two bytes of CRC to the frame."""
 
     def __post_init__(self) -> None:
         if self.factor not in FACTORS:
@@ -55,18 +58,17 @@ class Modulation:
 
     @property
     def symbol(self) -> float:
-        """Seconds that one symbol takes."""
+        """Seconds per symbol."""
         return (1 << self.factor) / self.bandwidth
 
     @property
     def slow(self) -> bool:
-        """The low data rate optimisation is on: at 125 kHz, from SF11 on."""
+        """Whether the low data rate optimisation is on: at 125 kHz, from SF11 on."""
         return self.symbol > _SLOW_SYMBOL
 
     def symbols(self, length: int) -> int:
-        """Return how many symbols header, frame and CRC take, without the preamble.
-
-        length: bytes of the frame, 0…255. Raises ValueError: longer than a radio sends.
+        """Return how many symbols header, frame and CRC take, without the preamble. length: bytes
+        of the frame, 0…255. Raises ValueError: longer than a radio sends.
         """
         if not 0 <= length <= LONGEST:
             raise ValueError(f"a frame of {length} bytes: not 0…{LONGEST}")
@@ -76,7 +78,6 @@ class Modulation:
 
     def airtime(self, length: int) -> float:
         """Return the seconds from a frame's first preamble symbol to its end; whole microseconds.
-
         length: bytes of the frame, 0…255. Raises ValueError: longer than a radio sends.
         """
         quarters = 4 * (self.preamble + self.symbols(length)) + 17

@@ -1,8 +1,8 @@
 """The sessions of the turn link as the broker sees them: one `Carrier` for each. Sans-IO.
 
-In: events of the link. Out: carriers, handed to `accept` with the identity from the HELLO, and what
-the broker writes, handed to the link. A board waits for its answer before it sends again, so one
-that is not read costs a frame of memory.
+In: events of the link. Out: transports, handed to `accept` with the identity from the HELLO, and
+the broker's output, handed to the link. A board waits for its answer before it sends again, so a
+board that is not read takes the memory of one frame.
 """
 
 import logging
@@ -80,20 +80,20 @@ class TurnCarrier:
     undelivered = unsent
 
     def lose(self, reason: str) -> None:
-        """Tell the broker that the session has ended, unless it wanted that."""
+        """Tell the broker that the session has ended, unless the broker closed it."""
         if not self.closed:
             self.closed = True
             self.receiver.lost(reason)
 
     def deliver(self, data: bytes) -> None:
-        """Hand bytes to the broker, now or when it reads again. An error there costs this session
-        and nothing else.
+        """Hand bytes to the broker, now or when it reads again. An error there ends only this
+        session.
         """
         self._waiting.append(data)
         self.go_on()
 
     def go_on(self) -> None:
-        """Do what had to wait for the broker, or what it waits for."""
+        """Do work that waited for the broker, or that the broker waits for."""
         while self._waiting and not self._paused and not self.closed:
             data = self._waiting.pop(0)
             try:
@@ -109,9 +109,9 @@ class TurnCarrier:
 
 
 class Carriers:
-    """All boards of one radio. listener, path: for logs and access. name: of a board by its number.
-    wake: `Station.tick` and `go_on` have something to do; called from inside the broker, so it must
-    not call them itself.
+    """The sessions of all boards of one radio. listener, path: for logs and access. name: returns
+    the name of a board by its number. wake: called if `Station.tick` and `go_on` have work; runs
+    inside the broker, so it must not call them itself.
     """
 
     def __init__(
@@ -132,19 +132,19 @@ class Carriers:
         self._wake = wake
         self._carriers: dict[Session, TurnCarrier] = {}
         self._too_long: set[str] = set()
-        """Names that the log has warned of."""
+        """Names for which a warning was logged."""
 
     @property
     def names(self) -> list[str]:
-        """The boards that are in session."""
+        """The boards in session."""
         peers = [carrier.peer for carrier in self._carriers.values() if not carrier.closed]
         return [peer.device.name for peer in peers if peer.device is not None]
 
     def handle(self, event: Event) -> None:
-        """Take an event of the link."""
+        """Handle an event of the link."""
         match event:
             case SessionStarted(session, hello, incarnation):
-                # its number has a key, so it has a name; were it revoked meanwhile, access says so
+                # a number with a key has a name; access checks a later revocation
                 name = self._name(hello.device) or ""
                 log.info(
                     "%s: %s greets, start %d, next sequence %d",
@@ -164,20 +164,20 @@ class Carriers:
                 self._end(session, reason)
 
     def go_on(self) -> None:
-        """What waited goes on; carriers that are closed are forgotten."""
+        """Continue waiting work, and forget closed transports."""
         for session, carrier in list(self._carriers.items()):
             carrier.go_on()
             if carrier.closed:
                 del self._carriers[session]
 
     def lose(self, reason: str) -> None:
-        """End all sessions: the radio is no longer there for them."""
+        """End all sessions, because the radio is gone."""
         for session in list(self._carriers):
             self._end(session, reason)
 
     def _check_name(self, name: str) -> None:
-        """Warn once of a name that `device add` would have refused. It may be from before, from a
-        backup or from `[[lora]]`.
+        """Warn once about a name that `device add` would refuse. It may come from an older version,
+        a backup or `[[lora]]`.
         """
         if len(name) > LONGEST_NAME and name not in self._too_long:
             self._too_long.add(name)

@@ -1,5 +1,5 @@
-"""`onceway radio …`: the radios of a running gateway, asked over its control socket; and what
-`gateway/links/lora/plan_cli.py` works out without one.
+"""`onceway radio …`: the radios of a running gateway, queried over its control socket; and the
+calculations of `gateway/links/lora/plan_cli.py`, which need no gateway.
 """
 
 import json
@@ -20,7 +20,7 @@ app = typer.Typer(help="LoRa: plan a site, look at its radios.", no_args_is_help
 app.command()(plan)
 
 _SHOWN = 12
-"""Bytes of a frame."""
+"""Most bytes of a frame that are shown."""
 
 
 @app.command()

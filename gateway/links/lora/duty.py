@@ -1,10 +1,10 @@
-"""Duty cycle: when a radio may send, so that no hour holds more of it than the law allows.
+"""Duty cycle: when a radio may send within the legal limit of an hour.
 
 In: transmissions, in seconds of a monotonic clock. Out: when the next one may begin. A gateway has
-a `Ledger` of its last hour, which a restart does not make it forget (`ledger_file.py`). A board has
-no clock that outlives a power cut: it keeps silent after each frame (`silence_factor`).
+a `Ledger` of its last hour, which survives a restart (`ledger_file.py`). A board has no clock that
+survives a power cut: it keeps silent after each frame (`silence_factor`).
 
-A token bucket is none of the two. One that begins full, and refills while it is emptied, allows
+A token bucket would be wrong. A bucket that begins full, and refills while it is emptied, allows
 twice the limit in its first hour.
 """
 
@@ -12,19 +12,19 @@ from collections import deque
 from math import ceil
 
 BLOCKS = 240
-"""Transmissions within so small a part of the hour count as one."""
+"""Number of parts of the hour; transmissions within one part count as one block."""
 
 
 def silence_factor(longest: float, duty: float, hour: float = 3600.0) -> float:
     """Return how many times a frame's airtime a board keeps silent after it.
 
-    longest: seconds that the board's longest frame takes. duty: its limit, 0…1. hour: seconds.
+    longest: seconds of the board's longest frame. duty: its limit, 0…1. hour: seconds.
 
     For frames that are short against the hour it is 1/duty − 1. That alone is a little too short:
     the worst hour begins with a frame and ends with another, and holds nearly one frame more than
-    its share. Here the hour without its last frame holds only what that one leaves.
+    its share. Here the hour without its last frame holds only the rest of the share.
 
-    Raises ValueError: one such frame alone is above the limit.
+    Raises ValueError if one such frame alone is above the limit.
     """
     rest = duty * hour - longest
     if rest <= 0:
@@ -33,12 +33,10 @@ def silence_factor(longest: float, duty: float, hour: float = 3600.0) -> float:
 
 
 class Ledger:
-    """What one radio has sent in one sub-band within the last hour.
-
-    duty: its limit, 0…1. hour: seconds; tests may shorten it. late: seconds by which a radio may
-    send later than it was told to; so much longer a transmission counts. Times are kept in whole
-    microseconds. It errs on one side only: what counts as one block leaves the hour with its last
-    transmission.
+    """Transmissions of one radio in one sub-band within the last hour. duty: its limit, 0…1. hour:
+    seconds; tests may shorten it. late: seconds by which a radio may send later than it was told
+    to; a transmission counts that much longer. Times are kept in whole microseconds. Errors are on
+    the safe side: a block leaves the hour with its last transmission.
     """
 
     def __init__(self, duty: float, hour: float = 3600.0, late: float = 0.0) -> None:
@@ -61,11 +59,9 @@ class Ledger:
 
     def wait(self, airtime: float, now: float) -> float:
         """Return the seconds until a transmission of `airtime` seconds may begin, 0.0 for now,
-        `inf` for one that never may.
-
-        It is enough to look at the hour that ends with this transmission. Of all hours, those that
-        end with a transmission hold most: from any other the window can be moved to such an end
-        without losing anything. Each later transmission is looked at when its time comes.
+        `inf` for never. Checking the hour that ends with this transmission is enough. Of all hours,
+        those that end with a transmission hold most: any other window can be moved to such an end
+        without losing anything. Each later transmission is checked in its turn.
         """
         length = ceil(airtime * 1e6)
         if length > self._limit:
@@ -82,18 +78,18 @@ class Ledger:
         return max(start / 1e6 - now, 0.0)
 
     def add(self, airtime: float, start: float) -> None:
-        """Note a transmission of so many seconds that begins at `start`; not before the last."""
+        """Note a transmission of `airtime` seconds that begins at `start`; not before the last."""
         length = ceil(airtime * 1e6)
         begins = int(start * 1e6)
         self._put(begins, begins + length, length)
 
     def blocks(self, now: float) -> list[tuple[float, float]]:
-        """Return what counts now, oldest first: seconds since its end, and airtime."""
+        """Return the counted blocks, oldest first: seconds since the end, and airtime."""
         self._forget(int(now * 1e6) - self._hour)
         return [(now - end / 1e6, sent / 1e6) for _, end, sent in self._sent]
 
     def restore(self, blocks: list[tuple[float, float]], now: float) -> None:
-        """Take what `blocks` gave, as of this moment of another clock."""
+        """Take blocks that `blocks` returned, as of this time of another clock."""
         for age, airtime in blocks:
             end, length = ceil((now - age) * 1e6), ceil(airtime * 1e6)
             self._put(end - length, end, length)

@@ -1,7 +1,7 @@
 """Frames of the turn link and their encryption (README.md, Frame and Handshake).
 
-In: bytes that a radio has heard. Out: messages as dataclasses, content decrypted; and back. Each
-function here takes one frame and knows no other.
+In: bytes that a radio has received. Out: messages as dataclasses, content decrypted; and back. Each
+function here handles one frame and keeps no state.
 """
 
 import struct
@@ -20,23 +20,22 @@ HEADER_SIZE = 3
 TAG_SIZE = 4
 OVERHEAD = HEADER_SIZE + TAG_SIZE
 MTU = LONGEST - OVERHEAD
-"""Bytes of the longest content."""
+"""Most bytes of content."""
 
 LONGEST_NAME = 14
-"""Characters of a board's name: the longest reading by radio has the name in its topic and in its
-payload, and beside them 67 of the 95 bytes that a packet may have (firmware/examples/sensor, a
-first PUBLISH with `missed`).
-"""
+"""Most characters of a board's name. The longest reading by radio has the name in its topic and in
+its payload, beside 67 of the 95 bytes that a packet may have (firmware/examples/sensor, a first
+PUBLISH with `missed`)."""
 
 COUNTERS = 1 << 16
 LOW = 0x3F
-"""The bits of a counter that stand in the header."""
+"""Mask of a counter's bits in the header."""
 
 TURN, ANSWER, GREETING, GATEWAY_GREETING = range(4)
 """Types: the two high bits of the third byte."""
 
 UP, DOWN = 0, 1
-"""Directions, in the nonce."""
+"""Directions, as part of the nonce."""
 
 _SESSION, _HELLO, _WELCOME, _WHO, _NONCE = 0x02, 0x03, 0x04, 0x05, 0x06
 """Labels: the first byte that a CMAC under a device's key covers. Serial lines have others."""
@@ -49,7 +48,7 @@ _LOWEST_DEVICE, _HIGHEST_DEVICE = 1, 254
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """Of each frame. low: the low six bits of a counter, or what greeting this is."""
+    """The header of each frame. low: the low six bits of a counter, or the kind of greeting."""
 
     network: int
     device: int
@@ -61,7 +60,9 @@ class Header:
 
     @classmethod
     def from_frame(cls, frame: bytes) -> Self:
-        """Raises FrameError: a wrong length, a device that cannot be."""
+        """Return the header of a frame. Raises FrameError: a wrong length, an impossible device
+        number.
+        """
         if not OVERHEAD <= len(frame) <= LONGEST:
             raise FrameError(f"a frame of {len(frame)} bytes")
         if not _LOWEST_DEVICE <= frame[1] <= _HIGHEST_DEVICE:
@@ -70,22 +71,22 @@ class Header:
 
 
 class SessionCipher:
-    """Seals and opens the frames of one session. key: its 16 bytes. No counter may be used twice in
-    one direction with another content; whoever calls takes care of that.
+    """The encryption of one session's frames. key: its 16 bytes. The caller must not use a counter
+    twice in one direction with different content.
     """
 
     def __init__(self, key: bytes) -> None:
         self._ccm = AESCCM(key, tag_length=TAG_SIZE)
 
     def seal(self, header: Header, direction: int, counter: int, content: bytes) -> bytes:
-        """Return the frame. Raises ValueError: the content is longer than MTU."""
+        """Return the frame. Raises ValueError if the content is longer than MTU."""
         if len(content) > MTU:
             raise ValueError(f"content of {len(content)} bytes")
         head = header.to_bytes()
         return head + self._ccm.encrypt(_nonce(direction, counter), content, head)
 
     def open(self, frame: bytes, direction: int, counter: int) -> bytes | None:
-        """Return the content; None when the tag is wrong."""
+        """Return the content; None if the tag is wrong."""
         head, sealed = frame[:HEADER_SIZE], frame[HEADER_SIZE:]
         try:
             return self._ccm.decrypt(_nonce(direction, counter), sealed, head)
@@ -103,8 +104,8 @@ def _code(key: bytes, label: int, data: bytes) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """A board greets. mtu: the longest content that it takes. nonce: its challenge. code: its
-    proof.
+    """The greeting of a board. mtu: the longest content that it accepts. nonce: its challenge.
+    code: its proof.
     """
 
     VERSION: ClassVar[int] = 1
@@ -143,7 +144,7 @@ class Hello:
         return replace(fresh, code=_code(key, _HELLO, fresh.to_bytes()[:-TAG_SIZE]))
 
     def proves(self, key: bytes) -> bool:
-        """Tell whether who made it has this key, now or when it was recorded."""
+        """Whether its sender had this key, now or when the frame was recorded."""
         return compare_digest(_code(key, _HELLO, self.to_bytes()[:-TAG_SIZE]), self.code)
 
     def session(self, key: bytes, nonce: bytes) -> bytes:
@@ -152,8 +153,8 @@ class Hello:
 
     @classmethod
     def from_frame(cls, frame: bytes) -> Self:
-        """Raises FrameError: another version, a wrong length, an MTU that cannot be, flags without
-        a meaning.
+        """Return the message in a frame. Raises FrameError: another version, a wrong length, an
+        impossible MTU, unknown flags.
         """
         header = Header.from_frame(frame)
         if (header.type, header.low) != (GREETING, cls.VERSION) or len(frame) != cls.SIZE:
@@ -170,7 +171,7 @@ class Hello:
 
 @dataclass(frozen=True, slots=True)
 class Welcome:
-    """The gateway offers a session. nonce: its challenge. utc: seconds since 1970, 0 when
+    """The gateway's offer of a session. nonce: its challenge. utc: seconds since 1970, 0 if
     unknown.
     """
 
@@ -191,11 +192,11 @@ class Welcome:
         return header + fields + self.code
 
     def signed(self, key: bytes, hello: Hello) -> Self:
-        """Return it with the code of this key, as the answer to this HELLO and no other."""
+        """Return it with the code made with this key, as the answer to only this HELLO."""
         return replace(self, code=_code(key, _WELCOME, self._covered(hello)))
 
     def proves(self, key: bytes, hello: Hello) -> bool:
-        """Tell whether who made it has this key, and has made it for this HELLO."""
+        """Whether its sender has this key, and has made it for this HELLO."""
         return compare_digest(_code(key, _WELCOME, self._covered(hello)), self.code)
 
     def _covered(self, hello: Hello) -> bytes:
@@ -203,7 +204,7 @@ class Welcome:
 
     @classmethod
     def from_frame(cls, frame: bytes) -> Self:
-        """Raises FrameError: no WELCOME, or a wrong length."""
+        """Return the message in a frame. Raises FrameError for anything but a WELCOME."""
         header = Header.from_frame(frame)
         if (header.type, header.low) != (GATEWAY_GREETING, cls.KIND) or len(frame) != cls.SIZE:
             raise FrameError("no WELCOME")
@@ -213,11 +214,11 @@ class Welcome:
 
 
 def who(network: int, device: int, key: bytes, turn: bytes) -> bytes:
-    """Return the WHO that answers a TURN: the gateway has no session that it fits."""
+    """Return the WHO that answers a TURN without a matching session at the gateway."""
     header = Header(network, device, GATEWAY_GREETING, 2).to_bytes()
     return header + _code(key, _WHO, turn)
 
 
 def is_who(frame: bytes, key: bytes, turn: bytes) -> bool:
-    """Tell whether who made it has this key, and has heard this TURN."""
+    """Whether the sender of a WHO has this key, and has received this TURN."""
     return compare_digest(frame, who(turn[0], turn[1], key, turn))

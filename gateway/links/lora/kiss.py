@@ -4,9 +4,10 @@ In: bytes of its port, frames to send. Out: bytes for the port, events of `radio
 is KISS (Chepponis and Karn, 1987) with the extensions of MeshCore's docs/kiss_modem_protocol.md;
 numbers there are little-endian.
 
-The firmware waits half a second before it sends, and listens first: both are switched off, since a
-board listens for a second only. It chooses its preamble itself, which is charged. A modem that was
-reset has forgotten its settings and does not say so: it is asked for them every half minute.
+By default the firmware waits half a second before it sends, and listens first. Both are switched
+off, since a board listens for a second only. The firmware chooses its preamble itself, which is
+counted. A modem that was reset has lost its settings without a message, so they are read back every
+half minute.
 """
 
 import struct
@@ -26,7 +27,8 @@ OK, ERROR, TX_DONE, RX_META = 0xF0, 0xF1, 0xF8, 0xF9
 RADIO, VERSION, SIGNAL_REPORT = 0x8B, 0x91, 0x9A
 
 BUSY = 7
-"""It does not tell whether a frame that it has will leave; TX_DONE does, which is never dropped."""
+"""Response BUSY. It does not tell whether the current frame will leave; TX_DONE does, and is never
+dropped."""
 
 ERRORS = {
     1: "a request that is too short",
@@ -38,17 +40,17 @@ ERRORS = {
 }
 
 LARGEST = 512
-"""Bytes of a KISS frame, without escapes."""
+"""Most bytes of a KISS frame, without escapes."""
 
 ANSWER_WAIT = 1.0
-"""Seconds that it has for an answer, and beyond a frame's airtime for TxDone."""
+"""Seconds for an answer, and beyond a frame's airtime for TxDone."""
 
 ASKS = 3
-"""Times that one request is made: a modem whose queue is full drops an answer without a word."""
+"""Attempts of one request: a modem with a full queue drops an answer silently."""
 
 LOOK_EVERY = 30.0
 META_WAIT = 0.1
-"""Seconds after a frame in which signal strengths may follow."""
+"""Seconds after a frame within which signal strengths may follow."""
 
 _RADIO = struct.Struct("<IIBB")
 _META = struct.Struct("<bb")
@@ -61,8 +63,8 @@ def encode(kind: int, data: bytes) -> bytes:
 
 
 class Decoder:
-    """Cuts a stream of bytes, split anywhere, into KISS frames. What is broken is dropped, and
-    counted in `broken`.
+    """A decoder that cuts a stream of bytes into KISS frames. Broken ones are dropped, and counted
+    in `broken`.
     """
 
     def __init__(self) -> None:
@@ -71,7 +73,7 @@ class Decoder:
         self._bad = True  # until the first delimiter
 
     def feed(self, data: bytes) -> Iterator[tuple[int, bytes]]:
-        """Yield type and content of each frame that is whole."""
+        """Yield type and content of each complete frame."""
         for byte in data:
             if byte == FEND:
                 found, bad = bytes(self._data), self._bad
@@ -103,7 +105,7 @@ class Decoder:
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """A request, and the answer that it needs."""
+    """A request, and the required answer."""
 
     what: str
     request: bytes
@@ -111,8 +113,8 @@ class _Step:
 
 
 class KissModem:
-    """A `Radio`. frequency: Hz. modulation: what boards send with; the preamble of what it sends
-    itself is the firmware's. power: dBm.
+    """A modem as a `Radio`. frequency: Hz. modulation: of the boards' frames; the firmware chooses
+    the preamble of its own. power: dBm.
     """
 
     longest = LONGEST
@@ -129,13 +131,13 @@ class KissModem:
         self._outgoing: list[bytes] = []
         self._steps: deque[_Step] = deque()
         self._asked: float | None = None
-        """When the first of the steps was asked for."""
+        """Time of the first request of the current steps."""
         self._asks = 0
-        """Times that it was."""
+        """Number of requests of the current step."""
         self._look_at: float | None = None
         self._done_by: float | None = None
         self._busy = False
-        """It has said BUSY since it was given the frame."""
+        """Whether it has answered BUSY since it got the frame."""
         self._heard: Heard | None = None
         self._version = ""
         self._probed = False
@@ -184,7 +186,7 @@ class KissModem:
         if unanswered and not self._probed and not self.ready:
             self._probed = True
             self._asked = now
-            self._outgoing.append(b"\r\nAT\r\n")  # is it a modem of another kind?
+            self._outgoing.append(b"\r\nAT\r\n")  # detect a modem of another kind
         elif unanswered and self._asks < ASKS:
             self._ask(now, again=True)
         elif unanswered:

@@ -1,13 +1,13 @@
-"""The ledgers of one radio on the disk, so that a restart does not give it a second hour.
+"""The ledgers of one radio on disk, so that a restart does not allow a second hour's airtime.
 
-In: transmissions, and the bytes that lay in the file. Out: ledgers, and bytes for the file.
-Sans-IO: the caller writes them with `write`, off its event loop.
+In: transmissions, and the old contents of the file. Out: ledgers, and bytes for the file. Sans-IO:
+the caller writes them with `write`, off its event loop.
 
-A card does not want a write for each frame. So the file holds a **reservation**: airtime that may
-be sent without another write, a 64th of the limit. After a start, all that was reserved counts as
-sent just now. After a reboot of the machine nobody knows how long it was off: it counts as no time.
-A file that cannot be read counts as an hour that is used up. So does an older copy that was put
-back: each write has a number, and a second file (`….count`) holds the newest one.
+To avoid a write for each frame, the file holds a **reservation**: airtime that may be sent without
+another write, a 64th of the limit. After a start, the whole reservation counts as sent just now.
+After a reboot of the machine the time in between is unknown and counts as zero. An unreadable file
+counts as an hour that is used up. So does an older copy that was put back: each write has a number,
+and a second file (`….count`) holds the newest one.
 """
 
 import json
@@ -22,22 +22,21 @@ from gateway.system.sync import sync
 
 _PARTS = 64
 LATE = 1.0
-"""Seconds that a modem takes at most until it sends what it was given; after that it has failed."""
+"""Most seconds that a modem takes to send a frame; after that it counts as failed."""
 
 _LONG = 1e10
-"""Seconds; no machine runs longer."""
+"""Bound in seconds; no machine runs longer."""
 _AHEAD = 16.0
-"""Seconds. No frame takes so long."""
+"""Bound in seconds; no frame takes so long."""
 
 _log = logging.getLogger(__name__)
 
 
 class Ledgers:
-    """What one radio has sent, by sub-band.
-
-    machine: this start of the machine, another one after each reboot (the kernel's boot_id). now:
-    seconds of a monotonic clock that goes on while the machine runs. found: what the file held,
-    None if there is no file. newest: what `read_count` found; None: no such file is kept.
+    """The ledgers of one radio, by sub-band. machine: identifies this start of the machine, and
+    changes with each reboot (the kernel's boot_id). now: seconds of a monotonic clock that runs
+    while the machine does. found: the file's contents, None if there is no file. newest: the result
+    of `read_count`; None: no such file is kept.
     """
 
     def __init__(
@@ -63,7 +62,7 @@ class Ledgers:
         return self._count
 
     def ledger(self, band: str) -> Ledger:
-        """The ledger of a sub-band; to look at. Raises KeyError: the region has none such."""
+        """Return the ledger of a sub-band, for reading. Raises KeyError if the region lacks it."""
         return self._ledgers[band]
 
     def granted(self, band: str) -> float:
@@ -71,12 +70,12 @@ class Ledgers:
         return self._granted[band]
 
     def low(self, band: str) -> bool:
-        """It is time to write the file, before frames have to wait for it."""
+        """Whether to write the file now, before frames have to wait for it."""
         return self._granted[band] < self._part(band) / 2
 
     def spend(self, band: str, airtime: float, start: float) -> None:
-        """Note a transmission of so many seconds. Raises ValueError: so much was not granted, or
-        the law does not allow it at this moment.
+        """Note a transmission of `airtime` seconds. Raises ValueError if that was not granted, or
+        the law does not allow it now.
         """
         if airtime > self._granted[band]:
             raise ValueError(f"{airtime} s, and {self._granted[band]} s are granted")
@@ -86,8 +85,8 @@ class Ledgers:
         self._ledgers[band].add(airtime, start)
 
     def ask(self, band: str, airtime: float, now: float) -> bytes:
-        """Return what the file has to hold so that a transmission of so many seconds, and some
-        more, are granted. Call `grant` when it is on the disk.
+        """Return contents for the file that grant a transmission of `airtime` seconds, and some
+        more. Call `grant` when they are on disk.
         """
         more = max(airtime + self._part(band) - self._granted[band], 0.0)
         self._asked = band, more
@@ -101,7 +100,9 @@ class Ledgers:
         return json.dumps(told, separators=(",", ":")).encode()
 
     def grant(self) -> None:
-        """What `ask` returned last is on the disk. `spend` may have gone on meanwhile."""
+        """Note that the last result of `ask` is on disk. `spend` may have been called in
+        between.
+        """
         if self._asked is not None:
             band, more = self._asked
             self._granted[band] += more
@@ -138,14 +139,14 @@ class Ledgers:
             self._ledgers[name].restore(entries, now)
 
     def _check_count(self, count: int) -> None:
-        """Raises ValueError: this is not the newest file. That of 0.2 has no count."""
+        """Raise ValueError if this is not the newest file. Files of 0.2 have no count."""
         if self._newest is not None and (count < self._newest or (count and not self._newest)):
             raise ValueError(f"an older copy: write {count}, and {self._newest} was the newest")
         self._count = max(self._count, count)
 
 
 def _seconds(value: Any) -> float:
-    """Raises ValueError, TypeError: no time of 0 s or more."""
+    """Return a time of 0 s or more. Raises ValueError, TypeError."""
     seconds = float(value)
     if not 0 <= seconds < _LONG:
         raise ValueError(f"{value!r} is no number of seconds")
@@ -153,8 +154,8 @@ def _seconds(value: Any) -> float:
 
 
 def _blocks(told: Any, away: float) -> list[tuple[float, float]]:
-    """Age and airtime of each block; the reservation is the last one, of age 0. What was on the air
-    when this was written had an end that was still to come.
+    """Return age and airtime of each block; the reservation is the last one, of age 0. A
+    transmission in progress at the time of writing has its end in the future.
     """
     if len(told["sent"]) > 2 * BLOCKS + 2:
         raise ValueError(f"{len(told['sent'])} blocks within an hour")
@@ -168,7 +169,7 @@ def _blocks(told: Any, away: float) -> list[tuple[float, float]]:
 
 
 def read(file: Path) -> bytes | None:
-    """Return what the file holds, None if there is none. Raises OSError: it cannot be read."""
+    """Return the contents of the file, or None if there is none. Raises OSError."""
     try:
         return file.read_bytes()
     except FileNotFoundError:
@@ -176,7 +177,7 @@ def read(file: Path) -> bytes | None:
 
 
 def read_count(file: Path) -> int:
-    """Return the number of the newest write, 0 if none is known. Raises OSError."""
+    """Return the number of the newest write, 0 if unknown. Raises OSError."""
     try:
         return int(read(_count_of(file)) or b"0")
     except ValueError:
@@ -184,7 +185,7 @@ def read_count(file: Path) -> int:
 
 
 def write(file: Path, data: bytes, count: int | None = None) -> None:
-    """Put it on the disk, whole or not at all, and then its number. Raises OSError."""
+    """Write the file atomically, and then its number. Raises OSError."""
     _replace(file, data)
     if count is not None:
         _replace(_count_of(file), str(count).encode())

@@ -1,8 +1,8 @@
 """MQTT packets in the frames of the turn link (README.md, Content).
 
-In: the content of a TURN, and what the broker has for a board. Out: whole MQTT packets, and the
-content of an ANSWER. Nothing is kept from one frame to the next: a packed answer means the packets
-of the very TURN that it answers.
+In: the content of a TURN, and the broker's packets for a board. Out: complete MQTT packets, and the
+content of an ANSWER. No state is kept between frames: a packed answer refers to the packets of
+exactly the TURN that it answers.
 """
 
 import struct
@@ -15,7 +15,7 @@ from gateway.links.frames import FrameError
 PINGREQ, PINGRESP = b"\xc0\x00", b"\xd0\x00"
 
 _PLAIN = 0x10
-"""From here on, a first byte is that of an MQTT packet [MQTT-2.1.2-1]."""
+"""Lowest first byte of an MQTT packet [MQTT-2.1.2-1]."""
 
 _ASK_TIME = 0x01
 _PACKED, _WITH_PUBREL, _ALIAS = 0x08, 0x04, 0x03
@@ -27,18 +27,20 @@ _QOS, _QOS_1, _QOS_2 = 0x06, 0x02, 0x04
 _ACK = struct.Struct(">BBH")
 _PACKED_HEAD = struct.Struct(">BH")
 _ALIAS_ONLY = struct.Struct(">HHBBH")
-"""Of a PUBLISH without a topic: its length 0, identifier, length of the properties, alias."""
+"""A PUBLISH without a topic: length 0, identifier, length of the properties, alias."""
 
 _TIME_FIELDS = struct.Struct(">BIB")
 _U16 = struct.Struct(">H")
 _LAST_SECOND = 0xFFFF_FFFF
 _LONGEST_LENGTH = 4
-"""Bytes of a Remaining Length [MQTT 5, 1.5.5]."""
+"""Most bytes of a Remaining Length [MQTT 5, 1.5.5]."""
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """What a board sent. packets: whole ones. asks_time: it wants to know it."""
+    """The contents of a board's frame. packets: complete ones. asks_time: whether the board asks
+    for the time.
+    """
 
     packets: tuple[bytes, ...]
     asks_time: bool = False
@@ -46,7 +48,9 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a board gets. utc: the time when the frame ends. more: something else waits."""
+    """The contents of an answer. utc: the time at the end of the frame. more: whether other packets
+    wait.
+    """
 
     packets: tuple[bytes, ...]
     utc: float | None = None
@@ -54,7 +58,7 @@ class Answer:
 
 
 def split(data: bytes) -> tuple[list[bytes], bytes]:
-    """Cut a stream into whole packets and the rest. Raises FrameError: this is no MQTT."""
+    """Cut a stream into complete packets and the rest. Raises FrameError if it is not MQTT."""
     packets, at = [], 0
     while (size := _size(data, at)) and at + size <= len(data):
         packets.append(data[at : at + size])
@@ -63,7 +67,7 @@ def split(data: bytes) -> tuple[list[bytes], bytes]:
 
 
 def _size(data: bytes, at: int) -> int:
-    """Bytes of the packet that begins there; 0 when its length has not come yet."""
+    """Return the bytes of the packet at an offset; 0 if its length is incomplete."""
     if at < len(data) and data[at] < _PLAIN:
         raise FrameError(f"a packet that begins with {data[at]:#04x}")
     length = 0
@@ -81,7 +85,7 @@ def _before(identifier: int) -> int:
 
 
 def _body(packet: bytes) -> bytes:
-    """What follows the fixed header."""
+    """Return the part behind the fixed header."""
     at = 1
     while packet[at] & 0x80:
         at += 1
@@ -98,7 +102,9 @@ def _packet(first: int, body: bytes) -> bytes:
 
 
 def read_turn(content: bytes) -> Turn:
-    """Return what a board sent. Raises FrameError: an unknown form, a packet that is not whole."""
+    """Return the contents of a board's frame. Raises FrameError: an unknown form, an incomplete
+    packet.
+    """
     asks_time = content[:1] == bytes((_ASK_TIME,))
     rest = content[1:] if asks_time else content
     packets: list[bytes] = []
@@ -128,7 +134,7 @@ def _unpacked(data: bytes) -> Iterator[bytes]:
 
 
 def pack_turn(turn: Turn) -> bytes:
-    """Return the content of a board's frame; as the firmware does."""
+    """Return the content of a board's frame, as the firmware builds it."""
     packets = list(turn.packets)
     if packets == [PINGREQ]:
         packets.clear()
@@ -156,7 +162,7 @@ def _packed(packet: bytes) -> bytes | None:
 
 
 def expected(turn: Turn) -> list[bytes]:
-    """Return the successes that answer the packets of a turn, in their order."""
+    """Return the successful answers to the packets of a turn, in their order."""
     found = []
     for packet in turn.packets:
         body = _body(packet)
@@ -171,8 +177,8 @@ def expected(turn: Turn) -> list[bytes]:
 
 
 def pack_answer(answer: Answer, turn: Turn) -> bytes:
-    """Return the content of the frame that answers this turn. All successes that it is owed become
-    one byte, if all are there.
+    """Return the content of the frame that answers this turn. If all expected successes are there,
+    they become one byte.
     """
     packets, head = list(answer.packets), bytearray()
     owed = expected(turn)
@@ -189,7 +195,9 @@ def pack_answer(answer: Answer, turn: Turn) -> bytes:
 
 
 def read_answer(content: bytes, turn: Turn) -> Answer:
-    """Return what a board gets; as the firmware does. Raises FrameError as `read_turn`."""
+    """Return the contents of an answer, as the firmware reads it. Raises FrameError like
+    `read_turn`.
+    """
     packets: list[bytes] = []
     utc, more = None, False
     while content and content[0] < _PLAIN:
@@ -215,17 +223,17 @@ _ANSWERED_BY = {_SUBSCRIBE: _SUBACK, _UNSUBSCRIBE: _UNSUBACK, 5: 6, 6: 7, 12: 13
 
 
 class Owed:
-    """The packets that a turn is owed, whatever they say: type and identifier of each."""
+    """The expected answers to a turn, of any result: type and identifier of each."""
 
     def __init__(self, keys: list[tuple[int, bytes]]) -> None:
         self._keys = Counter(keys)
 
     def answered_by(self, packet: bytes) -> bool:
-        """Whether this is one of them."""
+        """Whether a packet is one of them."""
         return _key(packet) in self._keys
 
     def by(self, packets: Iterable[bytes]) -> bool:
-        """Whether these have all of them."""
+        """Whether these packets contain all of them."""
         return not self._keys - Counter(map(_key, packets))
 
 
@@ -235,7 +243,7 @@ def _key(packet: bytes) -> tuple[int, bytes]:
 
 
 def outstanding(turn: Turn) -> Owed:
-    """Return what the broker owes for the packets of a turn."""
+    """Return the broker's expected answers to the packets of a turn."""
     keys = []
     for packet in turn.packets:
         kind = packet[0] >> 4

@@ -1,15 +1,15 @@
-"""Whether a site can work: load of the channel, collisions, and the budget of both sides.
+"""Radio planning: load of the channel, collisions, and the airtime budget of both sides.
 
-In: how many boards send how much how often, and how. Out: the expected figures, what stands against
-it, and what would work; and how much may be heard on a channel that works.
+In: number of boards, size, interval and parameters of readings. Out: the expected figures, the
+obstacles, and plans that would work; and how much may be heard on a channel that works.
 
-The model is pure ALOHA (Abramson 1970), which is pessimistic: each overlap of two frames costs
+The model is pure ALOHA (Abramson 1970), which is pessimistic: each overlap of two frames destroys
 both, though radios do capture the stronger one and may listen before they talk.
 
-- A board's frame arrives when no other board's frame begins within its airtime before or after its
-  beginning, and when the gateway is not answering then: a radio that sends hears nothing.
-- The answer arrives when no board's frame begins meanwhile.
-- What is lost either way costs the whole exchange again, and more load.
+- A board's frame arrives if no other board's frame begins within its airtime before or after its
+  beginning, and if the gateway is not answering then: a sending radio receives nothing.
+- The answer arrives if no board's frame begins in that time.
+- A loss in either direction costs the whole exchange again, and more load.
 """
 
 from collections.abc import Iterator
@@ -22,23 +22,23 @@ from gateway.links.lora.duty import silence_factor
 from gateway.links.lora.exchange import Exchange, Radio, exchange
 
 MOST_TRIES = 3.0
-"""Tries a reading, on average, above which a channel counts as full. Near the point where more load
-brings fewer readings, a few boards more, or a neighbour, make it collapse.
-"""
+"""Average attempts per reading above which a channel counts as full. Near the point where more load
+brings fewer readings, a few more boards or a neighbour make it collapse."""
 
 _ROUNDS = 200
 _HOPELESS = 6.0
-"""Frames that an exchange meets; one in four hundred gets through."""
+"""Number of overlapping frames per exchange above which the model gives up; one in four hundred
+gets through."""
 
 _INTERVALS = sorted(
     {unit * number for unit in (1, 60, 3600) for number in (1, 2, 3, 5, 8, 10, 12, 15, 20, 24, 30)}
 )
-"""Seconds, up to 30 hours."""
+"""Intervals in seconds, up to 30 hours."""
 
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """What is planned."""
+    """The parameters of a plan."""
 
     sensors: int
     every: float
@@ -51,30 +51,32 @@ class Site:
     """Bytes of a reading."""
 
     radio: Radio = Radio.SX127X
-    """The gateway's."""
+    """Radio of the gateway."""
 
     frequency: int = EU868.frequency
-    """Hz."""
+    """Frequency in Hz."""
 
     region: Region = EU868
 
     loss: float = 0.0
-    """Share of frames that get lost without a collision, each way, 0…1."""
+    """Share of frames lost without a collision, each way, 0…1."""
 
     @property
     def band(self) -> SubBand:
-        """Raises OncewayError: the channel lies in no sub-band."""
+        """The sub-band of the channel. Raises OncewayError if it is in none."""
         return self.region.band(self.frequency)
 
     @property
     def exchange(self) -> Exchange:
-        """Raises ValueError: a frame that no radio sends."""
+        """The airtime of a reading. Raises ValueError for a frame that no radio sends."""
         return exchange(self.payload, self.factor, self.radio)
 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """Airtime of one side. limit: seconds that it may send in an hour. used: what it would."""
+    """Airtime of one side. limit: seconds that it may send in an hour. used: seconds that
+    it would.
+    """
 
     limit: float
     used: float
@@ -91,13 +93,13 @@ class Plan:
     site: Site
 
     tries: float
-    """Tries that a reading takes on average; `inf` when the channel is overloaded."""
+    """Average attempts per reading; `inf` if the channel is overloaded."""
 
     load: float
-    """Share of the time in which somebody sends."""
+    """Share of the time in which any station sends."""
 
     collisions: float
-    """Share of exchanges that a collision spoils."""
+    """Share of exchanges spoiled by a collision."""
 
     gateway: Budget
 
@@ -105,7 +107,7 @@ class Plan:
 
     @property
     def problems(self) -> list[str]:
-        """Why it cannot work; empty if it can."""
+        """Reasons why the plan cannot work; empty if it can."""
         band, found = self.site.band, []
         if self.tries > MOST_TRIES:
             words = "ever more" if isinf(self.tries) else f"{self.tries:.1f}"
@@ -130,10 +132,8 @@ class Plan:
 
 
 def plan(site: Site) -> Plan:
-    """Work out the figures of a site.
-
-    Raises OncewayError: a channel outside the law. ValueError: a frame that no radio sends, or that
-    alone is above the limit.
+    """Calculate the figures of a plan. Raises OncewayError for a channel outside the law, and
+    ValueError for a frame that no radio sends, or that alone is above the limit.
     """
     cost, band, hour = site.exchange, site.band, site.region.hour
     tries, answers = _settle((site.sensors - 1) / site.every, cost, site.loss)
@@ -147,8 +147,8 @@ def plan(site: Site) -> Plan:
 
 
 def most_heard(factor: int, radio: Radio, payload: int = 20) -> float:
-    """Return the share of the time in which a gateway hears boards' frames, if so many boards speak
-    that the channel is just not full (MOST_TRIES). Hardly more can be heard: the rest collides.
+    """Return the share of the time in which a gateway hears boards' frames when the channel is just
+    not full (MOST_TRIES). Hardly more can be heard: the rest collides.
     """
     cost = exchange(payload, factor, radio)
     low, high = 0.0, 1 / cost.up
@@ -161,8 +161,8 @@ def most_heard(factor: int, radio: Radio, payload: int = 20) -> float:
 
 
 def _settle(others: float, cost: Exchange, loss: float = 0.0) -> tuple[float, float]:
-    """Tries and answers that a reading takes, once the load that they make is counted in. others:
-    readings a second, of the other boards.
+    """Return attempts and answers per reading, including the load that they cause. others: readings
+    per second of the other boards.
     """
     arrives = 1 - loss
     tries = answers = 1.0
@@ -180,7 +180,7 @@ def _settle(others: float, cost: Exchange, loss: float = 0.0) -> tuple[float, fl
 
 
 def what_works(site: Site) -> list[str]:
-    """What to change in a site that cannot work; each alone is enough."""
+    """Return changes that make a plan work; each alone is enough."""
     return [words for words, changed in _changes(site) if changed is not None]
 
 
@@ -208,7 +208,7 @@ def _works(site: Site) -> bool:
 
 
 def _most_sensors(site: Site) -> int:
-    """0: not even one works."""
+    """Return the most sensors that work; 0 if not even one does."""
     low, high = 0, site.sensors
     while high - low > 1:
         middle = (low + high) // 2
@@ -217,7 +217,9 @@ def _most_sensors(site: Site) -> int:
 
 
 def _shortest_interval(site: Site) -> int | None:
-    """In seconds, one of those that people choose; None: not even one a day works."""
+    """Return the shortest common interval in seconds that works; None if not even one a day
+    does.
+    """
     for seconds in _INTERVALS:
         if seconds > site.every and _works(replace(site, every=seconds)):
             return seconds

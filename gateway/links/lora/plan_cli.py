@@ -1,4 +1,4 @@
-"""`onceway radio plan`: what the radio of a site can do, before anybody climbs a roof."""
+"""`onceway radio plan`: the capacity of a site's radio, before its installation."""
 
 import json
 import re
@@ -22,19 +22,19 @@ _LONGEST = 7 * 86_400
 
 
 class DoesNotWork(OncewayError):
-    """The law or the channel does not allow it."""
+    """The law or the channel does not allow the plan."""
 
     exit_code = 1
 
 
 class Mistyped(OncewayError):
-    """An option has a value that it cannot have."""
+    """An option has an impossible value."""
 
     exit_code = 2
 
 
 def seconds_of(text: str) -> int:
-    """`10m` → 600. Raises Mistyped."""
+    """Return seconds for a text: `10m` → 600. Raises Mistyped."""
     match = _DURATION.fullmatch(text.strip())
     seconds = int(match[1]) * _UNITS[match[2]] if match else 0
     if not 1 <= seconds <= _LONGEST:
@@ -103,7 +103,9 @@ def plan(
 
 
 def _fields(plan: Plan, instead: list[str]) -> dict[str, Any]:
-    """Times in seconds, shares from 0 to 1; null for what has no bound."""
+    """Return the figures for JSON: times in seconds, shares from 0 to 1; null for unbounded
+    values.
+    """
     site, cost = plan.site, plan.site.exchange
     return {
         "works": plan.works,

@@ -1,9 +1,9 @@
 """Boards by radio: a listener that opens the modem at a serial port, whenever it is there, and runs
 a `Station` on it.
 
-In: a path and what the law allows there. Out: a `Carrier` for each session of a board, handed to
-`accept`. The record of airtime is written on a thread. Sessions outlive the modem: a board asks
-again until it is answered, so one that is plugged in again in time costs nobody his connection.
+In: a path and the legal limits. Out: a `Carrier` for each session of a board, handed to `accept`. A
+thread writes the record of airtime. Sessions outlive the modem: a board retries until it is
+answered, so replugging the modem in time breaks no connection.
 """
 
 import asyncio
@@ -35,13 +35,13 @@ from gateway.system.logs import about
 log = logging.getLogger(__name__)
 
 RETRY_S = 5.0
-"""Seconds until a modem that is not there, or has failed, is tried again."""
+"""Seconds until a modem that is missing, or has failed, is tried again."""
 
 NUMBERS = range(1, 255)
-"""Of boards (README.md, Frame)."""
+"""Numbers of boards (README.md, Frame)."""
 
 NEAR, CALM = 0.8, 0.7
-"""Share of a limit from which on the log warns, and below which it may warn again."""
+"""Share of a limit from which on a warning is logged, and below which it may be logged again."""
 
 HOUR = 3600.0
 
@@ -53,7 +53,7 @@ _OUTGOING_LIMIT = 4096
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What a radio is set to. frequency: Hz. power: dBm."""
+    """The settings of a radio. frequency: Hz. power: dBm."""
 
     port: str
     modem: Kind
@@ -65,7 +65,7 @@ class Settings:
 
 
 def _radio(settings: Settings) -> tuple[Radio, Callable[[int], float]]:
-    """The radio of a section, and the seconds that a frame of so many bytes takes its boards."""
+    """Return the radio of a section, and the airtime of its boards' frames by length."""
     boards = Modulation(settings.factor)
     if settings.modem is Kind.RYLR998:
         radio = Rylr998(settings.frequency, boards, settings.power)
@@ -74,21 +74,22 @@ def _radio(settings: Settings) -> tuple[Radio, Callable[[int], float]]:
 
 
 class Limit:
-    """Something that may come near its limit. near: it is."""
+    """A quantity that may come near its limit. near: whether it is."""
 
     def __init__(self) -> None:
         self.near = False
 
     def comes_near(self, share: float) -> bool:
-        """Take how much of it is used, 0…1. Return whether that must be said now."""
+        """Take the used share, 0…1. Return whether a warning is due now."""
         before, self.near = self.near, share >= (CALM if self.near else NEAR)
         return self.near and not before
 
 
 class LoraListener:
-    """key, name: of a board by its number; None for one that is not let in. utc: seconds since
-    1970, 0 while unknown. machine: this start of the machine. record: the file with the airtime.
-    overhear: takes each frame that is heard, if anybody listens. others: None without a site.
+    """The listener of one radio. key, name: return those of a board by its number; None for one
+    that is not admitted. utc: seconds since 1970, 0 while unknown. machine: identifies this start
+    of the machine. record: the file with the airtime. overhear: gets each received frame, if any
+    client listens. others: None without a site.
     """
 
     def __init__(
@@ -111,7 +112,7 @@ class LoraListener:
         self._overhear = overhear
         self._workable = most_heard(settings.factor, settings.modem) * HOUR
         self._budget, self._load = Limit(), Limit()
-        """Airtime that it may send, and that may be heard where the channel works."""
+        """Airtime that it may send, and that may be received on a working channel."""
         self._file = record
         self._disk = disk
         self._band = settings.region.band(settings.frequency)
@@ -142,7 +143,7 @@ class LoraListener:
         self._again: asyncio.TimerHandle | None = None
 
     async def start(self) -> None:
-        """Open the modem if it is there, and go on looking."""
+        """Open the modem if it is there, and keep looking."""
         self._open()
 
     async def close(self) -> None:
@@ -204,7 +205,7 @@ class LoraListener:
             self._say(self._load_is_near(now))
 
     def _warnings(self, now: float) -> list[str]:
-        """What is near its limit now."""
+        """Return warnings about limits that are near now."""
         self._look_at_limits(now)
         limits = (self._budget, self._budget_is_near), (self._load, self._load_is_near)
         return [text(now) for limit, text in limits if limit.near]
@@ -254,7 +255,7 @@ class LoraListener:
         self._outgoing = b""
 
     def _do(self, call: Callable[..., None], *args: object) -> None:
-        """Do what the event loop calls. After an error of ours the modem is opened again."""
+        """Run a call of the event loop. After an internal error the modem is opened again."""
         try:
             call(*args)
         except Exception as error:
@@ -286,7 +287,7 @@ class LoraListener:
         self._flush([])
 
     def _wake(self) -> None:
-        """The broker has written, or reads again: not from inside its call."""
+        """Schedule work after the broker has written, or reads again; not inside its call."""
         if not self._awake:
             self._awake = True
             self._loop.call_soon(self._do, self._on_wake)
@@ -296,7 +297,7 @@ class LoraListener:
         self._flush([])
 
     def _flush(self, events: Iterable[Event]) -> None:
-        """Carry out what the station wants."""
+        """Carry out the station's events."""
         self._carriers.go_on()
         self._handle(events)
         if self._tty is None:
@@ -365,11 +366,12 @@ class LoraListener:
             self._timer.cancel()
             self._timer = None
         if (deadline := self._station.deadline) is not None:
-            # uvloop counts whole milliseconds: a moment later, lest it fires early and spins
+            # uvloop counts whole milliseconds: add one step, so that the timer does not fire early
+            # and spin
             self._timer = self._loop.call_at(deadline + _TIMER_STEP, self._do, self._on_timer)
 
     def _warn(self, text: str) -> None:
-        """Log a sentence once for as long as it holds."""
+        """Log a sentence once for as long as it applies."""
         if text != self._problem:
             self._problem = text
             self._say(text)
@@ -380,7 +382,7 @@ class LoraListener:
 
 
 def _read(file: Path) -> bytes | None:
-    """What the record holds; one that cannot be read counts as an hour that is used up."""
+    """Return the contents of the record. An unreadable one counts as an hour that is used up."""
     try:
         return read(file)
     except OSError as error:
@@ -389,7 +391,9 @@ def _read(file: Path) -> bytes | None:
 
 
 def _read_count(file: Path) -> int:
-    """The number of the newest record. If it cannot be read, no record counts as the newest."""
+    """Return the number of the newest record. If it is unreadable, no record counts as the
+    newest.
+    """
     try:
         return read_count(file)
     except OSError as error:

@@ -1,8 +1,8 @@
-"""What the turn link asks of a radio, whichever part it is.
+"""The turn link's interface to a radio of any kind.
 
 In: frames to send, the time. Out: events. Sans-IO, as the links are: a radio behind a port takes
-and gives bytes, and whoever owns the port moves them. Duty cycle is not its business: who calls
-`send` has asked the ledger.
+and returns bytes, and the owner of the port moves them. The caller of `send` has checked the duty
+cycle.
 """
 
 from collections import Counter
@@ -12,15 +12,15 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """It is set up and listens. told: what it says it is."""
+    """The radio is set up and listens. told: its own description."""
 
     told: str
 
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """A frame, of anybody. at: when it was whole. rssi: dBm. snr: dB. None where it does not
-    tell.
+    """A received frame, of any station. at: time of its end. rssi: dBm. snr: dB. None if the radio
+    does not report them.
     """
 
     frame: bytes
@@ -31,7 +31,7 @@ class Heard:
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """The frame that was given to it has left; or it has not, and was not on the air."""
+    """The last frame has left; or it was not sent at all."""
 
     at: float
     done: bool
@@ -39,7 +39,7 @@ class Sent:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """It is of no use until it is opened again. reason: what is wrong, and what to do."""
+    """The radio must be opened again before use. reason: the fault, and what to do."""
 
     reason: str
 
@@ -48,37 +48,35 @@ Event = Ready | Heard | Sent | Failed
 
 
 class Radio(Protocol):
-    """One radio. `now` is a monotonic clock in seconds.
-
-    counts: what came from its port and made no sense, and what it complained of. longest: bytes of
-    a frame that it sends.
+    """One radio. `now` is a monotonic clock in seconds. counts: invalid input from its port, and
+    its error messages. longest: most bytes of a frame that it sends.
     """
 
     counts: Counter[str]
     longest: int
 
     def open(self, now: float) -> None:
-        """Begin: `Ready` or `Failed` will follow."""
+        """Begin; `Ready` or `Failed` will follow."""
 
     def receive(self, data: bytes, now: float) -> list[Event]:
         """Take bytes from its port, split anywhere."""
 
     def tick(self, now: float) -> list[Event]:
-        """Let time pass; to be called at `deadline`."""
+        """Act on the passing of time; to be called at `deadline`."""
 
     def take(self) -> bytes:
-        """Return what is to be written to its port now."""
+        """Return bytes to write to its port now."""
 
     def send(self, frame: bytes, now: float) -> None:
-        """Send a frame; `Sent` will follow. Raises RuntimeError: not `idle`."""
+        """Send a frame; `Sent` will follow. Raises RuntimeError if not `idle`."""
 
     def airtime(self, length: int) -> float:
         """Return the seconds on air of a frame of `length` bytes, with what the radio adds."""
 
     @property
     def idle(self) -> bool:
-        """It is ready, and sends nothing."""
+        """Whether it is ready, and sends nothing."""
 
     @property
     def deadline(self) -> float | None:
-        """When `tick` is next needed."""
+        """Time of the next call of `tick`."""

@@ -1,13 +1,13 @@
 """A RYLR998: a LoRa modem on a UART that takes AT commands (Reyax, "LoRa AT command guide", 2023).
 
 In: bytes of its port, frames to send. Out: bytes for the port, events of `radio.py`. It adds eight
-bytes of its own to each frame, so only its like understands it, and they are charged. Its network
-is always 18, the only one in which the preamble may be chosen; `network` stands in our frames.
+bytes of its own to each frame, so only such modems understand it, and these bytes are counted. Its
+network is always 18, the only one in which the preamble may be chosen; `network` is in our frames.
 
-Data may hold any byte, CR LF included: `+RCV` is cut by its length. It may say `+ERR` when nobody
-has asked for anything. It answers a frame with `+OK`; when, its guide does not say: it is taken to
-send until the frame's airtime is over, too. What it is set to is in its flash memory: it is asked
-first, and told only what is different.
+Data may hold any byte, CR LF included: `+RCV` is cut by its length. It may send `+ERR` without a
+command. It answers a frame with `+OK`; its guide does not say when, so it counts as sending until
+the frame's airtime is over, too. Its settings are in flash memory: they are read first, and only
+different ones are written.
 """
 
 import re
@@ -37,24 +37,24 @@ ERRORS = {
 }
 
 OF_RECEPTION = (12, 19)
-"""Errors that answer nothing: they come when somebody's frame does."""
+"""Errors that are not answers: they come with a received frame."""
 
 LONGEST_FRAME = 240
-"""Bytes of our frame."""
+"""Most bytes of our frame."""
 
 LONGEST_LINE = 64
-"""Bytes of a line without data."""
+"""Most bytes of a line without data."""
 
 ANSWER_WAIT = 1.0
-"""Seconds that it has for an answer, and beyond a frame's airtime for +OK."""
+"""Seconds for an answer, and beyond a frame's airtime for +OK."""
 
 LOOK_EVERY = 30.0
 GAP = 0.5
-"""Seconds. It says a line in one go: after such a pause the rest of it does not come."""
+"""Seconds without a byte after which the rest of a line will not come."""
 
 EVERYBODY, NETWORK, BANDWIDTH = 0, 18, 7
 _UART = 10 / 115_200
-"""Seconds of a byte."""
+"""Seconds per byte."""
 
 _HEAD = re.compile(rb"\+RCV=(\d{1,5}),(\d{1,3}),")
 _HEAD_SO_FAR = re.compile(rb"\+(R(C(V(=(\d{1,5}(,\d{0,3})?)?)?)?)?)?")
@@ -65,14 +65,14 @@ _ERROR = re.compile(rb"\+ERR=(\d{1,3})")
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """What it says, without CR LF."""
+    """A line of the modem, without CR LF."""
 
     text: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """A frame of one of its like. rssi: dBm. snr: dB."""
+    """A frame of another such modem. rssi: dBm. snr: dB."""
 
     data: bytes
     rssi: int
@@ -80,7 +80,7 @@ class Received:
 
 
 class Decoder:
-    """Cuts a stream of bytes, split anywhere, into lines and frames. What is broken is dropped, and
+    """A decoder that cuts a stream of bytes into lines and frames. Broken ones are dropped, and
     counted in `broken`.
     """
 
@@ -101,7 +101,7 @@ class Decoder:
         return found
 
     def _next(self) -> "Line | Received | Literal[False] | None":
-        """The next one; False: something was dropped; None: more bytes are needed."""
+        """Return the next item; False if something was dropped; None if more bytes are needed."""
         if head := _HEAD.match(self._data):
             end = head.end() + int(head[2])
             if tail := _TAIL.match(self._data, end):
@@ -123,8 +123,8 @@ class Decoder:
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """A command, and how its answer begins. wanted: what the answer must be. tell: the command that
-    makes it so.
+    """A command, and the beginning of its answer. wanted: the required answer. tell: the command
+    that sets it.
     """
 
     what: str
@@ -140,7 +140,7 @@ def _setting(what: str, name: bytes, value: str) -> _Step:
 
 
 class Rylr998:
-    """A `Radio`. frequency: Hz. modulation: of all. power: dBm."""
+    """A modem as a `Radio`. frequency: Hz. modulation: of all stations. power: dBm."""
 
     longest = LONGEST_FRAME
 
@@ -163,13 +163,13 @@ class Rylr998:
         self._outgoing: list[bytes] = []
         self._steps: deque[_Step] = deque()
         self._asked: float | None = None
-        """When the first of the steps was asked for."""
+        """Time of the first request of the current steps."""
         self._look_at: float | None = None
         self._done_by: float | None = None
         self._leaves: float | None = None
-        """When the frame that it sends is over by our own reckoning."""
+        """Calculated end of the current frame."""
         self._taken = False
-        """It has said +OK to that frame."""
+        """Whether it has answered +OK to that frame."""
         self._version = ""
         self.ready = False
 
@@ -304,5 +304,5 @@ class Rylr998:
 
 
 def _words(text: bytes) -> str:
-    """What a modem says, for the log."""
+    """Return a modem's text for the log."""
     return text.decode("ascii", "backslashreplace")

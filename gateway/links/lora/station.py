@@ -1,8 +1,8 @@
-"""One radio of a gateway at work: its turn link, its modem, and the law between them. Sans-IO.
+"""One radio of a gateway at work: its turn link, its modem, and the duty cycle. Sans-IO.
 
 In: bytes of the modem's port, MQTT for boards (through `link.write`), the time. Out: events of the
-link, bytes for the port, and the record of what was sent, which must be on the disk before more is
-(`record`, `recorded`). A frame that the law, the record or the modem holds up for longer than its
+link, bytes for the port, and the record of airtime, which must be on disk before more is sent
+(`record`, `recorded`). A frame that the law, the record or the modem delays for longer than its
 board listens is not sent; it is counted, and the board asks again.
 """
 
@@ -19,7 +19,7 @@ from gateway.links.lora.turns import Outgoing, TurnLink
 
 @dataclass(frozen=True, slots=True)
 class Signal:
-    """How a board was heard last. rssi: dBm. snr: dB. None where the radio does not tell."""
+    """Signal of a board's last frame. rssi: dBm. snr: dB. None if the radio does not report it."""
 
     at: float
     rssi: float | None
@@ -28,7 +28,7 @@ class Signal:
 
 @dataclass(frozen=True, slots=True)
 class RadioReady:
-    """The radio is set up. told: what it says it is."""
+    """The radio is set up. told: its own description."""
 
     told: str
 
@@ -44,9 +44,8 @@ Event = turns.Event | RadioReady | RadioFailed
 
 
 class Station:
-    """band: the sub-band of its channel, a name in `ledgers`. boards: seconds that a frame of so
-    many bytes takes when a board sends it. overhear: takes all that is heard, of anybody, and what
-    became of it.
+    """A radio at work. band: the sub-band of its channel, a name in `ledgers`. boards: airtime of a
+    board's frame by length. overhear: gets each received frame, of any station, with its result.
     """
 
     def __init__(
@@ -61,13 +60,13 @@ class Station:
         self.counts: Counter[str] = Counter()
         """Frames for boards: sent; not sent, by reason."""
         self.heard_s = self.sent_s = 0.0
-        """Airtime since it began, of frames of anybody and of its own."""
+        """Airtime since the start, of received frames and of its own."""
         self.signals: dict[int, Signal] = {}
-        """Of each frame's device, which may be anybody's; 254 at most."""
+        """Signal by device number, also of foreign devices; at most 254."""
         self._channel = Ledger(1.0)
-        """What anybody has sent, as far as it was heard."""
+        """Received transmissions of all stations."""
         self._heard: dict[int, Ledger] = {}
-        """What each of these devices has sent, as far as it was heard."""
+        """Received transmissions by device number."""
         self.link = link
         self._boards = boards
         self._overhear = overhear
@@ -79,7 +78,7 @@ class Station:
         self._recording = False
 
     def open(self, now: float) -> None:
-        """The port has been opened."""
+        """Begin on an open port."""
         self._modem.open(now)
 
     def receive(self, data: bytes, now: float) -> list[Event]:
@@ -87,16 +86,18 @@ class Station:
         return self._on_events(self._modem.receive(data, now), now)
 
     def tick(self, now: float) -> list[Event]:
-        """Let time pass; to be called at `deadline`, and after `link.write` and `recorded`."""
+        """Act on the passing of time; to be called at `deadline`, and after `link.write` and
+        `recorded`.
+        """
         return self._on_events(self._modem.tick(now), now)
 
     def take(self) -> bytes:
-        """Return what is to be written to the port now."""
+        """Return bytes to write to the port now."""
         return self._modem.take()
 
     def record(self, now: float) -> bytes | None:
-        """Return what must be written to the record now, if it must; call `recorded` when it is on
-        the disk. What was granted before may be sent meanwhile.
+        """Return the record to write now, or None; call `recorded` when it is on disk. Airtime
+        granted earlier may be used in the meantime.
         """
         longest = max((self._airtime(out) for out in self._queue), default=0.0)
         short = longest > self._ledgers.granted(self._band)
@@ -110,22 +111,22 @@ class Station:
         self._recording = False
 
     def not_recorded(self) -> None:
-        """It could not be written: what it would have granted is not granted, `record` asks for it
-        again.
+        """Note that the record could not be written: its airtime is not granted, and `record`
+        returns it again.
         """
         self._recording = False
 
     def load(self, now: float) -> float:
-        """Return the seconds of anybody's frames that were heard in the hour that ends now."""
+        """Return the seconds of all frames received in the hour that ends now."""
         return self._channel.used(now)
 
     def heard(self, device: int, now: float) -> float:
-        """Return the seconds of a device's frames that were heard in the hour that ends now."""
+        """Return the seconds of a device's frames received in the hour that ends now."""
         return self._heard[device].used(now) if device in self._heard else 0.0
 
     @property
     def deadline(self) -> float | None:
-        """When `tick` is next needed."""
+        """Time of the next call of `tick`."""
         moments = [self._modem.deadline, self._retry]
         return min((moment for moment in moments if moment is not None), default=None)
 
@@ -153,7 +154,7 @@ class Station:
         return events
 
     def _send(self, now: float) -> None:
-        """The one whose board listens least long goes first."""
+        """Send the frame whose board listens for the shortest time."""
         self._retry = None
         self._queue.sort(key=lambda out: out.until)
         while self._queue:

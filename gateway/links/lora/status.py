@@ -1,12 +1,12 @@
-"""A radio of a running gateway as people see it. In: what `port.py` knows. Out: figures."""
+"""Status of a radio of a running gateway, for users. In: the state of `port.py`. Out: figures."""
 
 from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
 class BoardSignal:
-    """How a board was heard last. age: seconds. rssi: dBm. snr: dB. airtime: seconds of its frames
-    that were heard within an hour; what it sent and nobody heard counts for the law, too.
+    """Signal of a board's last frame. age: seconds. rssi: dBm. snr: dB. airtime: seconds of its
+    frames received within an hour; unreceived ones count for the law too.
     """
 
     name: str
@@ -18,8 +18,8 @@ class BoardSignal:
 
 @dataclass(frozen=True, slots=True)
 class Overheard:
-    """A frame that a radio has heard, of anybody. frame: hex. device: whose number it bears
-    here. result: what became of it.
+    """A frame that a radio has received, of any station. frame: hex. device: the name here of its
+    number. result: the outcome.
     """
 
     path: str
@@ -32,12 +32,12 @@ class Overheard:
 
 @dataclass(frozen=True, slots=True)
 class RadioStatus:
-    """A radio as people see it. told: what the modem says it is. problem: what the log said last,
-    while it lasts. rule: of the sub-band. used, limit: seconds of the hour. counts: frames, by what
-    became of them. frequency: Hz. factor: spreading factor. numbers: of all boards that may speak.
-    heard_s, sent_s: airtime since the gateway's start, of frames of anybody and of its own. load,
-    workable: seconds of anybody's frames that were heard within an hour, and that may be where the
-    channel still works. warnings: what is near its limit now.
+    """The status of a radio, for users. told: the modem's own description. problem: the last log
+    line, while it applies. rule: of the sub-band. used, limit: seconds of the hour. counts: frames
+    by outcome. frequency: Hz. factor: spreading factor. numbers: of all admitted boards. heard_s,
+    sent_s: airtime since the gateway's start, of received frames and of its own. load, workable:
+    seconds of received frames within an hour, and the most at which the channel still works.
+    warnings: limits that are near now.
     """
 
     path: str

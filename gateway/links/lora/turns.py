@@ -1,11 +1,11 @@
 """The gateway's half of the turn link (README.md): all boards of one radio. Sans-IO.
 
-In: frames that the radio has heard (`receive`), MQTT for a board (`write`), the time. Out: events,
-and frames for the radio, each with the moment until which it may begin (`take`). `now` is a
-monotonic clock in seconds.
+In: frames from the radio (`receive`), MQTT for a board (`write`), the time. Out: events, and frames
+for the radio, each with the latest time of its beginning (`take`). `now` is a monotonic clock in
+seconds.
 
-A session here ends when its board begins another one, or the broker closes it. Nothing here waits
-for a board: the broker's own keep-alive does.
+A session here ends if its board begins another one, or the broker closes it. There is no timeout
+here: the broker's Keep Alive does that.
 """
 
 from collections import Counter
@@ -39,26 +39,26 @@ WINDOW = 1.0
 
 OFFERS = 4
 COPIES = 8
-"""Times that one TURN gets its answer, and one HELLO a WELCOME at once."""
+"""Number of answers to one TURN, and of WELCOMEs to one HELLO, without a wait."""
 
 STALE = 8
-"""WELCOMEs for HELLOs that may be recorded ones; then one a minute."""
+"""Number of WELCOMEs for HELLOs that may be recorded ones; then one a minute."""
 
 A_MINUTE = 1 / 60
 
 BESIDE = 8
-"""Bytes of an answer that stand beside a packet: success, time, and that more waits."""
+"""Bytes of an answer beside a packet: success, time, and the flag for more."""
 
 
 class Bucket:
-    """So many at once, and so many a second."""
+    """A token bucket: a number at once, and a number per second."""
 
     def __init__(self, size: int, rate: float) -> None:
         self._size, self._rate = size, rate
         self._left, self._at = float(size), float("-inf")
 
     def take(self, now: float) -> bool:
-        """Whether there is one."""
+        """Whether a token is available; takes it."""
         if self._at > float("-inf"):
             self._left = min(self._left + (now - self._at) * self._rate, self._size)
         self._at = now
@@ -69,7 +69,7 @@ class Bucket:
 
 
 class Others(NamedTuple):
-    """Other gateways of the site, which hear the same boards. gateways: how many there are, with
+    """Other gateways of the site, which receive the same boards. gateways: their number, including
     this one. rank: of this one among them, from 0. holds: whether the MQTT session of a board is
     here, by its number.
     """
@@ -81,7 +81,9 @@ class Others(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Outgoing:
-    """A frame for the radio. until: it must begin before; later, the board listens no more."""
+    """A frame for the radio. until: latest time of its beginning, after which the board does not
+    listen any more.
+    """
 
     frame: bytes
     until: float
@@ -94,18 +96,18 @@ class Session:
         self.cipher = cipher
         self.mtu = mtu
         self.counter = -1
-        """Of the last TURN."""
+        """Counter of the last TURN."""
         self.frame = b""
-        """The last TURN, as it was heard."""
+        """The last TURN, as received."""
         self.turn: Turn | None = None
         self.answer: bytes | None = None
-        """What the last TURN got, or gets; sealed once."""
+        """The answer to the last TURN, sealed once."""
         self.heard = float("-inf")
         self.due = False
-        """A copy of the last TURN has not got its answer yet."""
+        """Whether a copy of the last TURN has not got its answer yet."""
         self.copies = 0
         self.pending: list[bytes] = []
-        """Whole packets for the board."""
+        """Complete packets for the board."""
         self.rest = b""
         self.closing = False
 
@@ -117,8 +119,8 @@ class Session:
 
 @dataclass(frozen=True, slots=True)
 class SessionStarted:
-    """A board has shown that it has its key, and so has the gateway. The incarnation that holds is
-    this one; the HELLO may have none.
+    """Board and gateway have proved their key. The valid incarnation is this one; the HELLO may
+    have none.
     """
 
     session: Session
@@ -128,7 +130,7 @@ class SessionStarted:
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """Whole packets of a session, in order. Their answers go to `write`."""
+    """Complete packets of a session, in order. Their answers go to `write`."""
 
     session: Session
     data: bytes
@@ -136,7 +138,7 @@ class Received:
 
 @dataclass(frozen=True, slots=True)
 class SessionEnded:
-    """The Network Connection is gone, not by a close of this side."""
+    """The Network Connection is gone, but not closed by this side."""
 
     session: Session
     reason: str
@@ -158,34 +160,33 @@ class _Offer:
 
 @dataclass(slots=True)
 class _Device:
-    """What is known of one board."""
+    """The state of one board."""
 
     key: bytes
     session: Session | None = None
     offers: dict[bytes, _Offer] = field(default_factory=dict)
     newest: Hello | None = None
-    """That led to the last proved session."""
+    """HELLO of the last proved session."""
     stale: Bucket = field(default_factory=lambda: Bucket(STALE, A_MINUTE))
     stray: bytes = b""
-    """The last TURN that fits no session."""
+    """The last TURN without a matching session."""
     strays: int = 0
-    """Copies of it."""
+    """Number of its copies."""
     asked: Bucket = field(default_factory=lambda: Bucket(1, A_MINUTE))
     greeting: bytes = b""
     """The last HELLO, unless a TURN came after it."""
     elsewhere: bool = False
-    """It goes on with TURNs that fit no session here: another gateway answers them."""
+    """Whether it continues with TURNs of no session here: another gateway answers them."""
 
 
 class TurnLink:
-    """The gateway's end. network: of this site.
-
-    key: of a board by its number; None turns it away. utc: seconds since 1970, 0 while unknown.
-    airtime: seconds that a frame takes, by its bytes. incarnation: draws a number for a board
-    that has none. nonce: draws eight random bytes. cipher: of a session with this key.
-    longest: bytes of a frame that the radio takes. patience: copies of a TURN of no known session,
-    after which it tells the board. others: gateways that hear the same boards; the one that had a
-    board last has that patience, and the others have more.
+    """The gateway's end of the turn link. network: of this site. key: returns the key of a board by
+    its number; None refuses it. utc: seconds since 1970, 0 while unknown. airtime: seconds of a
+    frame by its bytes. incarnation: draws a number for a board that has none. nonce: draws eight
+    random bytes. cipher: creates one for a session key. longest: most bytes of a frame that the
+    radio sends. patience: copies of a TURN of an unknown session after which the board is told.
+    others: gateways that receive the same boards. The one with the board's last session has that
+    patience, and the others have more.
     """
 
     def __init__(
@@ -203,9 +204,9 @@ class TurnLink:
         others: Others | None = None,
     ) -> None:
         self.counts: Counter[str] = Counter()
-        """Frames by what became of them."""
+        """Frames by outcome."""
         self.result = ""
-        """What became of the last one."""
+        """Outcome of the last frame."""
         self._network = network
         self._key = key
         self._utc = utc
@@ -221,7 +222,7 @@ class TurnLink:
         self._events: list[Event] = []
 
     def receive(self, frame: bytes, now: float) -> list[Event]:
-        """Take a frame whose last symbol has come now. Nothing in it is trusted."""
+        """Handle a frame that ended now. Its contents are not trusted."""
         try:
             self.result = self._on_frame(Header.from_frame(frame), frame, now)
         except FrameError:
@@ -231,10 +232,9 @@ class TurnLink:
         return events
 
     def write(self, session: Session, data: bytes) -> None:
-        """Queue MQTT for a board. What answers its last TURN is to be written after the commit.
-
-        How much waits is `session.unsent`; the caller bounds it. Raises ValueError: a packet is
-        longer than the board takes, which its CONNECT should have said.
+        """Queue MQTT for a board. Answers to its last TURN are to be written after the commit. The
+        queued size is `session.unsent`; the caller bounds it. Raises ValueError for a packet longer
+        than the board accepts, which its CONNECT should have announced.
         """
         packets, session.rest = split(session.rest + data)
         if any(len(packet) > session.mtu - BESIDE for packet in packets):
@@ -242,7 +242,7 @@ class TurnLink:
         session.pending += packets
 
     def close(self, session: Session) -> None:
-        """End the Network Connection once what was written has gone with an answer; no
+        """End the Network Connection after all written bytes have left with an answer; no
         `SessionEnded` follows.
         """
         session.closing = True
@@ -265,7 +265,7 @@ class TurnLink:
         self._outgoing.append(Outgoing(frame, heard + WINDOW))
 
     def _on_frame(self, header: Header, frame: bytes, now: float) -> str:
-        """Returns under what it counts."""
+        """Handle a frame and return the name of its count."""
         if header.network != self._network:
             return "foreign"
         if header.type not in (TURN, GREETING):
@@ -278,7 +278,9 @@ class TurnLink:
         return self._on_turn(device, header, frame, now)
 
     def _device(self, number: int) -> _Device | None:
-        """With the key that holds now: who was revoked or got another one begins from nothing."""
+        """Return a board with its current key. A board that was revoked, or whose key has changed,
+        starts over.
+        """
         key, device = self._key(number), self._devices.get(number)
         if device is not None and device.key != key:
             self._end(device, "its key is no longer valid")
@@ -320,7 +322,7 @@ class TurnLink:
         return "greetings"
 
     def _has_it(self, device: _Device, number: int) -> bool:
-        """Whether the board was in session here last, as far as this gateway can know."""
+        """Whether the board's last session was here, as far as this gateway knows."""
         if self._others is None:
             return True
         session = device.session
@@ -328,8 +330,8 @@ class TurnLink:
         return not device.elsewhere and (here or self._others.holds(number))
 
     def _steps_in(self, hello: Hello, unanswered: bool) -> bool:
-        """Whether this gateway answers a board that it does not have: it has heard an earlier HELLO
-        and nobody's answer to it, and of those who have, one answers each.
+        """Whether this gateway answers a board whose session is elsewhere: it has received an
+        earlier HELLO without any answer, and of the gateways that have, one answers each attempt.
         """
         others = self._others
         return others is not None and unanswered and hello.attempt % others.gateways == others.rank
@@ -356,7 +358,7 @@ class TurnLink:
                 content = session.cipher.open(frame, UP, session.counter + 1)
             over = session.closing and not session.pending
             if content is not None and (session.answer is None or over):
-                content = session = None  # it goes on where nobody does
+                content = session = None  # answered as without a session
         if content is None and header.low == 0:
             session, content = self._taken_up(device, frame)
         if content is None or session is None:
@@ -371,7 +373,7 @@ class TurnLink:
         return "turns"
 
     def _taken_up(self, device: _Device, frame: bytes) -> tuple[Session | None, bytes | None]:
-        """The session that this frame begins."""
+        """Return the session that this frame begins, and its content."""
         for offer in device.offers.values():
             content = offer.cipher.open(frame, UP, 0)
             if content is not None:
@@ -379,7 +381,9 @@ class TurnLink:
         return None, None
 
     def _on_copy(self, session: Session, now: float) -> str:
-        """The board has not heard the answer, or somebody repeats what it said."""
+        """Handle a repeated TURN: the board has not received the answer, or a third party repeats
+        it.
+        """
         if session.copies == COPIES:
             return "replayed"
         session.copies += 1
@@ -398,13 +402,15 @@ class TurnLink:
         return "of no session"
 
     def _patience_with(self, device: _Device, number: int) -> int:
-        """Who had the board last tells it first, and the others not all at once."""
+        """Return the patience with a TURN of no session: the gateway with the board's last session
+        answers first, and the others one after the other.
+        """
         if self._others is None or self._has_it(device, number):
             return self._patience
         return self._patience + 2 * (self._others.rank + 1)
 
     def _seal(self, number: int, session: Session) -> bytes:
-        """The answer to the last TURN: as much as fits."""
+        """Return the answer to the last TURN: as much as fits."""
         turn = session.turn or Turn(())
         owed = outstanding(turn)
         session.pending.sort(key=lambda packet: not owed.answered_by(packet))
@@ -427,8 +433,8 @@ class TurnLink:
 
 
 def _newer(hello: Hello, known: Hello | None) -> bool:
-    """Whether it was made after the one that is known. Of all others nobody can tell: the board has
-    lost its memory, the gateway its own, or somebody repeats what he recorded.
+    """Whether a HELLO was made after the known one. For any other HELLO this is unknown: the board
+    or the gateway has lost its memory, or a third party repeats a recording.
     """
     return (
         known is not None
@@ -438,7 +444,7 @@ def _newer(hello: Hello, known: Hello | None) -> bool:
 
 
 def _complete(session: Session) -> bool:
-    """All that the last TURN is owed is there."""
+    """Whether all expected answers to the last TURN are there."""
     if session.turn is None:
         return False
     return session.closing or outstanding(session.turn).by(session.pending)

@@ -1,16 +1,16 @@
-"""What passes between two members for the sake of subscribers: filters one way, packets of the
-messages that match them the other way. Sans-IO, one for each other member.
+"""Forwarding between two members: filters one way, packets of the matching messages the other way.
+Sans-IO, one object for each other member.
 
-In: a link that comes and goes, frames, packets and filters of this side. Out: frames, and what the
-other side says (`Port`).
+In: the start and end of a link, frames, packets and filters of this side. Out: frames, and the
+other side's data (`Port`).
 
-    joined        → HELLO, and all filters
-    HELLO         → our side of the exchange ends, if it had begun; HELLO again, with the round of
-                    the other one, unless it has heard of ours already
-    both heard    → `Port.open`: packets flow both ways until a side begins again
-    our side ends → a new round, after AGAIN_S; packets for an older round are dropped
+  joined           → HELLO, and all filters
+  HELLO            → this side's exchange ends, if it had begun; HELLO again, with the round of
+                     the other one, unless that is an answer to ours
+  both heard       → `Port.open`: packets flow both ways until a side begins again
+  this side ends   → a new round, after AGAIN_S; packets for an older round are dropped
 
-What a side has sent and the other one has not worked off is at most WINDOW_BYTES; packets beyond it
+At most WINDOW_BYTES of a side's packets may be unprocessed at the other side; packets beyond that
 wait here. A member that sends more than that, or more filters than MOST_WISHES, loses its link.
 """
 
@@ -37,37 +37,39 @@ from gateway.site.forwarding.messages import (
 
 WINDOW_BYTES = 512 * 1024
 MOST_WISHES = 65_536
-"""Filters of one member."""
+"""Most filters of one member."""
 AGAIN_S = 1.0
 _ROUNDS = (1 << 32) - 1
 
 
 class Port(Protocol):
-    """This gateway's broker, as one other member sees it."""
+    """The broker of this gateway, as one other member sees it."""
 
     @property
     def queue(self) -> int:
-        """Which queue the messages for it are numbered by."""
+        """Return the number of the queue that numbers the messages for the member."""
 
     def open(self, queue: int, packet_bytes: int) -> None:
-        """Packets may flow. queue: the other side's. packet_bytes: the most that it takes."""
+        """Begin the exchange: packets may flow. queue: the other side's. packet_bytes: the largest
+        packet that it accepts.
+        """
 
     def shut(self) -> None:
-        """They may not any more."""
+        """End the exchange: packets may not flow any more."""
 
     def take(self, latest: int, data: bytes) -> None:
-        """Packets have come; `Passing.worked_off` is called for them sooner or later."""
+        """Take received packets; `Passing.worked_off` is called for them later."""
 
     def drained(self) -> None:
-        """All packets that waited have left."""
+        """Continue after all waiting packets have left."""
 
     def wish(self, wishes: Iterable[Wish]) -> None:
-        """Filters of the other side's clients have come, changed or gone."""
+        """Take filters of the other side's clients that were added, changed or removed."""
 
 
 class Passing:
-    """known: filters of the other side, from an earlier run. send: brings a frame to the member, or
-    drops it. later: calls after so many seconds.
+    """Forwarding to and from one member. known: the other side's filters from an earlier run. send:
+    sends a frame to the member, or drops it. later: calls a function after some seconds.
     """
 
     def __init__(
@@ -85,19 +87,19 @@ class Passing:
         self._up = False
         self._mine = 0
         self._peer = 0
-        """The other side's round, 0 as long as it is not known."""
+        """The other side's round, 0 while unknown."""
         self.is_open = False
         self._waiting: deque[tuple[int, bytes]] = deque()
         self.waiting = 0
-        """Bytes in it."""
+        """Bytes that wait."""
         self._unanswered = 0
-        """Bytes sent that were not worked off."""
+        """Bytes that were sent and not processed."""
         self._owed = 0
-        """Bytes that have come and were not worked off."""
+        """Bytes that were received and not processed."""
         self._known = set(known)
         """Filters of the other side."""
         self._coming: set[str] | None = None
-        """Of a whole list that has not come to its end."""
+        """Filters of a complete list of which parts are still missing."""
 
     def _say(self, message: Message) -> None:
         self._send(encode(message))
@@ -105,7 +107,7 @@ class Passing:
     # -- the link
 
     def joined(self, wishes: Iterable[Wish]) -> None:
-        """wishes: all filters of this side."""
+        """Begin on a new link. wishes: all filters of this side."""
         self._up = True
         self._peer = 0
         self._begin()
@@ -118,12 +120,12 @@ class Passing:
         self._shut()
 
     def wish(self, wishes: Iterable[Wish]) -> None:
-        """Filters of this side have come, changed or gone."""
+        """Send filters of this side that were added, changed or removed."""
         for part in portions(wishes) if self._up else ():
             self._say(Wishes(False, False, part))
 
     def _begin(self) -> None:
-        """A new round of ours."""
+        """Begin a new round of this side."""
         self._mine = self._mine % _ROUNDS + 1
         self._greet()
 
@@ -133,7 +135,7 @@ class Passing:
     # -- our side
 
     def sent(self, latest: int, data: bytes) -> None:
-        """Our broker has packets for the other one."""
+        """Send packets of this gateway's broker for the other side."""
         if self.is_open:
             for at in range(0, len(data), PIECE_BYTES):
                 self._waiting.append((latest, data[at : at + PIECE_BYTES]))
@@ -151,13 +153,13 @@ class Passing:
             self._say(Packets(self._peer, latest, data))
 
     def worked_off(self, size: int) -> None:
-        """So many bytes of what has come."""
+        """Note that `size` received bytes were processed."""
         if self.is_open and size:
             self._owed -= size
             self._say(Taken(self._peer, size))
 
     def ended(self) -> None:
-        """Our broker has ended it: begin again a little later."""
+        """Begin again a little later, because this gateway's broker has ended the exchange."""
         if self.is_open:
             self._shut()
             number = self._mine = self._mine % _ROUNDS + 1
@@ -170,7 +172,7 @@ class Passing:
     # -- the other side
 
     def received(self, frame: bytes) -> None:
-        """Raises SiteError."""
+        """Handle a frame. Raises SiteError."""
         match decode(frame):
             case Hello() as hello:
                 self._greeted(hello)
@@ -193,7 +195,7 @@ class Passing:
 
     def _greeted(self, hello: Hello) -> None:
         if not self._up:
-            return  # it will say it again when we greet
+            return  # the member repeats it after our HELLO
         if hello.mine != self._peer:
             self._shut()
             self._peer = hello.mine

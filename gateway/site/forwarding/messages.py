@@ -1,8 +1,8 @@
-"""What members say to one another about subscriptions and messages: one frame, one message.
+"""Messages between members about subscriptions and packets: one message per frame.
 
-In: messages. Out: bytes (`encode`), and back (`decode`), which raises SiteError for all that is not
-exactly one message. The first byte is FIRST or above, so that these frames are told from those of
-`rules/messages.py`. Numbers are big-endian.
+In: messages. Out: bytes (`encode`), and back (`decode`), which raises SiteError for anything that
+is not exactly one message. The first byte is FIRST or above, which distinguishes these frames from
+those of `rules/messages.py`. Numbers are big-endian.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from gateway.site.framing import FRAME_BYTES
 
 FIRST = 0x40
 PIECE_BYTES = 128 * 1024
-"""Of packets in one frame."""
+"""Most bytes of packets in one frame."""
 WISHES = 8_192
-"""Filters in one frame."""
+"""Most filters in one frame."""
 GONE = 3
-"""In place of a QoS: nobody has this filter any more."""
+"""Value in place of a QoS: the filter has no subscribers any more."""
 MOST_NUMBER = 1 << 62
 MOST_QUEUE = 1 << 32
 
 
 class Hello(NamedTuple):
-    """The sender begins again. mine: how often it has so far; packets for it name that. yours: the
-    latest of the receiver's that it has heard, 0 for none. queue: which queue its messages are
-    numbered by. packet_bytes: the largest packet that it takes.
+    """The sender begins again. mine: number of its rounds so far; packets for it carry that number.
+    yours: the receiver's latest round that it has heard, 0 for none. queue: number of the queue
+    that numbers its messages. packet_bytes: the largest packet that it accepts.
     """
 
     mine: int
@@ -40,7 +40,7 @@ class Hello(NamedTuple):
 
 
 class Packets(NamedTuple):
-    """Bytes of control packets. latest: the number of the latest message under way."""
+    """Bytes of control packets. latest: the number of the latest message in flight."""
 
     round: int
     latest: int
@@ -48,7 +48,7 @@ class Packets(NamedTuple):
 
 
 class Taken(NamedTuple):
-    """So many bytes more have been worked off."""
+    """Note that more bytes have been processed."""
 
     round: int
     size: int
@@ -60,7 +60,9 @@ class Wish(NamedTuple):
 
 
 class Wishes(NamedTuple):
-    """Filters of the sender's clients. first, last: of a list of all; else what has changed."""
+    """Filters of the sender's clients. first, last: whether this is the first or last part of a
+    complete list; otherwise the filters are changes.
+    """
 
     first: bool
     last: bool
@@ -98,7 +100,7 @@ def portions(wishes: Iterable[Wish]) -> Iterator[tuple[Wish, ...]]:
 
 
 def encode(message: Message) -> bytes:
-    """The frame of a message that keeps the bounds."""
+    """Return the frame of a message within the bounds."""
     match message:
         case Hello():
             return _HELLO.pack(_Tag.HELLO, *message)
@@ -115,7 +117,7 @@ def encode(message: Message) -> bytes:
 
 
 def decode(frame: bytes) -> Message:
-    """The one message of a frame. SiteError for anything else."""
+    """Return the one message of a frame. Raises SiteError for anything else."""
     try:
         return _decode(frame)
     except (StructError, UnicodeDecodeError, IndexError) as error:

@@ -1,14 +1,15 @@
-"""One TLS connection between two members, from its handshake to its end.
+"""A TLS connection between two members, from its handshake to its end.
 
-In: bytes, and frames to send. Out, to its `Owner`: a peer whom both sides have taken, frames, and
-the end with its reason. The one that dialled greets first, the other one answers once it has taken
-the greeting, and ALIVE of the first says that it has taken that: from then on both are joined.
+In: bytes, and frames to send. Out, to its `Owner`: a peer that both sides have accepted, frames,
+and the end with its reason. The dialling side greets first. The other side accepts the greeting and
+then answers. The first ALIVE of the dialling side confirms that it has accepted the answer: from
+then on both are joined.
 
-    dialled   GREETING →             ALIVE → joined
-    called               ← GREETING             joined
+  dialled    GREETING →              ALIVE → joined
+  called                ← GREETING           joined
 
 A peer without a certificate may only send one JOIN. A *knock* is a connection of a member that is
-to be dialled: the other side says BYE as soon as it knows the certificate, and dials.
+waiting to be dialled: the other side sends BYE as soon as it knows the certificate, and dials.
 """
 
 import asyncio
@@ -33,23 +34,24 @@ from gateway.site.strict import parse
 from gateway.system.logs import printable
 
 VERSION = 1
-"""Of the protocol."""
+"""Version of the protocol."""
 OLDEST = 1
-"""That this gateway still speaks."""
+"""Oldest version that this gateway still speaks."""
 MOST_GREETING = 128 * 1024
 MOST_UNSENT = 4 * FRAME_BYTES
-"""Bytes that wait for a member to read; one that lets more wait is let go."""
+"""Most bytes that wait for a member to read; beyond that, its link ends."""
 SILENT_S = 1.4
-"""With a look each TICK_S, a member that hangs is known as silent within 2 s."""
+"""Silence after which a link ends. With a check each TICK_S, a member that hangs counts as silent
+within 2 s."""
 SILENT = "it is silent"
 UNREAD_S = 10.0
-"""How long a member may leave a keep-alive unread."""
+"""Longest time that a keep-alive may stay unread."""
 _SHORT = 300
-"""Characters of what a peer says that go into a log."""
+"""Most characters of a peer's text that are logged."""
 
 
 def address_of(peer: Sequence[Any] | None) -> str:
-    """An address as people write it; peer: as a socket has it."""
+    """Return an address in its usual notation. peer: as a socket returns it."""
     if not peer:
         return "nowhere"
     host = str(peer[0]).removeprefix("::ffff:")
@@ -57,32 +59,32 @@ def address_of(peer: Sequence[Any] | None) -> str:
 
 
 class Greeting(BaseModel):
-    """What a member says first. A later version may say more."""
+    """The first message of a member. Later versions may add fields."""
 
     version: Annotated[int, Field(ge=0, le=0xFFFF)]
     oldest: Annotated[int, Field(ge=0, le=0xFFFF)]
     generation: Annotated[str, Field(pattern="^[0-9a-f]{0,64}$")]
-    """Of its store (`gateway/store/lives.py`)."""
+    """Generation of the member's store (`gateway/store/lives.py`)."""
     clock: Annotated[float, Field(ge=0, le=1e11)]
-    """UTC, seconds."""
+    """Clock of the member, UTC in seconds."""
     removed: list[Any]
 
 
 class State(Enum):
     GUEST = auto()
-    """It has no certificate."""
+    """The peer has no certificate."""
     GREETING = auto()
     CONFIRMING = auto()
-    """It is taken, and has not said whether we are."""
+    """The peer is accepted, and has not said whether it accepts this gateway."""
     JOINED = auto()
     ENDED = auto()
 
 
 class Owner(Protocol):
-    """The net. A method that raises SiteError ends the link."""
+    """The net, as a link sees it. A method that raises SiteError ends the link."""
 
     def admits(self, link: "Link") -> None:
-        """Whether the peer's certificate is a member's."""
+        """Raise SiteError if the peer's certificate is not a member's."""
 
     def greeting(self) -> Greeting: ...
 
@@ -93,54 +95,56 @@ class Owner(Protocol):
     def removed(self, link: "Link", removals: Sequence[Removal]) -> None: ...
 
     def asked(self, link: "Link", request: bytes) -> None:
-        """To join; `answer` when there is one."""
+        """Handle a request to join; `answer` is called later."""
 
     def over(self, link: "Link", joined: bool) -> None:
-        """It has ended, for `link.reason`. joined: it was."""
+        """Note that the link has ended, for `link.reason`. joined: whether it was joined."""
 
 
 class Link(asyncio.Protocol):
-    """expected: whom we have dialled; None when the other side has. knock: we only knock."""
+    """A link. expected: the member that was dialled; None if the other side has dialled. knock:
+    this connection is only a knock.
+    """
 
     def __init__(self, owner: Owner, expected: str | None, *, knock: bool = False) -> None:
         loop = asyncio.get_running_loop()
         self.expected = expected
         self.knock = knock
-        """The connection is a knock: one of ours, or one of the peer (set by the owner)."""
+        """Whether the connection is a knock: of this gateway, or of the peer (set by the owner)."""
         self.member = expected or ""
-        """The peer's name; empty as long as it is not known."""
+        """Name of the peer; empty while unknown."""
         self.certificate: x509.Certificate | None = None
         self.address = "nowhere"
         self.generation = ""
         self.version = 0
         self.clock_s = 0.0
-        """By how much its clock is ahead."""
+        """Seconds by which the peer's clock is ahead."""
         self.lag_s: float | None = None
-        """Until the last keep-alive came back."""
+        """Round-trip time of the last keep-alive in seconds."""
         self.state = State.GREETING
         self.answered = False
-        """The peer has echoed a keep-alive that was sent after joining."""
+        """Whether the peer has echoed a keep-alive that was sent after joining."""
         self.said: str | None = None
         """The reason in the peer's BYE; empty if the peer stops, None if there was no BYE."""
         self.reason = ""
-        """Why it ended, in words."""
+        """Reason of the end, in words."""
         self.settled: asyncio.Future[None] = loop.create_future()
-        """Joined, or ended."""
+        """Done when the link has joined, or ended."""
         self.ended: asyncio.Future[None] = loop.create_future()
         self.began = self.heard = loop.time()
-        """When something came last, by the loop's clock."""
+        """Time of the last received bytes, by the loop's clock."""
         self._loop = loop
         self._owner = owner
         self._transport: asyncio.Transport | None = None
         self._frames = Frames(MOST_GREETING)
         self._sent: deque[tuple[int, float]] = deque()
-        """Keep-alives that did not come back: number and time."""
+        """Keep-alives without an echo: number and time."""
         self._alive = 0
 
     @property
     def is_forgiven(self) -> bool:
-        """Whether the next link may come at once: the peer has answered on this one, and has not
-        refused us.
+        """Whether the next link may be tried at once: the peer has answered on this one, and has
+        not refused this gateway.
         """
         return self.answered and not self.said
 
@@ -148,7 +152,7 @@ class Link(asyncio.Protocol):
         self.begin(cast(asyncio.Transport, transport))
 
     def begin(self, transport: asyncio.Transport) -> None:
-        """TLS is there."""
+        """Begin after the TLS handshake."""
         if self._transport is not None or self.state is State.ENDED:
             return
         self._transport = transport
@@ -164,7 +168,7 @@ class Link(asyncio.Protocol):
             try:
                 self._owner.admits(self)
             except SiteError as error:
-                self._say_removed(self._owner.greeting().removed)  # it may be itself
+                self._say_removed(self._owner.greeting().removed)  # the peer may be one of them
                 self.end(error.what, bye=True)
                 return
             if self.expected is not None and not self.knock:
@@ -172,7 +176,7 @@ class Link(asyncio.Protocol):
         self._read()
 
     def send(self, frame: bytes) -> None:
-        """To a member that has joined; one that does not read loses the link."""
+        """Send a frame to a joined member. A member that does not read loses the link."""
         if self.state is State.JOINED:
             self._write(pack(Kind.FRAME, frame))
             self._bound()
@@ -183,7 +187,7 @@ class Link(asyncio.Protocol):
             self._bound()
 
     def answer(self, data: bytes) -> None:
-        """To a JOIN; nothing follows."""
+        """Answer a JOIN; nothing follows."""
         if self.state is State.GUEST:
             self._write(pack(Kind.JOIN, data))
             self.state = State.ENDED
@@ -191,7 +195,7 @@ class Link(asyncio.Protocol):
             self._close()
 
     def look(self, now: float) -> None:
-        """Each TICK_S: keep it alive, or find it dead."""
+        """Send a keep-alive, or end a dead link. Called each TICK_S."""
         if self.state is not State.JOINED:
             return
         if now - self.heard > SILENT_S:
@@ -203,7 +207,7 @@ class Link(asyncio.Protocol):
             self._bound()
 
     def end(self, reason: str, *, bye: bool = False) -> None:
-        """bye: tell the peer."""
+        """End the link. bye: tell the peer."""
         if self.state is State.ENDED:
             return
         if bye:
@@ -213,13 +217,13 @@ class Link(asyncio.Protocol):
         self._over(reason)
 
     def stop(self) -> None:
-        """This gateway stops."""
+        """End the link, because this gateway stops."""
         if self.state is not State.ENDED:
             self._say_bye("")
             self._over("this gateway stops")
 
     def quit(self) -> None:
-        """Its owner has said why, or nobody needs to know."""
+        """End the link without a reason."""
         if self.state is not State.ENDED:
             self.state = State.ENDED
             self._release()
@@ -287,7 +291,7 @@ class Link(asyncio.Protocol):
         self.clock_s = greeting.clock - datetime.now(UTC).timestamp()
         self.generation = greeting.generation
         self._owner.removed(self, from_values(greeting.removed))
-        if self.state is State.ENDED:  # what it told has ended it
+        if self.state is State.ENDED:  # its frame may have ended the link
             return
         if self.expected is None:
             self._greet()
@@ -297,7 +301,7 @@ class Link(asyncio.Protocol):
             self._join()
 
     def _join(self) -> None:
-        self._owner.admits(self)  # it may have been removed since the handshake
+        self._owner.admits(self)  # removed since the handshake?
         self.state = State.JOINED
         self._frames.most = FRAME_BYTES
         if not self.settled.done():
@@ -316,7 +320,7 @@ class Link(asyncio.Protocol):
     def _echoed(self, number: int) -> None:
         while self._sent and self._sent[0][0] <= number:
             sent, since = self._sent.popleft()
-            self.answered |= sent > 1  # the first one is a part of joining
+            self.answered |= sent > 1  # the first one belongs to joining
             self.lag_s = self._loop.time() - since
 
     def _say_removed(self, values: list[Any]) -> None:
@@ -327,7 +331,9 @@ class Link(asyncio.Protocol):
         self._close()
 
     def _bound(self) -> None:
-        """Later: who sends is in the middle of something, and hears of the end as of a frame."""
+        """Check the bytes that wait. The end follows later, because the caller is in the middle of
+        something.
+        """
         if self._transport and self._transport.get_write_buffer_size() > MOST_UNSENT:
             self._loop.call_soon(self.end, "it does not read what is sent to it")
 

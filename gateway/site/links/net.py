@@ -1,19 +1,19 @@
 """The links of this gateway to the other members of its site.
 
 In: the configuration, the certificates in the site's folder, and frames for members. Out: members
-that join and leave, and their frames, in the event loop. Of two members the one whose name comes
-first in the alphabet dials, so there is one connection for each pair. A member that hangs is left
-within 2 s; one that is away is tried again after 0.1 s, and then less often, up to every 5 s. After
-a link on which a keep-alive was answered, the dialling begins with 0.1 s again.
+that join and leave, and their frames, in the event loop. Of two members, the one whose name comes
+first in the alphabet dials, so there is one connection for each pair. A link to a member that hangs
+ends within 2 s. An absent member is dialled again after 0.1 s, and then less often, up to every 5
+s. After a link on which a keep-alive was answered, dialling begins with 0.1 s again.
 
-The other one of the two *knocks* while there is no link, at once after its start: it connects,
-shows its certificate, and is told goodbye. A member that hears a knock dials without waiting, once
-a second at most. Onceway 0.2.0 refuses a knock, and is left alone for a minute. A knock changes
-nothing about a link that is alive.
+The other member of a pair *knocks* while there is no link, at once after its start: it connects,
+shows its certificate, and gets BYE. A member that hears a knock dials without waiting, at most once
+a second. Onceway 0.2.0 refuses a knock, and gets no more for a minute. A knock does not affect a
+link that is alive.
 
-A stranger costs a handshake at most: there are never more than MOST_HANDSHAKES at a time, none
-takes longer than HANDSHAKE_S, and when there are too many the oldest one ends. What is wrong is
-said once, in one line.
+A stranger costs at most a handshake: there are never more than MOST_HANDSHAKES at a time, none
+takes longer than HANDSHAKE_S, and if there are too many, the oldest one ends. Each problem is
+logged once, in one line.
 """
 
 import asyncio
@@ -44,7 +44,7 @@ DIAL_S = 5.0
 MOST_HANDSHAKES = 16
 MOST_WAIT_S = 5.0
 CLOCK_S = 60.0
-"""Clocks that are further apart are spoken of."""
+"""Difference of clocks beyond which a warning is logged."""
 _SHUTDOWN_S = 2.0
 _FIRST_WAIT_S = 0.1
 _KNOCK_S = 1.0
@@ -59,11 +59,13 @@ _KEYS = 64
 
 @dataclass(slots=True)
 class _Far:
-    """Another member. heard: by the loop's clock, None: never. since: of `link` being there or
-    not. problem: why there is no link, or what was wrong when it came, as far as that is known.
-    before: the generation that it showed before the one of `last`. begun: `last` is the first
-    link since the member has started. knocked: the member has knocked, and is to be dialled at
-    once. heeded: when its last knock was heeded. attempt: to dial it, which a knock may end.
+    """Another member.
+
+    heard: by the loop's clock, None: never. since: start of the link, or of its absence. problem:
+    why there is no link, or the problem at its start, if known. before: the generation before that
+    of `last`. begun: `last` is the first link since the member has started. knocked: the member has
+    knocked, and is to be dialled at once. heeded: time of the last knock that was heeded. attempt:
+    the current dialling, which a knock may end.
     """
 
     name: str
@@ -82,8 +84,8 @@ class _Far:
 
 @dataclass(frozen=True, slots=True)
 class MemberStatus:
-    """A row of `onceway site status`. heard_s: seconds since something came; None: nothing has, in
-    this run. until: the date when its certificate ends, if that is known.
+    """A row of `onceway site status`. heard_s: seconds since the last byte; None: none in this run.
+    until: the end date of the certificate, if known.
     """
 
     name: str
@@ -101,8 +103,9 @@ class MemberStatus:
 
 
 class Net:
-    """joined, left: called with a member's name. received: called with a frame of one that has
-    joined, and not left; a SiteError of it ends the link. generation: of the store, for the others.
+    """The links of this gateway. joined, left: called with a member's name. received: called with a
+    frame of a joined member; a SiteError of it ends the link. generation: of the store, for the
+    other members.
     """
 
     def __init__(
@@ -125,7 +128,7 @@ class Net:
         self._handshakes: dict[asyncio.Task[None], None] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._saving: set[asyncio.Task[None]] = set()
-        """`close` waits for these."""
+        """Tasks that `close` waits for."""
         self._listening: socket.socket | None = None
         self._tick: asyncio.TimerHandle | None = None
         self._next_tick = 0.0
@@ -133,11 +136,13 @@ class Net:
 
     @property
     def port(self) -> int:
-        """Where it listens."""
+        """Port on which this gateway listens."""
         return cast(int, self._listening.getsockname()[1]) if self._listening else 0
 
     async def start(self) -> None:
-        """Raises OncewayError: there is no certificate, or the address is taken."""
+        """Start listening and dialling. Raises OncewayError if there is no certificate, or the
+        address is in use.
+        """
         loop, folder = asyncio.get_running_loop(), self._config.site_folder
         self._own = own = membership(folder, self._name)
         self._removed = Removed(folder, own)
@@ -169,7 +174,7 @@ class Net:
             self._listening.close()
 
     def send(self, member: str, frame: bytes) -> None:
-        """Dropped where there is no link: who asks must count on silence."""
+        """Send a frame. It is dropped if there is no link: the caller must expect silence."""
         if len(frame) > FRAME_BYTES:
             raise ValueError(f"a frame of {len(frame)} bytes")
         link = self._far[member].link
@@ -177,7 +182,7 @@ class Net:
             link.send(frame)
 
     def status(self) -> list[dict[str, Any]]:
-        """Of all members, this one first."""
+        """Return the rows of all members, this one first."""
         now = asyncio.get_running_loop().time()
         until = f"{self._own.certificate.not_valid_after_utc:%Y-%m-%d}"
         here = MemberStatus(
@@ -197,20 +202,20 @@ class Net:
         return [asdict(here), *(asdict(_status(far, now)) for far in self._far.values())]
 
     def has_stopped(self, member: str) -> bool:
-        """Whether the last link ended because the member stops."""
+        """Whether the last link ended because the member stopped."""
         last = self._far[member].last
         return last is not None and last.said == ""
 
     def has_begun(self, member: str) -> bool:
-        """Whether the member has started since the link before the one that is there."""
+        """Whether the member has started since the link before the current one."""
         return self._far[member].begun
 
     def gone(self) -> list[str]:
-        """Names that were removed, and are not in contact under a newer certificate."""
+        """Return the names that were removed and are not in contact under a newer certificate."""
         up = {name for name, far in self._far.items() if far.link is not None}
         return sorted(self._removed.names() - up)
 
-    # What `Link` calls.
+    # methods that `Link` calls
 
     def admits(self, link: Link) -> None:
         certificate = link.certificate
@@ -241,7 +246,7 @@ class Net:
         far = self._far[link.member]
         copied = False
         if far.link is not None:
-            # each run of a gateway has a generation of its own, so none comes again
+            # each run of a gateway has its own generation, so none repeats
             copied = link.generation == far.before != ""
             far.link.end(_COPY if copied else "it has dialled again", bye=copied)
         far.begun = far.last is None or far.last.generation != link.generation
@@ -296,7 +301,7 @@ class Net:
         while True:
             try:
                 channel, address = await loop.sock_accept(listening)
-            except OSError as error:  # too many files are open, say
+            except OSError as error:  # for example, too many open files
                 self._warn("accept", f"no connection of a member is taken ({error.strerror})")
                 await asyncio.sleep(TICK_S)
                 continue
@@ -309,7 +314,7 @@ class Net:
             task.add_done_callback(lambda done: self._handshakes.pop(done, None))
 
     async def _admit(self, channel: socket.socket, address: str) -> None:
-        """From a connection that came to a member that has joined, or to its end."""
+        """Accept a connection. Return when its member has joined, or the connection has ended."""
         link = Link(self, None)
         try:
             async with asyncio.timeout(HANDSHAKE_S):
@@ -344,13 +349,13 @@ class Net:
                 wait = _FIRST_WAIT_S
 
     async def _dial(self, far: _Far) -> Link:
-        """Dial once. Return the link when it has joined, or ended."""
+        """Dial once. Return the link after it has joined, or ended."""
         link = Link(self, far.name)
         again = far.knocked.is_set()
         far.knocked.clear()
         try:
             async with asyncio.timeout(DIAL_S) as attempt:
-                # the next knock must not end one that follows a knock
+                # the next knock must not end an attempt that follows a knock
                 far.attempt = None if again else attempt
                 await self._connect(far, link)
         except (OSError, TimeoutError, UnicodeError) as error:
@@ -365,7 +370,7 @@ class Net:
         return link
 
     async def _connect(self, far: _Far, link: Link) -> None:
-        """Open a connection, and return when the link has joined, or ended."""
+        """Open a connection, and return after the link has joined, or ended."""
         host, port = split_address(far.address)
         await asyncio.get_running_loop().create_connection(
             lambda: link,
@@ -379,7 +384,7 @@ class Net:
         await link.settled
 
     def _knocked(self, far: _Far) -> None:
-        """Dial a member at once that has no link to us, and says so."""
+        """Dial a knocking member at once, if it has no link."""
         now = asyncio.get_running_loop().time()
         late = now - self._next_tick > TICK_S
         if far.link is not None and now - far.link.heard > _STALE_S and not late:
@@ -390,7 +395,7 @@ class Net:
         far.knocked.set()
         deadline = far.attempt and far.attempt.when()
         if far.attempt is not None and deadline is not None and deadline - now < DIAL_S - _SLOW_S:
-            far.attempt.reschedule(now)  # it waits for a machine that was off, say
+            far.attempt.reschedule(now)  # for example, the machine was off
 
     async def _keep_knocking(self, far: _Far) -> None:
         wait = 0.0
@@ -411,7 +416,7 @@ class Net:
             async with asyncio.timeout(DIAL_S):
                 await self._connect(far, link)
         except (OSError, TimeoutError, UnicodeError):
-            return True  # a member that cannot be reached dials when it can
+            return True  # an unreachable member dials later
         finally:
             link.quit()
         if not link.said or link.said.endswith(_HEARD):
@@ -421,7 +426,7 @@ class Net:
         return False
 
     async def _answer(self, link: Link, request: bytes) -> None:
-        """To a gateway that was invited."""
+        """Answer a gateway that was invited."""
         address = link.address
         data, said = await asyncio.to_thread(
             invitation.answer, self._config.site_folder, self._site.members, request
@@ -432,7 +437,7 @@ class Net:
     def _look(self) -> None:
         loop = asyncio.get_running_loop()
         now = loop.time()
-        # then it is this gateway that hung, and what came meanwhile is not read yet
+        # then this gateway hung itself, and received bytes are not read yet
         late = now - self._next_tick > TICK_S
         self._next_tick = now + TICK_S
         self._tick = loop.call_later(TICK_S, self._look)
@@ -448,7 +453,7 @@ class Net:
     # Removed members
 
     def _spread(self, source: Link | None) -> None:
-        """What is new about removed members counts, and the others hear of it."""
+        """Apply news about removed members, and pass them on to the others."""
         news = self._removed.news()
         if not news:
             return
@@ -475,10 +480,10 @@ class Net:
         except OncewayError as error:
             self._warn("removed", str(error))
 
-    # Saying it once
+    # Logging once
 
     def _refused(self, name: str, address: str, reason: str) -> None:
-        """A connection came to nothing. name: the peer's, as far as it is known and proved."""
+        """Log a refused connection. name: the peer's, if it is known and proved."""
         far = self._far.get(name)
         if far is None:
             who = f" of {printable(name)}" if name else ""
@@ -494,7 +499,9 @@ class Net:
             log.warning("%s", text)
 
     def _says_now(self, key: str) -> bool:
-        """The same not again within a minute, and not too much in all."""
+        """Whether to log now: the same line not again within a minute, and not too many lines in
+        all.
+        """
         now = asyncio.get_running_loop().time()
         if now - self._said.get(key, float("-inf")) < _QUIET_S:
             return False
@@ -508,7 +515,7 @@ class Net:
     def _spawn(
         self, work: Coroutine[Any, Any, None], among: set[asyncio.Task[None]] | None = None
     ) -> None:
-        """among: by default those that `close` cancels."""
+        """Start a task. among: by default the tasks that `close` cancels."""
         tasks = self._tasks if among is None else among
         task = asyncio.get_running_loop().create_task(work)
         tasks.add(task)
@@ -516,13 +523,15 @@ class Net:
 
 
 _DIALS, _HEARD = " that dials ", ": the knock is heard"
-"""Parts of the answer to a knock; the answer of Onceway 0.2.0 has the first one only."""
+"""Parts of the answer to a knock; the answer of Onceway 0.2.0 contains only the first one."""
 _GONE = "it was removed from the site, or its name has a newer certificate"
 _COPY = "two gateways that run have its name: stop the one that is a copy"
 
 
 def _listen(host: str, port: int) -> socket.socket:
-    """host: empty for every address, of both kinds where the machine knows both."""
+    """Return a listening socket. host: empty for every address, of IPv4 and IPv6 if the machine has
+    both.
+    """
     try:
         if host:
             family = socket.AF_INET6 if ":" in host else socket.AF_INET

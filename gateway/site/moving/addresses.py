@@ -1,13 +1,12 @@
-"""What goes from one gateway of the site to another beside publications for all of its clients.
+"""Encoding of data between two gateways beside publications for all clients.
 
-In: which session a publication is for, and what gateways say of sessions that move. Out: the same
-as bytes, and back.
+In: the session that a publication is for, and notices about sessions that move. Out: the same as
+bytes, and back.
 
-A publication for one session carries Subscription Identifiers: no client may send any
-[MQTT-3.3.4-6], so nobody but a gateway can address one. One identifier stands for a shared
-subscription, three for a session; four for a shared subscription of that session.
-
-Notices are publications on `gateway.broker.topic.NOTICES`.
+A publication for one session carries Subscription Identifiers. Clients may not send any
+[MQTT-3.3.4-6], so only a gateway can address a session. One identifier stands for a shared
+subscription, three for a session; four for a shared subscription of that session. Notices are
+publications on `gateway.broker.topic.NOTICES`.
 """
 
 from __future__ import annotations
@@ -25,11 +24,11 @@ from gateway.mqtt.wire import MAX_VARINT, encode_varint
 from gateway.store.move_rows import HALF, LINEAGES, MOST_MOVES
 
 AT_ONCE = 32
-"""Notices in one publication."""
+"""Most notices in one publication."""
 NOTICE_BYTES = 512
-"""A publication of notices is shorter than that."""
+"""A publication of notices is shorter than this."""
 ADDRESS_BYTES = 32
-"""An address makes a publication longer by less than that."""
+"""An address makes a publication longer by less than this."""
 _NOTICE = Struct(">BQI")
 
 
@@ -37,31 +36,34 @@ class Stage(NamedTuple):
     """A session between two moves."""
 
     lineage: int
-    """Which session it is, from its first move until nothing of its moves is open: 1…LINEAGES."""
+    """Number of a moving session, from its first move until all its moves are finished: 1…LINEAGES.
+    """
     moves: int
-    """How often it has moved by then."""
+    """Number of its moves."""
 
 
 class Address(NamedTuple):
     stage: Stage
     share: int
-    """The number of the shared subscription that it is for (`share_number`), 0 for none."""
+    """Number of the shared subscription that the publication is for (`share_number`), 0 for none.
+    """
 
 
 class Kind(IntEnum):
     CUT = 1
-    """What the sender has passed on before this is for the session where it was, and what it passes
-    on from now on is for the session with so many moves."""
+    """Messages forwarded before this notice are for the session at its old place; later ones are
+    for the session with this many moves."""
     ASK = 2
-    """The same, and the receiver is to say CUT to all others."""
+    """CUT, and the receiver is to send CUT to all others."""
     END = 3
-    """Nothing more comes from the sender for the session with so many moves."""
+    """The sender has nothing more for the session with this many moves."""
     HERE = 4
-    """Is the session with so many moves at the receiver? It says ASK if it is or was, else GONE."""
+    """Question whether the session with this many moves is at the receiver. The receiver answers
+    ASK if it is or was, else GONE."""
     GONE = 5
     TAIL = 6
-    """Whether something still comes from the receiver for the session with so many moves. It says
-    END if nothing does."""
+    """Question whether the receiver still has messages for the session with this many moves. The
+    receiver answers END if not."""
 
 
 class Notice(NamedTuple):
@@ -74,8 +76,8 @@ def new_lineage() -> int:
 
 
 def share_number(topic_filter: str) -> int:
-    """The Subscription Identifier that stands for a shared subscription between members; 0 for any
-    other filter.
+    """Return the Subscription Identifier that stands for a shared subscription between members; 0
+    for any other filter.
     """
     if not topic_filter.startswith(SHARE_PREFIX):
         return 0
@@ -83,7 +85,9 @@ def share_number(topic_filter: str) -> int:
 
 
 def address(stage: Stage, share: str) -> bytes:
-    """As encoded properties. share: filter of the shared subscription that it is for, or ""."""
+    """Return the address of a publication as encoded properties. share: filter of the shared
+    subscription, or "".
+    """
     high, low = divmod(stage.lineage, 1 << HALF)
     numbers = [high + 1, low + 1, stage.moves]
     if share:
@@ -92,8 +96,8 @@ def address(stage: Stage, share: str) -> bytes:
 
 
 def read_address(identifiers: Sequence[int]) -> Address | None:
-    """Of a publication with these Subscription Identifiers. None: it is for no session alone.
-    Raises MalformedPacket.
+    """Return the address in a publication's Subscription Identifiers, or None if it is not for a
+    single session. Raises MalformedPacket.
     """
     if len(identifiers) < 2:
         return None
@@ -105,12 +109,12 @@ def read_address(identifiers: Sequence[int]) -> Address | None:
 
 
 def encode_notices(kind: Kind, stages: Iterable[Stage]) -> bytes:
-    """At most AT_ONCE of them."""
+    """Return the payload of notices, at most AT_ONCE of them."""
     return b"".join(_NOTICE.pack(kind, *stage) for stage in stages)
 
 
 def read_notices(payload: bytes) -> Iterator[Notice]:
-    """Raises MalformedPacket."""
+    """Yield the notices of a payload. Raises MalformedPacket."""
     if len(payload) % _NOTICE.size or len(payload) > AT_ONCE * _NOTICE.size:
         raise MalformedPacket("PUBLISH: notices that cannot be")
     for kind, lineage, moves in _NOTICE.iter_unpack(payload):

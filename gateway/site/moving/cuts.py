@@ -1,8 +1,7 @@
-"""Which messages are for a session that moves, and which are for it where it was: who cuts, and
-what ends by that.
+"""Cuts: which messages are for a moving session at its new place, and which at its old one.
 
 In: cuts and ends, of this gateway and of others. Out: notices in the queues for other gateways, and
-journeys that are over. All that goes with the open changes.
+finished journeys. All changes are part of the open changes.
 """
 
 from __future__ import annotations
@@ -29,8 +28,8 @@ def say(core: Core, members: Iterable[str], kind: Kind, stages: list[Stage]) -> 
 
 
 def ask(core: Core, stage: Stage) -> None:
-    """A session has come, in this moment: what was passed on until now was not for it. The others
-    hear of its filters first.
+    """Handle the arrival of a session: messages forwarded until now were not for it. The others get
+    its filters first.
     """
     journeys = journeys_of(core)
     journeys.untold = True
@@ -60,7 +59,7 @@ def end_tail(core: Core, member: str, stage: Stage) -> None:
 def send_to(
     core: Core, session: Session, journey: Journey, follower: Follower, member: str
 ) -> None:
-    """It is known where the session is."""
+    """Set the place of a forwarder's session, which is now known."""
     follower.member = member
     session.expiry = NEVER  # the session may be in use
     core.changes.sessions[session.id] = session
@@ -70,7 +69,7 @@ def send_to(
 
 
 def close(core: Core, session: Session) -> None:
-    """The journey of a session that is here is over: it is one as any other."""
+    """End the journey of a session that is here: from now on it is a normal session."""
     journeys_of(core).drop(session)
     note(core, session)
     core.router.matches_again(session)
@@ -85,7 +84,9 @@ def end_if_over(core: Core, session: Session, journey: Journey) -> None:
         return
     elif follower.member == OWN:
         core.effects.end(session)
-        alike = journeys_of(core).followers_of(journey.following)  # it may have come back twice
+        alike = journeys_of(core).followers_of(
+            journey.following
+        )  # the session may have come back twice
         if not any(left.send_flow.messages for left, _, its in alike if its.member == OWN):
             end_tail(core, OWN, journey.stage)
     elif not journey.tails and follower.done >= {OWN, *journeys_of(core).queues}:
@@ -97,8 +98,8 @@ def end_if_over(core: Core, session: Session, journey: Journey) -> None:
 
 
 def _leave_groups(core: Core, session: Session, journey: Journey, follower: Follower) -> None:
-    """The others hear that it has left its shared subscriptions. What they have given it before
-    comes before they answer.
+    """Let a forwarder leave its shared subscriptions. The other gateways' earlier messages for them
+    arrive before their answers.
     """
     for topic_filter in list(session.subscriptions):
         if number := share_number(topic_filter):

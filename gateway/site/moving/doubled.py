@@ -1,9 +1,8 @@
-"""What of the spool is on two disks, where acknowledgements wait for that (`[site] copies = 2`).
+"""Spool rows on two disks, where acknowledgements wait for that (`[site] copies = 2`).
 
-In: commits that are sealed and that are on this disk, with their rows of the spool; and up to which
-row the spool is safe: it is on another gateway's disk, too, or has landed. Out: the rows, once this
-disk has them; and `commit`, the number of the last commit of which, and of all before it, each row
-is safe.
+In: sealed commits and commits on this disk, with their spool rows; the row up to which the spool is
+safe, because it is replicated or has landed. Out: the rows, once this disk has them; and `commit`,
+the number of the last commit up to which every row is safe.
 """
 
 from __future__ import annotations
@@ -15,20 +14,21 @@ from gateway.broker.store_rows import SpoolRow
 
 
 class Doubled:
-    """committed: told the rows of each commit when it is on this disk. last_row: the id of the last
-    row that was there at the start, 0 for none: whether it is safe is not known yet.
+    """Tracks which commits are replicated. committed: called with the rows of each commit that is
+    on this disk. last_row: highest row id at the start, 0 for none; whether it is safe is not known
+    yet.
     """
 
     def __init__(self, committed: Callable[[Sequence[SpoolRow]], None], last_row: int) -> None:
         self._committed = committed
         self._sealed: deque[tuple[int, Sequence[SpoolRow]]] = deque()
         self._unsafe = deque([(0, last_row)] if last_row else ())
-        """Commits that are on this disk alone, with the last row of each."""
+        """Commits that are only on this disk, with the last row of each."""
         self._on_disk = 0
         self.commit = 0
         self.refusing = False
-        """What is published at QoS 1 or 2 for the spool is refused: the second disk is missing for
-        too long. Whoever looks for one says so."""
+        """Whether QoS 1 and 2 publications for the spool are refused, because the second disk is
+        missing for too long. Set by the code that looks for one."""
         self._calls: list[tuple[int, Callable[[], None]]] = []
         self._look()
 
@@ -37,7 +37,7 @@ class Doubled:
             self._sealed.append((number, rows))
 
     def on_disk(self, number: int) -> None:
-        """This disk has the commit."""
+        """Note that a commit is on this disk."""
         self._on_disk = number
         while self._sealed and self._sealed[0][0] <= number:
             sealed, rows = self._sealed.popleft()
@@ -46,13 +46,13 @@ class Doubled:
         self._look()
 
     def safe(self, row: int) -> None:
-        """The spool is safe up to this row."""
+        """Note that the spool is safe up to this row."""
         while self._unsafe and self._unsafe[0][1] <= row:
             self._unsafe.popleft()
         self._look()
 
     def call(self, number: int, call: Callable[[], None]) -> None:
-        """Call when all of this commit and of those before it is safe."""
+        """Call a function once this commit and all before it are safe."""
         self._calls.append((number, call))
         self._look()
 

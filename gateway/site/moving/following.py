@@ -1,22 +1,22 @@
-"""What makes each message reach a session once while it moves between the gateways of a site.
+"""Delivery of each message to a session exactly once while it moves between the gateways of a site.
 
-In: sessions that leave, arrive, or come back; notices of other gateways (`addresses.py`) and what
-they send for one session alone. Out: followers (`journey.py`), what they send on, and notices in
-the queues for other gateways. All that goes with the open changes.
+In: sessions that leave, arrive, or come back; notices of other gateways (`addresses.py`) and their
+messages for a single session. Out: forwarders (`journey.py`), forwarded messages, and notices in
+the queues for other gateways. All changes are part of the open changes.
 
-    a session leaves      a follower takes its place in the router, in the same commit
-    it arrives            ASK to all: what was published here until now was for it elsewhere, and
-                          is for it here from now on
-    ASK is heard          CUT to all, the same for what is published at that gateway
-    CUT is heard          what that gateway passes on is for the session here from now on; it is not
-                          for a follower any more whose session has moved so often
-    ASK is heard where    the follower's queue goes to where the session is, page by page, and so
-    the session was       does what comes then
-    it is over there,     HERE asks all where it is: ASK, or GONE
-    and none has come
-    it comes back         the follower's queue goes to the session here
-    all have cut, nothing is left, and nothing comes from earlier followers
-                          END to where the session is; the follower ends
+  a session leaves       a forwarder takes its place in the router, in the same commit
+  it arrives             ASK to all: messages published here until now were for it at its old
+                         place, later ones are for it here
+  ASK is heard           CUT to all, the same for messages published at that gateway
+  CUT is heard           messages forwarded by that gateway are for the session here from now on,
+                         and no longer for a forwarder of an earlier move
+  ASK is heard where     the forwarder's queue goes to the session's new place, page by page, and
+  the session was        so do later messages
+  the move is over there, HERE asks all where it is: ASK, or GONE
+  and none was heard
+  it comes back          the forwarder's queue goes to the session here
+  all have cut, nothing is left, and no earlier forwarder sends
+                         END to the session's place; the forwarder ends
 """
 
 from __future__ import annotations
@@ -38,13 +38,11 @@ from gateway.system.logs import about
 log = logging.getLogger(__name__)
 
 _FOLLOWERS = 4
-"""For each session that there may be, this part of a follower."""
+"""Divisor: there may be one forwarder for this many sessions of the limit."""
 
 
 def follow(core: Core, order: Giving) -> None:
-    """A session leaves with the changes that are about to be sealed: its follower takes its
-    place.
-    """
+    """Put a forwarder in the place of a session that leaves with the changes about to be sealed."""
     journeys, session = journeys_of(core), core.by_id[order.session]
     earlier = journey_of(session)
     if earlier is not None:
@@ -72,7 +70,7 @@ def follow(core: Core, order: Giving) -> None:
     if not any(item.topic_filter.startswith(SHARE_PREFIX) for item in wanted):
         follower.awaited = set()
     number = core.next_session()
-    client = f"{STANDS_IN}{number}"  # a session that comes back may leave two at one stage
+    client = f"{STANDS_IN}{number}"  # two forwarders may share a stage
     found = Session(core, number, client, queueing(core, session.client), session.expiry, 0, INSIDE)
     found.left = session.left
     core.by_id[number] = found
@@ -90,14 +88,14 @@ def is_follower(client: str) -> bool:
 
 
 def queueing(core: Core, client: str) -> QueueSection:
-    """How messages wait for the follower of a client's session."""
+    """Return how messages wait for the forwarder of a client's session."""
     section = core.config.queueing(client)
     return QueueSection(full="drop the oldest", messages=section.messages, bytes=section.bytes)
 
 
 def over(core: Core, key: str) -> None:
-    """What was given is over here: the session is elsewhere, or nowhere. It is asked for, unless it
-    has said where it is.
+    """Handle the end of a move here: the session is elsewhere, or nowhere. Ask for its place,
+    unless it is known.
     """
     found = journeys_of(core).waiting(key)
     if found is not None:
@@ -107,7 +105,7 @@ def over(core: Core, key: str) -> None:
 
 
 def arrived(core: Core, session: Session) -> None:
-    """A session has come, or has come back to where it was given away."""
+    """Handle a session that has arrived, or has come back to the gateway that it left."""
     journey = journey_of(session)
     if journey is None:
         return
@@ -121,8 +119,8 @@ def arrived(core: Core, session: Session) -> None:
 
 
 def _come_back(core: Core, session: Session, journey: Journey) -> None:
-    """What follows a session that is here again goes to it."""
-    found = journeys_of(core).followers_of(journey.following)  # none: there were too many
+    """Give the queue of a forwarder to its session, which is here again."""
+    found = journeys_of(core).followers_of(journey.following)  # empty if there were too many
     waiting = [item for item in found if item[2].member is None]
     if not any(item[2].member == OWN for item in found) and not waiting:
         journey.tails.discard(OWN)
@@ -139,8 +137,8 @@ def _come_back(core: Core, session: Session, journey: Journey) -> None:
 
 
 def begin(core: Core, me: str, given: Collection[str], tell: Callable[[], None]) -> None:
-    """The site begins, with the queues for its other gateways in `journeys.queues`. given: keys of
-    sessions that have left and that nobody has taken.
+    """Start the site, with the queues for its other gateways in `journeys.queues`. given: keys of
+    sessions that have left and that no gateway has taken.
     """
     journeys = journeys_of(core)
     journeys.me, journeys.tell = me, tell
@@ -163,7 +161,7 @@ def begin(core: Core, me: str, given: Collection[str], tell: Callable[[], None])
 
 
 def end_journeys(core: Core) -> None:
-    """There is no site any more."""
+    """End all journeys, because there is no site any more."""
     for session, journey in journeys_of(core):
         if journey.follower is None:
             close(core, session)

@@ -1,13 +1,13 @@
-"""A session that has moved between gateways of the site: which messages are for it, and which are
-for the session as it was before the move. Or what it has left behind here: its follower.
+"""The journey of a moved session: which messages are for it, and which were for its old place. Or
+the forwarder (`Follower`) of a session that has left.
 
-In: cuts. A cut stands in what one gateway sends to another: what comes before it is for the
-session where it was, what comes after it for the session where it is now. Each gateway sends its
-cuts to all others at one instant. Out: whether a message is for this session.
+In: cuts. A cut is a position in the stream from one gateway to another: messages before it are for
+the session at its old place, messages after it for the session at its new one. Each gateway sends
+its cuts to all others at one instant. Out: whether a message is for this session.
 
-A follower has the subscriptions of a session that has left. It queues what the session would have
-got here, until it is known where that is, and sends it there. It is a session of this broker, but
-no client's: `Core.sessions` does not have it.
+A forwarder has the subscriptions of a session that has left. It queues the messages that the
+session would have got here until the new place is known, and sends them there. It is a session of
+this broker without a client: `Core.sessions` does not contain it.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ class Follower:
         self, key: str, user: str | None, member: str | None = None, done: set[str] | None = None
     ) -> None:
         self.key = key
-        """Whose session it follows (`move_rows.py`)."""
+        """Key of the session that it stands in for (`move_rows.py`)."""
         self.user = user
-        """Whose rights it has."""
+        """User whose rights it has."""
         self.member = member
-        """Where the session is: what comes goes there. OWN: it has come back here. None: that is
-        not known yet."""
+        """Place of the session, where messages go. OWN: it has come back here. None: not known yet.
+        """
         self.done = done or set()
         """Gateways whose messages go to the session itself by now."""
         self.gone: set[str] | None = None
-        """Gateways that do not have it, once all are asked; None before."""
+        """Gateways that do not have the session, once all are asked; None before."""
         self.groups: dict[int, str] = {}
-        """Its shared subscriptions, by number, when it has left them."""
+        """Shared subscriptions that it has left, by number."""
         self.awaited: set[str] | None = None
-        """Gateways that may not know yet that it has. None: it has not left them."""
+        """Gateways that may not know yet that it has left them. None: it has not left them."""
 
     @property
     def name(self) -> str:
-        """Client identifier of the session that it follows."""
+        """Client identifier of the session that it stands in for."""
         return name_of(self.key)
 
 
@@ -62,22 +62,23 @@ class Journey(Role):
         follower: Follower | None = None,
     ) -> None:
         self.stage = stage
-        """Of a follower: the session's while it was here."""
+        """Stage of the session; of a forwarder, the stage while the session was here."""
         self.closed = closed or set()
-        """Gateways whose cut has not come: what they pass on is for the session where it was."""
+        """Gateways whose cut has not arrived: their messages are for the session at its old place.
+        """
         self.tails = tails or set()
-        """Gateways that send on what comes late for it."""
+        """Gateways that still forward late messages for it."""
         self.filters = filters
-        """What it had subscribed to when it came: what it subscribes to here, nobody sends on. Of a
-        follower, the shared subscriptions that it has left, too."""
+        """Filters of the session when it arrived; later ones are never forwarded. Of a forwarder,
+        also the shared subscriptions that it has left."""
         self.follower = follower
-        """None for a session that has come."""
+        """The forwarder; None for a session that has arrived."""
         self.asked: float | None = None
-        """Since when it waits for what it has asked for, on the time axis, about."""
+        """Approximate time since which it waits for an answer, on the time axis."""
 
     @classmethod
     def stored(cls, row: JourneyRow) -> Journey:
-        """Raises ValueError."""
+        """Return a journey from its row. Raises ValueError."""
         _, lineage, moves, closed, tails, filters, key, user, member, done = row
         follower = None if key is None else Follower(key, user, member, set(_names(done)))
         known = set(_names(closed)), set(_names(tails)), tuple(_names(filters))
@@ -97,17 +98,17 @@ class Journey(Role):
 
     @property
     def following(self) -> Stage:
-        """The session after the next move."""
+        """Stage of the session after the next move."""
         return Stage(self.stage.lineage, self.stage.moves + 1)
 
     @property
     def gets_copies(self) -> bool:
-        """A follower sends on what comes once."""
+        """Whether the session gets copies. A forwarder does not: it sends each message on once."""
         return self.follower is None
 
     @property
     def sends_on(self) -> bool:
-        """Whether what waits belongs to a session that is known to be elsewhere."""
+        """Whether waiting messages belong to a session whose new place is known."""
         return self.follower is not None and self.follower.member is not None
 
     def may_read(self, acl: Acl, session: Session, topic: str) -> bool:
@@ -116,12 +117,14 @@ class Journey(Role):
         return super().may_read(acl, session, topic)
 
     def came_with(self, topic: str) -> bool:
-        """Whether it had subscribed to a topic when it came. This looks at all its filters."""
+        """Whether the session had subscribed to a topic when it arrived. This visits all its
+        filters.
+        """
         return any(topic_matches(item, topic) for item in self.filters)
 
     def takes(self, member: str, came_with: bool) -> bool:
-        """Whether what a gateway passes on, or this one publishes (OWN), is for this session.
-        came_with: that of its topic.
+        """Whether messages that a gateway forwards, or this one publishes (OWN), are for this
+        session. came_with: the value of `came_with` for the topic.
         """
         if self.follower is not None and member in self.follower.done:
             return False
@@ -129,7 +132,7 @@ class Journey(Role):
 
 
 def journey_of(session: Session) -> Journey | None:
-    """Return the journey of a session, None when it is over, or the session has never moved."""
+    """Return the journey of a session, or None if it is over, or the session has never moved."""
     return session.role if isinstance(session.role, Journey) else None
 
 

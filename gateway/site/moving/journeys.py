@@ -1,9 +1,8 @@
-"""Sessions here whose move between gateways of the site is not over, and followers of those that
-have left (`journey.py`).
+"""Sessions here with an unfinished move, and forwarders of those that have left (`journey.py`).
 
-In: such sessions as they come and go. Out: the one that a stage stands for, and where what matches
-their subscriptions goes: to a session, or through the queue for another gateway to it. Without a
-site there are none, and nothing of this costs anything.
+In: such sessions as they arrive and leave. Out: the session that a stage stands for, and the
+destination of messages that match its subscriptions: a session, or the queue for another gateway.
+Without a site there are no journeys, and this code takes no time.
 """
 
 from __future__ import annotations
@@ -25,26 +24,27 @@ from gateway.store.move_rows import OWN, Moves
 class Journeys:
     def __init__(self) -> None:
         self.me = ""
-        """This gateway's name in the site; empty without one: no session is followed."""
+        """Name of this gateway in the site; empty without one: then no session gets a forwarder."""
         self.queues: dict[str, Session] = {}
         """The sessions that stand for the other gateways, by name."""
         self.tell: Callable[[], None] = lambda: None
-        """Tells the other gateways the filters that have come."""
+        """Sends the other gateways new filters."""
         self.untold = False
-        """Sessions have come: that is to be done before the open changes are on the disk."""
+        """Whether `tell` must be called before the open changes are on disk, because sessions have
+        arrived."""
         self.asks: Counter[str] = Counter()
-        """How often each gateway has asked for a session, in a minute or less."""
+        """Number of questions of each gateway in the current minute."""
         self.count_from = 0.0
-        """When that minute began, on the time axis."""
+        """Start of that minute, on the time axis."""
         self.followers = 0
         self.refused = 0
-        """Sessions that have left without a follower, since there were too many."""
+        """Sessions that left without a forwarder, because there were too many."""
         self._lineages: dict[int, list[tuple[Session, Journey]]] = {}
         self._round = iter(self)
         self._groups: dict[int, dict[Journey, None]] = {}
-        """Followers that have left a shared subscription, by its number."""
+        """Forwarders that have left a shared subscription, by its number."""
         self._latest: dict[str, tuple[Session, Journey]] = {}
-        """The follower of each session that left last, by the session's key."""
+        """The forwarder of each session that left last, by the session's key."""
 
     def add(self, session: Session, journey: Journey) -> None:
         session.role = journey
@@ -57,7 +57,7 @@ class Journeys:
                 self._latest[follower.key] = session, journey
 
     def drop(self, session: Session) -> None:
-        """It has ended, or its journey has."""
+        """Forget a journey after the end of the session or of the journey."""
         journey = journey_of(session)
         if journey is not None:
             session.role = CLIENT
@@ -75,11 +75,11 @@ class Journeys:
                     del self._latest[follower.key]
 
     def has_left(self, journey: Journey, number: int) -> None:
-        """A follower has left a shared subscription."""
+        """Note that a forwarder has left a shared subscription."""
         self._groups.setdefault(number, {})[journey] = None
 
     def left(self, number: int) -> Journey | None:
-        """A follower that has left this shared subscription."""
+        """Return a forwarder that has left this shared subscription, or None."""
         return next(iter(self._groups.get(number, ())), None)
 
     def __iter__(self) -> Iterator[tuple[Session, Journey]]:
@@ -87,7 +87,9 @@ class Journeys:
             yield from list(lineage)
 
     def next(self, most: int) -> list[tuple[Session, Journey]]:
-        """Those whose turn it is, at most so many; all have their turn before one has it again."""
+        """Return the next journeys in turn, at most `most`. Each has its turn before any has a
+        second one.
+        """
         found = list(islice(self._round, most))
         if len(found) < most:
             self._round = iter(self)
@@ -97,7 +99,7 @@ class Journeys:
         return list(self._lineages.get(lineage, ()))
 
     def at(self, stage: Stage) -> tuple[Session, Journey] | None:
-        """The session that a stage stands for, or else what follows it."""
+        """Return the session that a stage stands for, or else its forwarder."""
         found = None
         for session, journey in self._lineages.get(stage.lineage, ()):
             if journey.stage == stage and not session.ended:
@@ -108,7 +110,7 @@ class Journeys:
         return found
 
     def followers_of(self, stage: Stage) -> list[tuple[Session, Journey, Follower]]:
-        """What sends on messages for the session at a stage from here."""
+        """Return the forwarders here for the session at a stage."""
         return [
             (session, journey, journey.follower)
             for session, journey in self._lineages.get(stage.lineage, ())
@@ -116,7 +118,7 @@ class Journeys:
         ]
 
     def waiting(self, key: str) -> tuple[Journey, Follower] | None:
-        """The follower of a session of which nobody has said where it is."""
+        """Return the forwarder of a session whose place is unknown, or None."""
         session, journey = self._latest.get(key, (None, None))
         if session is None or journey is None or session.ended:
             return None
@@ -124,7 +126,7 @@ class Journeys:
         return (journey, follower) if follower is not None and follower.member is None else None
 
     def routes(self, topic: RoutedTopic, member: str) -> Iterable[Route]:
-        """Of those that travel: who gets what a gateway passes on."""
+        """Yield the routes of messages that a gateway forwards, to sessions that move."""
         for route, came_with in topic.moving:
             journey = journey_of(route.session)
             if journey is None or journey.takes(member, came_with):
@@ -137,7 +139,7 @@ class Journeys:
                     yield onward
 
     def onward(self, session: Session, extra: bytes, share: str) -> tuple[Session, bytes]:
-        """Where a message for a session goes, with which properties."""
+        """Return the session that a message goes to, and the properties to send."""
         journey = journey_of(session)
         if journey is not None and journey.follower is not None and journey.follower.member:
             queue = self.queues[journey.follower.member]
@@ -163,7 +165,7 @@ def journeys_of(core: Core) -> Journeys:
 
 
 def moves(core: Core) -> Moves:
-    """What the open changes hold for the sake of other gateways."""
+    """Return the rows about moves in the open changes."""
     changes = core.changes
     if changes.neighbours is None:
         changes.neighbours = Moves()
@@ -171,6 +173,6 @@ def moves(core: Core) -> Moves:
 
 
 def note(core: Core, session: Session) -> None:
-    """The journey of a session has changed."""
+    """Note that the journey of a session has changed."""
     moves(core)
     of(core).changed[session] = None

@@ -1,8 +1,8 @@
-"""Messages that are late for a session that has moved: they go to where it is.
+"""Late messages: they follow a session that has moved.
 
-In: what waits for its follower, page by page, and what another gateway has sent for one session.
-Out: the same in the queue for another gateway, with an address, or to the session. What is taken
-from one queue and put into another is so in one commit.
+In: queued messages of its forwarder, page by page, and messages that another gateway has sent for
+one session. Out: the same in the queue for another gateway, with an address, or to the session. A
+message leaves one queue and enters another in one commit.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from gateway.store.move_rows import OWN
 
 
 def send_on(core: Core, session: Session) -> None:
-    """A page of what waits for a follower has been read: it goes to where its session is."""
+    """Send a page of a forwarder's queue, just read, to the session's new place."""
     journey, flow = journey_of(session), session.send_flow
     assert journey is not None  # noqa: S101 - `Role.sends_on`
     while flow.pending:
@@ -38,7 +38,7 @@ def send_on(core: Core, session: Session) -> None:
 
 
 def wait_to_send_on(core: Core, session: Session) -> None:
-    """What waits for a follower is not on the disk yet."""
+    """Read the forwarder's queue again after the next commit, because it is not on disk yet."""
     core.promise()
     core.waits.call(core.committed + 1, session.send_flow.ask)
 
@@ -63,8 +63,8 @@ def _forward(
 
 
 def come(core: Core, member: str, run: PublishRun, to: Address, share: str, commit: int) -> None:
-    """What another gateway has sent for one session. share: filter of the shared subscription that
-    it is for.
+    """Handle messages that another gateway has sent for one session. share: filter of the shared
+    subscription that they are for.
     """
     if to.share and not share:
         return
@@ -75,8 +75,8 @@ def come(core: Core, member: str, run: PublishRun, to: Address, share: str, comm
 def come_for_group(
     core: Core, member: str, run: PublishRun, number: int, share: str, commit: int
 ) -> None:
-    """What another gateway has sent for a shared subscription: for one of its members here, or else
-    for one that has left.
+    """Handle messages that another gateway has sent for a shared subscription: they go to a
+    subscriber here, or else to one that has left.
     """
     if core.router.share(share) is not None:
         pass_on(core, run, member, share, commit)
@@ -88,9 +88,10 @@ def come_for_group(
 
 
 def pass_on(core: Core, run: PublishRun, member: str, share: str | None, commit: int) -> None:
-    """Route a run that another gateway of the site passes on: to clients of this gateway, and to
-    nobody else. member: that gateway. share: filter of the shared subscription that it is for, and
-    then for no other; "" for one that is not here any more. commit: holds that it was taken.
+    """Route a run that another gateway of the site forwards, only to clients of this gateway.
+
+    member: that gateway. share: filter of the only shared subscription that it is for; "" for one
+    that no longer exists here. commit: holds that the run was taken.
     """
     qos, topic = run.qos, core.router.routed(run.topic)
     for route in topic.routes if share is None else ():
@@ -105,10 +106,10 @@ def pass_on(core: Core, run: PublishRun, member: str, share: str | None, commit:
 def pass_to(
     core: Core, route: Route, run: PublishRun, qos: int, skip: int, count: int, commit: int
 ) -> None:
-    """One session gets what another gateway passes on."""
+    """Deliver forwarded messages to one session."""
     session = route.session
     if session.queueing.full == "refuse the publisher" and is_full(core, session, run, 1):
-        core.statistics.overflowed += count  # nobody is there any more to be refused
+        core.statistics.overflowed += count  # the publisher was answered long ago
         session.send_flow.overflowed += count
         return
     flags = RETAIN if run.retain and route.retain_as_published else 0
@@ -117,7 +118,7 @@ def pass_to(
 
 
 def _flags(run: PublishRun) -> int:
-    """As `deliver` takes them."""
+    """Return flags as `deliver` takes them."""
     return run.qos << 1 | (RETAIN if run.retain else 0)
 
 
@@ -132,7 +133,7 @@ def _deliver_here(
     count: int,
     commit: int,
 ) -> bool:
-    """False: the session is not here, nor what follows it."""
+    """Deliver messages to a session or its forwarder here. Return False if there is neither."""
     found = journeys_of(core).at(stage)
     if found is None:
         return False

@@ -1,8 +1,8 @@
-"""Sessions that leave for another gateway of the site, and sessions that come from there.
+"""Outbound and inbound moves of sessions.
 
-In: orders for the next commit. Out: what is kept of the session in memory goes when the commit is
-sealed that takes its rows away, and is made when the commit is on disk that brought them. So memory
-and store tell the same after each commit.
+In: orders for the next commit. Out: when a commit that removes a session's rows is sealed, the
+session is removed from memory. When a commit that brings rows is on disk, the session is created in
+memory. So memory and store agree after each commit.
 """
 
 from __future__ import annotations
@@ -19,14 +19,12 @@ from gateway.store.move_rows import Giving, moved_of
 
 
 def when_on_disk(core: Core, number: int, call: Callable[[], None]) -> None:
-    """Call when commit `number` is on disk; if it is already, when the next one is."""
+    """Call a function when commit `number` is on disk; if it already is, after the next one."""
     core.waits.call(max(number, core.committed + 1), call)
 
 
 def give(core: Core, session: Session, order: Giving) -> int:
-    """A session that is left leaves for another gateway with the open changes; returns their
-    number.
-    """
+    """Move a disconnected session to another gateway with the open changes. Return their number."""
     core.changes.sessions[session.id] = session
     core.changes.flows[session] = None
     moves(core).giving.append(order)
@@ -34,13 +32,13 @@ def give(core: Core, session: Session, order: Giving) -> int:
 
 
 def stays(core: Core, order: Giving) -> bool:
-    """Whether a session cannot leave: it has ended meanwhile."""
+    """Whether a session cannot leave, because it has ended or a client has connected."""
     session = core.by_id.get(order.session)
     return session is None or session.ended or session.connection is not None
 
 
 def leave(core: Core, order: Giving) -> None:
-    """The changes are sealed that take the session away: forget it. Its rows are the writer's."""
+    """Forget a session whose rows the sealed changes remove. The rows are the writer's."""
     session = core.by_id.pop(order.session)
     session.ended = True
     for topic_filter in list(session.subscriptions):
@@ -56,15 +54,15 @@ def leave(core: Core, order: Giving) -> None:
 
 
 def left(core: Core, order: Giving) -> None:
-    """The commit is on disk: nobody here needs its messages any more, but for other sessions that
-    have them, too.
+    """Release the messages of a session after its outbound move is on disk. Other sessions may
+    still need them.
     """
     for message in order.released or ():
         core.needed_rows.release(message)
 
 
 def arrive(core: Core, state: Recovered) -> None:
-    """A session has come, and is on disk."""
+    """Create an inbound session, which is on disk."""
     core.needed_rows.know(state.references)
     take_over(core, state)
     for number, *_ in moved_of(state).journeys:

@@ -1,7 +1,7 @@
-"""The other gateways of a site, for the broker (`gateway/broker/neighbours.py`).
+"""The peer gateways of a site, for the broker (`gateway/broker/neighbours.py`).
 
-In: what happens to sessions and publications here. Out: what follows from it for sessions that
-move, and for the spool's second disk. Whoever asks other gateways stands in `elsewhere`.
+In: changes of sessions and publications here. Out: the consequences for sessions that move, and for
+the second disk of the spool. The code that queries other gateways is in `elsewhere`.
 """
 
 from __future__ import annotations
@@ -25,34 +25,36 @@ from gateway.store.move_rows import OWN, Moves, moved_of
 
 
 class Elsewhere(Protocol):
-    """Somebody who may know of a session that is not here."""
+    """The session lookup, for sessions that are not here."""
 
     def waits(self, connection: Asking, packet: Connect) -> bool:
-        """Whether a CONNECT waits until the others have said what they hold. Then
-        `dispatch.placed` is called, unless the connection has ended by then."""
+        """Whether a CONNECT waits for the replies of a session lookup. Then `dispatch.placed` is
+        called, unless the connection has ended by then.
+        """
 
     def release(self, connection: Asking, identifiers: Sequence[int]) -> bool:
-        """Whether the others are asked about identifiers that are unknown here. Then
-        `exchanges.released` is called for each."""
+        """Whether the others are queried about identifiers that are unknown here. Then
+        `exchanges.released` is called for each.
+        """
 
 
 class SiteNeighbours(WithJourneys):
-    """Of one broker. state: what its store holds at the start."""
+    """The neighbours of one broker. state: contents of its store at the start."""
 
     def __init__(self, core: Core, state: Recovered) -> None:
         super().__init__()
         self._core = core
         self.elsewhere: Elsewhere | None = None
-        """None while the site has not begun."""
+        """The session lookup; None before the site has begun."""
         self.doubled: Doubled | None = None
-        """What of the spool is on two disks; None where one is enough."""
+        """Tracks which spool rows are replicated; None unless `copies = 2`."""
         self.moved = moved_of(state)
-        """What the store knew of moves at the start."""
+        """Moves in the store at the start."""
         self._stored: dict[int, Journey] = {}
 
     def leave(self) -> None:
         following.end_journeys(self._core)
-        if self.moved.members:  # should they come back, they are new ones
+        if self.moved.members:  # members that return count as new
             moves(self._core).members = frozenset()
             self._core.promise()
 
@@ -111,7 +113,7 @@ class SiteNeighbours(WithJourneys):
             if (follower := journey.follower) is not None:
                 session.queueing = following.queueing(core, follower.name)
                 return False
-        elif following.is_follower(session.client):  # its journey could not be salvaged
+        elif following.is_follower(session.client):  # a forwarder without its journey
             core.effects.end(session)
         return True
 
@@ -159,5 +161,5 @@ class SiteNeighbours(WithJourneys):
 
 
 def site_of(core: Core) -> SiteNeighbours:
-    """Return the neighbours of a broker that was made for a site."""
+    """Return the neighbours of a broker that was created for a site."""
     return cast("SiteNeighbours", core.neighbours)

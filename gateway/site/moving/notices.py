@@ -1,6 +1,6 @@
-"""What the gateways of a site say to one another of sessions that move (`addresses.py`).
+"""Notices between the gateways of a site about sessions that move (`addresses.py`).
 
-In: their notices, and the time. Out: what follows from them, and our answers.
+In: their notices, and the time. Out: the resulting changes, and this gateway's answers.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from gateway.site.moving.journeys import journeys_of
 from gateway.store.move_rows import OWN
 
 AGAIN_S = 60.0
-"""After so long a notice that has not come is asked for again."""
+"""Time after which a missing notice is asked for again."""
 _AT_ONCE = 1000
-"""Journeys that are looked at in one turn of the loop."""
+"""Journeys that one turn of the loop handles."""
 _ASKS, _FEWEST_ASKS = 4, 65_536
-"""How often a gateway may ask in a minute of ours: so often for each session that there may be.
-One that is open is asked for twice by then, and at a start. And so often in any case, for clients
-that move to and fro."""
+"""Bounds of a gateway's questions per minute: _ASKS for each possible session, and _FEWEST_ASKS in
+any case, for clients that move often. An open journey is asked for twice in that time, and at a
+start."""
 
 
 def heard(core: Core, member: str, payloads: Iterable[bytes]) -> None:
-    """Notices of another gateway. Raises MqttError."""
+    """Handle notices of another gateway. Raises MqttError."""
     journeys, asked = journeys_of(core), list[Stage]()
     answers: dict[Kind, list[Stage]] = {Kind.ASK: [], Kind.GONE: [], Kind.END: []}
     for payload in payloads:
@@ -59,7 +59,7 @@ def heard(core: Core, member: str, payloads: Iterable[bytes]) -> None:
 
 
 def _found(core: Core, member: str, stage: Stage) -> None:
-    """A session is there."""
+    """Handle the news that a session is at `member`."""
     for session, journey, follower in journeys_of(core).followers_of(stage):
         if follower.member not in (member, OWN):
             send_to(core, session, journey, follower, member)
@@ -67,7 +67,7 @@ def _found(core: Core, member: str, stage: Stage) -> None:
 
 
 def _missed(core: Core, member: str, stage: Stage) -> None:
-    """A session is not there: what follows it ends when it is nowhere."""
+    """Handle the news that a session is not at `member`. If it is nowhere, its forwarder ends."""
     for session, _, follower in journeys_of(core).followers_of(stage):
         if follower.gone is not None:
             follower.gone.add(member)
@@ -77,7 +77,7 @@ def _missed(core: Core, member: str, stage: Stage) -> None:
 
 
 def _answered(core: Core, member: str, stage: Stage) -> None:
-    """All that a follower can still get from there as a member of a group has come."""
+    """Note that all messages for a forwarder's shared subscriptions have arrived from `member`."""
     for session, journey, follower in journeys_of(core).followers_of(stage):
         if follower.awaited:
             follower.awaited.discard(member)
@@ -85,9 +85,9 @@ def _answered(core: Core, member: str, stage: Stage) -> None:
 
 
 def advance(core: Core) -> None:
-    """To be called about once a second: followers expire with their sessions, and whoever waits for
-    a notice asks for it, for it may have been in a queue that was too long. Where many sessions
-    move, each has its turn later.
+    """Expire forwarders with their sessions, and ask again for missing notices, which may have been
+    lost in a queue that was too long. To be called about once a second; each call handles a bounded
+    number.
     """
     journeys = journeys_of(core)
     if journeys.count_from + AGAIN_S <= core.now:
@@ -111,7 +111,7 @@ def advance(core: Core) -> None:
 
 
 def _questions(core: Core, journey: Journey) -> Iterable[tuple[str, Kind]]:
-    """Which gateways are to say what."""
+    """Yield gateways and the notices to ask them for."""
     follower, tails = journey.follower, journey.tails - {OWN}
     for member in tails:
         yield member, Kind.TAIL
@@ -124,7 +124,7 @@ def _questions(core: Core, journey: Journey) -> Iterable[tuple[str, Kind]]:
 
 
 def _sought(core: Core, follower: Follower) -> Iterable[str]:
-    """Whom a follower waits for."""
+    """Return the gateways that a forwarder waits for."""
     if follower.awaited or follower.member == OWN:
         return follower.awaited or ()
     if follower.member is not None:

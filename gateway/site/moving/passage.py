@@ -1,14 +1,14 @@
-"""Another gateway of the site, as a session of this broker: what its subscribers are to get waits
-in the queue of that session, and what it passes on comes in over its connection.
+"""A peer gateway of the site, as a session of this broker: messages for its subscribers wait in the
+session's queue, and its forwarded messages arrive over its connection.
 
-In: runs from that connection. Out: deliveries and answers; each message is taken once, for the
-clients of this gateway alone. It goes to no other gateway, to no bridge, and into no spool: that is
-for the gateway where it was published. What has no room here is not refused for good, since its
-publisher has been answered: the connection ends, and the other gateway sends it again later.
+In: runs from that connection. Out: deliveries and answers. Each message is taken once, only for
+clients of this gateway. It goes to no other gateway, to no bridge, and into no spool: the
+publishing gateway does that. If there is no room here, the message is not refused for good, since
+its publisher has been answered: the connection ends, and the peer gateway sends it again later.
 
-The other gateway sends in the order of its numbers, and never gives a number twice, so the highest
-one that was taken tells which have come before. It is kept as a mark, in the commit that holds the
-message; another queue over there has another mark.
+The peer gateway sends in the order of its numbers and never reuses one, so the highest accepted
+number identifies duplicates. It is stored as an anti-replay window, in the commit that holds the
+message; another queue at the peer has another window.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from gateway.site.moving.late_messages import come, come_for_group, pass_on
 from gateway.site.moving.notices import heard
 
 _ANSWER = {1: 0x40, 2: 0x50}
-"""PUBACK and PUBREC, by QoS."""
+"""First bytes of PUBACK and PUBREC, by QoS."""
 
 
 class Passage(Role):
@@ -45,12 +45,12 @@ class Passage(Role):
 
     def __init__(self, member: str, shares: Mapping[int, str]) -> None:
         self.member = member
-        """Its name."""
+        """Name of the peer gateway."""
         self.mark: Mark | None = None
-        """Of the queue over there that is connected; None before that is known."""
+        """Window of the peer's connected queue; None while that is unknown."""
         self.latest = 0
-        """The number of the latest message that was under way when what came last was sent. All
-        that is under way are within 65,535 of it, so it tells the number behind an identifier."""
+        """Number of the latest message in flight when the last data was sent. All messages in
+        flight are within 65,535 of it, so it tells the number behind an identifier."""
         self.shares = shares
         """Shared subscriptions here, by the Subscription Identifier that stands for each."""
 
@@ -61,7 +61,9 @@ class Passage(Role):
         return self.mark is not None and self.number(identifier) <= self.mark.highest
 
     def repeated(self, identifiers: tuple[int, ...]) -> int:
-        """How many of these have come before: they are in order, so it is the first ones."""
+        """Return how many of these identifiers are duplicates. They are in order, so duplicates
+        come first.
+        """
         count = 0
         while count < len(identifiers) and self.taken(identifiers[count]):
             count += 1
@@ -72,13 +74,13 @@ class Passage(Role):
         return False
 
     def may_read(self, acl: Acl, session: Session, topic: str) -> bool:
-        """Always: who gets it there is judged there."""
+        """Return True: the peer gateway checks its own clients."""
         return True
 
     def receive(
         self, connection: Attached, run: PublishRun, identifiers: Sequence[int] = ()
     ) -> None:
-        """Take a run. identifiers: say whom it is for (`addresses.py`)."""
+        """Process a run. identifiers: name the receiver (`addresses.py`)."""
         connection, mark = cast("Connection", connection), self.mark
         broker = connection.broker
         broker.statistics.received[run.qos] += run.count

@@ -1,3 +1,1 @@
-"""Certificates of a site: its authority, invitations, members that join and members that are
-removed.
-"""
+"""Certificates of a site: its authority, invitations, joining members and removed members."""

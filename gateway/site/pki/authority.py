@@ -1,9 +1,8 @@
 """The site's own authority, and the certificates of its members (X.509, Ed25519).
 
-In: names and public keys. Out: certificates, and statements that a member is removed. The
-authority's key stands on the first gateway of the site alone. A certificate says the member's name,
-and when it was issued: its time of validity begins CLOCK_OFF before that, so that a clock that is
-off by as much at another member does no harm.
+In: names and public keys. Out: certificates, and statements that a member is removed. Only the
+first gateway of the site has the authority's key. A certificate contains the member's name, and its
+time of issue: its validity begins CLOCK_OFF before that, so that clocks may differ by that much.
 """
 
 import json
@@ -29,7 +28,7 @@ from gateway.site.errors import SiteError
 from gateway.site.pki import folder as files
 
 CLOCK_OFF = timedelta(days=1)
-"""How far the clocks of two members may be apart."""
+"""Tolerated difference between the clocks of two members."""
 _MEMBER_FOR = timedelta(days=3650)
 _AUTHORITY_FOR = timedelta(days=9125)
 _PLAUSIBLE = datetime(2025, 1, 1, tzinfo=UTC)
@@ -38,7 +37,9 @@ _PURPOSE = b"onceway: removed from the site\0"
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """The authority's word: what it issued to `name` until then (UTC, seconds) counts no more."""
+    """A statement of the authority: certificates issued to `name` until then (UTC, seconds) are
+    revoked.
+    """
 
     name: str
     until: int
@@ -53,7 +54,7 @@ class Removal:
 
 
 def removal_from_json(value: object) -> Removal:
-    """SiteError when it is none."""
+    """Return a removal from JSON. Raises SiteError if the value is none."""
     match value:
         case {"name": str(name), "until": int(until), "signature": str(text), **more} if not more:
             try:
@@ -65,7 +66,7 @@ def removal_from_json(value: object) -> Removal:
 
 @dataclass(frozen=True, slots=True)
 class Membership:
-    """This gateway's place in a site."""
+    """The membership of this gateway in a site."""
 
     certificate: x509.Certificate
     authority: x509.Certificate
@@ -80,7 +81,7 @@ class Membership:
         return site_id(self.authority)
 
     def says(self, removal: Removal) -> bool:
-        """Whether it is the authority's word."""
+        """Whether a removal is signed by the authority."""
         key = self.authority.public_key()
         if not isinstance(key, Ed25519PublicKey):
             return False
@@ -97,14 +98,16 @@ class Membership:
 
 
 class Authority:
-    """Of the first gateway."""
+    """The authority of a site, on its first gateway."""
 
     def __init__(self, key: Ed25519PrivateKey, certificate: x509.Certificate) -> None:
         self._key = key
         self.certificate = certificate
 
     def issue(self, name: str, key: Ed25519PublicKey, after: int = 0) -> x509.Certificate:
-        """after: it is issued later than that (UTC, seconds), whatever the clock says."""
+        """Issue a certificate. after: the time of issue is later than that (UTC, seconds), whatever
+        the clock shows.
+        """
         issued = max(_now(), datetime.fromtimestamp(after + 1, UTC))
         usage = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
         return (
@@ -121,8 +124,8 @@ class Authority:
 
 
 def found(folder: Path, name: str) -> Membership:
-    """Make a site whose first member is this gateway. What a call that was killed has made stays
-    and is used. Raises OncewayError, also when there is a site already.
+    """Create a site whose first member is this gateway. Files of an interrupted call are kept and
+    used. Raises OncewayError, also if there is a site already.
     """
     files.make_folder(folder)
     with files.told(folder), files.locked(folder):
@@ -141,7 +144,7 @@ def found(folder: Path, name: str) -> Membership:
 
 
 def authority_of(folder: Path) -> Authority | None:
-    """None where the authority is not: at all members but the first."""
+    """Return the authority, or None on all members but the first."""
     path = folder / files.AUTHORITY
     with files.told(folder):
         if not path.exists():
@@ -151,8 +154,8 @@ def authority_of(folder: Path) -> Authority | None:
 
 
 def membership(folder: Path, name: str | None = None) -> Membership:
-    """name: this gateway's, if the certificate has to be of that name. Raises OncewayError when
-    there is none.
+    """Return this gateway's membership. name: the name that the certificate must have. Raises
+    OncewayError if there is none.
     """
     path = folder / files.MEMBER
     with files.told(folder):
@@ -175,24 +178,24 @@ def membership(folder: Path, name: str | None = None) -> Membership:
 
 
 def name_in(certificate: x509.Certificate | x509.CertificateSigningRequest) -> str:
-    """The member's name; empty when there is none."""
+    """Return the member's name, or an empty string."""
     for part in certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME):
         return str(part.value)
     return ""
 
 
 def issued_at(certificate: x509.Certificate) -> int:
-    """UTC, seconds."""
+    """Return the time of issue, UTC in seconds."""
     return int((certificate.not_valid_before_utc + CLOCK_OFF).timestamp())
 
 
 def site_id(authority: x509.Certificate) -> str:
-    """How people tell two sites apart: 16 hex digits."""
+    """Return the identifier of a site for people: 16 hex digits."""
     return authority.fingerprint(hashes.SHA256()).hex()[:16]
 
 
 def request(name: str, key: Ed25519PrivateKey) -> bytes:
-    """A certificate signing request, PEM."""
+    """Return a certificate signing request in PEM."""
     made = x509.CertificateSigningRequestBuilder().subject_name(_common(name)).sign(key, None)
     return made.public_bytes(Encoding.PEM)
 
@@ -206,7 +209,7 @@ def certificate_pem(certificate: x509.Certificate) -> bytes:
 
 
 def read_key(path: Path) -> Ed25519PrivateKey:
-    """Raises OncewayError."""
+    """Read a private key. Raises OncewayError."""
     try:
         key = load_pem_private_key(path.read_bytes(), None)
     except OSError as error:
@@ -222,7 +225,9 @@ _AS_ROOT = "Run it as root or as the gateway's account"
 
 
 def _now() -> datetime:
-    """A certificate that is issued in 1970 ends before anybody uses it."""
+    """Return the time. Raises OncewayError if the clock is implausible: a certificate issued in
+    1970 would end before its first use.
+    """
     now = datetime.now(UTC)
     if now < _PLAUSIBLE:
         raise OncewayError(

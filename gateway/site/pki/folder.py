@@ -1,7 +1,8 @@
-"""What a member keeps on disk about its site: files for the gateway's own account only.
+"""The files of a member about its site, readable only by the gateway's account.
 
-In: the site's folder. Out: small files that are whole or not there, and on the disk when a call
-returns. They belong to whom the folder belongs to, so the service can read what root has made.
+In: the site's folder. Out: small files that are complete or absent, and on disk when a call
+returns. They belong to the owner of the folder, so the service can read files that root has
+created.
 """
 
 import fcntl
@@ -15,21 +16,21 @@ from gateway.errors import OncewayError
 from gateway.system.sync import sync
 
 AUTHORITY = "authority.pem"
-"""Key and certificate of the site's authority: on the first gateway alone."""
+"""Key and certificate of the site's authority, only on the first gateway."""
 MEMBER = "member.pem"
-"""This member's key, its certificate, and the authority's: one file, so one step changes all."""
+"""Key of this member, its certificate, and the authority's: one file, so one step changes all."""
 REMOVED = "removed.json"
 INVITATIONS = "invitations"
 RETURNED = "returned"
-"""This gateway has joined under a name that was in the site before. A store that knows no members
-is not the one that was."""
+"""Marks that this gateway has joined under a name that the site had before. A store without members
+is then not the original one."""
 KEPT = (AUTHORITY, MEMBER, REMOVED)
-"""What a backup holds."""
+"""Files of a backup."""
 _LOCK = "lock"
 
 
 def make_folder(folder: Path) -> None:
-    """It belongs to whom the folder above belongs to, who alone may look into it."""
+    """Create a folder that belongs to the owner of its parent and is closed to all others."""
     try:
         if not folder.parent.is_dir():
             raise OncewayError(
@@ -60,7 +61,7 @@ def remove(path: Path) -> None:
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Nobody else changes the folder meanwhile: commands and the service take turns."""
+    """Lock the folder, so that commands and the service take turns."""
     path = folder / _LOCK
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
@@ -74,7 +75,7 @@ def locked(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def told(folder: Path) -> Iterator[None]:
-    """What the operating system refuses, for people."""
+    """Turn errors of the operating system into OncewayErrors."""
     try:
         yield
     except OSError as error:

@@ -1,10 +1,10 @@
-"""A file that lets one more gateway join the site, once.
+"""Invitations: a file that lets one more gateway join the site, once.
 
-In, on the first gateway: a name. Out: the file for the other Pi, with the authority's certificate
-and a secret. In, there: a request of the other Pi, with a public key of its own and a MAC over it
-that only the secret makes. Out: its certificate. The request that comes first spends the
-invitation in one durable step; the same request again, from a Pi that was switched off before it
-had its answer, gets the same certificate, and any other one is refused.
+In, on the first gateway: a name. Out: the file for the new gateway, with the authority's
+certificate and a secret. In, later: a request of the new gateway, with its public key and a MAC
+over it made with the secret. Out: its certificate. The first request uses the invitation up in one
+durable step. The same request again, from a gateway that was switched off before it had its answer,
+gets the same certificate; any other request is refused.
 """
 
 import hashlib
@@ -41,7 +41,7 @@ MOST_BYTES = 64 * 1024
 MOST_REQUEST = 8 * 1024
 _MOST_OPEN = 64
 _KEPT = timedelta(days=30)
-"""How long the first gateway knows that an invitation was used."""
+"""Time for which the first gateway remembers used invitations."""
 _ID = "^[0-9a-f]{16}$"
 _SECRET = "^[0-9a-f]{64}$"  # noqa: S105 - its form
 _PURPOSE = b"onceway: join the site\0"
@@ -52,24 +52,24 @@ class _Strict(BaseModel):
 
 
 class Invitation(_Strict):
-    """What the other Pi gets."""
+    """The contents of an invitation file."""
 
     onceway: Literal["invitation to a site"] = "invitation to a site"
     version: Literal[1] = 1
     id: Annotated[str, Field(pattern=_ID)]
     name: Annotated[str, Field(min_length=1, max_length=64)]
-    """Of the gateway that is invited."""
+    """Name of the invited gateway."""
     inviter: Annotated[str, Field(min_length=1, max_length=64)]
     address: Annotated[str, Field(min_length=1, max_length=300)]
-    """Where the inviter listens for members."""
+    """Address on which the inviter listens for members."""
     authority: Annotated[str, Field(min_length=1, max_length=4096)]
-    """Its certificate, PEM."""
+    """Certificate of the authority, PEM."""
     secret: Annotated[str, Field(pattern=_SECRET)]
     expires: datetime
 
 
 class Request(_Strict):
-    """What the other Pi asks for. mac: over the signing request, by the secret."""
+    """The request of the invited gateway. mac: over the signing request, with the secret."""
 
     id: Annotated[str, Field(pattern=_ID)]
     csr: Annotated[str, Field(max_length=4096)]
@@ -77,18 +77,18 @@ class Request(_Strict):
 
 
 class Answer(_Strict):
-    """certificate: PEM; or why there is none, in a sentence."""
+    """The answer. certificate: PEM. refused: otherwise the reason, in a sentence."""
 
     certificate: Annotated[str, Field(max_length=4096)] | None = None
     refused: Annotated[str, Field(max_length=1000)] | None = None
     members: dict[str, str] = {}
-    """With their addresses, as the inviter has them."""
+    """Members with their addresses, as configured at the inviter."""
     again: bool = False
-    """The name had a certificate before."""
+    """Whether the name had a certificate before."""
 
 
 class _Open(_Strict):
-    """An invitation as the first gateway keeps it."""
+    """An open invitation, as the first gateway stores it."""
 
     name: str
     secret: str
@@ -96,7 +96,7 @@ class _Open(_Strict):
 
 
 class _Spent(_Open):
-    """certificate: what was issued for it, PEM. again: as in the answer."""
+    """A used invitation. certificate: PEM. again: as in the answer."""
 
     certificate: str
     used: datetime
@@ -110,7 +110,7 @@ class _Record:
 
 
 def invite(folder: Path, site: SiteSection, inviter: str, name: str, hours: int) -> Invitation:
-    """Earlier invitations of that name hold no more. Raises OncewayError."""
+    """Create an invitation; earlier ones of that name become invalid. Raises OncewayError."""
     authority = authority_of(folder)
     if authority is None:
         raise OncewayError(
@@ -145,13 +145,13 @@ def invite(folder: Path, site: SiteSection, inviter: str, name: str, hours: int)
 
 
 def withdraw(folder: Path, name: str) -> bool:
-    """No open invitation of that name holds any more; whether there was one."""
+    """Withdraw open invitations of that name. Return whether there was one."""
     with files.told(folder), files.locked(folder):
         return _tidy(folder / files.INVITATIONS, name)
 
 
 def read(path: Path) -> Invitation:
-    """Raises OncewayError."""
+    """Read an invitation. Raises OncewayError."""
     try:
         with path.open("rb") as file:
             data = file.read(MOST_BYTES + 1)
@@ -170,13 +170,13 @@ def read(path: Path) -> Invitation:
 
 
 def prove(invitation: Invitation, csr: bytes) -> bytes:
-    """The request for the inviter."""
+    """Return the request for the inviter."""
     mac = _mac(invitation.secret, invitation.id, csr)
     return Request(id=invitation.id, csr=csr.decode(), mac=mac).model_dump_json().encode()
 
 
 def answer(folder: Path, members: dict[str, str], data: bytes) -> tuple[bytes, str]:
-    """What the other Pi is told, and a line for the log here. Blocks for the disk."""
+    """Return the answer to a request, and a line for the log here. Blocks for the disk."""
     try:
         spent = _grant(folder, parse(Request, data, MOST_REQUEST))
     except OncewayError as error:
@@ -186,7 +186,7 @@ def answer(folder: Path, members: dict[str, str], data: bytes) -> tuple[bytes, s
 
 
 def _grant(folder: Path, request: Request) -> _Spent:
-    """SiteError: the sentence that the other Pi is told."""
+    """Grant a request. Raises SiteError with the sentence for the invited gateway."""
     authority = authority_of(folder)
     if authority is None:
         raise SiteError("this gateway does not hold the site's authority")
@@ -205,7 +205,7 @@ def _grant(folder: Path, request: Request) -> _Spent:
         spent = _Spent(
             **kept.model_dump(), certificate=certificate, used=datetime.now(UTC), again=again
         )
-        # from here on no other key gets anything
+        # from here on no other key gets a certificate
         files.replace(record.spent, spent.model_dump_json().encode())
         files.remove(record.open)
         return spent
@@ -235,8 +235,8 @@ def _same(kept: _Spent, key: Ed25519PublicKey) -> _Spent:
 def _issue(
     folder: Path, authority: Authority, name: str, key: Ed25519PublicKey
 ) -> tuple[str, bool]:
-    """A certificate, and whether the name had one before. That one counts no more: a name is one
-    machine.
+    """Issue a certificate, and return whether the name had one before. The earlier certificate is
+    revoked: a name belongs to one machine.
     """
     removed = Removed(folder, membership(folder))
     until = removed.until(name)
@@ -261,7 +261,9 @@ def _requested(text: str, name: str) -> Ed25519PublicKey:
 
 
 def _tidy(place: Path, name: str) -> bool:
-    """Delete what nobody needs any more, and what is open for that name; whether that was there."""
+    """Delete outdated files and open invitations for a name. Return whether there were such
+    invitations.
+    """
     now, left, withdrawn = datetime.now(UTC), 0, False
     for path in sorted(place.glob("*.open")):
         try:

@@ -1,7 +1,7 @@
-"""The invited gateway's side: a file in, this gateway is a member. Blocks.
+"""The invited gateway's side of joining: a file in, membership out. Blocks.
 
-Its key is made here and stays here. It stands on the disk before anything is asked, so a call that
-was killed, at any step, is simply done again.
+The gateway's key is created here and stays here. It is on disk before the first request, so a call
+that was killed at any step can simply be repeated.
 """
 
 import socket
@@ -36,8 +36,8 @@ TIMEOUT_S = 20.0
 
 
 def join(folder: Path, invitation: Invitation, name: str) -> dict[str, str]:
-    """name: this gateway's. Returns the members with their addresses, as the inviter has them.
-    Raises OncewayError.
+    """Join the site. name: this gateway's. Return the members with their addresses, as configured
+    at the inviter. Raises OncewayError.
     """
     authority = _authority(invitation)
     if name != invitation.name:
@@ -153,7 +153,9 @@ def _answer(channel: ssl.SSLSocket) -> Answer:
 def _checked(
     text: str, authority: x509.Certificate, name: str, key: Ed25519PrivateKey
 ) -> x509.Certificate:
-    """The certificate, if it is the authority's for this name and key."""
+    """Return the certificate, if the authority issued it for this name and key. Raises OncewayError
+    otherwise.
+    """
     try:
         certificate = x509.load_pem_x509_certificate(text.encode())
         certificate.verify_directly_issued_by(authority)

@@ -1,9 +1,9 @@
-"""Members that the authority has removed, as this member has heard of it.
+"""Removed members, as this member knows them.
 
 In: statements with the authority's signature, from `onceway site remove` or another member. Out:
-whether a certificate still counts. Of two statements about a name the later one holds, so members
-agree in whatever order they hear of them, and nothing takes a removal back: who is to come again
-gets a new certificate, issued later.
+whether a certificate is still valid. Of two statements about a name the later one counts, so
+members agree whatever order they hear them in. A removal is final: a returning gateway gets a new
+certificate, issued later.
 """
 
 import json
@@ -25,11 +25,13 @@ from gateway.site.pki.authority import (
 )
 
 MOST = 256
-"""Names that can be removed in the life of a site."""
+"""Most names that can be removed in the life of a site."""
 
 
 class Removed:
-    """`REMOVED` in the site's folder. Commands and the service change it, in turns."""
+    """The removed members in the file `REMOVED` of the site's folder. Commands and the service
+    change it, in turns.
+    """
 
     def __init__(self, folder: Path, membership: Membership) -> None:
         self._folder = folder
@@ -37,7 +39,7 @@ class Removed:
         self._known: dict[str, Removal] = {}
         self._news: list[Removal] = []
         self._turn = threading.Lock()
-        """`save` may run in another thread."""
+        """Lock, because `save` may run in another thread."""
         self._seen: tuple[int, int, int] | None = None
         self.refresh()
 
@@ -46,7 +48,9 @@ class Removed:
         return found is not None and issued_at(certificate) <= found.until
 
     def until(self, name: str) -> int:
-        """What was issued to it until then counts no more (UTC, seconds); 0: all counts."""
+        """Return the time until which certificates of a name are revoked (UTC, seconds), 0 if none
+        are.
+        """
         found = self._known.get(name)
         return found.until if found is not None else 0
 
@@ -76,8 +80,8 @@ class Removed:
         self._seen = seen
 
     def heard(self, removals: Iterable[Removal]) -> bool:
-        """Whether something of it is new; that holds from now on, and is on the disk after `save`.
-        Raises SiteError for what the authority did not say.
+        """Take removals. Return whether any is new. New ones apply at once, and are on disk after
+        `save`. Raises SiteError for statements that the authority did not sign.
         """
         with self._turn:
             newer = self._newer(removals)
@@ -89,18 +93,18 @@ class Removed:
         return bool(newer)
 
     def news(self) -> list[Removal]:
-        """What is new since the last call."""
+        """Return removals that are new since the last call."""
         with self._turn:
             news, self._news = self._news, []
         return news
 
     def save(self) -> None:
-        """Blocks for the disk. Raises OncewayError."""
+        """Write the file. Blocks for the disk. Raises OncewayError."""
         with files.told(self._folder), files.locked(self._folder):
             self.write()
 
     def write(self) -> None:
-        """The same, for a caller who holds the folder's lock."""
+        """Write the file, for a caller that holds the folder's lock."""
         self.refresh()
         text = json.dumps(self.to_json(), indent=1)
         files.replace(self._folder / files.REMOVED, text.encode())
@@ -118,7 +122,7 @@ class Removed:
 
 
 def read(data: bytes) -> list[Removal]:
-    """What a file or another member says. Raises SiteError."""
+    """Return the removals in a file or a message. Raises SiteError."""
     try:
         values = json.loads(data)
     except (ValueError, RecursionError) as error:
@@ -127,7 +131,7 @@ def read(data: bytes) -> list[Removal]:
 
 
 def from_values(values: object) -> list[Removal]:
-    """Raises SiteError."""
+    """Return removals from JSON values. Raises SiteError."""
     if not isinstance(values, list) or len(values) > MOST:
         raise SiteError("that is no list of removed members")
     return [removal_from_json(value) for value in values]

@@ -1,8 +1,8 @@
-"""TLS 1.3 between members, and what a handshake that failed means for people.
+"""TLS 1.3 between members, and explanations of failed handshakes.
 
-In: this gateway's place in the site. Out: contexts that take certificates of this site's authority
-only. The name in one is the caller's to check; so is a peer without a certificate, who can only be
-a gateway that was invited.
+In: this gateway's membership. Out: contexts that accept only certificates of this site's authority.
+The caller checks the name in a certificate, and whether a peer without a certificate is an invited
+gateway.
 """
 
 import ssl
@@ -29,7 +29,7 @@ _ALERTS = {
 
 
 def serving(folder: Path, membership: Membership) -> ssl.SSLContext:
-    """For connections that come."""
+    """Return the context for incoming connections."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     _show(context, folder, membership)
     context.verify_mode = ssl.CERT_OPTIONAL
@@ -44,16 +44,16 @@ def dialling(folder: Path, membership: Membership) -> ssl.SSLContext:
 
 
 def expected_authority(authority: x509.Certificate) -> ssl.SSLContext:
-    """For a connection of ours that shows no certificate."""
+    """Return the context for an outgoing connection without a certificate of this gateway."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
-    context.check_hostname = False  # the name is a member's, not a host's
+    context.check_hostname = False  # the name in it is a member's, not a host's
     context.load_verify_locations(cadata=certificate_pem(authority).decode())
     return context
 
 
 def why(error: Exception | None) -> str:
-    """What an error of the connection means."""
+    """Return the meaning of a connection error."""
     if isinstance(error, ssl.SSLCertVerificationError):
         code, now = error.verify_code, f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
         if code == _NOT_YET:

@@ -1,7 +1,7 @@
-"""What members say to one another about copies: one frame, one message.
+"""Messages between members about copies: one message per frame.
 
-In: messages. Out: bytes (`encode`), and back (`decode`), which raises SiteError for all that is not
-exactly one message. Numbers are big-endian.
+In: messages. Out: bytes (`encode`), and back (`decode`), which raises SiteError for anything that
+is not exactly one message. Numbers are big-endian.
 """
 
 from __future__ import annotations
@@ -19,35 +19,36 @@ from gateway.site.framing import FRAME_BYTES
 from gateway.site.strict import parse
 
 FIRST = 0xA0
-"""The first byte of such frames is this one or a higher one."""
+"""Lowest first byte of such frames."""
 PIECE_BYTES = 256 * 1024
-"""A frame ends when it has more: one long row may make it longer."""
+"""Size beyond which a frame ends: one long row may make it longer."""
 MOST_ID = 1 << 40
-"""Every spool id is below it."""
+"""Bound of spool ids."""
 MOST_ROWS = 4096
 _MOST_IDENTITIES = 256
 _MOST_TOLD = 64 * 1024
 _MOST = 1 << 62
 _MOST_TIME = 1 << 56
-"""µs: 2,000 years."""
+"""Bound of times in µs: 2,000 years."""
 
 Row = tuple[int, str | None, int | None, int, str, str, bytes, int, int, int | None]
 """A row of the spool: id, device, incarnation, sequence, client, topic, payload, boot, monotonic,
-received. One without identity has no device and no incarnation; its sequence is its number among
-such rows.
-"""
+received. A row without identity has no device and no incarnation; its sequence is its number among
+such rows."""
 
 
 class Told(BaseModel, strict=True, frozen=True, extra="ignore"):
-    """Of the sender's spool. line: which spool that is; another life of a store has another one."""
+    """The state of the sender's spool. line: identifier of the spool; another generation of a store
+    has another one.
+    """
 
     line: Annotated[str, Field(pattern="^[0-9a-f]{16}$")]
     keep: bool
-    """The receiver is to keep copies, and to say what it has."""
+    """Whether the receiver is to keep copies, and to report what it has."""
     first: Annotated[int, Field(ge=0, lt=MOST_ID)]
-    """Rows below it have landed."""
+    """Lowest row that has not landed."""
     name: Annotated[str, Field(min_length=1, max_length=300)]
-    """In the key of rows without identity."""
+    """Name in the key of rows without identity."""
     epochs: Annotated[
         tuple[
             tuple[Annotated[int, Field(ge=0, lt=MOST_ID)], Annotated[int, Field(ge=0, lt=_MOST)]],
@@ -55,12 +56,11 @@ class Told(BaseModel, strict=True, frozen=True, extra="ignore"):
         ],
         Field(min_length=1, max_length=_MOST_IDENTITIES),
     ]
-    """(first id, epoch in the key of such rows from there on), ascending; for each row that has not
-    landed there is one.
-    """
+    """(first id, epoch in the key of rows without identity from there on), ascending; there is one
+    for each row that has not landed."""
     boot: Annotated[int, Field(ge=0, lt=_MOST)]
     clock: Annotated[int, Field(ge=0, lt=_MOST_TIME)] | None
-    """µs UTC when this boot began, once it is known: for rows of it without a time."""
+    """µs UTC at the start of this boot, once known: for its rows without a time."""
 
     @model_validator(mode="after")
     def _each_row_has_an_epoch(self) -> Self:
@@ -75,7 +75,7 @@ class Rows(NamedTuple):
 
 
 class Held(NamedTuple):
-    """All rows up to `last` that came are on the sender's disk."""
+    """Confirmation that all received rows up to `last` are on the sender's disk."""
 
     line: str
     last: int
@@ -96,13 +96,12 @@ _HELD = Struct(">B8sQ")
 _ROWS = Struct(">B8s")
 _ROW = Struct(">QBqqqqqHHHI")
 """id, flags, incarnation, sequence, boot, monotonic, received; bytes of device, client, topic and
-payload.
-"""
+payload."""
 _IDENTITY, _RECEIVED = 1, 2
 
 
 def row_bytes(row: Row) -> int:
-    """So many bytes of a frame."""
+    """Return the bytes of a row in a frame."""
     texts = _text_bytes(row[1] or "") + _text_bytes(row[4]) + _text_bytes(row[5])
     return _ROW.size + texts + len(row[6])
 
@@ -125,7 +124,7 @@ def portions(rows: Sequence[Row]) -> Iterator[Sequence[Row]]:
 
 
 def encode(message: Message) -> bytes:
-    """The frame of a message that keeps the bounds."""
+    """Return the frame of a message within the bounds."""
     match message:
         case Told():
             return bytes((_Tag.TOLD,)) + message.model_dump_json().encode()
@@ -158,7 +157,7 @@ def _put(out: bytearray, row: Row) -> None:
 
 
 def decode(frame: bytes) -> Message:
-    """The one message of a frame. SiteError for anything else."""
+    """Return the one message of a frame. Raises SiteError for anything else."""
     try:
         match frame[0]:
             case _Tag.TOLD:

@@ -1,14 +1,14 @@
-"""Copies of other members' spools, kept here until they have landed. Sans-IO.
+"""Replicas of other members' spools, kept here until they have landed. Sans-IO.
 
-In: what members tell of their spools, rows, the time. Out: orders for the shelf, a database of its
-own; what it has, confirmed; and lines that are to be landed here, because
+In: reports of members about their spools, rows, the time. Out: orders for the shelf, a separate
+database; confirmations of its contents; and lines that are to be landed here, because
 
-- their member has told nothing for long: it has no link, or says nothing of copies; or
+- their member has reported nothing for long: it has no link, or does not mention copies; or
 - their member has another line now: its store was restored, replaced, or has lost rows.
 
-What comes is written in the order in which it came, all that is there at once. What has no room
-waits in memory; there is no more of it than a member may have on the way. It goes when the link
-ends or the member chooses another one.
+Rows are written in order of arrival, all waiting ones at once. Rows without room wait in memory, no
+more than a member may have in flight. They are dropped if the link ends or the member chooses
+another receiver.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from gateway.site.framing import FRAME_BYTES
 from gateway.site.replication.messages import Held, Message, Row, Rows, Told, encode, row_bytes
 
 MOST_OWED = 4 * FRAME_BYTES
-"""Bytes of copies that a member has sent and that are not on the disk."""
+"""Most bytes of copies that a member has sent and that are not on disk."""
 PART = 512
-"""Rows whose size is known together."""
+"""Rows whose size is added up in one part."""
 MOST_LINES = 8
-"""Of one member."""
+"""Most lines of one member."""
 
 
 @dataclass(slots=True)
 class Line:
-    """number: in the shelf. told: what its member said last. last: the highest row that came.
-    parts: (last row, bytes) of the rows that are there, joined by PART.
+    """One line of a member. number: in the shelf. told: the member's last report. last: the highest
+    row received. parts: (last row, bytes) of the existing rows, joined by PART.
     """
 
     number: int
@@ -48,7 +48,7 @@ class Line:
 
     @property
     def first(self) -> int:
-        """Rows below it are not needed any more."""
+        """Lowest row that is still needed."""
         return self.told.first
 
     def grow(self, row: int, size: int) -> None:
@@ -58,7 +58,7 @@ class Line:
         self.parts.append((row, size))
 
     def drop(self, first: int) -> None:
-        """Rows below it go."""
+        """Drop all rows below `first`."""
         self.told = self.told.model_copy(update={"first": first})
         while self.parts and self.parts[0][0] < first:
             self.size -= self.parts.popleft()[1]
@@ -66,8 +66,8 @@ class Line:
 
 @dataclass(slots=True)
 class Order:
-    """One transaction of the shelf. lines: as they are to be. rows: with the line's number. drops:
-    by number, below which row all go. forgotten: lines of which nothing is left.
+    """One transaction of the shelf. lines: their new state. rows: with the line's number. drops: by
+    line number, the row below which all are deleted. forgotten: lines to delete, which are empty.
     """
 
     lines: dict[int, Line] = field(default_factory=dict)
@@ -80,17 +80,16 @@ class Order:
 
 
 class Shelf(Protocol):
-    """A database of its own, so that it can be lost: then the members send again what has not
-    landed.
-    """
+    """A separate database, which may be lost: then the members send again what has not landed."""
 
     def write(self, order: Order, done: Callable[[], None]) -> None:
-        """done: it is on the disk."""
+        """Carry an order out. done: called when it is on disk."""
 
 
 class Keeping:
-    """lines: those that the shelf has. room: whether the disk has room for so many bytes more.
-    most: bytes of all copies. silent_s: after so long a member's copies are landed.
+    """The replicas that this gateway keeps. lines: those on the shelf. room: whether the disk has
+    room for this many bytes more. most: bytes of all copies. silent_s: silence of a member after
+    which its copies are landed.
     """
 
     def __init__(
@@ -111,23 +110,23 @@ class Keeping:
         self._began = now
         self._lines = {line.number: line for line in lines}
         self._current: dict[str, int] = {}
-        """By member: its line, the newest that there is."""
+        """The newest line of each member."""
         for line in self._lines.values():
             self._current[line.member] = max(line.number, self._current.get(line.member, 0))
         self._since: dict[str, float] = {}
-        """By member: when its link came or went."""
+        """Start of each member's link, or of its absence."""
         self._telling: set[str] = set()
-        """Members that have told of their spools over the link that there is."""
+        """Members that have reported their spools over the current link."""
         self._waiting: deque[tuple[int, list[Row], int]] = deque()
         """Frames of rows: line, rows, bytes."""
         self._owed: defaultdict[str, int] = defaultdict(int)
         self._order = Order()
-        """The next one."""
+        """The next order."""
         self._asking: set[int] = set()
-        """Lines of which is to be said what is on the disk, when the next order is."""
+        """Lines whose state on disk is to be confirmed after the next order."""
         self._writing = False
         self.full = False
-        """Copies wait for room."""
+        """Whether copies wait for room."""
 
     # -- members
 
@@ -141,7 +140,7 @@ class Keeping:
         self._forget_waiting(member)
 
     def received(self, member: str, message: Message) -> None:
-        """Raises SiteError."""
+        """Handle a message of a member. Raises SiteError."""
         match message:
             case Told():
                 self._on_told(member, message)
@@ -177,7 +176,9 @@ class Keeping:
             self._forget_waiting(member)
 
     def _forget_waiting(self, member: str) -> None:
-        """What has no room and was not confirmed: the member will send it again, or to another."""
+        """Drop waiting rows of a member, which were not confirmed: the member sends them again, or
+        to another receiver.
+        """
         waiting, self._waiting = self._waiting, deque()
         for item in waiting:
             number, _, size = item
@@ -237,7 +238,7 @@ class Keeping:
     # -- what is landed here
 
     def due(self, now: float) -> Line | None:
-        """A line that is to be landed here now."""
+        """Return a line that is to be landed here now, or None."""
         for line in self._lines.values():
             if line.parts and (self._is_over(line) or self._is_silent(line.member, now)):
                 return line
@@ -252,13 +253,13 @@ class Keeping:
         return now - self._since.get(member, self._began) > self._silent_s
 
     def landed(self, line: Line, last: int) -> None:
-        """Its rows up to `last` are in the spool of this gateway, on the disk."""
+        """Note that rows of a line up to `last` are on disk in this gateway's spool."""
         if self._lines.get(line.number) is line:
             self._drop(line, max(line.first, last + 1))
             self._write()
 
     def advance(self) -> None:
-        """To be called each second or so."""
+        """Forget lines that are finished. To be called about once a second."""
         for line in list(self._lines.values()):
             if self._is_over(line) and not line.parts and not self._waits(line.number):
                 del self._lines[line.number]

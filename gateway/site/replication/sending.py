@@ -1,20 +1,20 @@
-"""The spool of this gateway on a second disk: which member has it, and how far. Sans-IO.
+"""The spool of this gateway on a second disk: the member that keeps it, and its progress. Sans-IO.
 
-In: rows that this disk has, what the uplink has landed, members that come and go and what they
-confirm, the time. Out: rows for one member, and up to which row the spool is safe: that member's
-disk has it, or it has landed.
+In: rows on this disk, landed rows, members that join and leave and their confirmations, the time.
+Out: rows for one member, and the row up to which the spool is safe: replicated on that member's
+disk, or landed.
 
-    a member is chosen  → TOLD, keep
-    HELD                → what it lacks, in order of the ids: from the disk as long as it is behind,
-                          then from memory; no more than WINDOW_BYTES that it has not confirmed
-    HELD                → safe up to there
-    it goes             → the next one is chosen, by name. It gets all that has not landed and that
-                          it lacks
-    HELD, of more than  → this disk has lost rows that it had. A new line: the member lands all of
-    it can have           the old one at once
+  a member is chosen       → TOLD, keep
+  HELD                     → the rows that it lacks, in order of the ids: from the disk while it is
+                             behind, then from memory; at most WINDOW_BYTES unconfirmed
+  HELD                     → safe up to there
+  the member leaves        → the next one is chosen, by name, and gets all rows that have not
+                             landed and that it lacks
+  HELD, of more rows       → this disk has lost rows. A new line begins: the member lands the old
+  than it can have           one at once
 
-While the spool is not safe for more than WAIT_S, new publications are refused, and another member
-is tried if there is one. What was taken before goes on waiting.
+If the spool is not safe for more than WAIT_S, new publications are refused, and another member is
+tried if there is one. Earlier publications keep waiting.
 """
 
 from __future__ import annotations
@@ -38,31 +38,31 @@ from gateway.site.replication.messages import (
 )
 
 WINDOW_BYTES = FRAME_BYTES
-"""On the way to a member and not confirmed."""
+"""Most bytes sent to a member and not confirmed."""
 WAIT_S = 10.0
 _RECENT_BYTES = 4 << 20
-"""Of rows in memory that were not sent; when they are more, they are read from the disk."""
+"""Most bytes of unsent rows in memory; beyond that, rows are read from the disk."""
 
 
 class Spool(Protocol):
-    """This gateway's."""
+    """The spool of this gateway."""
 
     def read(self, after: int, before: int, done: Callable[[Sequence[Row], bool], None]) -> None:
-        """The first rows between two ids; and whether these are all."""
+        """Read the first rows between two ids, and whether these are all."""
 
     def safe(self, row: int) -> None:
-        """Everything up to this row is on two disks, or has landed."""
+        """Note that everything up to this row is on two disks, or has landed."""
 
     def refuse(self, refuses: bool) -> None:
-        """Whether new publications are refused."""
+        """Refuse new publications, or accept them again."""
 
     def begin_line(self, done: Callable[[Told], None]) -> None:
-        """From now on it is another line."""
+        """Begin another line."""
 
 
 class Copying:
-    """send: brings a frame to a member, or drops it. told: of the spool as it is, with `keep`
-    unset.
+    """Replication of this gateway's spool. send: sends a frame to a member, or drops it. told:
+    state of the spool, with `keep` unset.
     """
 
     def __init__(
@@ -72,37 +72,38 @@ class Copying:
         self._send = send
         self._told = told
         self.last = last
-        """The last row that this disk has."""
+        """The last row on this disk."""
         self._up: set[str] = set()
         self.holder: str | None = None
-        """Who has the copies, or is to have them."""
+        """The member that has the copies, or is to have them."""
         self._asked = False
-        """It has not said yet what it has."""
+        """Whether the holder has not reported its rows yet."""
         self._before = last
-        """The last row that a member may have from before."""
+        """The last row that a member may have from an earlier run."""
         self._given: dict[str, int] = {}
-        """By member: the last row that it was sent since then."""
+        """The last row sent to each member in this run."""
         self._sent = 0
-        """Up to which row the holder has all that has not landed, or it is on the way."""
+        """Row up to which the holder has all rows that have not landed, or they are in flight."""
         self._flying: deque[tuple[int, int]] = deque()
-        """Frames that it has not confirmed: last row, bytes."""
+        """Unconfirmed frames: last row, bytes."""
         self._flying_bytes = 0
         self._recent: deque[Row] = deque()
-        """The newest rows, of those that were not sent."""
+        """The newest of the unsent rows."""
         self._recent_bytes = 0
         self._reading = 0
-        """The number of the reading that is under way; 0 for none."""
+        """Number of the read in progress; 0 for none."""
         self._readings = 0
         self._safe = told.first - 1
         self._since: float | None = now
-        """Since when the spool is not safe and nothing has become so; None: all of it is."""
+        """Time since which the spool is not safe and makes no progress; None if all of it is safe.
+        """
         self.refusing = False
         self._renewing = False
         self._renewed_once = False
 
     @property
     def behind(self) -> int:
-        """Rows that are on this disk alone."""
+        """Number of rows that are only on this disk."""
         return max(0, self.last - self._safe)
 
     def _tell(self, members: Iterable[str]) -> None:
@@ -134,18 +135,18 @@ class Copying:
         self._tell(self._up & {before or "", member or ""})
 
     def received(self, member: str, message: Message, now: float) -> None:
-        """Raises SiteError."""
+        """Handle a message of a member. Raises SiteError."""
         if not isinstance(message, Held) or member != self.holder:
             return
         line, last = message
         if line != self._told.line or self._renewing:
-            return  # of another life, or of before
+            return  # for another line
         if last > max(self._before, self._given.get(member, 0)):
             if self._renewed_once or not self._asked:
                 raise SiteError("it confirms copies that it was not sent")
             self._renewing = True
             self._spool.begin_line(self._renewed)
-        elif self._asked or last > self._sent:  # it has them from an earlier time
+        elif self._asked or last > self._sent:  # the member kept rows from earlier
             self._asked = False
             self._flying.clear()
             self._flying_bytes = 0
@@ -168,7 +169,7 @@ class Copying:
     # -- the spool
 
     def committed(self, rows: Sequence[Row], now: float) -> None:
-        """This disk has more rows."""
+        """Note that this disk has more rows."""
         self.last = rows[-1][0]
         self._recent += rows
         self._recent_bytes += sum(map(row_bytes, rows))
@@ -179,7 +180,7 @@ class Copying:
         self._pump(now)
 
     def looked(self, told: Told, now: float) -> None:
-        """How far it has landed, and what else there is to tell."""
+        """Take the current state of the spool, with the rows that have landed."""
         if told != self._told and told.line == self._told.line:
             self._told = told
             self._tell(self._up)
@@ -203,7 +204,7 @@ class Copying:
             self._spool.refuse(refuses)
 
     def _pump(self, now: float) -> None:
-        """Send as much as the holder takes."""
+        """Send as much as the holder accepts."""
         while self.holder is not None and not self._asked and self._sent < self.last:
             while self._recent and self._recent[0][0] <= self._sent:
                 self._recent_bytes -= row_bytes(self._recent.popleft())
@@ -233,14 +234,14 @@ class Copying:
             self._sent = part[-1][0]
             frame = encode(Rows(self._told.line, part))
             if len(frame) > FRAME_BYTES:
-                continue  # a row of before `copies`; since then none is so large
+                continue  # a row from before `copies`
             self._send(self.holder, frame)
             self._flying.append((self._sent, len(frame)))
             self._flying_bytes += len(frame)
             self._given[self.holder] = max(self._sent, self._given.get(self.holder, 0))
 
     def _read(self, now: float) -> None:
-        """It is behind what memory has."""
+        """Read rows for a holder that is behind the rows in memory."""
         if self._reading:
             return
         self._readings += 1
@@ -249,11 +250,11 @@ class Copying:
 
         def done(rows: Sequence[Row], all_of_them: bool) -> None:
             if self._reading != number:
-                return  # for another member, which has gone
+                return  # read for a former holder
             self._reading = 0
             self._put([row for row in rows if row[0] > self._sent])
             if all_of_them:
-                self._sent = max(self._sent, before - 1)  # what lacks has landed
+                self._sent = max(self._sent, before - 1)  # missing rows have landed
                 if not self._flying:
                     self._became_safe(self._sent, now)
             self._pump(now)
@@ -263,7 +264,7 @@ class Copying:
     # -- time
 
     def advance(self, now: float) -> None:
-        """To be called each second or so."""
+        """Act on the passing of time. To be called about once a second."""
         if self._safe >= self.last and self.holder is not None and not self._asked:
             self._since = None
             self._refuse(False)

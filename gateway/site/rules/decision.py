@@ -1,17 +1,16 @@
-"""Where the newest session of a client is, by what the members have said.
+"""The decision of a session lookup: where the newest session of a client is.
 
-In: the claims of those that hold something, and who was silent. Out: who has the session, and what
-the record of the one that decides is to say.
+In: the claims of members that hold something, and the silent members. Out: the member that has the
+session, and the record of the deciding member.
 
-A claim that names another member in `older` supersedes the claim of that one: it was made when
-that one could not be asked, or said that it had something older. If both name one another, each
-was made without the other, and nobody can tell which the client saw last: the result is doubtful.
-Among claims that say nothing of one another the higher epoch is the newer one.
+A claim that names another member in `older` supersedes that member's claim: it was made when that
+member could not be asked, or said that it had something older. If both name one another, each was
+made without the other, and it is unknown which the client saw last: the result is suspect. Among
+claims that do not name one another, the higher epoch is newer. A claim from a copy of a store is
+older than any other.
 
-A claim from a copy of a store is older than any that is from none.
-
-A claim of another member was true when it answered. A member that is silent may have decided
-something since then. So a session that moves while a member is silent is in doubt.
+A claim of another member was true when it answered. A silent member may have decided something
+since then. So a session that moves while a member is silent is suspect.
 """
 
 from collections.abc import Mapping
@@ -21,7 +20,7 @@ from gateway.site.rules.holder import NOBODY
 
 
 class Claim(NamedTuple):
-    """What a member holds of a client; `Held` of `holder.py` says what the fields mean."""
+    """A member's record of a client; the fields are those of `Held` in `holder.py`."""
 
     epoch: int
     session: bool
@@ -30,22 +29,22 @@ class Claim(NamedTuple):
     doubtful: bool = False
     copied: bool = False
     unsure: frozenset[str] = NOBODY
-    """Of our own: members that may know better. They have given no lease, or asked for this
-    client."""
+    """For our own claim: members that may have a newer session. They have given no lease, or asked
+    for this client."""
 
 
 class Verdict(NamedTuple):
     source: str | None
-    """Who has the session; None: nobody."""
+    """The member that has the session; None: no member."""
     epoch: int
-    """Of the record that is made now."""
+    """Epoch of the record that is made now."""
     older: frozenset[str]
     doubtful: bool
 
 
 def supersedes(newer: tuple[str, Claim], older: tuple[str, Claim]) -> bool:
-    """Whether the first claim names the second one's member, and is not named by it. If one of them
-    is from a copy, it is the second.
+    """Whether the first claim names the second one's member, and is not named by it. If exactly one
+    claim is from a copy, that claim loses.
     """
     (one, first), (other, second) = newer, older
     if first.copied != second.copied:
@@ -54,7 +53,9 @@ def supersedes(newer: tuple[str, Claim], older: tuple[str, Claim]) -> bool:
 
 
 def decide(me: str, claims: Mapping[str, Claim], silent: frozenset[str], clean: bool) -> Verdict:
-    """claims: by member, `me` included when it holds something. clean: no session is wanted."""
+    """Return the decision. claims: by member, `me` included if it holds something. clean: no
+    session is wanted.
+    """
     older = (silent | claims.keys()) - {me}
     if not claims:
         return Verdict(None, int(bool(silent)), older, bool(silent))

@@ -1,18 +1,18 @@
-"""What is over: each member that may hold an older session of a client hears of it, until it says
-that there is none.
+"""Ending of outdated sessions: each member that may hold an older session of a client is told,
+until it answers that there is none.
 
-In: records of this gateway that name other members in `older`; what the others say is over. Out:
-the same to them; the end of what is older here.
+In: records of this gateway that name other members in `older`; Over messages of other members. Out:
+Over messages to them; the end of older records here.
 
-A member that gets the word ends what has a lower epoch. If it has a higher one, and it was not made
-without us, then ours was made without knowing that epoch: ours gets a higher one, and the word goes
-out again. If both records were made without the other one, nobody can tell which one the client saw
-last: the one with the higher epoch (or name) stays, and is doubtful. It says so when that is on its
-disk, in answer to the word of the other one, which ends its own only then: a link that breaks
-before costs nothing. A record from a copy of a store ends for any other one.
+A member that gets the message ends a record with a lower epoch. If it has a higher one that was not
+made without us, then our record was made without knowing that epoch: ours gets a higher one, and
+the message is sent again. If both records were made without the other one, it is unknown which one
+the client saw last: the one with the higher epoch (or name) stays, and is suspect. Its member says
+so when that is on disk, in answer to the other's message, and only then the other record ends: a
+link that breaks earlier does no harm. A record from a copy of a store ends for any other one.
 
-A member that may have forgotten what is over, as after a restore, says the word for all clients.
-All that a member holds that hears it is doubtful.
+A member that may have forgotten ended sessions, as after a restore, sends the message for all
+clients. All records of a member that hears it become suspect.
 """
 
 from collections import OrderedDict, deque
@@ -29,32 +29,32 @@ from gateway.site.rules.trust import Trust
 from gateway.site.rules.working import Working
 
 AT_ONCE = 4096
-"""So many words to one member are without an answer."""
+"""Most messages to one member without an answer."""
 MOST_PENDING = 65_536
-"""So many words of one member may wait for the disk."""
+"""Most messages of one member that may wait for the disk."""
 REMEMBERED = 4096
-"""Of so many clients it is remembered which epoch was confirmed last."""
+"""Number of clients whose last confirmed epoch is remembered."""
 AGAIN_S = 0.2
-"""After so long a busy member hears it again."""
+"""Time after which a busy member is told again."""
 
 
 class _Listener:
-    """One member that has to hear of what is over, for the time of a link."""
+    """A member that has to be told about outdated sessions, for the time of one link."""
 
     def __init__(self) -> None:
         self.clients: OrderedDict[str, None] = OrderedDict()
         self.first: set[str] = set()
-        """Those that it has to hear of before it gets a lease."""
+        """Clients that it has to be told about before it gets a lease."""
         self.unanswered: dict[str, int] = {}
-        """What was said and not answered: clients, with the epoch."""
+        """Unanswered messages: clients, with the epoch."""
         self.due: float | None = None
         self.restored = False
-        """It has said the word for all clients. It need not say it twice."""
+        """Whether the member has sent the message for all clients, which it need not repeat."""
 
 
 class Ending:
-    """is_searched: whether this gateway is about to decide about a client. mistrust_searches: what
-    it has decided, and is not on the disk yet, is in doubt.
+    """The ending of outdated sessions. is_searched: whether this gateway is about to decide about a
+    client. mistrust_searches: marks decisions that are not on disk yet as suspect.
     """
 
     def __init__(
@@ -75,15 +75,15 @@ class Ending:
         self._listeners: dict[str, _Listener] = {name: _Listener() for name in contacts}
         self._again: deque[tuple[float, str, str]] = deque()
         self._pending = dict.fromkeys(contacts, 0)
-        """Words of each member whose answers wait for the disk."""
+        """Messages of each member whose answers wait for the disk."""
         self._confirmed: OrderedDict[str, int] = OrderedDict()
-        """Of clients of which something was here: the epoch below which it has ended."""
+        """Clients with an ended record here, with the epoch below which it has ended."""
 
     def joined(self, member: str) -> None:
-        """Begin with all that has to be heard there; a lease comes after it."""
+        """Begin to tell the member about all outdated sessions; it gets a lease afterwards."""
         listener = self._listeners[member] = _Listener()
         listener.clients.update(dict.fromkeys(self._holder.older_at(member)))
-        if ALL_CLIENTS in listener.clients:  # first, so that no session comes from there unmarked
+        if ALL_CLIENTS in listener.clients:  # first, before any session moves here
             listener.clients.move_to_end(ALL_CLIENTS, last=False)
         listener.first.update(listener.clients)
         listener.due = self._contacts.now
@@ -92,8 +92,8 @@ class Ending:
         self._listeners[member] = _Listener()
 
     def tell(self, client: str, members: frozenset[str]) -> None:
-        """A record of this gateway names these members in `older`; those without a link hear of it
-        when they have one.
+        """Tell these members, which a record of this gateway names in `older`. Those without a link
+        are told when they have one.
         """
         for member in members:
             if member in self._contacts and self._contacts[member].up:
@@ -127,7 +127,7 @@ class Ending:
         self._again.append((self._contacts.now + AGAIN_S, member, client))
 
     def on_end(self, member: str, end: End) -> None:
-        """End what is older here; one answer when all of it is on disk."""
+        """End older records here, and answer once when all of that is on disk."""
         ended: list[Ended] = []
         left = len(end.overs)
         if self._pending[member] + left > MOST_PENDING:
@@ -153,7 +153,9 @@ class Ending:
                 self._end(member, over, add)
 
     def _mistrust_all(self, member: str, done: Done) -> None:
-        """The client of any session here may have been at that member since."""
+        """Mark all sessions here as suspect, because their clients may have been at that member
+        since.
+        """
         if self._listeners[member].restored:
             done()
             return
@@ -181,7 +183,7 @@ class Ending:
                 add(ended)
 
     def _judge(self, member: str, over: Over, held: Held) -> State:
-        """What becomes of our record, by a word of a member."""
+        """Return the answer to an Over message about our record."""
         if held.copied != over.copied:
             return State.DONE if held.copied else State.STAYS
         if member in held.older and held.given_to != member:
@@ -192,7 +194,7 @@ class Ending:
     def _stay(
         self, held: Held, names: frozenset[str], ended: Ended, add: Callable[[Ended], None]
     ) -> None:
-        """Keep our record, in doubt."""
+        """Keep our record, as suspect."""
         client = ended.client
         self._working.begin(client)
 
@@ -204,7 +206,7 @@ class Ending:
         doubt(self._holder, client, held, names, stayed)
 
     def _give_way(self, client: str, held: Held, below: int, done: Done) -> None:
-        """End our record, for one with the epoch `below`."""
+        """End our record in favour of one with the epoch `below`."""
         self._working.begin(client)
         gone = partial(self._gone, client, below, done)
         self._holder.end(client, max(below, held.epoch) + 1, gone)
@@ -222,9 +224,9 @@ class Ending:
             self._confirmed.popitem(last=False)
 
     def above(self, client: str) -> int:
-        """An epoch above the one that was confirmed last, if that is remembered. Its member may
-        come back without the confirmation, which goes to its disk late: a record that is made here
-        meanwhile is the stronger one.
+        """Return an epoch above the last confirmed one, if that is remembered. The confirmation
+        reaches the member's disk late, and the member may restart without it. A record made here in
+        the meantime must be the stronger one.
         """
         return min(self._confirmed.get(client, 0) + 1, MAX_EPOCH - 1)
 

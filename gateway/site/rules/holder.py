@@ -1,11 +1,11 @@
-"""What a member needs of its gateway: the sessions that are here, on disk.
+"""Interface of a member to its gateway: the sessions that are here, on disk.
 
-In: what the member has decided. Out: what this gateway holds of a client, and the news that a
-change is on disk. The broker and the store implement it; the member knows neither.
+In: decisions of the member. Out: this gateway's record of a client, and the news that a change is
+on disk. The broker and the store implement it; the member knows neither.
 
 Of each client a gateway holds nothing, or one *record*: its epoch, a session or none, and the
 members that may still hold an older session (`older`). A record lasts while there is a session, or
-such a member. So a session that ends leaves its record behind as long as `older` names somebody.
+such a member. So the record of an ended session stays while `older` names a member.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -14,41 +14,42 @@ from typing import Literal, NamedTuple, Protocol
 Done = Callable[[], None]
 NOBODY: frozenset[str] = frozenset()
 ALL_CLIENTS = ""
-"""No client has this key. The record under it stands for all. A gateway has it that may have
-forgotten that a session elsewhere is over, or that has a member which was not in the site before.
-`older` names the members that have not heard of that."""
+"""Key of a record for all clients; no client has this key. A gateway has it if it may have
+forgotten that a session elsewhere is outdated, or if the site has a new member. `older` names the
+members that have not been told."""
 
 
 class Held(NamedTuple):
-    """What this gateway holds of a client."""
+    """The record of a client at this gateway."""
 
     epoch: int
     session: bool = True
-    """False: nothing but the knowledge that what `older` may hold is over."""
+    """False: only the knowledge that sessions in `older` are outdated."""
     given_to: str | None = None
-    """The session has left for that member, which has not said yet that it is there: it is kept
-    and cannot be used."""
+    """Member to which the session has moved, and which has not confirmed it yet: until then the
+    session is kept here and cannot be used."""
     older: frozenset[str] = NOBODY
     """Members that may hold an older session, which has to end."""
     doubtful: bool = False
-    """The client may have been elsewhere since. Set by `take`, `mistrust` and `mistrust_all`, and
-    for each session of a store that was restored. The broker clears it in the commit that acts on
-    an `Outcome` of kind doubt or none."""
+    """Whether the session is suspect: the client may have been elsewhere since. Set by `take`,
+    `mistrust` and `mistrust_all`, and for each session of a restored store. The broker clears it in
+    the commit that acts on an `Outcome` of kind doubt or none."""
     copied: bool = False
-    """It comes from a copy of this store, and nothing was decided about the client since."""
+    """Whether the record comes from a copy of this store, and nothing was decided about the client
+    since."""
 
 
 class Outcome(NamedTuple):
-    """Where a client's session is.
+    """The place of a client's session.
 
-    here: it is here, and the newest: Session Present 1.
-    none: nobody has one that counts: Session Present 0, and a new session in this client's record,
-        in place of one that may be there. Marked (metric, log line) if somebody was silent.
-    doubt: it is here, and doubtful on disk: somebody who was silent may know better. If it holds
-        received QoS 2 identifiers that are no proved board's mark, they are forgotten: Session
-        Present 0. Without such identifiers it goes on. Marked.
-    failed: nothing was decided (`reason`): the session is at another member and cannot come here,
-        or the client has gone. Refuse the CONNECT.
+    - here: it is here, and the newest: Session Present 1.
+    - none: no valid session exists: Session Present 0, and a new session in this client's record,
+      in place of one that may be there. Counted and logged if a member was silent.
+    - doubt: it is here, and suspect on disk: a silent member may have a newer one. If it holds
+      received QoS 2 identifiers outside a proved board's anti-replay window, they are forgotten:
+      Session Present 0. Otherwise it continues. Counted and logged.
+    - failed: nothing was decided (`reason`): the session is at another member and cannot move here,
+      or the client has gone. Refuse the CONNECT.
 
     A new session gets `epoch`; the record with that epoch is on disk already, or needs none.
     """
@@ -65,16 +66,17 @@ class Holder(Protocol):
     """
 
     def held(self, client: str) -> Held | None:
-        """What is here; it may wait for its commit (`on_disk`)."""
+        """Return the record of a client; it may still wait for its commit (`on_disk`)."""
 
     def on_disk(self, done: Done) -> None:
-        """Call `done` when all that `held` says now is on disk."""
+        """Call `done` when everything that `held` returns now is on disk."""
 
     def give(self, client: str, to: str, done: Callable[[Sequence[bytes] | None], None]) -> None:
-        """One commit: the client is disconnected (0x8E) if it is connected, its session is given to
-        that member; `epoch` and `older` stay. done: its parts, each of at most PART_BYTES; None
-        when there is no session that outlives its connection. Asked again, also for another member:
-        the same parts.
+        """Move a session to another member in one commit: the client is disconnected (0x8E) if it
+        is connected; `epoch` and `older` stay.
+
+        done: gets its parts, each of at most PART_BYTES, or None if there is no durable session. A
+        repeated call, also for another member, gives the same parts.
         """
 
     def take(
@@ -86,39 +88,44 @@ class Holder(Protocol):
         parts: Sequence[bytes],
         done: Callable[[str | None], None],
     ) -> None:
-        """One commit: the session of these parts is here, in place of what was; `epoch`, `older`
-        and `doubtful` stand in its record. `held` may show what was until then. done: None, or why
-        it cannot be (bad parts, limits); then nothing has changed.
+        """Take over the session of these parts in one commit, in place of the previous one; its
+        record gets `epoch`, `older` and `doubtful`. `held` may return the previous record until
+        then. done: gets None, or the reason of a failure (bad parts, limits), in which case nothing
+        has changed.
         """
 
     def stand(self, client: str, epoch: int, older: frozenset[str], done: Done) -> None:
-        """One commit: the client's record has this epoch and these members, and is no copy. A
-        session that is here stays, one that was given away is here again. Where there is none, the
-        broker makes one next if a client waits. (The record stays without one, should that fail.)
+        """Set epoch and `older` of the client's record in one commit; it is no longer a copy. A
+        session that is here stays, and one that has moved away is here again. If there is none and
+        a client waits, the broker creates one next. (If that fails, the record stays without a
+        session.)
         """
 
     def end(self, client: str, below: int, done: Done) -> None:
-        """One commit: a record with an epoch below this one goes, with session, given parts and
+        """Delete a record with an epoch below this one in one commit, with its session, parts and
         `older`. A connected client is disconnected (0x8E).
         """
 
     def mistrust(self, client: str, done: Done) -> None:
-        """One commit: the session is doubtful. A connected client is disconnected."""
+        """Mark the session as suspect in one commit. A connected client is disconnected."""
 
     def mistrust_all(self, done: Done) -> None:
-        """One commit: each session that is here, was given away, or is on its way here is doubtful.
-        Connected clients stay.
+        """Mark each session that is here, has moved away, or is on its way here as suspect, in one
+        commit. Connected clients stay.
         """
 
     def confirmed(self, client: str, member: str) -> None:
-        """That member holds nothing older any more: it leaves `older`, with any later commit."""
+        """Note that a member holds nothing older any more: it leaves `older`, with any later
+        commit.
+        """
 
     def release(self, client: str, identifier: int, done: Callable[[bool], None]) -> None:
-        """One commit: the received identifier goes. done: whether it was held."""
+        """Forget a received identifier in one commit. done: gets whether it was held."""
 
     def older_at(self, member: str) -> Iterable[str]:
-        """The clients whose records name that member in `older`."""
+        """Return the clients whose records name that member in `older`."""
 
     def unsettled(self) -> Iterable[str]:
-        """The clients whose sessions are given away and not over, or doubtful. Asked at the
-        start."""
+        """Return the clients whose sessions have moved away without a confirmation, or are suspect.
+        Called at the start.
+        """

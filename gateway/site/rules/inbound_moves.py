@@ -1,13 +1,13 @@
-"""Sessions that come here from other members.
+"""Inbound moves of sessions from other members.
 
-In: claims for a session, parts. Out: calls for parts; whole sessions, or the news that one cannot
-be had.
+In: claims for a session, parts. Out: calls for parts; complete sessions, or the news that one is
+unavailable.
 
-All first parts are called for at once; who gives sends CREDIT frames, and one more for each that is
-worked off. A session of several parts comes part by part. What has come waits in memory for the
-rest of its session, and then for the disk: when that is MEMORY_BYTES, nobody hears that a frame is
-worked off, and of the sessions of several parts only the oldest goes on. So no more waits than
-these bytes, one large session, and CREDIT frames of each member.
+All first parts are called for at once. The sender sends CREDIT frames, and one more for each that
+is processed. A session of several parts arrives part by part. Parts wait in memory for the rest of
+their session, and then for the disk. If that reaches MEMORY_BYTES, no frames are reported as
+processed, and of the sessions of several parts only the oldest continues. So at most these bytes
+wait, plus one large session, plus CREDIT frames of each member.
 """
 
 from collections import OrderedDict
@@ -19,11 +19,11 @@ from gateway.site.rules.messages import CREDIT, PART_BYTES, Give, Got, Part, Tak
 
 MEMORY_BYTES = 32_000_000
 SESSION_BYTES = 256_000_000
-"""A session that is larger cannot come."""
+"""Largest session that can move here, in bytes."""
 STALL_S = 1.0
-"""A member that says nothing at all for so long is silent, with a link or without."""
+"""Silence after which a member counts as silent, with or without a link."""
 PROGRESS_S = 5.0
-"""One that gives nothing for so long will not."""
+"""Time without a part after which a member is given up."""
 
 
 class _Claim:
@@ -53,13 +53,13 @@ class Arriving:
         self._progress = dict.fromkeys(contacts, 0.0)
         self._count = dict.fromkeys(contacts, 0)
         self._coming: dict[str, int] = {}
-        """Of sessions of several parts: what they may take with the next part."""
+        """Bytes that sessions of several parts may take with the next part."""
         self._later: OrderedDict[str, None] = OrderedDict()
-        """Clients whose sessions have several parts, too, and wait for room."""
+        """Clients whose sessions also have several parts, and wait for room."""
         self._owed = dict.fromkeys(contacts, 0)
-        """Frames of parts that were worked off, which their senders do not know yet."""
+        """Processed frames of parts that their senders do not know about yet."""
         self._unsettled = 0
-        """Bytes of whole sessions that are not on the disk yet."""
+        """Bytes of complete sessions that are not on disk yet."""
 
     def claim(self, client: str, source: str, epoch: int) -> None:
         """Call for the session that a member has claimed with that epoch."""
@@ -85,7 +85,7 @@ class Arriving:
         self._work_off()
 
     def _work_off(self) -> None:
-        """Say what was worked off, as far as there is room for more."""
+        """Report processed frames, if there is room for more."""
         if self._unsettled >= MEMORY_BYTES:
             return
         for member, count in self._owed.items():
@@ -95,7 +95,7 @@ class Arriving:
         self._owed = dict.fromkeys(self._owed, 0)
 
     def settled(self, size: int) -> None:
-        """A session that had arrived is on the disk, or refused."""
+        """Note that a complete session is on disk, or refused."""
         self._unsettled -= size
         self._work_off()
         self._go_on()
@@ -126,7 +126,9 @@ class Arriving:
                 self._later[client] = None
 
     def _has_room(self, client: str) -> bool:
-        """For one more part of this session; the oldest one goes on if only others come."""
+        """Whether there is room for one more part of this session. The oldest session may continue
+        if only others arrive.
+        """
         if self._unsettled >= MEMORY_BYTES:
             return False
         oldest = next(iter(self._coming), client)
@@ -139,7 +141,7 @@ class Arriving:
             self._go_on()
 
     def _go_on(self) -> None:
-        """With sessions of several parts that have waited, while there is room."""
+        """Continue sessions of several parts that have waited, while there is room."""
         oldest = next(iter(self._coming), None)
         if oldest is not None and oldest in self._later:
             self._later.move_to_end(oldest, last=False)
@@ -151,7 +153,7 @@ class Arriving:
                 self._call(following)
 
     def left(self, member: str) -> None:
-        """What was to come from there does not come."""
+        """Give up all sessions that were to come from a member."""
         self._wanted[member].clear()
         self._owed[member] = 0
         self._lose(member)
@@ -184,5 +186,5 @@ class Arriving:
                 self._lose(member)
 
     def _waits_for(self) -> list[str]:
-        """Members that may send, and have something to send."""
+        """Return the members that may send, and have something to send."""
         return [name for name, count in self._count.items() if count and not self._owed[name]]

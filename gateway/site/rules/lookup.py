@@ -1,21 +1,20 @@
-"""The questions of this gateway: where a client's session is.
+"""Session lookups of this gateway: where a client's session is.
 
 In: clients whose session is not here, or may not be the newest; the members' replies; time. Out:
-questions, a claim for the session that is the newest, this gateway's record of the client, and an
-`Outcome` for who waits.
+queries, a claim for the newest session, this gateway's record of the client, and an `Outcome` for
+the caller.
 
 One client has one search at a time, in these stages:
 
-    ASKING     all members are asked. Who says that it is busy is asked again, who says nothing is
-               silent: after 1 s with a link, else as soon as the lease that it may have is over. A
-               member that is expected or busy (`contact.py`) is waited for longer, as far as the
-               client can wait. Who was restored, and may have forgotten what it knew, counts as
-               silent, too
-    MOVING     a session comes from another member (`inbound_moves.py`)
-    SETTLING   what was decided is on its way to the disk
+  ASKING     all members are queried. A busy member is queried again. A member without an answer
+             is silent: after 1 s with a link, else as soon as the lease that it may have is over.
+             A member that is expected or busy (`contact.py`) is waited for longer, as far as the
+             client can wait. A restored member that may have forgotten something counts as silent
+  MOVING     a session comes from another member (`inbound_moves.py`)
+  SETTLING   the decision is on its way to the disk
 
 Of two members that search for the same client at once, the one with the lower name goes first: the
-other one answers it, and asks all again.
+other one answers it, and then queries all again.
 """
 
 import heapq
@@ -37,9 +36,9 @@ from gateway.site.rules.trust import Trust
 from gateway.site.rules.working import Working
 
 MOST_TURNS = 64
-"""So often one search gives way to others, which cost a question to all each time."""
+"""Most times that one search gives way to others; each time all members are queried again."""
 PATIENCE_S = 10.0
-"""So long a session is asked for again whose move was refused or broken off."""
+"""Time for which a session is asked for again after its move was refused or interrupted."""
 
 Waiter = Callable[[Outcome], None]
 Alive = Callable[[], bool]
@@ -53,7 +52,7 @@ class Stage(Enum):
 
 
 class Search:
-    """One client that is searched for."""
+    """One search for a client's session."""
 
     __slots__ = (
         "answered",
@@ -83,29 +82,30 @@ class Search:
         self.since = now
         self.deadline = now + ANSWER_S
         self.patience = now
-        """Moment up to which the client can wait for members that are expected or busy."""
+        """Time up to which the client can wait for members that are expected or busy."""
         self.looks = now
-        """Moment of the next look at this search."""
+        """Time of the next check of this search."""
         self.stage = Stage.ASKING
         self.clean = False
-        """No session is wanted, only the end of those that there are."""
+        """Whether no session is wanted, only the end of existing ones."""
         self.waiters: list[tuple[Waiter, Alive]] = []
-        """Empty: nobody waits, the session is called back (`recall`)."""
+        """Callers with their connections; empty for a recall (`recall`)."""
         self.suspects = searching.trust.settled(client)
-        """Members that had asked for the client before; one that asks meanwhile is asked again."""
+        """Members that had asked for the client before; one that asks in the meantime is queried
+        again."""
         self.turn = 0
-        """All are asked again: replies to earlier questions are not counted."""
+        """Number of the current round of queries; replies to earlier rounds do not count."""
         self.answered: set[str] = set()
         self.busy: set[str] = set()
         """Members whose last reply was BUSY."""
         self.claims: dict[str, Claim] = {}
         self.restored: set[str] = set()
-        """Members that have answered, and may have forgotten what they knew."""
+        """Members that have answered, and may have forgotten something."""
         self.dropped: Callable[[], None] = lambda: None
-        """A session is to be called back, and nothing was decided."""
+        """Called if a recall ends without a decision."""
         self.silent: tuple[str, ...] = ()
         self.later: list[Callable[[], None]] = []
-        """Those who came when it was decided already: they search for themselves."""
+        """Callers that came after the decision: they search again."""
         self.verdict: Verdict | None = None
 
     def on_reply(self, member: str, number: int, reply: Reply) -> None:
@@ -133,7 +133,7 @@ class Asking:
         self._ending = ending
         self._searches: dict[str, Search] = {}
         self._looks: list[tuple[float, int, Search]] = []
-        """Heap of the moments at which searches are to be looked at."""
+        """Heap of the times at which searches are to be checked."""
         self._count = count()
 
     def __contains__(self, client: str) -> bool:
@@ -159,9 +159,9 @@ class Asking:
             self._ask_all(search)
 
     def recall(self, client: str, dropped: Callable[[], None]) -> None:
-        """See whether a session that was given away, or is in doubt, is still the newest. One that
-        was given away is taken back if nobody else has it. dropped: called when somebody was silent
-        or busy. Nothing is known then: ask again later.
+        """Find out whether a session that has moved away, or is suspect, is still the newest. One
+        that has moved away is taken back if no other member has it. dropped: called if a member was
+        silent or busy, so that nothing is known; call again later.
         """
         if client in self._searches or client in self._working:
             dropped()
@@ -178,7 +178,7 @@ class Asking:
         return search
 
     def yields(self, client: str, member: str) -> bool:
-        """Whether that member may have an answer about this client, and a session."""
+        """Whether that member may get an answer about this client, and a session."""
         if client in self._working:
             return False
         search = self._searches.get(client)
@@ -199,7 +199,7 @@ class Asking:
         return search.stage is Stage.ASKING
 
     def is_deciding(self, client: str) -> bool:
-        """Whether nothing may be changed about this client by others."""
+        """Whether others may not change anything about this client."""
         search = self._searches.get(client)
         return client in self._working or (search is not None and search.stage is not Stage.ASKING)
 
@@ -212,8 +212,8 @@ class Asking:
         self._ask_all(search)
 
     def _start_over(self, search: Search, turn: int) -> None:
-        """Ask all again, and wait as long again, unless that was done since this turn: what was
-        said before the client came, or before it was elsewhere, is not true any more.
+        """Query all members again, with a new deadline, unless that was done since this turn.
+        Earlier replies are outdated.
         """
         if search.turn == turn and search.stage is not Stage.OVER:
             search.deadline = self._contacts.now + ANSWER_S
@@ -231,10 +231,10 @@ class Asking:
         self._windows.ask(member, Question(search.client), search, search.turn)
 
     def on_reply(self, search: Search, member: str, reply: Reply) -> None:
-        """A reply that counts."""
+        """Handle a valid reply."""
         if reply.kind is Kind.BUSY:
             if not search.waiters:
-                self._abandon(search)  # it is on its way
+                self._abandon(search)  # a member is deciding
                 search.dropped()
                 return
             search.busy.add(member)
@@ -256,7 +256,7 @@ class Asking:
         self._look(search)
 
     def _look(self, search: Search) -> None:
-        """Decide if all have answered, or are silent."""
+        """Decide if all members have answered, or are silent."""
         if search.stage is not Stage.ASKING:
             return
         silent = [name for name in self._contacts if name not in search.answered]
@@ -300,7 +300,7 @@ class Asking:
             self._fetch(search, own, verdict.source)
 
     def _decide_here(self, search: Search, own: Held | None, verdict: Verdict) -> None:
-        """The session is here, or begins here."""
+        """Handle the decision that the session is here, or begins here."""
         client = search.client
         if _stands(own, verdict):
             search.verdict = verdict._replace(epoch=own.epoch if own else verdict.epoch)
@@ -308,13 +308,13 @@ class Asking:
             return
         search.stage = Stage.SETTLING
         self._working.begin(client)
-        if verdict.doubtful:  # in the commit of `stand`: who waits may be gone by then
+        if verdict.doubtful:  # same commit: the caller may be gone
             self._holder.mistrust(client, lambda: None)
         done = partial(self._on_disk, search, None)
         self._holder.stand(client, verdict.epoch, verdict.older, done)
 
     def _fetch(self, search: Search, own: Held | None, source: str) -> None:
-        """The session is at another member."""
+        """Handle the decision that the session is at another member."""
         search.stage = Stage.MOVING
         if own is not None and source in own.older:
             self._working.begin(search.client)
@@ -324,16 +324,17 @@ class Asking:
             self._claim(search)
 
     def mistrust_all(self) -> None:
-        """What was decided by what a member said that has forgotten since is in doubt."""
+        """Mark decisions as suspect that rely on a member which has been restored since."""
         for search in self._searches.values():
             if search.verdict is not None:
                 search.verdict = search.verdict._replace(doubtful=True)
 
     def _doubted(self, search: Search, _: int) -> None:
-        """Our record and that of the source name one another. Once the session is given to us, ours
-        looks like the one that was made of it, even if nothing ever comes: so it is in doubt first,
-        and names what that one does. Those hear of it with the next decision, for what is in doubt
-        is called back (`outbound_moves.py`).
+        """Continue after our record was marked as suspect. Our record and that of the source name
+        one another. Once the session has moved to us, our record looks like its successor, even if
+        nothing arrives. So it is marked first, and names the same members as the source's record.
+        Those are told with the next decision, because a suspect session is recalled
+        (`outbound_moves.py`).
         """
         self._working.finish(search.client)
         self._claim(search)
@@ -348,13 +349,13 @@ class Asking:
             self.lost(search.client)
 
     def _give_up(self, client: str, own: Held) -> None:
-        """Somebody else has the newest session."""
+        """End our record, because another member has the newest session."""
         self._working.begin(client)
         self.trust.settled(client)
         self._holder.end(client, own.epoch + 1, partial(self._working.finish, client))
 
     def arrived(self, client: str, parts: Sequence[bytes], doubtful: bool) -> None:
-        """A session has come whole. doubtful: one of its parts said so."""
+        """Take a complete session. doubtful: one of its parts is marked so."""
         search = self._searches[client]
         assert search.verdict is not None  # noqa: S101 - it is MOVING
         doubtful |= search.verdict.doubtful
@@ -365,7 +366,7 @@ class Asking:
         self._holder.take(client, verdict.epoch, verdict.older, verdict.doubtful, parts, done)
 
     def lost(self, client: str) -> None:
-        """A session cannot be had from where it was: ask again."""
+        """Query again, because a session is no longer available at its source."""
         search = self._searches[client]
         if self._contacts.now >= search.since + PATIENCE_S:
             self._fail(search, "the member that has the session does not give it")
@@ -373,7 +374,7 @@ class Asking:
         self._start_over(search, search.turn)
 
     def refused(self, client: str, reason: str) -> None:
-        """A session cannot come."""
+        """Handle a session that cannot move here."""
         self._fail(self._searches[client], reason)
 
     def _taken(self, search: Search, size: int, problem: str | None) -> None:
@@ -414,7 +415,7 @@ class Asking:
             done(Outcome("failed", 0, search.silent, reason))
 
     def _abandon(self, search: Search) -> None:
-        """It ends without a decision."""
+        """End a search without a decision."""
         self._end(search)
         if search.suspects:
             self.trust.asked(search.client, search.suspects)
@@ -428,7 +429,7 @@ class Asking:
             go_on()
 
     def joined(self, member: str) -> None:
-        """Ask it about all that is searched for, before it gets a lease."""
+        """Query a new link's member about all searched clients, before it gets a lease."""
         for search in list(self._searches.values()):
             if search.stage is Stage.ASKING:
                 search.answered.discard(member)
@@ -437,7 +438,7 @@ class Asking:
         self._windows.close(member)
 
     def left(self, member: str) -> None:
-        """What it said it had cannot be had."""
+        """Drop the claims of a member that has left."""
         for search in list(self._searches.values()):
             if search.stage is Stage.ASKING:
                 search.claims.pop(member, None)
@@ -447,7 +448,7 @@ class Asking:
 
     def _silent_from(self, search: Search, member: str) -> float:
         until = self._contacts[member].silent_from(search.deadline, search.patience)
-        if member in search.busy and self._contacts[member].up:  # it may wait for one that starts
+        if member in search.busy and self._contacts[member].up:  # it may wait for a starting member
             until = max(until, min(self._contacts.starting, search.patience))
         return until
 
@@ -464,7 +465,8 @@ _GONE = "its client has gone"
 
 
 def _stands(own: Held | None, verdict: Verdict) -> bool:
-    """Whether the record that is here says already what was decided. One that is made without
-    somebody gets a new epoch each time, so that no answer to an earlier word ends it (`ending.py`).
+    """Whether the existing record already says what was decided. A record made without a silent
+    member gets a new epoch each time, so that an answer to an earlier message does not end it
+    (`ending.py`).
     """
     return not verdict.older and (own is None or own.given_to is None)

@@ -1,9 +1,9 @@
-"""One member of a site: where the sessions of clients are, and how they come here. Sans-IO.
+"""One member of a site: where the sessions of clients are, and how they move here. Sans-IO.
 
-In: links that come and go, frames, the broker's questions, the time. Out: frames (`send`), changes
-of what is here (`holder.py`), answers. `now` is a monotonic clock in seconds. `advance` is to be
-called at `next_deadline`, and soon after `wake`, which is called when a commit has left something
-to do.
+In: links that begin and end, frames, the broker's lookups, the time. Out: frames (`send`), changes
+of the records here (`holder.py`), answers. `now` is a monotonic clock in seconds. `advance` is to
+be called at `next_deadline`, and soon after `wake`, which is called when a commit has left work to
+do.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -38,7 +38,7 @@ from gateway.site.rules.working import Working
 
 
 class Member:
-    """members: the names of the other ones."""
+    """One member of a site. members: the names of the other ones."""
 
     def __init__(
         self,
@@ -72,8 +72,8 @@ class Member:
         return self.contacts.statistics
 
     def is_newest(self, client: str, now: float) -> bool:
-        """Whether a session is here, and certainly the newest: the client goes on with it, and
-        nobody needs to hear of it.
+        """Whether a session is here, and certainly the newest: then its client continues without a
+        message to other members.
         """
         self.contacts.now = now
         held = self._holder.held(client)
@@ -88,35 +88,34 @@ class Member:
         alive: Callable[[], bool] = lambda: True,
         patience: float = START_S,
     ) -> None:
-        """Find the session of a client that has come: it is not here, or not certainly the newest.
+        """Find the session of a client that has connected, if it is not here, or not certainly the
+        newest.
 
         clean: the client wants none (Clean Start 1). alive: whether it still waits; if not, nothing
         is decided, and the outcome is `failed`. patience: seconds that it can wait for members that
         are expected or busy (`contact.py`). done: called within about a second, later only while
-        there is such a member or a session is coming.
+        there is such a member or a session is moving.
         """
         self.contacts.now = now
         self._asking.want(client, done, alive, clean, patience)
         self._flush()
 
     def want_release(self, client: str, identifier: int, now: float, done: ReleaseDone) -> None:
-        """A PUBREL has come whose identifier is not known here. done: whether another member had
-        it, and has released it on disk; else who was silent.
+        """Look up a PUBREL whose identifier is not known here. done: gets whether another member
+        had it, and has released it on disk; else the silent members.
         """
         self.contacts.now = now
         self._releasing.want(client, identifier, done)
         self._flush()
 
     def started(self, now: float) -> None:
-        """Begin the wait for the other members anew: the start of this gateway goes on, or ends."""
+        """Restart the wait for the other members: this gateway's start goes on, or ends."""
         self.contacts.now = now
         for contact in self.contacts.values():
             contact.started(now)
 
     def joined(self, member: str, now: float, begun: bool = False) -> None:
-        """There is a link to that member, and to nobody else under its name. begun: it has started
-        since its last link.
-        """
+        """Note a link to that member. begun: it has started since its last link."""
         self.contacts.now = now
         contact = self.contacts[member]
         contact.joined(now, begun)
@@ -129,8 +128,8 @@ class Member:
         self.advance(now)
 
     def left(self, member: str, now: float, stopped: bool = False) -> None:
-        """Take the end of a link; what was sent over it may not have arrived. stopped: the member
-        has said that it stops.
+        """Note the end of a link; frames sent over it may be lost. stopped: the member has
+        announced its stop.
         """
         self.contacts.now = now
         self.contacts[member].left(now, stopped)
@@ -143,7 +142,9 @@ class Member:
         self._flush()
 
     def received(self, member: str, frame: bytes, now: float) -> None:
-        """A frame of that member. SiteError: it is none, and its link has to end."""
+        """Handle a frame of that member. Raises SiteError if it is invalid, after which its link
+        has to end.
+        """
         self.contacts.now = now
         message = decode(frame)
         contact = self.contacts[member]
@@ -176,7 +177,7 @@ class Member:
                 self._ending.on_endings(member, message)
 
     def advance(self, now: float) -> None:
-        """Let time pass."""
+        """Act on the passing of time."""
         self.contacts.now = now
         self.contacts.urgent = False
         self._asking.advance()
@@ -193,7 +194,7 @@ class Member:
 
     @property
     def next_deadline(self) -> float:
-        """When `advance` wants to be called."""
+        """Return the time at which `advance` is to be called."""
         if self.contacts.urgent:
             return self.contacts.now
         times = (

@@ -1,6 +1,6 @@
-"""Questions for one member that come within 30 ms of the first go in one call.
+"""Merge window: queries for one member within 30 ms of the first go in one call.
 
-In: questions, and who wants to know (`Asker`). Out: Ask frames; the replies go to who asked.
+In: queries, each with its `Asker`. Out: Ask frames; the replies go to the askers.
 """
 
 from collections import deque
@@ -12,14 +12,15 @@ from gateway.site.rules.messages import Answer, Ask, Question, Reply, portions
 
 WINDOW_S = 0.03
 FULL = 4096
-"""So many questions go at once."""
+"""Number of queries that are sent without waiting."""
 _UNANSWERED = 256
-"""Calls without an answer that are remembered for each member; the askers have given up before."""
+"""Most unanswered calls that are remembered for each member; the askers of older ones have given
+up."""
 
 
 class Asker(Protocol):
     def on_reply(self, member: str, number: int, reply: Reply) -> None:
-        """number: the one that came with the question."""
+        """Handle a reply. number: the one given with the query."""
 
 
 class _Pending(NamedTuple):
@@ -29,7 +30,7 @@ class _Pending(NamedTuple):
 
 
 class _Call:
-    """An Ask that is not answered to the end. answered: so many questions of it are."""
+    """An Ask that is not fully answered. answered: number of answered queries."""
 
     __slots__ = ("answered", "pending")
 
@@ -43,7 +44,7 @@ class Windows:
         self._contacts = contacts
         self._open: dict[str, list[_Pending]] = {}
         self._closes: deque[tuple[float, str]] = deque()
-        """When windows close, in order; one that went before is no longer there."""
+        """Closing times of windows, in order; a window that was sent earlier is removed."""
         self._calls: dict[str, dict[int, _Call]] = {name: {} for name in contacts}
         self._number = 0
 
@@ -58,7 +59,7 @@ class Windows:
             self.close(member)
 
     def close(self, member: str) -> None:
-        """Send what a member is to be asked."""
+        """Send the pending queries for a member."""
         pending = self._open.pop(member, [])
         self._closes = deque(item for item in self._closes if item[1] != member)
         calls, begin = self._calls[member], 0
@@ -71,7 +72,7 @@ class Windows:
             del calls[next(iter(calls))]
 
     def on_answer(self, member: str, answer: Answer) -> None:
-        """Hand out replies, each once; those to calls that are forgotten go nowhere."""
+        """Hand out replies, each once; replies to forgotten calls are dropped."""
         call = self._calls[member].get(answer.number)
         if call is None:
             return

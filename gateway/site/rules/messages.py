@@ -1,8 +1,8 @@
-"""What members say to one another: one frame, one message.
+"""Messages between members: one message per frame.
 
-In: messages. Out: bytes (`encode`), and back (`decode`), which raises SiteError for all that is not
-exactly one message. A frame has no length of its own: `links/net.py` brings frames whole. Numbers
-are big-endian. The sizes of lists and texts are checked before anything of them is made.
+In: messages. Out: bytes (`encode`), and back (`decode`), which raises SiteError for anything that
+is not exactly one message. A frame has no length of its own: `links/net.py` hands over complete
+frames. Numbers are big-endian. The sizes of lists and texts are checked before they are decoded.
 
 A set of members is a number: bit n stands for the n-th name of the sender's Names.
 """
@@ -21,13 +21,13 @@ from gateway.site.framing import FRAME_BYTES
 ENTRIES = 16_384
 PART_BYTES = 256_000
 CREDIT = 4
-"""So many frames of parts may be on the way to a member."""
+"""Most frames of parts that may be in flight to a member."""
 MAX_EPOCH = 1 << 62
-"""Every epoch is below it. A record that would need a higher one is not made (`lookup.py`), so
-nothing that one member says makes us say what another one must refuse."""
+"""Bound of all epochs. A record that would need a higher one is not made (`lookup.py`), so no
+member can make us send what others must refuse."""
 MEMBERS = 16
 _ROOM = 64
-"""At least the bytes of an entry beside its client and its data."""
+"""Least bytes of an entry beside its client and its data."""
 
 
 class Names(NamedTuple):
@@ -38,7 +38,7 @@ class Names(NamedTuple):
 
 class Beat(NamedTuple):
     """Milliseconds of the sender's clock, and the newest of the receiver's that the sender has
-    heard; 0 while it grants nothing (`contact.py`).
+    heard; 0 while it grants no lease (`contact.py`).
     """
 
     clock: int
@@ -46,7 +46,9 @@ class Beat(NamedTuple):
 
 
 class Question(NamedTuple):
-    """Of a client: where its session is; with an identifier: whether that one was received."""
+    """A question about a client: where its session is, or, with an identifier, whether that one was
+    received.
+    """
 
     client: str
     identifier: int = 0
@@ -59,18 +61,18 @@ class Ask(NamedTuple):
 
 class Kind(IntEnum):
     NO = 0
-    """I hold nothing of this client; the identifier is not known."""
+    """No record of this client; the identifier is unknown."""
     CLAIM = 1
     BUSY = 2
-    """I am deciding about this client just now: ask again."""
+    """The sender is deciding about this client: ask again."""
     RELEASED = 3
     """The identifier was held, and is released, on disk."""
 
 
 class Reply(NamedTuple):
-    """epoch and what follows: of a CLAIM, the fields of `Held`. given: the place of a name, from
-    1. restored: the sender may have known better, and its store was restored. A CLAIM with no
-    session and nobody in `older` is the NO of such a sender.
+    """A reply. epoch and later fields: of a CLAIM, the fields of `Held`. given: index of a name,
+    from 1. restored: the sender's store was restored, so it may have forgotten something. A CLAIM
+    without a session and with empty `older` is the NO of such a sender.
     """
 
     kind: Kind
@@ -84,7 +86,7 @@ class Reply(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """Replies to the questions of an Ask from the one at `first` on."""
+    """Replies to the questions of an Ask, from the one at `first` on."""
 
     number: int
     first: int
@@ -92,7 +94,7 @@ class Answer(NamedTuple):
 
 
 class Wanted(NamedTuple):
-    """One part of a session, which the receiver claims with this epoch."""
+    """A call for one part of a session, which the receiver claims with this epoch."""
 
     client: str
     epoch: int
@@ -104,8 +106,8 @@ class Take(NamedTuple):
 
 
 class Part(NamedTuple):
-    """One part of `parts` of a session; 0 parts: it cannot be had. doubtful: the session is, which
-    it may have become since its claim.
+    """One part of `parts` of a session; 0 parts: it is unavailable. doubtful: whether the session
+    is suspect, which may have changed since its claim.
     """
 
     client: str
@@ -121,12 +123,12 @@ class Give(NamedTuple):
 
 
 class Got(NamedTuple):
-    """One Give has been worked off."""
+    """Confirmation that one Give has been processed."""
 
 
 class Over(NamedTuple):
-    """What the receiver holds of the client with a lower epoch is over. below, older, copied: of
-    the sender's record.
+    """The message that the receiver's records of the client with a lower epoch are outdated. below,
+    older, copied: of the sender's record.
     """
 
     client: str
@@ -141,14 +143,14 @@ class End(NamedTuple):
 
 class State(IntEnum):
     DONE = 0
-    """Nothing older is here, on disk."""
+    """The sender has nothing older, on disk."""
     STAYS = 1
-    """End yours: it is from a copy. Or each was made without the other, and yours is lower; then
-    mine is doubtful, on disk."""
+    """The receiver should end its record: it is from a copy. Or each was made without the other,
+    and the receiver's is lower; then the sender's is suspect, on disk."""
     BUSY = 2
-    """Say it again a little later."""
+    """The sender is busy: repeat a little later."""
     HELD = 3
-    """What I have has an epoch that is not lower."""
+    """The sender's record has an epoch that is not lower."""
 
 
 class Ended(NamedTuple):
@@ -206,7 +208,7 @@ def portions(entries: Iterable[Entry]) -> Iterator[tuple[Entry, ...]]:
 
 
 def encode(message: Message) -> bytes:
-    """Return the frame of a message that keeps the bounds."""
+    """Return the frame of a message within the bounds."""
     match message:
         case Names(members):
             return bytes((_Tag.NAMES, len(members))) + b"".join(map(_name_bytes, members))
@@ -268,7 +270,7 @@ def _ended_bytes(ended: Ended) -> bytes:
 
 
 def decode(frame: bytes) -> Message:
-    """The one message of a frame. SiteError for anything else."""
+    """Return the one message of a frame. Raises SiteError for anything else."""
     if len(frame) > FRAME_BYTES:
         raise SiteError(f"a frame of {len(frame)} bytes; at most {FRAME_BYTES} are allowed")
     reader = _Reader(frame)
@@ -359,7 +361,7 @@ def _text(value: str) -> bytes:
 
 
 class _Reader:
-    """Where a frame has been read up to."""
+    """A reader with its position in a frame."""
 
     def __init__(self, frame: bytes) -> None:
         self._frame = frame

@@ -1,11 +1,11 @@
-"""Sessions that leave for other members.
+"""Outbound moves of sessions to other members.
 
-In: calls for sessions of this gateway. Out: their parts, as fast as the other member works them
-off.
+In: calls for sessions of this gateway. Out: their parts, as fast as the other member processes
+them.
 
-A session is given to who has asked for its client since we last decided about it, and claims it
-with the epoch that we said. Once the commit is through it is kept, unusable, until somebody says
-that it has something newer (`ending.py`). One of which nobody says so is called back
+A session moves to a member that has asked for its client since our last decision about it, and that
+claims it with the epoch that we replied. Once the commit is on disk, the session is kept, unusable,
+until a member reports something newer (`ending.py`). If none does, the session is recalled
 (`lookup.py`: recall).
 """
 
@@ -22,27 +22,27 @@ from gateway.site.rules.trust import Trust
 from gateway.site.rules.working import Working
 
 AT_ONCE = 512
-"""So many sessions are being given to one member."""
+"""Most sessions that are moving to one member at a time."""
 WANTED_BYTES = 32_000_000
-"""What one member's calls that wait for their turn may take in memory."""
+"""Most bytes of one member's waiting calls in memory."""
 GIVE_BYTES = 512_000
 GIVE_ENTRIES = 1024
 RECALL_S = 4.0
-"""After so long without a word from where it was given to, a session is called back."""
+"""Time without a message from the new member after which a session is recalled."""
 APART_S = 0.25
-"""Each member waits so much longer than the one before it: two that began together, and ask each
-other at the same time, would give way to each other for ever."""
+"""Difference between the recall times of consecutive members: two that began together, and query
+each other at the same time, would give way to each other without end."""
 
 Parts = Sequence[bytes] | None
 
 
 class _Leaver:
-    """What one member has called for, for the time of a link."""
+    """The calls of one member, for the time of a link."""
 
     def __init__(self) -> None:
         self.wanted: deque[Wanted] = deque()
         self.bytes = 0
-        """Of what is wanted."""
+        """Bytes of the waiting calls."""
         self.giving = 0
         self.ready: deque[tuple[Wanted, Parts]] = deque()
         self.credit = CREDIT
@@ -110,7 +110,7 @@ class Leaving:
     def _given(
         self, member: str, leaver: _Leaver, wanted: Wanted, first: bool, parts: Parts
     ) -> None:
-        """A commit is through. first: it was not given to that member before."""
+        """Continue after the commit of a move. first: it was not moved to that member before."""
         if parts is not None and first:
             self._recall_later(wanted.client)
             self._contacts.statistics.moved_out += 1
@@ -127,7 +127,7 @@ class Leaving:
                 data = parts[wanted.part]
                 doubtful = held.doubtful
                 return Part(wanted.client, wanted.epoch, wanted.part, len(parts), data, doubtful)
-        except IndexError:  # there are not so many; or it has ended while it waited for its turn
+        except IndexError:  # no such part, or the session has ended
             pass
         return Part(wanted.client, wanted.epoch, 0, 0, b"")
 

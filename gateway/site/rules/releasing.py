@@ -1,8 +1,8 @@
-"""A PUBREL whose identifier is not known here: whether another member has received it.
+"""Lookup of a PUBREL whose identifier is not known here: whether another member has received it.
 
-In: clients with identifiers, the members' replies, time. Out: questions; whether somebody had the
-identifier and has released it, on disk, and who was silent. A member is silent from the same moment
-on as for a CONNECT (`contact.py`).
+In: clients with identifiers, the members' replies, time. Out: queries; whether a member had the
+identifier and has released it, on disk, and the silent members. A member is silent from the same
+time on as for a CONNECT (`contact.py`).
 """
 
 import heapq
@@ -28,7 +28,7 @@ class _Release:
         self.deadline = now + ANSWER_S
         self.patience = now + START_S
         self.looks = now
-        """Moment of the next look at this release."""
+        """Time of the next check of this release."""
         self.done = done
         self.answered: set[str] = set()
         self.over = False
@@ -45,7 +45,7 @@ class Releasing:
         self._windows = windows
         self._releases: dict[_Release, None] = {}
         self._looks: list[tuple[float, int, _Release]] = []
-        """Heap of the moments at which releases are to be looked at."""
+        """Heap of the times at which releases are to be checked."""
         self._count = count()
 
     def want(self, client: str, identifier: int, done: Done) -> None:
@@ -90,11 +90,11 @@ class Releasing:
         if known:
             done()
         else:
-            # that it is unknown here may wait for a commit: a power cut must not bring it back
+            # the change that made it unknown may wait for a commit: a power cut must not undo it
             self._holder.on_disk(done)
 
     def joined(self, member: str) -> None:
-        """Ask the member about all releases; a question over an earlier link may be lost."""
+        """Query the member about all releases; a query over an earlier link may be lost."""
         for release in self._releases:
             if member not in release.answered:
                 self._windows.ask(member, release.question, release, 0)

@@ -1,8 +1,8 @@
-"""What this gateway says when it is asked.
+"""Replies of this gateway to session lookups.
 
-In: questions of other members. Out: one answer to each call, when all that it says is on disk: a
-`no` that a power cut takes back would be a lie. So would one that waits for the disk until its
-member has another link, and asks again: it goes over the link of its question, or nowhere.
+In: queries of other members. Out: one answer to each call, once its contents are on disk: a power
+cut must not make a `no` false. An answer is sent only over the link of its query: if the member has
+a new link, it asks again.
 """
 
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from gateway.site.rules.trust import Trust
 from gateway.site.rules.working import Working
 
 MOST_PENDING = 65_536
-"""So many questions of one member may wait for the disk; one more call gets no answer."""
+"""Most queries of one member that may wait for the disk; further calls get no answer."""
 NO = Reply(Kind.NO)
 BUSY = Reply(Kind.BUSY)
 RELEASED = Reply(Kind.RELEASED)
@@ -38,7 +38,7 @@ class Answering:
         self._working = working
         self._asking = asking
         self._pending = dict.fromkeys(contacts, 0)
-        """Questions of each member whose answers wait for the disk."""
+        """Queries of each member whose answers wait for the disk."""
 
     def on_ask(self, member: str, ask: Ask) -> None:
         replies: list[Reply] = [NO] * len(ask.questions)
@@ -73,7 +73,7 @@ class Answering:
                 put(place, self._reply(member, question.client))
 
     def _refuse_to_say(self, member: str, ask: Ask) -> None:
-        """It will take us for silent, and decide."""
+        """Leave a call unanswered: the member takes us for silent, and decides."""
         for client, identifier in ask.questions:
             if not identifier and self._holder.held(client) is not None:
                 self._trust.asked(client, (member,))

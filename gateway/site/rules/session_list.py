@@ -1,9 +1,10 @@
-"""What a member says of its sessions to another one that shows them to people: frames in bytes.
+"""Messages with which a member shows its sessions to another one: frames in bytes.
 
-    WANT   number (4 bytes), what (1): counts, or the next page of the list with this number
-    TOLD   number (4 bytes), what (1), whether more comes (1), JSON
+  WANT   number (4 bytes), what (1): counts, or the next page of the list with this number
+  TOLD   number (4 bytes), what (1), whether more follows (1), JSON
 
-Numbers are big-endian. The first byte, 0x20 or 0x21, tells these from frames of `messages.py`.
+Numbers are big-endian. The first byte, 0x20 or 0x21, distinguishes these from frames of
+`messages.py`.
 """
 
 from enum import IntEnum
@@ -14,7 +15,7 @@ from typing import NamedTuple
 from gateway.site.errors import SiteError
 
 FIRST = 0x20
-"""The lowest first byte of these frames."""
+"""Lowest first byte of these frames."""
 _WANT, _TOLD = FIRST, FIRST + 1
 _HEAD, _MORE = Struct(">BIB"), Struct(">?")
 
@@ -44,7 +45,7 @@ def encode(message: Want | Told) -> bytes:
 
 
 def decode(frame: bytes) -> Want | Told:
-    """SiteError for anything else."""
+    """Return the message of a frame. Raises SiteError for anything else."""
     try:
         kind, number, what = _HEAD.unpack_from(frame)
         rest = frame[_HEAD.size :]

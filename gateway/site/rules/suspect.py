@@ -1,7 +1,7 @@
-"""Our record of a client is put into doubt, since another member's may be the newer one.
+"""Marking our record of a client as suspect, because another member's may be newer.
 
-In: the record, the members that the other record names. Out: one commit, which makes our record
-doubtful, and hands those names on to it: nobody else may know that what they hold is older.
+In: the record, the members that the other record names. Out: one commit, which marks our record,
+and adds those names to it: no other record may tell those members that theirs is older.
 """
 
 from collections.abc import Callable
@@ -14,12 +14,12 @@ from gateway.site.rules.messages import MAX_EPOCH
 def doubt(
     holder: Holder, client: str, held: Held, names: frozenset[str], done: Callable[[int], None]
 ) -> None:
-    """done: called with the epoch of the record. It is another one if the record names more, so
-    that no answer to an earlier word ends it. One that was given away stays so, and names nobody
-    else.
+    """Mark a record. done: gets the epoch of the record. If the record names more members, its
+    epoch is new, so that an answer to an earlier message does not end it. A session that has moved
+    away stays so, and gets no more names.
     """
     older = held.older | names
-    # no epoch is so high, but by a member that is mad
+    # only a faulty member sends so high an epoch
     if older == held.older or held.given_to is not None or held.epoch + 1 == MAX_EPOCH:
         holder.mistrust(client, partial(done, held.epoch))
         return

@@ -1,9 +1,9 @@
-"""Whether what is here of a client is the newest.
+"""The check whether a client's session here is the newest.
 
-It is as long as each other member has given us a lease (`contact.py`), and none has asked for this
-client since we last decided about it: who asks is about to have it.
+It is while each other member has given us a lease (`contact.py`), and none has asked for this
+client since our last decision about it: a member that asks is about to get it.
 
-In: leases, and who asks. Out: members that may know better.
+In: leases, and queries. Out: members that may have a newer session.
 """
 
 from collections.abc import Iterable
@@ -13,8 +13,8 @@ from gateway.site.rules.contacts import Contacts
 from gateway.site.rules.holder import NOBODY, Held, Holder
 
 KEPT_S = 60.0
-"""So long it is known who asked for a client of which nothing is here: longer than its CONNECT
-waits, after which something may be."""
+"""Time for which queries about a client without a record are remembered: longer than a CONNECT
+waits, after which there may be a record."""
 _FEW = 256
 
 
@@ -28,12 +28,12 @@ class Trust:
         self._contacts = contacts
         self._holder = holder
         self._marks: dict[str, _Mark] = {}
-        """Who has asked, by client."""
+        """Members that have asked, by client."""
         self._full = _FEW
-        """With so many, those that mean nothing are looked for."""
+        """Number of entries at which useless ones are looked for."""
 
     def asked(self, client: str, members: Iterable[str]) -> None:
-        """These members are about to decide about this client."""
+        """Note that these members are about to decide about this client."""
         now = self._contacts.now
         self._marks[client] = _Mark(self._asked(client).union(members), now)
         if len(self._marks) >= self._full:
@@ -50,12 +50,14 @@ class Trust:
         return member in self._asked(client)
 
     def settled(self, client: str) -> frozenset[str]:
-        """We have decided, or hold nothing any more. Returns who had asked."""
+        """Forget queries after a decision, or because there is no record any more. Return the
+        members that had asked.
+        """
         mark = self._marks.pop(client, None)
         return NOBODY if mark is None else mark.members
 
     def unsure(self, client: str) -> frozenset[str]:
-        """Who may know better."""
+        """Return the members that may have a newer session."""
         asked = self._asked(client)
         without = [
             contact.name
@@ -65,7 +67,7 @@ class Trust:
         return asked.union(without) if without else asked
 
     def is_newest(self, client: str, held: Held | None) -> bool:
-        """Whether the client may go on here without a word to anybody."""
+        """Whether the client may continue here without a message to other members."""
         return (
             held is not None
             and held.session

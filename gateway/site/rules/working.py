@@ -1,5 +1,5 @@
-"""Clients about which a commit is under way: what the disk will hold is not known, so nothing is
-said or decided about them until it is through.
+"""Clients with a commit in progress: the contents of the disk are uncertain, so nothing is answered
+or decided about them until it is done.
 """
 
 from collections.abc import Callable
@@ -17,7 +17,7 @@ class Working:
         self._commits[client] = self._commits.get(client, 0) + 1
 
     def finish(self, client: str) -> None:
-        """A commit is through; the last one lets those go on who waited."""
+        """Note the end of a commit. The last one resumes everything that waited."""
         self._commits[client] -= 1
         if not self._commits[client]:
             del self._commits[client]

@@ -1,15 +1,15 @@
-"""What a site knows of one board: an entry of the device registry, as members tell one another.
+"""A site's knowledge of one board: an entry of the device registry, as members exchange it.
 
-In: what two members say of a board. Out: what holds, the same at whatever member (`merged`).
+In: entries of two members for a board. Out: the valid entry, the same at every member (`merged`).
 
-- A board is revoked while `revoked` has reached `lifted`. To revoke is to bring it there; to let
-  the board in again is to go one beyond it. Members keep the higher of each number. So a revocation
-  beats whatever was done by somebody who had not heard of it, and somebody who had can end it.
-- Of the rest, the entry that was changed more often holds (`version`); of two that were changed as
-  often the later one by its time (`at`), and at the same second the one whose JSON is greater.
-- `board` is None once the name is gone: its board was renamed.
+- A board is revoked while `revoked` is at least `lifted`. Revoking sets it equal; letting the board
+  in again sets `lifted` one higher. Members keep the higher of each number. So a revocation
+  overrides actions of members that had not heard of it, and a member that had can end it.
+- For the rest, the entry with more changes is valid (`version`); with equal numbers the later one
+  by its time (`at`), and in the same second the one with the greater JSON.
+- `board` is None once the name is gone because its board was renamed.
 
-The port of a board is not among it: that is for the gateway where it is plugged in.
+The port of a board is not included: it concerns only the gateway with the board.
 """
 
 import hashlib
@@ -20,15 +20,17 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 MOST_BYTES = 2_000
-"""Of an entry as JSON."""
+"""Most bytes of an entry as JSON."""
 GROUPS = 256
 _HIGHEST = 1 << 40
-"""Of its numbers: nobody counts so far."""
+"""Bound of its numbers, which no counter reaches."""
 _NUMBERS = "network", "device"
 
 
 def _radio(text: str) -> str:
-    """As provisioning/radio_plan.py writes it, as far as a gateway reads it."""
+    """Return a plan as provisioning/radio_plan.py writes it, checked as far as a gateway
+    reads it.
+    """
     plan = json.loads(text)
     if not isinstance(plan, dict) or not all(type(plan.get(k)) is int for k in _NUMBERS):
         raise ValueError("no plan of a radio")
@@ -41,7 +43,7 @@ _Count = Annotated[int, Field(ge=0, lt=_HIGHEST)]
 
 
 class _Strict(BaseModel):
-    # what is wrong is said without the values: there are keys among them
+    # errors must not contain the values, because some are keys
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, hide_input_in_errors=True)
 
 
@@ -58,7 +60,7 @@ class Board(_Strict):
 
 
 class Entry(_Strict):
-    """changed: when somebody changed it last, by that member's clock; for people."""
+    """An entry. changed: time of the last change by a person, by that member's clock; for users."""
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,22}$")]
     lifted: _Count
@@ -73,7 +75,7 @@ class Entry(_Strict):
         return self.revoked >= self.lifted
 
     def but(self, **changes: Any) -> "Entry":
-        """The same with these fields. (`model_copy` would copy what is cached.)"""
+        """Return the entry with changed fields. (`model_copy` would copy cached values.)"""
         return Entry(**{name: getattr(self, name) for name in Entry.model_fields} | changes)
 
     @cached_property
@@ -83,17 +85,17 @@ class Entry(_Strict):
 
     @cached_property
     def mark(self) -> int:
-        """64 bits that tell it from every other one."""
+        """64 bits that identify the entry."""
         return int.from_bytes(hashlib.sha256(self.text.encode()).digest()[:8], "big")
 
 
 def group_of(name: str) -> int:
-    """Of a name in a digest: below GROUPS."""
+    """Return the group of a name in a digest: below GROUPS."""
     return hashlib.sha256(name.encode()).digest()[0]
 
 
 def merged(one: Entry, other: Entry) -> Entry:
-    """What holds of what two members say of a board, in either order."""
+    """Return the valid entry for two entries of a board, in either order."""
     return max(one, other, key=_rank).but(
         lifted=max(one.lifted, other.lifted),
         revoked=max(one.revoked, other.revoked),

@@ -1,7 +1,7 @@
-"""The device registry is the same at all members (`sharing.py`). Sans-IO.
+"""Sharing of the device registry between all members (`sharing.py`). Sans-IO.
 
-In: what the registry here holds (`entered`), and entries of others. Out: entries that are to be
-merged into it (`enter`). What two entries of a board come to is said in `board_entry.py`.
+In: the contents of the registry here (`entered`), and entries of others. Out: entries to merge into
+it (`enter`). `board_entry.py` merges two entries of a board.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -14,9 +14,9 @@ from gateway.site.shared_state.sharing import FRAME, Link, Sharing
 from gateway.site.strict import parse
 
 FIRST = 0x60
-"""Frames of this channel begin with this byte or a higher one."""
+"""Lowest first byte of this channel's frames."""
 MOST = 10_000
-"""Names in the registry of a site, with those that are gone."""
+"""Most names in the registry of a site, including those that are gone."""
 
 
 class _Entries(BaseModel):
@@ -25,8 +25,8 @@ class _Entries(BaseModel):
 
 
 class BoardSharing(Sharing[Entry]):
-    """enter: asks for entries to be merged into the registry on the disk. `entered` is to be called
-    then, and whenever the registry has changed.
+    """Sharing of boards. enter: requests that entries are merged into the registry on disk. Call
+    `entered` afterwards, and whenever the registry has changed.
     """
 
     def __init__(
@@ -37,11 +37,11 @@ class BoardSharing(Sharing[Entry]):
         super().__init__(send, FIRST, GROUPS)
         self._merge = enter
         self._entries: dict[str, Entry] = {}
-        """What the registry held when it was read last."""
+        """Contents of the registry at its last reading."""
 
     def entered(self, entries: Iterable[Entry], done: Iterable[Link[Entry]] = ()) -> list[str]:
-        """What the registry holds now. done: whose entries were merged into it. Returns the names
-        of which something is new.
+        """Take the current contents of the registry. done: links whose entries were merged. Return
+        the names with news.
         """
         before, self._entries = self._entries, {entry.name: entry for entry in entries}
         gone = dict.fromkeys(before.keys() - self._entries.keys())

@@ -1,7 +1,7 @@
-"""Retained messages are the same at all members (`sharing.py`). Sans-IO.
+"""Sharing of retained messages between all members (`sharing.py`). Sans-IO.
 
-In: marks of what is held here (`changed`), and entries of others. Out: entries that others lack
-(`held` says what there is of a topic now), and those that have come (`enter`).
+In: marks of the messages here (`changed`), and entries of others. Out: entries that others lack
+(`held` returns the current one of a topic), and received ones (`enter`).
 """
 
 from collections.abc import Callable, Sequence
@@ -13,13 +13,14 @@ from gateway.site.shared_state.retained_entry import Entry, decode, encode
 from gateway.site.shared_state.sharing import MOST_ITEMS, Link, Sharing
 
 FIRST = 0x80
-"""Frames of this channel begin with this byte or a higher one."""
+"""Lowest first byte of this channel's frames."""
 _GROUPS = 1024
-"""A digest of 8 kB: of 100,000 topics a change in one costs a hundred when members meet."""
+"""Groups of a digest, 8 kB: with 100,000 topics, one changed topic costs a hundred when members
+meet."""
 
 
 class RetainedSharing(Sharing[Entry]):
-    """enter: `changed` is to be called when what a link has brought is taken."""
+    """Sharing of retained messages. enter: takes entries of a link; call `changed` afterwards."""
 
     def __init__(
         self,

@@ -1,10 +1,10 @@
-"""A retained message, or its deletion, as members tell one another.
+"""A retained message, or its deletion, as members exchange it.
 
-In: what is held of a topic. Out: bytes (`encode`), and back (`decode`), which raises SiteError for
-all that is not a row of whole entries. Numbers have the high byte first.
+In: the entry of a topic. Out: bytes (`encode`), and back (`decode`), which raises SiteError for
+anything that is not a sequence of complete entries. Numbers have the high byte first.
 
-Of two entries of a topic the one with the higher mark holds, the same at whatever member: the one
-with the higher version, and of equal versions one of them by what it says.
+Of two entries of a topic, the one with the higher mark is valid, the same at every member: the one
+with the higher version, and of equal versions one chosen by its contents.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from gateway.site.errors import SiteError
 
 MOST_VERSION = (1 << 62) - 1
 NEVER = 0xFFFF_FFFF
-"""In place of seconds."""
+"""Value in place of seconds."""
 _HEAD = Struct(">QIBHHII")
 _PROPERTIES = CLIENT_PUBLISH_PROPERTIES - {
     PropertyId.TOPIC_ALIAS,
@@ -38,21 +38,21 @@ _PROPERTIES = CLIENT_PUBLISH_PROPERTIES - {
 
 class Entry(NamedTuple):
     name: str
-    """The topic."""
+    """Topic."""
     version: int
     left: int
     """Seconds until it expires, or until the deletion may be forgotten; NEVER."""
     qos: int = 0
     client: str = ""
-    """Who has published it."""
+    """Client that has published it."""
     properties: bytes = b""
-    """As in PUBLISH, without their length."""
+    """Properties as in PUBLISH, without their length."""
     payload: bytes = b""
-    """Empty for a deletion."""
+    """Payload; empty for a deletion."""
 
     @property
     def mark(self) -> int:
-        """All of it but `left`, which goes on."""
+        """Return a number for the whole entry except `left`, which counts down."""
         said = _encoded(self, 0)
         return self.version << 64 | int.from_bytes(blake2b(said, digest_size=8).digest())
 
@@ -69,7 +69,7 @@ def _encoded(entry: Entry, left: int) -> bytes:
 
 
 def decode(body: bytes, most: int) -> Iterator[Entry]:
-    """At most so many."""
+    """Yield at most `most` entries. Raises SiteError."""
     at = 0
     try:
         while at < len(body):

@@ -1,13 +1,13 @@
-"""Things of which all members are to hold the newest: what one has changed goes to all. Sans-IO.
+"""Sharing of things between all members: each change goes to all of them. Sans-IO.
 
-In: links that come and go, frames, and what is held here (`changed`). Out: frames (`send`), and
-items of others that are to be entered here (`_enter`). What the things are, and which of two items
-of a name holds, is for `boards.py` and `retained.py` to say.
+In: links that begin and end, frames, and the items here (`changed`). Out: frames (`send`), and
+items of others to enter here (`_enter`). `boards.py` and `retained.py` define the items, and which
+of two items of a name is valid.
 
-When a link begins, each side says a digest: of each group of names a sum of its items. Where they
-differ, both send theirs of that group. From then on each change goes to all members of whom it is
-not known that they have it, so it reaches those, too, with whom its maker has no link. A frame of
-items is confirmed once they are entered, and only then the next one follows: what waits is a set of
+When a link begins, each side sends a digest: for each group of names a sum of its items. Where the
+sums differ, both send their items of that group. From then on each change goes to all members that
+are not known to have it, including those without a link to its author. A frame of items is
+confirmed once they are entered, and only then the next one follows. Waiting items are a set of
 names, so an item that changes often is sent once.
 """
 
@@ -19,11 +19,11 @@ from typing import Generic, Protocol, TypeVar
 from gateway.site.errors import SiteError
 
 FRAME = 256_000
-"""Bytes of items in a frame; an item that is larger goes alone."""
+"""Most bytes of items in a frame; a larger item is sent alone."""
 MOST_ITEMS = 100
-"""In a frame: a few ms of work for a Pi."""
+"""Most items in a frame: a few ms of work for a Raspberry Pi."""
 _DIGEST, _ITEMS, _GOT = range(3)
-"""Kinds of frames: what is added to the first byte of the channel."""
+"""Kinds of frames: offset to the first byte of the channel."""
 _64_BITS = (1 << 64) - 1
 
 
@@ -33,30 +33,30 @@ class Item(Protocol):
 
     @property
     def mark(self) -> int:
-        """Tells it from every other one; the low 64 bits go into the digest."""
+        """Return a number that identifies the item; its low 64 bits go into the digest."""
 
 
 Held = TypeVar("Held", bound=Item)
 
 
 class Link(Generic[Held]):
-    """A member as long as there is a link to it."""
+    """A member, for the time of a link."""
 
     def __init__(self, member: str) -> None:
         self.member = member
         self.digest: tuple[int, ...] | None = None
-        """What it has said when the link began; () once it was compared."""
+        """Digest that it has sent at the start of the link; () once it was compared."""
         self.owed: dict[str, None] = {}
         """Names of items that it may lack."""
         self.unconfirmed = False
-        """Items were sent, and it has not said yet that it has them."""
+        """Whether items were sent that it has not confirmed."""
         self.entering: Sequence[Held] | None = None
-        """What it has sent, until that is entered."""
+        """Items that it has sent, until they are entered."""
 
 
 class Sharing(ABC, Generic[Held]):
-    """first: frames begin with this byte, or one of the two after it. groups: of names in a
-    digest.
+    """Sharing of one kind of items. first: frames begin with this byte, or one of the next two.
+    groups: number of groups of names in a digest.
     """
 
     def __init__(self, send: Callable[[str, bytes], None], first: int, groups: int) -> None:
@@ -65,36 +65,36 @@ class Sharing(ABC, Generic[Held]):
         self._digest = [0] * groups
         self._packed = Struct(f">{groups}Q")
         self._known: list[dict[str, int]] = [{} for _ in range(groups)]
-        """Of each group marks by name."""
+        """Marks by name, for each group."""
         self._ready = False
-        """It was said what is held here."""
+        """Whether the items here are known."""
         self._links: dict[str, Link[Held]] = {}
 
     @abstractmethod
     def _decode(self, body: bytes) -> Sequence[Held]:
-        """The items in a frame. SiteError."""
+        """Return the items in a frame. Raises SiteError."""
 
     @abstractmethod
     def _encode(self, items: Sequence[bytes]) -> bytes:
-        """What `_decode` reads."""
+        """Return bytes that `_decode` reads."""
 
     @abstractmethod
     def _item(self, name: str) -> bytes | None:
-        """What is held now, for a frame; None when that is not to be sent."""
+        """Return the current item for a frame, or None if it is not to be sent."""
 
     @abstractmethod
     def _group(self, name: str) -> int: ...
 
     @abstractmethod
     def _enter(self, link: Link[Held]) -> None:
-        """A link has brought items (`Link.entering`): `changed` is to be called once they are
-        entered. SiteError: they cannot be.
+        """Enter the items that a link has brought (`Link.entering`); `changed` is to be called
+        afterwards. Raises SiteError if they cannot be entered.
         """
 
     @property
     def owed(self) -> dict[str, int]:
-        """By member with a link: items that it may lack; those of a frame that it has not confirmed
-        count as one.
+        """Return, for each member with a link, the number of items that it may lack. The items of
+        an unconfirmed frame count as one.
         """
         return {member: len(link.owed) + link.unconfirmed for member, link in self._links.items()}
 
@@ -107,11 +107,11 @@ class Sharing(ABC, Generic[Held]):
         self._links.pop(member, None)
 
     def is_there(self, link: Link[Held]) -> bool:
-        """False: it has ended, and nobody waits for what it has brought."""
+        """Whether a link still exists."""
         return self._links.get(link.member) is link
 
     def received(self, member: str, frame: bytes) -> None:
-        """SiteError: this is no frame of ours, and the link has to end."""
+        """Handle a frame. Raises SiteError if it is invalid, after which the link has to end."""
         link, kind, body = self._links[member], frame[0] - self._first, frame[1:]
         if kind == _DIGEST and len(body) == self._packed.size and link.digest is None:
             link.digest = self._packed.unpack(body)
@@ -128,8 +128,8 @@ class Sharing(ABC, Generic[Held]):
     def changed(
         self, marks: Mapping[str, int | None], done: Iterable[Link[Held]] = ()
     ) -> list[str]:
-        """What is held here of these names, None for nothing; the first time, all that is held.
-        done: whose items were entered. Returns the names of which something is new.
+        """Take the marks of these names, None for no item; the first time, those of all items here.
+        done: links whose items were entered. Return the names with news.
         """
         first, self._ready = not self._ready, True
         news: dict[str, int | None] = {}

@@ -1,14 +1,14 @@
-"""Messages for clients at another gateway of the site.
+"""Forwarding of messages for clients at other gateways of the site.
 
-In: the filters of clients here, and what comes from other members
-(`gateway/site/forwarding/forwarding.py`). Out: for each other member a session of this broker,
-which has the filters of that member's clients. So what is published here waits for it in a queue on
-disk as for any client that is away, and leaves when there is a link; what the member acknowledges
-is on its disk. Over the same connection comes what the member passes on, and goes to clients of
-this gateway alone (`gateway/site/moving/passage.py`).
+In: the filters of clients here, and messages of other members
+(`gateway/site/forwarding/forwarding.py`). Out: for each other member a session of this broker, with
+the filters of that member's clients. So publications here wait for it in a queue on disk, as for
+any absent client, and leave when there is a link; the member acknowledges what is on its disk. The
+member's forwarded messages arrive over the same connection, and go only to clients of this gateway
+(`gateway/site/moving/passage.py`).
 
-The gateway's own clients (bridges, pages, mirrors) count nowhere: they see what is published at
-their gateway.
+The gateway's internal clients (bridges, pages, mirrors) are left out: they see the publications of
+their own gateway.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 WINDOW_S = 0.03
-"""Filters that come, change or go within it are told in one frame."""
+"""Time within which changes of filters are sent in one frame."""
 
 
 class Forwarding:
-    """From its creation to `close`. send: brings a frame to a member, or drops it."""
+    """Forwarding, from creation to `close`. send: sends a frame to a member, or drops it."""
 
     def __init__(
         self,
@@ -68,12 +68,12 @@ class Forwarding:
         self._broker = broker = engine.broker
         self._loop = loop
         self._changed: set[str] = set()
-        """Filters to look at again."""
+        """Filters to check again."""
         others = sorted(set(members) - {name})
         clients = {other: f"{MEMBER}{name}:{other}" for other in others}
         forget_members(broker, set(clients.values()))
         self._wanted: dict[str, int] = {}
-        """What clients here have subscribed to, with the highest QoS of each."""
+        """Filters of clients here, each with its highest QoS."""
         self._shares: dict[int, str] = {}
         self._ports = {
             other: _Port(engine, other, client, self._shares, partial(send, other), loop)
@@ -102,7 +102,7 @@ class Forwarding:
         self._ports[member].left()
 
     def received(self, member: str, frame: bytes) -> None:
-        """Raises SiteError."""
+        """Handle a frame of a member. Raises SiteError."""
         self._ports[member].passing.received(frame)
 
     # -- filters of clients here
@@ -118,7 +118,7 @@ class Forwarding:
             port.passing.wish(wishes)
 
     def _look(self) -> list[Wish]:
-        """What has changed of the filters of clients here."""
+        """Return changes of the filters of clients here."""
         changed, self._changed = self._changed, set()
         wishes = []
         for topic_filter in changed:
@@ -151,8 +151,8 @@ class Forwarding:
     # -- for people
 
     def figures(self) -> dict[str, int]:
-        """Of all other members together: filters, messages that wait, and dropped ones. And of
-        sessions that have left for them: how many are followed, and could not be.
+        """Return totals of all other members: filters, waiting messages, and dropped ones. And of
+        sessions that have moved to them: those with a forwarder, and those without room for one.
         """
         sessions = [port.session for port in self._ports.values()]
         return {
@@ -223,7 +223,7 @@ class _Near(Client):
 
 
 def _first(data: bytes) -> int:
-    """Bytes of the first packet."""
+    """Return the number of bytes of the first packet."""
     length, at = 0, 1
     while True:
         length |= (data[at] & 0x7F) << 7 * (at - 1)
@@ -233,7 +233,7 @@ def _first(data: bytes) -> int:
 
 
 class _Port:
-    """One other member (a `Port`)."""
+    """The connection to one other member (a `Port`)."""
 
     def __init__(
         self,
@@ -257,14 +257,14 @@ class _Port:
         self.passing = Passing(self, packet_bytes, self._wishes, send, loop.call_later)
 
     def _ensure(self) -> Session:
-        """The session of the member, which is there whether the member is or not."""
+        """Return the session of the member, created if need be."""
         broker, client = self._broker, self._client
         session = broker.sessions.get(client)
         if session is not None and session.user != INSIDE:
-            broker.end_session(session)  # it is older than the site
+            broker.end_session(session)  # a client's, from before the site
             session = None
         mark = broker.marks.latest(f"{client}>")
-        if session is None or mark is None:  # mark: another life of the store may number again
+        if session is None or mark is None:  # a new store generation restarts the numbers
             mark = broker.marks.of(f"{client}>", secrets.randbelow(MOST_QUEUE - 1) + 1)
             broker.keep_mark(mark)  # on disk before any message leaves
         if session is None:
@@ -300,7 +300,7 @@ class _Port:
 
     def open(self, queue: int, packet_bytes: int) -> None:
         self._engine.begin()
-        if self.session.ended:  # and the member knows its queue by the old number
+        if self.session.ended:  # the member knows the old queue number
             self._engine.call_later(0, self.passing.ended)
             return
         passage = self._passage
@@ -358,14 +358,16 @@ class _Port:
             self.passing.worked_off(size)
 
     def ended(self, near: _Near) -> None:
-        """Our broker has ended the connection."""
+        """Handle the end of the connection by our broker."""
         if near is self._near:
             self._near = None
             self.passing.ended()
 
 
 def longest_packet(packet_bytes: int) -> int:
-    """Of another member: what clients may publish, with an address, or notices."""
+    """Return the largest packet of another member: a client's largest publication with an address,
+    or notices.
+    """
     return max(packet_bytes + ADDRESS_BYTES, NOTICE_BYTES)
 
 

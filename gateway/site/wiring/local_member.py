@@ -1,13 +1,12 @@
-"""This gateway as a member of its site.
+"""The membership of this gateway in its site, at run time.
 
-In: CONNECTs whose session may be at another gateway, PUBRELs whose identifier nobody here knows,
-and what the other members say. Out: the answers to clients, in the engine's turns; sessions that
-leave and come (`sessions.py`); figures for people.
+In: CONNECTs whose session may be at another gateway, PUBRELs with unknown identifiers, and messages
+of the other members. Out: the answers to clients, in the engine's turns; outbound and inbound moves
+(`sessions.py`); figures for users.
 
 A client waits at most a second for members that are silent, up to 3 s for one that may be starting,
-and longer only while its session is on its way. What it sends meanwhile waits, too, within the
-bound of any CONNECT that is not answered.
-Of two connections of a client that wait, the later one counts [MQTT-3.1.4-3].
+and longer only while its session is moving. Its packets wait too in that time, within the bound of
+any unanswered CONNECT. If two connections of a client wait, the later one counts [MQTT-3.1.4-3].
 """
 
 from __future__ import annotations
@@ -47,20 +46,22 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MOST_RELEASES = 16_384
-"""PUBRELs that wait for the other members; more are answered at once, and marked."""
+"""Most PUBRELs that wait for the other members; further ones are answered at once, and counted."""
 _OTHER = ReasonCode.SESSION_TAKEN_OVER, "another connection uses this client identifier"
 _KEEP_ALIVE = 0.75
-"""A client gives up when its Keep Alive is over; for so much of it a CONNECT waits at most for
-members that may be starting."""
+"""Fraction of its Keep Alive for which a CONNECT waits at most for members that may be starting.
+A client gives up when its Keep Alive is over."""
 _TWICE = 2
-"""For each session that there may be, so many clients' places are remembered."""
+"""Number of remembered places per possible session."""
 
 
 class Site:
-    """engine: drives the broker. name, members: of this gateway, and of all. send: brings a frame
-    to a member, or drops it. parts: what a given session consists of, by its key. doubted: told of
-    a client that was answered while these members were silent. returned: this name was in the site
-    before.
+    """The member of this gateway.
+
+    engine: drives the broker. name, members: of this gateway, and of all. send: sends a frame to a
+    member, or drops it. parts: returns the parts of a moved session, by its key. doubted: called
+    with a client that was answered while these members were silent. returned: this name was in the
+    site before.
     """
 
     def __init__(
@@ -82,16 +83,16 @@ class Site:
         self.holder = SessionHolder(broker, engine.begin, parts, self._others, returned)
         self.member = Member(name, self._others, self.holder, send, self._wake, loop.time())
         self._waiting: dict[str, tuple[Connection, Connect]] = {}
-        """By key: CONNECTs that wait for the others."""
+        """CONNECTs that wait for the other members, by key."""
         self._releases: set[tuple[Connection, int]] = set()
         self._woken = False
         self._timer: asyncio.TimerHandle | None = None
         self._rings = float("inf")
-        """When the timer does."""
+        """Time at which the timer fires."""
         self.up: set[str] = set()
-        """Members with whom there is a link."""
+        """Members with a link."""
         self.marked = 0
-        """CONNECTs and PUBRELs that were answered without a member that was silent."""
+        """CONNECTs and PUBRELs that were answered while a member was silent."""
         self._neighbours = site_of(broker)
         self._neighbours.elsewhere = self
         self._arm()
@@ -104,11 +105,11 @@ class Site:
     # -- members
 
     def started(self) -> None:
-        """Begin the wait for the other members anew: the start goes on, or has ended."""
+        """Restart the wait for the other members: the start goes on, or has ended."""
         self.member.started(self._loop.time())
 
     def joined(self, member: str, begun: bool = False) -> None:
-        """begun: the member has started since its last link."""
+        """Note a link to a member. begun: the member has started since its last link."""
         self.up.add(member)
         self._engine.begin()
         with self._broker.step:
@@ -116,7 +117,7 @@ class Site:
         self._arm()
 
     def left(self, member: str, stopped: bool = False) -> None:
-        """stopped: the member has said that it stops."""
+        """Note the end of a link. stopped: the member has announced its stop."""
         self.up.discard(member)
         self._engine.begin()
         with self._broker.step:
@@ -124,13 +125,13 @@ class Site:
         self._arm()
 
     def received(self, member: str, frame: bytes) -> None:
-        """Raises SiteError."""
+        """Handle a frame of a member. Raises SiteError."""
         self._engine.begin()
         wrong: SiteError | None = None
         with self._broker.step:
             try:
                 self.member.received(member, frame, self._loop.time())
-            except SiteError as error:  # raised before anything has changed
+            except SiteError as error:  # raised before any change
                 wrong = error
         if wrong is not None:
             raise wrong
@@ -144,7 +145,7 @@ class Site:
             self._loop.call_soon(self._advance)
 
     def _arm(self) -> None:
-        """Have time pass when the member wants it."""
+        """Set the timer for the member's next deadline."""
         deadline = self.member.next_deadline
         if deadline < self._rings:
             if self._timer is not None:
@@ -169,7 +170,7 @@ class Site:
     # -- CONNECT
 
     def waits(self, connection: Asking, packet: Connect) -> bool:
-        """Whether a CONNECT waits until the others have said what they hold."""
+        """Whether a CONNECT waits for the replies of the other members."""
         connection = cast("Connection", connection)
         if connection.policy.stays or not packet.client_id:
             return False
@@ -191,8 +192,8 @@ class Site:
         return True
 
     def _key(self, connection: Connection) -> str | None:
-        """The key of the session that this client may have. None: what is here under its name is
-        somebody else's, and it is refused.
+        """Return the key of the session that this client may have. None: the session of this name
+        belongs to another user, and the client is refused.
         """
         device = connection.peer.device
         key = key_of(connection.client, connection.user, device.incarnation if device else 0)
@@ -216,7 +217,9 @@ class Site:
         self._arm()
 
     def _waits_still(self, key: str, connection: Connection) -> Connect | None:
-        """The CONNECT of a connection, unless that has ended or another one has taken its turn."""
+        """Return the CONNECT of a connection, unless it has ended or was replaced by a
+        later one.
+        """
         waiting = self._waiting.get(key)
         if waiting is None or waiting[0] is not connection:
             return None
@@ -226,7 +229,9 @@ class Site:
         return waiting[1]
 
     def _found(self, key: str, connection: Connection, outcome: Outcome) -> None:
-        """Later: this may come in the middle of the broker's work."""
+        """Answer the CONNECT later, because this call may come inside of the
+        broker's work.
+        """
         self._loop.call_soon(self._placed, key, connection, outcome)
 
     def _placed(self, key: str, connection: Connection, outcome: Outcome) -> None:
@@ -250,9 +255,9 @@ class Site:
         self._answer(connection, packet, refusal)
 
     def _begin_again(self, key: str, connection: Connection, packet: Connect) -> None:
-        """What the session here knows of exchanges may be stale: an identifier may stand for
-        another message by now, which would be answered for and lost. What a board's mark tells
-        never is.
+        """Forget received identifiers of a session that may be outdated: an identifier may stand
+        for another message by now, which would be answered and lost. A board's anti-replay window
+        is never outdated in this way.
         """
         self.holder.trust(key)
         session = self.holder.session(key)
@@ -285,7 +290,7 @@ class Site:
     # -- PUBREL
 
     def release(self, connection: Asking, identifiers: Sequence[int]) -> bool:
-        """Whether the others are asked about identifiers that are unknown here."""
+        """Whether the other members are queried about identifiers that are unknown here."""
         connection = cast("Connection", connection)
         if not self._others or connection.policy.stays:
             return False
@@ -331,12 +336,14 @@ class Site:
     # -- for people
 
     def state_of(self, session: Session) -> str | None:
-        """What is special about a session, for `onceway session list`."""
+        """Return the special state of a session, for `onceway session list`."""
         held = self.holder.held(own_key(session))
         return IN_DOUBT if held is not None and held.doubtful else None
 
     def figures(self) -> dict[str, int]:
-        """Since the start, but for `given`, `in_doubt`, `members` and `members_up`."""
+        """Return counters since the start, and the current `given`, `in_doubt`, `members` and
+        `members_up`.
+        """
         statistics = self.member.statistics
         return {
             "members": len(self._others),
@@ -364,7 +371,7 @@ _TOO_MANY: Refusal = (
 
 
 class StoreParts:
-    """Reads parts of sessions from the store, on the event loop: a part at a time."""
+    """A reader of session parts from the store, on the event loop, one part at a time."""
 
     def __init__(self, folder: Path, now: Callable[[], float]) -> None:
         self._path = folder / FILE

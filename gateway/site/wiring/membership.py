@@ -1,5 +1,5 @@
-"""The part of a gateway that belongs to its site: links to the other members, and what goes over
-them. Imported only where the configuration has a `[site]`: it takes memory.
+"""The site's part of a gateway: links to the other members, and all channels over them. Imported
+only if the configuration has a `[site]`, because it takes memory.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ if TYPE_CHECKING:
 
 
 HOP_S = 2.0
-"""Seconds within which a client that was sent away comes to another member, if it knows one."""
+"""Seconds within which a disconnected client connects to another member, if it knows one."""
 HAND_OVER_S = 8.0
-"""Seconds that a stop waits at most until sessions have moved."""
+"""Most seconds that a stop waits until sessions have moved."""
 CROWD, MOST_CROWDS = 64, 16
-"""Clients that are sent away at once, and the highest number of such crowds: of many clients, the
-crowds are larger. Every gateway has to answer for each client of a crowd within a second."""
+"""Clients that are disconnected at once, and the highest number of such groups: with many clients,
+the groups are larger. Every gateway has to answer for each client of a group within a second."""
 CROWD_S = 0.25
-"""The next crowd goes when no session has moved for so many seconds."""
+"""Seconds without a move after which the next group is disconnected."""
 _LOOK_S = 0.02
 
 
 class Channel(NamedTuple):
-    """One kind of talk between members. first: its frames begin with this byte or a higher one, up
-    to the next channel's. received: may raise SiteError, which ends the link.
+    """One kind of messages between members. first: its frames begin with this byte or a higher one,
+    up to the next channel's. received: may raise SiteError, which ends the link.
     """
 
     first: int
@@ -57,7 +57,9 @@ class Channel(NamedTuple):
 
 
 class Membership:
-    """Open from `start` to `close`. restored: this is another life of the store."""
+    """The site's part of a gateway, open from `start` to `close`. restored: this is another
+    generation of the store.
+    """
 
     def __init__(self, config: Config, engine: Engine, restored: bool = False) -> None:
         assert config.site is not None  # noqa: S101 - said above
@@ -72,7 +74,7 @@ class Membership:
             self._parts,
             asyncio.get_running_loop(),
             self._doubts.add,
-            os.access(config.site_folder / RETURNED, os.F_OK),  # `start` tells what is wrong there
+            os.access(config.site_folder / RETURNED, os.F_OK),  # `start` reports problems there
         )
         self._listing = listing = Listing(
             [name for name in config.site.members if name != config.gateway.name],
@@ -113,7 +115,7 @@ class Membership:
             Channel(retained_frames, retained.joined, retained.left, self._retained.received),
             Channel(copy_frames, copies.joined, copies.left, copies.received),
         ]
-        """In order of their first bytes."""
+        """Channels, in order of their first bytes."""
         generation = word(config.gateway.data) or ""
         self._net = Net(config, generation, self._joined, self._left, self._received)
 
@@ -134,25 +136,25 @@ class Membership:
         channel.received(member, frame)
 
     async def start(self) -> None:
-        """Raises OncewayError: there is no certificate, or the address is taken."""
+        """Start. Raises OncewayError if there is no certificate, or the address is in use."""
         await self._net.start()
         self.registry.start()
         self.started()
 
     def started(self) -> None:
-        """Begin the wait for the other members anew: the start goes on, or has ended."""
+        """Restart the wait for the other members: the start goes on, or has ended."""
         self._site.started()
 
     @property
     def has_company(self) -> bool:
-        """Whether another member is there."""
+        """Whether another member is connected."""
         return bool(self._site.up)
 
     async def hand_over(
         self, clients: Sequence[str], send_away: Callable[[Collection[str]], None]
     ) -> None:
-        """Send these clients away, some at a time, and wait until their sessions have moved to
-        the members to which they go. The wait ends when no session remains or moves any more.
+        """Disconnect these clients, some at a time, and wait until their sessions have moved to
+        their new members. The wait ends when no session remains or none moves any more.
         """
         end = asyncio.get_running_loop().time() + HAND_OVER_S
         size = max(CROWD, len(clients) // MOST_CROWDS)
@@ -163,7 +165,7 @@ class Membership:
         await self._moved(clients, HOP_S, end)
 
     async def _moved(self, clients: Collection[str], patience: float, end: float) -> None:
-        """Wait until none of these sessions is here, or none has moved for so many seconds."""
+        """Wait until none of these sessions is here, or none has moved for `patience` seconds."""
         loop = asyncio.get_running_loop()
         before, quiet = -1, 0.0
         while self.has_company and loop.time() < end:
@@ -189,11 +191,13 @@ class Membership:
         return self._site.state_of(session)
 
     def given(self) -> dict[str, str]:
-        """Clients whose sessions have left and have not arrived yet, each with the member."""
+        """Return clients whose sessions have left and have not arrived yet, each with the
+        member.
+        """
         return self._site.holder.given_to()
 
     def sessions(self) -> AsyncIterator[dict[str, Any]]:
-        """Of the other members (`session_list.py`)."""
+        """Return the sessions of the other members (`session_list.py`)."""
         return self._listing.sessions()
 
     async def holders(self) -> set[str] | None:
@@ -207,8 +211,8 @@ class Membership:
         return await self._listing.holders()
 
     async def shown(self) -> dict[str, Any]:
-        """For the page: `rows` with the `counts` of each member, null of one that does not answer;
-        and the names that the site's authority has removed.
+        """Return the data for the page: `rows` with the `counts` of each member, null for one that
+        does not answer; and the names that the site's authority has removed.
         """
         counts = await self._listing.counts()
         here, *others = self.rows()
@@ -219,18 +223,20 @@ class Membership:
         return {"members": members, "removed": self._net.gone()}
 
     def _counts(self) -> Counts:
-        """Of clients: the sessions by which members pass messages on are not counted."""
+        """Return the counts of client sessions, without those used for forwarding."""
         sessions = [item for item in self._broker.sessions.values() if not item.foreign]
         connected = sum(item.connection is not None for item in sessions)
         place = self._site.figures()
         return Counts(len(sessions), connected, place["given"], place["in_doubt"])
 
     def rows(self) -> list[dict[str, Any]]:
-        """Of all members, this one first (`links/net.py`), with what this one has counted:
-        `figures`. Of each other how often it was `silent`, and whether it has given a `lease`:
-        while one has not, each client that comes is asked for. `boards`: changes of the device
-        registry that it may not have yet; `retained`: of retained messages. `copies`: of this one,
-        how its spool and those of others are copied (`replicas.py`).
+        """Return the rows of all members, this one first (`links/net.py`), with its counters as
+        `figures`.
+
+        Each other member has: how often it was `silent`, and whether it has given a `lease`:
+        without one, each new client is looked up. `boards`: changes of the device registry that it
+        may not have yet; `retained`: the same for retained messages. `copies`, of this member: how
+        its spool and those of others are replicated (`replicas.py`).
         """
         here, *others = self._net.status()
         member, now = self._site.member, asyncio.get_running_loop().time()

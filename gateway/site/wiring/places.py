@@ -1,8 +1,8 @@
-"""What is to be remembered of clients' places, in memory and in the table `place`.
+"""The remembered places of clients, in memory and in the table `place`.
 
-In: what the gateways of a site decide of a client. Out: its `Place`; none stands for epoch 0, no
-doubt, and nobody who may hold an older session. A place outlives its session as long as somebody
-may; when nobody does, it goes with a later commit.
+In: decisions of the site's gateways about a client. Out: its `Place`; a missing one stands for
+epoch 0, not suspect, and no older session. A place outlives its session while a member may hold an
+older one; afterwards it is deleted with a later commit.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from gateway.site.rules.holder import ALL_CLIENTS, NOBODY
 from gateway.store.move_rows import PlaceRow
 
 _IDLE = 256
-"""Places that nobody needs are looked for when so many have come."""
+"""Number of new places after which unneeded ones are looked for."""
 _COPIED = 2
-"""In the column of doubt: the place comes from a copy of the store."""
+"""Value in the column of suspect places: the place comes from a copy of the store."""
 
 
 class Place:
@@ -47,8 +47,8 @@ class Place:
 
 
 class Places:
-    """By key. What changes is written with the open changes. rows: of the store. is_needed: whether
-    the session of a key is here, or on its way.
+    """The places by key. Changes are written with the open changes. rows: of the store. is_needed:
+    whether the session of a key is here, or on its way.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Places:
         self._is_needed = is_needed
         self._all = {row[0]: Place.of_row(row) for row in rows}
         self._saved = 0
-        """Places that were written since those that nobody needs were looked for."""
+        """Places written since unneeded ones were last looked for."""
 
     def __len__(self) -> int:
         return len(self._all)
@@ -68,7 +68,7 @@ class Places:
 
     @property
     def in_doubt(self) -> int:
-        """How many are doubtful."""
+        """Number of suspect places."""
         return sum(place.doubtful for place in self._all.values())
 
     def get(self, key: str) -> Place | None:
@@ -79,17 +79,17 @@ class Places:
         return self._all.setdefault(key, Place())
 
     def put(self, key: str, place: Place) -> None:
-        """Take a place that is written already, or is by `save`."""
+        """Take a place that is written already, or will be by `save`."""
         self._all[key] = place
 
     def end(self, key: str) -> None:
-        """The session is over, for everybody."""
+        """Delete the place of a session that has ended at all members."""
         if self._all.pop(key, None) is not None:
             moves(self._core).places[key] = None
             self._core.promise()
 
     def save(self, key: str) -> None:
-        """Write a place with the open changes; nothing of one that says nothing."""
+        """Write a place with the open changes; delete an empty one."""
         place = self._all[key]
         empty = not (place.epoch or place.doubtful or place.older)
         if empty:
@@ -101,16 +101,16 @@ class Places:
             self.forget_idle()
 
     def forget_idle(self) -> None:
-        """Of a session that has ended nothing is kept that nobody needs."""
+        """Delete places of ended sessions that are no longer needed."""
         for key in [key for key, place in self._all.items() if not place.older]:
             if not self._is_needed(key):
                 del self._all[key]
                 moves(self._core).places[key] = None
 
     def mark_copies(self) -> None:
-        """Our store was restored: each place is from a copy."""
+        """Mark each place as a copy, because our store was restored."""
         for key in [key for key in self._all if key != ALL_CLIENTS]:
-            place = self.of(key)  # who saves may forget some that nobody needs
+            place = self.of(key)  # `save` may forget unneeded ones
             place.doubtful = place.copied = True
             self.save(key)
         moves(self._core).trusted = True

@@ -1,9 +1,9 @@
-"""The device registry of this gateway and of its site are the same.
+"""Sharing of the device registry between this gateway and its site.
 
-In: changes of `DATA/registry.db` by commands and the page, and what the other members say. Out: the
-same file with what they did, which `gateway/boards/admission.py` notices as it notices each change.
+In: changes of `DATA/registry.db` by commands and the page, and entries of the other members. Out:
+the same file with the others' changes, which `gateway/boards/admission.py` notices like any change.
 The file belongs to `provisioning`, which the gateway does not import: `provisioning.share_pipe`
-does it, as a process beside the gateway.
+does the work, as a separate process.
 """
 
 import asyncio
@@ -24,20 +24,20 @@ from gateway.system.logs import printable
 log = logging.getLogger(__name__)
 
 PATIENCE_S = 120.0
-"""For the process; a Pi starts a Python program in two seconds."""
+"""Timeout for the process; a Raspberry Pi starts a Python program in two seconds."""
 RETRY_S = 5.0
 _NAMES = 10
-"""Told in one line of the log."""
+"""Most names in one line of the log."""
 
 
 class SiteRegistry:
-    """Works from `start` to `close`."""
+    """The registry's sharing, from `start` to `close`."""
 
     def __init__(self, folder: Path, send: Callable[[str, bytes], None]) -> None:
         self._path = folder / FILE
         self.sharing = BoardSharing(send, self._enter)
         self._incoming: dict[str, tuple[Link[Entry], Sequence[Entry]]] = {}
-        """By member: the last frame of entries."""
+        """The last frame of entries, by member."""
         self._due = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._complained = False
@@ -53,7 +53,7 @@ class SiteRegistry:
                 await self._task
 
     def changed(self) -> None:
-        """The file has changed."""
+        """Note that the file has changed."""
         self._due.set()
 
     def _enter(self, link: Link[Entry], entries: Sequence[Entry]) -> None:
@@ -78,7 +78,7 @@ class SiteRegistry:
             self._complained = False
             news = self.sharing.entered(entries, [link for link, _ in incoming.values()])
             self._tell(sorted({*news} & {entry.name for entry in sent}))
-            # whatever the members send, half of one core is for others
+            # leave half of a core to others, whatever the members send
             await asyncio.sleep(time.monotonic() - begun)
 
     def _complain(self, why: str) -> None:
@@ -101,7 +101,7 @@ class SiteRegistry:
             )
 
     async def _exchange(self, entries: Sequence[Entry]) -> list[Entry]:
-        """All entries of the registry, after these are merged into it."""
+        """Merge entries into the registry. Return all its entries."""
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-P", "-m", "provisioning.share_pipe", str(self._path)),
             stdin=asyncio.subprocess.PIPE,
@@ -127,7 +127,9 @@ class SiteRegistry:
 
 
 def _entries(lines: bytes) -> list[Entry]:
-    """A line at a time, so that the event loop has its turns meanwhile."""
+    """Return the entries of lines. They are parsed in another thread, a line at a time, so that
+    the event loop runs in between.
+    """
     entries = [Entry.model_validate_json(line) for line in lines.splitlines()]
     for entry in entries:
         entry.mark  # noqa: B018 - computed here, not on the event loop

@@ -1,11 +1,10 @@
-"""Copies of spools at other gateways of the site (`[site] copies = 2`).
+"""Replication of spools at other gateways of the site (`[site] copies = 2`).
 
 In: rows of this gateway's spool as they are committed, and copies of other members' spools. Out:
-acknowledgements that have waited for a second disk (`gateway/site/moving/doubled.py`); rows for the
-member that keeps ours (`replication/sending.py`); what we keep for others
-(`replication/receiving.py`), on a shelf of its own (`gateway/store/copies.py`); and what a member
-that is gone has left here, in the spool of this gateway, under the keys that it would have had
-there.
+released acknowledgements that waited for a second disk (`gateway/site/moving/doubled.py`); rows for
+the member that keeps ours (`replication/sending.py`); replicas for others
+(`replication/receiving.py`), on a separate shelf (`gateway/store/copies.py`); and rows that a lost
+member has left here, in the spool of this gateway, under their original keys.
 """
 
 from __future__ import annotations
@@ -50,7 +49,9 @@ Open = Callable[[], sqlite3.Connection]
 
 
 class _Worker:
-    """A thread for one database: works one piece after the other, each until it succeeds."""
+    """A thread for one database: it does one piece of work after the other, each until it
+    succeeds.
+    """
 
     def __init__(
         self, what: str, loop: asyncio.AbstractEventLoop, executor: Executor | None
@@ -59,12 +60,12 @@ class _Worker:
         self._loop = loop
         self._executor = executor or ThreadPoolExecutor(1, what)
         self._pieces: deque[tuple[Callable[[], Any], Callable[[Any], None]]] = deque()
-        """The first one is being worked."""
+        """Pieces of work; the first one is in progress."""
         self._complained = False
         self._closed = False
 
     def run(self, work: Callable[[], T], done: Callable[[T], None]) -> None:
-        """done: called on the event loop."""
+        """Queue a piece of work. done: called on the event loop."""
         self._pieces.append((work, done))
         if len(self._pieces) == 1:
             self._begin()
@@ -76,13 +77,13 @@ class _Worker:
     def _work(self, work: Callable[[], Any]) -> None:
         try:
             found = work()
-        except Exception as error:  # an internal one, too, is to be heard of
+        except Exception as error:  # internal errors are logged too
             self._call(self._failed, error)
         else:
             self._call(self._worked, found)
 
     def _call(self, call: Callable[[Any], None], said: Any) -> None:
-        with suppress(RuntimeError):  # the loop is gone
+        with suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(call, said)
 
     def _worked(self, found: Any) -> None:
@@ -103,14 +104,14 @@ class _Worker:
             self._loop.call_later(RETRY_S, self._begin)
 
     async def close(self) -> None:
-        """Nothing is done any more; what has begun comes to its end."""
+        """Start nothing more, and wait for the current piece."""
         self._closed = True
         await asyncio.to_thread(self._executor.shutdown)
 
 
 class SiteCopies:
-    """From its creation to `close`. restored: this is another life of the store. send: brings a
-    frame to a member, or drops it. executor, opened: other ones, for tests.
+    """Replication, from creation to `close`. restored: this is another generation of the store.
+    send: sends a frame to a member, or drops it. executor, opened: replacements for tests.
     """
 
     def __init__(
@@ -133,9 +134,9 @@ class SiteCopies:
         self._shelf: Copies | None = None
         self._landing = False
         self._logged: set[int] = set()
-        """Lines of which the log has told that they are landed here."""
+        """Lines whose landing here was logged."""
         self._held: set[int] = set()
-        """Lines of which the log has told that nothing lands them."""
+        """Lines that nothing lands, as was logged."""
         self.landed = 0
         """Readings of other members that were brought into this gateway's spool."""
         self._keeping = Keeping(
@@ -177,7 +178,7 @@ class SiteCopies:
             self._own.copying.left(member, self._loop.time())
 
     def received(self, member: str, frame: bytes) -> None:
-        """Raises SiteError."""
+        """Handle a frame of a member. Raises SiteError."""
         message = decode(frame)
         if not isinstance(message, Held):
             self._keeping.received(member, message)
@@ -192,16 +193,16 @@ class SiteCopies:
         self._land()
 
     def figures(self) -> dict[str, Any]:
-        """For people. Those of its own spool only with `copies = 2`."""
+        """Return figures for users. Those of the own spool exist only with `copies = 2`."""
         own = {} if self._own is None else self._own.copying.figures()
         if own and not self._broker.config.spooled:
-            own["copies_refusing"] = False  # nothing is published for the spool
+            own["copies_refusing"] = False  # no topic is spooled
         return {**self._keeping.figures(), "copies_landed": self.landed, **own}
 
     # -- the shelf
 
     def _open_shelf(self) -> Copies:
-        """In the worker's thread, or before it begins."""
+        """Open the shelf. Runs in the worker's thread, or before it begins."""
         if self._shelf is None:
             self._shelf = Copies(self._data)
         return self._shelf
@@ -245,7 +246,7 @@ class SiteCopies:
         return not self._broker.lacks_room(size)
 
     def write(self, order: Order, done: Callable[[], None]) -> None:
-        """A `Shelf`."""
+        """Carry out an order of the shelf (`Shelf`)."""
         lines = [
             (line.number, line.member, line.last, line.told.model_dump_json())
             for line in order.lines.values()
@@ -265,7 +266,7 @@ class SiteCopies:
         line = None if self._landing or self._closed else self._keeping.due(self._loop.time())
         if line is None:
             return
-        if self._broker.config.uplink is None:  # they would leave the shelf for a spool that stays
+        if self._broker.config.uplink is None:  # without an uplink the spool would keep them
             if line.number not in self._held:
                 self._held.add(line.number)
                 log.warning(
@@ -290,7 +291,7 @@ class SiteCopies:
             return
         size = sum(len(row[5].encode()) + len(row[6]) + ROW_OVERHEAD for row in rows)
         if broker.lacks_room(size) or broker.spool.size + size > broker.spool.limit:
-            self._landing = False  # the next second may have room
+            self._landing = False  # there may be room in a second
             return
         engine.begin()
         found = adopted(line.told.model_dump(), rows)
@@ -314,7 +315,7 @@ class SiteCopies:
 
 
 class _Own:
-    """This gateway's spool, as `Copying` knows it."""
+    """The spool of this gateway, as `Copying` sees it."""
 
     def __init__(
         self,
@@ -336,12 +337,13 @@ class _Own:
         if restored or copied.line(database) is None:
             copied.draw_line(database, self._first)
         self._number = copied.numbered(database, last)
-        """Of the last row without identity."""
+        """Number of the last row without identity."""
         self._known = -1, 0
-        """The last row that was read, and the number of the last one without identity by then."""
+        """The last row that was read, and the number of the last row without identity up to there.
+        """
         self._looking = False
         self._clock: int | None = None
-        """As it was when it became known: it is corrected each second, and told once."""
+        """Start of this boot in UTC, as first known: later corrections are not sent."""
         self._doubled = Doubled(self._committed, last if broker.spool.size else 0)
         site_of(broker).doubled = self._doubled
         told = self._told(copied.landed(database, last))
@@ -357,7 +359,7 @@ class _Own:
         return Told(keep=False, boot=self._broker.spool.boot, clock=self._clock, **found)
 
     def look(self) -> None:
-        """Each second."""
+        """Check the spool. Called each second."""
         if self._looking:
             self.copying.advance(self._loop.time())
             return

@@ -1,16 +1,16 @@
-"""Retained messages of this gateway and of its site are the same.
+"""Sharing of retained messages between this gateway and its site.
 
-In: what clients and boards publish here with RETAIN, and what the other members say. Out: the
-newest message of each topic at all of them, for whoever subscribes later. Which one that is says
-`gateway/broker/retained_changes.py`. Subscribers that are there get publications by
-`forwarding.py`, and nothing by this.
+In: retained publications of clients and boards here, and entries of the other members. Out: the
+newest message of each topic at all of them, for later subscribers.
+`gateway/broker/retained_changes.py` decides which one is newest. Current subscribers get
+publications through `forwarding.py`, not from here.
 
-What the gateway itself says on topics of its own is in its memory alone, and is not shared; on such
-a topic it takes nothing from others.
+The gateway's own messages exist only in its memory and are not shared; on their topics, entries of
+others are ignored.
 
-What is published here is told when it is on disk. What others have told is confirmed when it is in
-memory, and goes to the disk with the next commit: when that fails, this gateway and theirs differ
-at the next meeting, and it comes again.
+A publication here is sent to others when it is on disk. An entry of another member is confirmed
+when it is in memory, and goes to disk with the next commit. If that fails, the two gateways differ
+at the next meeting, and the entry is sent again.
 """
 
 from __future__ import annotations
@@ -35,11 +35,13 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 RETRY_S = 0.5
-"""What others say waits so long for a disk that has much to write, or no room."""
+"""Time for which entries of others wait if the disk is busy or full."""
 
 
 class SiteRetained:
-    """From its creation to `close`. send: brings a frame to a member, or drops it."""
+    """The sharing of retained messages, from creation to `close`. send: sends a frame to a member,
+    or drops it.
+    """
 
     def __init__(
         self, engine: Engine, send: Callable[[str, bytes], None], loop: asyncio.AbstractEventLoop
@@ -48,7 +50,7 @@ class SiteRetained:
         self._broker = broker = engine.broker
         self._loop = loop
         self._changed: dict[int, set[str]] = {}
-        """By commit: topics that it changes."""
+        """Changed topics, by commit."""
         self._left_out = 0
         """Messages of others for which there was no room here."""
         self.sharing = RetainedSharing(send, self._held, self._enter)
@@ -68,7 +70,7 @@ class SiteRetained:
         self._changed[number].add(topic)
 
     def _on_disk(self, number: int) -> None:
-        """A commit that changes topics is on disk."""
+        """Share the topics of a commit that is on disk."""
         self.sharing.changed(self._marks(self._changed.pop(number)))
 
     def _marks(self, topics: Iterable[str]) -> dict[str, int | None]:
@@ -83,7 +85,7 @@ class SiteRetained:
         if held is None or not held.version:
             return None
         left = NEVER
-        if held.expires is not None:  # whole seconds: what goes in a circle comes to its end
+        if held.expires is not None:  # whole seconds: a circle of updates ends
             left = min(NEVER - 1, max(0, int(held.expires - self._broker.now)))
         return Entry(
             topic, held.version, left, held.qos, held.client, held.properties, held.payload

@@ -1,8 +1,8 @@
-"""The sessions of all members of a site, for people. No client waits for it.
+"""The sessions of all members of a site, for users. No client waits for them.
 
-In: questions of people here, and of other members. Out: counts, and lists a page at a time, of
-this gateway for the others, and of the others for this one. A member lists for each other one at a
-time; its newest question counts.
+In: requests of users here, and of other members. Out: counts, and lists a page at a time: of this
+gateway for the others, and of the others for this one. A member prepares one list at a time for
+each other member; the newest request counts.
 """
 
 from __future__ import annotations
@@ -22,11 +22,12 @@ from gateway.site.rules.session_list import Told, Want, What, decode, encode
 
 PAGE_ROWS = 256
 PAGE_BYTES = 200_000
-"""A page ends when it has more. One row has less than 800,000, so a page fits into a frame."""
+"""Size beyond which a page ends. One row has less than 800,000 bytes, so a page fits into a frame.
+"""
 MOST_WANTED = 8
-"""Questions of one member that wait for their turn; one more takes the place of the oldest."""
+"""Most waiting requests of one member; one more replaces the oldest."""
 PATIENCE_S = 2.0
-"""How long a member may think about an answer."""
+"""Timeout for an answer of a member."""
 
 Row = dict[str, Any]
 _Count = Annotated[int, Field(ge=0, le=1 << 53)]
@@ -34,8 +35,8 @@ _Count = Annotated[int, Field(ge=0, le=1 << 53)]
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """sessions, connected: of a member's own. given: have left and have not arrived yet. in_doubt:
-    another member may know better.
+    """Counts of a member's sessions. sessions, connected: of its own. given: have left and have not
+    arrived yet. in_doubt: another member may have a newer one.
     """
 
     sessions: _Count
@@ -58,8 +59,8 @@ class Silent(Exception):
 
 
 class Listing:
-    """others: names. send: brings a frame to a member, or drops it. up: the members to whom there
-    is a link. counts, rows: of this gateway.
+    """The lists of sessions. others: names. send: sends a frame to a member, or drops it. up: the
+    members with a link. counts, rows: of this gateway.
     """
 
     def __init__(
@@ -78,9 +79,9 @@ class Listing:
         self._number = 0
         self._asked: dict[tuple[str, int], asyncio.Future[Told]] = {}
         self._wanted: deque[tuple[str, Want]] = deque()
-        """Questions of others, one of which is answered a turn of the loop."""
+        """Requests of others; each turn of the loop answers one."""
         self._lists: dict[str, tuple[int, Iterator[Row]]] = {}
-        """For whom which list is how far."""
+        """Lists in progress, by member: number and remaining rows."""
         self._listing = False
         """Whether a person lists now."""
         self._one = asyncio.Lock()
@@ -90,7 +91,9 @@ class Listing:
     # -- for people here
 
     async def counts(self) -> Mapping[str, Counts | None]:
-        """Of each other member; None: it does not answer. All who look at once share an answer."""
+        """Return the counts of each other member, None for one that does not answer. Concurrent
+        callers share an answer.
+        """
         if self._counting is None or self._counting.done():
             self._counting = asyncio.create_task(self._count())
         return await asyncio.shield(self._counting)
@@ -107,8 +110,8 @@ class Listing:
             return None
 
     async def sessions(self) -> AsyncIterator[Row]:
-        """Rows of the other members with `member`; of one that does not answer (any more) a last
-        one with `silent`. Raises OncewayError.
+        """Yield rows of the other members with `member`; for one that does not answer, a last row
+        with `silent`. Raises OncewayError.
         """
         if self._listing:
             raise OncewayError("somebody else lists the sessions of the site now", hint="Try again")
@@ -156,7 +159,7 @@ class Listing:
         return self._number
 
     async def _ask(self, member: str, want: Want) -> Told:
-        """Raises Silent."""
+        """Send a request and return its answer. Raises Silent."""
         if member not in self._up:
             raise Silent
         key = member, want.number
@@ -172,12 +175,12 @@ class Listing:
     # -- for the others
 
     def received(self, member: str, frame: bytes) -> None:
-        """A frame of that member. Raises SiteError."""
+        """Handle a frame of that member. Raises SiteError."""
         message = decode(frame)
         if isinstance(message, Told):
             answer = self._asked.get((member, message.number))
             if answer is not None and not answer.done():
-                answer.set_result(message)  # one that comes too late is nobody's
+                answer.set_result(message)  # late answers are dropped
             return
         mine = [item for item in self._wanted if item[0] == member]
         if len(mine) >= MOST_WANTED:
@@ -187,7 +190,7 @@ class Listing:
         self._wanted.append((member, message))
 
     def left(self, member: str) -> None:
-        """The link to it is gone."""
+        """Note the end of a link."""
         self._lists.pop(member, None)
         self._wanted = deque(item for item in self._wanted if item[0] != member)
         for (asked, _), answer in self._asked.items():
@@ -195,7 +198,7 @@ class Listing:
                 answer.set_exception(Silent())
 
     def _tell(self) -> None:
-        """Answer one question, and the next one in a later turn."""
+        """Answer one request, and the next one in a later turn."""
         if not self._wanted:
             return
         member, want = self._wanted.popleft()
@@ -209,7 +212,7 @@ class Listing:
             asyncio.get_running_loop().call_soon(self._tell)
 
     def _page(self, member: str, number: int) -> tuple[bytes, bool]:
-        """The next one of a list, and whether more comes."""
+        """Return the next page of a list, and whether more follows."""
         known, rows = self._lists.get(member, (None, iter(())))
         if known != number:
             rows = self._rows()

@@ -1,10 +1,8 @@
-"""What this gateway holds of the site's clients: sessions of the broker, sessions that have left
-and are kept until they have arrived, and what is to be remembered of a client's place.
+"""The records of the site's clients at this gateway: sessions of the broker, sessions that have
+left and are kept until they have arrived, and remembered places.
 
-In: decisions of the site (`gateway/site/rules/holder.py` says what each means). Out: the same in
-the broker and on disk, each in one commit, and the news of it.
-
-Of a client there is one `Place` (`places.py`).
+In: decisions of the site (`gateway/site/rules/holder.py` defines each). Out: the same in the broker
+and on disk, each in one commit, and the news of it. Each client has one `Place` (`places.py`).
 """
 
 from __future__ import annotations
@@ -35,16 +33,16 @@ _LOST = "%s. What it knew of clients is lost, so sessions are in doubt until the
 
 
 class _Given:
-    """A session that has left, or leaves."""
+    """A session that has left, or is leaving."""
 
     __slots__ = ("commit", "ends", "member", "order")
 
     def __init__(self, member: str, ends: float, order: Giving | None = None, commit: int = 0):
         self.member = member
         self.ends = ends
-        """When it expires, on the time axis."""
+        """Time at which it expires, on the time axis."""
         self.order = order
-        """None as soon as it is on disk."""
+        """The order to move it; None once it is on disk."""
         self.commit = commit
 
 
@@ -53,9 +51,9 @@ def own_key(session: Session) -> str:
 
 
 class SessionHolder:
-    """A `Holder`. begin: to be called before the broker is changed. parts: of a key, what its given
-    session consists of. members: the other ones; all others are forgotten. returned: this name was
-    in the site before; if this store was not, it is a new one.
+    """The records of this gateway (a `Holder`). begin: to be called before the broker is changed.
+    parts: returns the parts of a moved session, by key. members: the other ones; all others are
+    forgotten. returned: this name was in the site before; if this store was not, it is new.
     """
 
     def __init__(
@@ -81,16 +79,17 @@ class SessionHolder:
             for key, member, _, _, ends in self._site.moved.given
         }
         self._taking: dict[str, Place] = {}
-        """The places of sessions that come, until they are on the disk."""
+        """The places of inbound sessions, until they are on disk."""
         self._waiting: dict[str, list[Callable[[], None]]] = {}
-        """Who wants to know when a key's session has come or gone."""
+        """Calls for the end of a session's move, by key."""
         self._forget_strangers(known)
         self._compare_members(known, returned)
 
     def _compare_members(self, known: frozenset[str], returned: bool) -> None:
-        """Whoever is gone may have decided about any client, and nobody else may know of it: our
-        sessions are in doubt, and those of all members, who have to hear that. What a new member
-        has may be older, too: no record has named it while it was not in the site.
+        """Compare the members of the store with the current ones. A removed member may have decided
+        about any client without a trace, so the sessions of all members are suspect, and all have
+        to hear that. Sessions of a new member may be older too: no record has named it while it was
+        not in the site.
         """
         broker, before = self._broker, self._site.moved.members
         gone = (before or NOBODY) - known
@@ -114,8 +113,8 @@ class SessionHolder:
             broker.promise()
 
     def _forget_strangers(self, known: frozenset[str]) -> None:
-        """Who is in the site no longer never confirms anything. A session that was given to it may
-        have been there: it is doubtful.
+        """Forget members that are no longer in the site, and never confirm anything. A session that
+        has moved to one may have been used there: it is suspect.
         """
         for key in self.given():
             if self._given[key].member not in known:
@@ -128,7 +127,7 @@ class SessionHolder:
         self.places.forget_idle()
 
     def _mistrust_all(self) -> None:
-        """All but the gateway's own."""
+        """Mark all sessions as suspect, except internal clients'."""
         sessions = self._broker.sessions.values()
         keys = [own_key(session) for session in sessions if session.user != INSIDE]
         for key in (*keys, *self.given()):
@@ -142,19 +141,19 @@ class SessionHolder:
     # -- what there is
 
     def session(self, key: str) -> Session | None:
-        """The session with this key, unless it has left or expired."""
+        """Return the session with this key, unless it has left or expired."""
         session = self._broker.sessions.get(name_of(key))
         if session is None or session.ended or own_key(session) != key:
             return None
         return None if session.ends <= self._broker.now else session
 
     def moves(self, key: str) -> bool:
-        """Whether its session is on its way, here or from here."""
+        """Whether a session is moving here or away."""
         given = self._given.get(key)
         return key in self._taking or (given is not None and given.order is not None)
 
     def when_moved(self, key: str, call: Callable[[], None]) -> None:
-        """Call when that is over."""
+        """Call a function at the end of a session's move."""
         self._waiting.setdefault(key, []).append(call)
 
     def held(self, client: str) -> Held | None:
@@ -186,11 +185,11 @@ class SessionHolder:
         return dict.fromkeys([*self.given(), *doubtful])
 
     def given_to(self) -> dict[str, str]:
-        """By client identifier: the members that have not confirmed what was given to them."""
+        """Return the members that have not confirmed a moved session, by client identifier."""
         return {name_of(key): self._given[key].member for key in self.given()}
 
     def _given_of(self, key: str) -> _Given | None:
-        """One that has expired is none any more."""
+        """Return the moved session of a key, unless it has expired."""
         given = self._given.get(key)
         if given is not None and given.order is None and given.ends <= self._broker.now:
             self._forget_given(key)
@@ -201,7 +200,7 @@ class SessionHolder:
 
     def on_disk(self, done: Done) -> None:
         broker = self._broker
-        # while nothing is open, all there is to wait for is the commit under way
+        # while there are no open changes, only the current commit is to be waited for
         number = broker.changes.number - 1 if broker.changes.empty else broker.promise()
         if broker.committed >= number:
             done()
@@ -259,8 +258,9 @@ class SessionHolder:
         self._moved(key)
 
     def _hand_over(self, key: str, to: str, done: Callable[[Sequence[bytes] | None], None]) -> None:
-        """Its parts are for the member, now that they are on disk. Where acknowledgements wait for
-        a second disk, so does this: over there, identifiers that it has received are answered.
+        """Hand the parts of a session, which are on disk, to the member. If acknowledgements wait
+        for a second disk, so does this, because the member answers identifiers that the session has
+        received.
         """
 
         def hand_over() -> None:
@@ -307,7 +307,7 @@ class SessionHolder:
         place: Place,
         done: Callable[[str | None], None],
     ) -> None:
-        """A session comes. parts: None for those that are here already."""
+        """Bring a session here. parts: None if they are here already."""
         broker = self._broker
         self._end(key)
         order = Taking(
@@ -317,7 +317,7 @@ class SessionHolder:
             parts,
             broker.needed_rows.reserve(messages),
             messages,
-            2 * broker.limits.queue_messages + 0xFFFF,  # with what is in flight, and a grace
+            2 * broker.limits.queue_messages + 0xFFFF,  # with messages in flight, and a margin
             broker.limits.subscriptions,
             self._site.journeys.me,
             sorted(self._site.journeys.queues),
@@ -375,8 +375,8 @@ class SessionHolder:
         self.on_disk(done)
 
     def _end(self, key: str) -> None:
-        """The session ends that is here; its client has a newer one elsewhere, so its will is not
-        due.
+        """End the session that is here. Its client has a newer one elsewhere, so its will is not
+        published.
         """
         broker, session = self._broker, self.session(key)
         if session is None:
@@ -414,7 +414,7 @@ class SessionHolder:
         self.on_disk(done)
 
     def trust(self, client: str) -> None:
-        """What was doubtful about a session is settled; goes with the open changes."""
+        """Clear the suspect mark of a session, with the open changes."""
         place = self.places.get(client)
         if place is not None and place.doubtful:
             place.doubtful = place.copied = False

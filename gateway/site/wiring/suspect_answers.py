@@ -1,5 +1,5 @@
-"""What this gateway has answered in doubt. In: clients, as it happens. Out: a file, some seconds
-later (`gateway/store/doubts.py`).
+"""Record of answers for suspect sessions. In: clients, as they are answered. Out: a file, some
+seconds later (`gateway/store/doubts.py`).
 """
 
 import asyncio
@@ -13,11 +13,14 @@ from gateway.store.doubts import LONGEST, MOST, Doubt, read, write
 log = logging.getLogger(__name__)
 
 WRITE_S = 5.0
-"""A crowd that comes back while a member is silent costs the card one file in this time."""
+"""Interval of writes: many clients that return while a member is silent cost one file in this time.
+"""
 
 
 class Doubts:
-    """utc: µs since 1970, None while the clock is not known."""
+    """The clients answered while a member was silent. utc: returns µs since 1970, None while the
+    clock is not known.
+    """
 
     def __init__(self, folder: Path, utc: Callable[[], int | None]) -> None:
         self._folder = folder

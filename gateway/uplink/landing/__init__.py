@@ -1,7 +1,7 @@
-"""Landing places: where batches go. One interface, and one file per kind of place (folder, SFTP,
-S3, anything else of fsspec).
+"""Landing places of batches. One interface, and one file per kind of place (folder, SFTP, S3,
+anything else of fsspec).
 
-In: names below the landing URL and bytes. Out: whole files under these names, or an error; never
+In: names below the landing URL and bytes. Out: complete files under these names, or an error; never
 half a file under a final name.
 """
 

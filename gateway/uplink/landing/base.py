@@ -22,21 +22,21 @@ _HOST_AND_PORT = re.compile(r"([^:]*|\[.*\])(:\d{1,5})?")
 
 
 class Unreachable(OncewayError):
-    """The landing place cannot be reached or written now. Worth trying again."""
+    """The landing place cannot be reached or written now. A retry may help."""
 
 
 class NotExclusive(Unreachable):
-    """Error: the landing place refuses no second file of one name, and other gateways may write
-    there. Worth trying again: a server may be mended.
+    """The landing place does not refuse a second file of one name, and other gateways may write
+    there. A retry may help after the server is repaired.
     """
 
 
 class Claimed(OncewayError):
-    """Error: another gateway is putting other bytes under this name, or died while it did so."""
+    """Another gateway is putting other bytes under this name, or stopped while doing so."""
 
 
 class Way(StrEnum):
-    """The means by which only the first of two gateways gets a name at the landing place."""
+    """The ways by which only the first of two gateways gets a name at the landing place."""
 
     RENAME = "rename"
     LINK = "link"
@@ -47,7 +47,7 @@ class Way(StrEnum):
 
     @property
     def text(self) -> str:
-        """A sentence about this way for people, without a full stop."""
+        """Return a sentence about this way for users, without a full stop."""
         return _TEXTS[self]
 
 
@@ -62,11 +62,9 @@ _TEXTS = {
 
 
 class Landing(ABC):
-    """A place below one URL. Names are relative, with `/`. Every method raises Unreachable when the
-    place does not do what it should.
-
-    shared: whether other gateways may write there under this gateway's name, by mistake or after a
-    card was cloned. Set it to False only when none can.
+    """A place below one URL. Names are relative, with `/`. Every method raises Unreachable if the
+    place does not work. shared: whether other gateways may write there under this gateway's name,
+    by mistake or after a card was cloned. Set it to False only if none can.
     """
 
     def __init__(self, url: str, shared: bool = True) -> None:
@@ -75,10 +73,9 @@ class Landing(ABC):
         self._way: Way | None = None
 
     def prove(self, gateway: str) -> Way:
-        """Return the way in which this place refuses a second file of one name. The proof is made
-        once per connection, with files of the uplink's own below the gateway's folder.
-
-        Raises NotExclusive when there is no such way, unless the place is not shared.
+        """Return the way in which this place refuses a second file of one name. It is tried once
+        per connection, with the uplink's own files below the gateway's folder. Raises NotExclusive
+        if there is no such way, unless the place is not shared.
         """
         if self._way is None:
             with self.attempt("find out whether a taken name is refused"):
@@ -96,52 +93,52 @@ class Landing(ABC):
 
     @abstractmethod
     def _find_way(self, gateway: str) -> Way | None:
-        """Try the ways of this kind of place, best first. Return None when none is proven."""
+        """Try the ways of this kind of place, best first. Return None if none is proven."""
 
     @abstractmethod
     def read(self, name: str) -> bytes | None:
-        """The bytes under a name; None when there is nothing."""
+        """Return the bytes under a name, or None if it does not exist."""
 
     @abstractmethod
     def create(self, name: str, data: bytes) -> bool:
-        """Put bytes under a name at once and whole, and only if nothing stands there. False:
-        something does, and it is untouched. Raises Claimed when another gateway has begun to put
-        other bytes there.
+        """Put bytes under a name atomically, and only if the name is free. Return False if it is
+        taken; its file is untouched. Raises Claimed if another gateway has begun to put other bytes
+        there.
         """
 
     @abstractmethod
     def replace(self, name: str, data: bytes) -> None:
-        """Put bytes under a name at once and whole, whatever stands there."""
+        """Put bytes under a name atomically, whether or not it is taken."""
 
     def holds(self, name: str, data: bytes) -> bool:
-        """Return whether these bytes, which `create` has just put, stand under a name, by the best
-        proof short of sending them back.
+        """Whether these bytes, which `create` has just put, are under a name, by the best proof
+        short of fetching them.
         """
         return self.read(name) == data
 
     @abstractmethod
     def epochs(self, gateway: str) -> list[str]:
-        """The epochs that stand below a gateway's folder: names of eight hex digits."""
+        """Return the epochs below a gateway's folder: names of eight hex digits."""
 
     def move_marker(self, old: str | None, new: str) -> bool:
-        """An empty file stands under the name `new`, and not under `old` any more, if that is
-        given. False where nobody needs it: looking into a folder costs nothing.
+        """Create an empty file `new`, and remove `old` if given. Return False if markers are
+        useless, because listing a folder is free.
         """
         return False
 
     def tidy(self, folder: str) -> str | None:
-        """Remove what earlier connections left half written in a folder. Only the owner of the
-        folder may do so. Return why something stays, or None. What stays does no harm.
+        """Remove unfinished files of earlier connections from a folder. Only the owner of the
+        folder may do so. Return why something stays, or None. Leftovers do no harm.
         """
-        return None  # nothing to do where nothing is written under a hidden name
+        return None  # places without hidden names need nothing
 
     def close(self) -> None:  # noqa: B027 - most places have nothing to close
-        """Give connections back."""
+        """Close all connections."""
 
     @contextmanager
     def attempt(self, what: str) -> Iterator[None]:
-        """Turns whatever a file system throws into Unreachable: each of fsspec's raises its own
-        kinds of errors.
+        """Turn any error of a file system into Unreachable: each fsspec file system raises its own
+        kinds.
         """
         try:
             yield
@@ -158,7 +155,7 @@ class Landing(ABC):
 
 
 def said(error: Exception) -> str:
-    """Return the words of an error for people, in one line without a full stop."""
+    """Return an error in words, in one line without a full stop."""
     if isinstance(error, TimeoutError):
         return "no answer in time"
     return without_password(" ".join(str(error).split()).rstrip(".") or type(error).__name__)
@@ -172,7 +169,7 @@ def only_epochs(names: Iterable[str]) -> list[str]:
 
 
 def without_password(url: str) -> str:
-    """`sftp://user:secret@host/…` → `sftp://user@host/…`, for logs and people."""
+    """Return a URL without its password: `sftp://user:secret@host/…` → `sftp://user@host/…`."""
     scheme, colon, rest = url.partition("://")
     server, slash, path = rest.partition("/")
     # a password with a "/", which should read %2F

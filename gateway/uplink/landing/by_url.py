@@ -8,12 +8,10 @@ from gateway.uplink.landing.base import Landing, Unreachable, without_password
 
 
 def open_landing(url: str, options: dict[str, Any] | None = None, shared: bool = True) -> Landing:
-    """Open a landing place by its URL. options: handed to the fsspec file system (credentials,
-    endpoint). shared: see `Landing`.
-
-    Each kind is imported only when it is used: an uplink to a folder needs neither SSH nor S3.
-    Raises Unreachable when the place cannot be reached now, OncewayError when the URL can never
-    work.
+    """Open a landing place by its URL. options: passed to the fsspec file system (credentials,
+    endpoint). shared: see `Landing`. Each kind is imported only if it is used: an uplink to a
+    folder needs neither SSH nor S3. Raises Unreachable if the place cannot be reached now,
+    OncewayError if the URL can never work.
     """
     scheme = url.split("://")[0] if "://" in url else "file"
     try:

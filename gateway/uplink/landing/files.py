@@ -1,19 +1,19 @@
-"""Landing places that are made of files: a file is written under a hidden name, then given its
-final name in the way that the place has proven (`proof.py`).
+"""Landing places made of files: a file is written under a hidden name, then gets its final name in
+the way that the place has proven (`proof.py`).
 
 Where a rename or a hard link fails on a taken name, that decides between two gateways of one name.
-Where a rename replaces what stands there, a claim decides: a file or folder
-LANDING/GATEWAY/EPOCH/.claims/NAME whose second creation fails. Whoever makes the claim looks
-whether the final name is free, renames, and removes the claim. Three rules keep this safe at every
-cut:
+Where a rename replaces an existing file, a claim decides: a file or folder
+LANDING/GATEWAY/EPOCH/.claims/NAME whose second creation fails. The gateway that creates the claim
+checks that the final name is free, renames, and removes the claim. Three rules keep this safe at
+every interruption:
 
-- The hidden file is there before the claim, and the rename makes it the final file. So each gateway
-  that may still rename has a hidden file, and its name holds the hash of its bytes.
-- A gateway that finds the claim made lists the hidden files of the name. If all have the hash of
-  its own bytes, the claim is its own, left over by a cut, or the maker of the claim can never
-  rename any more; so it goes on. Two gateways with the same bytes need not be told apart.
-  Otherwise the name counts as taken (`Claimed`).
-- A claim is removed only while the final name stands.
+- The hidden file exists before the claim, and the rename makes it the final file. So each gateway
+  that may still rename has a hidden file, and its name contains the hash of its bytes.
+- A gateway that finds a claim lists the hidden files of the name. If all have the hash of its own
+  bytes, the claim is its own, left over from an interruption, or its maker can never rename any
+  more; so it continues. Two gateways with the same bytes need not be distinguished. Otherwise the
+  name counts as taken (`Claimed`).
+- A claim is removed only if the final file exists.
 """
 
 import hashlib
@@ -28,10 +28,9 @@ from gateway.uplink.manifest import INCOMING, set_aside_name
 
 
 class FileLanding(Landing, proof.Files):
-    """The common part of such places; its primitives are those of `proof.Files`.
-
-    sets_aside: whether the place may be unable to replace a file at once. The one before then
-    stands beside it for a moment, and after a cut.
+    """The common part of such places; its primitives are those of `proof.Files`. sets_aside:
+    whether the place may be unable to replace a file atomically. Then the previous file has another
+    name for a moment, and after an interruption.
     """
 
     sets_aside = True
@@ -60,7 +59,7 @@ class FileLanding(Landing, proof.Files):
                 with self._claimed(way, hidden, name) as free:
                     created = free and self._give(way, hidden, name)
             except Claimed:
-                self._drop(hidden)  # so the other gateway can go on
+                self._drop(hidden)  # lets the other gateway continue
                 raise
             except Exception as error:
                 if not self.trouble(error):
@@ -75,8 +74,8 @@ class FileLanding(Landing, proof.Files):
             self.swap(self._hide(name, data), name)
 
     def swap(self, hidden: str, name: str) -> None:
-        """Give a hidden file its final name, whatever stands there. Where a rename refuses a taken
-        name, what stood there is set aside, so a cut leaves one or the other.
+        """Give a hidden file its final name, whether or not it is taken. Where a rename refuses a
+        taken name, the existing file is set aside, so an interruption leaves one or the other.
         """
         try:
             return self.move(hidden, name)
@@ -98,7 +97,9 @@ class FileLanding(Landing, proof.Files):
         refuses(self, self.remove, hidden)
 
     def _hide(self, name: str, data: bytes, tag: str = "") -> str:
-        """Write and sync under a hidden name beside the final one."""
+        """Write and sync a file under a hidden name beside the final one. Return the hidden
+        name.
+        """
         folder, _, stem = name.rpartition("/")
         hidden = f"{folder}/{INCOMING}/{stem}-{tag}{self._token}"
         try:
@@ -112,7 +113,7 @@ class FileLanding(Landing, proof.Files):
         return hidden
 
     def _give(self, way: Way, hidden: str, name: str) -> bool:
-        """Give a hidden file its final name; False when that is taken."""
+        """Give a hidden file its final name. Return False if that is taken."""
         try:
             (self.link if way is Way.LINK else self.move)(hidden, name)
         except Exception as error:
@@ -123,8 +124,8 @@ class FileLanding(Landing, proof.Files):
 
     @contextmanager
     def _claimed(self, way: Way, hidden: str, name: str) -> Iterator[bool]:
-        """Hold the claim of a name, where the way has claims. Tells whether the name is free.
-        Raises Claimed.
+        """Hold the claim of a name, if the way has claims. Yield whether the name is free. Raises
+        Claimed.
         """
         if way in (Way.RENAME, Way.LINK):
             yield True
@@ -144,11 +145,11 @@ class FileLanding(Landing, proof.Files):
                     f"another gateway is putting other bytes at {name}", self.url
                 ) from error
         yield not self.stands(name)
-        # nobody has raised, so the final name stands; a claim that stays is left to `tidy`
+        # there was no error, so the final name exists; `tidy` removes a leftover claim
         refuses(self, self.remove if way is Way.CLAIM_FILE else self.remove_folder, claim)
 
     def _alone(self, hidden: str) -> bool:
-        """Return whether all hidden files of a name are of the same bytes as this one."""
+        """Whether all hidden files of a name have the same bytes as this one."""
         folder, _, own = hidden.rpartition("/")
         same, stem = own[:-9], own[:-26]
         return all(

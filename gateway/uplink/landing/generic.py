@@ -1,9 +1,9 @@
-"""A landing place on any other file system that fsspec knows: written under a hidden name, then
-moved to its final name.
+"""A landing place on any other file system of fsspec: files are written under a hidden name, then
+moved to the final name.
 
-Such a place need not have a move that fails on a taken name, so a claim may decide (`files.py`):
-a file that is opened with mode "xb", or a folder. fsspec leaves it to each file system whether "xb"
-is checked when the file is opened or when it is closed, and whether it is checked at all.
+Such a place may lack a move that fails on a taken name, so a claim may decide (`files.py`): a file
+opened with mode "xb", or a folder. fsspec leaves it to each file system whether "xb" is checked at
+opening or at closing, and whether it is checked at all.
 """
 
 from collections.abc import Callable
@@ -21,7 +21,7 @@ _CLAIM = (
 
 
 class GenericLanding(FileLanding):
-    """`protocol://…`. options: as of the file system's class."""
+    """A place `protocol://…`. options: as of the file system's class."""
 
     ways = (Way.RENAME, Way.CLAIM_FILE, Way.CLAIM_FOLDER)
 
@@ -76,8 +76,8 @@ class GenericLanding(FileLanding):
             file.write(_CLAIM)
 
     def make_files(self, path: str) -> bool:
-        """Open both before one is closed: a file system that looks at the open and writes at the
-        close lets both pass.
+        """Create a file twice, both opened before one is closed: a file system that checks at
+        opening and writes at closing lets both pass.
         """
         self._make_above(path)
         first = self._fs.open(self._path(path), "xb")
@@ -110,7 +110,7 @@ class GenericLanding(FileLanding):
         self._remove(self._fs.rmdir, path)
 
     def _remove(self, operation: Callable[[str], None], path: str) -> None:
-        """Remove a name, if it stands. FTP and others say in their own words that it does not."""
+        """Remove a name, if it exists. FTP and others report a missing name in their own words."""
         try:
             operation(self._path(path))
         except FileNotFoundError:
@@ -120,7 +120,7 @@ class GenericLanding(FileLanding):
                 raise
 
     def stands(self, path: str) -> bool:
-        """`exists` of fsspec says no to an error of any kind."""
+        """Whether a name exists. (`exists` of fsspec returns False for any error.)"""
         try:
             self._fs.info(self._path(path))
         except FileNotFoundError:

@@ -1,8 +1,7 @@
 """A landing place in a folder: of this machine, or mounted (NFS, SMB, USB).
 
-A file is written under a hidden name, synced, and linked to its final name, which fails when the
-name is taken. Where the file system has no links (FAT on a USB stick), a claim decides
-(`files.py`).
+A file is written under a hidden name, synced, and linked to its final name, which fails if the name
+is taken. If the file system has no links (FAT on a USB stick), a claim decides (`files.py`).
 """
 
 import errno
@@ -16,7 +15,7 @@ from gateway.uplink.landing.files import FileLanding
 
 
 class LocalLanding(FileLanding):
-    """`file:///folder`, or a plain path."""
+    """A place `file:///folder`, or a plain path."""
 
     ways = (Way.LINK, Way.CLAIM_FILE, Way.CLAIM_FOLDER)
     sets_aside = False
@@ -94,7 +93,7 @@ class LocalLanding(FileLanding):
 
 
 def _make(folder: Path) -> None:
-    """With those above it. Root makes them for the owner of the place."""
+    """Create a folder and its parents. Root creates them for the owner of the place."""
     if folder.is_dir():
         return
     _make(folder.parent)

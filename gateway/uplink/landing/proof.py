@@ -1,16 +1,17 @@
-"""A proof of how a place made of files refuses a second file of one name: the way is tried.
+"""A proof of the way in which a place made of files refuses a second file of one name: each way is
+tried.
 
 In: the primitives of a place, and a gateway's folder for the proof's own files. Out: the first of
-the place's ways that holds. The tries have the shape of the real operations: from GATEWAY/.incoming
+the place's ways that works. The tries have the shape of the real operations: from GATEWAY/.incoming
 into GATEWAY, or a claim in GATEWAY/.claims.
 
-A way holds if the place refuses a taken name, then does the same operation on a free name, then
-refuses the taken name again, and the taken name keeps its bytes. So an error that has nothing to do
-with the name, such as "busy", proves no way. What looks first and writes later is found out, as far
-as one connection can find it out: both tries begin before one of them ends (`make_files`).
+A way works if the place refuses a taken name, then does the same operation on a free name, then
+refuses the taken name again, and the taken name keeps its bytes. So an error without relation to
+the name, such as "busy", proves nothing. A place that checks first and writes later is detected as
+far as one connection can: both tries begin before one of them ends (`make_files`).
 
-Where files cannot be removed, the files of one proof stay (`_Kept`), and later proofs use them
-again. So their number is bounded.
+If files cannot be removed, the files of one proof stay (`_Kept`), and later proofs reuse them. So
+their number is bounded.
 """
 
 import errno
@@ -24,9 +25,7 @@ from contextlib import suppress
 from gateway.uplink.landing.base import NotExclusive, Way
 from gateway.uplink.manifest import INCOMING
 
-CLAIMS = (
-    ".claims"  # a folder beside the final names, for claims and proofs; older versions leave it
-)
+CLAIMS = ".claims"  # folder of claims and proofs
 _DAY_S = 86_400
 _PROOF = "proof-"
 _FIRST, _SECOND = b"first", b"second"
@@ -49,14 +48,12 @@ _TROUBLE = (
     errno.ENFILE,
     errno.ENOMEM,
 )
-"""Error numbers of a disk, a network or a process. They say nothing about a name."""
+"""Error numbers of a disk, a network or a process, without relation to a name."""
 
 
 class Files(ABC):
     """The operations of a place on its files. Paths are relative to the landing URL. Each operation
-    raises what the place raises.
-
-    url: for errors. ways: those that the place may have, best first.
+    raises the place's own errors. url: for errors. ways: possible ways of the place, best first.
     """
 
     url: str
@@ -64,11 +61,11 @@ class Files(ABC):
 
     @abstractmethod
     def get(self, path: str) -> bytes | None:
-        """The bytes of a file; None when there is none."""
+        """Return the bytes of a file, or None if there is none."""
 
     @abstractmethod
     def put(self, path: str, data: bytes) -> None:
-        """Write a file and sync it. Make the folders above it if they are missing."""
+        """Write a file and sync it. Create missing folders above it."""
 
     @abstractmethod
     def move(self, old: str, new: str) -> None:
@@ -80,46 +77,46 @@ class Files(ABC):
 
     @abstractmethod
     def make_file(self, path: str) -> None:
-        """Create a file that must not be there yet. Its folder may be missing."""
+        """Create a file that must not exist. Its folder may be missing."""
 
     @abstractmethod
     def make_folder(self, path: str) -> None:
-        """Create a folder that must not be there yet. The folder above it may be missing."""
+        """Create a folder that must not exist. The folder above it may be missing."""
 
     @abstractmethod
     def remove(self, path: str) -> None:
-        """Remove a file, if it is there. Of a folder, raise."""
+        """Remove a file, if it exists. Raise for a folder."""
 
     @abstractmethod
     def remove_folder(self, path: str) -> None:
-        """Remove a folder, if it is there. Of one that is not empty, raise."""
+        """Remove a folder, if it exists. Raise if it is not empty."""
 
     @abstractmethod
     def stands(self, path: str) -> bool:
-        """Return whether the name is taken. Raises when the place does not answer that."""
+        """Whether the name is taken. Raises if the place does not answer that."""
 
     @abstractmethod
     def names(self, folder: str) -> list[str]:
-        """The names in a folder; none when there is no such folder."""
+        """Return the names in a folder; none if it does not exist."""
 
     def trouble(self, error: Exception) -> bool:
-        """Return whether an error is no answer about a name or an operation: the connection is
-        lost, the disk is full.
+        """Whether an error has no relation to a name or an operation: the connection is lost, the
+        disk is full.
         """
         return isinstance(error, TimeoutError | ConnectionError | EOFError) or (
             isinstance(error, OSError) and error.errno in _TROUBLE
         )
 
     def make_files(self, path: str) -> bool:
-        """Begin to create one file twice. Return whether the second creation is refused. Raises
-        what `make_file` raises when the first one fails.
+        """Begin to create one file twice. Return whether the second creation is refused. Raises the
+        error of `make_file` if the first one fails.
         """
         self.make_file(path)
         return refuses(self, self.make_file, path)
 
 
 def refuses(files: Files, operation: Callable[..., None], *arguments: str) -> bool:
-    """Return whether the place refuses an operation. Raises the error of a place in trouble."""
+    """Whether the place refuses an operation. Raises the error of a place in trouble."""
     try:
         operation(*arguments)
     except Exception as error:
@@ -130,8 +127,8 @@ def refuses(files: Files, operation: Callable[..., None], *arguments: str) -> bo
 
 
 def find_way(files: Files, gateway: str) -> Way | None:
-    """Return the first way that is proven. Raises NotExclusive where nothing can be renamed, for no
-    way works there.
+    """Return the first way that is proven. Raises NotExclusive if nothing can be renamed, so that
+    no way works.
     """
     kept = _Kept(files, gateway)
     if (known := kept.load()) is not None and known.still_holds():
@@ -143,7 +140,7 @@ def find_way(files: Files, gateway: str) -> Way | None:
     finally:
         stays = proof.clean(held)
     if stays and held is not None:
-        with suppress(Exception):  # the next connection makes a whole proof then
+        with suppress(Exception):  # the next connection repeats the proof
             kept.save(held)
     elif known is not None:
         forget(files, gateway)
@@ -151,8 +148,8 @@ def find_way(files: Files, gateway: str) -> Way | None:
 
 
 def forget(files: Files, gateway: str) -> None:
-    """Make the next connection prove the way again: an operation has failed that should work."""
-    with suppress(Exception):  # the caller has an error of its own to tell
+    """Make the next connection prove the way again, because a working operation has failed."""
+    with suppress(Exception):  # the caller reports its own error
         _Kept(files, gateway).forget()
 
 
@@ -163,8 +160,8 @@ def kept_label(files: Files, gateway: str) -> str | None:
 
 
 def is_old(name: str, kept: str | None) -> bool:
-    """Return whether a name is of a proof of another day, which no connection needs any more. kept:
-    the label of the proof that is kept.
+    """Whether a name belongs to a proof of another day, which no connection needs any more. kept:
+    the label of the kept proof.
     """
     day = name.removeprefix(_PROOF).partition("-")[0]
     if not is_proof(name) or (kept is not None and kept in name):
@@ -173,12 +170,12 @@ def is_old(name: str, kept: str | None) -> bool:
 
 
 def is_proof(name: str) -> bool:
-    """Return whether a name is of a proof."""
+    """Whether a name belongs to a proof."""
     return name.startswith(_PROOF)
 
 
 class _Try:
-    """A try of one way, under names that nobody else uses. label: of these names."""
+    """A try of one way, under unique names. label: part of these names."""
 
     def __init__(self, files: Files, gateway: str, way: Way, label: str) -> None:
         self.way, self.label = way, label
@@ -191,13 +188,13 @@ class _Try:
 
     @property
     def paths(self) -> list[str]:
-        """All names that the try may have taken."""
+        """Return all names that the try may have taken."""
         hidden = [] if self.way in _CLAIM_WAYS else [self._first, self._second]
         return [self._taken, self._free, *hidden]
 
     def holds(self) -> bool:
-        """Return whether a taken name is refused before and after a free one is given. Raises an
-        error of the place when a free name cannot be given.
+        """Whether a taken name is refused before and after a free one is given. Raises an error of
+        the place if a free name cannot be given.
         """
         if self.way is Way.CLAIM_FILE:
             begun = self._files.make_files(self._taken) and self._files.make_files(self._free)
@@ -210,7 +207,7 @@ class _Try:
         return self._refuses_the_taken()
 
     def still_holds(self) -> bool:
-        """Return whether the name that this try once took is refused now."""
+        """Whether the name that this try once took is refused now."""
         try:
             return self._refuses_the_taken()
         except Exception as error:
@@ -229,7 +226,7 @@ class _Try:
             self._files.put(path, data)
 
     def _give(self, hidden: str, name: str) -> None:
-        """Take a name, by the operation of this way."""
+        """Take a name by the operation of this way."""
         if self.way is Way.RENAME:
             self._files.move(hidden, name)
         elif self.way is Way.LINK:
@@ -241,19 +238,19 @@ class _Try:
 
 
 class _Proof:
-    """Tries ways with files of its own, which `clean` removes."""
+    """A proof that tries ways with its own files, which `clean` removes."""
 
     def __init__(self, files: Files, gateway: str) -> None:
         self._files, self._gateway = files, gateway
         self._tries: list[_Try] = []
         self._folders = [f"{gateway}/{CLAIMS}"]
-        with suppress(Exception):  # it is only for tidiness
+        with suppress(Exception):  # leftovers are harmless
             if not files.stands(f"{gateway}/{INCOMING}"):
                 self._folders.append(f"{gateway}/{INCOMING}")
 
     def hold(self, way: Way) -> _Try | None:
-        """Return a try of the way that holds, or None. A way that fails is tried once more, for a
-        busy place must not be used in another way than before.
+        """Return a successful try of the way, or None. A way that fails is tried once more, because
+        a busy place must not change its way.
         """
         failure: Exception
         for _ in range(2):
@@ -264,7 +261,7 @@ class _Proof:
             except Exception as error:
                 if self._files.trouble(error):
                     raise
-                # an error of an unknown kind: the place must at least take a file
+                # an error of an unknown kind: the place must at least accept a file
                 whole = f"{self._gateway}/{INCOMING}/{_PROOF}{tried.label}-put"
                 self._files.put(whole, b"")
                 refuses(self._files, self._files.remove, whole)
@@ -278,8 +275,8 @@ class _Proof:
         return None
 
     def clean(self, held: _Try | None) -> bool:
-        """Remove what the tries made. If something stays because the place refuses to remove it,
-        leave the try that held as it is, and return True.
+        """Remove the files of the tries. If the place refuses to remove something, keep the
+        successful try and return True.
         """
         others = [tried for tried in self._tries if tried is not held]
         try:
@@ -300,14 +297,14 @@ class _Proof:
 
 
 class _Kept:
-    """The note on a proof whose files stay, since the place refuses to remove them."""
+    """The note on a proof whose files stay, because the place refuses to remove them."""
 
     def __init__(self, files: Files, gateway: str) -> None:
         self._files, self._gateway = files, gateway
         self._path = f"{gateway}/{CLAIMS}/{_PROOF}kept"
 
     def load(self) -> _Try | None:
-        """Return the try that held, or None if there is no such note."""
+        """Return the successful try, or None if there is no such note."""
         try:
             text = (self._files.get(self._path) or b"").decode(errors="replace")
         except Exception as error:
@@ -324,7 +321,7 @@ class _Kept:
         self._files.put(self._path, f"{held.way}/{held.label}".encode())
 
     def forget(self) -> None:
-        """Remove the note, or empty it where nothing can be removed."""
+        """Remove the note, or empty it if nothing can be removed."""
         if self._files.stands(self._path):
             self._files.put(self._path, b"")
             self._files.remove(self._path)

@@ -1,10 +1,10 @@
-"""A landing place in an S3 bucket (AWS or a server of one's own that knows conditional writes).
+"""A landing place in an S3 bucket (AWS, or another server with conditional writes).
 
-An object appears at once and whole, so there are no hidden names. `create` is a put with
-If-None-Match: the store itself refuses a second object of the name. Some stores ignore that header
-and answer 200; so the same object, LANDING/GATEWAY/.claims/proof, is put twice at each connection,
-and the second put must fail. The store checks the SHA-256 sent with the body, keeps it, and says it
-again when asked; so nothing is fetched back.
+An object appears atomically, so there are no hidden names. `create` is a put with If-None-Match:
+the store itself refuses a second object of the name. Some stores ignore that header and answer 200.
+So the same object, LANDING/GATEWAY/.claims/proof, is put twice at each connection, and the second
+put must fail. The store checks the SHA-256 sent with the body, stores it, and returns it on
+request, so no bytes are fetched back.
 """
 
 import base64
@@ -40,22 +40,23 @@ _BUSY = (
     "ConditionalRequestConflict",
 )
 _BUSY_STATUS = (409, 429, 500, 502, 503, 504)
-"""Answers of a store that is up and wants to be asked again later: S3's codes, and HTTP's."""
+"""Answers of a store that asks for a later retry: S3's codes, and HTTP's."""
 
 _PAUSES_S = (0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0)
-"""Seconds before the next try of one request, at most: each is drawn from its upper half."""
+"""Most seconds before each retry of one request: the wait is drawn from the upper half."""
 
 _TAKEN = 412
 _UNKNOWN = (400, 405, 501)
-"""HTTP statuses of stores that do not know If-None-Match at a put. The codes and bodies differ."""
+"""HTTP statuses of stores that do not support If-None-Match in a put. The codes and bodies differ.
+"""
 
 _SERVICES = ("s3", "sts", "oidc", "portal.sso")
 """The services of AWS that hold batches and give credentials."""
 
 
 def _small_loader() -> Any:
-    """Botocore keeps a list of all endpoints of all services, 13 MB, as long as a client lives. A
-    loader keeps what it has read.
+    """Return a loader without unused endpoints. Otherwise botocore keeps a list of all endpoints of
+    all services, 13 MB, as long as a client exists.
     """
     loader = Loader()
     for partition in loader.load_data("endpoints")["partitions"]:
@@ -66,8 +67,8 @@ def _small_loader() -> Any:
 
 
 class S3Landing(Landing):
-    """`s3://bucket/folder`. options: as of s3fs.S3FileSystem; without key and secret, the usual
-    places of AWS credentials are used.
+    """A place `s3://bucket/folder`. options: as of s3fs.S3FileSystem; without key and secret, the
+    usual places of AWS credentials are used.
     """
 
     def __init__(self, url: str, options: dict[str, Any], shared: bool = True) -> None:
@@ -87,7 +88,7 @@ class S3Landing(Landing):
         }
         with self.attempt("connect"):
             self._fs = s3fs.S3FileSystem(**{**options, **ours})
-            self._fs.retries = 1  # the uplink itself waits and tries again
+            self._fs.retries = 1  # the uplink retries by itself
             self._bucket, self._prefix, _ = self._fs.split_path(url.rstrip("/"))
 
     def read(self, name: str) -> bytes | None:
@@ -114,7 +115,7 @@ class S3Landing(Landing):
             return True
 
     def _find_way(self, gateway: str) -> Way | None:
-        """Put one object twice. If an earlier proof left it there, the first put fails already."""
+        """Put one object twice. If an earlier proof left it there, the first put already fails."""
         for _ in range(2):
             try:
                 self._put(f"{gateway}/{_PROOF}", _PROOF_TEXT, IfNoneMatch="*")
@@ -183,7 +184,7 @@ class S3Landing(Landing):
         )
 
     def _get(self, name: str) -> bytes:
-        """One request; s3fs would ask for the size before."""
+        """Get an object in one request; s3fs would ask for its size first."""
         bucket, key, _ = self._fs.split_path(self._path(name))
 
         async def get() -> bytes:
@@ -198,9 +199,9 @@ class S3Landing(Landing):
 
 
 def _patiently(request: Callable[[], T]) -> T:
-    """Make a request, and again after a pause while the store answers that it is busy. No answer at
-    all is no such case: the uplink itself waits then. A put that is made again may find its own
-    object there, which the caller compares.
+    """Make a request, and repeat it after a pause while the store is busy. A missing answer is not
+    repeated here, but by the uplink. A repeated put may find its own object there, which the caller
+    compares.
     """
     for pause in _PAUSES_S:
         try:
@@ -221,17 +222,17 @@ def _sha256(data: bytes) -> str:
 
 
 def _code(error: BaseException) -> str:
-    """The S3 error code behind an error of s3fs."""
+    """Return the S3 error code behind an error of s3fs."""
     return str(_response(error).get("Error", {}).get("Code", ""))
 
 
 def _status(error: BaseException) -> int | None:
-    """The HTTP status behind an error of s3fs."""
+    """Return the HTTP status behind an error of s3fs."""
     status: int | None = _response(error).get("ResponseMetadata", {}).get("HTTPStatusCode")
     return status
 
 
 def _response(error: BaseException) -> dict[str, Any]:
-    """The store's answer behind an error of s3fs; empty when there was none."""
+    """Return the store's answer behind an error of s3fs; empty if there was none."""
     found = getattr(error.__cause__, "response", None) or getattr(error, "response", None)
     return found if isinstance(found, dict) else {}

@@ -1,13 +1,13 @@
 """A landing place on an SFTP server.
 
-A file is written under a hidden name, synced where the server can (fsync@openssh.com), and renamed.
-SFTP's own rename (draft-ietf-secsh-filexfer-02, section 6.5) fails when the new name is taken, on a
-server that keeps to the draft, as OpenSSH does. Others replace what stands there; on those, a hard
-link (hardlink@openssh.com) or a claim decides (`files.py`). SSH protects each byte on its way (RFC
-4253, section 6.4), so the size is all that is asked back.
+A file is written under a hidden name, synced if the server supports it (fsync@openssh.com), and
+renamed. SFTP's own rename (draft-ietf-secsh-filexfer-02, section 6.5) fails if the new name is
+taken, on a server that follows the draft, as OpenSSH does. Others replace the existing file; there
+a hard link (hardlink@openssh.com) or a claim decides (`files.py`). SSH protects each byte on its
+way (RFC 4253, section 6.4), so only the size is checked afterwards.
 
-The server must be known: its key is looked up in ~/.ssh/known_hosts, or in the file that the option
-`known_hosts` names.
+The server must be known: its key is looked up in ~/.ssh/known_hosts, or in the file of the option
+`known_hosts`.
 """
 
 from collections.abc import Awaitable, Callable
@@ -31,16 +31,16 @@ _NO_ANSWER = (
     asyncssh.SFTPQuotaExceeded,
 )
 _DENIED = (asyncssh.SFTPOpUnsupported, asyncssh.SFTPPermissionDenied)
-"""Answers of a server that does not know an operation, or forbids the operation as such."""
+"""Answers of a server that does not support an operation, or forbids it in general."""
 _ONLY_NEW = asyncssh.FXF_WRITE | asyncssh.FXF_CREAT | asyncssh.FXF_EXCL
 
 _BLOCK = 256 * 1024
-"""Bytes that are asked for at once while a file is read."""
+"""Bytes per request while a file is read."""
 
 
 class SftpLanding(FileLanding):
-    """`sftp://user@host:port/folder`. options: as of asyncssh.connect, such as client_keys =
-    ["/etc/onceway/id_ed25519"].
+    """A place `sftp://user@host:port/folder`. options: as of asyncssh.connect, such as client_keys
+    = ["/etc/onceway/id_ed25519"].
     """
 
     ways = (Way.RENAME, Way.LINK, Way.CLAIM_FILE, Way.CLAIM_FOLDER)
@@ -73,7 +73,7 @@ class SftpLanding(FileLanding):
             return self._wait(has_size)
 
     def move_marker(self, old: str | None, new: str) -> bool:
-        """One round trip, but for the first one of a connection."""
+        """Move the marker in one round trip, except at the first call of a connection."""
 
         async def move() -> None:
             if old is not None:
@@ -109,7 +109,7 @@ class SftpLanding(FileLanding):
         self._fs.loop.call_soon_threadsafe(self._fs.client.abort)
 
     def get(self, path: str) -> bytes | None:
-        """Read up to the end, whatever the server says of the size."""
+        """Read up to the end, whatever size the server reports."""
 
         async def read() -> bytes | None:
             found = bytearray()
@@ -133,8 +133,8 @@ class SftpLanding(FileLanding):
         self._wait(write, len(data))
 
     def move(self, old: str, new: str) -> None:
-        """Rename, by another operation where the server does not know or allow that one. The first
-        operation that works is the only one from then on: what `proof` proves of it must hold.
+        """Rename, by another operation if the server does not support or allow that one. The first
+        working operation is the only one from then on, because the result of `proof` applies to it.
         """
         if self._mover is None and self._way is Way.RENAME:
             self._mover = self._rename  # proven by an earlier connection
@@ -217,7 +217,7 @@ class SftpLanding(FileLanding):
         return isinstance(error, _NO_ANSWER) or not isinstance(error, asyncssh.SFTPError)
 
     async def _open(self, path: str, mode: str | int) -> Any:
-        """Folders are made when they turn out to be missing, not looked for."""
+        """Open a file. Missing folders are created only after an error."""
         try:
             return await self._sftp.open(self._path(path), mode)
         except _MISSING:

@@ -1,4 +1,5 @@
-"""Tidying of a folder at a landing place made of files: what cuts and earlier connections left.
+"""Tidying of a folder at a landing place made of files: leftovers of interruptions and earlier
+connections.
 
 In: the primitives of a place, and a folder whose owner is this gateway. Out: fewer hidden files,
 claims and proofs, and the errors of those that stay. A name that cannot be removed (a server
@@ -16,7 +17,7 @@ T = TypeVar("T")
 
 
 def tidy(files: Files, folder: str) -> list[Exception]:
-    """Tidy a folder, and return the errors of what stays. A place in trouble ends the tidying."""
+    """Tidy a folder, and return the errors of leftovers. A place in trouble ends the tidying."""
     errors: list[Exception] = []
 
     def tried(action: Callable[[], T], otherwise: T) -> T:
@@ -52,7 +53,7 @@ def _hidden(files: Files, folder: str, name: str, kept: str | None) -> None:
 
 
 def _claim(files: Files, folder: str, name: str, kept: str | None) -> None:
-    """Remove the claim of a name that stands by now, or an old proof."""
+    """Remove the claim of an existing file, or an old proof."""
     if is_old(name, kept) if is_proof(name) else files.stands(f"{folder}/{name}"):
         _discard(files, f"{folder}/{CLAIMS}/{name}")
 

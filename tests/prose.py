@@ -1,0 +1,144 @@
+"""Counts of sentences in docstrings, comments and guides that a reader has to read twice.
+
+`make lint` runs `python -m tests.prose`. Each package has a limit for each kind of finding
+(`prose.toml`): the count that it has reached. A change may lower a limit, never raise it.
+`python -m tests.prose FOLDER` lists the findings of a folder.
+
+An exception needs a reason: `# prose: REASON` behind the docstring, or `<!-- prose: REASON -->` in
+the line of a guide.
+"""
+
+import re
+import subprocess
+import sys
+import tomllib
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[1]
+KINDS = ("first", "odd", "synonym", "long")
+MOST_WORDS = 30
+"""Words of a sentence."""
+
+_FIRST = re.compile(
+    r"(?:What|Who|Whom|Whose|Those|That|This|These|It|Its|They|Their|Of|So|Nothing|Nobody|Somebody"
+    r"|None|All that|As|Such|There|Where|Whoever)\b"
+)
+"""First words of a docstring that opens with a clause or a pronoun."""
+_ODD = re.compile(
+    r"\bnobody\b|\bsomebody\b|\bwhoever\b|\bwhosoever\b|\banew\b|\bfor ever\b|\blest\b|\bin vain\b"
+    r"|\bthereby\b|\bhence\b|\bwherefore\b|\bthe former\b|\bhis turn\b|\b(?:has|have) (?:its|their)"
+    r" turns?\b|\bwhat (?:is|was|are|were|has|had|it|they|comes?|came|waits?|goes|stands?|there)\b"
+    r"|\bwho (?:is|has|wants|asks|takes|gives|sends|reads|says|knows|goes|comes|looks|waits)\b"
+    r"|\bcosts? (?:nobody|nothing|itself)\b|\bcomes? (?:by|along|due|to nothing)\b|\bbut for\b"
+    r"|\bso (?:many|much|long|often)\b(?! (?:as|that))|\b(?:is|are) (?:said|told) (?:so|once|by)\b"
+    r"|(?<!there )\b(?:is|are|was|were) no (?!longer|more|less)\w+|\bgoes on and on\b"
+    r"|\b(?:he|his|him) \w+|\bof (?:them|these|those) (?:is|are|was|were)\b",
+    re.IGNORECASE,
+)
+"""Turns that stop a reader: clauses in place of a noun, old words, persons in place of parts."""
+SYNONYMS = {
+    r"carriers?": "transport",
+    r"followers?": "forwarder",
+    r"journeys?|travell?ing": "session move",
+    r"passages?|passed on": "forwarding, forwarded",
+    r"doubled": "replicated",
+    r"doubtful|mistrusts?|mistrusted": "suspect",
+    r"lineages?": "number of the moving session",
+    r"contradictions?": "payload conflict",
+    r"lives of (?:a|the) store|life of (?:a|the) store": "store generation",
+    r"shipped firmware": "bundled firmware",
+    r"the crowd": "connection limiter",
+}
+"""Words that the glossary replaces (`gateway/GLOSSARY.md`), and the words to write."""
+_SYNONYM = re.compile(rf"\b(?:{'|'.join(SYNONYMS)})\b", re.IGNORECASE)
+_DOCSTRING = re.compile(r'^[ ]*r?"""(.*?)"""([^\n]*)', re.MULTILINE | re.DOTALL)
+_COMMENT = re.compile(r"^[ ]*# (?:.*\n[ ]*# )*.*", re.MULTILINE)
+_BLOCK = re.compile(r"^```.*?^```|^(?: {4}|\|).*?$", re.MULTILINE | re.DOTALL)
+_CONTINUED = ("(", "[", "{", ",", "=", "return", "+", "yield")
+_CODE = re.compile(r"`[^`\n]*`|\[[^\]]*\]\([^)]*\)|https?:\S+|\"[^\"\n]*\"")
+_END = re.compile(r"(?<=[.:;!?])\s+|\n\s*\n|\n\s*[-*] |\n\s*\d+\. |\n {2,}\S[^\n]* {2,}[^\n]*")
+
+LIMITS: dict[str, list[int]] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text())
+"""Most first words, odd turns, synonyms and long sentences, by package."""
+
+
+class Finding(NamedTuple):
+    file: str
+    line: int
+    kind: str
+    text: str
+
+
+def findings(file: str, source: str) -> Iterator[Finding]:
+    """Yield the findings in a Python file or a guide."""
+    for line, text, opens in _texts(file, source):
+        if opens and (first := _FIRST.match(text.strip())):
+            yield Finding(file, line, "first", f"{first[0]}: {text.strip()[:60]!r}")
+        for sentence in _END.split(_CODE.sub("CODE", text)):
+            words = " ".join((sentence or "").split())
+            if odd := _ODD.search(words):
+                yield Finding(file, line, "odd", f"{odd[0]}: {words[:90]}")
+            if file.startswith("gateway/") and (found := _SYNONYM.search(words)):
+                yield Finding(file, line, "synonym", f"{found[0]}: {words[:90]}")
+            if len(words.split()) > MOST_WORDS:
+                yield Finding(file, line, "long", f"{len(words.split())} words: {words[:90]}")
+
+
+def _texts(file: str, source: str) -> Iterator[tuple[int, str, bool]]:
+    """Yield line, text and whether a text is a docstring, without excepted ones."""
+    if file.endswith(".md"):
+        prose = _BLOCK.sub(lambda found: "\n" * found[0].count("\n"), source)
+        for found in re.finditer(r"(?:^.+\n?)+", prose, re.MULTILINE):
+            if "<!-- prose: " not in found[0]:
+                yield prose.count("\n", 0, found.start()) + 1, found[0], False
+        return
+    for found in _DOCSTRING.finditer(source):
+        before = source[: found.start()].rstrip()
+        if not before.endswith(_CONTINUED) and "# prose: " not in found[2]:
+            yield source.count("\n", 0, found.start()) + 1, found[1], True
+    for found in _COMMENT.finditer(source):
+        if "# prose: " not in found[0] and "# --" not in found[0]:
+            text = re.sub(r"^\s*# ?", "", found[0], flags=re.MULTILINE)
+            yield source.count("\n", 0, found.start()) + 1, text, False
+
+
+def package_of(file: str) -> str:
+    parts = file.split("/")
+    return "/".join(parts[:2]) if parts[0] == "gateway" and len(parts) > 2 else parts[0]
+
+
+def tracked(*folders: str) -> list[str]:
+    """Return the Python files and guides that git tracks under some folders."""
+    patterns = [f"{folder}/{kind}" for folder in folders for kind in ("*.py", "*.md")]
+    listed = subprocess.run(
+        ["git", "ls-files", *patterns], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    return [file for file in listed.stdout.split() if (ROOT / file).exists()]
+
+
+def main(folders: list[str]) -> int:
+    files = tracked(*(folders or ("gateway", "hil", "provisioning")))
+    found = [one for file in files for one in findings(file, (ROOT / file).read_text())]
+    if folders:
+        print(*(f"{one.file}:{one.line}: {one.kind}: {one.text}" for one in found), sep="\n")
+        return 0
+    counts = Counter((package_of(one.file), one.kind) for one in found)
+    beyond = False
+    print(f"{'':24}{''.join(f'{kind:>16}' for kind in KINDS)}")
+    for package in sorted({package_of(file) for file in files}):
+        limits = zip(KINDS, LIMITS.get(package, (0, 0, 0, 0)), strict=True)
+        row = [(counts[package, kind], limit) for kind, limit in limits]
+        over = any(count > limit for count, limit in row)
+        beyond |= over
+        cells = "".join(f"{f'{count} of {limit}':>16}" for count, limit in row)
+        print(f"{package:24}{cells}{'  beyond its limit' if over else ''}")
+    if beyond:
+        print("See: python -m tests.prose FOLDER")
+    return int(beyond)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
