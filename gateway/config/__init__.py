@@ -12,11 +12,10 @@ import tomllib
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from pydantic import ValidationError
 
-from gateway.config.lines import Place, of_syntax
 from gateway.config.mistakes import explain
 from gateway.config.sections import (
     BRIDGE,
@@ -67,7 +66,6 @@ __all__ = [
     "LoraSection",
     "MayNotRead",
     "MirrorSection",
-    "Mistake",
     "NotifySection",
     "PageSection",
     "QueueSection",
@@ -90,28 +88,12 @@ _SERVICES = "onceway"
 """The group of the services (`gateway/system/accounts.py`), which people do not join."""
 
 
-class Mistake(NamedTuple):
-    """One mistake. place: of the value. line: where the place does not say it."""
-
-    place: Place
-    what: str
-    line: int | None = None
-
-
 class ConfigError(OncewayError):
-    """The configuration file cannot be used. mistakes: each with its place in the file."""
+    """The configuration file cannot be used."""
 
     exit_code = 2
-
-    def __init__(
-        self,
-        what: str,
-        where: str | None = None,
-        hint: str | None = None,
-        mistakes: Sequence[Mistake] = (),
-    ) -> None:
-        super().__init__(what, where, hint)
-        self.mistakes = mistakes
+    mistakes: Sequence[tuple[tuple[int | str, ...], str]] = ()
+    """Each with the place of its value: names of keys, and numbers of tables from 0 on."""
 
 
 class MayNotRead(ConfigError):
@@ -135,8 +117,7 @@ def load(path: Path) -> Config:
     try:
         values = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        found = Mistake((), f"not TOML: {error}", of_syntax(error))
-        raise ConfigError(found.what, str(path), mistakes=[found]) from error
+        raise ConfigError(f"not TOML: {error}", str(path)) from error
     return parse(values, str(path))
 
 
@@ -160,9 +141,10 @@ def parse(values: dict[str, Any], where: str) -> Config:
     try:
         return Config.model_validate(values)
     except ValidationError as error:
-        found = [Mistake(item["loc"], explain(item)) for item in error.errors()]
-        text = "; ".join(item.what for item in found)
-        raise ConfigError(text, where, mistakes=found) from error
+        found = [(item["loc"], explain(item)) for item in error.errors()]
+        failed = ConfigError("; ".join(what for _, what in found), where)
+        failed.mistakes = found
+        raise failed from error
 
 
 def advice(config: Config) -> list[str]:

@@ -110,9 +110,7 @@ def _check_beat(value: str) -> str:
 
 
 def split_beat(value: str) -> tuple[str, int, bool, str]:
-    """`mqtts://broker.example/onceway/site-1` → (host, port, whether with TLS, topic). ValueError
-    with the reason.
-    """
+    """`mqtts://broker.example/a/b` → (host, port, whether with TLS, topic); ValueError."""
     url = urlsplit(value)
     topic = unquote(url.path[1:])
     beyond = url.query or "#" in value or topic.startswith("$")

@@ -3,11 +3,12 @@ mistake.
 """
 
 import json
+import tomllib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated, NamedTuple, NoReturn
 
 import typer
 
@@ -17,10 +18,18 @@ from gateway.boards.admission import Registry
 from gateway.bridge.far import check as check_bridge
 from gateway.commands.exit_codes import USAGE
 from gateway.commands.options import ConfigOption, JsonOption, config_file, nothing_named
-from gateway.config import Config, ConfigError, Mistake, advice, load
-from gateway.config.lines import Lines, Place
+from gateway.config import Config, ConfigError, advice, load
+from gateway.config.lines import Lines, Place, of_syntax
 from gateway.errors import OncewayError
 from gateway.service.listeners import certificates
+
+
+class Mistake(NamedTuple):
+    """One mistake. place: of the value. line: if the place does not say it."""
+
+    place: Place
+    what: str
+    line: int | None = None
 
 
 def load_to_serve(path: Path) -> Config:
@@ -56,7 +65,9 @@ def check_config(
         found = load_to_serve(file)
     except ConfigError as error:
         if error.mistakes:
-            _refuse(file, error.mistakes, as_json)
+            _refuse(file, [Mistake(*item) for item in error.mistakes], as_json)
+        if isinstance(error.__cause__, tomllib.TOMLDecodeError):
+            _refuse(file, [Mistake((), error.what, of_syntax(error.__cause__))], as_json)
         raise
     if wrong := list(_wrong(found)):
         _refuse(file, wrong, as_json)
