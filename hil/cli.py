@@ -133,8 +133,8 @@ def run(
         list[str] | None,
         typer.Argument(
             help="Names of benches (`onceway hil list`), or TOML files. None: all that ship.",
-            autocompletion=lambda typed: [
-                one for one in benches.shipped() if one.startswith(typed)
+            autocompletion=lambda incomplete: [
+                one for one in benches.shipped() if one.startswith(incomplete)
             ],
         ),
     ] = None,
