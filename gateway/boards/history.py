@@ -58,6 +58,7 @@ class History:
     def __init__(self, folder: Path) -> None:
         self._file = folder / FILE
         self._boards = _read(self._file)
+        self._new = False
 
     def take(self, device: str, readings: Iterable[Reading]) -> None:
         """Keep readings of a board, as long as there is room for their names."""
@@ -71,11 +72,13 @@ class History:
                     continue
                 series = self._boards.setdefault(device, {})[reading.name] = _Series()
             series.take(reading)
+            self._new = True
 
     def forget(self, wanted: Iterable[str]) -> None:
         """Drop all boards but these."""
         for name in self._boards.keys() - set(wanted):
             del self._boards[name]
+            self._new = True
 
     def last(self, device: str) -> Iterator[Row]:
         """Return the last reading of each name. device: empty for all boards."""
@@ -107,7 +110,9 @@ class History:
                 yield from ((board, name, series) for name, series in names.items())
 
     def write(self) -> None:
-        """Write the file; on any thread."""
+        """Write the file if anything is new; on any thread."""
+        if not self._new:
+            return
         rows = {
             board: {
                 name: [one.unit, one.value, one.time, one.times.tolist(), one.values.tolist()]

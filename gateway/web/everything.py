@@ -27,6 +27,7 @@ def everything(source: Source, uplink: UplinkState | None) -> Row:
         "uptime_s": broker.monotonic // 1_000_000,
         "clock": broker.utc is not None,
         "restored": source.restored,
+        "restart": list(source.restart),
         "boards": [board_row(source, name) for name in _names(source)],
         "ports": [
             {

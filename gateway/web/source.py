@@ -2,7 +2,7 @@
 together.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -38,7 +38,8 @@ class Source:
     radios, bridges: of the configuration. site: rows of its members, none without a site.
     overhearers: take the frames that the radios hear. expected: how each board of the registry is.
     untold: say which notifications could not be sent. ways: by which people are told of problems.
-    history: the last readings of boards.
+    history: the last readings of boards. restart: keys of the configuration that have changed and
+    count from the next start only.
     """
 
     broker: Broker
@@ -56,6 +57,7 @@ class Source:
     untold: list[Callable[[], list[str]]] = field(default_factory=list)
     ways: list[str] = field(default_factory=list)
     history: History | None = None
+    restart: Sequence[str] = ()
 
     @property
     def by_radio(self) -> set[str]:
