@@ -88,6 +88,8 @@ class Gateway:
         self._registry = Registry(config.gateway.data)
         self._passwords = Passwords(Users(config.users_file), config.access)
         self._engine: Engine | None = None
+        self._restart: list[str] = []
+        """Keys of the configuration that have changed and count from the next start only."""
         self._running: asyncio.Task[None] | None = None
         self._listeners: Listeners | None = None
 
@@ -126,7 +128,7 @@ class Gateway:
                 notify("STATUS=Not reloaded: the new configuration cannot be used")
                 return error, []
             gone, self._passwords = self._passwords.changed(passwords), passwords
-            left = needs_restart(self.config, found)
+            self._restart[:] = left = needs_restart(self.config, found)
             spooled, self.config = bool(self.config.spooled), config
             engine.begin()
             with engine.broker.step:
@@ -145,7 +147,8 @@ class Gateway:
             log.info("configuration, users and certificates read again")
             for key in left:
                 log.warning("%s has changed: that counts from the next start of the service", key)
-            notify("STATUS=")
+            waits = f"Reloaded; from the next start only: {', '.join(left)}" if left else ""
+            notify(f"STATUS={waits}")
             return None, left
 
     async def run(self, started: Callable[["Gateway"], None] = lambda _: None) -> None:
@@ -208,6 +211,7 @@ class Gateway:
                 membership,
                 listeners.overhearers,
                 bridges,
+                self._restart,
             )
             outside.control.reload = self.reload
             try:

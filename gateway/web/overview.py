@@ -135,6 +135,7 @@ def overview(
         "booted": int(broker.started * 1e6),
         "history": history.public(),
         "sample_s": SAMPLE_S,
+        "notify": source.ways,
     }
 
 
