@@ -18,6 +18,7 @@ from gateway.errors import OncewayError
 from hil.bench import files as benches
 from hil.bench.bench import Bench
 from hil.bench.plan import Plan, plan, recorded
+from hil.boards.built import check_built
 from hil.devices.simulated import HEX
 from hil.faults import Fault
 from hil.faults.cli import list_faults
@@ -455,6 +456,7 @@ def _shrink(name: str, bench: Bench, made: Plan, failed: Folder, console: Consol
 def _need_firmware() -> None:
     if not HEX.exists():
         raise OncewayError("the firmware is not built", str(HEX), "Run `make firmware`")
+    check_built("uno/sensor.hex", "uno/sensor-lora.hex")
 
 
 def _history(run: Path) -> Path:

@@ -1,7 +1,8 @@
 """For all tests. Hypothesis tries the same examples each time and takes the time it takes: a
 failure shall come from a change, not from luck or a busy machine. `pytest
 --hypothesis-profile=default` looks for new ones. Some open a thousand connections: a shell allows
-fewer files than the system does. What is marked `soak` runs in `make soak` alone.
+fewer files than the system does. What is marked `soak` runs in `make soak` alone. What is marked
+`sim` needs a firmware that is built of the sources as they are.
 """
 
 import gc
@@ -9,6 +10,9 @@ import resource
 
 import pytest
 from hypothesis import settings
+
+from gateway.errors import OncewayError
+from hil.boards.built import check_built
 
 settings.load_profile("ci")
 
@@ -24,6 +28,21 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("soak") and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(_SOAK_S))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Fail a test of a simulated board if the firmware is older than its sources: pytest does not
+    build, and the test would try a program that is no longer the sources' own.
+    """
+    stale = ""
+    if item.get_closest_marker("sim"):
+        try:
+            check_built()
+        except OncewayError as error:
+            stale = str(error)
+    if stale:
+        pytest.fail(stale, pytrace=False)
 
 
 def pytest_collection_finish() -> None:

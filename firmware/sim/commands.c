@@ -337,6 +337,19 @@ static void do_wear(struct call *call)
     put(call, "]");
 }
 
+/* Of the LoRa modem, and those of both. */
+static void do_registers(struct call *call)
+{
+    if (!call->board->radio.chip) {
+        refuse(call, "there is no radio; start with --radio");
+        return;
+    }
+    put(call, ",\"registers\":\"");
+    for (unsigned i = 0; i < SX1276_REGISTERS; i++)
+        put(call, "%02x", call->board->radio.registers[i]);
+    put(call, "\"");
+}
+
 static void do_events(struct call *call) { *call->wants_events = true; }
 
 static void do_quit(struct call *call) { call->simulator->quit = true; }
@@ -368,6 +381,7 @@ static const struct {
     {"stats", do_stats, 1, false},
     {"eeprom", do_eeprom, 1, false},
     {"wear", do_wear, 1, false},
+    {"registers", do_registers, 1, false},
     {"events", do_events, 1, false},
     {"quit", do_quit, 1, false},
 };

@@ -18,6 +18,7 @@ static OW_ONE_COPY uint8_t topic_length(const struct ow_mqtt *client)
 void ow_mqtt_answer(struct ow_mqtt *client, const struct ow_message *command,
     enum ow_answer answer, int32_t number)
 {
+    OW_CHECK_CALL();
     const uint8_t *response = command->response, *correlation = command->correlation;
     uint8_t *source = client->answer, length = correlation ? *correlation : 0;
     if (!response || *response != topic_length(client) || length > MOST_CORRELATION ||

@@ -113,6 +113,27 @@ void ow_hal_reboot(void)
 #endif
 }
 
+#if OW_DEBUG
+
+/* An interrupt's program runs with interrupts off, as between cli and sei, where the line would lose
+ * bytes. */
+bool ow_hal_may_call(void)
+{
+    return SREG & _BV(SREG_I);
+}
+
+void ow_hal_wrong_call(void)
+{
+    cli();
+    for (bool on = true;; on = !on) {
+        ow_hal_led(on);
+        wdt_reset();
+        _delay_ms(100);
+    }
+}
+
+#endif
+
 bool ow_hal_eeprom_busy(void)
 {
     return EECR & _BV(EEPE);

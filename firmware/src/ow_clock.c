@@ -4,6 +4,7 @@ enum { READ_ERROR_S = 3 };
 
 void ow_clock_poll(struct ow_clock *clock, const struct ow_mqtt *client)
 {
+    OW_CHECK_CALL();
     if (client->link.utc == clock->told || client->link.utc == 0) {
         return;
     }
@@ -27,6 +28,7 @@ static uint32_t error_after(uint32_t seconds)
 
 uint32_t ow_clock_error(const struct ow_clock *clock, const struct ow_mqtt *client)
 {
+    OW_CHECK_CALL();
     return error_after(client->uptime - clock->told_at);
 }
 

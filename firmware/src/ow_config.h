@@ -153,6 +153,12 @@
 #define OW_LOG_SIZE 0 /* bytes of RAM for a log that the gateway can read, a power of two: ow_log.h */
 #endif
 
+#ifndef OW_DEBUG
+/* 1: a call that the library forbids, from an interrupt or another thread, stops the program where
+ * you see it: the LED blinks five times a second. 0: it may do anything, and checks cost nothing */
+#define OW_DEBUG 0
+#endif
+
 #ifndef OW_SEVERAL_BOARDS
 /* 1: a program has several clients, each with a board of its own (struct ow_hal); 0: one, which the
  * functions of ow_hal.h are, and calls cost nothing more */

@@ -81,7 +81,7 @@ static bool was_sent(const struct ow_ids *ids, uint16_t id)
     return (int16_t)(id - ids->fresh) < 0;
 }
 
-enum ow_result ow_flow_send(struct ow_mqtt *client, struct ow_message *message, uint16_t id)
+OW_ONE_COPY enum ow_result ow_flow_send(struct ow_mqtt *client, struct ow_message *message, uint16_t id)
 {
     if (message->alias > client->alias_maximum) {
         message->alias = 0;

@@ -96,6 +96,19 @@ void ow_hal_watch(void);
  * called at the end of the program's loop. */
 void ow_hal_idle(void);
 
+#if OW_DEBUG
+/** @return the library may be called here: in no interrupt, and in the program's own thread */
+bool ow_hal_may_call(void);
+
+/** The library was called where it may not be. It shows that, and does not return. */
+void ow_hal_wrong_call(void) __attribute__((noreturn));
+
+/* Stands first in each function for programs that reads or changes a client. */
+#define OW_CHECK_CALL() (ow_hal_may_call() ? (void)0 : ow_hal_wrong_call())
+#else
+#define OW_CHECK_CALL() (void)0
+#endif
+
 #if OW_SEVERAL_BOARDS
 /* A board among several in one program: the functions above, each with the context first. Those
  * that the program does not call may be NULL: reboot, adc_read, led, idle; watch too. */

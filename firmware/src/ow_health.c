@@ -3,6 +3,7 @@
 
 void ow_mqtt_health(const struct ow_mqtt *client, struct ow_health *health)
 {
+    OW_CHECK_CALL();
     uint16_t aside = (uint16_t)(client->kept + client->dropped);
     *health = (struct ow_health){
         .next_sequence = client->journal.next,

@@ -118,7 +118,7 @@ static void seal(uint8_t *record, uint8_t length)
     ow_put_u16(record + length, ow_crc(OW_CRC_INITIAL, record, length));
 }
 
-static uint16_t asked_address(uint8_t count)
+static OW_ONE_COPY uint16_t asked_address(uint8_t count)
 {
     return (uint16_t)(ASKED_CELLS + (count & 1) + ((count & 2) << 2));
 }
@@ -138,6 +138,8 @@ ow_slot ow_journal_following(ow_slot slot)
 {
     return slot + 1 == OW_JOURNAL_SLOTS ? 0 : (ow_slot)(slot + 1);
 }
+
+#define NOWHERE ((ow_slot)~0)
 
 /* --- jobs --- */
 
@@ -162,6 +164,7 @@ static bool is_released(const uint8_t *record)
 
 #if OW_SLOT_CHECK
 static void check_slots(struct ow_journal *journal);
+static void count_again(struct ow_journal *journal);
 #endif
 
 static void succeeded(struct ow_journal *journal)
@@ -197,6 +200,11 @@ static void failed(struct ow_journal *journal)
         journal->head = slot;
         start(journal, JOB_SLOT, slot_address(slot), OW_JOURNAL_SLOT_SIZE);
     } else {
+#if OW_SLOT_CHECK && OW_JOURNAL_MEMORY
+        if (journal->job == JOB_MEND) {
+            count_again(journal); /* others were written */
+        }
+#endif
         journal->job = JOB_NONE;
     }
 }
@@ -305,10 +313,10 @@ static void open_incarnation(struct ow_journal *journal)
     }
 }
 
-/* Reads a slot into `entry`; false if it holds no publication. */
-static OW_ONE_COPY bool read_slot(ow_slot slot, struct ow_entry *entry, bool *done)
+/* Reads a slot's bytes, and `entry` from them; false if the slot holds no publication. */
+static inline __attribute__((always_inline)) bool read_record(
+    ow_slot slot, uint8_t *record, struct ow_entry *entry, bool *done)
 {
-    uint8_t record[OW_JOURNAL_SLOT_SIZE];
     fetch(record, slot_address(slot), OW_JOURNAL_SLOT_SIZE);
     uint16_t residue = ow_crc(OW_CRC_INITIAL, record, RELEASED_AT);
     if (residue != 0 && (!OW_SLOT_CHECK || residue != REPORT_RESIDUE) &&
@@ -325,6 +333,12 @@ static OW_ONE_COPY bool read_slot(ow_slot slot, struct ow_entry *entry, bool *do
     /* A new slot whose CRC was written before the power went may fit its erased rest by chance. No
      * EEPROM lives to see a sequence that begins so. */
     return (uint16_t)entry->sequence != 0 && record[SEQUENCE_AT] != ERASED;
+}
+
+static OW_ONE_COPY bool read_slot(ow_slot slot, struct ow_entry *entry, bool *done)
+{
+    uint8_t record[OW_JOURNAL_SLOT_SIZE];
+    return read_record(slot, record, entry, done);
 }
 
 static void note_done(struct ow_journal *journal, uint16_t id)
@@ -355,26 +369,40 @@ static OW_ONE_COPY bool fits(uint8_t *record, uint32_t sequence)
     return residue == 0 || (OW_ANSWERS && residue == ANSWER_RESIDUE);
 }
 
-#define NOWHERE ((ow_slot)~0)
-
 /* Starts to write the first damaged slot again, seen from the oldest; the check then begins anew. The
  * slot behind the newest whole one may hold a newer publication, whose sequence must not be used
  * again: it does if it has that sequence, or lacks nothing else. What a power cut left half-written
  * has the sequence of an older publication. An erased slot in front of all publications was never
- * used, and a slot that could not be written leaves no gap. */
+ * used, and a slot that could not be written leaves no gap.
+ *
+ * To read all slots of a memory on the bus takes a second. There the check goes on with the first
+ * damaged slot that it found: nothing has changed in front of it. */
 static void mend_one(struct ow_journal *journal)
 {
     uint8_t *const record = journal->record;
     uint16_t awaited = 1, address; /* identifier */
     ow_slot slot = journal->head, hole = NOWHERE;
     uint32_t missing = 0;
+#if OW_JOURNAL_MEMORY
+    if (journal->awaited) {
+        slot = journal->checked;
+        awaited = journal->awaited;
+    }
+#endif
     do {
         struct ow_entry entry;
-        bool done;
-        if (OW_JOURNAL_MEMORY) {
-            ow_hal_watch(); /* thousands of slots on the bus take longer than the watchdog waits */
+        bool done, whole;
+#if OW_JOURNAL_MEMORY
+        ow_hal_watch(); /* thousands of slots take longer than the watchdog waits */
+        whole = read_record(slot, record, &entry, &done);
+        if (hole == NOWHERE) {
+            journal->checked = slot;
+            journal->awaited = awaited;
         }
-        if (read_slot(slot, &entry, &done)) {
+#else
+        whole = read_slot(slot, &entry, &done);
+#endif
+        if (whole) {
             if (hole != NOWHERE && (uint16_t)entry.sequence != awaited) {
                 missing = entry.sequence - 1;
                 missing -= (uint16_t)missing == 0;
@@ -384,7 +412,9 @@ static void mend_one(struct ow_journal *journal)
             awaited = (uint16_t)entry.sequence + 1;
             awaited += awaited == 0;
         } else {
-            fetch(record, slot_address(slot), OW_JOURNAL_SLOT_SIZE);
+            if (!OW_JOURNAL_MEMORY) {
+                fetch(record, slot_address(slot), OW_JOURNAL_SLOT_SIZE);
+            }
             if (awaited != 1 || record[SEQUENCE_AT] != ERASED) {
                 hole = slot;
             }
@@ -398,6 +428,11 @@ static void mend_one(struct ow_journal *journal)
         }
         slot = ow_journal_following(slot);
     } while (slot != journal->head);
+#if OW_JOURNAL_MEMORY
+    if (!missing || hole == journal->head) { /* all are checked, or the head moves on */
+        journal->awaited = 0;
+    }
+#endif
     if (!missing) {
         return;
     }
@@ -418,6 +453,9 @@ static void read_slots(struct ow_journal *journal)
 {
     struct ow_entry entry;
     bool done;
+#if OW_JOURNAL_MEMORY
+    ow_slot first = NOWHERE, behind = NOWHERE; /* that is not done; and that is behind the head */
+#endif
     for (ow_slot slot = 0; slot < OW_JOURNAL_SLOTS; slot++) {
         if (OW_JOURNAL_MEMORY && journal->job != JOB_NONE) { /* not in the program's setup */
             ow_hal_watch();
@@ -428,30 +466,62 @@ static void read_slots(struct ow_journal *journal)
         if (entry.sequence >= journal->next) {
             journal->next = after(entry.sequence);
             journal->head = ow_journal_following(slot);
+#if OW_JOURNAL_MEMORY
+            behind = NOWHERE;
+#endif
         }
         if (!done) {
             journal->pending++;
             journal->released += entry.released;
+#if OW_JOURNAL_MEMORY
+            if (first == NOWHERE) {
+                first = slot;
+            }
+            if (behind == NOWHERE && journal->head && slot >= journal->head) {
+                behind = slot;
+            }
+#endif
         } else {
             note_done(journal, (uint16_t)entry.sequence);
         }
     }
     journal->tail = journal->head;
+#if OW_JOURNAL_MEMORY
+    if (first != NOWHERE) {
+        journal->tail = behind != NOWHERE ? behind : first;
+    }
+#endif
     if (OW_PUBLICATIONS) { /* on to where the oldest is: others may come */
         ow_journal_find(journal, journal->tail, &entry);
     }
 }
 
 #if OW_SLOT_CHECK
+static void count_again(struct ow_journal *journal)
+{
+    journal->pending = 0;
+    journal->released = 0;
+    read_slots(journal);
+}
+
 static void check_slots(struct ow_journal *journal)
 {
-    if (journal->job == JOB_MEND) {
-        journal->pending = 0;
-        journal->released = 0;
-        read_slots(journal);
+    bool mended = journal->job == JOB_MEND;
+#if OW_JOURNAL_MEMORY
+    const bool later = mended && journal->awaited; /* once all are mended */
+#else
+    const bool later = false;
+#endif
+    if (mended && !later) {
+        count_again(journal);
     }
     journal->job = JOB_NONE;
     mend_one(journal);
+    if (later && journal->job == JOB_NONE) {
+        journal->job = JOB_MEND; /* so the watchdog is fed */
+        count_again(journal);
+        journal->job = JOB_NONE;
+    }
 }
 #endif
 
@@ -645,6 +715,7 @@ static void wait(void)
 
 bool ow_journal_application(const uint8_t *bytes, uint8_t length)
 {
+    OW_CHECK_CALL();
     if (length > OW_JOURNAL_APPLICATION_SIZE) {
         return false;
     }

@@ -40,6 +40,9 @@ struct ow_journal {
 #if OW_JOURNAL_MEMORY
     bool missing;         /* nobody answers on the bus: no publication is taken */
     uint16_t newest_done; /* low bits of the highest sequence that is done */
+    /* where the check of slots goes on, and the identifier that it awaits there; 0: at the head */
+    ow_slot checked;
+    uint16_t awaited;
 #endif
 
     uint8_t job;

@@ -71,11 +71,13 @@ static uint8_t at_most(const char *text, uint8_t limit)
 
 void ow_log(struct ow_mqtt *client, const char *text)
 {
+    OW_CHECK_CALL();
     append(client, text, at_most(text, OW_LOG_LINE));
 }
 
 __attribute__((noinline)) void ow_log_number(struct ow_mqtt *client, const char *text, int32_t number)
 {
+    OW_CHECK_CALL();
     char line[OW_LOG_LINE];
     uint8_t length = at_most(text, OW_LOG_LINE - LONGEST_NUMBER - 2);
     memcpy(line, text, length);
@@ -91,6 +93,7 @@ __attribute__((noinline)) void ow_log_number(struct ow_mqtt *client, const char 
 
 bool ow_log_asked(struct ow_mqtt *client, const struct ow_message *message)
 {
+    OW_CHECK_CALL();
     if (message->size != 3 || memcmp(message->payload, "log", 3) != 0) {
         return false;
     }

@@ -8,9 +8,10 @@
 /* bytes of the UART per call, so that a flood of noise does not starve the rest */
 #define READ_AT_ONCE 128
 
-static void begin_carrier(struct ow_mqtt *client)
-{
 #if OW_LORA
+
+static OW_ONE_COPY void begin_carrier(struct ow_mqtt *client)
+{
     struct ow_radio_plan plan;
     client->radio = ow_identity_radio(&plan);
     if (client->radio) {
@@ -18,19 +19,26 @@ static void begin_carrier(struct ow_mqtt *client)
     }
     ow_turn_init(&client->link, &plan, ow_hal_millis());
     ow_identity_read(client->name, client->link.key);
+}
+
 #else
+
+static void begin_carrier(struct ow_mqtt *client)
+{
     ow_link_init(&client->link);
 #if OW_KEYS
     ow_identity_read(client->name, client->link.key);
 #else
     ow_identity_read(client->name, NULL);
 #endif
-#endif
 }
+
+#endif
 
 void ow_mqtt_begin(
     struct ow_mqtt *client, const struct ow_application *application, void *user)
 {
+    OW_CHECK_CALL();
     memset(client, 0, sizeof *client);
     client->application = application;
     client->user = user;
@@ -59,7 +67,7 @@ static OW_ONE_COPY uint16_t elapsed(const struct ow_mqtt *client)
     return (uint16_t)((uint16_t)client->uptime - client->since);
 }
 
-static void tell_lost(struct ow_mqtt *client, enum ow_lost cause, uint8_t reason)
+static OW_ONE_COPY void tell_lost(struct ow_mqtt *client, enum ow_lost cause, uint8_t reason)
 {
     ow_flow_lost(client);
     ow_log_number(client, "connection lost, cause", cause);
@@ -579,18 +587,23 @@ static void speak(struct ow_mqtt *client, uint16_t now)
 
 #endif
 
-void ow_mqtt_poll(struct ow_mqtt *client)
+static void poll(struct ow_mqtt *client)
 {
-    OW_ON_BOARD_OF(client);
     uint16_t now = ow_hal_millis();
-    ow_hal_watch();
+    uint8_t beat = (uint8_t)(now >> 3), spare = (uint8_t)(beat - client->polled);
+    client->polled = beat;
+    bool idle;
     while ((uint16_t)(now - client->second) >= 1000) {
         client->second = (uint16_t)(client->second + 1000);
         client->uptime++;
     }
-    ow_journal_poll(&client->journal);
-    if (!client->started) {
-        client->started = ow_journal_idle(&client->journal);
+    do { /* a program that seldom polls would wait for each byte of the EEPROM */
+        ow_hal_watch();
+        ow_journal_poll(&client->journal);
+        idle = ow_journal_idle(&client->journal);
+    } while (!idle && (uint8_t)(ow_hal_millis() - now) < spare);
+    if (client->state == OW_STARTING) {
+        client->state += idle;
         return;
     }
     listen(client, now);
@@ -598,8 +611,25 @@ void ow_mqtt_poll(struct ow_mqtt *client)
     speak(client, now);
 }
 
+void ow_mqtt_poll(struct ow_mqtt *client)
+{
+    OW_CHECK_CALL();
+    OW_ON_BOARD_OF(client);
+#if OW_DEBUG
+    if (client->polling) { /* from one of the program's functions that it calls */
+        ow_hal_wrong_call();
+    }
+    client->polling = true;
+    poll(client);
+    client->polling = false;
+#else
+    poll(client);
+#endif
+}
+
 void ow_mqtt_slept(struct ow_mqtt *client, uint32_t milliseconds)
 {
+    OW_CHECK_CALL();
     client->uptime += milliseconds / 1000;
     client->second = (uint16_t)(client->second - milliseconds % 1000);
 }
@@ -608,6 +638,7 @@ void ow_mqtt_slept(struct ow_mqtt *client, uint32_t milliseconds)
 
 enum ow_result ow_mqtt_publish_source(struct ow_mqtt *client, const uint8_t *source)
 {
+    OW_CHECK_CALL();
     OW_ON_BOARD_OF(client);
     if (!ow_flow_keeps(client)) {
         return OW_CANNOT_KEEP;
@@ -623,6 +654,7 @@ enum ow_result ow_mqtt_publish_source(struct ow_mqtt *client, const uint8_t *sou
 
 enum ow_result ow_mqtt_publish(struct ow_mqtt *client, const struct ow_message *message)
 {
+    OW_CHECK_CALL();
     OW_ON_BOARD_OF(client);
     const struct ow_application *application = client->application;
     uint8_t source[OW_JOURNAL_SOURCE];
@@ -646,6 +678,7 @@ static bool may_subscribe(const struct ow_mqtt *client)
 
 bool ow_mqtt_subscribe(struct ow_mqtt *client, const char *filter, uint8_t options)
 {
+    OW_CHECK_CALL();
     uint16_t id = subscription_id(client, OW_SUBSCRIBE);
     if (!may_subscribe(client) || !ow_send_subscribe(&client->link, id, filter, options)) {
         return false;
@@ -656,6 +689,7 @@ bool ow_mqtt_subscribe(struct ow_mqtt *client, const char *filter, uint8_t optio
 
 bool ow_mqtt_unsubscribe(struct ow_mqtt *client, const char *filter)
 {
+    OW_CHECK_CALL();
     uint16_t id = subscription_id(client, OW_UNSUBSCRIBE);
     if (!may_subscribe(client) || !ow_send_unsubscribe(&client->link, id, filter)) {
         return false;
@@ -666,6 +700,7 @@ bool ow_mqtt_unsubscribe(struct ow_mqtt *client, const char *filter)
 
 bool ow_mqtt_settled(const struct ow_mqtt *client)
 {
+    OW_CHECK_CALL();
 #if OW_LORA /* a PUBREL goes with the next publication only, and nobody waits for that */
     bool still = client->link.phase == OW_TURN_RESTING;
 #else

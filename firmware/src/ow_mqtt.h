@@ -2,6 +2,8 @@
  * The client's state, for the library's own files: programs include Onceway.h. ow_mqtt.c keeps the
  * connection, ow_flow.c the packet identifiers.
  *
+ *     STARTING --boot number written--> WAITING
+ *
  *     WAITING --greet--> GREETING --link up--> OPENING --CONNECT--> CONNECTING --CONNACK-->
  *     CONNECTED
  *        ^------------------ link down, refusal, protocol error (after CLOSING), no answer ------|
@@ -60,7 +62,10 @@ struct ow_mqtt {
 #endif
     char name[OW_NAME_MAX + 1];
     uint8_t state; /* enum ow_state */
-    bool started; /* this start's boot number is in the EEPROM */
+    uint8_t polled; /* when, in 8 ms; low bits */
+#if OW_DEBUG
+    bool polling;
+#endif
     bool session_present : 1;
     bool doubt : 1; /* it may have begun after publications were released: ow_flow.c */
     bool ping_open;

@@ -33,6 +33,7 @@
     NUMBER(OW_JOURNAL_MEMORY, 0, 1)                                                                \
     NUMBER(OW_SLOT_CHECK, 0, 1)                                                                    \
     NUMBER(OW_ANSWERS, 0, 1)                                                                       \
+    NUMBER(OW_DEBUG, 0, 1)                                                                         \
     NUMBER(OW_SEVERAL_BOARDS, 0, 1)                                                                \
     NUMBER(OW_TURN_MTU, 32, 248)                                                                   \
     NUMBER(OW_TURN_QUEUE, 48, 255)                                                                 \

@@ -22,6 +22,7 @@ enum {
     OP_MODE = 0x01,
     FREQUENCY = 0x06, /* three bytes */
     PA_CONFIG = 0x09,
+    LNA = 0x0C,
     FIFO_AT = 0x0D,
     FIFO_RX_AT = 0x10,
     IRQ_FLAGS = 0x12,
@@ -29,12 +30,16 @@ enum {
     MODEM_CONFIG_2 = 0x1E,
     PAYLOAD_LENGTH = 0x22,
     MODEM_CONFIG_3 = 0x26,
+    IF_FREQUENCY_2 = 0x2F,
+    IF_FREQUENCY_1 = 0x30,
+    DETECT_OPTIMIZE = 0x31,
     VERSION = 0x42,
     WRITE = 0x80 /* with the address (4.3) */
 };
 enum { LORA = 0x80, SLEEP = LORA, STANDBY = LORA | 1, TRANSMIT = LORA | 3, RECEIVE = LORA | 5 };
 enum { TX_DONE = 0x08, CRC_ERROR = 0x20, RX_DONE = 0x40, ALL = 0xFF };
 enum { PA_BOOST = 0x80, LEAST_DBM = 2, CRC_ON = 0x04, AGC = 0x04, SLOW_SYMBOLS = 0x08 };
+enum { GAIN_1 = 0x20, BOOST = 0x03, FOR_SF7_TO_12 = 0x43 };
 enum { SX1276 = 0x12, SLOW_FROM = 11, LATE_MS = 250, FIFO_TX = 0x80 };
 
 static struct {
@@ -63,7 +68,14 @@ static void put(uint8_t address, uint8_t value)
     move(address | WRITE, value);
 }
 
-/* Asleep, with all settings. False: it does not say that it is an SX1276. */
+/* Asleep, with all settings. False: it does not say that it is an SX1276.
+ *
+ * Semtech's errata note for the SX1276/77/78, 2.3 "Receiver Spurious Reception of a LoRa Signal":
+ * AutomaticIFOn, bit 7 of RegDetectOptimize, is set after a reset, and then the receiver takes strong
+ * signals of other channels for its own. It must be cleared at bandwidths up to 250 kHz. The
+ * intermediate frequency is set by hand then: 0x40 and 0x00 at 62.5, 125 and 250 kHz; below that,
+ * another one, and a channel that is moved. At 500 kHz the bit stays set, and 2.1 wants more. This
+ * driver has 125 kHz only. */
 static bool set_up(void)
 {
     put(OP_MODE, SLEEP); /* only asleep it becomes a LoRa modem (6.4): with the second one */
@@ -74,6 +86,10 @@ static bool set_up(void)
     put(PA_CONFIG, (uint8_t)(PA_BOOST | (radio.plan.power - LEAST_DBM))); /* 5.4.2 */
     put(MODEM_CONFIG_2, (uint8_t)(radio.plan.factor << 4 | CRC_ON));
     put(MODEM_CONFIG_3, radio.plan.factor < SLOW_FROM ? AGC : AGC | SLOW_SYMBOLS);
+    put(LNA, GAIN_1 | BOOST); /* LnaBoostHf: above 862 MHz, what the sensitivity was measured with */
+    put(DETECT_OPTIMIZE, FOR_SF7_TO_12);
+    put(IF_FREQUENCY_2, 0x40);
+    put(IF_FREQUENCY_1, 0);
     return get(VERSION) == SX1276;
 }
 

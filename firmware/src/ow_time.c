@@ -6,6 +6,7 @@
 
 uint32_t ow_mqtt_time(const struct ow_mqtt *client)
 {
+    OW_CHECK_CALL();
     return client->utc_at_start ? (client->utc_at_start + client->uptime) & ~OW_UPTIME_BIT
                                 : client->uptime | OW_UPTIME_BIT;
 }

@@ -23,6 +23,7 @@ enum { HELLO_POWER_ON = 0x01 };
 
 _Static_assert(OW_TURN_MTU <= 248, "OW_TURN_MTU must be at most 248: a radio sends 255 bytes");
 _Static_assert(OW_TURN_FRAME >= HELLO_SIZE, "OW_TURN_MTU is too small for a greeting");
+_Static_assert(!OW_LORA || OW_TURN_QUEUE >= OW_SEND_SIZE, "OW_TURN_QUEUE must be at least OW_TURN_MTU - 1: a longer packet would wait for ever");
 _Static_assert(OW_TURN_QUEUE <= 255 && OW_TURN_QUEUE >= HELLO_SIZE + 4, "OW_TURN_QUEUE must hold a greeting, and lengths have 8 bits");
 
 /* --- time --- */
@@ -393,7 +394,7 @@ uint8_t ow_turn_room(const struct ow_turn *turn)
     return turn->state == OW_TURN_OPEN ? (uint8_t)(OW_TURN_QUEUE - turn->used) : 0;
 }
 
-void ow_turn_put(struct ow_turn *turn, uint8_t byte)
+OW_ONE_COPY void ow_turn_put(struct ow_turn *turn, uint8_t byte)
 {
     turn->queue[turn->used++] = byte;
 }

@@ -88,9 +88,9 @@ uint8_t ow_hal_eeprom_read(uint16_t address)
     return board.eeprom[address];
 }
 
-bool ow_hal_eeprom_busy(void)
+static bool is_busy(uint32_t until)
 {
-    if ((int32_t)(board.busy_until - board.now) <= 0) {
+    if ((int32_t)(until - board.now) <= 0) {
         board.asked = 0;
         return false;
     }
@@ -99,6 +99,11 @@ bool ow_hal_eeprom_busy(void)
         board.now++;
     }
     return true;
+}
+
+bool ow_hal_eeprom_busy(void)
+{
+    return is_busy(board.busy_until);
 }
 
 static uint8_t torn(uint8_t before, uint8_t after)
@@ -137,7 +142,7 @@ bool ow_memory_begin(void)
 
 bool ow_memory_busy(void)
 {
-    return (int32_t)(board.memory_busy_until - board.now) > 0;
+    return is_busy(board.memory_busy_until);
 }
 
 void ow_memory_read(uint8_t *to, uint16_t address, uint8_t length)
@@ -173,6 +178,20 @@ void ow_hal_watch(void)
 {
     board.watched = true;
 }
+
+#if OW_DEBUG
+
+bool ow_hal_may_call(void)
+{
+    return !board.interrupted;
+}
+
+void ow_hal_wrong_call(void)
+{
+    longjmp(board.cut, 1);
+}
+
+#endif
 
 void ow_hal_led(bool on)
 {

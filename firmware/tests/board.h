@@ -42,6 +42,7 @@ struct board {
     bool rebooted; /* ow_hal_reboot was called */
     bool led;
     bool watched; /* the watchdog runs */
+    bool interrupted; /* an interrupt's program runs */
 };
 
 extern struct board board;

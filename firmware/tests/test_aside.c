@@ -23,7 +23,7 @@ static void produce(uint32_t count)
 
 static bool one_is_left(void)
 {
-    return client.started && ow_journal_idle(&client.journal) && client.journal.pending == 1;
+    return client.state != OW_STARTING && ow_journal_idle(&client.journal) && client.journal.pending == 1;
 }
 
 static void poison(uint32_t sequence, uint8_t reason)
@@ -273,7 +273,7 @@ static void script(void)
     world_boot();
     uint32_t end = board.now + 30000, last = client.journal.next + 4;
     while (board.now < end) {
-        if (client.started && client.journal.next < last) {
+        if (client.state != OW_STARTING && client.journal.next < last) {
             world_publish();
         }
         world_step();

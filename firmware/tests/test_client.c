@@ -62,7 +62,7 @@ static void the_journal_is_the_queue_while_the_gateway_is_away(void)
     world_boot();
     uint32_t refused = 0;
     while (client.journal.pending < OW_JOURNAL_SLOTS || refused < 10) {
-        refused += client.started && ow_journal_idle(&client.journal) && !world_produce();
+        refused += client.state != OW_STARTING && ow_journal_idle(&client.journal) && !world_produce();
         world_step();
         CHECK(board.now < 60000);
     }
@@ -192,7 +192,7 @@ static void script(void)
     world_boot();
     uint32_t end = board.now + 60000;
     while (client.journal.next < script_from + 3 || !world_quiet()) {
-        if (client.started && client.journal.next < script_from + 3) {
+        if (client.state != OW_STARTING && client.journal.next < script_from + 3) {
             world_produce();
         }
         world_step();

@@ -211,7 +211,7 @@ bool world_produce(void)
 {
     uint8_t source[OW_JOURNAL_SOURCE];
     source_of(client.journal.next, source);
-    return client.started && ow_journal_append(&client.journal, source);
+    return client.state != OW_STARTING && ow_journal_append(&client.journal, source);
 }
 
 enum ow_result world_publish(void)
@@ -244,7 +244,8 @@ void world_subscribe(void)
 
 bool world_quiet(void)
 {
-    return client.started && ow_journal_idle(&client.journal) && client.journal.pending == 0;
+    return client.state != OW_STARTING && ow_journal_idle(&client.journal) &&
+           client.journal.pending == 0;
 }
 
 bool world_online(void)

@@ -13,7 +13,7 @@ from gateway.access.users import Users, UsersError
 from gateway.commands.control_client import NotRunning, ask
 from gateway.commands.options import ConfigOption, JsonOption, config_file, folder_of, nothing_named
 from gateway.config import load
-from gateway.errors import OncewayError
+from gateway.errors import OncewayError, UsageError
 
 app = typer.Typer(help="Users of the gateway: add, remove, list.", no_args_is_help=True)
 
@@ -25,7 +25,7 @@ FileOption = Annotated[Path | None, typer.Option("--file", help="The file of use
 
 def _users(file: Path | None, config: Path | None) -> Users:
     if file is not None and config is not None:
-        raise OncewayError("--file and --config name a file each", hint="Use one of the two")
+        raise UsageError("--file and --config name a file each", hint="Use one of the two")
     if file is not None:
         return Users(file)
     if (found := config_file(config)) is not None:
@@ -41,6 +41,7 @@ def add(
     password_stdin: Annotated[
         bool, typer.Option("--password-stdin", help="Read the password from standard input.")
     ] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Add a user, or change its password, of 8 characters at least. A running gateway takes the
     user at once.
@@ -52,20 +53,24 @@ def add(
     if 0 < len(password) < LEAST:
         raise UsersError(f"the password has fewer than {LEAST} characters", hint="Use a longer one")
     users.add(name, password)
-    typer.echo(f"{name} is in {users.path}{_taken(file, config)}")
+    _tell(name, f"is in {users.path}", file, config, as_json)
 
 
-def _taken(file: Path | None, config: Path | None) -> str:
-    """Make the running gateway reload the users, and return the result in words."""
-    if file is not None:
-        return ""
+def _tell(name: str, what: str, file: Path | None, config: Path | None, as_json: bool) -> None:
+    """Make the running gateway read the users again, and say whether it has done so."""
+    taken, why = False, ""
     try:
-        (found,) = ask(folder_of(None, config), do="reload")
+        if file is None:
+            (found,) = ask(folder_of(None, config), do="reload")
+            taken = found["wrong"] is None
+            why = f"; the running gateway does not take it: {found['wrong']}"
+            why = "; the running gateway has taken it" if taken else why
     except (NotRunning, OncewayError):
-        return "; a gateway takes it when it starts or reloads"
-    if found["wrong"] is not None:
-        return f"; the running gateway does not take it: {found['wrong']}"
-    return "; the running gateway has taken it"
+        why = "; a gateway takes it when it starts or reloads"
+    if as_json:
+        typer.echo(json.dumps({"user": name, "taken": taken}))
+    else:
+        typer.echo(f"{name} {what}{why}")
 
 
 def _ask() -> str:
@@ -82,14 +87,16 @@ def _ask() -> str:
 
 
 @app.command()
-def remove(name: str, file: FileOption = None, config: ConfigOption = None) -> None:
+def remove(
+    name: str, file: FileOption = None, config: ConfigOption = None, as_json: JsonOption = False
+) -> None:
     """Remove a user. A running gateway ends its connections at once.
 
     Example: onceway user remove alice
     """
     users = _users(file, config)
     users.remove(name)
-    typer.echo(f"{name} is no longer in {users.path}{_taken(file, config)}")
+    _tell(name, f"is no longer in {users.path}", file, config, as_json)
 
 
 @app.command("list")

@@ -1,5 +1,6 @@
 """`onceway backup FILE` and `onceway restore FILE`: a whole gateway, on this machine or another."""
 
+import json
 import os
 import tempfile
 from contextlib import closing
@@ -13,10 +14,16 @@ from gateway.backup import contents
 from gateway.backup.landing import put
 from gateway.backup.restore import make_data_folder, put_back
 from gateway.backup.sealed import SealedReader, SealedWriter
-from gateway.commands.options import CONFIG_FILE, ConfigOption, config_file, nothing_named
+from gateway.commands.options import (
+    CONFIG_FILE,
+    ConfigOption,
+    JsonOption,
+    config_file,
+    nothing_named,
+)
 from gateway.commands.passphrase import ask_passphrase
 from gateway.config import Config, load
-from gateway.errors import OncewayError
+from gateway.errors import OncewayError, UsageError
 from gateway.system.lock import ProcessLock
 from gateway.system.sync import sync
 from gateway.uplink import credentials
@@ -36,6 +43,7 @@ def backup(
         int, typer.Option(min=1, max=1000, help="Days whose backups stay at the landing place.")
     ] = 7,
     config: ConfigOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Write the whole gateway to one encrypted file: store, device registry, users, configuration,
     certificates, the key that signs batches and this gateway's place in its site.
@@ -47,13 +55,13 @@ def backup(
     Example: sudo onceway backup /mnt/usb/site-1.owback
     """
     if (file is None) != to_landing:
-        raise OncewayError("name a file, or give --to-landing", hint="onceway backup --help")
+        raise UsageError("name a file, or give --to-landing", hint="onceway backup --help")
     found = config_file(config)
     if found is None:
         raise nothing_named("Name one with --config FILE")
     settings = load(found)
     if file is None:
-        _to_landing(settings, found, keep)
+        _to_landing(settings, found, keep, as_json)
         return
     if file.exists():
         raise OncewayError("there is a file already", str(file), "Name another one")
@@ -67,7 +75,7 @@ def backup(
         raise OncewayError(f"the backup cannot be written ({error.strerror})", str(file)) from error
     finally:
         new.unlink(missing_ok=True)
-    _tell(str(file), manifest, file.stat().st_size, str(file))
+    _tell(str(file), manifest, file.stat().st_size, str(file), as_json)
 
 
 def _write(file: Path, settings: Config, found: Path) -> contents.Manifest:
@@ -79,7 +87,7 @@ def _write(file: Path, settings: Config, found: Path) -> contents.Manifest:
     return manifest
 
 
-def _to_landing(settings: Config, found: Path, keep: int) -> None:
+def _to_landing(settings: Config, found: Path, keep: int, as_json: bool) -> None:
     data = settings.gateway.data
     if settings.uplink is None:
         raise OncewayError("no landing place is configured", str(found), "See [uplink]")
@@ -92,10 +100,14 @@ def _to_landing(settings: Config, found: Path, keep: int) -> None:
                 where = put(landing, settings.gateway.name, file, keep, date.today())
     except OSError as error:
         raise OncewayError(f"the backup cannot be written ({error.strerror})", str(data)) from error
-    _tell(where, manifest, size, "FILE")
+    _tell(where, manifest, size, "FILE", as_json)
 
 
-def _tell(where: str, manifest: contents.Manifest, size: int, file: str) -> None:
+def _tell(where: str, manifest: contents.Manifest, size: int, file: str, as_json: bool) -> None:
+    if as_json:
+        told = {"backup": where, "gateway": manifest.gateway, "files": len(manifest.files)}
+        typer.echo(json.dumps(told | {"bytes": size}))
+        return
     (config,) = (entry.path for entry in manifest.files if entry.name == contents.CONFIG)
     to = "" if config == CONFIG_FILE else f" --config {config}"
     typer.echo(
@@ -108,6 +120,7 @@ def _tell(where: str, manifest: contents.Manifest, size: int, file: str) -> None
 def restore(
     file: Annotated[Path, typer.Argument(help="A file from `onceway backup`.")],
     config: ConfigOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Let this machine take the place of the gateway of a backup. Gateway and uplink must be
     stopped; what is here already is kept beside it.
@@ -134,6 +147,11 @@ def restore(
             closing(ProcessLock(data / "uplink.lock")),
         ):
             notes = put_back(Path(folder), manifest, data, target)
+    if as_json:
+        told = {"data": str(data), "gateway": manifest.gateway, "machine": manifest.machine}
+        told |= {"made": str(manifest.made), "config": str(target)}
+        typer.echo(json.dumps(told | {"notes": [*notes, *_TO_KNOW]}))
+        return
     machine = f"{manifest.made}, from {manifest.machine}"
     typer.echo(f"{data}: restored the gateway {manifest.gateway} of {machine}")
     typer.echo(f"- its configuration is {target}")

@@ -22,6 +22,8 @@ from pathlib import Path
 from threading import Lock
 
 from gateway.boards.expected import Expected, Seen
+from gateway.boards.nowhere import Holders, Nowhere
+from gateway.boards.questions import Questions
 from gateway.boards.reports import Boards
 from gateway.broker.access import ByAcl, Caller, Refusal
 from gateway.broker.session import Attached
@@ -319,20 +321,26 @@ class Watch:
         engine: Engine,
         ports: Callable[[], list[PortStatus]],
         changed: Callable[[], None] = lambda: None,
+        holders: Holders | None = None,
     ) -> None:
         self._file = folder / PENDING
+        self._nowhere = Nowhere(holders)
         self._changed = changed
         self._registry = registry
         self._engine = engine
         self._ports = ports
         self._written: str | None = None
         registry.expected.clock = lambda: engine.broker.now
+        registry.boards.interval = registry.expected.tell
+        engine.commanded = registry.expected.command
+        self._questions = Questions(engine, registry.boards, registry.expected)
         self._told: set[str] = set()
         self._thread = ThreadPoolExecutor(1, "registry")
         self._task = asyncio.create_task(self._watch())
 
     def close(self) -> None:
         self._task.cancel()
+        self._nowhere.close()
         self._thread.shutdown(cancel_futures=True)
         if news := self._registry.expected.news(at_end=True):
             self._registry.expected.write(news)
@@ -347,6 +355,7 @@ class Watch:
                     self._dismiss()
                     self._changed()
                 self._look_at_boards()
+                await self._questions.ask()
                 if news := self._registry.expected.news():
                     await loop.run_in_executor(self._thread, self._registry.expected.write, news)
                 text = json.dumps(self._strangers())
@@ -383,14 +392,16 @@ class Watch:
 
     def _look_at_boards(self) -> None:
         """Judge which boards of the registry are a problem. In a site each gateway judges the
-        boards whose sessions it has.
+        boards whose sessions it has, and one of them those that have no session anywhere.
         """
         registry, broker = self._registry, self._engine.broker
         if not registry.readable:
             return
         names = [name for name, row in registry.registered().items() if row.status != "revoked"]
         if broker.config.site is not None:
-            names = [name for name in names if name in broker.sessions]
+            elsewhere = [name for name in names if name not in broker.sessions]
+            nowhere = self._nowhere.among(elsewhere, broker.now)
+            names = [name for name in names if name in broker.sessions or name in nowhere]
         registry.expected.look(names, self._seen(names))
 
     def _seen(self, names: list[str]) -> dict[str, Seen]:

@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
-from gateway.boards.intervals import Gaps, words
+from gateway.boards.intervals import Gaps, of_command, words
 
 log = logging.getLogger(__name__)
 
@@ -153,6 +153,9 @@ def _by_silence(
 ) -> BoardState:
     """Judge a board whose port is there by the time since its last reading."""
     interval = known.interval
+    waits = known.problem == "silent" and known.wanted is None and not known.gaps.confirmed
+    if waits and known.gaps.told is not None:
+        interval = known.gaps.learnt  # a command to a board that is silent ends no problem
     if interval == NEVER:
         return state("fine")
     last = known.since if known.heard is None else known.heard
@@ -223,10 +226,24 @@ class Expected:
         known.gaps.take(measured, now)
         known.heard, known.value = now, value or known.value
 
-    def tell(self, name: str, interval: float) -> None:
-        """A board was told its interval, or says it itself. NEVER: it measures no more."""
+    def tell(self, name: str, interval: float, *, confirmed: bool = True) -> None:
+        """A board says its interval. NEVER: it measures no more. confirmed: false if it was only
+        told so.
+        """
         if (known := self._known.get(name)) is not None:
-            known.gaps.tell(interval)
+            known.gaps.tell(interval, confirmed=confirmed)
+
+    def command(self, name: str, text: str) -> None:
+        """A command was sent to a board: it may be a new interval."""
+        interval = of_command(text)
+        if interval is not None:
+            self.tell(name, interval, confirmed=False)
+            self._new = True
+
+    def is_told(self, name: str) -> bool:
+        """Whether an interval counts that a board was told or tells, and no gap shows it yet."""
+        known = self._known.get(name)
+        return known is not None and known.gaps.told is not None
 
     def want(self, name: str, interval: float | None) -> None:
         """Set the interval that a person gives. None: go by what the board does."""

@@ -39,14 +39,21 @@ class Gaps:
     """The interval that the board was told, until gaps show it; 0: none."""
     since_told: int = 0
     """Gaps since then."""
+    confirmed: bool = True
+    """Whether the board itself tells that interval; otherwise it is on its way to the board."""
+
+    @property
+    def learnt(self) -> float | None:
+        """Seconds between two readings, as they come. The longest gap but one counts: an outage
+        makes one long gap, and then the board is as it was.
+        """
+        longest = sorted(self.last)
+        return longest[-2] if len(longest) > 1 else longest[0] if longest else None
 
     @property
     def interval(self) -> float | None:
-        """Seconds between two readings; None if not known, 0 if none shall come. The longest gap
-        but one counts: an outage makes one long gap, and then the board is as it was.
-        """
-        longest = sorted(self.last)
-        learnt = longest[-2] if len(longest) > 1 else longest[0] if longest else None
+        """Seconds between two readings; None if not known, 0 if none shall come."""
+        learnt = self.learnt
         if self.told is None:
             return learnt
         return self.told if learnt is None or not self.told else max(self.told, learnt)
@@ -65,21 +72,27 @@ class Gaps:
         if self.since_told >= SURE or self.told == 0:
             self.told = None
 
-    def tell(self, interval: float) -> None:
-        """The board was told another interval. A longer one counts at once, a shorter one when the
-        gaps show it, since the board may refuse it.
+    def tell(self, interval: float, *, confirmed: bool = True) -> None:
+        """The board was told another interval, or tells it. A longer one counts at once, a shorter
+        one when the gaps show it, since the board may refuse it.
         """
-        self.told, self.since_told = interval, 0
+        self.told, self.since_told, self.confirmed = interval, 0, confirmed
 
     def kept(self) -> dict[str, Any]:
         """Return what outlives a restart."""
-        return {"last": list(self.last), "measured": self.measured, "told": self.told}
+        return {
+            "last": list(self.last),
+            "measured": self.measured,
+            "told": self.told,
+            "confirmed": self.confirmed,
+        }
 
     @classmethod
     def of(cls, kept: dict[str, Any]) -> Gaps:
         """Read what `kept` gave. Raises ValueError or TypeError."""
         gaps = cls(deque((float(gap) for gap in kept.get("last", ())), maxlen=KEPT))
         gaps.measured, gaps.told = kept.get("measured"), kept.get("told")
+        gaps.confirmed = bool(kept.get("confirmed", True))
         return gaps
 
 

@@ -11,7 +11,7 @@ import typer
 
 from gateway.commands import control_client as control
 from gateway.commands.options import ConfigOption, DataOption, JsonOption, folder_of
-from gateway.errors import OncewayError
+from gateway.errors import OncewayError, UsageError
 from gateway.store import views
 from gateway.store.schema import FILE, connect, existing
 from gateway.store.views import AsideView
@@ -111,7 +111,7 @@ def discard(
 def _wanted(numbers: list[int] | None, everything: bool) -> list[int]:
     """Return the wanted numbers, empty for all."""
     if bool(numbers) == everything:
-        raise OncewayError("say which messages", hint="Give their numbers, or --all")
+        raise UsageError("say which messages", hint="Give their numbers, or --all")
     return numbers or []
 
 

@@ -15,19 +15,23 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
+from itertools import takewhile
 from pathlib import Path
 from types import ModuleType
-from typing import Annotated, cast
+from typing import Annotated, Any, NoReturn, cast
 
 import typer
 
 from gateway import __version__
 from gateway.commands.extras import how_to_get
-from gateway.errors import OncewayError
+from gateway.errors import OncewayError, UsageError
 
 _SETTINGS = {"help_option_names": ["-h", "--help"]}
+_WRONG_USE = cast(type[Exception], typer.BadParameter.__base__)
+"""What typer raises for a command line that cannot be meant; it has no public name for that."""
 _EXTRAS = {"ingest": "centre", "hil": "hil"}
 """By command; the others are for a gateway."""
+_HELP = "Show what a command takes, such as `onceway help device add`."
 _OURS = ("gateway", "hil", "provisioning")
 
 
@@ -100,6 +104,7 @@ def _build(wanted: str | None) -> typer.Typer:
     if wanted is None or wanted not in points:
         for name, point in sorted(points.items()):
             root.command(name, help=_summary(point))(lambda: None)
+        root.command("help", help=_HELP)(lambda: None)
         return root
     app = _load(points[wanted])
     if [command.name for command in app.registered_commands] == [wanted]:
@@ -116,6 +121,10 @@ def _build(wanted: str | None) -> typer.Typer:
     return root
 
 
+def _command(wanted: str | None) -> Any:
+    return typer.main.get_command(_build(wanted))
+
+
 def _words() -> list[str]:
     """The command line; while a shell completes one, that one."""
     if "_ONCEWAY_COMPLETE" not in os.environ:
@@ -129,13 +138,43 @@ def _forbidden(error: PermissionError) -> OncewayError:
     return OncewayError("this account may not open it", error.filename, "Run the command with sudo")
 
 
+def _named() -> str:
+    """The command of this command line, as far as it has one."""
+    words = takewhile(lambda word: not word.startswith("-"), sys.argv[1:])
+    command, path = _command(next(iter(sys.argv[1:]), None)), ["onceway"]
+    for word in words:
+        if word not in (inner := getattr(command, "commands", {})):
+            break
+        command = inner[word]
+        path.append(word)
+    return " ".join(path)
+
+
+def _mistyped(wrong: Any) -> OncewayError:
+    """Of a command line that cannot be meant."""
+    command = wrong.ctx.command_path if wrong.ctx is not None else _named()
+    text = wrong.format_message().rstrip(".")
+    text = text[:1].lower() + text[1:]
+    return UsageError(text, command, f"`{command} --help` shows what it takes")
+
+
+def _tell(error: OncewayError, as_json: bool) -> NoReturn:
+    """End with an error: one line, or one JSON object, on standard error."""
+    fields = {"error": error.what, "where": error.where, "hint": error.hint}
+    print(json.dumps(fields) if as_json else f"error: {error}", file=sys.stderr)
+    sys.exit(error.exit_code)
+
+
 def main() -> None:
     """Run the command line; an OncewayError becomes one line on standard error, with --json a JSON
     object, and its exit code.
     """
     # so that temporary files with keys are removed
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    if sys.argv[1:2] == ["help"]:
+        sys.argv[1:] = [*sys.argv[2:], "--help"]
     wanted = next((word for word in _words() if not word.startswith("-")), None)
+    as_json = "--json" in sys.argv
     try:
         with _told_what_is_missing(wanted):
             if wanted == "device" and "_ONCEWAY_COMPLETE" not in os.environ:
@@ -143,11 +182,14 @@ def main() -> None:
 
                 if (code := through_gateway(sys.argv[1:])) is not None:
                     sys.exit(code)
-            _build(wanted)()
+            sys.exit(_command(wanted)(prog_name="onceway", standalone_mode=False))
+    except _WRONG_USE as wrong:
+        if type(wrong).__name__ == "NoArgsIsHelpError":
+            sys.exit(UsageError.exit_code)  # it has shown the help
+        _tell(_mistyped(wrong), as_json)
+    except typer.Abort:
+        _tell(OncewayError("nothing was confirmed, so nothing is done"), as_json)
     except (OncewayError, PermissionError) as failed:
-        error = failed if isinstance(failed, OncewayError) else _forbidden(failed)
-        fields = {"error": error.what, "where": error.where, "hint": error.hint}
-        print(json.dumps(fields) if "--json" in sys.argv else f"error: {error}", file=sys.stderr)
-        sys.exit(error.exit_code)
+        _tell(failed if isinstance(failed, OncewayError) else _forbidden(failed), as_json)
     except KeyboardInterrupt:  # before typer minds it
         sys.exit(128 + signal.SIGINT)

@@ -12,7 +12,7 @@ import typer
 
 from gateway.commands.control_client import INSTALLED, NotRunning, ask
 from gateway.config import MayNotRead, load
-from gateway.errors import OncewayError
+from gateway.errors import OncewayError, UsageError
 
 CONFIG = "ONCEWAY_CONFIG"
 CONFIG_FILE = "/etc/onceway/gateway.toml"
@@ -57,7 +57,7 @@ def config_file(named: Path | None = None) -> Path | None:
 def folder_of(data: Path | None, config: Path | None) -> Path:
     """The data directory that the options name."""
     if data is not None and config is not None:
-        raise OncewayError(
+        raise UsageError(
             "--data and --config name a data directory each", hint="Use one of the two"
         )
     if data is not None:

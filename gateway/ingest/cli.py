@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 import typer
 
 from gateway.commands.options import JsonOption
-from gateway.errors import OncewayError
+from gateway.errors import OncewayError, UsageError
 from gateway.ingest.command import Job, build
 from gateway.ingest.exit_codes import SOMEBODY_SHOULD_LOOK
 from gateway.system.durations import seconds
@@ -152,29 +152,29 @@ def command(
     trusted: Trusted = None,
     writer: Writer = "auto",
     settle: Settle = NO_TIME,
+    as_json: JsonOption = False,
 ) -> None:
     """Print the spark-submit command of this installation.
 
     Example: onceway ingest command --landing /srv/landing --table /srv/lake/publications
     --checkpoint /srv/lake/checkpoint
     """
-    print(
-        _ingest(
-            landing,
-            table,
-            checkpoint,
-            available_now,
-            every,
-            damaged,
-            rows,
-            master,
-            memory,
-            conf,
-            trusted,
-            writer,
-            settle,
-        ).submitted()
-    )
+    made = _ingest(
+        landing,
+        table,
+        checkpoint,
+        available_now,
+        every,
+        damaged,
+        rows,
+        master,
+        memory,
+        conf,
+        trusted,
+        writer,
+        settle,
+    ).submitted()
+    print(json.dumps({"command": str(made)}) if as_json else made)
 
 
 @app.command()
@@ -356,6 +356,7 @@ def clean(
     until: Annotated[
         int, typer.Option(metavar="NUMBER", help="With --feed: the last batch that was deleted.")
     ] = 0,
+    as_json: JsonOption = False,
 ) -> None:
     """Delete batches at the landing place that the table has. A file there names the deleted
     batches, so that no ingest waits for them. Needs no Spark. A table that is restored to an older
@@ -372,14 +373,24 @@ def clean(
         there = place.Landing(landing)
         if feed is not None:
             cleaning.say(there, feed, until)
-            print(f"{feed}: batches up to {until} were deleted on purpose")
+            told = f"{feed}: batches up to {until} were deleted on purpose"
+            print(json.dumps([{"feed": feed, "batches": 0, "until": until}]) if as_json else told)
         elif table is None:
-            raise OncewayError("say which table has the batches", hint="Use --table PATH")
+            raise UsageError("say which table has the batches", hint="Use --table PATH")
         elif until:
-            raise OncewayError("say of which feed that is the last batch", "--until", "Use --feed")
+            raise UsageError("say of which feed that is the last batch", "--until", "Use --feed")
         else:
-            for one in cleaning.clean(there, table, seconds(older_than)):
-                print(f"{shown(one.feed)}: {one.batches} batches deleted, up to {one.until}")
+            done = []
+            try:
+                for one in cleaning.clean(there, table, seconds(older_than)):
+                    done.append(asdict(one))
+                    if not as_json:
+                        print(
+                            f"{shown(one.feed)}: {one.batches} batches deleted, up to {one.until}"
+                        )
+            finally:
+                if as_json:
+                    print(json.dumps(done))
 
 
 @app.command("trust")
@@ -508,7 +519,7 @@ def _check_time(text: str, option: str) -> None:
     try:
         seconds(text)
     except ValueError as error:
-        raise OncewayError(str(error), option) from None
+        raise UsageError(str(error), option) from None
 
 
 def _check_landing(landing: str) -> None:

@@ -68,10 +68,12 @@ class Notices:
         self._after_s = after_s
         self._repeat_s = repeat_s
         self._known = _read(self._file)
+        self._kept = self._state()
 
     def take(self, problems: list[str], now: float, *, quiet: bool = False) -> list[Message]:
-        """Return what is to be told now. quiet: nothing is told; it is told when that is over."""
-        before = self._state()
+        """Return what is to be told now. quiet: nothing is told; it is told when that is over. Call
+        `keep` once the messages are safe.
+        """
         present = dict.fromkeys(problems[:MOST])
         for text in present:
             self._known.setdefault(text, _Known(now))
@@ -92,17 +94,20 @@ class Notices:
             else:
                 continue
             known.told = now
-        if self._state() != before:
-            self._write()
         return [Message(event, texts, self._gateway, now) for event, texts in told.items() if texts]
 
     def _state(self) -> str:
         return json.dumps({text: asdict(known) for text, known in self._known.items()})
 
-    def _write(self) -> None:
+    def keep(self) -> None:
+        """Write what was told, if that has changed."""
+        state = self._state()
+        if state == self._kept:
+            return
         new = self._file.with_suffix(".new")
         try:
-            new.write_text(self._state())
+            new.write_text(state)
+            self._kept = state
             os.replace(new, self._file)
         except OSError as error:
             log.error("%s: cannot write what was told (%s)", self._file, error.strerror)

@@ -10,8 +10,7 @@ import asyncio
 import logging
 import time
 import urllib.request
-from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,7 +18,8 @@ from typing import TYPE_CHECKING
 from gateway.config.values import split_window
 from gateway.errors import OncewayError
 from gateway.notify.channels import PATIENCE_S, Channel, channels
-from gateway.notify.notices import MOST, Message, Notices
+from gateway.notify.notices import Message, Notices
+from gateway.notify.outbox import Outbox
 
 if TYPE_CHECKING:
     from gateway.config import NotifySection
@@ -45,7 +45,12 @@ class Teller:
         self._section = section
         self._problems = problems
         self._notices = Notices(folder, gateway, section.after_s, section.repeat_h * 3600.0)
-        self._lines = {name: _Line(name, send) for name, send in channels(section).items()}
+        ways = channels(section)
+        self._outbox = Outbox(folder, list(ways))
+        self._lines = {
+            name: _Line(name, send, self._outbox, self._save) for name, send in ways.items()
+        }
+        self._saving = asyncio.Lock()
         self._tasks: list[asyncio.Task[None]] = []
         self._heart: str | None = None
 
@@ -53,6 +58,8 @@ class Teller:
     def failures(self) -> list[str]:
         """What could not be told, in words."""
         found = [line.failure for line in self._lines.values() if line.failure is not None]
+        if lost := self._outbox.lost:
+            found.append(f"{lost} notifications had to make room for later ones, and are lost")
         return found + ([self._heart] if self._heart is not None else [])
 
     def start(self) -> None:
@@ -83,14 +90,21 @@ class Teller:
     async def _look(self) -> None:
         while True:
             try:
-                for message in self._notices.take(
-                    self._problems(), time.time(), quiet=self._is_quiet()
-                ):
+                found = self._notices.take(self._problems(), time.time(), quiet=self._is_quiet())
+                if found and self._lines:
+                    self._outbox.put(found)
+                    await self._save()
                     for line in self._lines.values():
-                        line.put(message)
+                        line.more.set()
+                self._notices.keep()
             except Exception:
                 log.exception("notifications met an internal error")
             await asyncio.sleep(LOOK_S)
+
+    async def _save(self) -> None:
+        """Bring the messages that wait to the disk."""
+        async with self._saving:
+            await asyncio.to_thread(self._outbox.write, self._outbox.text())
 
     def _is_quiet(self) -> bool:
         now = datetime.now().astimezone().time()
@@ -112,30 +126,28 @@ class Teller:
 
 
 class _Line:
-    """One channel with the messages that wait for it."""
+    """One channel. more: set when a message comes."""
 
-    def __init__(self, name: str, send: Channel) -> None:
+    def __init__(
+        self, name: str, send: Channel, outbox: Outbox, save: Callable[[], Awaitable[None]]
+    ) -> None:
         self.name = name
         self.send = send
         self.failure: str | None = None
-        self._waiting: deque[Message] = deque(maxlen=MOST)
-        self._more = asyncio.Event()
-
-    def put(self, message: Message) -> None:
-        self._waiting.append(message)
-        self._more.set()
+        self.more = asyncio.Event()
+        self._outbox = outbox
+        self._save = save
 
     async def run(self) -> None:
         tried = 0
         while True:
-            while not self._waiting:
-                self._more.clear()
-                await self._more.wait()
-            message = self._waiting[0]
+            while (message := self._outbox.first(self.name)) is None:
+                self.more.clear()
+                await self.more.wait()
             try:
                 await asyncio.to_thread(self.send, message)
             except Exception as error:
-                count = len(self._waiting)
+                count = self._outbox.count(self.name)
                 self.failure = f"{count} notifications wait for {self.name}: {_words(error)}"
                 if not tried:
                     log.warning("notify: %s", self.failure)
@@ -143,8 +155,8 @@ class _Line:
                 tried += 1
             else:
                 self.failure, tried = None, 0
-                if self._waiting and self._waiting[0] is message:
-                    self._waiting.popleft()
+                self._outbox.taken(self.name, message)
+                await self._save()
 
 
 def _get(url: str) -> None:

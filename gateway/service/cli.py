@@ -6,6 +6,7 @@ import logging
 import resource
 import sys
 from contextlib import suppress
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -29,7 +30,7 @@ from gateway.commands.options import (
     running_folder,
 )
 from gateway.config import Config, ConfigError, LimitsSection, advice, load, parse
-from gateway.config.reference import as_toml
+from gateway.config.reference import as_toml, entries
 from gateway.errors import OncewayError
 from gateway.service.gateway import serve
 from gateway.service.listeners import certificates
@@ -305,6 +306,7 @@ def show_config(
     reference: Annotated[
         bool, typer.Option("--reference", help="Every key with its default and its meaning.")
     ] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Say which configuration file holds here, or what may stand in one.
 
@@ -313,4 +315,8 @@ def show_config(
     file = config_file()
     if not reference and file is None:
         raise nothing_named("`onceway gateway config --reference` prints one to start from")
+    if as_json:
+        told = [asdict(entry) for entry in entries()] if reference else {"file": str(file)}
+        typer.echo(json.dumps(told))
+        return
     typer.echo(as_toml() if reference else file, nl=not reference)

@@ -240,6 +240,7 @@ class Gateway:
                             engine,
                             lambda: self.ports,
                             membership.registry.changed if membership else lambda: None,
+                            membership.holders if membership else None,
                         )
                     ),
                     closing(Watchdog(parts)),

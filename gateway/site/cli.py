@@ -40,7 +40,7 @@ NameArgument = Annotated[str, typer.Argument(help="The gateway.name of the other
 
 
 @app.command()
-def init(config: ConfigOption = None) -> None:
+def init(config: ConfigOption = None, as_json: JsonOption = False) -> None:
     """Make a site whose first member is this gateway. The site's authority stays on it.
 
     Example: sudo onceway site init
@@ -49,6 +49,10 @@ def init(config: ConfigOption = None) -> None:
     name = settings.gateway.name
     make_folder(settings.gateway.data)
     made = found(settings.site_folder, name)
+    if as_json:
+        told = {"site": made.site, "member": name, "folder": str(settings.site_folder)}
+        typer.echo(json.dumps(told))
+        return
     typer.echo(
         f"site {made.site}: its first member is {name}; its key is in {settings.site_folder}"
     )
@@ -69,6 +73,7 @@ def invite(
         int, typer.Option(min=1, max=720, help="How long the invitation is good.")
     ] = 24,
     config: ConfigOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Write a file that lets one other gateway join, once. On the first gateway of the site, which
     has to run when the other one joins.
@@ -84,6 +89,10 @@ def invite(
             settings.site_folder, settings.site, settings.gateway.name, name, hours
         )
         out.write(made.model_dump_json(indent=1).encode() + b"\n")
+    if as_json:
+        told = {"invitation": str(file), "member": name, "expires": made.expires.isoformat()}
+        typer.echo(json.dumps(told))
+        return
     typer.echo(
         f"{file}: good for one gateway, until {made.expires:%Y-%m-%d %H:%M} UTC. Bring it to"
         f" {printable(name)}, where nobody else can read it, and there:"
@@ -95,6 +104,7 @@ def invite(
 def join(
     file: Annotated[Path, typer.Argument(help="A file from `onceway site invite`.")],
     config: ConfigOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Let this gateway become a member of the site that has invited it. Its key is made here and
     stays here. After an interruption: the same command again.
@@ -106,6 +116,11 @@ def join(
     make_folder(settings.gateway.data)
     members = join_site(settings.site_folder, invitation, settings.gateway.name)
     site = membership(settings.site_folder).site
+    if as_json:
+        told = {"site": site, "member": settings.gateway.name, "members": members}
+        configured = settings.site is not None and settings.site.members == members
+        typer.echo(json.dumps(told | {"configured": configured}))
+        return
     typer.echo(f"site {site}: {settings.gateway.name} is a member; {file} is used up: delete it")
     if settings.site is None:
         typer.echo(f"Add this to the configuration:\n\n{_section(members)}\n")
@@ -118,7 +133,7 @@ def join(
 
 
 @app.command()
-def remove(name: NameArgument, config: ConfigOption = None) -> None:
+def remove(name: NameArgument, config: ConfigOption = None, as_json: JsonOption = False) -> None:
     """Remove a member: its certificate counts no more, at any member that has heard of it. On the
     first gateway, which tells the others.
 
@@ -143,11 +158,22 @@ def remove(name: NameArgument, config: ConfigOption = None) -> None:
     issued = removed.until(name) + 1  # earlier certificates are revoked already
     if issued == 1:
         if withdrawn:
-            typer.echo(f"the invitation of {printable(name)} holds no more")
+            _tell_removed(name, settings, False, as_json)
             return
         raise OncewayError(f"this site has never had a member {printable(name)!r}")
     removed.heard([authority.remove(name, max(int(datetime.now(UTC).timestamp()), issued))])
     removed.save()
+    _tell_removed(name, settings, True, as_json)
+
+
+def _tell_removed(name: str, settings: Config, was_member: bool, as_json: bool) -> None:
+    """Say what has ended: a membership, or an invitation."""
+    if as_json:
+        typer.echo(json.dumps({"removed": name, "was_member": was_member}))
+        return
+    if not was_member:
+        typer.echo(f"the invitation of {printable(name)} holds no more")
+        return
     typer.echo(f"{printable(name)} is removed: nothing that was issued to it counts any more")
     if settings.site is not None and name in settings.site.members:
         typer.echo(

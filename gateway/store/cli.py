@@ -51,12 +51,16 @@ def back_up(
     to: Annotated[Path, typer.Option("--to", help="The file to make.")],
     data: DataOption = None,
     config: ConfigOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Copy the store to one file. The gateway may run meanwhile. The copy knows that it is one.
 
     Example: onceway store backup --to /mnt/usb/gateway.db
     """
     copies.backup(folder_of(data, config), to)
+    if as_json:
+        typer.echo(json.dumps({"backup": str(to)}))
+        return
     typer.echo(f"{to}: a backup. This brings it back: onceway store restore --from {to}")
 
 
@@ -65,6 +69,7 @@ def restore(
     source: Annotated[Path, typer.Option("--from", help="A file from `onceway store backup`.")],
     data: DataOption = None,
     config: ConfigOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Put a backup in the place of the store, which is kept beside it. Gateway and uplink must be
     stopped.
@@ -78,6 +83,10 @@ def restore(
         closing(ProcessLock(folder / "uplink.lock")),
     ):
         old = copies.restore(folder, source)
+    if as_json:
+        told = {"data": str(folder), "from": str(source), "old": None if old is None else str(old)}
+        typer.echo(json.dumps(told))
+        return
     typer.echo(f"{folder}: restored from {source}")
     if old is not None:
         typer.echo(f"The store that was there is {old}")

@@ -149,8 +149,8 @@ _NUMBERS = {
     "row {} of session": "SELECT max(id) FROM session",
     "rows of session {} of queue": "SELECT max(session) FROM queue",
     "row {} of message": "SELECT max(id) FROM message",
-    "row {} of spool or batch": "SELECT id FROM spool_last",
-    "row {} of spool": "SELECT min(id) FROM spool",
+    "row {} of spool": "SELECT CASE WHEN min(id) < 0 THEN min(id) ELSE max(id) END FROM spool",
+    "row {} of batch, its last": "SELECT max(last) FROM batch",
     "row {} of aside": "SELECT max(id) FROM aside",
 }
 

@@ -106,6 +106,10 @@ _LOOKED_AT = (*ENDING, *ALONE, "place", "batch", "batch_content")
 """A start looks at each cell of these tables. Those of `queue` and `message` it looks at together
 (`queue_reads.py`), and those of `spool` the uplink does.
 """
+_FOLLOWS = "length(client) = 0 AND client <> ''"
+"""SQL: a session is a follower (`following.py`). A follower's name has no length for SQLite."""
+_KEYS = "(SELECT session, key FROM journey)"
+_MISTAKEN = f"({_FOLLOWS}) <> (key IS NOT NULL)"
 _CROSSED = (
     "SELECT id, client FROM session NOT INDEXED EXCEPT"
     " SELECT id, client FROM session INDEXED BY sqlite_autoindex_session_1"
@@ -121,13 +125,14 @@ def missing(database: sqlite3.Connection, tables: frozenset[str] | None = None) 
     if refused := [item for item in _meta(database) if item.kind == "refused"]:
         return refused  # the looks below read these values
     strict, database.text_factory = database.text_factory, _lenient
+    found: list[Missing] = []
     try:
-        return [
-            item
-            for needed, look in _LOOKS
-            if tables is None or needed <= tables
-            for item in look(database)
-        ]
+        for needed, look in _LOOKS:
+            if tables is None or needed <= tables:
+                found += look(database)
+            if refused := [item for item in found if item.kind == "refused"]:
+                return refused  # the next look may stumble over such a cell
+        return found
     finally:
         database.text_factory = strict
 
@@ -319,17 +324,20 @@ def strays(database: sqlite3.Connection) -> list[Missing]:
 
 
 def _followers(database: sqlite3.Connection) -> Iterator[Missing]:
-    """Followers (`following.py`) without the place of the session that has left. A
-    follower's name has no length for SQLite. A start ends such a follower.
+    """Followers without the place of the session that has left, which a start ends; and sessions
+    that their journey takes for followers, or followers that it does not.
     """
     for (session,) in database.execute(
-        "SELECT id FROM session WHERE length(client) = 0 AND client <> '' AND expiry > 0"
+        f"SELECT id FROM session WHERE {_FOLLOWS} AND expiry > 0"  # noqa: S608 - a text of ours
         " AND id NOT IN (SELECT session FROM journey)"
     ):
         yield Missing(
             f"session {session}, for messages that are late for one that has left: where that one"
             " is now is gone, so they are lost"
         )
+    query = f"SELECT id, client, user FROM session JOIN {_KEYS} ON session = id WHERE {_MISTAKEN}"  # noqa: S608
+    for session, client, user in database.execute(query).fetchall():
+        yield _ended(session, client, user, f"row {session} of journey: its key cannot be")
 
 
 def missing_parts(database: sqlite3.Connection) -> list[tuple[str, Missing]]:
@@ -350,7 +358,7 @@ def missing_parts(database: sqlite3.Connection) -> list[tuple[str, Missing]]:
         (key, f"{count:,} parts of it have no row in given") for key, count in alone.fetchall()
     ]
     return [
-        (key, Missing(f"session of {name(name_of(key))}, which was given away: {what}", "given"))
+        (key, Missing(f"session of {_name_of(key)}, which was given away: {what}", "given"))
         for key, what in found
     ]
 
@@ -422,9 +430,13 @@ def _meta(database: sqlite3.Connection) -> Iterator[Missing]:
         yield Missing(what, "other" if key.startswith(meta.UPLINK) else "refused")
 
 
-def name(client: str) -> str:
-    """A client identifier as it may stand in a log."""
-    return printable(client) or "a client without a name"
+def name(client: object) -> str:
+    """A client identifier as it may stand in a log; of a damaged cell, any value."""
+    return (printable(client) if isinstance(client, str) else "") or "a client without a name"
+
+
+def _name_of(key: object) -> str:
+    return name(name_of(key) if isinstance(key, str) else key)
 
 
 _Look = Callable[[sqlite3.Connection], "list[Missing] | Iterator[Missing]"]

@@ -22,7 +22,7 @@ from gateway.commands.options import (
 )
 from gateway.config import Config, LogSection, UplinkSection, parse
 from gateway.config import load as load_config
-from gateway.errors import OncewayError
+from gateway.errors import OncewayError, UsageError
 from gateway.system import logs
 from gateway.system.durations import seconds
 from gateway.system.lock import ProcessLock
@@ -325,4 +325,4 @@ def _seconds(text: str) -> float:
     try:
         return seconds(text)
     except ValueError as error:
-        raise OncewayError(str(error), "--max-outage") from None
+        raise UsageError(str(error), "--max-outage") from None

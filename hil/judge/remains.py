@@ -34,8 +34,9 @@ def wrong(events: Sequence[Event]) -> list[str]:
     if run is None or "hops" in run:  # not Onceway
         return []
     found = []
+    dead = {f"gateway-{one.data['gateway']}" for one in events if "died" in one.data}
     for event in events:
-        if event.event == "remains":
+        if event.event == "remains" and event.hop not in dead:
             with taking(event):
                 left = _at_landing(event.data) if event.hop == "landing" else _at(event, run)
                 found += list(left)

@@ -37,6 +37,7 @@ Source = Annotated[
 def import_(
     recording: Source,
     out: Annotated[Path, typer.Option("--out", "-o", help="Where to write the trace.")],
+    as_json: JsonOption = False,
 ) -> None:
     """Read a recording of frames that arrived, and write it in the rig's own form.
 
@@ -53,6 +54,9 @@ def import_(
     trace = load(recording)
     _spare(recording, out)
     trace.save(out)
+    if as_json:
+        typer.echo(json.dumps(describe(trace) | {"written": str(out)}))
+        return
     Console(highlight=False).print(_line(trace), soft_wrap=True)
 
 
@@ -91,6 +95,7 @@ def plot_(
     out: Annotated[Path, typer.Option("--out", "-o", help="The SVG file to write.")] = Path(
         "trace.svg"
     ),
+    as_json: JsonOption = False,
 ) -> None:
     """Draw loss, outages, signal strength and bursts as an SVG.
 
@@ -102,6 +107,9 @@ def plot_(
         out.write_text(drawing, encoding="utf-8")
     except OSError as error:
         raise OncewayError(f"cannot write the drawing ({error.strerror})", str(out)) from error
+    if as_json:
+        typer.echo(json.dumps({"written": str(out)}))
+        return
     Console(highlight=False).print(f"written: {out}", soft_wrap=True, markup=False)
 
 

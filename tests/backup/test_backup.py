@@ -133,7 +133,7 @@ def test_a_backup_that_cannot_go_to_the_landing_place_says_why(
     backed_up(site, file)
     for arguments in ((), (file, "--to-landing")):
         done = onceway("backup", *arguments, "--config", config)
-        assert (done.returncode, "name a file, or give --to-landing" in done.stderr) == (1, True)
+        assert (done.returncode, "name a file, or give --to-landing" in done.stderr) == (2, True)
     (site / "landing").write_text("no folder")
     done = onceway("backup", "--to-landing", "--config", config)
     assert (done.returncode, "Traceback" in done.stderr) == (1, False)

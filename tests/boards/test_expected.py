@@ -276,3 +276,31 @@ def test_intervals_of_commands_are_read(command: str, seconds: float | None) -> 
 )  # fmt: skip
 def test_durations_are_told_in_words(seconds: float, text: str) -> None:
     assert words(seconds) == text
+
+
+def test_a_longer_interval_that_was_commanded_is_no_alarm(site: Site) -> None:
+    site.expected.command("roof-1", "interval 60 min")
+    assert site.wait(3 * 3600 - 1, HERE) == "fine"
+    assert site.wait(1, HERE) == "silent"
+
+
+def test_a_command_outlives_a_restart(site: Site) -> None:
+    site.expected.command("roof-1", "interval 60 min")
+    site.stop()
+    site.start()
+    assert site.wait(3600, HERE) == "fine"
+
+
+def test_a_command_to_a_silent_board_ends_no_problem(site: Site) -> None:
+    assert site.wait(180, HERE) == "silent"
+    site.expected.command("roof-1", "interval 1440 min")
+    assert site.wait(60, HERE) == "silent"
+    site.expected.hear("roof-1", site.now)
+    assert site.wait(3600, HERE) == "fine"
+
+
+def test_other_commands_change_nothing(site: Site) -> None:
+    for text in ("identify", "reboot", "interval", "interval x"):
+        site.expected.command("roof-1", text)
+    assert not site.expected.is_told("roof-1")
+    assert site.wait(180, HERE) == "silent"

@@ -2,19 +2,21 @@
  * A chip of libsimavr with nothing around it but its UART 0, for boards that the simulated Uno is
  * not.
  *
- *   bare CHIP HZ FIRMWARE.hex                 In, line by line: cycles to run, then bytes for the
+ *   bare CHIP HZ FIRMWARE.hex [EEPROM.bin]    In, line by line: cycles to run, then bytes for the
  *                                             chip in hexadecimal, or "-".
  *                                             Out, a line for each: the bytes that it has sent, or
  *                                             "-".
  *   bare CHIP HZ LOADER.hex START BAUD LINK   starts at START, in real time, with the simulated
  *                                             Uno's serial port (LINK): opening it resets.
  */
+#include <avr_eeprom.h>
 #include <avr_uart.h>
 #include <sim_avr.h>
 #include <sim_core.h>
 #include <sim_hex.h>
 #include <sim_regbit.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -67,6 +69,21 @@ static avr_t *start(const char *chip, uint32_t hz, const char *path)
     return avr;
 }
 
+/* Its EEPROM begins with what the file holds. */
+static bool load_eeprom(avr_t *avr, const char *path)
+{
+    static uint8_t bytes[4096], there[sizeof bytes];
+    FILE *file = fopen(path, "rb");
+    if (!file) return false;
+    avr_eeprom_desc_t what = {.ee = bytes, .size = (uint32_t)fread(bytes, 1, sizeof bytes, file)};
+    fclose(file);
+    avr_ioctl(avr, AVR_IOCTL_EEPROM_SET, &what); /* what it returns says nothing */
+    memcpy(there, bytes, what.size);
+    memset(bytes, 0, sizeof bytes);
+    avr_ioctl(avr, AVR_IOCTL_EEPROM_GET, &what);
+    return memcmp(what.ee, there, what.size) == 0;
+}
+
 static void run(avr_t *avr, avr_cycle_count_t cycles)
 {
     for (avr_cycle_count_t end = avr->cycle + cycles; avr->cycle < end;)
@@ -116,8 +133,9 @@ int main(int argc, char **argv)
     unsigned long cycles;
     char hex[2048];
     prctl(PR_SET_PDEATHSIG, SIGTERM);
-    avr_t *avr = argc == 4 || argc == 7 ? start(argv[1], (uint32_t)atol(argv[2]), argv[3]) : NULL;
-    if (!avr) return 1;
+    bool known = argc == 4 || argc == 5 || argc == 7;
+    avr_t *avr = known ? start(argv[1], (uint32_t)atol(argv[2]), argv[3]) : NULL;
+    if (!avr || (argc == 5 && !load_eeprom(avr, argv[4]))) return 1;
     if (argc == 7) {
         avr->reset_pc = (uint32_t)strtoul(argv[4], NULL, 0);
         return serve(avr, (unsigned)atoi(argv[5]) / LINE_FRAME_BITS / 1000, argv[6]);

@@ -53,8 +53,17 @@ def test_each_function_has_a_comment_of_its_own() -> None:
     }
 
 
+def test_each_function_that_takes_a_client_is_tried_in_an_interrupt() -> None:
+    text = (FIRMWARE / "src" / PUBLIC).read_text()
+    taking = re.findall(r"^[a-z][\w ]*[ *](ow_\w+)\([^;{)]*struct ow_mqtt \*", text, re.M | re.S)
+    tried = (FIRMWARE / "tests" / "test_calls.c").read_text()
+    assert len(set(taking)) == 20
+    assert [name for name in taking if f" {name}(" not in tried] == []
+
+
 @pytest.mark.parametrize(
-    "defines", [[], ["-DOW_LORA=1"], ["-DOW_LOG_SIZE=64"], ["-DOW_SEVERAL_BOARDS=1"]]
+    "defines",
+    [[], ["-DOW_LORA=1"], ["-DOW_LOG_SIZE=64"], ["-DOW_DEBUG=1"], ["-DOW_SEVERAL_BOARDS=1"]],
 )
 @pytest.mark.parametrize(
     "command", ["gcc -xc -std=gnu11", "g++ -xc++ -std=gnu++11 -Wno-variadic-macros"]

@@ -32,6 +32,7 @@ OTHER = {
     "OW_JOURNAL_MEMORY": "1",
     "OW_SLOT_CHECK": "0",
     "OW_ANSWERS": "1",
+    "OW_DEBUG": "1",
     "OW_TURN_MTU": "64",
     "OW_TURN_QUEUE": "96",
     "OW_LINK_RX_MTU": "20",
@@ -59,6 +60,7 @@ DEFAULT = {
     "OW_JOURNAL_MEMORY": "0",
     "OW_SLOT_CHECK": "1",
     "OW_ANSWERS": "0",
+    "OW_DEBUG": "0",
     "OW_SEVERAL_BOARDS": "0",
     "OW_TURN_MTU": "96",
     "OW_TURN_QUEUE": "128",
@@ -77,6 +79,7 @@ DEFAULT = {
 
 OUT_OF_RANGE = {
     "OW_KEYS": "2",
+    "OW_DEBUG": "2",
     "OW_SEVERAL_BOARDS": "1",
     "OW_TURN_MTU": "249",
     "OW_TURN_QUEUE": "256",
@@ -274,6 +277,15 @@ def test_a_value_out_of_range_is_an_error_of_the_compiler(
     done = build(tmp_path, flags=f"-D{option}={value}")
     assert done.returncode != 0
     assert re.search(rf"error: .*{option}", done.stderr), done.stderr
+
+
+@pytest.mark.parametrize("room", [-1, 0])
+@pytest.mark.parametrize("mtu", [64, 96, 137])
+def test_a_queue_of_a_radio_holds_the_longest_packet(mtu: int, room: int, tmp_path: Path) -> None:
+    options = ["-DOW_LORA=1", f"-DOW_TURN_MTU={mtu}", f"-DOW_TURN_QUEUE={mtu - 1 + room}"]
+    source = str(FIRMWARE / "src" / "ow_turn.c")
+    command = ["avr-gcc", *AVR, *options, "-c", source, "-o", str(tmp_path / "turn.o")]
+    assert ("OW_TURN_QUEUE must" in avr(command, wrong=room < 0).stderr) == (room < 0)
 
 
 def test_a_sketch_may_say_the_default(tmp_path: Path) -> None:

@@ -1,4 +1,6 @@
-"""A program on the simulated Uno that takes longer to set itself up than the watchdog waits."""
+"""Programs on the simulated Uno that treat the library badly: one takes longer to set itself up
+than the watchdog waits, one takes a second in each loop, one calls from an interrupt.
+"""
 
 import subprocess
 from pathlib import Path
@@ -9,24 +11,50 @@ from hil.boards.exchange import Gateway, converse
 from hil.boards.simulator import BUILD, HZ, SimulatedBoard
 
 FIRMWARE = Path(__file__).parents[2] / "firmware"
-PROGRAM = BUILD / "uno" / "slow.hex"
 POWER_ON = b"\0"
 
 pytestmark = pytest.mark.sim
 
 
-@pytest.fixture(autouse=True)
-def program() -> None:
-    subprocess.run(
-        ["make", "-s", "-C", FIRMWARE, f"../{PROGRAM.relative_to(FIRMWARE.parent)}"], check=True
-    )
+def program(name: str) -> Path:
+    target = f"../build/firmware/uno/{name}.hex"
+    subprocess.run(["make", "-s", "-C", FIRMWARE, target], check=True)
+    return BUILD / "uno" / f"{name}.hex"
 
 
 async def test_the_watchdog_waits_for_the_first_poll_and_then_watches(tmp_path: Path) -> None:
     gateway = Gateway()
-    async with SimulatedBoard(tmp_path / "board", firmware=PROGRAM, speed="step") as board:
+    async with SimulatedBoard(tmp_path / "board", firmware=program("slow"), speed="step") as board:
         await converse(board, gateway, completed=1, seconds=5)
         assert [delivery.payload for delivery in gateway.deliveries] == [POWER_ON]
         assert "start watchdog" not in board.eeprom_log.read_text()
         await board.run(6 * HZ)
         assert "start watchdog" in board.eeprom_log.read_text(), "it hung, and was reset"
+
+
+async def test_a_call_from_an_interrupt_stops_a_debug_build_where_it_is_seen(
+    tmp_path: Path,
+) -> None:
+    """The LED blinks; the board neither goes on nor starts again."""
+    gateway, place = Gateway(), tmp_path / "board"
+    async with SimulatedBoard(place, firmware=program("interrupts"), speed="step") as board:
+        await converse(board, gateway, completed=1, seconds=3)
+        assert gateway.known, "until then it ran"
+        await board.run(3 * HZ)
+        before = (await board.stats()).tx
+        await board.run(10 * HZ)
+        stats = await board.stats()
+    assert (stats.tx, stats.boots) == (before, 1)
+
+
+async def test_a_poll_a_second_brings_the_first_publication_within_seconds(tmp_path: Path) -> None:
+    """A byte of the EEPROM a poll would take 40 s."""
+    gateway, place = Gateway(), tmp_path / "board"
+    async with SimulatedBoard(place, firmware=program("drowsy"), speed="step") as board:
+        await converse(board, gateway, completed=1, seconds=60)
+        first = board.cycle / HZ
+        await converse(board, gateway, completed=6, seconds=60)
+        assert (await board.stats()).boots == 1
+    assert [delivery.payload[0] for delivery in gateway.deliveries[:6]] == list(range(6))
+    assert first < 15
+    assert board.cycle / HZ - first < 36, "five publications, one each five seconds"

@@ -132,6 +132,7 @@ async def test_a_board_that_goes_is_cleared_and_one_that_is_dead_is_unavailable(
     line.master = os.open(os.devnull, os.O_RDONLY)
 
 
+@pytest.mark.sim
 async def test_a_board_with_another_firmware_than_the_shipped_one_has_an_update(
     tmp_path: Path, line: Pty
 ) -> None:

@@ -12,10 +12,9 @@ def notices(folder: Path) -> Notices:
 
 
 def told(notices: Notices, problems: list[str], now: float, quiet: bool = False) -> list[str]:
-    return [
-        f"{message.event}: {', '.join(message.problems)}"
-        for message in notices.take(problems, now, quiet=quiet)
-    ]
+    found = notices.take(problems, now, quiet=quiet)
+    notices.keep()
+    return [f"{message.event}: {', '.join(message.problems)}" for message in found]
 
 
 def test_a_problem_is_told_once_when_it_begins_and_once_when_it_ends(tmp_path: Path) -> None:

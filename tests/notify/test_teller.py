@@ -152,6 +152,24 @@ async def test_what_was_not_taken_is_shown_and_tried_again(tmp_path: Path) -> No
         assert site.posted.empty(), "once"
 
 
+async def test_what_was_not_sent_is_sent_after_a_restart(tmp_path: Path) -> None:
+    async with web_server() as site:
+        site.refuses = 1000
+        file = configuration(tmp_path, f'webhook = "http://127.0.0.1:{site.port}/hook"\n')
+        running = await start("--config", str(file))
+        await running.ready()
+        async with asyncio.timeout(60):
+            await running.logged("notifications wait for webhook")
+            running.process.kill()
+            await running.process.wait()
+            site.refuses = 0
+            async with gateway(tmp_path, "--config", str(file)):
+                message = await site.posted.get()
+        assert message["event"] == "begins"
+        assert "ttyNone" in str(message["problems"])
+        assert site.posted.empty(), "once"
+
+
 async def test_the_heartbeat_stops_with_the_gateway(tmp_path: Path) -> None:
     async with web_server() as site:
         text = f'heartbeat = "http://127.0.0.1:{site.port}/beat"\nheartbeat_s = 1\n'

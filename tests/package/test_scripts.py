@@ -281,6 +281,19 @@ def test_dpkg_hears_of_a_step_of_postinst_that_fails(machine: Machine, step: str
         machine.dpkg(Call(NOW, "postinst", f"configure {HERE}"))
 
 
+@pytest.mark.parametrize("there", ["nothing", "a file", "a link to nowhere"])
+def test_only_a_configuration_that_is_missing_is_made(machine: Machine, there: str) -> None:
+    """A link may lead to a disk that is not mounted now."""
+    file = machine.root / "etc/onceway/gateway.toml"
+    file.parent.mkdir()
+    if there == "a file":
+        file.write_text("[gateway]")
+    elif there == "a link to nowhere":
+        file.symlink_to(machine.root / "nowhere")
+    machine.dpkg(*upgrade(NOW))
+    assert ("install -m 640" in machine.log) == (there == "nothing")
+
+
 def test_a_prerm_that_ran_before_the_machine_was_interrupted_is_not_forgotten(
     machine: Machine,
 ) -> None:

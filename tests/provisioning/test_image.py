@@ -75,6 +75,7 @@ def test_without_a_firmware_for_a_board_it_is_said_what_one_must_be(
         Image(board(name).hex_file, board(name))
 
 
+@pytest.mark.sim
 def test_a_firmware_for_another_identity_page_is_refused_before_it_is_written(
     tmp_path: Path,
 ) -> None:

@@ -97,6 +97,26 @@ async def test_a_board_sends_as_its_identity_page_says(far: Far) -> None:
     assert hello.proves(KEY)
 
 
+async def test_a_board_listens_as_the_errata_note_wants_it(far: Far) -> None:
+    """Semtech's errata note for the SX1276/77/78, 2.3: with AutomaticIFOn, as after a reset, the
+    receiver takes strong signals of other channels for its own.
+    """
+    for again in (False, True):
+        if again:
+            await far.board.radio(False)
+            await far.board.radio(True)
+        await far.frame()
+        told = (await far.board.command("registers"))["registers"]
+        of = bytes.fromhex(told)
+        assert of[0x01] == 0x85, "it listens"
+        assert of[0x1D] >> 4 == 7, "125 kHz"
+        assert of[0x31] & 0x80 == 0, "AutomaticIFOn"
+        assert of[0x31] & 0x07 == 3, "SF7 to SF12"
+        assert (of[0x2F], of[0x30]) == (0x40, 0x00), "the intermediate frequency"
+        assert of[0x0C] & 0x03 == 3, "LnaBoostHf"
+        assert of[0x0C] >> 5 == 1, "gain"
+
+
 async def test_a_board_hears_its_answer_and_goes_on(far: Far) -> None:
     await far.answer()
     _, events = await far.answer()

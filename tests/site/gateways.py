@@ -24,19 +24,27 @@ from tests.service.wire import Wire
 from tests.site.members import Site
 
 SOON_S = 60
+PROGRAM = ("-m", "gateway")
 
 
 class Gateways:
     """They run from `start` until the block ends. names: their names; the first one has the site's
-    authority. text, site: more of each one's configuration, and of its [site].
+    authority. text, site: more of each one's configuration, and of its [site]. program: what runs.
     """
 
     def __init__(
-        self, folder: Path, *names: str, web: bool = False, text: str = "", site: str = ""
+        self,
+        folder: Path,
+        *names: str,
+        web: bool = False,
+        text: str = "",
+        site: str = "",
+        program: tuple[str, ...] = PROGRAM,
     ) -> None:
         self.site = Site(folder, *names)
         self.names = names
         self.running: dict[str, GatewayProcess] = {}
+        self.program = program
         self._clients: list[Wire] = []
         members = "\n".join(f'{name} = "{at}"' for name, at in self.site.addresses.items())
         self.web = {name: free_port() for name in names} if web else {}
@@ -56,7 +64,8 @@ class Gateways:
         return self.site.folder / f"{name}.toml"
 
     async def start(self, name: str) -> None:
-        running = self.running[name] = await start("--config", str(self.config(name)))
+        running = await start("--config", str(self.config(name)), program=self.program)
+        self.running[name] = running
         await running.ready()
 
     async def kill(self, name: str) -> None:
@@ -128,10 +137,15 @@ class Gateways:
 
 @asynccontextmanager
 async def gateways(
-    folder: Path, *names: str, web: bool = False, text: str = "", site: str = ""
+    folder: Path,
+    *names: str,
+    web: bool = False,
+    text: str = "",
+    site: str = "",
+    program: tuple[str, ...] = PROGRAM,
 ) -> AsyncIterator[Gateways]:
     """All of them, in contact. web: with /metrics and /healthz."""
-    found = Gateways(folder, *names, web=web, text=text, site=site)
+    found = Gateways(folder, *names, web=web, text=text, site=site, program=program)
     async with AsyncExitStack() as stack:
         for name in names:
             stack.push_async_callback(_end, found, name)

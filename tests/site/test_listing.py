@@ -116,6 +116,17 @@ async def test_one_lists_at_a_time() -> None:
     assert len(await pair.listed()) == 2
 
 
+async def test_the_gateway_looks_for_boards_while_a_person_lists() -> None:
+    pair = Pair(row("c1"), row("c2"))
+    person = pair.a.sessions()
+    await anext(person)
+    holders = asyncio.create_task(pair.a.holders())
+    assert [found["client"] async for found in person] == ["c2"]
+    assert await holders == {"c1", "c2"}
+    pair.up.clear()
+    assert await pair.a.holders() is None
+
+
 @pytest.mark.parametrize(
     "data",
     [

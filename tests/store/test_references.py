@@ -276,6 +276,18 @@ def test_what_is_missing_is_told_and_found(
     assert again == []
 
 
+def test_a_start_deletes_messages_that_no_queue_refers_to(world: World) -> None:
+    """A power cut leaves them; a message of two queues stays as long as one has it."""
+    (both,) = world.database.execute("SELECT max(message) FROM queue").fetchone()
+    harm(world.database, "INSERT INTO message VALUES (99999, 't', 0, 1, x'', NULL, x'00')")
+    harm(world.database, f"UPDATE queue SET message = {both}, size = 1 WHERE first = 599")
+    (rows,) = world.database.execute("SELECT count(DISTINCT message) FROM queue").fetchone()
+    world.power_cut()
+    assert world.database.execute("SELECT count(*) FROM message").fetchone() == (rows,)
+    gone = "SELECT count(*) FROM message WHERE id NOT IN (SELECT message FROM queue)"
+    assert world.database.execute(gone).fetchone() == (0,)
+
+
 @pytest.mark.parametrize("case", REFUSED)
 def test_store_without_what_every_store_has_is_refused(
     world: World, tmp_path: Path, case: str

@@ -237,7 +237,7 @@ def test_a_journey_with_lists_that_are_none_is_found_and_named(
 ) -> None:
     filled(tmp_path, 20)
     with closing(open_store(tmp_path, "site-7")) as database:
-        journey = (1, 1, 0, '["b"]', "[]", '["t"]', "k", None, None, "[]")
+        journey = (1, 1, 0, '["b"]', "[]", '["t"]', None, None, None, "[]")
         database.execute(f"INSERT INTO journey VALUES ({', '.join('?' * 10)})", journey)
         assert check(tmp_path) == []
         database.execute(f"UPDATE journey SET {column} = ?", (wrong,))

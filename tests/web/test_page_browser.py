@@ -311,6 +311,7 @@ async def test_a_pending_board_is_let_in_and_revoked_by_an_operator(
         await expect(shown.get_by_text("It may greet again.")).to_be_visible()
 
 
+@pytest.mark.sim
 async def test_radios_and_their_boards_are_shown_and_a_modem_that_is_pulled_out(
     tmp_path: Path, chromium: Browser, every: bool
 ) -> None:

@@ -54,6 +54,21 @@ uint16_t ow_hal_millis(void)
     return (uint16_t)((now.tv_sec - start.tv_sec) * 1000 + (now.tv_nsec - start.tv_nsec) / 1000000);
 }
 
+#if OW_DEBUG
+
+bool ow_hal_may_call(void)
+{
+    return gettid() == getpid();
+}
+
+void ow_hal_wrong_call(void)
+{
+    fprintf(stderr, "error: the library was called from another thread\n");
+    abort();
+}
+
+#endif
+
 enum ow_reset_cause ow_hal_reset_cause(void)
 {
     return OW_RESET_POWER_ON;

@@ -44,7 +44,7 @@ class Verdict(NamedTuple):
 
 def supersedes(newer: tuple[str, Claim], older: tuple[str, Claim]) -> bool:
     """Whether the first claim names the second one's member, and is not named by it. If exactly one
-    of them is from a copy, it loses.
+    claim is from a copy, that claim loses.
     """
     (one, first), (other, second) = newer, older
     if first.copied != second.copied:

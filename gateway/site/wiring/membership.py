@@ -200,6 +200,16 @@ class Membership:
         """Return the sessions of the other members (`session_list.py`)."""
         return self._listing.sessions()
 
+    async def holders(self) -> set[str] | None:
+        """Return the clients whose sessions other members have, if this member is the one that
+        looks for boards without any: the first by name of those in contact. None if it is not, or
+        if a member does not answer.
+        """
+        here, *others = self.rows()
+        if any(not row["connected"] or row["name"] < here["name"] for row in others):
+            return None
+        return await self._listing.holders()
+
     async def shown(self) -> dict[str, Any]:
         """Return the data for the page: `rows` with the `counts` of each member, null for one that
         does not answer; and the names that the site's authority has removed.

@@ -83,6 +83,9 @@ class Listing:
         self._lists: dict[str, tuple[int, Iterator[Row]]] = {}
         """Lists in progress, by member: number and remaining rows."""
         self._listing = False
+        """Whether a person lists now."""
+        self._one = asyncio.Lock()
+        """A member lists for each other one at a time."""
         self._counting: asyncio.Task[Mapping[str, Counts | None]] | None = None
 
     # -- for people here
@@ -114,14 +117,31 @@ class Listing:
             raise OncewayError("somebody else lists the sessions of the site now", hint="Try again")
         self._listing = True
         try:
-            for member in self._others:
-                try:
-                    async for row in self._list(member):
-                        yield {"member": member} | row
-                except (Silent, ValidationError):
-                    yield {"member": member, "silent": True}
+            async with self._one:
+                async for row in self._rows_of_others():
+                    yield row
         finally:
             self._listing = False
+
+    async def holders(self) -> set[str] | None:
+        """Return the clients whose sessions other members have; None if a member does not answer.
+        A person who lists at the same time waits for it, or this waits for the person.
+        """
+        found = set()
+        async with self._one:
+            async for row in self._rows_of_others():
+                if "silent" in row:
+                    return None
+                found.add(row["client"])
+        return found
+
+    async def _rows_of_others(self) -> AsyncIterator[Row]:
+        for member in self._others:
+            try:
+                async for row in self._list(member):
+                    yield {"member": member} | row
+            except (Silent, ValidationError):
+                yield {"member": member, "silent": True}
 
     async def _list(self, member: str) -> AsyncIterator[Row]:
         want, more = Want(self._next(), What.PAGE), True

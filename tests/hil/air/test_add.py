@@ -18,6 +18,8 @@ from provisioning.radio_plan import AT, SIZE
 from tests.firmware.eeprom import with_interval
 from tests.hil.air.radio_site import RadioSite
 
+pytestmark = pytest.mark.sim
+
 ONCEWAY = Path(sys.executable).with_name("onceway")
 
 

@@ -17,6 +17,8 @@ import pytest
 from gateway.store.uptime import uptime
 from tests.hil.air.radio_site import RadioSite
 
+pytestmark = pytest.mark.sim
+
 ONCEWAY = Path(sys.executable).with_name("onceway")
 PATIENCE_S = 60
 

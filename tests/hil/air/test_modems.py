@@ -13,6 +13,8 @@ from gateway.links.lora.frames import ANSWER, TURN
 from hil.air.physics import Channel, airtime
 from tests.hil.air.radio_site import RadioSite
 
+pytestmark = pytest.mark.sim
+
 CHANNEL = Channel(869_525_000, 125_000, 9)
 PAYLOAD = 22
 """Bytes that the board of tests/lora.c sends at the most; 20 is what the goals are for."""

@@ -15,6 +15,8 @@ from hil.observe.history import read
 from hil.programs.site import onceway
 from tests.hil.air.radio_site import RadioSite
 
+pytestmark = pytest.mark.sim
+
 BENCH = """\
 title = "A board by radio that is nobody's"
 until = "batch"

@@ -5,7 +5,11 @@ elsewhere.
 import asyncio
 from pathlib import Path
 
+import pytest
+
 from tests.hil.air.radio_site import RadioSite
+
+pytestmark = pytest.mark.sim
 
 WAY = "869525000 125000 9"
 WITHIN = 20

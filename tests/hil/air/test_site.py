@@ -13,6 +13,8 @@ import pytest
 from gateway.commands.control_client import ask
 from tests.hil.air.radio_site import RadioSite
 
+pytestmark = pytest.mark.sim
+
 
 @pytest.fixture
 async def site(tmp_path: Path) -> AsyncIterator[RadioSite]:

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from hil.judge import remains
 from hil.judge.checker import Verdict, check
 from hil.observe.history import Event
 from tests.hil.judge.runs import DEVICES, run_of
@@ -54,6 +55,19 @@ def test_file_of_no_batch_at_the_landing_place_is_told() -> None:
     assert check(events).reasons == [
         "at the landing place is what belongs to no batch: site/e/.7.json"
     ]
+
+
+@pytest.mark.parametrize(("of", "wrong"), [("den", 0), ("attic", 1)])
+def test_card_of_a_dead_gateway_keeps_its_rows(of: str, wrong: int) -> None:
+    """`onceway spool land` leaves the card as it was."""
+    died = {"fault": "gateway/gateway-dies-1", "kind": "", "gateway": of, "died": 0, "since": 1}
+    left = {**CLEAN, "tables": {"spool": 2}}
+    events = [
+        *run_of(3),
+        Event(8, "gateway", "happened", died),
+        Event(9, "gateway-den", "remains", left),
+    ]
+    assert len(remains.wrong(events)) == wrong
 
 
 def test_what_a_run_that_gave_up_has_left_shows_nothing() -> None:

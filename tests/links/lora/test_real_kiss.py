@@ -25,7 +25,7 @@ from gateway.links.tty import Tty
 from hil.air.kiss_modem import FIRMWARE
 from tests.hil.air.radio_site import RadioSite
 
-pytestmark = [pytest.mark.soak, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.sim, pytest.mark.soak, pytest.mark.timeout(600)]
 
 VERSION = "1.1.3"
 HOME = ROOT / "build" / f"openhop-{VERSION}"

@@ -1,0 +1,95 @@
+"""Messages that wait for a channel, kept over restarts in `DATA/unsent.json`.
+
+In: a message and the names of channels. Out: the oldest message of each channel, until the channel
+has taken it.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections import deque
+from dataclasses import asdict
+from pathlib import Path
+
+from gateway.notify.notices import MOST, Message
+
+log = logging.getLogger(__name__)
+
+FILE = "unsent.json"
+
+
+class Outbox:
+    """folder: the data directory. channels: names of those that the configuration has."""
+
+    def __init__(self, folder: Path, channels: list[str]) -> None:
+        self._file = folder / FILE
+        self.lost = 0
+        """Messages that had to make room for later ones, since the start."""
+        kept = _read(self._file)
+        for name in kept.keys() - set(channels):
+            log.warning(
+                "notify: %d messages waited for %s, which [notify] has no more: they are dropped",
+                len(kept[name]),
+                name,
+            )
+        self._waiting = {name: deque(kept.get(name, ()), maxlen=MOST) for name in channels}
+
+    def count(self, channel: str) -> int:
+        return len(self._waiting[channel])
+
+    def first(self, channel: str) -> Message | None:
+        """Return the oldest message that waits for a channel."""
+        waiting = self._waiting[channel]
+        return waiting[0] if waiting else None
+
+    def put(self, messages: list[Message]) -> None:
+        """Let messages wait for each channel."""
+        for waiting in self._waiting.values():
+            self.lost += max(0, len(waiting) + len(messages) - MOST)
+            waiting.extend(messages)
+
+    def taken(self, channel: str, message: Message) -> None:
+        """Drop a message that a channel has taken."""
+        waiting = self._waiting[channel]
+        if waiting and waiting[0] is message:
+            waiting.popleft()
+
+    def text(self) -> str:
+        """Return what `write` shall write."""
+        return json.dumps(
+            {name: list(map(asdict, waiting)) for name, waiting in self._waiting.items()}
+        )
+
+    def write(self, text: str) -> None:
+        """Write the file, so that a restart loses no message; on any thread, one at a time."""
+        new = self._file.with_suffix(".new")
+        try:
+            with new.open("w") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(new, self._file)
+        except OSError as error:
+            log.error("%s: cannot write which messages wait (%s)", self._file, error.strerror)
+
+
+def _read(file: Path) -> dict[str, list[Message]]:
+    try:
+        found = json.loads(file.read_text())
+        return {str(name): [_message(row) for row in rows] for name, rows in found.items()}
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        log.error("%s: cannot be read (%s): messages that waited are lost", file, error)
+        return {}
+
+
+def _message(row: dict[str, object]) -> Message:
+    problems = row["problems"]
+    if row["event"] not in ("begins", "ends", "goes on") or not isinstance(problems, list):
+        raise ValueError("no message")
+    return Message(
+        row["event"], list(map(str, problems)), str(row["gateway"]), float(str(row["at"]))
+    )

@@ -1,0 +1,177 @@
+"""The tree of commands as a whole: each says what it is for with an example, each that prints facts
+prints JSON too, and each takes a wrong command line with exit code 2 and says what to do.
+"""
+
+import json
+import shlex
+import sys
+from collections.abc import Callable, Iterator
+from functools import cache
+from importlib.metadata import entry_points
+from typing import Any
+
+import pytest
+import typer
+
+from gateway.commands import main as script
+
+SERVICES = {"gateway run", "uplink run"}
+"""They print nothing but their log, which --log-format has as JSON."""
+SPARK = {f"ingest {name}" for name in ("run", "release", "compact", "summarise", "expire")}
+"""Spark takes the place of the process, and logs."""
+RIG = {"hil run", "hil demo", "hil replay"}
+"""They show how a run goes. Its facts are in report.json, or `hil report --json`."""
+WITHOUT_JSON = SERVICES | SPARK | RIG
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+def leaves(words: list[str], command: Any) -> Iterator[tuple[list[str], Any]]:
+    for name, inner in getattr(command, "commands", {}).items():
+        yield from leaves([*words, name], inner)
+    if not hasattr(command, "commands"):
+        yield words, command
+
+
+@cache
+def _build(wanted: str | None) -> Any:
+    """Return the root command. Packages that only the script leaves out stay in this process."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(script, "_load", lambda point: point.load())
+        return typer.main.get_command(script._build(wanted))
+
+
+def _tree() -> dict[str, Any]:
+    found = {}
+    for point in sorted(entry_points(group="onceway.commands")):
+        found |= {" ".join(words): command for words, command in leaves([], _build(point.name))}
+    return found
+
+
+TREE = _tree()
+
+
+def _options(command: Any) -> dict[str, Any]:
+    return {text: item for item in command.params for text in item.opts if text.startswith("-")}
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Run a command line in this process: exit code, standard output, standard error."""
+    monkeypatch.setattr(script, "_command", _build)
+    monkeypatch.setattr(script.signal, "signal", lambda *_: None)
+    monkeypatch.setenv("ONCEWAY_CONFIG", "/nowhere/gateway.toml")
+
+    def run(*words: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["onceway", *words])
+        code: Any = 0
+        try:
+            script.main()
+        except SystemExit as end:
+            code = end.code or 0
+        return (code, *capsys.readouterr())
+
+    return run
+
+
+def test_the_tree_is_whole() -> None:
+    assert len(TREE) > 80
+    assert TREE.keys() >= WITHOUT_JSON
+
+
+@pytest.mark.parametrize("name", TREE)
+def test_help_has_an_example_of_the_command(name: str, run: Run) -> None:
+    code, out, _ = run(*name.split(), "--help")
+    assert code == 0
+    assert "Usage:" in out
+    example = " ".join((TREE[name].help or "").partition("Example: ")[2].split())
+    assert f"onceway {name}" in example, "such as: Example: onceway …"
+    shlex.split(example)
+
+
+@pytest.mark.parametrize("name", TREE)
+def test_help_of_a_command_is_shown_by_help(name: str, run: Run) -> None:
+    assert run("help", *name.split()) == run(*name.split(), "--help")
+
+
+@pytest.mark.parametrize("name", TREE.keys() - WITHOUT_JSON)
+def test_what_prints_facts_prints_json(name: str) -> None:
+    assert "--json" in _options(TREE[name])
+
+
+@pytest.mark.parametrize("name", TREE)
+def test_the_same_option_is_the_same_everywhere(name: str) -> None:
+    """--config means the gateway's file, with the same default, and --data its folder."""
+    options = _options(TREE[name])
+    for text, default in (("--config", None), ("--data", None), ("--json", False)):
+        if text in options:
+            assert options[text].default == default
+            assert not options[text].required
+    if "--registry" in options:
+        assert options["--registry"] is options["--config"]
+
+
+def _is_argument(item: Any) -> bool:
+    return not any(text.startswith("-") for text in item.opts)
+
+
+def _wrong_uses(name: str) -> Iterator[list[str]]:
+    command = TREE[name]
+    arguments = [item for item in command.params if _is_argument(item)]
+    needed = any(item.required for item in command.params)
+    yield ["--no-such-option"]
+    if needed:
+        yield []
+    elif all(item.nargs == 1 for item in arguments):
+        yield ["word"] * (len(arguments) + 1)
+    for text, item in _options(command).items():
+        if item.type_descriptor.annotation in (int, float):
+            yield [text, "many"]
+            break
+    yield from ([text] for text in ("--config", "--data") if text in _options(command))
+
+
+@pytest.mark.parametrize("name", TREE)
+def test_a_wrong_use_is_told(name: str, run: Run) -> None:
+    for words in _wrong_uses(name):
+        code, out, err = run(*name.split(), *words)
+        assert (code, out) == (2, ""), words
+        assert err.startswith(f"error: onceway {name}: "), words
+        assert err.count("\n") == 1
+        assert f"onceway {name} --help" in err
+        code, out, err = run(*name.split(), "--json", *words)
+        assert (code, out) == (2, ""), words
+        told = json.loads(err)
+        assert told.keys() == {"error", "where", "hint"}
+        assert told["where"] == f"onceway {name}"
+        assert f"onceway {name} --help" in told["hint"]
+
+
+@pytest.mark.parametrize(
+    "words", [["nosuch"], ["device", "nosuch"], ["--nosuch"], ["help", "nosuch"]]
+)
+def test_a_command_that_is_none_is_told(words: list[str], run: Run) -> None:
+    code, out, err = run(*words)
+    assert (code, out) == (2, "")
+    assert "nosuch" in err
+    code, out, err = run(*words, "--json")
+    assert (code, out) == (2, "")
+    assert "error" in json.loads(err)
+
+
+@pytest.mark.parametrize("name", sorted(TREE.keys() - WITHOUT_JSON - {"hil glue"}))
+def test_an_error_is_one_json_object(name: str, run: Run, tmp_path: Any) -> None:
+    """Without a gateway and with files that are not there, most commands end in an error."""
+    needed = [item for item in TREE[name].params if item.required]
+    words = []
+    for item in needed:
+        number = item.type_descriptor.annotation in (int, float)
+        value = "1" if number else str(tmp_path / "none")
+        words += [value] if _is_argument(item) else [item.opts[0], value]
+    code, out, err = run(*name.split(), "--json", *words)
+    if code == 0:
+        json.loads(out)
+        assert not err
+    else:
+        told = json.loads(err) if err else json.loads(out)
+        assert told, "says something"

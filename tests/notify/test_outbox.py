@@ -1,0 +1,63 @@
+"""Messages wait for their channel over restarts, each for each channel, and none is lost in
+silence.
+"""
+
+from pathlib import Path
+
+import pytest
+
+from gateway.notify.notices import MOST, Message
+from gateway.notify.outbox import FILE, Outbox
+
+
+def message(number: int) -> Message:
+    return Message("begins", [f"problem {number}"], "site-1", float(number))
+
+
+def waiting(box: Outbox, channel: str) -> list[str]:
+    found = []
+    while (first := box.first(channel)) is not None:
+        found += first.problems
+        box.taken(channel, first)
+        box.write(box.text())
+    return found
+
+
+def test_what_one_channel_has_taken_waits_for_the_other_one_after_a_restart(tmp_path: Path) -> None:
+    box = Outbox(tmp_path, ["mail", "webhook"])
+    box.put([message(1), message(2)])
+    first = box.first("mail")
+    assert first is not None
+    box.taken("mail", first)
+    box.write(box.text())
+    again = Outbox(tmp_path, ["mail", "webhook"])
+    assert waiting(again, "mail") == ["problem 2"]
+    assert waiting(again, "webhook") == ["problem 1", "problem 2"]
+    assert waiting(Outbox(tmp_path, ["mail", "webhook"]), "webhook") == []
+
+
+def test_a_message_that_makes_room_is_counted(tmp_path: Path) -> None:
+    box = Outbox(tmp_path, ["mail"])
+    box.put([message(number) for number in range(MOST)])
+    assert box.lost == 0
+    box.put([message(MOST)])
+    assert (box.lost, box.count("mail")) == (1, MOST)
+
+
+@pytest.mark.parametrize("text", ["[1", "[]", '{"mail": [1]}', '{"mail": [{"event": "x"}]}'])
+def test_a_damaged_file_is_told_and_begun_again(
+    tmp_path: Path, text: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / FILE).write_text(text)
+    assert Outbox(tmp_path, ["mail"]).first("mail") is None
+    assert "messages that waited are lost" in caplog.text
+
+
+def test_a_channel_that_is_configured_no_more_is_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    box = Outbox(tmp_path, ["mail"])
+    box.put([message(1)])
+    box.write(box.text())
+    Outbox(tmp_path, ["webhook"])
+    assert "1 messages waited for mail" in caplog.text

@@ -1,0 +1,43 @@
+"""A board of a site that came to no gateway is a problem of one gateway. While a gateway is silent,
+it may hold the board.
+"""
+
+import asyncio
+from contextlib import closing
+from pathlib import Path
+
+from gateway.commands import control_client as control
+from provisioning.registry import Registry
+from tests.site.gateways import SOON_S, Gateways, gateways
+
+IMPATIENT = (
+    "-c",
+    "from gateway.boards import expected, nowhere; expected.UNKNOWN_S = 0.1;"
+    " expected.LEAST_S = 0.1; nowhere.ASK_S = 0.1; nowhere.SELDOM_S = 0.2;"
+    " from gateway.commands.main import main; main()",
+)
+
+
+async def missing(site: Gateways, name: str) -> list[str]:
+    (row,) = await asyncio.to_thread(control.ask, site.data(name), do="status")
+    found: list[str] = row["missing"]
+    return found
+
+
+async def becomes(site: Gateways, name: str, wanted: list[str]) -> None:
+    async with asyncio.timeout(SOON_S):
+        while await missing(site, name) != wanted:  # noqa: ASYNC110 - it has no event
+            await asyncio.sleep(0.1)
+
+
+async def test_a_board_that_came_nowhere_is_told_once(tmp_path: Path) -> None:
+    async with gateways(tmp_path, "a", "b", program=IMPATIENT) as site:
+        await site.connect("b", "roof-2")
+        with closing(Registry(site.data("b") / "registry.db")) as registry:
+            registry.admit("roof-1")
+            registry.admit("roof-2")
+        await becomes(site, "a", ["roof-1"])
+        await becomes(site, "b", ["roof-2"])
+        assert await missing(site, "a") == ["roof-1"]
+        await site.kill("b")
+        await becomes(site, "a", [])
