@@ -38,6 +38,7 @@ from gateway.runtime.watchdog import Watchdog
 from gateway.service.change import CHANGEABLE, needs_restart
 from gateway.service.listeners import Listeners
 from gateway.service.management import Outside
+from gateway.store.board_queues import waiting_for_boards
 from gateway.store.check import named
 from gateway.store.lives import Generation, another_life
 from gateway.store.move_rows import had_site
@@ -120,7 +121,7 @@ class Gateway:
                 config = self.config.model_copy(
                     update={name: getattr(found, name) for name in CHANGEABLE}
                 )
-                passwords = Passwords(Users(config.users_file), config.access)
+                passwords = Passwords(Users(config.users_file), config.access, self._passwords)
                 await listeners.change(config, passwords)
             except OncewayError as error:
                 log.error("not reloaded, the old configuration stays in force: %s", error)
@@ -314,6 +315,8 @@ def _open_broker(config: Config, utc: int | None) -> tuple[Broker, str | None]:
             restored = another_life(database, folder)
             if restored is not None:
                 forget(folder)  # before the start that settles it
+                for line in waiting_for_boards(database):
+                    log.warning("dropped, since boards begin new sessions: %s", line)
             try:
                 state = recover(
                     database,
