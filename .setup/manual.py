@@ -20,7 +20,7 @@ _CODES = (
     (2, "The command line or the configuration file is wrong."),
     (3, "A board of the registry does not speak as it ought to; or the store cannot be used."),
     (4, "Another process has the data directory."),
-    (5, "There is no such session."),
+    (5, "There is no such session or board."),
     (6, "This account may not do that: use sudo, or join the group onceway-admin."),
     (7, "The reload is done, and a part of the new configuration counts from the next start only."),
     (70, "An internal error has ended the gateway; systemd starts it again."),
@@ -30,6 +30,16 @@ _ENVIRONMENT = (
     ("ONCEWAY_REGISTRY", "The device registry, in place of the gateway's."),
     ("ONCEWAY_PASSPHRASE", "The passphrase of a backup."),
 )
+
+
+_JSON = """\
+With --json a command prints one JSON document on standard output: an object, or a list. A command
+that goes on, such as radio listen, prints one object a line. Keys are words with underscores; those
+that end with _s are seconds. Where a thing is not known the value is null. Later versions may add
+keys. An error is one object on standard error: error (what happened), where (a file, a port or a
+command, or null) and hint (what to do, or null); that of gateway check-config has mistakes, too,
+each with line and what. Exit codes are the same as without.
+"""
 
 
 def pages(version: str) -> dict[str, str]:
@@ -51,6 +61,7 @@ def _commands(version: str) -> str:
         out += [_command(words, item) for words, item in leaves(point.name, command)]
     out.append(".SH EXIT STATUS\n")
     out += [f".TP\n.B {code}\n{_plain(text)}" for code, text in _CODES]
+    out.append(f".SH JSON\n{_plain(_JSON)}")
     out.append(".SH ENVIRONMENT\n")
     out += [f".TP\n.B {name}\n{_plain(text)}" for name, text in _ENVIRONMENT]
     out.append(".SH FILES\n.TP\n/etc/onceway/gateway.toml\nSee\n.BR gateway.toml (5).\n")

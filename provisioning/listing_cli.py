@@ -47,6 +47,18 @@ _TOLD = ("life", "worn", "aside")
 """What boards tell the gateway of themselves: gateway/boards/reports.py."""
 
 _LOOK_S = 0.2
+_PATIENCE = f"{PATIENCE_S}, by radio {RADIO_PATIENCE_S}"
+Within = Annotated[
+    int | None,
+    typer.Option(
+        "--within",
+        "--wait",
+        min=1,
+        max=86_400,
+        help="Seconds for which to wait at most until the board is asked, and for each line.",
+        show_default=_PATIENCE,
+    ),
+]
 
 _KEYS = {True: "proved", False: "none (older firmware)", None: ""}
 
@@ -311,15 +323,7 @@ def _every(row: dict[str, Any]) -> str:
 @app.command("log")
 def read_log(
     name: Name,
-    wait: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            max=86_400,
-            help="Seconds for which to wait at most until the board is asked, and for each line.",
-            show_default=f"{PATIENCE_S}, by radio {RADIO_PATIENCE_S}",
-        ),
-    ] = None,
+    within: Within = None,
     registry: RegistryFile = None,
     as_json: Json = False,
 ) -> None:
@@ -330,15 +334,8 @@ def read_log(
     Example: onceway device log greenhouse-1
     """
     folder = _running(registry)
-    heard = _asked(folder, do="heard", client=name)[0]
-    wait = wait or (RADIO_PATIENCE_S if heard["radio"] else PATIENCE_S)
-    if heard["radio"] and heard["connected"] and not as_json:
-        print(
-            f"{name} is on a radio: it gets the question when it speaks next. This waits for {wait}"
-            " s at most; Ctrl-C ends the waiting",
-            file=sys.stderr,
-        )
-    rows = [row for row in _asked(folder, do="log", client=name, wait=str(wait)) if row]
+    wait = _patience(folder, name, within, as_json)
+    rows = [row for row in _asked(folder, do="log", client=name, wait=wait) if row]
     if as_json:
         print(json.dumps(rows, indent=2))
         return
@@ -360,8 +357,8 @@ def send_command(
         typer.Option(
             min=1,
             max=86_400,
-            help="Seconds for which to wait at most.",
-            show_default=f"{PATIENCE_S}, by radio {RADIO_PATIENCE_S}",
+            help="Seconds for which to wait at most; with it --wait need not be given.",
+            show_default=_PATIENCE,
         ),
     ] = None,
     registry: RegistryFile = None,
@@ -376,15 +373,7 @@ def send_command(
     folder = _running(registry)
     request = {"do": "command", "client": name, "text": text}
     if wait or within:
-        heard = _asked(folder, do="heard", client=name)[0]
-        patience = within or (RADIO_PATIENCE_S if heard["radio"] else PATIENCE_S)
-        request["wait"] = str(patience)
-        if heard["radio"] and not as_json:
-            print(
-                f"{name} is on a radio: it gets the command when it speaks next. This waits for"
-                f" {patience} s at most; Ctrl-C ends the waiting",
-                file=sys.stderr,
-            )
+        request["wait"] = _patience(folder, name, within, as_json)
     row = [row for row in _asked(folder, **request) if row][-1]
     if as_json:
         print(json.dumps(row))
@@ -396,12 +385,28 @@ def send_command(
         raise typer.Exit(1)
 
 
+def _patience(folder: Path, name: str, within: int | None, as_json: bool) -> str:
+    """Return for how long to wait for a board, in seconds, and say so where that is long."""
+    heard = _asked(folder, do="heard", client=name)[0]
+    patience = within or (RADIO_PATIENCE_S if heard["radio"] else PATIENCE_S)
+    if heard["radio"] and heard["connected"] and not as_json:
+        print(
+            f"{name} is on a radio: it gets the question when it speaks next. This waits for"
+            f" {patience} s at most; Ctrl-C ends the waiting",
+            file=sys.stderr,
+        )
+    return str(patience)
+
+
 @app.command()
 def ping(
     name: Name,
     wait: Annotated[
-        int, typer.Option(min=1, max=86_400, help="Seconds for which to wait at most.")
-    ] = 3600,
+        int,
+        typer.Option(
+            "--within", "--wait", min=1, max=86_400, help="Seconds for which to wait at most."
+        ),
+    ] = RADIO_PATIENCE_S,
     registry: RegistryFile = None,
     as_json: Json = False,
 ) -> None:

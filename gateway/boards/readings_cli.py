@@ -84,8 +84,9 @@ def readings(
     if not rows:
         typer.echo("no readings yet" if since is None else f"no readings within {since}", err=True)
     if since is not None and kept["cut"]:
-        text = f"readings before {kept['kept_since']} are not kept here; the table has them"
-        typer.echo(text, err=True)
+        before = kept["kept_since"]
+        what = "no numbers are" if before is None else f"readings before {before} are not"
+        typer.echo(f"{what} kept here; the table has all readings", err=True)
 
 
 def _line(row: dict[str, Any]) -> str:

@@ -109,11 +109,11 @@ def _mute(error: OSError, where: str) -> OncewayError:
 def _read(lines: Iterable[bytes], where: str) -> Iterator[Row]:
     try:
         for line in lines:
-            answer = json.loads(line)
-            if "row" in answer:
-                yield answer["row"]
-            elif "error" in answer:
-                raise OncewayError(answer["error"], where)
+            told = json.loads(line)
+            if "row" in told:
+                yield told["row"]
+            elif "error" in told:
+                raise OncewayError(told["error"], told.get("where") or where, told.get("hint"))
             else:
                 return
     except OSError as error:

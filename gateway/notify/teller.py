@@ -49,7 +49,8 @@ class Teller:
         ways = channels(section)
         self._outbox = Outbox(folder, list(ways))
         self._lines = {
-            name: _Line(name, send, self._outbox, self._save) for name, send in ways.items()
+            name: _Line(name, send, self._outbox, self._save, self._is_quiet)
+            for name, send in ways.items()
         }
         self._saving = asyncio.Lock()
         self._tasks: list[asyncio.Task[None]] = []
@@ -144,7 +145,12 @@ class _Line:
     """One channel. more: set when a message comes."""
 
     def __init__(
-        self, name: str, send: Channel, outbox: Outbox, save: Callable[[], Awaitable[None]]
+        self,
+        name: str,
+        send: Channel,
+        outbox: Outbox,
+        save: Callable[[], Awaitable[None]],
+        is_quiet: Callable[[], bool],
     ) -> None:
         self.name = name
         self.send = send
@@ -152,6 +158,7 @@ class _Line:
         self.more = asyncio.Event()
         self._outbox = outbox
         self._save = save
+        self._is_quiet = is_quiet
 
     async def run(self) -> None:
         tried = 0
@@ -159,6 +166,9 @@ class _Line:
             while (message := self._outbox.first(self.name)) is None:
                 self.more.clear()
                 await self.more.wait()
+            if self._is_quiet():  # one that waited for its channel until now
+                await asyncio.sleep(LOOK_S)
+                continue
             try:
                 await asyncio.to_thread(self.send, message)
             except Exception as error:

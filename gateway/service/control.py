@@ -3,7 +3,7 @@
 `DATA/control.sock`, a Unix socket that only the gateway's own account and root may use. That of the
 Debian package is in /run/onceway, and the group onceway-admin may use it, too. In: one request, a
 line of JSON such as `{"do": "end", "client": "c1"}`. Out: any number of lines `{"row": …}`, and at
-last `{"done": true}` or `{"error": "what was wrong"}`.
+last `{"done": true}` or `{"error": "what was wrong"}`, with `where` and `hint` if they are known.
 
     sessions               one row for each session (`gateway/runtime/session_rows.py`)
     site-sessions          the same of all members of the site, with `member`; of one that does not
@@ -228,7 +228,7 @@ class Control:
                 if request["do"] in _LONG:
                     limit.reschedule(asyncio.get_running_loop().time() + TIMEOUT_S)
         except OncewayError as error:
-            return {"error": str(error)}
+            return {"error": error.what, "where": error.where, "hint": error.hint}
         return {"done": True}
 
     async def _lend(
@@ -318,7 +318,7 @@ class Control:
                 )
             begin = utc - int((parse(request["interval"]) or 0.0) * 1e6)
             rows = source.history.since(device, begin)
-        yield {"kept_since": iso(kept), "cut": kept is None or kept > begin}
+        yield {"kept_since": iso(kept), "cut": bool(begin) and (kept is None or kept > begin)}
         for index, row in enumerate(rows):
             yield row
             if index % _AT_ONCE == 0:

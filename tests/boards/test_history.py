@@ -106,7 +106,7 @@ async def test_a_person_asks_the_gateway(tmp_path: Path) -> None:
         assert {(row["device"], row["name"], row["unit"]) for row in rows} == {
             ("roof-1", "adc0", "V")
         }
-        assert "are not kept here; the table has them" in err
+        assert "are not kept here; the table has all readings" in err
         code, out, err = await onceway(tmp_path, "--json")
         found = json.loads(out)
         assert [row["value"] for row in found["readings"]] == [3.5]

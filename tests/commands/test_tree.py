@@ -8,12 +8,18 @@ import sys
 from collections.abc import Callable, Iterator
 from functools import cache
 from importlib.metadata import entry_points
+from pathlib import Path
 from typing import Any
 
 import pytest
 import typer
 
+from gateway.commands import exit_codes
 from gateway.commands import main as script
+
+sys.path.insert(0, str(Path(__file__).parents[2] / ".setup"))
+
+import manual
 
 SERVICES = {"gateway run", "uplink run"}
 """They print nothing but their log, which --log-format has as JSON."""
@@ -72,6 +78,16 @@ def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> 
         return (code, *capsys.readouterr())
 
     return run
+
+
+def test_the_manual_has_each_exit_code() -> None:
+    ours = {value for name, value in vars(exit_codes).items() if name.isupper()}
+    assert {code for code, _ in manual._CODES} == {0, *ours}
+    text = manual.pages("1")["onceway.1"]
+    for section in ("EXIT STATUS", "JSON", "ENVIRONMENT", "SEE ALSO"):
+        assert f".SH {section}\n" in text
+    commands = {name for name in TREE if name.split()[0] not in ("hil", "ingest")}
+    assert all(f".SS onceway {name}\n" in text for name in commands)
 
 
 def test_the_tree_is_whole() -> None:

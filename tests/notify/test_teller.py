@@ -15,6 +15,9 @@ from gateway.commands.control_client import ask
 from gateway.config import ConfigError, parse
 from gateway.errors import OncewayError
 from gateway.mqtt.packets import Connect, Publish, Suback, Subscribe, Subscription
+from gateway.notify import teller
+from gateway.notify.notices import Message
+from gateway.notify.outbox import Outbox
 from tests.bridge.mosquitto import Mosquitto, mosquitto
 from tests.links.certificates import Authority
 from tests.service.process import free_port, gateway, start
@@ -172,6 +175,30 @@ async def test_what_was_not_sent_is_sent_after_a_restart(tmp_path: Path) -> None
         assert message["event"] == "begins"
         assert "ttyNone" in str(message["problems"])
         assert site.posted.empty(), "once"
+
+
+async def test_a_message_that_waited_is_not_sent_at_night(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(teller, "LOOK_S", 0.001)
+    looks = iter([True, True, True, False])
+    sent: asyncio.Queue[int] = asyncio.Queue()
+    loop, left = asyncio.get_running_loop(), [4]
+
+    def is_quiet() -> bool:
+        left[0] -= 1
+        return next(looks)
+
+    async def save() -> None: ...
+
+    def send(message: Message) -> None:
+        loop.call_soon_threadsafe(sent.put_nowait, left[0])
+
+    box = Outbox(tmp_path, ["mail"])
+    box.put([Message("begins", ["a"], "site-1", 0.0)])
+    running = asyncio.create_task(teller._Line("mail", send, box, save, is_quiet).run())
+    assert await asyncio.wait_for(sent.get(), 10) == 0, "looks that were left"
+    running.cancel()
 
 
 async def test_the_heartbeat_stops_with_the_gateway(tmp_path: Path) -> None:

@@ -11,6 +11,8 @@ from typer.testing import CliRunner
 
 from gateway.access.cli import app as user_app
 from gateway.access.users import UsersError
+from gateway.commands.control_client import ask
+from gateway.errors import OncewayError
 from gateway.mqtt.packets import Connect
 from gateway.service.cli import app as gateway_app
 from gateway.service.status_cli import app as status_app
@@ -59,6 +61,15 @@ async def test_reload_says_what_needs_a_restart_and_what_is_wrong(tmp_path: Path
         assert code == 2
         assert "the old configuration stays in force" in said
         assert "spool.max_bytes" in said
+
+
+async def test_an_error_of_the_gateway_says_what_where_and_what_to_do(tmp_path: Path) -> None:
+    async with gateway(tmp_path, "--config", str(configuration(tmp_path))):
+        with pytest.raises(OncewayError) as failed:
+            await asyncio.to_thread(ask, tmp_path / "data", do="log", client="roof-1")
+        error = failed.value
+        assert (error.what, error.where) == ("the board is not connected", "roof-1")
+        assert error.hint == "See: onceway session list"
 
 
 async def test_systemd_shows_what_waits_for_a_start(tmp_path: Path) -> None:
