@@ -226,8 +226,8 @@ CELLS: dict[str, dict[str, Cell]] = {
         "rows": _number(),
         "bytes": _number(),
         "sha256": _TEXT,
-        "cut": Cell("integer"),
-        "landed": Cell("integer", null=True),
+        "cut": _number(-HIGHEST),
+        "landed": _MOMENT,
     },
     "batch_content": {"number": _ID, "spool_bytes": _number(), "keys": _BLOB},
     "spool": {

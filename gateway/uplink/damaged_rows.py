@@ -20,6 +20,11 @@ class DamagedRows(Numbers):
         ).fetchone()
         return row or (0, 0)
 
+    def damaged_row(self) -> str | None:
+        """Name a damaged row of the tables of the uplink; None if there is none."""
+        tables = ("batch", "batch_content", "spool")
+        return next((str(item) for table in tables for item in broken(self._db, table)), None)
+
     def damaged(self, count: int) -> list[tuple[Broken, dict[str, str]]]:
         """Return the damaged rows among the oldest `count` waiting ones; each with its cells as
         literals of SQL, by column.

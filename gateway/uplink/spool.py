@@ -102,12 +102,13 @@ class NoSpool(OncewayError):
 
 class Spool(DamagedRows):
     """A connection to the gateway's database, for one thread. Raises NoSpool, or OncewayError if it
-    cannot be opened. to_read: read only, all of it in one snapshot. `with` closes it, and adds
-    advice to an error of SQLite.
+    cannot be opened. to_read: read only, all of it in one snapshot. `with` closes it, adds
+    advice to an error of SQLite, and names the damaged row that made a look fail.
     """
 
     def __init__(self, data: Path, to_read: bool = False) -> None:
         path = self._path = data / FILE
+        self._to_read = to_read
         refuse_half_salvaged(data)
         try:
             if not path.is_file():
@@ -145,9 +146,14 @@ class Spool(DamagedRows):
         error: BaseException | None,
         _trace: TracebackType | None,
     ) -> None:
+        wrong = self._to_read and isinstance(error, TypeError | ValueError)
+        what = self.damaged_row() if wrong else None
         self.close()
         if isinstance(error, sqlite3.Error):
             raise self._unusable(error) from error
+        if what is not None:
+            text = f"the gateway's database is damaged ({what})"
+            raise OncewayError(text, str(self._path), "See: onceway store check") from error
 
     def stay(self) -> None:
         """Raise OncewayError if the database file was replaced: after a restore, rows arrive in the
@@ -267,7 +273,7 @@ class Spool(DamagedRows):
             "SELECT count(*), coalesce(sum(size), 0), "  # noqa: S608
             " coalesce(sum(id > :last), 0),"
             " coalesce(sum(CASE WHEN id > :last AND coalesce(received, :now) >= :since THEN size"
-            " END), 0), min(received)"
+            " END), 0), min(iif(typeof(received) = 'integer', received, NULL))"
             f" FROM (SELECT id, received, {ROW_SIZE} AS size FROM spool)",
             key,
         ).fetchone()

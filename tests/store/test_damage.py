@@ -13,6 +13,7 @@ import pytest
 
 from gateway.broker.topic import NOTICES
 from gateway.config import Config, GatewaySection
+from gateway.errors import OncewayError
 from gateway.mqtt.packets import Connack, Publish
 from gateway.service.gateway import _open_broker
 from gateway.site.moving.addresses import Stage, address
@@ -23,6 +24,8 @@ from gateway.store.move_rows import LINEAGES, MOST_MOVES
 from gateway.store.recovery import Refused
 from gateway.store.schema import FILE, StoreError, prepare
 from gateway.store.views import places, retained, sessions
+from gateway.uplink.spool import Spool
+from gateway.uplink.status import look
 from tests.broker.harness import FOREVER, World
 from tests.store.test_references import world
 
@@ -266,6 +269,11 @@ def test_value_in_meta_of_its_form_fits(key: str, value: str) -> None:
     assert fits(key, value.encode())
 
 
+def uplink_status(folder: Path) -> str:
+    with Spool(folder, to_read=True) as spool:
+        return look(spool, folder, 10**9).as_text()
+
+
 SHOWN: dict[tuple[str, str], Callable[[Path], object]] = {
     ("session", "left"): lambda folder: sessions(folder, None),
     ("flow", "received"): lambda folder: sessions(folder, None),
@@ -274,11 +282,15 @@ SHOWN: dict[tuple[str, str], Callable[[Path], object]] = {
     ("flow", "released"): lambda folder: sessions(folder, None),
     ("retained", "expires"): lambda folder: retained(folder, None),
     ("given", "key"): places,
+    ("batch", "landed"): uplink_status,
+    ("batch", "cut"): uplink_status,
+    ("batch", "last"): uplink_status,
+    ("spool", "received"): uplink_status,
 }
 
 
 @pytest.mark.parametrize(("table", "column"), SHOWN)
-@pytest.mark.parametrize("value", ["x'ff'", "'x'", "1.5", "7"])
+@pytest.mark.parametrize("value", ["x'ff'", "'x'", "1.5", "7", "9223372036854775807"])
 def test_command_that_shows_a_damaged_store_names_the_row(
     image: bytes, tmp_path: Path, table: str, column: str, value: str
 ) -> None:
@@ -287,7 +299,7 @@ def test_command_that_shows_a_damaged_store_names_the_row(
     said = ""
     try:
         SHOWN[table, column](tmp_path)
-    except StoreError as error:
+    except OncewayError as error:
         said = str(error)
     assert not said or f" of {table}: its {column} cannot be" in said or "UTF-8" in said
 
