@@ -24,7 +24,6 @@ from threading import Lock
 from gateway.boards.expected import Expected, Seen
 from gateway.boards.history import History
 from gateway.boards.nowhere import Holders, Nowhere
-from gateway.boards.questions import Questions
 from gateway.boards.reports import Boards
 from gateway.broker.access import ByAcl, Caller, Refusal
 from gateway.broker.session import Attached
@@ -334,9 +333,7 @@ class Watch:
         self._ports = ports
         self._written: str | None = None
         registry.expected.clock = lambda: engine.broker.now
-        registry.boards.interval = registry.expected.tell
         engine.commanded = registry.expected.command
-        self._questions = Questions(engine, registry.boards, registry.expected)
         self._told: set[str] = set()
         self._thread = ThreadPoolExecutor(1, "registry")
         self._task = asyncio.create_task(self._watch())
@@ -361,7 +358,6 @@ class Watch:
                         self._registry.history.forget(self._registry.registered())
                     self._changed()
                 self._look_at_boards()
-                await self._questions.ask()
                 if news := self._registry.expected.news():
                     await loop.run_in_executor(self._thread, self._registry.expected.write, news)
                 text = json.dumps(self._strangers())

@@ -240,11 +240,6 @@ class Expected:
             self.tell(name, interval, confirmed=False)
             self._new = True
 
-    def is_told(self, name: str) -> bool:
-        """Whether an interval counts that a board was told or tells, and no gap shows it yet."""
-        known = self._known.get(name)
-        return known is not None and known.gaps.told is not None
-
     def want(self, name: str, interval: float | None) -> None:
         """Set the interval that a person gives. None: go by what the board does."""
         self._known[name].wanted = interval

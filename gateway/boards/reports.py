@@ -46,8 +46,6 @@ _MOST_BYTES = 256
 _BASE_NAME, _NAME, _VALUE = -2, 0, 2
 UNKNOWN_COMMAND = "unknown command: "
 """How a board's answer to a command that it does not know begins; what follows may be cut short."""
-QUESTION = "interval"
-"""The command by which a board is asked for its interval."""
 _KNOWN_COMMANDS = "`interval N s`, `identify` and `reboot`"
 
 KEYED = "keyed"
@@ -93,14 +91,6 @@ class Boards:
         self.said = Said()
         self.answers: dict[str, str] = {}
         """What each board has answered to its last command, since the gateway's start."""
-        self.unsure: dict[str, None] = {}
-        """Boards that may have got another interval: their status came without a start."""
-        self.asked: dict[str, bytes] = {}
-        """The Correlation Data with which each board was asked for its interval; empty if its
-        firmware does not know that question.
-        """
-        self.interval: Callable[[str, float], None] | None = None
-        """Called with the name of a board and the seconds that it answers then."""
         self.taken: Callable[[str, str, bytes, int | None], None] | None = None
         """Called with name, topic, payload and time (µs since 1970) of what a board publishes."""
 
@@ -210,8 +200,6 @@ class Boards:
 
     def _hear_log(self, name: str, payload: bytes, monotonic: int) -> None:
         text = payload[:_MOST_BYTES].decode(errors="replace")
-        if self._is_interval(name, payload, text):
-            return
         if answer := answers.read(payload):
             _put(self.answers, name, answer.words)
             if self.answered is not None:
@@ -227,21 +215,6 @@ class Boards:
                 _KNOWN_COMMANDS,
                 extra=about(client=name),
             )
-
-    def _is_interval(self, name: str, payload: bytes, text: str) -> bool:
-        """Take what a board says to the gateway's own question, if it is that."""
-        if not self.asked.get(name):
-            return False
-        if text == f"{UNKNOWN_COMMAND}{QUESTION}":
-            self.asked[name] = b""
-            return True
-        answer = answers.read(payload)
-        if answer is None or answer.correlation != self.asked[name]:
-            return False
-        del self.asked[name]
-        if answer.kind is answers.Kind.VALUE and self.interval is not None:
-            self.interval(name, answer.number / 1000)
-        return True
 
     def _take(self, name: str, payload: bytes, utc: int | None) -> None:
         if told := _figures(name, payload):
@@ -259,8 +232,6 @@ class Boards:
             if not any(key in FIGURES for key in told):  # faults alone: the rest stays
                 kept = {key: value for key, value in known.items() if not key.endswith(FAULT)}
             seen = {} if utc is None else {"seen": float(utc // 1_000_000)}
-            if "boot" in told and told["boot"] == known.get("boot"):
-                _put(self.unsure, name, None)
             _put(self._statuses, name, kept | told | seen)
 
     def _faults(self, name: str) -> Iterator[tuple[str, float]]:

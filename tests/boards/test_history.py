@@ -13,7 +13,7 @@ import pytest
 from gateway.boards import history as module
 from gateway.boards.history import FILE, History
 from gateway.payload.readings import Reading
-from tests.boards.test_questions import site
+from tests.boards.test_commanded import site
 
 SECOND = 1_000_000
 ONCEWAY = Path(sys.executable).with_name("onceway")

@@ -1,0 +1,48 @@
+"""The gateway expects the interval that a command from here has set."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from gateway.commands.control_client import ask
+from provisioning.identity import Identity
+from provisioning.registry import Registry
+from tests.links.board import Pty
+from tests.service.boards import Sensor, configuration
+from tests.service.process import GatewayProcess, gateway
+
+KEY = bytes(range(16))
+STATUS = [{-2: "roof-1:", 0: "boot", 2: 3}, {0: "life", 2: 100}]
+
+
+@asynccontextmanager
+async def site(folder: Path) -> AsyncIterator[tuple[Sensor, GatewayProcess]]:
+    data, line = folder / "data", Pty()
+    data.mkdir()
+    registry = Registry(data / "registry.db")
+    registry.finish(registry.begin(Identity("roof-1", KEY), "uno", "/dev/null"), "ab" * 32)
+    file = configuration(folder, [line])
+    async with gateway(folder, "--config", str(file)) as running:
+        sensor = Sensor(line, "roof-1", KEY)
+        await sensor.connect()
+        await sensor.subscribe("commands/roof-1")
+        await sensor.measure(1)
+        yield sensor, running
+        sensor.unplug()
+
+
+async def expects(folder: Path, interval_s: float) -> None:
+    """Wait until the gateway expects readings so often."""
+    async with asyncio.timeout(10):
+        found = None
+        while found != interval_s:
+            (row,) = await asyncio.to_thread(ask, folder / "data", do="boards")
+            found = row["interval_s"]
+
+
+async def test_a_command_of_the_gateway_sets_what_is_expected(tmp_path: Path) -> None:
+    async with site(tmp_path):
+        request = {"do": "command", "client": "roof-1", "text": "interval 60 min"}
+        assert await asyncio.to_thread(ask, tmp_path / "data", **request) == [{"sent": True}]
+        await expects(tmp_path, 3600)
