@@ -289,7 +289,11 @@ class SendFlow:
         out.flush()
         try:
             out.connection.send_qos_0(
-                delivery.run, delivery.flags, delivery.extra, delivery.skip, delivery.count
+                delivery.run,
+                delivery.flags,
+                delivery.extra,
+                delivery.skip + delivery.sent,  # the others were dropped from a full queue
+                delivery.count - delivery.sent,
             )
         except Exception as error:
             out.connection.fail(error, "a message is sent")

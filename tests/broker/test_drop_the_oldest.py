@@ -40,6 +40,18 @@ def test_the_newest_wait_and_the_log_says_so(
     assert slow.payloads == [b"%03d" % number for number in range(500 - MOST, 500)]
 
 
+def test_a_run_that_is_dropped_in_part_is_not_sent_whole() -> None:
+    section = QueueSection(full="drop the oldest", qos_0=True, messages=4)
+    world = World(queue=[section])
+    world.absent("slow")
+    publisher = world.accepted(answers=True)
+    for part in (["0"], ["1", "2", "3", "4"], ["5"], ["6"]):
+        packets = [Publish("t", text.encode(), 0, 0) for text in part]
+        publisher.send_bytes(b"".join(encode(it, publisher.version) for it in packets))
+    assert world.broker.statistics.overflowed == 3
+    assert world.durable("slow", answers=True).payloads == [b"3", b"4", b"5", b"6"]
+
+
 @pytest.mark.parametrize("full", ["end the session", "refuse the publisher"])
 def test_qos_0_forces_nothing_where_the_oldest_are_not_dropped(full: str) -> None:
     world = World(queue=[QueueSection(full=full, qos_0=True, messages=4)])
