@@ -29,6 +29,8 @@ _LOOK_S = 1.0
 """Seconds between two reads of a client whose user exceeds the quota: it may send PINGREQ."""
 _MOST_PACED = 1_000_000
 """Bytes of input of such a client above which it is not read."""
+_PART_PACED = 4
+"""Part of the memory that such clients may fill: the rest is for clients within their quota."""
 _SOON_S = 0.01
 """Least time until a paused client is checked."""
 
@@ -230,12 +232,13 @@ class ClientLink:
     @property
     def _is_due_a_look(self) -> bool:
         """Whether to read a client whose user exceeds the quota, to find its PINGREQ packets."""
-        connection = self.connection
+        connection, broker = self.connection, self._turns.broker
         return (
             self._paced
             and not (self._held_back or connection.full or connection.choked)
             and connection.kept <= _MOST_PACED
-            and self._turns.broker.now - self._looked >= _LOOK_S
+            and broker.partial < broker.limits.memory_bytes // _PART_PACED
+            and broker.now - self._looked >= _LOOK_S
         )
 
     def _wait_for_pause(self) -> None:
