@@ -31,6 +31,10 @@ def put(landing: Landing, gateway: str, epoch: str, file: Path, now: datetime) -
     removed.
     """
     landing.tidy(f"{gateway}/{FOLDER}")
+    names = _names(landing, gateway)
+    for piece, first in names.items():
+        if first not in names:  # of a backup that failed: pieces must not fill the landing place
+            landing.discard(f"{gateway}/{FOLDER}/{piece}")
     name = f"{gateway}/{FOLDER}/{now.astimezone(UTC):{_TIME}}-{epoch}.owback"
     count = max(1, -(-file.stat().st_size // PIECE))
     with file.open("rb") as whole:
@@ -41,12 +45,20 @@ def put(landing: Landing, gateway: str, epoch: str, file: Path, now: datetime) -
 
 
 def _put_piece(landing: Landing, name: str, data: bytes) -> None:
-    if not landing.create(name, data):
+    created = landing.create(name, data)
+    if landing.holds(name, data):  # also if an answer was lost, and the request was repeated
+        return
+    if not created:
         raise OncewayError(
             f"there is a backup {name} already", landing.url, "Try again in a second"
         )
-    if not landing.holds(name, data):
-        raise Unreachable(f"{name} was written and does not read back the same", landing.url)
+    raise Unreachable(f"{name} was written and does not read back the same", landing.url)
+
+
+def _names(landing: Landing, gateway: str) -> dict[str, str]:
+    """Return each piece of a backup at the landing place, and the name of its first piece."""
+    found = map(_NAME.fullmatch, landing.names_in(f"{gateway}/{FOLDER}"))
+    return {match[0]: match[1] for match in found if match}
 
 
 def remove_old(landing: Landing, gateway: str, keep: int, now: datetime) -> None:
@@ -55,9 +67,7 @@ def remove_old(landing: Landing, gateway: str, keep: int, now: datetime) -> None
     A time to come was given by a wrong clock, and counts as the oldest.
     """
     folder = f"{gateway}/{FOLDER}"
-    names = {
-        name: found[1] for name in landing.names_in(folder) if (found := _NAME.fullmatch(name))
-    }
+    names = _names(landing, gateway)
     today = f"{now.astimezone(UTC):{_TIME}}~"
     whole = sorted(names.keys() & set(names.values()), key=lambda name: (name < today, name))
     timed = [name for name in whole if "-" in name]

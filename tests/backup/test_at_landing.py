@@ -89,6 +89,9 @@ def test_a_cut_one_never_has_a_first_piece(
     with pytest.raises(OncewayError, match="cut"):
         make(local, whole, NOON)
     assert [name[-4:] for name in stored(local)] == [".002"]
+    monkeypatch.setattr(local, "create", lambda name, data: made(name, data) and False)
+    make(local, whole, NOON + DAY)  # a lost answer: the request was repeated, and found the piece
+    assert {name[:8] for name in stored(local)} == {f"{NOON + DAY:%Y%m%d}"}
 
 
 def test_a_name_that_exists_is_never_replaced(local: Landing, whole: Path, tmp_path: Path) -> None:
