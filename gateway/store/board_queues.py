@@ -22,7 +22,8 @@ def waiting_for_boards(database: sqlite3.Connection) -> list[str]:
     """
     try:
         rows = database.execute(
-            "SELECT client, topic, queue.count, message.count, substr(body, 1, ?) FROM queue"
+            "SELECT CAST(client AS TEXT), CAST(topic AS TEXT), queue.count, message.count,"
+            " coalesce(CAST(substr(body, 1, ?) AS BLOB), x'') FROM queue"
             " JOIN session ON session.id = queue.session JOIN message ON message.id = message"
             " WHERE incarnation <> 0 AND topic <> '' ORDER BY client, first",
             (_LONGEST,),
