@@ -8,7 +8,7 @@ dies, or the line does, the broker says so after one and a half times heartbeat_
 from __future__ import annotations
 
 import asyncio
-import secrets
+import hashlib
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING
@@ -22,8 +22,6 @@ from gateway.mqtt.packets import (
     Connect,
     Disconnect,
     Packet,
-    Pingreq,
-    Pingresp,
     Puback,
     Publish,
     Side,
@@ -47,11 +45,10 @@ async def keep(section: NotifySection, alive: Callable[[], None]) -> None:
     async with _connected(section) as line:
         topic = split_beat(section.heartbeat or "")[3]
         try:
-            await line.ask(Publish(topic, _ALIVE, 1, 1, retain=True), Puback)
-            while True:
+            while True:  # again and again: the will of an older connection may come late
+                await line.ask(Publish(topic, _ALIVE, 1, 1, retain=True), Puback)
                 alive()
                 await asyncio.sleep(section.heartbeat_s / 2)
-                await line.ask(Pingreq(), Pingresp)
         except asyncio.CancelledError:
             with suppress(OSError):
                 line.send(Publish(topic, _DEAD, retain=True))
@@ -93,7 +90,7 @@ async def _connected(section: NotifySection) -> AsyncIterator[_Line]:
     try:
         line = _Line(reader, writer)
         hello = Connect(
-            f"onceway-{secrets.token_hex(6)}",
+            f"onceway-{hashlib.sha256(topic.encode()).hexdigest()[:12]}",  # ends an older line
             Version.V3_1_1,
             keep_alive=min(section.heartbeat_s, 65_535),
             will=Will(topic, _DEAD, 1, retain=True),

@@ -18,6 +18,8 @@ log = logging.getLogger(__name__)
 FILE = "notices.json"
 MOST = 1000
 """Problems that are kept, and messages that wait."""
+SETTLE_S = 30.0
+"""Seconds after a start until an older problem may end: the first looks do not see everything."""
 
 Event = Literal["begins", "ends", "goes on", "test"]
 
@@ -68,6 +70,10 @@ class Notices:
         self._after_s = after_s
         self._repeat_s = repeat_s
         self._known = _read(self._file)
+        self._before = set(self._known)
+        """Problems that were known before this start."""
+        self._started: float | None = None
+        self._failed: str | None = None
         self._kept = self._state()
 
     def take(self, problems: list[str], now: float, *, quiet: bool = False) -> list[Message]:
@@ -77,7 +83,10 @@ class Notices:
         present = dict.fromkeys(problems[:MOST])
         for text in present:
             self._known.setdefault(text, _Known(now))
-        gone = [text for text in self._known if text not in present]
+        self._started = now if self._started is None else self._started
+        if now - self._started >= SETTLE_S:
+            self._before.clear()
+        gone = [one for one in self._known if one not in present and one not in self._before]
         told = {"begins": [], "ends": [], "goes on": []}  # type: dict[Event, list[str]]
         for text in gone:
             if self._known[text].told is None:
@@ -107,10 +116,12 @@ class Notices:
         new = self._file.with_suffix(".new")
         try:
             new.write_text(state)
-            self._kept = state
             os.replace(new, self._file)
+            self._kept, self._failed = state, None
         except OSError as error:
-            log.error("%s: cannot write what was told (%s)", self._file, error.strerror)
+            if self._failed != error.strerror:
+                log.error("%s: cannot write what was told (%s)", self._file, error.strerror)
+            self._failed = error.strerror
 
 
 def _read(file: Path) -> dict[str, _Known]:

@@ -25,6 +25,7 @@ class Outbox:
 
     def __init__(self, folder: Path, channels: list[str]) -> None:
         self._file = folder / FILE
+        self._failed: str | None = None
         self.lost = 0
         """Messages that had to make room for later ones, since the start."""
         kept = _read(self._file)
@@ -62,8 +63,10 @@ class Outbox:
             {name: list(map(asdict, waiting)) for name, waiting in self._waiting.items()}
         )
 
-    def write(self, text: str) -> None:
-        """Write the file, so that a restart loses no message; on any thread, one at a time."""
+    def write(self, text: str) -> bool:
+        """Write the file, so that a restart loses no message; on any thread, one at a time. Return
+        whether that was possible.
+        """
         new = self._file.with_suffix(".new")
         try:
             with new.open("w") as file:
@@ -72,7 +75,12 @@ class Outbox:
                 os.fsync(file.fileno())
             os.replace(new, self._file)
         except OSError as error:
-            log.error("%s: cannot write which messages wait (%s)", self._file, error.strerror)
+            if self._failed != error.strerror:
+                log.error("%s: cannot write which messages wait (%s)", self._file, error.strerror)
+            self._failed = error.strerror
+            return False
+        self._failed = None
+        return True
 
 
 def _read(file: Path) -> dict[str, list[Message]]:

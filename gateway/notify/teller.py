@@ -53,6 +53,7 @@ class Teller:
             for name, send in ways.items()
         }
         self._saving = asyncio.Lock()
+        self._unsaved = False
         self._tasks: list[asyncio.Task[None]] = []
         self._heart: str | None = None
 
@@ -101,18 +102,21 @@ class Teller:
                 found = self._notices.take(self._problems(), time.time(), quiet=self._is_quiet())
                 if found and self._lines:
                     self._outbox.put(found)
-                    await self._save()
+                    self._unsaved = True
                     for line in self._lines.values():
                         line.more.set()
-                self._notices.keep()
+                if self._unsaved:
+                    self._unsaved = not await self._save()
+                if not self._unsaved:
+                    self._notices.keep()
             except Exception:
                 log.exception("notifications met an internal error")
             await asyncio.sleep(LOOK_S)
 
-    async def _save(self) -> None:
-        """Bring the messages that wait to the disk."""
+    async def _save(self) -> bool:
+        """Bring the messages that wait to the disk, and return whether they are there."""
         async with self._saving:
-            await asyncio.to_thread(self._outbox.write, self._outbox.text())
+            return await asyncio.to_thread(self._outbox.write, self._outbox.text())
 
     def _is_quiet(self) -> bool:
         now = datetime.now().astimezone().time()
@@ -149,7 +153,7 @@ class _Line:
         name: str,
         send: Channel,
         outbox: Outbox,
-        save: Callable[[], Awaitable[None]],
+        save: Callable[[], Awaitable[object]],
         is_quiet: Callable[[], bool],
     ) -> None:
         self.name = name

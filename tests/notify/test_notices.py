@@ -57,7 +57,18 @@ def test_a_restart_tells_nothing_again(tmp_path: Path) -> None:
     told(one, ["a"], 0)
     told(one, ["a"], 30)
     assert told(notices(tmp_path), ["a"], 40) == []
-    assert told(notices(tmp_path), [], 50) == ["ends: a"]
+    one = notices(tmp_path)
+    assert told(one, [], 50) == [], "the gateway has not looked at everything yet"
+    assert told(one, ["a"], 51) == []
+    assert told(one, [], 52) == []
+    assert told(one, [], 80) == ["ends: a"]
+
+
+def test_what_begins_after_a_restart_ends_at_once(tmp_path: Path) -> None:
+    one = notices(tmp_path)
+    told(one, ["a"], 0)
+    assert told(one, ["a"], 30) == ["begins: a"]
+    assert told(one, [], 31) == ["ends: a"]
 
 
 def test_a_damaged_file_is_begun_again(tmp_path: Path) -> None:

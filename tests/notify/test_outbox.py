@@ -61,3 +61,14 @@ def test_a_channel_that_is_configured_no_more_is_told(
     box.write(box.text())
     Outbox(tmp_path, ["webhook"])
     assert "1 messages waited for mail" in caplog.text
+
+
+def test_a_file_that_cannot_be_written_is_told_once_and_tried_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    box = Outbox(tmp_path, ["mail"])
+    (tmp_path / FILE).mkdir()
+    assert [box.write("{}") for _ in range(3)] == [False] * 3
+    assert len(caplog.messages) == 1
+    (tmp_path / FILE).rmdir()
+    assert box.write("{}")
