@@ -91,7 +91,7 @@ class History:
         """
         for board, name, series in self._series(device):
             points = sorted(zip(series.times, series.values, strict=True))
-            for time, value in points[-POINTS:]:
+            for time, value in points:
                 if time >= begin:
                     yield _row(board, name, time, value, series.unit)
 
@@ -105,9 +105,9 @@ class History:
         )
 
     def _series(self, device: str) -> Iterator[tuple[str, str, _Series]]:
-        for board, names in self._boards.items():
+        for board, names in list(self._boards.items()):  # readings come while somebody reads
             if device in ("", board):
-                yield from ((board, name, series) for name, series in names.items())
+                yield from [(board, name, series) for name, series in names.items()]
 
     def write(self) -> None:
         """Write the file if anything is new; on any thread."""

@@ -111,6 +111,8 @@ def of_command(text: str) -> float | None:
     if found is None:
         return None
     number, unit = int(found[1]), (found[2] or "").strip()
+    if not 0 < number <= _NO_SAMPLES:
+        return None  # boards refuse such a number
     if not unit:
         return 0.0 if number == _NO_SAMPLES else number / 1000
     return float(number * _UNITS[unit])
