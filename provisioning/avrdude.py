@@ -64,14 +64,20 @@ def save(board: Board, port: str, image: Path, progress: Progress) -> None:
     _run(board, port, ["-U", f"flash:r:{image}:i"], lambda stage, share: progress("save", share))
 
 
-def _run(
-    board: Board, port: str, operation: list[str], progress: Progress, commands: str = ""
-) -> str:
-    """Run avrdude to its end and return what it said. commands: for its terminal mode."""
+def answers(board: Board, port: str) -> bool:
+    """Whether the boot loader at a port speaks as that of this board, and its chip has the board's
+    signature. Resets the board, and writes nothing.
+    """
+    follower, silent, code = _follow(_command(board, port), "", lambda stage, share: None)
+    return not silent and code == 0 and "evice signature" in follower.output
+
+
+def _command(board: Board, port: str) -> list[str]:
+    """What starts avrdude for a board at a port. Raises OncewayError if avrdude is missing."""
     program = shutil.which("avrdude")
     if program is None:
         raise OncewayError("avrdude is not installed", hint="On Debian: apt-get install avrdude")
-    command = [
+    return [
         program,
         "-p",
         board.chip,
@@ -81,8 +87,14 @@ def _run(
         str(board.baud),
         "-P",
         port,
-        *operation,
     ]
+
+
+def _run(
+    board: Board, port: str, operation: list[str], progress: Progress, commands: str = ""
+) -> str:
+    """Run avrdude to its end and return what it said. commands: for its terminal mode."""
+    command = [*_command(board, port), *operation]
     follower, silent, code = _follow(command, commands, progress)
     missed = silent or _OUT_OF_STEP.search(follower.output) or _NO_ANSWER.search(follower.output)
     if code != 0 and follower.stage == "connect" and missed:
@@ -200,8 +212,9 @@ def _explain(output: str, board: Board, port: str, silent: bool) -> OncewayError
         return OncewayError(
             "the boot loader does not answer",
             port,
-            f"Is it {board.title} (--board)? Does it have a boot loader at {board.baud} baud? Press"
-            " its reset button as this starts",
+            f"Is it {board.title} (--board)? Does it have a boot loader at {board.baud} baud?"
+            f" `onceway board probe --port {port}` finds out. Press its reset button as this"
+            " starts",
         )
     if re.search(r"cannot open port|unable to open port|[Dd]evice or resource busy", output):
         return OncewayError("avrdude cannot open the port", port, _last_line(output))

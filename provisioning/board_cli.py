@@ -2,14 +2,17 @@
 
 import json
 from dataclasses import asdict
+from typing import Annotated
 
 import typer
 from rich.table import Table
 
+from gateway.errors import OncewayError
 from provisioning import ports
 from provisioning.boards import catalogue
 from provisioning.options import Json
 from provisioning.output import print_table
+from provisioning.probe import probe
 
 app = typer.Typer(
     help="The board catalogue, and the boards that are plugged in.", no_args_is_help=True
@@ -64,3 +67,31 @@ def list_ports(as_json: Json = False) -> None:
             ", ".join(entry.held_by),
         )
     print_table(table)
+
+
+@app.command("probe")
+def probe_port(
+    port: Annotated[str, typer.Option(help="The serial port of the board.")], as_json: Json = False
+) -> None:
+    """Find out which board is at a port: by the rate and protocol of its boot loader, and the
+    signature of its chip. This resets the board and writes nothing; it takes up to half a minute.
+
+    Example: onceway board probe --port /dev/ttyUSB0
+    """
+    ports.check(port)
+    likely = {name for entry in ports.plugged() if entry.port == port for name in entry.boards}
+    kinds = catalogue().values()
+    found = probe(port, [one for one in kinds if not likely or one.name in likely])
+    if not found:
+        raise OncewayError(
+            "no boot loader answers",
+            port,
+            "A bare chip has none, and a chip that was written with a programmer may have lost it."
+            " Press the reset button as this starts",
+        )
+    if as_json:
+        print(json.dumps([one.name for one in found]))
+        return
+    print(f"{port}: one of these answers here; name it with --board")
+    for one in found:
+        print(f"  {one.name}: {one.title}")

@@ -177,9 +177,9 @@ void ow_mqtt_begin(
  * Does what is due: reads and writes the line, the EEPROM, the timers, and calls the program's
  * functions. Call it over and over, at least every 2 s: it starts the watchdog.
  *
- * A call takes less than 1 ms while calls are less than 8 ms apart. While bytes of the EEPROM are
- * due, 3.4 ms each, it waits for them up to an eighth of the time since the call before, 125 ms at
- * most with `delay(1000)` between them. A publication at QoS 2 takes 16 of those bytes and five
+ * A call waits for nothing while calls are less than 8 ms apart. In a slower loop it waits for the
+ * bytes of the EEPROM that are due, 3.4 ms each, up to a sixteenth of the time since the call
+ * before: 62 ms with `delay(1000)` between them, 127 ms at most. A publication at QoS 2 takes 16 of those bytes and five
  * calls; so the more often it is called, the sooner the gateway has what was published, and the
  * fewer bytes of the line are lost.
  */

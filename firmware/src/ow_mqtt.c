@@ -590,7 +590,7 @@ static void speak(struct ow_mqtt *client, uint16_t now)
 static void poll(struct ow_mqtt *client)
 {
     uint16_t now = ow_hal_millis();
-    uint8_t beat = (uint8_t)(now >> 3), spare = (uint8_t)(beat - client->polled);
+    uint8_t beat = (uint8_t)(now >> 3), spare = (uint8_t)(beat - client->polled) / 2;
     client->polled = beat;
     bool idle;
     while ((uint16_t)(now - client->second) >= 1000) {

@@ -5,7 +5,7 @@
 #include "check.h"
 #include "ow_crc.h"
 
-enum { EEPROM_WRITE_MS = 4, MEMORY_WRITE_MS = 5, WAITS = 1000 };
+enum { EEPROM_WRITE_MS = 4, MEMORY_WRITE_MS = 5, WAITS = 100 };
 
 struct board board;
 static uint8_t identity[OW_IDENTITY_SIZE];
@@ -88,14 +88,14 @@ uint8_t ow_hal_eeprom_read(uint16_t address)
     return board.eeprom[address];
 }
 
-static bool is_busy(uint32_t until)
+static bool is_busy(uint32_t until, uint16_t *asked)
 {
     if ((int32_t)(until - board.now) <= 0) {
-        board.asked = 0;
+        *asked = 0;
         return false;
     }
-    if (++board.asked == WAITS) { /* somebody waits for it, and time goes by */
-        board.asked = 0;
+    if (++*asked == WAITS) { /* somebody waits for it, and time goes by */
+        *asked = 0;
         board.now++;
     }
     return true;
@@ -103,7 +103,7 @@ static bool is_busy(uint32_t until)
 
 bool ow_hal_eeprom_busy(void)
 {
-    return is_busy(board.busy_until);
+    return is_busy(board.busy_until, &board.asked);
 }
 
 static uint8_t torn(uint8_t before, uint8_t after)
@@ -142,7 +142,7 @@ bool ow_memory_begin(void)
 
 bool ow_memory_busy(void)
 {
-    return is_busy(board.memory_busy_until);
+    return is_busy(board.memory_busy_until, &board.memory_asked);
 }
 
 void ow_memory_read(uint8_t *to, uint16_t address, uint8_t length)

@@ -26,6 +26,7 @@ struct board {
     uint16_t asked; /* how often in a row whether it is busy */
     uint8_t memory[OW_MEMORY_SIZE]; /* on the bus, with OW_JOURNAL_MEMORY */
     uint32_t memory_busy_until;
+    uint16_t memory_asked;
     bool memory_missing;
     bool instant; /* a write takes no time */
     uint32_t writes; /* of EEPROM and memory, since the last power_on */

@@ -175,12 +175,16 @@ void world_boot(void)
 void world_step(void)
 {
     uint8_t out[2];
-    board.now++;
-    ow_mqtt_poll(&client);
+    static uint16_t heads[256]; /* what had been sent at each of the last milliseconds */
+    uint16_t sent = board.to_gateway_head;
+    uint32_t from = ++board.now;
+    ow_mqtt_poll(&client); /* it may wait for the EEPROM */
     if (client.journal.next - 1 > world.produced) {
         world.produced = client.journal.next - 1;
     }
-    static uint16_t heads[256]; /* what had been sent at each of the last milliseconds */
+    for (; from != board.now; from++) {
+        heads[from & 0xFF] = sent;
+    }
     heads[board.now & 0xFF] = board.to_gateway_head;
     uint16_t arrived = heads[(board.now - world.delay) & 0xFF];
     while (board.to_gateway_tail != arrived) {

@@ -1,6 +1,5 @@
-"""Check the remains of a run: no temporary data may be left, and no other data that grows with the
-length of the run. In: a history. Out: a sentence for each forbidden remainder. Not used for a run
-that gave up, in which data are still on their way; nor for a card whose gateway died.
+"""Check the remains of a run: no temporary data, and no other data that grow with its length. In: a
+history. Out: a sentence for each forbidden remainder. Runs that gave up and cards are not judged.
 """
 
 import re
@@ -13,8 +12,7 @@ from hil.observe.history import Event, taking
 EMPTY = ("spool", "retained", "will", "aside")
 """Tables that must be empty: no client of a bench retains a message or has a will."""
 ALONE = ("queue", "message", "given", "given_part", "journey", "place")
-"""Tables that must be empty at a single gateway. In a site, data for another gateway wait there
-until it asks for them."""
+"""Tables that must be empty at a single gateway. In a site, others' data may wait there."""
 TEMPORARY = re.compile(r"(^|/)\.|\.(tmp|temp|new|part|partial|old|bak)$|~$|-journal$")
 MOST_FILES = 40
 """Most files in a gateway's folder, of any kind."""

@@ -97,8 +97,21 @@ async def added(folder: Path, kind: str, port: Path) -> dict[str, Any]:
     return dict(json.loads(out))
 
 
+async def probed(port: Path) -> list[str]:
+    """The boards that `onceway board probe` names."""
+    command = [Path(sys.executable).with_name("onceway"), "board", "probe", "--json", "--port"]
+    process = await asyncio.create_subprocess_exec(
+        *command, port, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    out, err = await asyncio.wait_for(process.communicate(), 120)
+    assert process.returncode == 0, err.decode()
+    return list(json.loads(out))
+
+
 async def test_from_a_bare_board_of_each_kind_to_its_first_greeting(tmp_path: Path) -> None:
-    """All at once, into one registry: each of them spends its time waiting."""
+    """All at once, into one registry: each of them spends its time waiting. One with an old boot
+    loader, which looks like any other with its USB chip, is probed meanwhile.
+    """
     assert first_address(NANO_OLD) == board("nano-old").application_end
     program = build(tmp_path)
     async with AsyncExitStack() as stack:
@@ -106,18 +119,25 @@ async def test_from_a_bare_board_of_each_kind_to_its_first_greeting(tmp_path: Pa
             kind: (
                 await stack.enter_async_context(SimulatedBoard(tmp_path / kind, bootloader=loader))
             ).port
-            for kind, loader in (("nano", True), ("nano-old", NANO_OLD))
+            for kind, loader in (("nano", True), ("nano-old", NANO_OLD), ("pro-mini-5v", NANO_OLD))
         }
         ports |= {
             kind: await stack.enter_async_context(chip(program, kind, tmp_path / f"tty-{kind}"))
             for kind in OTHERS
         }
-        said = await asyncio.gather(*(added(tmp_path, kind, port) for kind, port in ports.items()))
+        unknown = await stack.enter_async_context(
+            SimulatedBoard(tmp_path / "unknown", bootloader=NANO_OLD)
+        )
+        found, *said = await asyncio.gather(
+            probed(unknown.port), *(added(tmp_path, kind, port) for kind, port in ports.items())
+        )
+    assert found == ["nano-old", "pro-mini", "pro-mini-5v"]
     assert all(device["incarnation"] > 0 for device in said)
     entered = {
         (device.name, device.board, device.status)
         for device in Registry(tmp_path / "registry.db").devices()
     }
     assert entered == {
-        (f"my-{kind}", kind, "ready") for kind in ("nano", "nano-old", "mega2560", "pro-mini")
+        (f"my-{kind}", kind, "ready")
+        for kind in ("nano", "nano-old", "pro-mini-5v", "mega2560", "pro-mini")
     }

@@ -49,7 +49,7 @@ def test_the_catalogue_on_the_command_line() -> None:
         [ONCEWAY, "board", "list", "--json"], capture_output=True, text=True, timeout=30, check=True
     )
     rows = {row["name"]: row for row in json.loads(done.stdout)}
-    kinds = {"uno", "uno-lora", "nano", "nano-old", "mega2560", "pro-mini"}
+    kinds = {"uno", "uno-lora", "nano", "nano-old", "mega2560", "pro-mini", "pro-mini-5v"}
     assert set(rows) == set(catalogue()) == kinds
     nano = rows["nano-old"]
     assert (nano["chip"], nano["clock"], nano["programmer"], nano["baud"]) == (

@@ -150,7 +150,7 @@ def test_what_is_plugged_in_is_told_by_its_usb_ids(
         device, vid, pid, description = "/dev/ttyNONE0", 0x1A86, product, "USB Serial"
 
     monkeypatch.setattr(ports, "comports", lambda: [Port])
-    looks_like = ["uno", "uno-lora", "nano", "nano-old", "mega2560", "pro-mini"]
+    looks_like = ["uno", "uno-lora", "nano", "nano-old", "mega2560", "pro-mini", "pro-mini-5v"]
     assert ports.plugged() == [Plugged("/dev/ttyNONE0", None, looks_like, "USB Serial", [])]
     done = CliRunner().invoke(board_cli.app, ["ports", "--json"])
     (row,) = json.loads(done.output)

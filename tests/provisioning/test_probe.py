@@ -1,0 +1,27 @@
+"""Which boards are asked for at a port, and in which order."""
+
+import pytest
+
+from provisioning.boards import Board, catalogue
+from provisioning.probe import probe
+
+ALL = list(catalogue().values())
+
+
+@pytest.mark.parametrize("board", ALL, ids=lambda one: one.name)
+def test_each_board_is_found_with_those_that_speak_alike(board: Board) -> None:
+    asked: list[tuple[str, int, str]] = []
+
+    def ask(other: Board, port: str) -> bool:
+        assert port == "/dev/ttyUSB0"
+        asked.append((other.programmer, other.baud, other.chip))
+        return asked[-1] == (board.programmer, board.baud, board.chip)
+
+    found = probe("/dev/ttyUSB0", ALL, ask)
+    assert board in found
+    assert {(one.programmer, one.baud, one.chip) for one in found} == {asked[-1]}
+    assert len(asked) == len(set(asked)), "a question takes seconds"
+
+
+def test_a_port_where_nobody_answers_is_no_board() -> None:
+    assert probe("/dev/ttyUSB0", ALL, lambda board, port: False) == []
