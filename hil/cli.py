@@ -66,7 +66,7 @@ Shrink = Annotated[
     ),
 ]
 GATEWAYS = ("attic", "barn", "cellar")
-"""Names for those of a demo."""
+"""Names of the gateways of a demo."""
 Json = JsonOption
 RunArgument = Annotated[
     Path, typer.Argument(metavar="RUN", help="Folder of a run, or its history.jsonl.")
@@ -93,7 +93,8 @@ def demo(
     keep: Keep = False,
     folder: Directory = Path("build/demo"),
 ) -> None:
-    """The main job on this machine, with faults: boards, gateway, uplink and ingest, and a verdict.
+    """Run the main job on this machine, with faults: boards, gateway, uplink and ingest, and a
+    verdict.
 
     Example: onceway hil demo --seed 7 --readings 50 --keep
     """
@@ -109,7 +110,7 @@ def demo(
 
 @app.command("list")
 def list_benches(as_json: Json = False) -> None:
-    """The benches that come with the project.
+    """List the benches that ship with the project.
 
     Example: onceway hil list
     """
@@ -132,7 +133,10 @@ def run(
     bench: Annotated[
         list[str] | None,
         typer.Argument(
-            help="Names of benches (`onceway hil list`), or TOML files. None: all that ship."
+            help="Names of benches (`onceway hil list`), or TOML files. None: all that ship.",
+            autocompletion=lambda incomplete: [
+                one for one in benches.shipped() if one.startswith(incomplete)
+            ],
         ),
     ] = None,
     core: Annotated[
@@ -165,7 +169,7 @@ def run(
 ) -> None:
     """Run benches. Exit code 0 if every run holds and keeps its limits.
 
-    Several runs are a campaign. If it was interrupted, the same command carries it on.
+    Several runs are a campaign. After an interruption, the same command continues it.
 
     Example: onceway hil run gateway-kills power-cuts --repeat 10 --jobs 2
     """
@@ -225,11 +229,10 @@ def glue(
     folder: Directory = RUNS / "glue",
     as_json: Json = False,
 ) -> None:
-    """Run what people use today (the glue) and Onceway under the same faults, and compare them.
+    """Run a usual setup (the glue) and Onceway under the same faults, and compare them.
 
-    The glue: a sketch, a serial script, mosquitto, files of JSON lines, Spark's file source.
-
-    Needs Debian's mosquitto. Both runs stay in the folder. Exit code 0 if Onceway's run holds.
+    The glue: a sketch, a serial script, mosquitto, files of JSON lines, Spark's file source. Needs
+    Debian's mosquitto. Both runs stay in the folder. Exit code 0 if Onceway's run holds.
 
     Example: onceway hil glue --seed 7
     """
@@ -264,7 +267,7 @@ def replay(
     keep: Keep = False,
     folder: Directory = RUNS / "replay",
 ) -> None:
-    """Run the same bench, seed and faults again, as the history recorded them.
+    """Run the same bench, seed and faults again, as recorded in the history.
 
     Example: onceway hil replay build/demo
     """
@@ -276,9 +279,8 @@ def replay(
 def check_history(history: RunArgument, as_json: Json = False) -> None:
     """Judge a history again. Exit code 0 if it holds.
 
-    A history that cannot be read proves nothing: the verdict is unknown.
-
-    A limit of the bench that was not kept is told, and does not change the exit code here.
+    A history that cannot be read proves nothing: the verdict is unknown. A broken limit of the
+    bench is shown, and does not change the exit code here.
 
     Example: onceway hil check build/demo
     """
@@ -313,7 +315,7 @@ def report(
         bool, typer.Option("--json", help="Print JSON, for programs; write nothing.")
     ] = False,
 ) -> None:
-    """Write what a run showed: a page (HTML), JUnit XML and JSON.
+    """Write the results of a run: a page (HTML), JUnit XML and JSON.
 
     Example: onceway hil report build/demo
     """
@@ -357,7 +359,7 @@ def compare(one: RunArgument, other: RunArgument, as_json: Json = False) -> None
 
 
 def _recordings(trace: str) -> list[str]:
-    """The files of a folder, or the one recorded link that this is."""
+    """Return the files of a folder of recorded links, or the single link."""
     if not Path(trace).is_dir():
         return [trace]
     if not (found := sorted(str(path) for path in Path(trace).iterdir() if path.is_file())):
@@ -387,7 +389,7 @@ def _run(
 
 
 def _carry_out(name: str, bench: Bench, made: Plan, place: Folder, console: Console) -> Findings:
-    """Leaves the report, also of a run that is interrupted."""
+    """Run, and leave the report, also of an interrupted run."""
     try:
         with Display(
             f"Onceway {name}, seed {made.seed}", STAGES, bench.readings, made.breaks, console
@@ -406,8 +408,8 @@ def _carry_out(name: str, bench: Bench, made: Plan, place: Folder, console: Cons
 
 
 async def until_told(run: Awaitable[T]) -> T:
-    """Ended by SIGTERM as by Ctrl-C, and once only: a second one must not stop what takes the
-    programs down.
+    """Await a run. SIGTERM ends it like Ctrl-C, only once: a second one must not stop the cleanup
+    that ends the programs.
     """
     task = asyncio.current_task()
     assert task is not None  # noqa: S101
@@ -422,8 +424,8 @@ async def until_told(run: Awaitable[T]) -> T:
 
 
 def _shrink(name: str, bench: Bench, made: Plan, failed: Folder, console: Console) -> None:
-    """Find the fewest faults that still fail, by runs in folders beside the failed one; tell them
-    and where their run is.
+    """Find the fewest faults that still fail, by runs in folders beside the failed one; print them
+    and the folder of their run.
     """
     tried = 0
     last = failed.root

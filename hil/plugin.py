@@ -1,13 +1,13 @@
 """The rig in pytest: `pytest --bench NAME` runs benches as tests, and a fixture runs one in a test
-of the user's own.
+of the user.
 
     def test_my_lines(run_bench):
         found = run_bench("my-lines.toml", readings=200)
         assert found.result.verdict == "holds"
         assert found.percentile(99) < 30
 
-What comes in: names of shipped benches, or TOML files. What goes out: a passed test for each that
-holds, else the offenders and the folder.
+In: names of shipped benches, or TOML files. Out: a passed test for each that holds, else the
+offenders and the folder.
 """
 
 import asyncio
@@ -51,7 +51,7 @@ def pytest_collection_modifyitems(
 
 
 class BenchDoesNotHoldError(Exception):
-    """findings: what the run showed. folder: where it is."""
+    """A bench that does not hold. findings: the results of the run. folder: its folder."""
 
     def __init__(self, findings: "Findings", folder: Path) -> None:
         super().__init__(findings.result.summary())
@@ -66,7 +66,7 @@ class BenchItem(pytest.Item):
         super().__init__(**kwargs)
         self._bench = bench
         if self.config.pluginmanager.hasplugin("timeout"):
-            # a run ends by itself: when nothing moves for the bench's stall_s
+            # a run ends by itself, after the bench's stall_s without progress
             self.add_marker(pytest.mark.timeout(0))
 
     def runtest(self) -> None:
@@ -97,8 +97,8 @@ class BenchItem(pytest.Item):
 
 @pytest.fixture
 def run_bench(tmp_path: Path) -> RunBench:
-    """A function of a bench's name or file, and changes to its top-level keys; returns what the run
-    showed (`hil.report.findings`).
+    """Return a function of a bench's name or file, and changes to its top-level keys, that returns
+    the results of the run (`hil.report.findings`).
     """
     runs = 0
 
@@ -112,7 +112,7 @@ def run_bench(tmp_path: Path) -> RunBench:
 
 def execute(name: str, folder: Path, **changes: object) -> "Findings":
     """Run a bench in an empty folder. Raises OncewayError for a bad bench."""
-    # Not at the top: every pytest run that only loads the plugin would pay for Arrow and Delta.
+    # Not at the top: every pytest run with the plugin would import Arrow and Delta.
     from hil.bench import files as benches
     from hil.bench.plan import plan
     from hil.observe.folder import Folder

@@ -1,8 +1,6 @@
-"""Charts as SVG, without a library: what a report and a trace need, small enough to stand inside a
-page.
-
-In: a chart's ranges, then bars, lines, dots and bands in the units of its axes. Out: an `<svg>`
-element. Colours come from CSS classes (`STYLE`), so that a chart is readable in light and in dark.
+"""Charts as SVG, without a library, for a report and a trace, small enough for a page. In: a
+chart's ranges, then bars, lines, dots and bands in the units of its axes. Out: an `<svg>` element.
+Colours come from CSS classes (`STYLE`), so that a chart is readable in light and in dark.
 """
 
 import math
@@ -28,11 +26,11 @@ svg rect.a, svg circle.a { fill: var(--a); } svg rect.b, svg circle.b { fill: va
 svg rect.c, svg circle.c { fill: var(--c); } svg rect.d, svg circle.d { fill: var(--d); }
 svg circle, svg rect { stroke: none; } svg rect.band { opacity: 0.25; }
 """
-"""Classes a, b, c and d are four colours; a report says which is which."""
+"""Classes a, b, c and d are four colours; a report has the legend."""
 
 
 def ticks(low: float, high: float) -> list[float]:
-    """About TICKS round numbers from `low` to `high`."""
+    """Return about TICKS round numbers from `low` to `high`."""
     if high <= low:
         return [low]
     rough = (high - low) / TICKS
@@ -44,7 +42,9 @@ def ticks(low: float, high: float) -> list[float]:
 
 @dataclass(slots=True)
 class Chart:
-    """x, y: the lowest and the highest value shown. Points outside are cut off at the edge."""
+    """A chart. x, y: the lowest and the highest value shown. Points outside are cut off at the
+    edge.
+    """
 
     title: str
     x: tuple[float, float]
@@ -55,7 +55,7 @@ class Chart:
     _rows: dict[str, float] | None = None
 
     def bars(self, bars: Iterable[tuple[float, float, float]], colour: str = "a") -> None:
-        """Bars from the bottom: from x, to x, height."""
+        """Add bars from the bottom: from x, to x, height."""
         for start, end, value in bars:
             left, top = self._x(start), self._y(value)
             self._rect(
@@ -63,7 +63,7 @@ class Chart:
             )
 
     def bands(self, bands: Iterable[tuple[float, float, str]], colour: str = "b") -> None:
-        """Stretches of x over the whole height, with a text for whoever points at them."""
+        """Add stretches of x over the whole height, with a tooltip."""
         for start, end, text in bands:
             left = self._x(start)
             self._rect(
@@ -87,7 +87,7 @@ class Chart:
         ]
 
     def marks(self, marks: Iterable[tuple[float, float, str]], colour: str = "b") -> None:
-        """Large dots at x, y, with a text for whoever points at them."""
+        """Add large dots at x, y, with a tooltip."""
         for x, y, text in marks:
             title = f"<title>{escape(text)}</title>"
             self._parts.append(
@@ -96,11 +96,11 @@ class Chart:
             )
 
     def rows(self, names: Mapping[str, float]) -> None:
-        """Names of rows at heights y, in place of the numbers of that axis."""
+        """Set names of rows at heights y, instead of the numbers of that axis."""
         self._rows = dict(names)
 
     def element(self) -> str:
-        """The `<svg>` element; the page or file around it holds STYLE."""
+        """Return the `<svg>` element; the page or file around it holds STYLE."""
         bottom = HEIGHT - BOTTOM
         grid = [f'<path class="grid" d="M{LEFT} {TOP}V{bottom}H{WIDTH - RIGHT}"/>']
         for value in ticks(*self.x):
@@ -161,7 +161,7 @@ def _share(value: float, between: tuple[float, float]) -> float:
 
 
 def stacked(charts: Sequence[Chart]) -> str:
-    """One SVG file of charts one below the other."""
+    """Return one SVG file of charts one below the other."""
     height = HEIGHT * len(charts)
     head = (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}"'

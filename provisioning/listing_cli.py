@@ -19,7 +19,7 @@ from gateway.boards.listening import PATIENCE_S, RADIO_PATIENCE_S
 from gateway.boards.reports import KEYED
 from gateway.boards.reports import read as statuses
 from gateway.commands.control_client import NotRunning, ask
-from gateway.commands.options import nothing_named
+from gateway.commands.options import no_gateway, nothing_named
 from gateway.errors import OncewayError, UsageError
 from gateway.links.lora.frames import LONGEST_NAME
 from gateway.system.logs import printable
@@ -448,9 +448,7 @@ def _asked(folder: Path, **request: str) -> list[dict[str, Any]]:
     try:
         return ask(folder, **request)
     except NotRunning:
-        raise OncewayError(
-            "no gateway runs here", str(folder), "Start it, or name another one with --config FILE"
-        ) from None
+        raise no_gateway(folder) from None
 
 
 def _time_of(row: dict[str, Any]) -> str:

@@ -7,12 +7,21 @@ from typing import Annotated
 import typer
 
 from gateway.boards.admission import FILE
+from gateway.commands.completion import devices, offers
 from gateway.commands.control_client import INSTALLED, WHO_MAY
 from gateway.commands.options import CONFIG_FILE, JsonOption, config_file, running_folder
 from gateway.errors import NotAllowed, OncewayError
+from provisioning.boards import catalogue
 from provisioning.registry import Registry
 
-Name = Annotated[str, typer.Argument(help="The device's name; also its MQTT client identifier.")]
+_kinds = offers(catalogue)
+
+Name = Annotated[
+    str,
+    typer.Argument(
+        help="The device's name; also its MQTT client identifier.", autocompletion=devices
+    ),
+]
 Port = Annotated[
     str | None,
     typer.Option(
@@ -28,9 +37,15 @@ Hex = Annotated[
         "--hex", help="Firmware to write.", show_default="the sensor example, built if need be"
     ),
 ]
-BoardName = Annotated[str, typer.Option("--board", help="Kind of board, see `onceway board list`.")]
+BoardName = Annotated[
+    str,
+    typer.Option("--board", help="Kind of board, see `onceway board list`.", autocompletion=_kinds),
+]
 KnownBoard = Annotated[
-    str | None, typer.Option("--board", help="Kind of board.", show_default="as registered")
+    str | None,
+    typer.Option(
+        "--board", help="Kind of board.", show_default="as registered", autocompletion=_kinds
+    ),
 ]
 Foreign = Annotated[
     bool,

@@ -22,17 +22,23 @@ from gateway.mqtt.packets import Connect
 from gateway.mqtt.reason import ReasonCode
 
 _REMEMBERED = 4096
+_HOOK_KEYS = "command", "url", "hook_remember_s"
 _ONE_AT_A_TIME = threading.Lock()
 """Held during a comparison, which takes 32 MiB."""
 
 
 class Passwords:
-    """Fast and slow checks of passwords. Replaced as a whole if the file of users changes."""
+    """Fast and slow checks of passwords. Replaced as a whole by a reload. earlier: those in force
+    until now, if a password that was found correct there is to count.
+    """
 
-    def __init__(self, users: Users, section: AccessSection) -> None:
+    def __init__(
+        self, users: Users, section: AccessSection, earlier: "Passwords | None" = None
+    ) -> None:
         self._users = users
-        self._key = secrets.token_bytes(32)
-        self._right: dict[str, tuple[bytes, float]] = {}
+        self._section = section
+        self._key: bytes = earlier._key if earlier is not None else secrets.token_bytes(32)
+        self._right = self._remembered(earlier) if earlier is not None else {}
         """Keyed hash of the password and end of its validity, by user."""
         self._hook = AuthHook(section) if section.has_hook else None
         self._hook_remember_s = section.hook_remember_s
@@ -41,6 +47,19 @@ class Passwords:
         """Return users of the file that are removed in `later`, or have another password there."""
         others = later._users.hashes
         return {name for name, item in self._users.hashes.items() if others.get(name) != item}
+
+    def _remembered(self, earlier: "Passwords") -> dict[str, tuple[bytes, float]]:
+        """Return the passwords that were found correct, of users about whom the same file entry, or
+        the same hook, decides now.
+        """
+        same_hook = all(
+            getattr(self._section, key) == getattr(earlier._section, key) for key in _HOOK_KEYS
+        )
+        return {
+            name: found
+            for name, found in dict(earlier._right).items()
+            if self.agrees(earlier, name) and (same_hook or name in self._users.hashes)
+        }
 
     def agrees(self, earlier: "Passwords", name: str) -> bool:
         """Whether a user's password is the same as in `earlier`."""

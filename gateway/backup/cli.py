@@ -1,17 +1,19 @@
 """`onceway backup FILE` and `onceway restore FILE`: a whole gateway, on this machine or another."""
 
+import io
 import json
 import os
+import shutil
 import tempfile
-from contextlib import closing
-from datetime import date
+from contextlib import closing, nullcontext
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, BinaryIO, cast
 
 import typer
 
 from gateway.backup import contents
-from gateway.backup.landing import put
+from gateway.backup.landing import Pieces, put, remove_old
 from gateway.backup.restore import make_data_folder, put_back
 from gateway.backup.sealed import SealedReader, SealedWriter
 from gateway.commands.options import (
@@ -24,10 +26,13 @@ from gateway.commands.options import (
 from gateway.commands.passphrase import ask_passphrase
 from gateway.config import Config, load
 from gateway.errors import OncewayError, UsageError
+from gateway.store.board_queues import dropped_by_restore
+from gateway.system.last_backup import LOCK, LastBackup, last_backup
 from gateway.system.lock import ProcessLock
 from gateway.system.sync import sync
 from gateway.uplink import credentials
-from gateway.uplink.landing import open_landing
+from gateway.uplink.landing import Landing, open_landing
+from gateway.uplink.spool import Spool
 
 backup_app = typer.Typer()
 restore_app = typer.Typer()
@@ -40,7 +45,7 @@ def backup(
         bool, typer.Option("--to-landing", help="Put it at the landing place instead.")
     ] = False,
     keep: Annotated[
-        int, typer.Option(min=1, max=1000, help="Days whose backups stay at the landing place.")
+        int, typer.Option(min=1, max=1000, help="How many backups stay at the landing place.")
     ] = 7,
     config: ConfigOption = None,
     as_json: JsonOption = False,
@@ -49,8 +54,9 @@ def backup(
     certificates, the key that signs batches and this gateway's place in its site.
 
     The gateway may run meanwhile. The passphrase is asked for, or taken from ONCEWAY_PASSPHRASE. At
-    the landing place it is GATEWAY/backups/N.owback, N from 0 to KEEP - 1, one a day in turn:
-    onceway-backup.timer does that.
+    the landing place the backup is GATEWAY/backups/TIME-EPOCH.owback, and the newest KEEP stay;
+    onceway-backup.timer makes one each night. A backup above 64 MB goes there in several files:
+    fetch all whose names begin with that name.
 
     Example: sudo onceway backup /mnt/usb/site-1.owback
     """
@@ -60,9 +66,17 @@ def backup(
     if found is None:
         raise nothing_named("Name one with --config FILE")
     settings = load(found)
-    if file is None:
-        _to_landing(settings, found, keep, as_json)
-        return
+    data = settings.gateway.data
+    with closing(ProcessLock(data / LOCK)) if data.is_dir() else nullcontext():
+        for left in data.glob(f"{contents.TEMPORARY}*"):
+            shutil.rmtree(left, ignore_errors=True)  # of a backup that was killed
+        if file is None:
+            _to_landing(settings, found, keep, as_json)
+        else:
+            _to_file(settings, found, file, as_json)
+
+
+def _to_file(settings: Config, found: Path, file: Path, as_json: bool) -> None:
     if file.exists():
         raise OncewayError("there is a file already", str(file), "Name another one")
     new = file.with_name(f"{file.name}.new")
@@ -88,19 +102,46 @@ def _write(file: Path, settings: Config, found: Path) -> contents.Manifest:
 
 
 def _to_landing(settings: Config, found: Path, keep: int, as_json: bool) -> None:
+    """Make a backup at the landing place, and write down for the gateway how that ends."""
     data = settings.gateway.data
-    if settings.uplink is None:
-        raise OncewayError("no landing place is configured", str(found), "See [uplink]")
-    credentials.take(found)
     try:
-        with tempfile.TemporaryDirectory(dir=data, prefix=".backup-") as folder:
+        note = (last_backup(data) or LastBackup(0)).begin(data)
+    except OSError as error:
+        raise _said(error, data) from error
+    try:
+        credentials.take(found)
+        with (
+            tempfile.TemporaryDirectory(dir=data, prefix=contents.TEMPORARY) as folder,
+            closing(_landing(settings, found)) as landing,
+        ):
             file = Path(folder) / "whole"
             manifest, size = _write(file, settings, found), file.stat().st_size
-            with closing(open_landing(settings.uplink.landing, settings.uplink.options)) as landing:
-                where = put(landing, settings.gateway.name, file, keep, date.today())
-    except OSError as error:
-        raise OncewayError(f"the backup cannot be written ({error.strerror})", str(data)) from error
+            gateway, now = settings.gateway.name, datetime.now(UTC)
+            where = put(landing, gateway, _epoch(data), file, now)
+            note = note.succeed(data, where)
+            remove_old(landing, gateway, keep, now)
+    except (OncewayError, OSError) as error:
+        failed = _said(error, data)
+        note.fail(data, str(failed))
+        raise failed from error
     _tell(where, manifest, size, "FILE", as_json)
+
+
+def _landing(settings: Config, found: Path) -> Landing:
+    if settings.uplink is None:
+        raise OncewayError("no landing place is configured", str(found), "See [uplink]")
+    return open_landing(settings.uplink.landing, settings.uplink.options, settings.uplink.shared)
+
+
+def _epoch(data: Path) -> str:
+    with Spool(data, to_read=True) as spool:
+        return spool.origin().epoch
+
+
+def _said(error: OncewayError | OSError, data: Path) -> OncewayError:
+    if isinstance(error, OncewayError):
+        return error
+    return OncewayError(f"the backup cannot be written ({error.strerror})", str(data))
 
 
 def _tell(where: str, manifest: contents.Manifest, size: int, file: str, as_json: bool) -> None:
@@ -123,7 +164,8 @@ def restore(
     as_json: JsonOption = False,
 ) -> None:
     """Let this machine take the place of the gateway of a backup. Gateway and uplink must be
-    stopped; what is here already is kept beside it.
+    stopped; what is here already is kept beside it. Commands that wait for boards in the backup are
+    dropped, since the boards begin new sessions; they are listed first.
 
     The passphrase is asked for, or taken from ONCEWAY_PASSPHRASE.
 
@@ -131,7 +173,7 @@ def restore(
     """
     target = config or config_file() or Path(CONFIG_FILE)
     try:
-        archive = file.open("rb")
+        archive = io.BufferedReader(cast(io.RawIOBase, Pieces(file)))
     except OSError as error:
         raise OncewayError(f"cannot read the backup ({error.strerror})", str(file)) from error
     with archive, tempfile.TemporaryDirectory(prefix=".restore-", dir=_above(target)) as folder:
@@ -146,11 +188,14 @@ def restore(
             closing(ProcessLock(data / "gateway.lock")),
             closing(ProcessLock(data / "uplink.lock")),
         ):
+            dropped = dropped_by_restore(Path(folder) / contents.STORE)
+            for line in [] if as_json else dropped:
+                typer.echo(f"dropped, since boards begin new sessions: {line}")
             notes = put_back(Path(folder), manifest, data, target)
     if as_json:
         told = {"data": str(data), "gateway": manifest.gateway, "machine": manifest.machine}
         told |= {"made": str(manifest.made), "config": str(target)}
-        typer.echo(json.dumps(told | {"notes": [*notes, *_TO_KNOW]}))
+        typer.echo(json.dumps(told | {"dropped": dropped, "notes": [*notes, *_TO_KNOW]}))
         return
     machine = f"{manifest.made}, from {manifest.machine}"
     typer.echo(f"{data}: restored the gateway {manifest.gateway} of {machine}")

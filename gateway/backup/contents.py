@@ -31,6 +31,8 @@ from gateway.uplink import signing
 
 STORE, REGISTRY, CONFIG = "gateway.db", "registry.db", "gateway.toml"
 SIGNING_KEY = signing.FILE
+TEMPORARY = ".backup-"
+"""The beginning of the names of folders in the data directory, each as long as a backup is made."""
 _MANIFEST = "manifest.json"
 _FORMAT = 1
 _MOST_MANIFEST = 1_000_000
@@ -68,7 +70,7 @@ def write(archive: BinaryIO, config: Config, config_file: Path) -> Manifest:
     """Everything that a new machine needs. The gateway may run. Raises OncewayError."""
     data = config.gateway.data
     with (
-        tempfile.TemporaryDirectory(dir=data, prefix=".backup-") as folder,
+        tempfile.TemporaryDirectory(dir=data, prefix=TEMPORARY) as folder,
         tarfile.open(fileobj=archive, mode="w|") as tar,
     ):
         copies = {STORE: Path(folder) / STORE}

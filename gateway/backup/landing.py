@@ -1,31 +1,94 @@
-"""A backup at the landing place. In: the encrypted file of a gateway. Out: it stands there whole,
-under the name of its day, in place of the one that is `keep` days old: so there is never more than
-so many, and nothing needs to be deleted.
+"""Backups at the landing place. In: the encrypted file of a gateway. Out: a backup under a name of
+its own, and the newest `keep` of them.
+
+A backup is `GATEWAY/backups/TIME-EPOCH.owback`. TIME is its UTC; EPOCH tells two lives of one store
+apart. A large one goes there in pieces, each from memory: the first under that name, the others as
+`TIME-EPOCH.owback.001` and so on beside it. The first piece is written last, so a backup that has a
+first piece is whole.
+
+Older versions called a backup `N.owback`, by its day modulo `keep`. Such a name counts as older
+than each one with a time.
 """
 
-from datetime import date
+import io
+import re
+from datetime import UTC, datetime
 from pathlib import Path
 
 from gateway.errors import OncewayError
 from gateway.uplink.landing import Landing, Unreachable
 
 FOLDER = "backups"
-MOST_BYTES = 256_000_000
-"""It goes there in one piece, from memory."""
+PIECE = 64_000_000
+"""Largest number of bytes that are in memory at once."""
+
+_TIME = "%Y%m%dT%H%M%SZ"
+_NAME = re.compile(r"((?:\d{8}T\d{6}Z-[0-9a-f]{8}|\d+)\.owback)(?:\.\d{3,})?")
 
 
-def put(landing: Landing, gateway: str, file: Path, keep: int, today: date) -> str:
-    """Returns where it stands. Raises OncewayError; what stood there before then stays."""
-    size = file.stat().st_size
-    if size > MOST_BYTES:
+def put(landing: Landing, gateway: str, epoch: str, file: Path, now: datetime) -> str:
+    """Return the URL of the backup. Raises OncewayError; then no backup was added, and none
+    removed.
+    """
+    landing.tidy(f"{gateway}/{FOLDER}")
+    name = f"{gateway}/{FOLDER}/{now.astimezone(UTC):{_TIME}}-{epoch}.owback"
+    count = max(1, -(-file.stat().st_size // PIECE))
+    with file.open("rb") as whole:
+        for index in reversed(range(count)):
+            whole.seek(index * PIECE)
+            _put_piece(landing, f"{name}.{index:03}" if index else name, whole.read(PIECE))
+    return f"{landing.url.rstrip('/')}/{name}"
+
+
+def _put_piece(landing: Landing, name: str, data: bytes) -> None:
+    if not landing.create(name, data):
         raise OncewayError(
-            f"the backup has {size:,} bytes; at most {MOST_BYTES:,} go to the landing place",
-            landing.url,
-            "Much waits in the spool: does the uplink run? `onceway backup FILE` takes any size",
+            f"there is a backup {name} already", landing.url, "Try again in a second"
         )
-    name = f"{gateway}/{FOLDER}/{today.toordinal() % keep}.owback"
-    data = file.read_bytes()
-    landing.replace(name, data)
     if not landing.holds(name, data):
         raise Unreachable(f"{name} was written and does not read back the same", landing.url)
-    return f"{landing.url.rstrip('/')}/{name}"
+
+
+def remove_old(landing: Landing, gateway: str, keep: int, now: datetime) -> None:
+    """Remove all backups but the newest `keep`, and pieces without a backup. Raises Unreachable.
+
+    A time to come was given by a wrong clock, and counts as the oldest.
+    """
+    folder = f"{gateway}/{FOLDER}"
+    names = {
+        name: found[1] for name in landing.names_in(folder) if (found := _NAME.fullmatch(name))
+    }
+    today = f"{now.astimezone(UTC):{_TIME}}~"
+    whole = sorted(names.keys() & set(names.values()), key=lambda name: (name < today, name))
+    timed = [name for name in whole if "-" in name]
+    kept = timed[-keep:]
+    if len(kept) < keep:
+        kept += [name for name in whole if "-" not in name]
+    for name in sorted(names):  # the first piece before the others
+        if names[name] not in kept:
+            landing.discard(f"{folder}/{name}")
+
+
+class Pieces(io.RawIOBase):
+    """A backup as one stream: the named file, then its other pieces beside it."""
+
+    def __init__(self, first: Path) -> None:
+        self._first, self._index = first, 0
+        self._file = first.open("rb")
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: bytearray) -> int:  # type: ignore[override]
+        while not (taken := self._file.readinto(buffer)):
+            self._index += 1
+            following = self._first.with_name(f"{self._first.name}.{self._index:03}")
+            if not following.exists():
+                return 0
+            self._file.close()
+            self._file = following.open("rb")
+        return taken
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()

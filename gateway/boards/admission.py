@@ -22,6 +22,7 @@ from pathlib import Path
 from threading import Lock
 
 from gateway.boards.expected import Expected, Seen
+from gateway.boards.history import History
 from gateway.boards.nowhere import Holders, Nowhere
 from gateway.boards.questions import Questions
 from gateway.boards.reports import Boards
@@ -58,6 +59,7 @@ class Registry:
     def __init__(self, folder: Path) -> None:
         self.boards = Boards(folder)
         self.expected = Expected(folder)
+        self.history = History(folder)
         self._path = folder / FILE
         self._stamp = b""
         self._reading = Lock()
@@ -301,6 +303,7 @@ def _note(registry: Registry, device: str, topic: str, payload: bytes, utc: int 
         except Exception:  # whatever hostile bytes make of the decoder, it is a reading
             found = []
         times = [one.time for one in found if one.time is not None and one.quality != "unknown"]
+        registry.history.take(device, found)
         last = [{"name": one.name, "value": one.value, "unit": one.unit} for one in found[-1:]]
         registry.expected.hear(
             device,
@@ -344,6 +347,7 @@ class Watch:
         self._thread.shutdown(cancel_futures=True)
         if news := self._registry.expected.news(at_end=True):
             self._registry.expected.write(news)
+        self._registry.history.write()
         with suppress(OSError):
             self._file.unlink(missing_ok=True)
 
@@ -353,6 +357,8 @@ class Watch:
             try:
                 if await loop.run_in_executor(self._thread, self._registry.refresh):
                     self._dismiss()
+                    if self._registry.readable:
+                        self._registry.history.forget(self._registry.registered())
                     self._changed()
                 self._look_at_boards()
                 await self._questions.ask()

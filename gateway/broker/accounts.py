@@ -1,8 +1,8 @@
 """What a user uses in all sessions together, and the quota.
 
 In: sessions, connections and publications, each with its user. Out: a reason to refuse, or the
-seconds for which the user's clients are not read. All anonymous clients are one user, ""; boards
-have no account.
+seconds for which the messages of the user's clients wait. All anonymous clients are one user, "";
+boards have no account.
 """
 
 from __future__ import annotations

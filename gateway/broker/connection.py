@@ -97,6 +97,7 @@ class Connection:
         "packet_limit",
         "pause",
         "peer",
+        "pinged",
         "policy",
         "problem_information",
         "reads_reasons",
@@ -167,7 +168,9 @@ class Connection:
         self.unheard = False
         """Whether the broker has stopped reading from the client."""
         self.rest_s = 0.0
-        """Seconds for which reading pauses because the user exceeds the quota's rate."""
+        """Seconds for which input waits because the user exceeds the quota's rate."""
+        self.pinged = 0
+        """Number of PINGREQ packets in `stream` that were answered already."""
         self.pause: Pause | None = None
         """Set if a publication of the client was refused for now."""
         self.names = 0

@@ -56,6 +56,9 @@ def receive(connection: Connection, data: bytes) -> None:
             if state is State.OPEN:
                 connection.seen = broker.now
             _go_on(connection)
+            if connection.rest_s > 0 and (pings := connection.stream.pings_ahead()):
+                connection.pinged += pings
+                connection.send(b"\xd0\0" * pings)
     except MqttError as error:
         _fail(connection, error)
     if broker.effects.waiting:
@@ -183,7 +186,10 @@ def _other(connection: Connection, session: Session, packet: Packet) -> None:
     if isinstance(packet, Publish):
         exchanges.decoded(connection, session, packet)
     elif isinstance(packet, Pingreq):
-        _pong(connection)
+        if connection.pinged:
+            connection.pinged -= 1
+        else:
+            _pong(connection)
     elif isinstance(packet, Subscribe):
         requests.subscribe(connection, session, packet)
     elif isinstance(packet, Unsubscribe):

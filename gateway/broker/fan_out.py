@@ -20,6 +20,7 @@ from gateway.broker.delivery import PAGE_LOW, LeftBehind
 from gateway.broker.lack import Bound, Lack
 from gateway.broker.publish_run import OVERHEAD, RETAIN, PublishRun
 from gateway.broker.queue_limits import (
+    bound_key,
     bounds,
     is_crowded,
     is_full,
@@ -80,7 +81,7 @@ def _bound(core: Core, run: PublishRun, topic: RoutedTopic, durable: bool) -> Bo
     if topic.spooled:
         if not core.spool.fits(run, _account(core, run)):
             return Bound.SPOOL
-        if run.qos and _lacks_a_second_disk(core):
+        if run.qos and core.neighbours.refuses:
             return Bound.SECOND_DISK
     full = core.disk_full or core.changes.bytes + run.count * run.weight > core.disk_room
     if full and (
@@ -110,7 +111,8 @@ def _never(core: Core, run: PublishRun, topic: RoutedTopic) -> str:
     elif run.qos and topic.refusing:
         found = (item for item in topic.refusing if never_fits(core, item, run))
         if (session := next(found, None)) is not None:
-            text = f"it is larger than the queue of {quote(session.client)}: limits.queue_bytes"
+            key = bound_key(core, session, 0, run.weight + OVERHEAD)
+            text = f"it is larger than the queue of {quote(session.client)}: {key}"
     return text
 
 
@@ -128,7 +130,8 @@ def _text(core: Core, run: PublishRun, topic: RoutedTopic, bound: Bound) -> str:
     if bound is Bound.MEMORY:
         return "all queues together are full: limits.memory_bytes"
     if bound is Bound.QUEUE and (session := _full_queue(core, run, topic)) is not None:
-        return f"the queue of {quote(session.client)} is full: limits.queue_messages"
+        key = bound_key(core, session, run.count, run.count * (run.weight + OVERHEAD))
+        return f"the queue of {quote(session.client)} is full: {key}"
     if core.retained.count >= limits.retained:
         return "too many retained messages: limits.retained"
     return "the retained messages take too much memory: limits.retained_bytes"
@@ -141,10 +144,6 @@ def _full_queue(core: Core, run: PublishRun, topic: RoutedTopic) -> Session | No
 
 def _retained_size(run: PublishRun, topic: RoutedTopic) -> int:
     return run.size + len(topic.name) + len(run.properties)
-
-
-def _lacks_a_second_disk(core: Core) -> bool:
-    return core.neighbours.refuses
 
 
 def _account(core: Core, run: PublishRun) -> Account | None:

@@ -2,8 +2,8 @@
 room for them. Sessions that have to end for it are noted in `effects.py`.
 
 Bounds: messages and bytes per session (`limits`, or its own `[[queue]]`), and bytes of all queues
-together. QoS 0 never displaces a message: it is dropped and counted. Expired messages at the front
-of a queue are dropped first. Then, for QoS 1 and 2, the session's configuration decides:
+together. Expired messages at the front of a queue are dropped first. QoS 0 is dropped and counted,
+unless the session keeps QoS 0 and drops the oldest. For QoS 1 and 2, the configuration decides:
 
   end the session        its queue and subscriptions are deleted; the client is told 0x97 if it is
                          connected, and otherwise sees Session Present 0: a gap is never silent
@@ -31,6 +31,7 @@ from gateway.broker.delivery import MOST_PENDING, PAGE_BYTES, PAGE_ROWS
 from gateway.broker.publish_run import OVERHEAD, PublishRun
 from gateway.broker.session import Session
 from gateway.broker.topic import NOTICES
+from gateway.config.bound_names import queue_key
 from gateway.mqtt.reason import ReasonCode
 from gateway.system.logs import about
 
@@ -38,6 +39,7 @@ log = logging.getLogger(__name__)
 
 _GRACE = 8
 """Divisor: the part by which a bound may be exceeded while the store is read."""
+_ALL_QUEUES = "limits.memory_bytes"
 _SPARE = 32
 """Divisor: the part of the bound of all queues that is freed at a time, because finding the longest
 queues takes time."""
@@ -76,7 +78,7 @@ def make_room(core: Core, session: Session, run: PublishRun, qos: int, count: in
     size = count * (run.weight + OVERHEAD)
     crowded = core.queued - core.owed + size > core.limits.memory_bytes
     if _over(core, session, count, size):
-        if not qos or not (
+        if not _forces(session, qos) or not (
             _make_room_in(core, session, count, size) or _is_needed(core, session, run)
         ):
             return _drop(core, session, qos, count)
@@ -94,7 +96,7 @@ def judged_at_once(core: Core, session: Session, run: PublishRun, qos: int) -> i
     """
     send_flow, limits, each = session.send_flow, core.limits, run.weight + OVERHEAD
     free = _free(core, session, each)
-    if not qos:
+    if not _forces(session, qos):
         free = min(free, (limits.memory_bytes - core.queued + core.owed) // each)
         return free if free > 0 else run.count
     if free <= 0 and session.queueing.full == "drop the oldest":
@@ -112,6 +114,11 @@ def judged_at_once(core: Core, session: Session, run: PublishRun, qos: int) -> i
             free = _free(core, session, each, grace=True)
             return free if free > 0 else run.count
     return max(1, free)
+
+
+def _forces(session: Session, qos: int) -> bool:
+    """Whether a message makes room in a queue that is at its own bound."""
+    return qos > 0 or (session.queueing.qos_0 and session.queueing.full == "drop the oldest")
 
 
 def _free(core: Core, session: Session, each: int, *, grace: bool = False) -> int:
@@ -139,10 +146,7 @@ def _make_room_in(core: Core, session: Session, count: int, size: int) -> bool:
     send_flow.pump()  # messages in flight are never dropped
     reading = _drop_expired(core, session)
     if full == "drop the oldest":
-        while _over(core, session, count, size) and _drop_oldest(
-            core, session, *_excess(core, session, count, size)
-        ):
-            pass
+        _drop_until_fits(core, session, count, size)
     if not _over(core, session, count, size):
         return True
     if full == "drop the oldest" and send_flow.tail and _oldest(core, session) is None:
@@ -151,11 +155,8 @@ def _make_room_in(core: Core, session: Session, count: int, size: int) -> bool:
     if reading and not _over(core, session, count, size, grace=True):
         return True
     if full == "end the session":
-        text = (
-            f"the queue is full ({send_flow.messages} messages, {send_flow.size} bytes;"
-            " limits.queue_messages, limits.queue_bytes)"
-        )
-        _end(core, session, text)
+        text = f"the queue is full ({send_flow.messages} messages, {send_flow.size} bytes; "
+        _end(core, session, f"{text}{bound_key(core, session, count, size)})")
     return False
 
 
@@ -180,11 +181,14 @@ def bounds(core: Core, session: Session, *, grace: bool = False) -> tuple[int, i
     return messages, most
 
 
-def _excess(core: Core, session: Session, count: int, size: int) -> tuple[int, int]:
-    """Return by how many messages and bytes a queue exceeds its bounds if this much is added."""
-    send_flow = session.send_flow
-    messages, most = bounds(core, session)
-    return send_flow.messages + count - messages, send_flow.size + size - most
+def bound_key(core: Core, session: Session, count: int, size: int) -> str:
+    """Name the key of the bound that a queue exceeds if this much is added."""
+    send_flow, (messages, most) = session.send_flow, bounds(core, session)
+    if send_flow.messages + count > messages:
+        return queue_key(session.client, session.queueing, "messages", messages)
+    if send_flow.size + size > most:
+        return queue_key(session.client, session.queueing, "bytes", most)
+    return _ALL_QUEUES
 
 
 def _drop_expired(core: Core, session: Session) -> bool:
@@ -215,9 +219,24 @@ def _oldest(core: Core, session: Session) -> int | None:
     return None if len(send_flow.pending) < most else 0
 
 
-def _drop_oldest(core: Core, session: Session, messages: int, size: int) -> int:
+def _drop_until_fits(core: Core, session: Session, count: int, size: int) -> None:
+    """Drop the oldest messages until this much fits, or until no more can be dropped."""
+    send_flow, (messages, most) = session.send_flow, bounds(core, session)
+    while _over(core, session, count, size) and _drop_oldest(
+        core,
+        session,
+        send_flow.messages + count - messages,
+        send_flow.size + size - most,
+        bound_key(core, session, count, size),
+    ):
+        pass
+
+
+def _drop_oldest(
+    core: Core, session: Session, messages: int, size: int, bound: str = _ALL_QUEUES
+) -> int:
     """Drop messages to make this much room, or the rest of the oldest delivery if that is less.
-    Return the number dropped.
+    Return the number dropped. bound: the key of the bound, for the log.
     """
     send_flow, at = session.send_flow, _oldest(core, session)
     dropped = 0
@@ -225,8 +244,9 @@ def _drop_oldest(core: Core, session: Session, messages: int, size: int) -> int:
         each = send_flow.pending[at].run.weight + OVERHEAD
         dropped = send_flow.discard(max(messages, -(-size // each)), at)
     if dropped and core.log_throttle.allows(f"queue of {session.client}"):
-        text = "%s: the queue is full (limits.queue_messages), its oldest messages are dropped"
-        log.warning(text, session.client, extra=about(client=session.client, reason="queue_full"))
+        text = "%s: the queue is full (%s), its oldest messages are dropped"
+        extra = about(client=session.client, reason="queue_full")
+        log.warning(text, session.client, bound, extra=extra)
     core.statistics.overflowed += dropped
     send_flow.overflowed += dropped
     return dropped
@@ -252,10 +272,7 @@ def trim(core: Core, session: Session) -> None:
     if session.queueing.full == "drop the oldest" and _over(core, session, 0, 0):
         messages, most = bounds(core, session)
         spare = (messages // 10, most // 10) if send_flow.messages > PAGE_ROWS else (0, 0)
-        while _over(core, session, *spare) and _drop_oldest(
-            core, session, *_excess(core, session, *spare)
-        ):
-            pass
+        _drop_until_fits(core, session, *spare)
         if send_flow.tail and _over(core, session, 0, 0):
             send_flow.ask()
     if send_flow.tail and send_flow.owes > 0:
@@ -283,7 +300,7 @@ def let_the_longest_pay(core: Core) -> None:
         _drop_expired(core, session)
         if session.queueing.full == "end the session":
             if before > 0:
-                text = "all queues together are full (limits.memory_bytes), this one is the longest"
+                text = f"all queues together are full ({_ALL_QUEUES}), this one is the longest"
                 _end(core, session, f"{text} ({send_flow.size} bytes)")
                 excess -= before
         else:

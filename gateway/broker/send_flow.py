@@ -574,14 +574,7 @@ class SendFlow:
             self.ledger.changes.left[self.session.id] = (self.tail or _BEYOND) - 1
         if self.tail:
             self.ledger.orders.append(Collect(self.session.id, self.tail, others=True))
-        self.ledger.queued -= self.size
-        self._pay(self.owes)
-        self.messages = self.size = self.tail = 0
-        self.resend.clear()
-        self.pending.clear()
-        self.behind.clear()
-        self.released.clear()
-        self.session = cast(Owner, _ENDED)  # breaks the reference cycle for the collector
+        self.leave()
 
     def leave(self) -> None:
         """Delete everything here, because the session and its rows have moved to a peer gateway."""
@@ -592,7 +585,7 @@ class SendFlow:
         self.pending.clear()
         self.behind.clear()
         self.released.clear()
-        self.session = cast(Owner, _ENDED)
+        self.session = cast(Owner, _ENDED)  # which knows its flow: nothing is left to collect
 
     def _waiting(self) -> list[Delivery]:
         """Return the deliveries in memory that were not sent."""
@@ -647,7 +640,7 @@ class SendFlow:
 
     def ask(self) -> None:
         """Ask for a page of the tail."""
-        if not self._asked:
+        if self.tail and not self._asked:
             self._asked = True
             whole = self._written_with < self.ledger.changes.number
             self.ledger.orders.append(Load(self.session.id, self.tail, whole))
@@ -667,7 +660,7 @@ class SendFlow:
             return False
         if after == first:
             ledger = self.ledger
-            ledger.waits.call(ledger.committed + 1, partial(ledger.serve, self, self.refill))
+            ledger.waits.call(ledger.committed + 1, partial(ledger.serve, self, self.ask))
             return False
         for delivery in deliveries:
             self._take_behind(delivery.first)

@@ -37,15 +37,15 @@ class Attached(Receiver, Holder, Protocol):
     closing: str | None
     dirty: bool
     packet_limit: int
-
-    @property
-    def peer(self) -> Peer: ...
-
-    @property
-    def client(self) -> str: ...
-
-    @property
-    def policy(self) -> Policy: ...
+    peer: Peer
+    client: str
+    policy: Policy
+    version: int
+    size: int
+    seen: float
+    unheard: bool
+    state: State
+    keep_alive: float
 
     @property
     def acl(self) -> Acl: ...
@@ -55,24 +55,6 @@ class Attached(Receiver, Holder, Protocol):
 
     @property
     def session(self) -> Session | None: ...
-
-    @property
-    def version(self) -> int: ...
-
-    @property
-    def size(self) -> int: ...
-
-    @property
-    def seen(self) -> float: ...
-
-    @property
-    def unheard(self) -> bool: ...
-
-    @property
-    def state(self) -> State: ...
-
-    @property
-    def keep_alive(self) -> float: ...
 
     @property
     def about(self) -> dict[str, str | None]: ...

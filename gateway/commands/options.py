@@ -86,12 +86,14 @@ def ask_running(folder: Path, **request: str) -> dict[str, Any]:
     try:
         (found,) = ask(folder, **request)
     except NotRunning:
-        raise OncewayError(
-            "no gateway runs here",
-            str(folder),
-            "Start it, or see its log: journalctl -u onceway-gateway",
-        ) from None
+        raise no_gateway(folder) from None
     return found
+
+
+def no_gateway(folder: Path) -> OncewayError:
+    """For a command that asks a running gateway where none runs."""
+    hint = "Start it, name another one with --config FILE, or see its log: journalctl -u"
+    return OncewayError("no gateway runs here", str(folder), f"{hint} onceway-gateway")
 
 
 def nothing_named(hint: str) -> OncewayError:

@@ -9,6 +9,7 @@ a setting that is not in force. Every key stands in `sections.py`;
 import grp
 import stat
 import tomllib
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -91,6 +92,8 @@ class ConfigError(OncewayError):
     """The configuration file cannot be used."""
 
     exit_code = 2
+    mistakes: Sequence[tuple[tuple[int | str, ...], str]] = ()
+    """Each with the place of its value: names of keys, and numbers of tables from 0 on."""
 
 
 class MayNotRead(ConfigError):
@@ -138,7 +141,10 @@ def parse(values: dict[str, Any], where: str) -> Config:
     try:
         return Config.model_validate(values)
     except ValidationError as error:
-        raise ConfigError("; ".join(map(explain, error.errors())), where) from error
+        found = [(item["loc"], explain(item)) for item in error.errors()]
+        failed = ConfigError("; ".join(what for _, what in found), where)
+        failed.mistakes = found
+        raise failed from error
 
 
 def advice(config: Config) -> list[str]:

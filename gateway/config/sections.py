@@ -13,6 +13,7 @@ from gateway.config.regions import REGIONS
 from gateway.config.values import (
     U16,
     Address,
+    BeatUrl,
     Below,
     Bind,
     BrokerUrl,
@@ -385,12 +386,20 @@ class NotifySection(Section):
     """
     repeat_h: Annotated[int, Field(ge=0, le=8784)] = 24
     """A problem that lasts is told again after so many hours; 0: never."""
-    heartbeat: HookUrl | None = None
+    heartbeat: BeatUrl | None = None
     """A URL that is asked for again and again. A service behind it tells you when that stops: a
-    gateway that is dead tells nobody.
+    gateway that is dead tells nobody. Or a topic at another broker, such as
+    "mqtts://broker.example/onceway/site-1": `online` stands there, retained, and `offline` when the
+    gateway is gone.
     """
     heartbeat_s: Annotated[int, Field(ge=1, le=86_400)] = 60
     """Seconds between two of these."""
+    heartbeat_user: str | None = None
+    """The user name at that broker."""
+    heartbeat_password_file: FilePath | None = None
+    """A file with his password alone, readable by the service only."""
+    heartbeat_ca: FilePath | None = None
+    """Authorities whose broker certificates are taken; without it, those of the system."""
 
     @property
     def is_wanted(self) -> bool:

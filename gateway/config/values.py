@@ -6,7 +6,7 @@ from datetime import time
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from pydantic import AfterValidator, Field
 
@@ -100,6 +100,25 @@ def split_broker(value: str) -> tuple[str, int, bool]:
         raise ValueError("a password has no place in this file: user and password_file")
     encrypted = url.scheme == "mqtts"
     return url.hostname, url.port or (8883 if encrypted else 1883), encrypted
+
+
+def _check_beat(value: str) -> str:
+    if value.startswith(("mqtt://", "mqtts://")):
+        split_beat(value)
+        return value
+    return _check_hook(value)
+
+
+def split_beat(value: str) -> tuple[str, int, bool, str]:
+    """`mqtts://broker.example/a/b` → (host, port, whether with TLS, topic); ValueError."""
+    url = urlsplit(value)
+    topic = unquote(url.path[1:])
+    beyond = url.query or "#" in value or topic.startswith("$")
+    if not topic or beyond or topic_name_problem(topic):
+        raise ValueError(
+            "must be a URL with a topic, such as mqtts://broker.example/onceway/site-1"
+        )
+    return (*split_broker(url._replace(path="").geturl()), topic)
 
 
 def _check_below(value: str) -> str:
@@ -200,6 +219,7 @@ GatewayName = Annotated[
 ]
 MemberName = Annotated[GatewayName, AfterValidator(_check_member)]
 HookUrl = Annotated[str, AfterValidator(_check_hook)]
+BeatUrl = Annotated[str, AfterValidator(_check_beat)]
 MailServer = Annotated[str, AfterValidator(_check_mail_server)]
 Landing = Annotated[str, AfterValidator(_check_landing)]
 Window = Annotated[str, AfterValidator(_check_window)]

@@ -28,6 +28,8 @@ from gateway.mqtt.wire import MAX_PACKET, encode_string
 
 _PLAIN_ACKS = frozenset((0x40, 0x50, 0x62, 0x70))
 _REQUESTS = frozenset((0x82, 0xA2))
+PINGREQ = b"\xc0\0"
+"""All bytes of that packet."""
 _PLAIN_PUBLISHES = {
     0x30 | dup << 3 | qos << 1 | retain: (qos, bool(retain), bool(dup))
     for dup in (0, 1)
@@ -44,6 +46,7 @@ _topics: dict[bytes, str] = {}
 
 class PacketStream:
     __slots__ = (
+        "_ahead",
         "_at",
         "_begun",
         "_make",
@@ -89,6 +92,8 @@ class PacketStream:
         """Input that is not yet parsed; empty when everything is."""
         self._at = 0
         """Offset of the first unparsed byte in `fresh`."""
+        self._ahead = 0
+        """Bytes behind `_at` in which `pings_ahead` has counted all PINGREQ packets."""
         self._begun = bytearray()
         """Beginning of an incomplete packet, from before `fresh`."""
         self._need = 0
@@ -106,6 +111,24 @@ class PacketStream:
             self.fresh = self.fresh[self._at :]
             self._at = 0
         return len(self.fresh) + len(self._begun)
+
+    def pings_ahead(self) -> int:
+        """Count the complete PINGREQ packets that are not yet parsed, each packet once. So a client
+        whose input waits gets its PINGRESP.
+        """
+        buffer, count = self.fresh, 0
+        at = self._at + self._ahead
+        while not self._begun and at < len(buffer):
+            try:
+                body, end = packet_bounds(buffer, at, MAX_PACKET)
+            except (MalformedPacket, ProtocolError):  # `take` says so in its turn
+                break
+            if not body or end > len(buffer):
+                break
+            count += buffer[at:end] == PINGREQ
+            at = end
+        self._ahead = at - self._at
+        return count
 
     def __iter__(self) -> Iterator[Packet]:
         """Yield the complete packets of a stream that was not given `topics`. If the loop is left
@@ -162,6 +185,8 @@ class PacketStream:
 
     def _go_on_from(self, at: int) -> None:
         """Continue at this offset of `fresh`."""
+        if self._ahead:
+            self._ahead = max(0, self._ahead - (at - self._at))
         if at < len(self.fresh):
             self._at = at
         else:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from gateway.config.values import split_window
 from gateway.errors import OncewayError
 from gateway.notify.channels import PATIENCE_S, Channel, channels
+from gateway.notify.mqtt_beat import keep
 from gateway.notify.notices import Message, Notices
 from gateway.notify.outbox import Outbox
 
@@ -55,6 +56,11 @@ class Teller:
         self._heart: str | None = None
 
     @property
+    def ways(self) -> list[str]:
+        """The names of the channels."""
+        return list(self._lines)
+
+    @property
     def failures(self) -> list[str]:
         """What could not be told, in words."""
         found = [line.failure for line in self._lines.values() if line.failure is not None]
@@ -72,6 +78,7 @@ class Teller:
     async def close(self) -> None:
         for task in self._tasks:
             task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def test(self) -> list[str]:
         """Send a test on each channel. Return the names of the channels. Raises OncewayError."""
@@ -115,14 +122,22 @@ class Teller:
         return False
 
     async def _beat(self, url: str) -> None:
-        """Ask for a URL each heartbeat_s: a service behind it misses a gateway that is gone."""
+        """Show that the gateway lives: whoever is behind the URL misses a gateway that is gone."""
+        by_mqtt = url.startswith(("mqtt://", "mqtts://"))
         while True:
             try:
-                await asyncio.to_thread(_get, url)
-                self._heart = None
+                if by_mqtt:
+                    await keep(self._section, self._is_heard)
+                else:
+                    await asyncio.to_thread(_get, url)
+                self._is_heard()
             except Exception as error:
                 self._heart = f"the heartbeat is not taken: {_words(error)}"
-            await asyncio.sleep(self._section.heartbeat_s)
+            every_s = self._section.heartbeat_s
+            await asyncio.sleep(min(every_s, AGAIN_S[0]) if by_mqtt else every_s)
+
+    def _is_heard(self) -> None:
+        self._heart = None
 
 
 class _Line:

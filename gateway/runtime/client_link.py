@@ -1,8 +1,9 @@
 """A connection between its transport and the broker: it decides when the client is read.
 
 In: bytes of a client, and the news that it has read its output. Out: the same to the broker, in
-turns. The link stops reading from a client that does not read its output, that has sent more than a
-turn has time for, or whose user exceeds the quota.
+turns. The link stops reading from a client that does not read its output or that has sent more than
+a turn has time for. A client whose user exceeds the quota is read once a second: its input waits,
+and its PINGREQ packets are answered.
 
 Calls from transports and timers pass their exceptions to the engine (`Turns.serve`) and raise none.
 An error of one connection ends only that connection (`gateway/broker/README.md`).
@@ -24,6 +25,10 @@ MANY = 65_536
 _FEW = 4_096
 """Bytes that are read from a client even if they must wait. It may send PINGREQ while it does not
 read its output, and stopping to read costs a system call."""
+_LOOK_S = 1.0
+"""Seconds between two reads of a client whose user exceeds the quota: it may send PINGREQ."""
+_MOST_PACED = 1_000_000
+"""Bytes of input of such a client above which it is not read."""
 _SOON_S = 0.01
 """Least time until a paused client is checked."""
 
@@ -68,11 +73,15 @@ class ClientLink:
 
     __slots__ = (
         "_carrier",
+        "_gone",
         "_held_back",
         "_left",
+        "_looked",
+        "_paced",
         "_paused",
         "_pausing",
         "_put_off",
+        "_rest_ends",
         "_rests",
         "_turns",
         "connection",
@@ -89,7 +98,15 @@ class ClientLink:
         self._put_off = False
         """Whether the client has sent more than a turn had time for."""
         self._rests = False
-        """Whether reading pauses because the user exceeds the quota."""
+        """Whether input waits because the user exceeds the quota."""
+        self._rest_ends = 0.0
+        """Time at which `_rests` ends."""
+        self._paced = False
+        """Whether input waits that came while the user exceeded the quota."""
+        self._looked = float("-inf")
+        """Time at which bytes came last."""
+        self._gone: str | None = None
+        """Why the transport is gone, set while input of its client still waits."""
         self._pausing = False
         """Whether a timer runs until the client's pause is over."""
         self._paused = False
@@ -104,6 +121,8 @@ class ClientLink:
 
     def write(self, data: bytes) -> None:
         """Send bytes. If the peer does not read, little more is read from it."""
+        if self._gone is not None:
+            return
         self._carrier.write(data)
         unsent = self._carrier.unsent
         if unsent > MANY or self.unsent:
@@ -147,6 +166,8 @@ class ClientLink:
 
     def close(self) -> None:
         """Close the link. A client with much unread output has not read for long and is dropped."""
+        if self._gone is not None:
+            return
         if self._carrier.unsent > MANY:
             self._carrier.abort()
         elif self.connection.lingers and isinstance(self._carrier, Lingering):
@@ -195,9 +216,27 @@ class ClientLink:
         self._turns.serve(self.connection, "its user may publish again", self._wake)
 
     def _wake(self) -> None:
-        self.connection.rest_s, self._rests = 0.0, False
-        self.connection.hear()
+        if self._turns.broker.now < self._rest_ends:
+            self._wake_later()
+        else:
+            self.connection.rest_s, self._rests = 0.0, False
+            self.connection.hear()
         self.throttle()
+
+    def _wake_later(self) -> None:
+        left = self._rest_ends - self._turns.broker.now
+        self._turns.call_later(min(max(left, _SOON_S), _LOOK_S), self.wake)
+
+    @property
+    def _is_due_a_look(self) -> bool:
+        """Whether to read a client whose user exceeds the quota, to find its PINGREQ packets."""
+        connection = self.connection
+        return (
+            self._paced
+            and not (self._held_back or connection.full or connection.choked)
+            and connection.kept <= _MOST_PACED
+            and self._turns.broker.now - self._looked >= _LOOK_S
+        )
 
     def _wait_for_pause(self) -> None:
         """Set a timer for the end of the client's pause, if something waits for it."""
@@ -230,8 +269,10 @@ class ClientLink:
         if interrupted and not (stopped or full or self._put_off):
             self._put_off = True
             self._turns.put_off(self)
+        self._paced = self._paced and (self._rests or interrupted)
         paused = stopped or ((full or interrupted) and connection.kept > _FEW)
-        if paused != self._paused:
+        paused = paused and not self._is_due_a_look
+        if paused != self._paused and self._gone is None:
             self._paused = paused
             if paused:
                 self._carrier.pause_reading()
@@ -246,6 +287,8 @@ class ClientLink:
             return
         self.receive(b"")
         self.throttle()
+        if self._gone is not None:
+            self._end()
 
     def receive(self, data: bytes) -> None:
         turns, connection = self._turns, self.connection
@@ -256,10 +299,14 @@ class ClientLink:
                 turns.begin()
             if turns.awaited:
                 turns.hear()
+            if data:
+                self._looked = turns.broker.now
             dispatch.receive(connection, data)
-            if connection.rest_s and not self._rests:
-                self._rests = connection.unheard = True
-                turns.call_later(connection.rest_s, self.wake)
+            if connection.rest_s:
+                if not self._rests:
+                    self._rests = self._paced = connection.unheard = True
+                    self._rest_ends = turns.broker.now + connection.rest_s
+                    self._wake_later()
                 self.throttle()
             if connection.pause is not None:
                 connection.unheard = connection.unheard or connection.choked
@@ -275,6 +322,14 @@ class ClientLink:
             turns.fault(connection, error, "its bytes are taken")
 
     def lost(self, reason: str) -> None:
+        self._gone = reason
         self._turns.begin()
-        self._turns.serve(self.connection, "its end is noted", self.connection.lost, reason)
-        self._turns.forget(self.connection)
+        self._turns.serve(self.connection, "its end is noted", self._end)
+
+    def _end(self) -> None:
+        """Tell the broker that the client is gone, unless input waits for the user's rate."""
+        connection = self.connection
+        if self._paced and connection.kept and connection.closing is None and not connection.full:
+            return
+        connection.lost(self._gone or "")
+        self._turns.forget(connection)

@@ -25,6 +25,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from contextlib import suppress
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any, cast
 
@@ -50,6 +51,8 @@ from gateway.system.logs import about
 
 log = logging.getLogger(__name__)
 
+_MOST_NAMES = 5
+"""Clients that a log line names."""
 TICK_S = 1.0
 _TURN_S = 0.02
 """Time after which a turn begins no new input."""
@@ -244,8 +247,20 @@ class Engine:
         return time.monotonic() > self._turn_ends
 
     def dismiss(self, whom: Callable[[Attached], bool], reason: ReasonCode, text: str) -> None:
-        """End connections from the gateway's side; their DISCONNECT is written at once."""
-        self._do(self._dismiss, whom, reason, text)
+        """End connections from the gateway's side; their DISCONNECT is written at once, and the log
+        says how many there are.
+        """
+        self._do(self._dismiss_by_name, whom, reason, text)
+
+    def _dismiss_by_name(
+        self, whom: Callable[[Attached], bool], reason: ReasonCode, text: str
+    ) -> None:
+        found = {item: item.name for item in self.broker.connections if whom(item)}
+        if found:
+            more = f" and {len(found) - _MOST_NAMES} more" if len(found) > _MOST_NAMES else ""
+            names = ", ".join(islice(found.values(), _MOST_NAMES))
+            log.warning("connections closed: %d, %s: %s%s", len(found), text, names, more)
+        self._dismiss(found.__contains__, reason, text)
 
     def _dismiss(self, whom: Callable[[Attached], bool], reason: ReasonCode, text: str) -> None:
         self.begin()

@@ -5,7 +5,6 @@ import json
 import logging
 import resource
 import sys
-from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -14,10 +13,6 @@ from typing import Annotated, Any
 import typer
 import uvloop
 
-from gateway.access.dry_run import mistakes
-from gateway.access.users import Users
-from gateway.boards.admission import Registry
-from gateway.bridge.far import check as check_bridge
 from gateway.broker.spool import stranded
 from gateway.commands.exit_codes import NEEDS_RESTART, USAGE, of_status
 from gateway.commands.options import (
@@ -29,11 +24,10 @@ from gateway.commands.options import (
     nothing_named,
     running_folder,
 )
-from gateway.config import Config, ConfigError, LimitsSection, advice, load, parse
+from gateway.config import Config, ConfigError, LimitsSection, advice, parse
 from gateway.config.reference import as_toml, entries
-from gateway.errors import OncewayError
+from gateway.service.check_cli import check_config, load_to_serve
 from gateway.service.gateway import serve
-from gateway.service.listeners import certificates
 from gateway.system import logs
 
 log = logging.getLogger(__name__)
@@ -98,7 +92,7 @@ def run(
     # the store's writer must not wait 5 ms for the interpreter behind a busy event loop
     sys.setswitchinterval(0.0005)
     bytes(_TURN)  # freed at once: from now on the C library keeps that much at hand
-    uvloop.run(serve(settings, None if config is None else partial(_load, config)))
+    uvloop.run(serve(settings, None if config is None else partial(load_to_serve, config)))
 
 
 def _raise_file_limit(limits: LimitsSection) -> None:
@@ -123,7 +117,7 @@ def _settings(
                 "--config stands alone: write the listener and the data directory into the file",
                 str(config),
             )
-        return _load(config)
+        return load_to_serve(config)
     if listen is None or data is None:
         raise nothing_named("Name one with --config FILE, or --listen ADDRESS:PORT and --data DIR")
     return parse(
@@ -133,17 +127,6 @@ def _settings(
         },
         "command line",
     )
-
-
-def _load(path: Path) -> Config:
-    config = load(path)
-    if not (config.listener or config.serial or config.lora):
-        raise ConfigError(
-            "there is nothing to serve",
-            str(path),
-            "Add a [[listener]], a [[serial]] or a [[lora]] section",
-        )
-    return config
 
 
 @app.command()
@@ -241,64 +224,7 @@ def _say_bridge(bridge: dict[str, Any]) -> None:
         typer.echo(f"bridge {bridge['name']}: no subscription to {item} there")
 
 
-@app.command("check-config")
-def check_config(
-    config: ConfigOption = None,
-    connect: Annotated[
-        bool,
-        typer.Option("--connect", help="Try the landing place, too, with files of its own."),
-    ] = False,
-    as_json: JsonOption = False,
-) -> None:
-    """Say whether a configuration file is right, with the users and certificates that it names, and
-    what is wrong with it.
-
-    Example: onceway gateway check-config
-    """
-    file = config_file(config)
-    if file is None:
-        raise nothing_named("Name one with --config FILE")
-    found = _load(file)
-    users = Users(found.users_file).hashes
-    for listener in found.listener:
-        certificates(listener)
-    for bridge in found.bridge:
-        check_bridge(bridge)
-    if found.site is not None:
-        from gateway.site.pki.authority import membership  # not where there is no site
-
-        membership(found.site_folder, found.gateway.name)
-    listed = Registry(found.gateway.data).registered()
-    boards = [name for name, item in listed.items() if item.status != "revoked"]
-    warnings = advice(found) + mistakes(found.acl, users, boards)
-    places = _try_landing(found, file) if connect else []
-    if as_json:
-        tried = {"landing": places} if connect else {}
-        typer.echo(json.dumps({"file": str(file), "warnings": warnings, **tried}))
-        return
-    for text in warnings:
-        typer.echo(f"warning: {text}")
-    for place in places:
-        typer.echo(f"landing place {place['url']}: answers; {place['text']}")
-    typer.echo(f"{file}: ok")
-
-
-def _try_landing(config: Config, file: Path) -> list[dict[str, str]]:
-    """What the landing place answers; nothing where there is none. Raises OncewayError."""
-    from gateway.uplink import credentials
-    from gateway.uplink.landing import without_password
-    from gateway.uplink.spool import Spool
-    from gateway.uplink.try_place import try_place
-
-    settings = config.uplink
-    if settings is None:
-        return []
-    credentials.take(file)
-    landed = 0
-    with suppress(OncewayError), Spool(config.gateway.data, to_read=True) as spool:
-        landed, _ = spool.last_landed()
-    way = try_place(settings, config.gateway.name, landed)
-    return [{"url": without_password(settings.landing), "way": way, "text": way.text}]
+app.command("check-config")(check_config)
 
 
 @app.command("config")

@@ -34,6 +34,11 @@ last `{"done": true}` or `{"error": "what was wrong"}`.
     everything             one row: what `/status` answers (`gateway/web/everything.py`)
     boards                 one row for each board of the device registry: how it is
                            (`gateway/boards/expected.py`), its last value and its age
+    readings, client, interval
+                           one row {"kept_since": ISO 8601 or null, "cut": whether earlier ones were
+                           asked for}, then one for each reading (`gateway/boards/history.py`);
+                           client: empty for all boards; interval: empty for the last of each name;
+                           none at all for an unknown board
     expect, client, interval
                            one row, as of `boards`: the board is expected to speak so often, such as
                            5m; `never`; `learn` to go by what it does
@@ -53,7 +58,7 @@ import json
 import logging
 import re
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import asdict
 from pathlib import Path
@@ -71,11 +76,12 @@ from gateway.errors import OncewayError
 from gateway.links.lora.status import Overheard
 from gateway.links.serial_port import PortStatus
 from gateway.mqtt.errors import quote
+from gateway.payload.readings import iso
 from gateway.runtime.engine import Engine
 from gateway.runtime.session_rows import Places, place_of, session_rows
 from gateway.service import device_commands
 from gateway.system.logs import about
-from gateway.web.everything import board_row, everything
+from gateway.web.everything import board_row, everything, last_rows
 from gateway.web.health import status
 from gateway.web.source import Source
 from gateway.web.uplink import UplinkReader
@@ -91,7 +97,7 @@ MOST_OVERHEARD = 1000
 """Frames that wait for one who listens; he misses what comes beyond."""
 
 _AT_ONCE = 256
-_LONG = ("listen", "log", "command", "device")
+_LONG = ("listen", "log", "command", "device", "readings")
 """They may take longer than TIMEOUT_S, which is then for one row to the next."""
 
 _NO_SITE = "`onceway session list` shows its own sessions; [site] counts from the next start"
@@ -296,6 +302,28 @@ class Control:
         for name in self._source.expected.states if self._source.expected else ():
             yield board_row(self._source, name)
 
+    async def _readings(self, request: Mapping[str, str]) -> AsyncIterator[Row]:
+        source, device = self._source, request["client"]
+        assert source.history is not None  # noqa: S101 - each gateway has it
+        states = source.expected.states if source.expected is not None else {}
+        if device and device not in states:
+            return
+        kept = source.history.begins(device)
+        rows: Iterator[Row] = iter(last_rows(source, device))
+        begin, utc = 0, source.broker.utc
+        if request["interval"]:
+            if utc is None:
+                raise OncewayError(
+                    "the gateway does not know the time yet", hint="Try without --since"
+                )
+            begin = utc - int((parse(request["interval"]) or 0.0) * 1e6)
+            rows = source.history.since(device, begin)
+        yield {"kept_since": iso(kept), "cut": kept is None or kept > begin}
+        for index, row in enumerate(rows):
+            yield row
+            if index % _AT_ONCE == 0:
+                await asyncio.sleep(0)  # the clients' turn
+
     async def _expect(self, request: Mapping[str, str]) -> AsyncIterator[Row]:
         """Set what is expected of a board."""
         name, text, expected = request["client"], request["interval"], self._source.expected
@@ -412,6 +440,7 @@ class Control:
         "status": _status,
         "everything": _everything,
         "boards": _boards,
+        "readings": _readings,
         "expect": _expect,
         "pause": _expect,
         "device": _device,

@@ -38,6 +38,7 @@ from gateway.runtime.watchdog import Watchdog
 from gateway.service.change import CHANGEABLE, needs_restart
 from gateway.service.listeners import Listeners
 from gateway.service.management import Outside
+from gateway.store.board_queues import waiting_for_boards
 from gateway.store.check import named
 from gateway.store.lives import Generation, another_life
 from gateway.store.move_rows import had_site
@@ -87,6 +88,8 @@ class Gateway:
         self._registry = Registry(config.gateway.data)
         self._passwords = Passwords(Users(config.users_file), config.access)
         self._engine: Engine | None = None
+        self._restart: list[str] = []
+        """Keys of the configuration that have changed and count from the next start only."""
         self._running: asyncio.Task[None] | None = None
         self._listeners: Listeners | None = None
 
@@ -118,14 +121,14 @@ class Gateway:
                 config = self.config.model_copy(
                     update={name: getattr(found, name) for name in CHANGEABLE}
                 )
-                passwords = Passwords(Users(config.users_file), config.access)
+                passwords = Passwords(Users(config.users_file), config.access, self._passwords)
                 await listeners.change(config, passwords)
             except OncewayError as error:
                 log.error("not reloaded, the old configuration stays in force: %s", error)
                 notify("STATUS=Not reloaded: the new configuration cannot be used")
                 return error, []
             gone, self._passwords = self._passwords.changed(passwords), passwords
-            left = needs_restart(self.config, found)
+            self._restart[:] = left = needs_restart(self.config, found)
             spooled, self.config = bool(self.config.spooled), config
             engine.begin()
             with engine.broker.step:
@@ -144,7 +147,8 @@ class Gateway:
             log.info("configuration, users and certificates read again")
             for key in left:
                 log.warning("%s has changed: that counts from the next start of the service", key)
-            notify("STATUS=")
+            waits = f"Reloaded; from the next start only: {', '.join(left)}" if left else ""
+            notify(f"STATUS={waits}")
             return None, left
 
     async def run(self, started: Callable[["Gateway"], None] = lambda _: None) -> None:
@@ -207,6 +211,7 @@ class Gateway:
                 membership,
                 listeners.overhearers,
                 bridges,
+                self._restart,
             )
             outside.control.reload = self.reload
             try:
@@ -310,6 +315,8 @@ def _open_broker(config: Config, utc: int | None) -> tuple[Broker, str | None]:
             restored = another_life(database, folder)
             if restored is not None:
                 forget(folder)  # before the start that settles it
+                for line in waiting_for_boards(database):
+                    log.warning("dropped, since boards begin new sessions: %s", line)
             try:
                 state = recover(
                     database,

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -40,7 +40,8 @@ class _Closing(Protocol):
 class Outside:
     """ports: serial ports seen so far, and their lending. passwords: those that count now.
     restored: why this is another life of the store. membership: None without a site. set_aside:
-    what a person may do with messages that bridges have set aside.
+    what a person may do with messages that bridges have set aside. restart: keys of the
+    configuration that wait for the next start.
     """
 
     def __init__(
@@ -57,6 +58,7 @@ class Outside:
         membership: Membership | None = None,
         overhearers: set[Callable[[Overheard], None]] | None = None,
         set_aside: SetAside | None = None,
+        restart: Sequence[str] = (),
     ) -> None:
         self._config = config
         self._source = Source(
@@ -72,6 +74,8 @@ class Outside:
             membership.rows if membership else list,
             set() if overhearers is None else overhearers,
             registry.expected,
+            history=registry.history,
+            restart=restart,
         )
         self._membership = membership
         self._registry = registry
@@ -135,6 +139,7 @@ class Outside:
         )
         teller.start()
         self._source.untold.append(lambda: teller.failures)
+        self._source.ways.extend(teller.ways)
         self.control.test_notify = teller.test
         self._open.append(teller)
 
@@ -194,6 +199,7 @@ class Outside:
                 partial(publish, self._engine),
                 flash,
                 self._membership.shown if self._membership else None,
+                self.control.test_notify,
             ),
         )
         await page.start()

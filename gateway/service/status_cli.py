@@ -46,6 +46,9 @@ def _lines(found: Row) -> list[str]:
     lines = [f"{verdict}: gateway {found['gateway']}, version {found['version']}"]
     for problem in found["problems"]:
         lines += [f"! {problem['what']}", f"    {problem['todo']}"]
+    if waits := found.get("restart"):
+        lines += [f"! changed in the configuration, and waits for a start: {', '.join(waits)}"]
+        lines += ["    sudo systemctl restart onceway-gateway"]
     lines.append("")
     lines += [_board(row) for row in found["boards"]] or ["no boards yet"]
     lines += ["", _uplink(found)]

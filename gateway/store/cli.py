@@ -13,6 +13,7 @@ from gateway.store import backup as copies
 from gateway.store import check as inspection
 from gateway.store import downgrade as older
 from gateway.store import salvage as job
+from gateway.store.board_queues import dropped_by_restore
 from gateway.store.schema import SCHEMA_VERSION, make_folder
 from gateway.system.lock import ProcessLock
 
@@ -72,7 +73,7 @@ def restore(
     as_json: JsonOption = False,
 ) -> None:
     """Put a backup in the place of the store, which is kept beside it. Gateway and uplink must be
-    stopped.
+    stopped. Commands that wait for boards in the backup are dropped; they are listed first.
 
     Example: onceway store restore --from /mnt/usb/gateway.db
     """
@@ -82,10 +83,13 @@ def restore(
         closing(ProcessLock(folder / "gateway.lock")),
         closing(ProcessLock(folder / "uplink.lock")),
     ):
+        dropped = dropped_by_restore(source)
+        for line in [] if as_json else dropped:
+            typer.echo(f"dropped, since boards begin new sessions: {line}")
         old = copies.restore(folder, source)
     if as_json:
         told = {"data": str(folder), "from": str(source), "old": None if old is None else str(old)}
-        typer.echo(json.dumps(told))
+        typer.echo(json.dumps(told | {"dropped": dropped}))
         return
     typer.echo(f"{folder}: restored from {source}")
     if old is not None:

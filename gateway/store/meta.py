@@ -14,12 +14,20 @@ from gateway.store.cells import HIGHEST
 
 UPLINK = "uplink."
 """Keys that begin so belong to the uplink."""
-_NUMBER = r"\d{1,16}"
-_SIGNED = rf"-?{_NUMBER}"
+_NUMBER = r"([0-9]{1,16})"
 
 
 def _like(pattern: str) -> Callable[[str], bool]:
-    return re.compile(pattern).fullmatch  # type: ignore[return-value]
+    """A text like this; its groups are numbers up to HIGHEST."""
+    whole = re.compile(pattern, re.DOTALL)
+
+    def fits(value: str) -> bool:
+        found = whole.fullmatch(value)
+        return found is not None and all(
+            number is None or int(number) <= HIGHEST for number in found.groups()
+        )
+
+    return fits
 
 
 def _json(*kinds: type) -> Callable[[str], bool]:
@@ -54,18 +62,23 @@ def _names(value: str) -> bool:
     return _json(list)(value) and all(isinstance(item, str) for item in json.loads(value))
 
 
-def _counted(value: str) -> bool:
-    if not _json(dict)(value):
-        return False
-    counted = json.loads(value)
-    return all(type(counted.get(name)) is int for name in ("first", "before", "after"))
+def _fields(**kinds: type) -> Callable[[str], bool]:
+    """An object with values of these types."""
+
+    def fits(value: str) -> bool:
+        if not _json(dict)(value):
+            return False
+        found = json.loads(value)
+        return all(type(found.get(name)) is kind for name, kind in kinds.items())
+
+    return fits
 
 
 VALUES: dict[str, Callable[[str], bool]] = {
     "epoch": _like("[0-9a-f]{1,16}"),
-    "gateway": _like(r"(?s).*"),
+    "gateway": _like(".*"),
     "boot": _like(_NUMBER),
-    "axis": _like(rf"{_NUMBER}(?: at {_SIGNED})?"),
+    "axis": _like(rf"{_NUMBER}(?: at -?{_NUMBER})?"),
     "uptime": _like(rf"{_NUMBER} at {_NUMBER} of .+"),
     "flows": _like(rf"{_NUMBER} {_NUMBER}"),
     "swept": _like(_NUMBER),
@@ -74,13 +87,13 @@ VALUES: dict[str, Callable[[str], bool]] = {
     "members": _names,
     "mistrusted": _like("1"),
     "uplink.identities": _identities,
-    "uplink.counted": _counted,
+    "uplink.counted": _fields(first=int, before=int, after=int),
     "uplink.batches": _like(_NUMBER),
     "uplink.readings": _like(_NUMBER),
     "uplink.bytes": _like(_NUMBER),
     "uplink.failures": _like(_NUMBER),
-    "uplink.outage": _json(dict),
-    "uplink.rival": _json(dict),
+    "uplink.outage": _fields(since=int, error=str),
+    "uplink.rival": _fields(seen=int, what=str, note=str),
 }
 """By key. Of other keys the value may be any text."""
 
@@ -136,4 +149,4 @@ def fits(key: str, data: bytes | None) -> bool:
     value, rule = _decoded(data), VALUES.get(key)
     if value is None or rule is None:
         return value is not None
-    return bool(rule(value)) and not (value.isdecimal() and int(value) > HIGHEST)
+    return bool(rule(value))

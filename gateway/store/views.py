@@ -7,6 +7,7 @@ what came from boards last.
 
 import json
 import sqlite3
+import struct
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
@@ -18,6 +19,7 @@ from gateway.broker.publish_run import OVERHEAD
 from gateway.broker.topic import Subscription
 from gateway.broker.view import SessionView, expiry_of, subscription_view
 from gateway.store.move_rows import name_of
+from gateway.store.references import missing
 from gateway.store.schema import StoreError, connect_to_read, existing
 from gateway.store.uptime import axis, uptime
 
@@ -74,7 +76,12 @@ def _opened(folder: Path) -> Iterator[sqlite3.Connection]:
     path = existing(folder)
     try:
         with closing(connect_to_read(path)) as database:
-            yield database
+            try:
+                yield database
+            except (TypeError, ValueError, struct.error) as error:
+                what = next(map(str, missing(database)), str(error))
+                hint = f"See: onceway store check --data {folder}"
+                raise StoreError(f"the store is damaged ({what})", str(path), hint) from error
     except sqlite3.DatabaseError as error:
         hint = "May this account write there? SQLite's log needs it even for reading"
         raise StoreError(f"the store cannot be read ({error})", str(path), hint) from error

@@ -34,10 +34,25 @@ def _ranges(sequences: list[int]) -> list[int]:
     return bounds
 
 
-def incarnations(blob: bytes, device: str, sequence: int) -> Iterator[int]:
+def unpack(blob: object) -> list[tuple[str, int, list[int]]] | None:
+    """Return device, incarnation and ranges of sequences in a batch; None for a blob that is
+    missing or damaged.
+    """
+    try:
+        found = json.loads(zlib.decompress(blob))  # type: ignore[arg-type]
+        return [
+            (str(device), int(incarnation), list(map(int, bounds)))
+            for device, incarnation, bounds in found
+        ]
+    except (TypeError, ValueError, RecursionError, zlib.error):
+        return None
+
+
+def incarnations(blob: object, device: str, sequence: int) -> Iterator[int]:
     """Yield the incarnations of `device` that have `sequence` in this batch."""
-    for name, incarnation, bounds in json.loads(zlib.decompress(blob)):
+    for name, incarnation, bounds in unpack(blob) or ():
         if name == device and any(
-            bounds[i] <= sequence <= bounds[i + 1] for i in range(0, len(bounds), 2)
+            first <= sequence <= last
+            for first, last in zip(bounds[::2], bounds[1::2], strict=False)
         ):
             yield incarnation

@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeGuard
 
 from gateway.config import UplinkSection
 from gateway.errors import OncewayError
@@ -49,6 +50,11 @@ from gateway.uplink.signing import load_or_make
 from gateway.uplink.spool import EVER, NoSpool, Spool
 
 _LOCKS = "gateway.lock", "uplink.lock"
+_NEW_KEY = (
+    "Bring it back from a backup. Or copy the directory without it, make a key there"
+    " (`onceway uplink key --data COPY`), give it to the centre (`onceway ingest trust`), and land"
+    " the copy"
+)
 _USUAL = "var/lib/onceway"
 """Data directory of the Debian package, below the root of a card."""
 
@@ -72,12 +78,58 @@ def rescue(
     settings: UplinkSection,
     connect_to: Callable[[], Landing],
     progress: Callable[[int, int], None],
+    new_place: bool = True,
 ) -> Rescued:
     """Land the store in a directory. progress: called with the number of readings done, and of all.
-    Raises OncewayError; then everything can be repeated.
+    new_place: whether the landing place may be one that has never seen the gateway. Raises
+    OncewayError; then everything can be repeated.
     """
-    with _copy(directory) as copy, Spool(copy) as spool, closing(connect_to()) as landing:
+    with (
+        _copy(directory) as copy,
+        _naming(directory, copy),
+        Spool(copy) as spool,
+        closing(connect_to()) as landing,
+    ):
+        if not new_place:
+            _must_know(landing, spool.origin().gateway)
         return _Work(spool, copy, landing, settings, progress).run()
+
+
+def _must_know(landing: Landing, gateway: str) -> None:
+    """Raise OncewayError if there is nothing of this gateway at the landing place: its address may
+    be mistyped, and the readings would count as landed.
+    """
+    if owner.read(landing, gateway) is None and not landing.epochs(gateway):
+        raise OncewayError(
+            f"nothing of the gateway {gateway} is at this landing place",
+            landing.url,
+            "Is the address right? If this place is to be new, add --new-place",
+        )
+
+
+@contextmanager
+def _naming(directory: Path, copy: Path) -> Iterator[None]:
+    """Let errors name the directory, not the copy. Raises StoreError if the store is damaged."""
+    try:
+        yield
+    except (OncewayError, sqlite3.Error) as error:
+        found = error if isinstance(error, sqlite3.Error) else error.__cause__
+        if _is_damage(found):
+            raise unusable(directory, found) from error
+        if isinstance(error, sqlite3.Error):
+            raise
+        if error.where == str(copy / KEY):
+            error.hint = _NEW_KEY
+        error.where = error.where and error.where.replace(str(copy), str(directory))
+        error.hint = error.hint and error.hint.replace(str(copy), str(directory))
+        raise
+
+
+def _is_damage(error: BaseException | None) -> TypeGuard[sqlite3.DatabaseError]:
+    """Whether an error says that a database is damaged, and not that it is busy."""
+    return isinstance(error, sqlite3.DatabaseError) and not isinstance(
+        error, sqlite3.OperationalError
+    )
 
 
 class _Work:
@@ -222,8 +274,7 @@ def _must_hold_a_store(directory: Path) -> None:
         raise OncewayError(
             f"the key that signs the gateway's batches ({KEY}) is not there",
             str(directory),
-            "Bring it back from a backup. Or copy the directory, make a key there (`onceway uplink"
-            " key --data COPY`), give it to the centre (`onceway ingest trust`), and land the copy",
+            _NEW_KEY,
         )
 
 

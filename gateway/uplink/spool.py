@@ -348,11 +348,13 @@ class Spool(DamagedRows):
         ).fetchone()
         return None if row is None else int(row[0])
 
-    def landed_batches(self) -> Iterator[tuple[Cut, bytes]]:
-        """Yield the landed batches that are remembered, newest first, with their packed keys."""
+    def landed_batches(self) -> Iterator[tuple[Cut, bytes | None]]:
+        """Yield the landed batches that are remembered, newest first, with their packed keys; None
+        if these are gone.
+        """
         for row in self._db.execute(
-            "SELECT number, first, last, rows, bytes, sha256, cut, landed, keys FROM batch JOIN"
-            " batch_content USING (number) WHERE landed IS NOT NULL ORDER BY number DESC"
+            "SELECT number, first, last, rows, bytes, sha256, cut, landed, keys FROM batch LEFT"
+            " JOIN batch_content USING (number) WHERE landed IS NOT NULL ORDER BY number DESC"
         ):
             yield Cut(*row[:-1]), row[-1]
 

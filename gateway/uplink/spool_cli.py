@@ -35,6 +35,10 @@ def land(
         typer.Argument(help="The dead gateway's data directory, for instance on its card."),
     ],
     landing: LandingOption = None,
+    new_place: Annotated[
+        bool,
+        typer.Option("--new-place", help="Nothing of the gateway is at --landing yet."),
+    ] = False,
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -42,7 +46,10 @@ def land(
 
     The directory is only read, so a card may be mounted read-only. Repeating the command is safe,
     and the gateway may return later: each reading is in the table once. The landing place must be
-    the gateway's own; by default it is the one in this machine's configuration.
+    the gateway's own; by default it is the one in this machine's configuration. One that is typed
+    must have seen the gateway, or be called new.
+
+    Exit code 3: the store is damaged; 4: a gateway uses the directory.
 
     Example: onceway spool land /mnt/card/var/lib/onceway --landing s3://bucket/landing
     """
@@ -75,6 +82,7 @@ def land(
             settings,
             lambda: open_landing(settings.landing, settings.options, settings.shared),
             lambda now, total: bar.update(task, completed=now, total=total),
+            new_place or landing is None,
         )
     place = without_password(settings.landing)
     if as_json:

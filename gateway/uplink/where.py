@@ -24,7 +24,7 @@ from gateway.config import Config, load
 from gateway.errors import OncewayError
 from gateway.store import doubts
 from gateway.store.doubts import Doubt
-from gateway.uplink.keys import incarnations
+from gateway.uplink.keys import incarnations, unpack
 from gateway.uplink.landing import without_password
 from gateway.uplink.manifest import Manifest
 from gateway.uplink.spool import Spool
@@ -33,6 +33,10 @@ app = typer.Typer()
 
 _DOUBTS = 8
 """Most suspect answers that are shown."""
+
+
+_LOST = 8
+"""Most batches that are named because their content is not known."""
 
 
 class NotFound(OncewayError):
@@ -217,8 +221,17 @@ def in_quarantine(table: str, found: list[Place]) -> Iterator[Place]:
 def _unknown(spool: Spool, device: str, sequence: int) -> str:
     oldest = spool.oldest_known_batch()
     before = f", or landed before batch {oldest} of epoch {spool.origin().epoch}" if oldest else ""
+    lost = [cut.number for cut, keys in spool.landed_batches() if unpack(keys) is None]
+    names = f"{', '.join(map(str, lost[:_LOST]))}{', ...' if len(lost) > _LOST else ''}"
+    within = (
+        f", or is in a batch of which the store has lost what it holds ({names}). See: onceway"
+        " store check"
+        if lost
+        else ""
+    )
     return (
         f"{device} {sequence}: not in this gateway's spool or batches; it never came here{before}"
+        f"{within}"
     )
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from gateway import __version__
 from gateway.boards.expected import NEVER
+from gateway.payload.readings import iso
 from gateway.web.overview import problems_and_remedies
 from gateway.web.source import Source
 from gateway.web.uplink import UplinkState
@@ -26,6 +27,7 @@ def everything(source: Source, uplink: UplinkState | None) -> Row:
         "uptime_s": broker.monotonic // 1_000_000,
         "clock": broker.utc is not None,
         "restored": source.restored,
+        "restart": list(source.restart),
         "boards": [board_row(source, name) for name in _names(source)],
         "ports": [
             {
@@ -68,6 +70,22 @@ def board_row(source: Source, name: str) -> Row:
         "port": expected.port_of(name),
         "last": expected.value_of(name),
     }
+
+
+def last_rows(source: Source, device: str) -> list[Row]:
+    """Return the last reading of each name of a board, or of all boards. After a power cut the
+    value that was kept of a board is the only one.
+    """
+    rows = list(source.history.last(device)) if source.history is not None else []
+    known = {row["device"] for row in rows}
+    utc, expected = source.broker.utc, source.expected
+    for name in [device] if device else _names(source):
+        value = expected.value_of(name) if expected is not None else None
+        if name not in known and expected is not None and value is not None:
+            ago = expected.heard_ago(name)
+            time = None if utc is None or ago is None else utc - int(ago * 1e6)
+            rows.append({"device": name, **value, "time": iso(time)})
+    return rows
 
 
 def _names(source: Source) -> list[str]:

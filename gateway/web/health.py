@@ -14,14 +14,20 @@ from typing import Any, Literal
 from gateway import __version__
 from gateway.broker.lack import FOR_GOOD
 from gateway.links.serial_port import LENT
+from gateway.system.last_backup import last_backup
 from gateway.web.source import Source
 
-Part = Literal["store", "spool", "publishers", "serial", "boards", "radio", "site", "notify"]
+Part = Literal[
+    "store", "spool", "publishers", "serial", "boards", "radio", "site", "backup", "notify"
+]
 BOARDS: Part = "boards"
 """The part that is no fault of the gateway: a restart of the gateway mends no board."""
 
 UNTOLD: Part = "notify"
 """The part of notifications that could not be sent."""
+
+BACKUP: Part = "backup"
+"""The part of backups at the landing place."""
 
 STUCK_S = 5.0
 """A commit that takes longer has met a disk that is in trouble."""
@@ -70,7 +76,7 @@ def _status(source: Source, found: list[Problem]) -> dict[str, Any]:
 
 def gateway_problems(source: Source) -> list[Problem]:
     """What is wrong with the gateway itself."""
-    return [item for item in problems(source) if item.part not in (BOARDS, UNTOLD)]
+    return [item for item in problems(source) if item.part not in (BOARDS, BACKUP, UNTOLD)]
 
 
 def problems(source: Source) -> list[Problem]:
@@ -83,6 +89,7 @@ def problems(source: Source) -> list[Problem]:
         *_boards(source),
         *_radios(source),
         *_site(source),
+        *_backup(source),
         *(Problem(UNTOLD, text) for failures in source.untold for text in failures()),
     ]
 
@@ -149,6 +156,12 @@ def _site(source: Source) -> list[Problem]:
         ),
         *(Problem("site", text) for text in copies_problems(rows[0].get("copies", {}))),
     ]
+
+
+def _backup(source: Source) -> list[Problem]:
+    note = last_backup(source.folder)
+    what = None if note is None else note.problem(source.folder, source.broker.utc)
+    return [] if what is None else [Problem(BACKUP, what)]
 
 
 def _boards(source: Source) -> list[Problem]:

@@ -30,6 +30,7 @@ _TODO = {
     "boards": "Look at the access rules: sudo onceway gateway check-config",
     "radio": "Plug the modem in, or look at what it says: sudo onceway radio status",
     "site": "See that it runs, and is reached: sudo onceway site status",
+    "backup": "See why: journalctl -u onceway-backup; try it: systemctl start onceway-backup",
     "notify": "Look at [notify], then try it: sudo onceway notify test",
     "uplink": "Look at the landing place: sudo onceway uplink status",
     "process": "Start it: sudo systemctl start onceway-uplink",
@@ -134,6 +135,7 @@ def overview(
         "booted": int(broker.started * 1e6),
         "history": history.public(),
         "sample_s": SAMPLE_S,
+        "notify": source.ways,
     }
 
 

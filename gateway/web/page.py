@@ -140,6 +140,10 @@ class Deeds:
     flash: Flash
     site: Site | None
     """None without one."""
+    notify: Callable[[], Awaitable[list[str]]] | None = None
+    """Sends a test on each way on which people are told of problems, and returns their names; None
+    without [notify]. Raises OncewayError.
+    """
 
 
 class _Gate:
@@ -335,6 +339,15 @@ class PageServer:
         empty = body.get("empty") is True
         return _done(await self._deeds.flash.start(session.user, deed, device, kind, port, empty))
 
+    async def _try_notify(self, request: web.BaseRequest) -> web.Response:
+        self._gate.commanding(request)
+        if self._deeds.notify is None:
+            raise _Refused(409, "Nobody is told of problems: the configuration has no [notify].")
+        try:
+            return web.json_response({"ways": await self._deeds.notify()})
+        except OncewayError as error:
+            raise _Refused(409, f"{error}.") from error
+
     async def _end(self, request: web.BaseRequest) -> web.Response:
         session = self._gate.commanding(request)
         (client,) = _strings(await _body(request), "client")
@@ -450,6 +463,7 @@ class PageServer:
         ("POST", "/api/publish"): _publish,
         ("GET", "/api/messages"): _watch,
         ("POST", "/api/end"): _end,
+        ("POST", "/api/notify-test"): _try_notify,
         ("GET", "/api/clients"): _find_clients,
         ("GET", "/api/log"): _log,
         ("GET", "/api/me"): lambda page, request: page._gate.user(request),

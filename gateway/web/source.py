@@ -2,12 +2,13 @@
 together.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 from gateway.boards.expected import Expected
+from gateway.boards.history import History
 from gateway.bridge.status import BridgeStatus
 from gateway.broker.broker import Broker
 from gateway.links.lora.status import Overheard, RadioStatus
@@ -36,7 +37,9 @@ class Source:
     of the one that ran here before, None when it is not. boards: what they tell, and are refused.
     radios, bridges: of the configuration. site: rows of its members, none without a site.
     overhearers: take the frames that the radios hear. expected: how each board of the registry is.
-    untold: say which notifications could not be sent.
+    untold: say which notifications could not be sent. ways: by which people are told of problems.
+    history: the last readings of boards. restart: keys of the configuration that have changed and
+    count from the next start only.
     """
 
     broker: Broker
@@ -52,6 +55,9 @@ class Source:
     overhearers: set[Callable[[Overheard], None]] = field(default_factory=set)
     expected: Expected | None = None
     untold: list[Callable[[], list[str]]] = field(default_factory=list)
+    ways: list[str] = field(default_factory=list)
+    history: History | None = None
+    restart: Sequence[str] = ()
 
     @property
     def by_radio(self) -> set[str]:

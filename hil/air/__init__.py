@@ -1,5 +1,4 @@
-"""The ether: every LoRa radio of a run is in it.
-
-`ether.py` decides who hears what, `physics.py` and `law.py` know the figures, `server.py` is the
-process. `kiss_modem.py` and `rylr998.py` are modems with a port, each a process (`modem.py`).
+"""The simulated air that every LoRa radio of a run uses. `ether.py` decides which radio hears a
+frame, `physics.py` and `law.py` have the figures, and `server.py` is the process. `kiss_modem.py`
+and `rylr998.py` are modems with a port, each a process (`modem.py`).
 """

@@ -1,11 +1,11 @@
-"""Who hears what. Sans-IO.
+"""Decide which radios hear a frame. Sans-IO.
 
-In: radios that listen, sleep and send, with the time. Out: when a frame ends, the radios that have
-heard it, with RSSI and SNR.
+In: radios that listen, sleep and send, with the time. Out: when a frame ends, the radios that heard
+it, with RSSI and SNR.
 
-A frame is heard by a radio that listens on its channel from the last symbols of the preamble to the
-end (so it does not send meanwhile), if the signal is strong enough, if no other frame on that
-channel is nearly as strong at that place, and if the link's recording does not lose it.
+A radio hears a frame if it listens on its channel from the last symbols of the preamble to the end.
+The signal must be strong enough, no other frame on that channel may be nearly as strong at that
+place, and the link's recording must not lose it. A radio that sends does not listen.
 """
 
 from collections import Counter
@@ -24,31 +24,31 @@ from hil.air.physics import (
 )
 
 INJECTED = 14.0
-"""dBm of a foreign radio."""
+"""Power of a foreign radio, in dBm."""
 
 Place = tuple[float, float]
 
 
 @dataclass(eq=False, slots=True)
 class Radio:
-    """place: metres."""
+    """A radio. place: metres."""
 
     name: str
     place: Place
     channel: Channel | None = None
-    """Where it listens; None: it sleeps or sends."""
+    """Channel it listens on; None while it sleeps or sends."""
     since: float = 0.0
-    """When it began to."""
+    """Start of listening, in seconds."""
     sending: "Frame | None" = None
     counts: Counter[str] = field(default_factory=Counter)
-    """Frames: sent, heard; not heard, by reason."""
+    """Number of frames sent, heard, and not heard by reason."""
     airtime: float = 0.0
-    """Seconds sent."""
+    """Airtime sent, in seconds."""
 
 
 @dataclass(eq=False, slots=True)
 class Frame:
-    """One that is or was on the air. power: dBm. start, end: seconds."""
+    """A frame on the air or after it. power: dBm. start, end: seconds."""
 
     sender: Radio
     data: bytes
@@ -58,12 +58,12 @@ class Frame:
     start: float
     end: float
     cut: bool = False
-    """The sender lost its power meanwhile."""
+    """Whether the sender lost power during the frame."""
 
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """rssi: dBm. snr: dB."""
+    """A frame as one radio heard it. rssi: dBm. snr: dB."""
 
     radio: Radio
     data: bytes
@@ -72,7 +72,9 @@ class Heard:
 
 
 class Ether:
-    """loses: whether a link (sender, receiver) loses a frame that begins at this time."""
+    """The air of a run. loses: whether a link (sender, receiver) loses a frame that begins at this
+    time.
+    """
 
     def __init__(
         self,
@@ -83,23 +85,23 @@ class Ether:
         self.radios: dict[str, Radio] = {}
         self._loses = loses
         self._recent: list[Frame] = []
-        """On the air, or over so lately that they may have met one that still is."""
+        """Frames on the air, and ended ones that may overlap with them."""
 
     def join(self, name: str, place: Place) -> Radio:
-        """Raises ValueError: there is one of this name."""
+        """Add a radio. Raises ValueError for a name in use."""
         if name in self.radios:
             raise ValueError(f"two radios called {name}")
         radio = self.radios[name] = Radio(name, place)
         return radio
 
     def carry(self, name: str, place: Place) -> None:
-        """The radio is there from now on. Raises ValueError: there is none of this name."""
+        """Move a radio to a place. Raises ValueError for an unknown name."""
         if name not in self.radios:
             raise ValueError(f"no radio called {name}")
         self.radios[name].place = place
 
     def listen(self, radio: Radio, channel: Channel | None, now: float) -> None:
-        """Listen there from now on; None: sleep. Raises ValueError: it sends."""
+        """Start to listen on a channel; None: sleep. Raises ValueError while the radio sends."""
         if radio.sending is not None:
             raise ValueError(f"{radio.name} listens while it sends")
         if radio.channel != channel:
@@ -116,8 +118,8 @@ class Ether:
         preamble: int = 8,
         power: float = 14.0,
     ) -> Frame:
-        """Begin a frame; call `end` at its end. Raises ValueError: it sends already, or cannot send
-        that.
+        """Begin a frame; call `end` at its end. Raises ValueError while the radio sends, and for a
+        frame that it cannot send.
         """
         if radio.sending is not None:
             raise ValueError(f"{radio.name} sends two frames at once")
@@ -132,8 +134,8 @@ class Ether:
         return frame
 
     def inject(self, radio: Radio, data: bytes, now: float) -> list[Heard]:
-        """A frame of a foreign radio that takes no time and meets no other, on the channel where it
-        listens: return who has heard it. They count it as `foreign`.
+        """Send a frame of a foreign radio that takes no time and overlaps with no other, on the
+        channel where it listens. Returns the radios that heard it; they count it as `foreign`.
         """
         if radio.channel is None:
             raise ValueError(f"{radio.name} listens nowhere")
@@ -147,7 +149,9 @@ class Ether:
         return found
 
     def end(self, frame: Frame) -> list[Heard]:
-        """The frame is over: return who has heard it. The sender sleeps until it says more."""
+        """End a frame; returns the radios that heard it. The sender then sleeps until its next
+        line.
+        """
         sender = frame.sender
         sender.sending = None
         sender.counts["sent"] += 1
@@ -166,7 +170,7 @@ class Ether:
         return found
 
     def _at(self, frame: Frame, radio: Radio) -> Heard | str:
-        """What becomes of it there; a reason when it is not heard."""
+        """Return the frame as this radio heard it, or the reason why it was not heard."""
         needed = frame.start + (frame.preamble - NEEDED_PREAMBLE) * frame.channel.symbol
         if radio.channel is None or not radio.channel.meets(frame.channel) or radio.since > needed:
             return "deaf"

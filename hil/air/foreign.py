@@ -1,16 +1,16 @@
-"""A radio that nobody has asked for: `python -m hil.air.foreign --air SOCKET --channel FREQUENCY
+"""Foreign radio that attacks a run: `python -m hil.air.foreign --air SOCKET --channel FREQUENCY
 BANDWIDTH FACTOR --do replay|forge [--seed N]`.
 
-In: what the ether carries. Out: behind frames that it hears, others that take no time on the air
-and meet no other frame, so that each arrives.
+In: the frames on the air. Out: after each frame heard, others that take no time and overlap with no
+frame, so that each arrives.
 
-Behind a frame of the gateway it sends what a gateway could take for a board's, behind one of a
-board what that board, which listens now, could take for an answer.
+After a frame of the gateway it sends frames that a gateway could take for a board's. After a frame
+of a board it sends frames that this board, now listening, could take for an answer.
 
-replay: what was recorded, all of it in turn, and ahead of it the newest; once a second, for a
-gateway that answers copies all the time would be jammed by its own answers, and who jams needs not
-replay.
-forge: frames made of what it has heard, in the ways of `WAYS`.
+replay: send all recorded frames in turn, and before them the newest. Once a second only: a gateway
+that answers copies all the time would be jammed by its own answers, and a jammer needs no replay.
+
+forge: send frames made from those heard, in the ways of `WAYS`.
 """
 
 import argparse
@@ -24,17 +24,17 @@ from pathlib import Path
 NAME = "foreign"
 PLACE = "50 0"
 REPLAYED, FORGED = 15, 150
-"""Frames for the gateway behind one of its own."""
+"""Number of frames for the gateway after one of its own."""
 REPLAY_EVERY = 1.0
-"""Seconds."""
+"""Shortest time between two replays, in seconds."""
 FOR_BOARDS = 3
 LISTENING = 0.03
 """Seconds from the end of a frame until its sender listens."""
 AT_ONCE = 10
 PAUSE = 0.004
-"""Seconds between so many frames: a modem's port takes no more."""
+"""Seconds between frames: a modem's port takes no more."""
 _DOWN = 0x40
-"""Of the kind of a frame that a gateway sends (gateway/links/lora/README.md, Frame)."""
+"""Bit in the kind of a frame that a gateway sends (gateway/links/lora/README.md, Frame)."""
 
 
 def _flipped(draw: random.Random, frame: bytes, other: bytes) -> bytes:
@@ -59,7 +59,7 @@ def _mixed(draw: random.Random, frame: bytes, other: bytes) -> bytes:
 
 
 def _next(draw: random.Random, frame: bytes, other: bytes) -> bytes:
-    """As if it were the next turn."""
+    """Return the frame with the counter of the next turn."""
     return frame[:2] + bytes([frame[2] & 0xC0 | (frame[2] + 1) & 0x3F]) + frame[3:]
 
 
@@ -69,11 +69,11 @@ def _of_another_board(draw: random.Random, frame: bytes, other: bytes) -> bytes:
 
 WAYS = (_flipped, _cut, _longer, _of_another_key, _mixed, _next, _of_another_board)
 SHORTEST = 7
-"""Bytes of a frame of ours."""
+"""Length of the shortest frame of Onceway, in bytes."""
 
 
 class Foreign:
-    """replays: or it forges."""
+    """A foreign radio. replays: replay frames; else forge them."""
 
     def __init__(self, replays: bool, seed: int) -> None:
         self._draw = random.Random(seed)
@@ -83,7 +83,7 @@ class Foreign:
         self._at = {0: 0, _DOWN: 0}
 
     def hear(self, frame: bytes, now: float) -> list[bytes]:
-        """Take a frame. now: seconds. Returns what to send when its sender listens."""
+        """Take a frame. now: seconds. Returns the frames to send when its sender listens."""
         if len(frame) < SHORTEST:
             return []
         self._heard.append(frame)
@@ -101,7 +101,7 @@ class Foreign:
         return next(([each] for each in reversed(self._heard) if each[2] & _DOWN == kind), [])
 
     def _recorded(self, kind: int, count: int) -> list[bytes]:
-        """The next frames of one direction, the oldest first, again and again."""
+        """Return the next recorded frames of one direction, from the oldest, in a circle."""
         found = [frame for frame in self._heard if frame[2] & _DOWN == kind]
         at, self._at[kind] = self._at[kind], self._at[kind] + count
         return [found[(at + i) % len(found)] for i in range(count)] if found else []
@@ -114,7 +114,7 @@ class Foreign:
 
 
 async def run(options: argparse.Namespace) -> None:
-    """Until SIGTERM, or until the ether ends."""
+    """Run until SIGTERM, or until the ether ends."""
     loop = asyncio.get_running_loop()
     reader, writer = await asyncio.open_unix_connection(options.air)
     writer.write(f"radio {NAME} {PLACE}\nlisten {' '.join(options.channel)}\n".encode())

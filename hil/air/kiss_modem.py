@@ -1,10 +1,8 @@
 """A KISS modem as a process: `python -m hil.air.kiss_modem --air SOCKET --port LINK [--name NAME]
-[--at X Y]`. It is what MeshCore's docs/kiss_modem_protocol.md describes, with a coding of KISS of
-its own.
-
-In: bytes of a pseudo-terminal, to which LINK leads; what the ether carries. Out: the same the other
-way. SIGUSR1 resets it: it forgets its settings and says nothing of that. SIGUSR2 makes it take
-no more of what the host says, until the next reset.
+[--at X Y]`. It follows MeshCore's docs/kiss_modem_protocol.md, with its own KISS coding. In: bytes
+of a pseudo-terminal, to which LINK leads; frames on the air. Out: the same in the other direction.
+SIGUSR1 resets the modem: it forgets its settings without a message. After SIGUSR2 it takes no more
+bytes from the host until the next reset.
 """
 
 import re
@@ -43,12 +41,12 @@ def wrap(content: bytes) -> bytes:
 
 
 def unwrap(body: bytes) -> bytes:
-    """Return what stands between two delimiters, without escapes."""
+    """Return the bytes between two delimiters, without escapes."""
     return body.replace(b"\xdb\xdc", b"\xc0").replace(b"\xdb\xdd", b"\xdb")
 
 
 class Modem:
-    """The firmware, sans-IO. say: bytes for the host. air: a line for the ether."""
+    """The modem's firmware, sans-IO. say: bytes for the host. air: a line for the ether."""
 
     def __init__(self, say: Callable[[bytes], None], air: Callable[[str], None]) -> None:
         self._say = say
@@ -56,7 +54,7 @@ class Modem:
         self.reset()
 
     def reset(self) -> None:
-        """As after a power cut."""
+        """Reset as after a power cut."""
         self.hangs = False
         self._input = b""
         self._settings = _SETTINGS.pack(869_618_000, 62_500, 8, 8)
@@ -64,7 +62,7 @@ class Modem:
         self._air("off")  # a frame that it sends is cut off
 
     def feed(self, data: bytes) -> None:
-        """Take bytes of the host."""
+        """Take bytes from the host."""
         *frames, self._input = (self._input + data).split(b"\xc0")
         self._input = self._input[-2 * LONGEST - 4 :]
         for frame in frames:
@@ -72,14 +70,14 @@ class Modem:
                 self._on_frame(unwrap(frame))
 
     def sent(self) -> None:
-        """The last symbol has left."""
+        """Note that the last symbol was sent."""
         if self._pending and not self.hangs:
             self._pending = False
             self._hardware(TX_DONE, b"\x01")
             self._listen()
 
     def heard(self, rssi: float, snr: float, frame: bytes) -> None:
-        """Somebody else's frame."""
+        """Take a frame of another radio."""
         self._say(wrap(bytes((DATA,)) + frame))
         if self._reports:
             worst, best = -128, 127

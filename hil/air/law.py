@@ -1,8 +1,7 @@
-"""The law of the air, judged by itself: the airtime of each radio in each sliding hour.
-
-In: transmissions, in seconds of the ether's clock. Out: the worst hour of each radio in each
-sub-band, and breaches in words. The sub-bands are those of EN 300 220-2 table B.1, written down
-here once more: the rig does not judge the gateway by the gateway's table.
+"""Check the law of the air: the airtime of each radio in each sliding hour. In: transmissions, in
+seconds of the ether's clock. Out: the worst hour of each radio in each sub-band, and breaches in
+words. The sub-bands are those of EN 300 220-2 table B.1. They are written here again, so that the
+rig does not check the gateway with the gateway's table.
 """
 
 from collections import deque
@@ -10,7 +9,7 @@ from dataclasses import dataclass
 
 HOUR = 3600.0
 TOLERANCE = 0.001
-"""Seconds: clocks are read in milliseconds."""
+"""Tolerance in seconds, because clocks are read in milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,19 +34,19 @@ EU868 = (
 
 
 class Judge:
-    """hour: seconds of the ether's clock; a bench may shorten it."""
+    """The airtimes of all radios. hour: seconds of the ether's clock; a bench may shorten it."""
 
     def __init__(self, hour: float = HOUR) -> None:
         self.breaches: list[str] = []
         self.worst: dict[tuple[str, str], float] = {}
-        """Seconds in the worst hour, by radio and sub-band."""
+        """Airtime in the worst hour, in seconds, by radio and sub-band."""
         self._hour = hour
         self._sent: dict[tuple[str, str], deque[tuple[float, float]]] = {}
 
     def sent(
         self, radio: str, frequency: int, bandwidth: int, power: float, start: float, end: float
     ) -> None:
-        """Take a transmission that is over. Those of one radio come in order."""
+        """Take a transmission that ended. Those of one radio come in order."""
         low, high = frequency - bandwidth // 2, frequency + bandwidth // 2
         band = next((band for band in EU868 if band.low <= low and high <= band.high), None)
         if band is None:

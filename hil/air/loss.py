@@ -1,7 +1,9 @@
-"""Loss by a recorded LoRa link. In: a trace, and the time of a frame. Out: whether a link loses it,
-and how much of the recording each link has lived through.
+"""Loss of frames by a recorded LoRa link.
 
-Each link is in a place of its own in the recording, drawn from the seed and its name
+In: a trace, and the time of a frame. Out: whether a link loses it, and how much of the recording
+each link has used.
+
+Each link has its own place in the recording, drawn from the seed and its name
 (hil/traces/replay.py).
 """
 
@@ -13,8 +15,8 @@ from hil.traces.trace import Trace
 
 
 class Recorded:
-    """pace: seconds of the recording in one of the ether; None: frame by frame. longest_outage: in
-    seconds of the ether, or in frames.
+    """A recorded link. pace: seconds of the recording per second of the ether; None: frame by
+    frame. longest_outage: in seconds of the ether, or in frames.
     """
 
     def __init__(
@@ -31,7 +33,7 @@ class Recorded:
         self._links: dict[tuple[str, str], Replay] = {}
 
     def __call__(self, sender: str, receiver: str, now: float) -> bool:
-        """now: seconds of the ether."""
+        """Return whether the link loses a frame. now: seconds of the ether."""
         link = self._links.get((sender, receiver))
         if link is None:
             seed = f"{self._seed} {sender} {receiver}"
@@ -40,6 +42,6 @@ class Recorded:
         return not link.arrives(now)
 
     def summaries(self) -> Iterator[dict[str, Any]]:
-        """Of each link: from, to, and what its Replay tells."""
+        """Yield for each link: from, to, and the summary of its Replay."""
         for (sender, receiver), link in self._links.items():
             yield {"from": sender, "to": receiver, **link.summary()}

@@ -1,7 +1,6 @@
-"""A modem as a process: a pseudo-terminal on one side, the ether on the other.
-
-In: the firmware of a modem, sans-IO. Out: its port, to which a link leads, and its radio. SIGUSR1
-resets it, SIGUSR2 makes it take no more of what the host says, until the next reset.
+"""A modem as a process: a pseudo-terminal on one side, the ether on the other. In: the firmware of
+a modem, sans-IO. Out: its port, to which a link leads, and its radio. SIGUSR1 resets it; after
+SIGUSR2 it takes no more bytes from the host until the next reset.
 """
 
 import argparse
@@ -16,34 +15,36 @@ from typing import Protocol
 
 
 class Firmware(Protocol):
-    """say: takes bytes for the host, air: a line for the ether; both are given to its maker."""
+    """Firmware of a modem. Its maker takes say (bytes for the host) and air (a line for the
+    ether).
+    """
 
     hangs: bool
 
     def reset(self) -> None:
-        """As after a power cut."""
+        """Reset as after a power cut."""
 
     def feed(self, data: bytes) -> None:
-        """Take bytes of the host."""
+        """Take bytes from the host."""
 
     def sent(self) -> None:
-        """The last symbol has left."""
+        """Note that the last symbol was sent."""
 
     def heard(self, rssi: float, snr: float, frame: bytes) -> None:
-        """Somebody else's frame."""
+        """Take a frame of another radio."""
 
 
 Maker = Callable[[Callable[[bytes], None], Callable[[str], None]], Firmware]
 
 
 def say(master: int, data: bytes) -> None:
-    """A host that does not read loses what comes, as at a real port."""
+    """Write bytes to the host. A host that does not read loses them, as on a real port."""
     with suppress(BlockingIOError):
         os.write(master, data)
 
 
 async def run(options: argparse.Namespace, maker: Maker) -> None:
-    """Until SIGTERM, or until the ether ends."""
+    """Run until SIGTERM, or until the ether ends."""
     loop = asyncio.get_running_loop()
     reader, writer = await asyncio.open_unix_connection(options.air)
     master, slave = os.openpty()

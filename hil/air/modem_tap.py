@@ -1,10 +1,14 @@
 """A tap between the gateway and a real KISS modem, in place of the ether: `python -m
 hil.air.modem_tap --modem PORT --port LINK --factor N --boards NUMBER=NAME ...`.
 
-In: bytes of the modem's port, and of a pseudo-terminal to which LINK leads. Out: the same the other
-way, unchanged; each frame that the modem has sent or heard as a line of JSON, as the ether tells it
-(server.py, `--tell`); at the end what each radio has sent, as far as it was heard, and each breach
-of the law. Whether a board has heard a frame of the gateway, nobody sees: it is told so.
+In: bytes of the modem's port, and of a pseudo-terminal to which LINK leads. Out:
+
+- the same bytes in the other direction, unchanged;
+- each frame that the modem sent or heard as a line of JSON, in the form of the ether (server.py,
+  `--tell`);
+- at the end the airtime of each radio, as far as its frames were heard, and each breach of the law.
+
+Nobody can see whether a board heard a frame of the gateway: the lines say that it did.
 """
 
 import argparse
@@ -27,17 +31,17 @@ from hil.air.server import EU868_P, say
 GATEWAY = "gateway"
 BAUD = 115_200
 LONGEST = 1100
-"""Bytes of a KISS frame, with escapes."""
+"""Length of the longest KISS frame, with escapes, in bytes."""
 FAST = 8
-"""The last spreading factor at which the modem's preamble has 32 symbols, and not 16."""
+"""Last spreading factor whose preamble has 32 symbols at the modem, instead of 16."""
 POWER = 14.0
-"""dBm: what boards and gateway of a run are set to."""
+"""Power of boards and gateway in a run, in dBm."""
 
 Tell = Callable[[str, dict[str, Any]], None]
 
 
 class Tap:
-    """boards: names by number. Frames of nobody's board are told as of `nobody`."""
+    """Reader of the bytes. boards: names by number. Frames of other boards count as of `nobody`."""
 
     def __init__(self, boards: dict[int, str], factor: int, tell: Tell) -> None:
         self._boards = boards
@@ -47,10 +51,10 @@ class Tap:
         self._pending = b""
         self._judge = Judge()
         self._sent = {name: [0, 0.0] for name in (GATEWAY, *boards.values())}
-        """Of each radio: frames, seconds."""
+        """Frames and seconds by radio."""
 
     def feed(self, direction: str, data: bytes) -> None:
-        """direction: `up` from the modem, `down` from the gateway."""
+        """Take bytes. direction: `up` from the modem, `down` from the gateway."""
         *frames, rest = (self._said[direction] + data).split(b"\xc0")
         self._said[direction] = rest[-LONGEST:]
         for frame in map(unwrap, frames):
@@ -90,13 +94,13 @@ class Tap:
 
 
 async def run(options: argparse.Namespace) -> None:
-    """Until SIGTERM."""
+    """Run until SIGTERM."""
     loop, over = asyncio.get_running_loop(), asyncio.Event()
     boards = dict(one.split("=", 1) for one in options.boards)
     tap = Tap({int(number): name for number, name in boards.items()}, options.factor, say)
     port = serial.Serial(str(options.modem), BAUD, timeout=0)
     modem = port.fileno()
-    master, slave = os.openpty()  # held open, lest a gateway that is away hangs it up
+    master, slave = os.openpty()  # open, so that a missing gateway does not hang it up
     tty.setraw(slave)
     os.set_blocking(master, False)
     options.port.symlink_to(os.ttyname(slave))

@@ -1,8 +1,10 @@
-"""Where the radios of a run stand. In: the names of its gateways, a spreading factor, the numbers
-of its boards. Out: places in metres: of gateways, and for boards such that one or two of them hear.
+"""Places of the radios of a run.
 
-The gateways stand in a ring, so far from each other that what one of them hears beside it, no
-other one hears; halfway between two neighbours both hear it, and nobody else.
+In: the names of its gateways, a spreading factor, the numbers of its boards. Out: places in metres,
+such that one gateway hears a board, or two do.
+
+The gateways stand in a ring, so far apart that no other gateway hears a board beside one of them.
+Halfway between two neighbours both hear a board, and no other gateway does.
 """
 
 from collections.abc import Sequence
@@ -12,15 +14,15 @@ from hil.air.ether import Place
 from hil.air.physics import reach
 
 POWER = 14.0
-"""dBm of all radios of a run."""
+"""Power of all radios of a run, in dBm."""
 NEIGHBOURS = 1.6
-"""From one gateway to the next, in reaches of a radio."""
+"""Distance of neighbouring gateways, in reaches of a radio."""
 NEAREST_M, APART_M = 100.0, 50.0
-"""From a gateway to its first board, and from one board to the next."""
+"""Metres from a gateway to its first board, and from one board to the next."""
 
 
 class Places:
-    """gateways: names. A gateway alone stands in the middle."""
+    """Places of gateways and boards. gateways: names. A single gateway stands in the middle."""
 
     def __init__(self, gateways: Sequence[str], factor: int) -> None:
         self._at = {name: index for index, name in enumerate(gateways)}
@@ -33,11 +35,13 @@ class Places:
         return self._around(self._radius, 2 * self._at[name])
 
     def beside(self, gateway: str, number: int) -> Place:
-        """Where only this gateway hears the board of this number."""
+        """Return a place where only this gateway hears the board of this number."""
         return self._around(self._radius + _out(number), 2 * self._at[gateway])
 
     def between(self, gateway: str, number: int) -> Place:
-        """Where this gateway and the next one hear it; beside a gateway that is alone."""
+        """Return a place where this gateway and the next one hear the board; beside a single
+        gateway.
+        """
         if len(self._at) == 1:
             return self.beside(gateway, number)
         middle = self._radius * cos(self._half)

@@ -1,10 +1,10 @@
-"""An RYLR998 as a process: `python -m hil.air.rylr998 --air SOCKET --port LINK [--name NAME]
-[--at X Y]`. It is what Reyax's AT command guide describes; its frames on the air have eight bytes
-ahead, whose meaning is the rig's own: the guide tells their number only.
+"""An RYLR998 as a process: `python -m hil.air.rylr998 --air SOCKET --port LINK [--name NAME] [--at
+X Y]`. It follows Reyax's AT command guide. Its frames on the air begin with eight bytes whose
+meaning is the rig's own: the guide only says how many there are.
 
-In: bytes of a pseudo-terminal, what the ether carries. Out: the same the other way. SIGUSR1 resets
-it: it says +READY, and its settings stay. SIGUSR2 makes it take no more of what the host says,
-until the next reset.
+In: bytes of a pseudo-terminal, frames on the air. Out: the same in the other direction. SIGUSR1
+resets the modem: it says +READY and keeps its settings. After SIGUSR2 it takes no more bytes from
+the host until the next reset.
 """
 
 import re
@@ -23,12 +23,12 @@ _TELLS = re.compile(rb"AT\+(\w+)=([\d,]+)")
 
 
 def prefix(network: int, to: int, sender: int, length: int) -> bytes:
-    """Return the eight bytes ahead of a frame."""
+    """Return the first eight bytes of a frame."""
     return bytes((network, *to.to_bytes(2, "big"), *sender.to_bytes(2, "big"), length, 0, 0))
 
 
 class Modem:
-    """The firmware, sans-IO. say: bytes for the host. air: a line for the ether."""
+    """The modem's firmware, sans-IO. say: bytes for the host. air: a line for the ether."""
 
     def __init__(self, say: Callable[[bytes], None], air: Callable[[str], None]) -> None:
         self._say = say
@@ -43,7 +43,7 @@ class Modem:
         self.reset()
 
     def reset(self) -> None:
-        """As after a power cut: what it was set to is in its flash."""
+        """Reset as after a power cut: the settings stay, in flash."""
         self.hangs = False
         self._input = b""
         self._pending = False
@@ -52,21 +52,21 @@ class Modem:
         self._say(b"+READY\r\n")
 
     def feed(self, data: bytes) -> None:
-        """Take bytes of the host."""
+        """Take bytes from the host."""
         self._input += data
         while not self.hangs and (command := self._next()) is not None:
             if command:
                 self._on_command(command)
 
     def sent(self) -> None:
-        """The last symbol has left."""
+        """Note that the last symbol was sent."""
         if self._pending and not self.hangs:
             self._pending = False
             self._say(b"+OK\r\n")
             self._listen()
 
     def heard(self, rssi: float, snr: float, frame: bytes) -> None:
-        """Somebody else's frame; of one that is not its like it makes nothing."""
+        """Take a frame of another radio; ignores one of another kind of modem."""
         network, to = frame[0], int.from_bytes(frame[1:3], "big")
         data = frame[HEAD:]
         if len(frame) <= HEAD or len(data) != frame[5]:
@@ -82,7 +82,7 @@ class Modem:
 
     @property
     def _parameters(self) -> list[int]:
-        """Spreading factor, bandwidth, coding rate, preamble."""
+        """Return spreading factor, bandwidth, coding rate and preamble."""
         return [int(number) for number in self.settings[b"PARAMETER"].split(b",")]
 
     def _listen(self) -> None:
@@ -92,7 +92,7 @@ class Modem:
         self._say(b"+ERR=%d\r\n" % code)
 
     def _next(self) -> bytes | None:
-        """The next command, without CR LF; the data of AT+SEND are taken by their length."""
+        """Return the next command, without CR LF; takes the data of AT+SEND by their length."""
         if head := _SEND.match(self._input):
             end = head.end() + int(head[2])
             if len(self._input) < end + 2:

@@ -1,29 +1,31 @@
 """The ether as a process: `python -m hil.air.server --socket PATH [--report FILE] [--trace NAME
 [--pace N] [--longest-outage N]] [--seed N] [--scale N] [--sent NAME SECONDS AGE] [--tell]`.
 
-In: radios that connect to the Unix socket. Out: what each of them hears, in real time; when it
-ends (SIGTERM), a report as JSON, and exit code 1 if the law was broken. With `--tell`, each frame
-that is over as a line of JSON (`frame`: t in ns of the monotonic clock, from, to, frame in hex),
-and at the end what each radio has counted (`radio`: line, frames, airtime in s), how much of the
-recording went by on each link (`replayed`: from, to, and what hil/traces/replay.py tells), and each
-breach of the law (`breach`: why). With `--sent` a radio has sent so many seconds, in the sub-band
-P, that ended so many seconds ago. With `--scale N` a second holds N seconds of the ether: frames
-and hours are so much shorter.
+In: radios that connect to the Unix socket. Out: the frames that each of them hears, in real time.
+At its end (SIGTERM): a report as JSON, and exit code 1 if the law was broken.
 
-One line each way, words parted by spaces:
+--tell: print lines of JSON. `frame`: each ended frame (t in ns of the monotonic clock, from, to,
+frame in hex). At the end: `radio`, the counts of each radio (line, frames, airtime in s);
+`replayed`, the part of the recording that each link used (from, to, and the summary of
+hil/traces/replay.py); `breach`, each breach of the law (why).
 
-    radio → air   radio NAME X Y                  first of all; the place in metres
+--sent: a radio has sent for SECONDS in the sub-band P, which ended AGE seconds ago. --scale: one
+second holds N seconds of the ether, so frames and hours are shorter.
+
+One line each way, words separated by spaces:
+
+    radio → air   radio NAME X Y            first of all; the place in metres
                   listen FREQUENCY BANDWIDTH FACTOR
                   sleep
-                  off                         the same; a frame that it sends is cut off
+                  off                       the same; cuts a frame that it sends
                   send FREQUENCY BANDWIDTH FACTOR CODING PREAMBLE POWER HEX
-                  inject HEX                      a frame that takes no time and meets no other,
-                                                  from who listens there (foreign.py)
-    air → radio   sent                            the last symbol has left
+                  inject HEX                a frame that takes no time and overlaps with no
+                                            other, from a foreign radio (foreign.py)
+    air → radio   sent                      the last symbol was sent
                   heard RSSI SNR HEX
-                  error WORDS                     the line made no sense; the connection ends
-    rig → air     carry NAME X Y                  this radio is at that place from now on; who says
-                                                  so is none itself
+                  error WORDS               the line is invalid; the connection ends
+    rig → air     carry NAME X Y            moves this radio to a place; the sender of
+                                            the line is no radio
     air → rig     carried
 """
 
@@ -63,11 +65,11 @@ class Air:
 
     @property
     def now(self) -> float:
-        """Seconds of the ether."""
+        """Now, in seconds of the ether."""
         return (self._loop.time() - self._began) * self._scale
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One radio, from its first line to its last."""
+        """Serve one radio from its first line to its last."""
         radio: Radio | None = None
         try:
             while line := await reader.readline():
@@ -101,7 +103,7 @@ class Air:
         return radio
 
     def _leave(self, radio: Radio) -> None:
-        """A frame that it is sending is cut off; its airtime counts."""
+        """Remove a radio. A frame that it sends is cut off; its airtime counts."""
         del self._writers[radio]
         self._silence(radio)
 
@@ -155,7 +157,7 @@ class Air:
             self._writers[radio].write(f"{words}\n".encode())
 
     def report(self) -> dict[str, Any]:
-        """What every radio did, and whether all kept the law. Airtimes in seconds."""
+        """Return the counts of each radio, and whether all kept the law. Airtimes in seconds."""
         judge = self.ether.judge
         return {
             "seconds": self.now,
@@ -177,14 +179,14 @@ def say(event: str, data: dict[str, Any]) -> None:
 
 
 async def run(options: argparse.Namespace) -> int:
-    """Until SIGTERM or SIGINT; returns the exit code."""
+    """Run until SIGTERM or SIGINT; returns the exit code."""
     trace = load(options.trace) if options.trace else None
     longest = options.longest_outage
     loses = Recorded(trace, options.seed, options.pace, longest) if trace else None
     judge = Judge()
     if options.sent:
         name, airtime, age = options.sent
-        for _ in range(int(airtime)):  # at one time, so that they leave the hour together
+        for _ in range(int(airtime)):  # all at one time, so that they leave the hour together
             judge.sent(name, EU868_P, 125_000, 14, -float(age) - 1, -float(age))
     ether = Ether(judge, loses) if loses else Ether(judge)
     air = Air(ether, options.scale, say if options.tell else None)

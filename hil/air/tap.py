@@ -1,14 +1,14 @@
-"""What one board and the gateways say to each other over the air, read along at the ether by the
-rig's own readers (hil/formats).
-
-In: the whole frames that each of them has sent, in order, and the board's key. Out: as events their
-greetings, offers and packets of MQTT; a frame that fits no session of its sender, an answer to what
-the board has never sent, two contents under one nonce, a PUBREL for what no gateway has recorded.
+"""Frames of one board and the gateways, read at the ether with the rig's own readers (hil/formats).
 No I/O.
 
-All frames are seen here, also those that nobody hears: what does not fit was made wrong. What a
-TURN says is told once, when the radio of the gateway with its session has heard it, or answers it:
-a foreign radio may have carried it there. Then it was said when the board sent it.
+In: the whole frames that each of them sent, in order, and the board's key. Out, as events:
+greetings, offers, packets of MQTT, and errors. Errors: a frame that fits no session of its sender,
+an answer to an unknown frame of the board, two contents with one nonce, and a PUBREL for a
+publication that no gateway recorded.
+
+The tap sees all frames, also those that no radio hears: a frame that does not fit was made wrong.
+The content of a TURN counts once, when the radio of the gateway with its session heard or answered
+it: a foreign radio may have carried it. Its time is that at which the board sent it.
 """
 
 from collections.abc import Callable, Collection
@@ -24,7 +24,7 @@ from hil.formats.turns import COUNTERS, LOW_BITS, Hello, Turn, Type
 
 @dataclass(slots=True)
 class _Turn:
-    """sent: when it was over for the first time. told: whether the gateway has heard it."""
+    """A TURN of the board. sent: its first end. told: whether the gateway has heard it."""
 
     frame: bytes
     says: Turn
@@ -34,8 +34,8 @@ class _Turn:
 
 @dataclass(slots=True)
 class _Session:
-    """gateway: whose offer it was. last: the counter of the board's newest TURN. met: whether the
-    board has heard the offer. answers: frames, by counter.
+    """A session. gateway: sender of the offer. last: counter of the board's newest TURN. met:
+    whether the board has heard the offer. answers: frames, by counter.
     """
 
     gateway: str
@@ -50,8 +50,8 @@ class _Session:
 
 
 class AirTap:
-    """name, key: of the board; the key in its flash is asked for at its first frame. enter: takes
-    when something was said, what, and its keys.
+    """Reader of one board's frames. name, key: of the board; without a key, the one in its flash is
+    read at its first frame. enter: takes time, content and its keys.
     """
 
     def __init__(
@@ -66,14 +66,14 @@ class AirTap:
         self._enter = enter
         self._now = 0
         self._hellos: list[tuple[bytes, Hello]] = []
-        # the newest first: the board, or a gateway, may be in another one still
+        # Newest first: the board or a gateway may still be in an older session.
         self._sessions: list[_Session] = []
         self.recorded: set[int] = set()
-        """Identifiers of which a gateway has said that it has the publication."""
+        """Identifiers of publications that a gateway has confirmed."""
 
     def feed(self, sender: str, frame: bytes, heard: Collection[str], now: int) -> None:
-        """sender: the board, or a gateway. heard: by whom of them, without the help of a foreign
-        radio. now: when it was over.
+        """Take a frame. sender: the board, or a gateway. heard: those of them that heard it,
+        without the help of a foreign radio. now: its end.
         """
         self._now = now
         self._key = self._key or self._find_key()
@@ -128,7 +128,9 @@ class AirTap:
                     self._sessions.insert(0, session)
                     nonces = {"board": hello.nonce, "gateway": welcome.nonce}
                     self._say("offer", {**nonces, "at": gateway})
-                if heard and hello_frame == self._hellos[0][0]:  # one for an older HELLO is none
+                if (
+                    heard and hello_frame == self._hellos[0][0]
+                ):  # an offer for an older HELLO does not count
                     self._meet(session)
                 return True
         self._say("unsent", {"what": "HELLO"})
@@ -172,11 +174,11 @@ class AirTap:
         now, self._now = self._now, when
         for packet in turn.says.packets:
             match packet:
-                case Publish():  # its identifier is used again
+                case Publish():  # the identifier has a new use
                     self.recorded.discard(packet.id)
                 case Answer(kind=Kind.PUBREL) if packet.id not in self.recorded and not any(
                     "down" in one.connection.unread for one in self._sessions
-                ):  # else it may stand where nobody could read it
+                ):  # else an unread frame may have it
                     self._say("unrecorded", {"id": packet.id})
             session.connection.take("up", packet)
         self._now = now
@@ -191,7 +193,7 @@ class AirTap:
             if turn is None:
                 self._say("unsent", {"what": "TURN"})
                 return True
-            self._tell(session, turn, turn.sent)  # of an answer the store is ahead
+            self._tell(session, turn, turn.sent)  # an answer comes after the commit
             known = session.answers.get(counter)
             if known not in (None, frame):
                 self._say("reused", {"direction": "down", "counter": counter})
@@ -216,6 +218,6 @@ class AirTap:
 
 
 def _counter(low: int, near: int) -> int:
-    """That with these low bits which lies nearest."""
+    """Return the counter with these low bits that is nearest."""
     half = LOW_BITS // 2
     return (near + (low - near + half) % LOW_BITS - half) % COUNTERS

@@ -1,1 +1,1 @@
-"""What a run is made of: a bench (one TOML file), the mistakes in one, and its plan."""
+"""Bench (one TOML file), the mistakes in it, and its plan."""

@@ -1,6 +1,5 @@
-"""A bench: what a run is made of, in one TOML file.
-
-In: the tables of the file. Out: a checked `Bench`; what cannot be is refused with key and reason.
+"""A bench: the content of a run, in one TOML file. In: the tables of the file. Out: a checked
+`Bench`. Errors name key and reason.
 """
 
 from collections import Counter
@@ -34,19 +33,26 @@ ONCE_A_LINE = ("line-bursts", "line-trace")
 
 
 class Bench(BaseModel):
-    """until: the hop where the readings must be; `batch` leaves Spark out. boards: simulated ones,
-    two if there is no table [[board]]; board: real ones, and simulated ones with a sketch; air:
-    boards by radio. gateway: those of a site of several, over which boards and clients are dealt in
-    turn; without such tables there is one.
-    firmware: a HEX file for all of them in place of the sensor example's, with the same journal and
+    """A bench.
+
+    until: the hop where the readings must arrive; `batch` leaves Spark out. boards: number of
+    simulated ones; 2 without a table [[board]]. board: real boards, and simulated ones with a
+    sketch. air: boards with a radio. gateway: the gateways of a site, over which boards and clients
+    are distributed in turn; one gateway without such tables.
+
+    firmware: a HEX file for all boards instead of the sensor example's, with the same journal and
     payload. readings: of all boards together.
-    first_sequence: of the first publication of the simulated boards, whose EEPROM is a used one if
-    that is not 1; first_row, first_batch: of the gateway's spool, whose store is a used one then.
-    interval_ms: between samples of a board. stall_s: for how long nothing may move.
+
+    first_sequence: sequence of the first publication of the simulated boards; above 1 their EEPROM
+    is a used one. first_row, first_batch: of the gateway's spool, whose store is then a used one.
+
+    interval_ms: between samples of a board. stall_s: longest time without progress.
+
     commands: to the boards, through the gateway. client: programs that publish over TCP beside the
-    boards; subscriber: programs that subscribe there.
+    boards. subscriber: programs that subscribe there.
+
     config: settings of gateway and uplink that differ from the rig's own, by section of
-    gateway.toml. nemesis: faults that are drawn, and stand among those of `fault` then.
+    gateway.toml. nemesis: random faults, which then stand among those of `fault`.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -99,8 +105,8 @@ class Bench(BaseModel):
 
     @model_validator(mode="after")
     def _drawn(self) -> "Bench":
-        """Draw what [nemesis] asks for, if this is no bench of which it is drawn already, and count
-        the tables of each kind.
+        """Draw the faults of [nemesis], unless this bench has drawn ones already, and check the
+        number of tables of each kind.
         """
         tables: list[Kind] = list(self.fault)
         if self.nemesis and not any(kind.drawn for kind in tables):
@@ -317,42 +323,44 @@ class Bench(BaseModel):
 
     @property
     def real(self) -> dict[str, BoardTable]:
-        """Real boards by name."""
+        """Return the real boards by name."""
         tables = [table for table in self.board if table.port]
         return {f"real-{number}": table for number, table in enumerate(tables, 1)}
 
     @property
     def sketches(self) -> dict[str, str]:
-        """The HEX files of simulated boards that have one of their own, by name."""
+        """Return the HEX files of simulated boards that have their own, by name."""
         files = [table.sketch for table in self.board if table.sketch]
         return {f"sketch-{number}": file for number, file in enumerate(files, 1)}
 
     @property
     def devices(self) -> list[str]:
-        """The names of all boards."""
+        """Return the names of all boards."""
         on_lines = [f"uno-{number + 1}" for number in range(self.boards)]
         return list(dict.fromkeys([*on_lines, *self.by_air, *self.real, *self.sketches]))
 
     @property
     def gateways(self) -> list[str]:
-        """The names of all; that of one alone is empty here, for its configuration has it."""
+        """Return the names of all gateways; [""] for a single one, whose name is in its
+        configuration.
+        """
         return [table.name for table in self.gateway] or [""]
 
     @property
     def copies(self) -> int:
-        """On the disks of so many gateways is what is acknowledged."""
+        """Return the number of gateways whose disks hold an acknowledged publication."""
         return 2 if self.config.get("site", {}).get("copies") == 2 else 1
 
     @property
     def names_of_gateways(self) -> list[str]:
-        """As they stand in the rows."""
+        """Return the names of the gateways as rows have them."""
         if self.gateway:
             return self.gateways
         return [str(self.config.get("gateway", {}).get("name", "site"))]
 
     @property
     def homes(self) -> dict[str, str]:
-        """At which gateway each board and client begins."""
+        """Return the first gateway of each board and client."""
         names = self.gateways
         return {
             name: names[number % len(names)]
@@ -362,36 +370,36 @@ class Bench(BaseModel):
 
     @property
     def by_air(self) -> dict[str, int]:
-        """The numbers in their network of boards by radio, by name."""
+        """Return the network numbers of boards with a radio, by name."""
         if self.air and self.air.modem is None:
             return {f"lora-{number}": number for number in range(1, self.air.boards + 1)}
         real = [name for name, table in self.real.items() if table.link == "lora"]
         return {name: number for number, name in enumerate(real, 1)}
 
     def may_break(self, kind: Kind, device: str) -> bool:
-        """Whether a kind of fault is for boards of the sort that this one is."""
+        """Whether a kind of fault fits boards of this sort."""
         return kind.air != "no" if device in self.by_air else kind.air != "only"
 
     @property
     def clients(self) -> dict[str, ClientTable]:
-        """By name."""
+        """Return the clients by name."""
         tables = [table for table in self.client for _ in range(table.count)]
         return {f"client-{number}": table for number, table in enumerate(tables, 1)}
 
     @property
     def subscribers(self) -> dict[str, SubscriberTable]:
-        """By name."""
+        """Return the subscribers by name."""
         tables = [table for table in self.subscriber for _ in range(table.count)]
         return {f"subscriber-{number}": table for number, table in enumerate(tables, 1)}
 
     @property
     def listens(self) -> bool:
-        """Whether anybody comes to the gateway over TCP."""
+        """Whether any program connects to the gateway over TCP."""
         return bool(self.commands or self.client or self.subscriber or self.real)
 
     @property
     def kinds(self) -> list[Kind]:
-        """All that stands in the plan."""
+        """Return all kinds of faults and commands in the plan."""
         return [*self.fault, *([self.commands] if self.commands else [])]
 
     @property

@@ -1,8 +1,7 @@
-"""Commands to the boards, a workload that stands in the plan like faults.
-
-In: a `[commands]` section of a bench. Out: `interval N force` to each board at places of its own,
-each with another N, in milliseconds or seconds, so that the board's EEPROM and its samples show
-what it has obeyed; events `command` in the history.
+"""Commands to the boards, a workload that stands in the plan like faults. In: a `[commands]`
+section of a bench. Out: `interval N force` to each board at its own places, each with another N, in
+milliseconds or seconds, so that EEPROM and samples of the board show which ones it obeyed; events
+`command` in the history.
 """
 
 from collections.abc import Iterator
@@ -19,8 +18,8 @@ from hil.observe.history import COMMAND
 
 
 class Commands(Kind):
-    """The workload's commands stand in the plan like faults: each has a place, and must have been
-    sent for a verdict. count: to each board.
+    """Commands stand in the plan like faults: each has a place, and a verdict needs all of them
+    sent. count: to each board.
     """
 
     text: ClassVar[str] = COMMAND
@@ -32,7 +31,7 @@ class Commands(Kind):
     @field_validator("kind")
     @classmethod
     def _no_key(cls, _: str) -> str:
-        """There is one kind of commands; nobody names it."""
+        """Refuse the key: there is one kind of commands, without a name."""
         raise PydanticCustomError("extra_forbidden", "there is no such key")
 
     def faults(self, seed: int, readings: dict[str, int]) -> Iterator[Fault]:

@@ -1,7 +1,6 @@
-"""Benches as files.
-
-In: the path of one, or the name of one that ships with the project (hil/benches). Out: a checked
-`Bench`. A bad file is refused with key, value and reason, and so are the files that it names.
+"""Benches as files. In: the path of a bench, or the name of one that ships with the project
+(hil/benches). Out: a checked `Bench`. Errors name key, value and reason, also for the files that
+the bench names.
 """
 
 import tomllib
@@ -31,11 +30,11 @@ BESIDE = frozenset(
         *("radio-mixed", "radio-outages", "recorded-losses", "recorded-outages", "site-crowd"),
     }
 )
-"""Benches that are no part of the core: each claim of theirs is judged by a bench of it, too."""
+"""Benches outside the core. A bench of the core checks each of their claims, too."""
 
 
 def shipped() -> dict[str, Traversable]:
-    """Benches that come with the project, by name."""
+    """Return the benches that ship with the project, by name."""
     return {
         item.name.removesuffix(".toml"): item
         for item in files("hil").joinpath("benches").iterdir()
@@ -44,8 +43,8 @@ def shipped() -> dict[str, Traversable]:
 
 
 def load(name: str, **changes: object) -> Bench:
-    """A shipped bench by its name, or any by its path; `changes` replace top-level keys. Raises
-    OncewayError.
+    """Return a shipped bench by its name, or any by its path. changes: replace top-level keys.
+    Raises OncewayError.
     """
     source = shipped().get(name) or Path(name)
     try:
@@ -93,7 +92,7 @@ def replaying(bench: Bench, trace: str) -> Bench:
 
 def bad_files(bench: Bench) -> list[OncewayError]:
     """Return an error for each recorded link that cannot be read, for a firmware that fits no
-    board, and for a client's program that is not there.
+    board, and for a client's program that is missing.
     """
     traces = [kind.trace for kind in bench.fault if isinstance(kind, LineTrace)]
     traces += [bench.air.trace] if bench.air and bench.air.trace else []
@@ -109,7 +108,7 @@ def bad_files(bench: Bench) -> list[OncewayError]:
 
 
 def bad_firmware(named: object) -> list[OncewayError]:
-    """named: as it stands in a bench, perhaps wrong."""
+    """Return the errors of a firmware. named: the value in a bench, perhaps invalid."""
     if not isinstance(named, str) or not named:
         return []
     if not (path := Path(named)).is_file():
@@ -131,9 +130,9 @@ def _refused(read: Callable[[T], object], file: T) -> OncewayError | None:
 
 
 def refused(config: object, gateways: int, text: str) -> list[str]:
-    """A sentence for each setting that the gateway would refuse, with its line in the text of the
-    bench. config: as it stands in a bench; what has not the form of sections the bench refuses.
-    gateways: how many there are.
+    """Return a sentence for each setting that the gateway would refuse, with its line in the text
+    of the bench. config: the value in a bench; [] if it does not have the form of sections, which
+    the bench refuses. gateways: their number.
     """
     if not isinstance(config, dict) or not all(isinstance(one, dict) for one in config.values()):
         return []

@@ -1,7 +1,5 @@
-"""What is wrong with a bench, for the person who wrote it.
-
-In: what pydantic says of it, and its text. Out: a sentence for each mistake, with its line, key,
-value, reason, and what was perhaps meant.
+"""Mistakes in a bench, explained to its author. In: pydantic's errors, and the text of the bench.
+Out: a sentence for each mistake, with its line, key, value, reason, and a suggestion.
 """
 
 import re
@@ -26,7 +24,7 @@ TABLES = {
     "nemesis": "[nemesis]",
     "subscriber": "[[subscriber]]",
 }
-"""Keys of a bench that are tables, as a person writes them. A list has double brackets."""
+"""Keys of a bench that are tables, in TOML form. A list has double brackets."""
 TABLE = re.compile(r"\s*\[+\s*([\w.-]+)\s*\]+")
 KEY = re.compile(r"\s*([\w-]+)\s*=")
 
@@ -34,7 +32,7 @@ KEY = re.compile(r"\s*([\w-]+)\s*=")
 def explain(
     error: ValidationError, model: type[BaseModel], text: str, elsewhere: Collection[str] = ()
 ) -> list[str]:
-    """A sentence for each mistake. elsewhere: keys whose values do not come from this text."""
+    """Return a sentence for each mistake. elsewhere: keys whose values are not from this text."""
     found: list[dict[str, Any]] = [
         {**one, "loc": _table_of(one["type"], one["loc"])} for one in error.errors()
     ]
@@ -43,13 +41,13 @@ def explain(
 
 
 def _table_of(kind: str, loc: Location) -> Location:
-    """The key, if what stands in its list is no table at all."""
+    """Return the key, if the entry in its list is not a table."""
     no_table = kind in ("model_type", "model_attributes_type") and len(loc) == 2
     return loc[:1] if no_table and loc[0] in TABLES else loc
 
 
 def told(found: Sequence[str]) -> str:
-    """One mistake in its sentence, several one a line."""
+    """Return one mistake as its sentence, several with one line each."""
     if len(found) == 1:
         return found[0]
     return "\n".join([f"the bench has {len(found)} mistakes:", *(f"    {one}" for one in found)])
@@ -66,7 +64,7 @@ def _sentence(
 
 
 def _named(loc: Location) -> tuple[str, str]:
-    """The table, as it is called in an error, and the key in it."""
+    """Return the table, as errors name it, and the key in it."""
     if loc[:1] == ("fault",) and len(loc) > 1 and isinstance(loc[1], int):
         return " ".join(
             ["[[fault]]", f"number {loc[1] + 1}", *(f"({kind})" for kind in loc[2:3])]
@@ -107,13 +105,13 @@ def _all(known: Collection[str]) -> str:
 
 
 def meant(name: str, known: Collection[str]) -> str:
-    """What is perhaps meant by a name that is not known; nothing if none is like it."""
+    """Return a suggestion for an unknown name, or "" if no known name is similar."""
     near = get_close_matches(name, set(known) - {name}, 1)
     return f" (was {near[0]!r} meant?)" if near else ""
 
 
 def _known(loc: Location, model: type[BaseModel]) -> Collection[str]:
-    """What could stand there: kinds of faults, or keys of the table."""
+    """Return the valid names there: kinds of faults, or keys of the table."""
     if loc[:1] == ("fault",) and len(loc) > 1:
         return KINDS[str(loc[2])].model_fields if len(loc) > 2 else KINDS
     inner = model.model_fields[str(loc[0])].annotation if len(loc) > 1 else None
@@ -124,8 +122,8 @@ def _known(loc: Location, model: type[BaseModel]) -> Collection[str]:
 
 
 def line_of(text: str, loc: Location) -> int | None:
-    """The line of a key or, if it is not there, of its table; None for a key that should stand on
-    top and does not.
+    """Return the line of a key or, if it is missing, of its table; None for a missing key of the
+    top level.
     """
     if loc[:1] == ("config",) and len(loc) > 1:
         return _line_of_setting(text, *map(str, loc[1:3]))
@@ -152,7 +150,7 @@ def line_of(text: str, loc: Location) -> int | None:
 
 
 def _line_of_setting(text: str, section: str, setting: str = "") -> int | None:
-    """The line in [config.SECTION], or of the section."""
+    """Return the line of a setting in [config.SECTION], or of the section."""
     table, head = "", None
     for line, content in enumerate(text.splitlines(), 1):
         key = KEY.match(content)

@@ -1,7 +1,6 @@
-"""Random schedules: faults of any kind at any place, drawn from the seed.
-
-In: a `[nemesis]` section of a bench. Out: `[[fault]]` tables with one fault each, for the plan like
-any other, so that a run can be replayed and shrunk.
+"""Random schedules: faults of any kind at any place, drawn from the seed. In: a `[nemesis]` section
+of a bench. Out: `[[fault]]` tables with one fault each, in the plan like all others, so that a run
+can be replayed and shrunk.
 """
 
 import random
@@ -16,11 +15,11 @@ SWEEPS = {name for name, kind in KINDS.items() if issubclass(kind, get_args(OfEx
 NEEDS_ROOT = {"gateway-power-cut", "landing-power-cut"}
 NEEDS_SUBSCRIBER = {"gateway-kill-at-release"}
 NO_CLIENTS = {"gateway-restored"}
-"""What is for benches of boards by radio alone."""
+"""Kinds for benches that have boards with a radio only."""
 BEYOND = NO_CLIENTS | {name for name, kind in KINDS.items() if kind.gateways == "several"}
 NEEDS_AIR = {name for name, kind in KINDS.items() if kind.air == "only"}
 ONE_A_LINE = {"line-noise", "line-bursts", "line-trace"}
-"""What stands on a line for the whole run comes once at most on each."""
+"""Kinds that last for the whole run: at most one fault of each per line."""
 MUST_SAY: dict[str, dict[str, Any]] = {
     "line-noise": {"rate": 0.002},
     "line-trace": {"trace": "bursts"},
@@ -32,9 +31,9 @@ _table: TypeAdapter[Kind] = TypeAdapter(AnyKind)
 
 
 class Nemesis(BaseModel):
-    """rate: faults per reading. kinds: of which they are drawn; "all" leaves out sweeps, which
-    count steps from silence, what needs root or a subscriber, and what is for boards by radio or
-    for several gateways. between: shares of the run.
+    """Random faults. rate: faults per reading. between: shares of the run. kinds: kinds to draw
+    from; "all" leaves out sweeps, which count steps from silence, and kinds that need root, a
+    subscriber, boards with a radio, or several gateways.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -63,7 +62,9 @@ class Nemesis(BaseModel):
     def tables(
         self, seed: int, readings: int, simulated: Sequence[str], ingest: bool
     ) -> list[Kind]:
-        """simulated: boards that can be broken in any way. ingest: whether there is one."""
+        """Draw the tables. simulated: boards that any fault can break. ingest: whether there is
+        one.
+        """
         rng = random.Random(f"{seed}/nemesis")
         names = (
             sorted(KINDS.keys() - SWEEPS - NEEDS_ROOT - NEEDS_SUBSCRIBER - NEEDS_AIR - BEYOND)

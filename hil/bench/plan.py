@@ -1,5 +1,6 @@
-"""The plan of a run, the same for the same bench and seed. In: a bench. Out: how many readings each
-device takes, and every fault.
+"""The plan of a run, the same for the same bench and seed.
+
+In: a bench. Out: the number of readings of each device, and all faults.
 
 A place is a count at a hop (readings sampled, publications committed, appends), never a time, so
 that a replay hits the same place.
@@ -21,8 +22,8 @@ from hil.observe.history import COMMAND, read
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """readings: to be sampled, by device. faults: in order of their ids, and commands to the boards
-    among them.
+    """The plan. readings: number to sample, by device. faults: in order of their ids, with the
+    commands to the boards.
     """
 
     seed: int
@@ -30,16 +31,16 @@ class Plan:
     faults: tuple[Fault, ...]
 
     def commands(self, device: str) -> int:
-        """How many commands this device is sent."""
+        """Return the number of commands to this device."""
         return sum(fault.text == COMMAND and fault.target == device for fault in self.faults)
 
     @property
     def breaks(self) -> int:
-        """How many faults there are."""
+        """Return the number of faults."""
         return len(self.faults) - sum(map(self.commands, self.readings))
 
     def lanes(self) -> dict[str, list[Fault]]:
-        """The faults by what they break, in order of their places."""
+        """Return the faults by the part that they break, in order of their places."""
         lanes: dict[str, list[Fault]] = {}
         for fault in sorted(self.faults, key=lambda fault: fault.at):
             lanes.setdefault(fault.lane, []).append(fault)
@@ -71,8 +72,8 @@ def plan(bench: Bench) -> Plan:
 
 
 def _where(fault: Fault, bench: Bench, publishers: list[str]) -> Fault:
-    """Draw which of several gateways a fault strikes: the one at which somebody is, since it waits
-    for what comes there.
+    """Draw the gateway of a fault: one with a board or client, because the fault waits for their
+    publications.
     """
     if fault.target not in OF_ONE_GATEWAY:
         return fault
@@ -82,8 +83,8 @@ def _where(fault: Fault, bench: Bench, publishers: list[str]) -> Fault:
 
 
 def recorded(history: Path) -> tuple[Bench, Plan]:
-    """Bench and plan of a run, from its history. Raises OncewayError if it does not begin with
-    them.
+    """Return bench and plan of a run, from its history. Raises OncewayError if the history does not
+    begin with them.
     """
     first = next(read(history), None)
     if first is None or (first.hop, first.event) != ("rig", "run"):

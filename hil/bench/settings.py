@@ -1,6 +1,5 @@
-"""The settings of gateway and uplink in a run: the rig's own, and what the bench wants otherwise.
-
-In: `[config]` of a bench. Out: all sections of gateway.toml but its ports.
+"""Settings of gateway and uplink in a run: the rig's own, changed by the bench. In: `[config]` of a
+bench. Out: all sections of gateway.toml except its ports.
 """
 
 from collections.abc import Mapping
@@ -16,8 +15,8 @@ def own_batch_count(readings: int) -> int:
 def merged(
     config: Mapping[str, Mapping[str, Any]], readings: int, data: str, landing: str, listens: bool
 ) -> Sections:
-    """Small batches, so that a run has many of them to break, and short waits in an outage. data: a
-    folder; landing: a URL; listens: whether somebody comes over TCP.
+    """Return the sections. Batches are small, so that a run can break many, and waits in an outage
+    are short. data: a folder. landing: a URL. listens: whether programs connect over TCP.
     """
     sections: Sections = {
         "gateway": {"name": "site", "data": data, "trust_clock": True},

@@ -1,7 +1,5 @@
-"""The tables of a bench, but for those of faults: limits, boards, air, gateways, clients and
-subscribers.
-
-In: a table as it stands in the file. Out: a checked one.
+"""Tables of a bench except those of faults: limits, boards, air, gateways, clients and subscribers.
+In: a table of the file. Out: a checked one.
 """
 
 from typing import Literal
@@ -22,11 +20,10 @@ from provisioning.boards import catalogue
 
 
 class Limits(BaseModel):
-    """What a run must keep to. delay_*: at most, seconds from sample to claim; memory_mb,
-    growth_mb: at most, of the gateway and of the uplink each, and by how much they may grow in the
-    second half of the run; written_per_reading: at most, bytes to disk by both; readings_per_s,
-    goodput: at least, of all boards together, and bytes of payload per second. What is not named is
-    not limited.
+    """Limits of a run. A missing one sets no limit. delay_*: most seconds from sample to claim.
+    memory_mb, growth_mb: most memory of the gateway and of the uplink each, and its growth in the
+    second half of the run. written_per_reading: most bytes that both write to disk. readings_per_s,
+    goodput: least readings of all boards per second, and bytes of payload per second.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -41,7 +38,7 @@ class Limits(BaseModel):
 
 
 class Power(BaseModel):
-    """labgrid: an environment file; target: the one in it whose power is the board's."""
+    """Switch of a board's power. labgrid: an environment file. target: its target for the board."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -50,10 +47,10 @@ class Power(BaseModel):
 
 
 class BoardTable(BaseModel):
-    """A real board, or a simulated Uno with a sketch of its own. port: of a real one, best its name
-    under /dev/serial/by-id. sketch: a HEX file with the library in it. The other keys are for a
-    real one. kind: as in `onceway board list`. link: by what it speaks; the port of one with a
-    radio is its cable. power: its switch, if it has one.
+    """A real board, or a simulated Uno with a sketch of its own. port: of a real board, best its
+    name under /dev/serial/by-id. sketch: a HEX file with the library in it. The other keys are for
+    a real board. kind: as in `onceway board list`. link: how it communicates; the port of a board
+    with a radio is its cable. power: its power switch.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -86,14 +83,15 @@ class BoardTable(BaseModel):
 
 
 class AirTable(BaseModel):
-    """LoRa boards, simulated ones, and the air between them and the gateway's modem. trace: a
-    recorded link; each way of each board loses what it lost, from elsewhere in it. pace: so many
-    seconds of it go by in one; without it goes by frame by frame. longest_outage: what lasts longer
-    is shortened to so many seconds, or frames. foreign: what an attacker's radio does all the
-    while; foreign_frames: so many of its frames the gateway must have heard. sent_before: so many
-    seconds the gateway's radio has sent in the hour before; they leave the hour after_s seconds
-    after the beginning. apart_s: so many seconds after one board the next one gets its power.
-    modem: the port of a real KISS modem, for real boards; then there is no other air.
+    """Simulated LoRa boards, and the air between them and the gateway's modem.
+
+    trace: a recorded link; each direction of each board follows it from its own place. pace:
+    seconds of the recording per second; without it, frame by frame. longest_outage: shorten longer
+    outages to this many seconds, or frames. foreign: what an attacker's radio does all the time.
+    foreign_frames: how many of its frames the gateway must hear. sent_before: airtime of the
+    gateway's radio in the hour before, in seconds; it leaves the hour after_s seconds after the
+    start. apart_s: seconds between the starts of two boards. modem: the port of a real KISS modem,
+    for real boards; then there is no other air.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -113,7 +111,7 @@ class AirTable(BaseModel):
 
 
 class GatewayTable(BaseModel):
-    """One gateway of a site of several. name: as in its configuration."""
+    """A gateway of a site with several. name: as in its configuration."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -128,12 +126,12 @@ OF_RIG = (
 
 
 class ClientTable(BaseModel):
-    """count: so many such programs. messages: of each, at most per_s of them per second. payload:
-    `text` of payload_bytes, or `senml` of many shapes. program: `paho`, or `strict`, the rig's own,
-    which keeps to the letter of the standard, has up to in_flight messages under way, and uses so
-    many packet identifiers, from first_identifier on (after 65,535 comes 1). hops: `strict` goes to
-    the next gateway at once when it loses its connection. command: another program, which speaks
-    the line protocol (hil/clients/telling.py), in the place of the rig's own.
+    """Programs that publish. count: number of programs. messages: of each, at most per_s of them
+    per second. payload: `text` of payload_bytes, or `senml` of many shapes. program: `paho`, or
+    `strict`, the rig's own, which follows the standard exactly. It has up to in_flight messages in
+    flight, and uses that many packet identifiers, from first_identifier on (after 65,535 comes 1).
+    hops: `strict` moves to the next gateway at once when it loses its connection. command: another
+    program, with the line protocol of hil/clients/telling.py, instead of the rig's own.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -179,8 +177,9 @@ class ClientTable(BaseModel):
 
 
 class SubscriberTable(BaseModel):
-    """count: the number of such programs. clean: a new session with each connection, in which
-    nothing waits. stays_s: seconds after which it goes away; 0: it stays. away_s: for how long.
+    """Programs that subscribe. count: number of programs. clean: a new session with each
+    connection, in which no message waits. stays_s: seconds until it leaves; 0: it stays. away_s:
+    seconds of absence.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -196,7 +195,9 @@ class SubscriberTable(BaseModel):
     @field_validator("filter")
     @classmethod
     def _well_formed(cls, filter: str) -> str:
-        """A gateway would refuse it at each connection, and the run would wait for nothing."""
+        """Refuse a filter that a gateway would refuse at each connection: the run would
+        never end.
+        """
         levels = filter.split("/")
         if levels[0] == "$share":
             name, levels = levels[1:2], levels[2:]

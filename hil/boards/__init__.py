@@ -1,3 +1,3 @@
-"""Boards under test: the simulated Uno as a process (`simulator`), and what a board's EEPROM says
-it has published (`ledger`).
+"""Boards under test: the simulated Uno as a process (`simulator`), and the publications by its
+EEPROM (`ledger`).
 """

@@ -1,8 +1,6 @@
-"""What a simulated board's ADC was given, and when: the log of its simulator (firmware/sim), in
-which the program on the board has no hand.
-
-In: the file, while it grows. Out: conversions and starts of the board, with board time and this
-machine's monotonic clock.
+"""Log of a simulated board's ADC: values and times, written by its simulator (firmware/sim) without
+the program on the board. In: the file, while it grows. Out: conversions and starts of the board,
+with board time and this machine's monotonic clock.
 """
 
 from bisect import bisect_right
@@ -14,12 +12,14 @@ from gateway.errors import OncewayError
 FULL_SCALE_UV = 5_000_000  # the Uno's reference
 STEPS = 1024
 STRIDE = 619
-"""From one conversion to the next (firmware/sim/adc.c)."""
+"""Numbers from one conversion to the next (firmware/sim/adc.c)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Conversion:
-    """cycle: board time; ns: of this machine's monotonic clock; microvolts: at the input then."""
+    """A conversion. cycle: board time. ns: of this machine's monotonic clock. microvolts: at the
+    input then.
+    """
 
     cycle: int
     ns: int
@@ -28,15 +28,15 @@ class Conversion:
 
     @property
     def volts(self) -> float:
-        """What the chip makes of it: the lower end of the step in which it lies (data sheet of the
-        ATmega328P, "ADC Conversion Result").
+        """Return the chip's result: the lower end of the step that holds the voltage (data sheet of
+        the ATmega328P, "ADC Conversion Result").
         """
         return self.microvolts * STEPS // FULL_SCALE_UV * FULL_SCALE_UV / 1e6 / STEPS
 
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """The board has started, after power-on or a reset."""
+    """A start of the board, after power-on or a reset."""
 
     cycle: int
     ns: int
@@ -44,7 +44,7 @@ class Started:
 
 
 class AdcLog:
-    """conversions, starts: as far as `look` has read, in order."""
+    """The log. conversions, starts: as far as `look` has read, in order."""
 
     def __init__(self, path: Path) -> None:
         self.conversions: list[Conversion] = []
@@ -54,7 +54,7 @@ class AdcLog:
         self._line = 0
 
     def look(self) -> None:
-        """Read what is new. Raises OncewayError for a line that is none."""
+        """Read new lines. Raises OncewayError for an invalid line."""
         if not self._path.exists():
             return
         with self._path.open("rb") as file:
@@ -68,11 +68,11 @@ class AdcLog:
             self._take(line)
 
     def newest(self, cycle: int) -> int:
-        """Index of the last conversion up to this board time, -1 if there is none."""
+        """Return the index of the last conversion up to this board time, or -1."""
         return bisect_right(self.conversions, cycle, key=lambda one: one.cycle) - 1
 
     def life(self, cycle: int) -> int:
-        """Index of the last start up to this board time, -1 if there is none."""
+        """Return the index of the last start up to this board time, or -1."""
         return bisect_right(self.starts, cycle, key=lambda one: one.cycle) - 1
 
     def _take(self, line: str) -> None:

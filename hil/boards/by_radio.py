@@ -1,8 +1,7 @@
-"""The same as `exchange.py` for a board that speaks by radio: its real firmware against a gateway
-in this process, both in board time, alone in the air and where the law asks for no silence.
-
-In: a firmware with a radio (`provisioned` writes name, key and channel into it). Out: the
-publications that reached the gateway.
+"""`exchange.py` for a board with a radio: its real firmware against a gateway in this process, both
+in board time, alone in the air and without the pauses of the law. In: a firmware with a radio
+(`provisioned` writes name, key and channel into it). Out: the publications that reached the
+gateway.
 """
 
 from dataclasses import dataclass
@@ -28,12 +27,12 @@ _LAWLESS = Region(
 )
 PLAN = RadioPlan(network=7, device=3, factor=7, frequency=_LAWLESS.frequency, region=_LAWLESS)
 ANSWER_S = 0.04
-"""After the end of a board's frame."""
+"""Seconds from the end of a board's frame to the answer."""
 _STEP_S = 0.01
 
 
 def provisioned(firmware: Path, to: Path) -> Path:
-    """An Uno's firmware with an identity page, in the file `to`."""
+    """Write an Uno's firmware with an identity page to the file `to`."""
     image = IntelHex(str(firmware))
     image.puts(kind("uno").identity, radio_page(Identity("radio-1", KEY), PLAN))
     image.write_hex_file(str(to))
@@ -55,7 +54,7 @@ class RadioGateway(Gateway):
         self._incarnation = 0
 
     def hear(self, frame: bytes, now: float) -> list[bytes]:
-        """Take a frame that has ended now; returns the answer, if there is one."""
+        """Take a frame that ended at `now`; returns the answer, if there is one."""
         for event in self.turns.receive(frame, now):
             if isinstance(event, SessionStarted):
                 self._stream = PacketStream(1024)
@@ -74,8 +73,8 @@ class RadioGateway(Gateway):
 async def converse_by_radio(
     board: SimulatedBoard, gateway: RadioGateway, *, arrived: int, seconds: float
 ) -> None:
-    """Let both talk until so many publications have arrived at the gateway; at most so many seconds
-    of board time.
+    """Run both until `arrived` publications are at the gateway, at most for `seconds` of board
+    time.
     """
     await board.run(0)
     events, heard = await board.subscribe(), (await board.stats()).frames

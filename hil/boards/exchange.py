@@ -1,9 +1,8 @@
 """A board's real firmware against a gateway in this process, both in board time: as fast as the
-machine allows, and repeatable.
-
-In: a board at speed `step`, and commands for it. Out: the publications that reached the gateway,
-each with its identity, and how many commands are through. The gateway's end of the link is the real
-one; of MQTT it knows what a sensor says, with Delivery Method B, and it keeps everything in memory.
+machine allows, and repeatable. In: a board at speed `step`, and commands for it. Out: the
+publications that reached the gateway, each with its identity, and the number of completed commands.
+The gateway's end of the link is the real one. Its MQTT knows the packets of a sensor, with Delivery
+Method B, and keeps all data in memory.
 """
 
 from collections.abc import Iterator, Sequence
@@ -33,13 +32,13 @@ from hil.boards.simulator import HZ, SimulatedBoard
 
 INCARNATION = 0xC0FFEE
 SHORTEST_STEP, LONGEST_STEP = 0.001, 1.0
-"""Seconds of board time that pass at once while the board is silent."""
+"""Shortest and longest step of board time while the board is silent, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """What a gateway would commit to its spool. sequence: as told by the packet identifier, so
-    below 65,536.
+    """A publication that a gateway would commit to its spool. sequence: by the packet identifier,
+    so below 65,536.
     """
 
     incarnation: int
@@ -49,10 +48,9 @@ class Delivery:
 
 @dataclass
 class Gateway:
-    """One gateway with one serial port. deliveries: in order of arrival; duplicates that the packet
-    identifier tells are no deliveries. commands: payloads, sent at QoS 2 one after the other once
-    the board has subscribed, on the topic that it subscribes to. obeyed: how many of them are
-    through.
+    """One gateway with one serial port. deliveries: in order of arrival, without duplicates by
+    packet identifier. commands: payloads, sent at QoS 2 one after the other after the board has
+    subscribed, on the topic that it subscribes to. obeyed: number of completed ones.
     """
 
     commands: Sequence[bytes] = ()
@@ -72,7 +70,9 @@ class Gateway:
         self._incarnation = 0
 
     def receive(self, data: bytes, now: float) -> bytes:
-        """Take what the board has sent by `now` (seconds of board time); returns what goes back."""
+        """Take the bytes that the board sent until `now` (seconds of board time); returns the bytes
+        to send.
+        """
         for event in (*self.link.receive(data, now), *self.link.tick(now)):
             if isinstance(event, SessionStarted):
                 self._stream = PacketStream(1024)
@@ -94,7 +94,7 @@ class Gateway:
             self.link.write(session, encode(answer, Version.V5), now)
 
     def _command(self) -> Iterator[Packet]:
-        """The command whose turn it is, or what is next to say of it."""
+        """Yield the next command, or the next packet of its flow."""
         number = self.obeyed + 1
         if not self.topic or number > len(self.commands):
             return
@@ -152,8 +152,8 @@ class Gateway:
 async def converse(
     board: SimulatedBoard, gateway: Gateway, *, completed: int, seconds: float = 30.0
 ) -> None:
-    """Let both talk until the gateway has completed `completed` publications and all its commands,
-    or the board is off; at most `seconds` of board time.
+    """Run both until the gateway has completed `completed` publications and all its commands, or
+    the board is off; at most `seconds` of board time.
     """
     await board.run(0)
     end = board.cycle + int(seconds * HZ)

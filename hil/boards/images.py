@@ -1,5 +1,5 @@
-"""Memory images of a simulated board. In: an Intel HEX file. Out: the 32 KiB flash image that holds
-it.
+"""Memory images of a simulated board. In: an Intel HEX file. Out: the 32 KiB flash image with its
+content.
 """
 
 import fcntl
@@ -13,7 +13,9 @@ FLASH_SIZE = 32_768
 
 
 def read_firmware(firmware: Path) -> IntelHex:
-    """Raises OncewayError if the file cannot be read, is no Intel HEX, or does not fit."""
+    """Return the firmware. Raises OncewayError for an unreadable file, another format than Intel
+    HEX, or a firmware that does not fit.
+    """
     content = IntelHex()
     try:
         content.loadhex(str(firmware))
@@ -32,9 +34,8 @@ def read_firmware(firmware: Path) -> IntelHex:
 
 
 def write_flash(image: Path, firmware: Path) -> None:
-    """Write a flash image with this firmware and nothing else, as after a chip erase and a
-    programmer. Raises OncewayError for what `read_firmware` does, and while a board runs from the
-    image.
+    """Write a flash image with only this firmware, as a programmer does after a chip erase. Raises
+    the errors of `read_firmware`, and OncewayError while a board runs from the image.
     """
     content = read_firmware(firmware)
     content.padding = 0xFF

@@ -1,14 +1,14 @@
-"""A board's own ledger: which publications became complete in its EEPROM, in which order, and what
-they are made from.
+"""A board's own ledger: the publications that became complete in its EEPROM, in order, and their
+sources.
 
-In: the EEPROM write log of the simulated board and its EEPROM image. Out: publications, and what
-contradicts the rules. This is the truth that a run is checked against: a publication exists when
-its slot has a valid CRC (layout and rules: firmware/README.md). The log is needed because the
-journal's 60 slots are used again and again.
+In: the EEPROM write log of the simulated board and its EEPROM image. Out: publications, and
+violations of the rules. A run is checked against this ledger: a publication exists when its slot
+has a valid CRC (layout and rules: firmware/README.md). The log is needed because the journal uses
+its 60 slots again.
 
-A slot is written byte by byte over what was there, perhaps the torn remains of an attempt with the
-same sequence, and may look valid on the way. Such a state counts only if the program could act on
-it: if the next thing that happens is no further write to these bytes.
+A slot is written byte by byte over older bytes, perhaps those of a torn attempt with the same
+sequence, and may look valid in between. Such a state counts only if the program could act on it: if
+the next event is no further write to these bytes.
 """
 
 from binascii import crc_hqx
@@ -36,8 +36,8 @@ _BOOT_SIZE = 4
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """One EEPROM cell programmed. cycle: board time at its end, if known; value: what the cell
-    holds since; torn: a power cut ended it.
+    """A write to one EEPROM cell. cycle: board time at its end, if known. value: of the cell since.
+    torn: a power cut ended the write.
     """
 
     cycle: int | None
@@ -48,7 +48,7 @@ class Write:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """The board has started, after power-on or a reset. cause: as in the event `boot`."""
+    """A start of the board, after power-on or a reset. cause: as in the event `boot`."""
 
     cycle: int
     cause: str
@@ -56,8 +56,9 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """sequence and the 8 bytes of source, as journalled; cycle: board time of the write that
-    completed it, if known; begun: of the first write to its slot in the attempt that completed it.
+    """A publication. sequence, source: as journalled, the latter 8 bytes. cycle: board time of the
+    write that completed it, if known. begun: of the first write to its slot in the attempt that
+    completed it.
     """
 
     sequence: int
@@ -73,7 +74,7 @@ def _valid(record: bytes) -> bool:
 
 @dataclass(slots=True)
 class Ledger:
-    """What a board's EEPROM has held. publications: in order of completion. contradictions:
+    """The history of a board's EEPROM. publications: in order of completion. contradictions:
     sequences that became complete twice with different sources, or not above the ones before; a
     correct firmware leaves none. incarnations: in order, the last one counts.
     """
@@ -82,18 +83,18 @@ class Ledger:
     incarnations: list[int] = field(default_factory=list)
     contradictions: list[str] = field(default_factory=list)
     image: bytearray = field(default_factory=lambda: bytearray(ERASED))
-    # per slot: its record when it last counted
+    # by slot: its record when it last counted
     _settled: dict[int, bytes] = field(default_factory=dict, repr=False)
-    # per slot: a record that was left in the middle of its write, and the cycle of the first write
+    # by slot: a record left in the middle of its write, and the cycle of the first write
     _torn: dict[int, tuple[bytes, int | None]] = field(default_factory=dict, repr=False)
     _by_sequence: dict[int, Publication] = field(default_factory=dict, repr=False)
-    # slot being written, cycles of the first write to it and of the last
+    # slot being written, cycles of its first and last write
     _unsettled: tuple[int, int | None, int | None] | None = field(default=None, repr=False)
 
     @classmethod
     def read(cls, log: Path, image: Path, before: bytes = ERASED) -> Self:
-        """The ledger of a board whose log was kept from its first start on. before: the EEPROM
-        then. Raises OncewayError on a file that is damaged.
+        """Return the ledger of a board whose log began at its first start. before: the EEPROM then.
+        Raises OncewayError for a damaged file.
         """
         content = image.read_bytes()
         if len(content) != EEPROM_SIZE:
@@ -109,7 +110,7 @@ class Ledger:
 
     @classmethod
     def replay(cls, log: Iterable[Write | Start], before: bytes = ERASED) -> Self:
-        """The ledger after this log of an EEPROM that held `before`."""
+        """Return the ledger after this log, for an EEPROM that held `before`."""
         ledger = cls.from_image(before)
         for entry in log:
             ledger.apply(entry)
@@ -118,7 +119,7 @@ class Ledger:
 
     @classmethod
     def from_image(cls, image: bytes) -> Self:
-        """What an image alone shows: the publications that are still in it, by sequence."""
+        """Return the ledger of an image alone: the publications still in it, by sequence."""
         ledger = cls(image=bytearray(image))
         found = [
             publication for slot in range(SLOTS) if (publication := ledger._publication(slot, None))
@@ -130,21 +131,21 @@ class Ledger:
 
     @property
     def incarnation(self) -> int:
-        """0: none yet."""
+        """Return the newest incarnation, or 0."""
         return self.incarnations[-1] if self.incarnations else 0
 
     @property
     def boots(self) -> int:
-        """The boot counter, 0 on an empty EEPROM. After 65,535 comes 0, so the highest is the one
-        that is most ahead of any other.
+        """Return the boot counter, 0 for an empty EEPROM. After 65,535 comes 0, so the newest is
+        the number furthest ahead of the others.
         """
         cells = [bytes(self.image[at : at + _BOOT_SIZE]) for at in BOOT_CELLS]
         numbers = [int.from_bytes(cell[:2]) for cell in cells if _valid(cell)]
         return max(numbers, key=lambda number: (number - numbers[0] + 0x8000) & 0xFFFF, default=0)
 
     def apply(self, entry: Write | Start) -> None:
-        """Take the next entry of the log. A torn write is one like any other: what counts is what
-        the cells hold.
+        """Take the next entry of the log. A torn write counts like all others, by the values of the
+        cells.
         """
         slot, offset = (
             divmod(entry.address - SLOTS_AT, SLOT_SIZE) if isinstance(entry, Write) else (-1, 0)
@@ -162,9 +163,7 @@ class Ledger:
             self._note_incarnation()
 
     def settle(self) -> None:
-        """Count what stands in the slot that was written last: nothing more will be written to it
-        now.
-        """
+        """Count the slot written last, because no further write to it follows."""
         if self._unsettled is None:
             return
         (slot, begun, cycle), self._unsettled = self._unsettled, None
@@ -182,9 +181,9 @@ class Ledger:
             self._torn[slot] = record, begun
 
     def settle_next(self) -> None:
-        """The same, when nothing has been written for a moment, but only for the publication that
-        must come next: a busy machine may have held the board in the middle of a slot, and what
-        stands there may pass the CRC by chance.
+        """Count the slot written last after a pause in the writes, but only if it has the next
+        publication. A busy machine may have stopped the board in the middle of a slot whose bytes
+        pass the CRC by chance.
         """
         found = self._publication(self._unsettled[0], None) if self._unsettled else None
         last = self.publications[-1].sequence if self.publications else 0
@@ -192,8 +191,8 @@ class Ledger:
             self.settle()
 
     def state(self, sequence: int) -> tuple[bool, bool]:
-        """Whether a publication that is still in the image is released (PUBREC came) and done
-        (PUBCOMP came).
+        """Return whether a publication in the image is released (PUBREC came) and done (PUBCOMP
+        came).
         """
         for slot in range(SLOTS):
             publication = self._publication(slot, None)
@@ -203,14 +202,14 @@ class Ledger:
 
     @property
     def newest_slot(self) -> int:
-        """Where the newest publication in the image is; -1 if there is none."""
+        """Return the slot of the newest publication in the image, or -1."""
         held = [
             (one.sequence, slot) for slot in range(SLOTS) if (one := self._publication(slot, None))
         ]
         return max(held)[1] if held else -1
 
     def waiting(self) -> list[int]:
-        """Sequences that are in the image and not done, by slot."""
+        """Return the sequences in the image that are not done, by slot."""
         held = (
             (slot, publication.sequence)
             for slot in range(SLOTS)
@@ -249,7 +248,7 @@ class Ledger:
             )
 
     def _note_incarnation(self) -> None:
-        """Copy B counts when it is valid; until it has been written, copy A does."""
+        """Note the incarnation. Copy B counts if it is valid; before it is written, copy A does."""
         for at in INCARNATION_COPIES:
             copy = bytes(self.image[at : at + _INCARNATION_SIZE])
             if _valid(copy):
@@ -259,7 +258,9 @@ class Ledger:
 
 
 def read_log(path: Path) -> Iterator[Write | Start]:
-    """The entries of an EEPROM log, in order. Raises OncewayError naming the line that is none."""
+    """Yield the entries of an EEPROM log, in order. Raises OncewayError that names an
+    invalid line.
+    """
     with path.open() as lines:
         for number, line in enumerate(lines, 1):
             try:
@@ -271,7 +272,7 @@ def read_log(path: Path) -> Iterator[Write | Start]:
 
 
 def parse_entry(line: str) -> Write | Start:
-    """One line of an EEPROM log. Raises ValueError if it is none."""
+    """Return the entry of one line of an EEPROM log. Raises ValueError for an invalid line."""
     words = line.split()
     if len(words) == 3 and words[1] == "start":
         return Start(int(words[0]), words[2])

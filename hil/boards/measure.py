@@ -1,7 +1,7 @@
-"""What a firmware needs that only running it shows: stack, and the life of the EEPROM.
+"""Measure the stack of a firmware, and the life of the EEPROM, by running it.
 
-In: a HEX file for the Uno that publishes readings, and how many to let it publish. Out: one JSON
-object on standard output. radio: it speaks by an SX1276.
+In: a HEX file for the Uno that publishes readings, and the number of readings. Out: one JSON object
+on standard output. radio: the firmware uses an SX1276.
 
     python -m hil.boards.measure build/firmware/uno/sensor.hex --readings 20000
     python -m hil.boards.measure build/firmware/uno/sensor-lora.hex --radio
@@ -20,16 +20,16 @@ from hil.boards.ledger import ERASED
 from hil.boards.simulator import HZ, SimulatedBoard
 
 CELL_LIFE = 100_000
-"""Writes of an EEPROM cell (ATmega328P data sheet, features)."""
+"""Writes that an EEPROM cell survives (ATmega328P data sheet, features)."""
 MINUTES_A_YEAR = 365.25 * 24 * 60
 _SECONDS_A_READING = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """readings: published at QoS 2 and complete. seconds: of board time. stack: most bytes of it in
-    use. wear: writes of the cell written most. eeprom_years: until that cell has had its 100,000
-    writes, at a reading a minute.
+    """A result. readings: published at QoS 2 and complete. seconds: of board time. stack: most
+    bytes in use. wear: writes of the cell written most. eeprom_years: until that cell has had
+    100,000 writes, at one reading per minute.
     """
 
     readings: int
@@ -42,9 +42,9 @@ class Measurement:
 async def measure(
     firmware: Path, readings: int, eeprom: bytes = ERASED, *, radio: bool = False
 ) -> Measurement:
-    """Run until `readings` publications are complete; by radio until they have arrived, as the last
-    one's PUBREL waits for a next one. eeprom: what the board finds at its first
-    start. Raises TimeoutError if it stalls.
+    """Run until `readings` publications are complete. With a radio, run until they have arrived,
+    because the last PUBREL waits for the next publication. eeprom: content at the board's first
+    start. Raises TimeoutError if the run makes no progress.
     """
     gateway = RadioGateway() if radio else Gateway()
     with tempfile.TemporaryDirectory() as folder:

@@ -1,9 +1,7 @@
-"""A simulated Arduino Uno (`firmware/sim`) as an object.
-
-In: a folder, in which its serial port, memory images and logs live, and commands (power, reset,
-cut, ADC). Out: its answers and its events. The process is separate because libsimavr is GPL-3; it
-ends when this one does. EEPROM and flash stay in the folder, so a board can be stopped and started
-again.
+"""A simulated Arduino Uno (`firmware/sim`) as an object. In: a folder for its serial port, memory
+images and logs, and commands (power, reset, cut, ADC). Out: its answers and its events. The process
+is separate because libsimavr is GPL-3; it ends with this one. EEPROM and flash stay in the folder,
+so a board can be stopped and started again.
 """
 
 import asyncio
@@ -22,9 +20,9 @@ from hil.boards.images import write_flash
 
 BUILD = Path(__file__).resolve().parents[2] / "build" / "firmware"
 HZ = 16_000_000
-"""Board time is counted in cycles of this clock."""
+"""Frequency of the clock that counts board time."""
 OFF_S = 0.5
-"""How long the rig leaves a board without power."""
+"""Seconds that the rig leaves a board without power."""
 
 _START_SECONDS = 20.0
 _ANSWER_SECONDS = 20.0
@@ -32,13 +30,13 @@ _STOP_SECONDS = 2.0
 
 
 class BoardError(OncewayError):
-    """The simulated board could not be started or refused a command."""
+    """The simulated board could not start, or refused a command."""
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that happened on the board. name: boot, reset, power, cut or struck; cycle: board
-    time; details: see firmware/sim/README.md.
+    """An event on the board. name: boot, reset, power, cut or struck. cycle: board time. details:
+    see firmware/sim/README.md.
     """
 
     name: str
@@ -48,15 +46,12 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """Counters since the process started, and the state now.
-
-    tx, rx: bytes on the wire; overruns: bytes the receiver lost; samples: conversions on channel 0;
-    writes: EEPROM cells programmed,
-    whole or torn; stuck_writes: those of them whose value worn-out bits changed; memory_writes:
-    bytes written to the memory on the bus, whole or torn; frames: that the radio began to send;
-    stack: most bytes of stack since
-    power-on; left: what an armed cut still waits for; slipped: cycles by which the
-    board has fallen behind real time.
+    """Counters since the process started, and the present state. tx, rx: bytes on the wire.
+    overruns: bytes that the receiver lost. samples: conversions on channel 0. writes: EEPROM cells
+    programmed, whole or torn. stuck_writes: writes whose value worn-out bits changed.
+    memory_writes: bytes written to the memory on the bus, whole or torn. frames: those that the
+    radio began to send. stack: most bytes of stack since power-on. left: count until an armed cut.
+    slipped: cycles that the board is behind real time.
     """
 
     cycle: int
@@ -83,7 +78,7 @@ class Stats:
 
 @dataclass(frozen=True, slots=True)
 class Air:
-    """The ether that a board's radio is in. place: metres."""
+    """The ether of a board's radio. place: metres."""
 
     socket: Path
     name: str
@@ -91,7 +86,7 @@ class Air:
 
 
 class EventStream:
-    """Events from the moment of subscription on. Ends when the board's process ends."""
+    """Events from the moment of subscription on. Ends with the board's process."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -103,7 +98,7 @@ class EventStream:
             yield Event(details.pop("event"), details.pop("cycle"), details)
 
     async def wait_for(self, name: str, seconds: float = 10.0) -> Event:
-        """The next event of this name; earlier others are passed over. Raises TimeoutError."""
+        """Return the next event of this name; skips others. Raises TimeoutError."""
         async with asyncio.timeout(seconds):
             async for event in self:
                 if event.name == name:
@@ -115,7 +110,7 @@ class EventStream:
 
 
 def _peer(writer: asyncio.StreamWriter) -> int:
-    """Process id at the far end of a Unix socket."""
+    """Return the process id at the other end of a Unix socket."""
     pid, _, _ = struct.unpack(
         "3i", writer.get_extra_info("socket").getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
     )
@@ -130,20 +125,24 @@ def _last_line(messages: Path) -> str:
 class SimulatedBoard:
     """One board in one folder. Use `start` and `stop`, or `async with`.
 
-    firmware: an Intel HEX file put into the flash before the first start, as a programmer would;
-    without it the flash keeps what it has. speed: `real`, `max` (as fast as it goes) or `step`
-    (time passes in `run` only, and there is no port: whoever opens one resets the board, so a run
-    would not be repeatable). seed: of torn cells and RAM noise. off: start without power.
-    adc_from: A0 has another voltage for each conversion, beginning with this step of the ADC's
-    1024. record: keep all inputs, and each byte the board sends, with their time (`inputs`,
-    `tx_log`).
-    ds18b20: a thermometer at pin 2, in sixteenths of a degree Celsius. dht22: one at pin 3,
-    its values in tenths of a degree and of a percent. memory: what is on its I2C bus; its image is
-    `memory.bin`.
-    drift: how much faster its clock is than this machine's, in millionths, at speed `real`.
-    port: it has a serial port; to open it resets the board. radio: an SX1276 on its SPI bus. air:
-    the ether that it is in.
-    bootloader: a HEX file; True is Optiboot, as a real Uno comes.
+    - firmware: an Intel HEX file put into the flash before the first start, as a programmer would;
+      without it the flash keeps its content.
+    - speed: `real`, `max` (as fast as possible) or `step` (time passes in `run` only, and there is
+      no port: opening one resets the board, so a run would not be repeatable).
+    - seed: of torn cells and RAM noise.
+    - off: start without power.
+    - adc_from: A0 has another voltage at each conversion, beginning with this step of the ADC's
+      1024.
+    - record: keep all inputs, and each byte that the board sends, with their time (`inputs`,
+      `tx_log`).
+    - ds18b20: a thermometer at pin 2, in sixteenths of a degree Celsius.
+    - dht22: a sensor at pin 3, in tenths of a degree and of a percent.
+    - memory: the memory on its I2C bus; its image is `memory.bin`.
+    - drift: how much faster its clock is than this machine's, in millionths, at speed `real`.
+    - port: whether it has a serial port; opening it resets the board.
+    - radio: an SX1276 on its SPI bus.
+    - air: the ether of the radio.
+    - bootloader: a HEX file; True is Optiboot, as on a new Uno.
     """
 
     def __init__(
@@ -198,7 +197,7 @@ class SimulatedBoard:
 
     @property
     def pid(self) -> int | None:
-        """Of the running process."""
+        """Return the id of the running process."""
         return self._process.pid if self._process and self._process.returncode is None else None
 
     async def __aenter__(self) -> Self:
@@ -214,8 +213,8 @@ class SimulatedBoard:
         await self.stop()
 
     async def start(self) -> None:
-        """Start the process and connect to it. Raises BoardError when it is not built or does not
-        come up.
+        """Start the process and connect to it. Raises BoardError if it is not built or does not
+        start.
         """
         program = BUILD / "sim" / "simboard"
         if not program.exists():
@@ -250,7 +249,7 @@ class SimulatedBoard:
             raise
 
     async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """Through /proc, because a socket's name may have 107 bytes only."""
+        """Connect through /proc, because a socket's name may have at most 107 bytes."""
         folder = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY)
         try:
             async with asyncio.timeout(_START_SECONDS):
@@ -277,7 +276,7 @@ class SimulatedBoard:
         )
 
     async def stop(self) -> None:
-        """End the process; images and logs stay. Does nothing when it is not running."""
+        """End the process, if it runs; images and logs stay."""
         process, self._process = self._process, None
         if self._writer:
             self._writer.close()
@@ -301,7 +300,9 @@ class SimulatedBoard:
         await self.stop()
 
     async def command(self, line: str) -> dict[str, Any]:
-        """Send one command line and return its answer. Raises BoardError when it is refused."""
+        """Send one command line and return its answer. Raises BoardError if the board
+        refuses it.
+        """
         async with self._turn:
             if self._reader is None or self._writer is None:
                 raise BoardError("the simulated board is not running", str(self.directory))
@@ -325,7 +326,7 @@ class SimulatedBoard:
         return fields
 
     async def subscribe(self) -> EventStream:
-        """Events from now on."""
+        """Return the events from now on."""
         reader, writer = await self._connect()
         writer.write(b"events\n")
         await reader.readline()
@@ -339,16 +340,18 @@ class SimulatedBoard:
         await self.command("reset")
 
     async def brownout(self) -> None:
-        """A dip of the supply: a reset that keeps RAM and tears the EEPROM write under way."""
+        """Cause a dip of the supply: a reset that keeps RAM and tears an EEPROM write in
+        progress.
+        """
         await self.command("brownout")
 
     async def hang(self) -> None:
-        """Stop the crystal until the next reset; the watchdog has an oscillator of its own."""
+        """Stop the crystal until the next reset; the watchdog has its own oscillator."""
         await self.command("hang")
 
     async def stick(self, address: int, bits: int, value: int) -> None:
-        """Wear bits of an EEPROM cell out: from its next write on they read as those of `value`. It
-        lasts until `stop`.
+        """Wear out bits of an EEPROM cell: from its next write on they read as those of `value`,
+        until `stop`.
         """
         await self.command(f"stick {address} {bits} {value}")
 
@@ -361,26 +364,24 @@ class SimulatedBoard:
         await self.command(f"cut {kind} {count}" + (" torn" if torn else ""))
 
     async def at(self, sample: int, name: str, command: str) -> None:
-        """Order a command ahead: it is carried out when the board begins its `sample`th conversion
-        on channel 0, and told by an event `struck` with this name.
+        """Order a command ahead: the board obeys it at the start of its `sample`th conversion on
+        channel 0, and an event `struck` with this name reports it.
         """
         await self.command(f"at {sample} {name} {command}")
 
     async def cancel(self) -> None:
-        """Take back an armed cut."""
+        """Cancel an armed cut."""
         await self.command("cancel")
 
     async def adc(self, channel: int, millivolts: int) -> None:
         await self.command(f"adc {channel} {millivolts}")
 
     async def sensor(self, kind: Literal["ds18b20", "dht22"], fault: str) -> None:
-        """Put something else than a sound sensor at its pin; the faults are in
-        firmware/sim/README.md.
-        """
+        """Replace a sensor at its pin by a faulty one (faults: firmware/sim/README.md)."""
         await self.command(f"sensor {kind} {fault}")
 
     async def unplug(self) -> None:
-        """Take the serial port away; programs that have it open get a hang-up."""
+        """Remove the serial port; programs that have it open get a hang-up."""
         await self.command("unplug")
 
     async def plug(self) -> None:
@@ -390,11 +391,11 @@ class SimulatedBoard:
         return Stats(**await self.command("stats"))
 
     async def eeprom(self) -> bytes:
-        """The 1024 bytes of the EEPROM."""
+        """Return the 1024 bytes of the EEPROM."""
         return bytes.fromhex((await self.command("eeprom"))["eeprom"])
 
     async def wear(self) -> list[int]:
-        """Writes of each EEPROM cell since the process started."""
+        """Return the writes of each EEPROM cell since the process started."""
         return list((await self.command("wear"))["wear"])
 
     async def speed(self, speed: Literal["real", "max", "step"]) -> None:
@@ -407,7 +408,9 @@ class SimulatedBoard:
     async def hear(
         self, frame: bytes, *, rssi: float = -80, snr: float = 9, good: bool = True
     ) -> None:
-        """A frame is in the air at its radio's place. good: its CRC is right."""
+        """Put a frame in the air at the place of the board's radio. good: whether its CRC
+        is right.
+        """
         damaged = "" if good else " damaged"
         await self.command(f"heard {rssi} {snr} {frame.hex()}{damaged}")
 
@@ -416,10 +419,10 @@ class SimulatedBoard:
         await self.command("radio on" if on else "radio off")
 
     async def run(self, cycles: int, *, burst: bool = False) -> bytes:
-        """At speed `step`: let `cycles` pass and return what the board has sent since the last call
-        (at most 4096 bytes). burst: return earlier, when it has sent something and fallen silent,
-        or has lost its power. `cycle` and `powered` tell the board time and whether it has power
-        afterwards.
+        """At speed `step`: let `cycles` pass and return the bytes that the board sent since the
+        last call (at most 4096). `cycle` and `powered` then have the board time and whether it has
+        power. burst: return earlier, when the board has sent bytes and fallen silent, or has lost
+        its power.
         """
         answer = await self.command(f"run {cycles}" + (" burst" if burst else ""))
         self.cycle, self.powered = int(answer["cycle"]), bool(answer["power"])

@@ -1,8 +1,6 @@
-"""What a board does to itself at places of its own, ordered ahead (firmware/sim, command `at`).
-
-In: commands, each with the conversion at which it is carried out. Out: the board's events, told
-apart by the command that they come of. Nobody has to be quick: what happened at a place is found
-here whenever it is asked for.
+"""Faults of a board at its own places, ordered ahead (firmware/sim, command `at`). In: commands,
+each with the conversion at which it runs. Out: the board's events, each with the command that
+caused it. Timing does not matter: the event of a place is here at any later time.
 """
 
 import asyncio
@@ -12,24 +10,24 @@ from hil.boards.simulator import BoardError, Event, EventStream, SimulatedBoard
 
 
 class Strikes:
-    """Against the boards that bear one name, one after the other. A place is a number of
-    conversions, counted from 1 over all of them, each from where its `listen` found it.
+    """Faults against the successive boards with one name. A place is a number of conversions,
+    counted from 1 over all of them, each from the count that `listen` found.
     """
 
     def __init__(self) -> None:
         self._board: SimulatedBoard | None = None
         self._shift = 0
-        """What a place is more than what the board itself counts."""
+        """Difference between a place and the board's own count."""
         self._said: dict[str, asyncio.Queue[Event]] = {}
         self._waiting: dict[str, tuple[int, str]] = {}
-        """Place and command by name, of what has not struck yet."""
+        """Place and command by name, of faults that have not happened yet."""
         self._late: dict[str, str] = {}
-        """What a board was too late for, since another one had to die first."""
+        """Commands that came too late for a board, because the one before it had to die first."""
         self._under_way: str | None = None
         self._task: asyncio.Task[None] | None = None
 
     async def listen(self, board: SimulatedBoard) -> None:
-        """Begin with a board. What the one before it has not come to is ordered again."""
+        """Begin with a board. Orders the pending commands of the board before it again."""
         ahead = await self.samples() if self._board else 0
         await self.stop()
         self._board, died_of = board, self._under_way
@@ -41,19 +39,19 @@ class Strikes:
             await board.at(max(place, ahead + 1) - self._shift, name, command)
 
     async def samples(self) -> int:
-        """Conversions so far, as places count them."""
+        """Return the number of conversions so far, as places count them."""
         return (await self._there.stats()).samples + self._shift
 
     async def order(self, name: str, place: int, command: str) -> None:
-        """Raises BoardError if that place is behind the board."""
+        """Order a command at a place. Raises BoardError for a place in the past."""
         self._said[name] = asyncio.Queue()
         await self._there.at(place - self._shift, name, command)
         self._waiting[name] = (place, command)
 
     async def next(self, name: str, event: str) -> Event:
-        """What the board says next of this name because of a command. Of `struck`, details has the
-        place (`sample`) and what it had to wait for (`behind`). Raises BoardError if the command
-        was refused.
+        """Return the board's next event of this name from a command. In `struck`, details has the
+        place (`sample`) and the wait (`behind`). Raises BoardError if the board refused the
+        command.
         """
         while True:
             said = await self._said[name].get()

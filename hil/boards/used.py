@@ -1,10 +1,12 @@
-"""The EEPROM of a board that has published for long: the rig makes it, since no run lasts so long.
+"""The EEPROM of a board that has published for a long time. The rig makes it, because no run lasts
+that long.
 
-In: the sequence that comes next. Out: an image by the layout of firmware/README.md. A few slots
-hold the newest publications, all done. The others, which are used next, hold what remains of a slot
-that was once found worn: a record that does not pass its CRC, and marks that by chance are those of
-the publication to come there, so that they must be gone before that one is whole. Its starts are
-about to go beyond what their 16 bits hold.
+In: the next sequence. Out: an image with the layout of firmware/README.md.
+
+A few slots hold the newest publications, all done. The others, which are used next, hold the
+remains of a slot that was found worn: a record that fails its CRC, and marks that by chance are
+those of the publication to come there. These marks must be gone before that publication is whole.
+The boot counter is about to exceed its 16 bits.
 """
 
 from binascii import crc_hqx
@@ -21,13 +23,13 @@ from hil.boards.ledger import (
 )
 
 HELD = 4  # publications in the image
-SOURCE = bytes(8)  # of each of them; nobody asks for it any more
+SOURCE = bytes(8)  # of each publication; not read any more
 WORN = 4  # byte of a slot that is wrong: in the source, which changes both bytes of the CRC
-STARTS = 0xFFFE  # so often the board has started: the second start of a run is number 0
+STARTS = 0xFFFE  # number of starts: the second start of a run is number 0
 
 
 def used_image(following: int, incarnation: int) -> bytes:
-    """following: the next sequence; its publication goes into the first slot."""
+    """Return the image. following: the next sequence; its publication goes into the first slot."""
     image = bytearray(ERASED)
     for at in INCARNATION_COPIES:
         _put(image, at, _sealed(incarnation.to_bytes(4)))
@@ -47,7 +49,7 @@ def used_image(following: int, incarnation: int) -> bytes:
 
 
 def after(sequence: int) -> int:
-    """Sequences whose low 16 bits are 0 are not used."""
+    """Return the next sequence. Those whose low 16 bits are 0 are not used."""
     return sequence + 1 + ((sequence + 1) & 0xFFFF == 0)
 
 
@@ -60,7 +62,7 @@ def _address(slot: int) -> int:
 
 
 def _marks(sequence: int) -> bytes:
-    """Released and done."""
+    """Return the marks for released and done."""
     low = sequence & 0xFF
     return bytes((low ^ RELEASED_MASK, low ^ DONE_MASK))
 

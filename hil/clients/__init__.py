@@ -1,8 +1,6 @@
-"""Programs that come to the gateway over TCP, beside the boards: `[[client]]` and `[[subscriber]]`
-in a bench, each a process of its own.
-
-`publisher.py` publishes with paho, `strict.py` by the letter of the standard; `subscriber.py`
-subscribes. `devices/client.py` and `devices/subscriber.py` start them and enter in the history what
-they say of themselves. The truth about a client's publications is its own journal: each is told
-before the first byte of it leaves.
+"""Programs that connect to the gateway over TCP, beside the boards: `[[client]]` and
+`[[subscriber]]` in a bench, each its own process. `publisher.py` publishes with paho, `strict.py`
+exactly by the standard; `subscriber.py` subscribes. `devices/client.py` and `devices/subscriber.py`
+start them and enter their reports in the history. A client's publications are checked against its
+own journal, which names each one before its first byte leaves.
 """

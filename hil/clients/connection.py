@@ -1,7 +1,5 @@
-"""One Network Connection of a client, on a plain socket.
-
-In: the port of a broker on this machine, a CONNECT. Out: packets both ways, and OSError or
-PacketError when the connection is of no more use.
+"""One Network Connection of a client, on a plain socket. In: the port of a broker on this machine,
+a CONNECT. Out: packets both ways. OSError or PacketError ends the connection.
 """
 
 import select
@@ -24,7 +22,7 @@ RECEIVE = 65_536  # bytes at once
 
 
 class Connection:
-    """connack: what the broker has answered; its reason is 0."""
+    """A connection. connack: the broker's answer; its reason is 0."""
 
     connack: Connack
 
@@ -60,7 +58,7 @@ class Connection:
         self._socket.sendall(b"".join(map(write, packets)))
 
     def receive(self, within: float) -> list[Packet]:
-        """What has come, after so many seconds at most."""
+        """Return the packets that came, after at most `within` seconds."""
         if self._early:
             early, self._early = self._early, []
             return early

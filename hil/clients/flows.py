@@ -1,10 +1,12 @@
-"""What a client has sent and not seen through, by the rules of MQTT 5 for a sender (section 4.3),
-without I/O.
+"""Messages that a client has in flight, by the rules of MQTT 5 for a sender (section 4.3), without
+I/O.
 
 In: messages, answers, and whether the broker still knew the session after a reconnect. Out: packets
-to send, and what became of each message. An identifier is free again once its flow is over, and not
-a moment sooner [MQTT-2.2.1-3]; the client takes the next free one of those that it may use, so with
-few of them each is used again soon. Nothing is sent again but after a reconnect [MQTT-4.4.0-1].
+to send, and the fate of each message.
+
+An identifier is free again after its flow, never earlier [MQTT-2.2.1-3]. The client takes the next
+free one of those it may use, so a client with few of them uses each again soon. Messages are sent
+again only after a reconnect [MQTT-4.4.0-1].
 """
 
 from collections.abc import Iterator
@@ -19,14 +21,14 @@ IDENTIFIERS = 65_535
 class Fate(Enum):
     ACKNOWLEDGED = "acknowledged"
     REFUSED = "refused"
-    """It must be published again."""
+    """The message must be published again."""
     FORGOTTEN = "forgotten"
-    """The same, because the broker does not know any more what it had answered by PUBREC."""
+    """REFUSED, because the broker lost a message that it had answered by PUBREC."""
 
 
 @dataclass(slots=True)
 class _Flow:
-    """released: in which connection the PUBREL was sent first; 0: not yet."""
+    """A flow. released: the connection of its first PUBREL; 0: not yet sent."""
 
     message: int
     publish: Publish
@@ -34,8 +36,8 @@ class _Flow:
 
 
 class Flows:
-    """first, count: the identifiers that may be used: `count` from `first` on; after 65,535 comes
-    1. Messages are numbers that the caller gives.
+    """The flows of a client. first, count: identifiers to use: `count` from `first` on; after
+    65,535 comes 1. Messages are numbers that the caller gives.
     """
 
     def __init__(self, first: int = 1, count: int = IDENTIFIERS) -> None:
@@ -50,11 +52,11 @@ class Flows:
 
     @property
     def messages(self) -> list[int]:
-        """Under way."""
+        """Return the messages in flight."""
         return [flow.message for flow in self._flows.values()]
 
     def released(self, identifier: int) -> int | None:
-        """The message whose PUBREC has come under this identifier, and whose PUBCOMP has not."""
+        """Return the message of this identifier between PUBREC and PUBCOMP, or None."""
         flow = self._flows.get(identifier)
         return flow.message if flow and flow.released else None
 
@@ -63,7 +65,7 @@ class Flows:
         return len(self._flows) < self._count
 
     def begin(self, message: int, publish: Publish) -> Publish:
-        """publish: without an identifier."""
+        """Begin the flow of a message. publish: without an identifier."""
         while (identifier := self._identifier()) in self._flows:
             pass
         publish = replace(publish, id=identifier, dup=False)
@@ -75,8 +77,9 @@ class Flows:
         return (self._first - 1 + offset) % IDENTIFIERS + 1
 
     def connected(self, session_present: bool) -> tuple[list[Packet], list[int]]:
-        """What goes out at once, in the order of the first time [MQTT-4.6.0-1], and the messages
-        that must be published again because the broker has lost the session [MQTT-3.2.2-4].
+        """Return the packets to send at once, in their original order [MQTT-4.6.0-1], and the
+        messages that must be published again because the broker has lost the session
+        [MQTT-3.2.2-4].
         """
         self._connection += 1
         if not session_present:
@@ -91,8 +94,8 @@ class Flows:
         return replace(flow.publish, dup=True)
 
     def take(self, answer: Answer) -> tuple[list[Packet], list[tuple[int, Fate]]]:
-        """What goes out, and what has become of messages. An answer to nothing changes nothing; a
-        PUBREC for an unknown identifier gets PUBREL with 0x92 (4.3.3).
+        """Return the packets to send, and the fates of messages. An unexpected answer changes
+        nothing; a PUBREC for an unknown identifier gets PUBREL with 0x92 (4.3.3).
         """
         flow = self._flows.get(answer.id)
         match answer.kind:

@@ -1,4 +1,4 @@
-"""What the rig's clients publish. In: a client's name, the number of its message, a source of
+"""Payloads of the rig's clients. In: a client's name, the number of its message, a source of
 chance. Out: bytes; the same source makes the same bytes.
 """
 
@@ -29,24 +29,24 @@ from hil.formats.senml import (
 
 Form = Literal["text", "senml"]
 UTC = 1_700_000_000
-"""Of message 0, for those that tell when they were measured."""
+"""Time of message 0, for payloads that have a time of measurement."""
 
 
 def payload_of(form: Form, name: str, sequence: int, size: int, rng: random.Random) -> bytes:
-    """size: of a text, in bytes; SenML is as long as its records are."""
+    """Return a payload. size: of a text, in bytes; the length of SenML depends on its records."""
     return senml_of(name, sequence, rng) if form == "senml" else text_of(name, sequence, size, rng)
 
 
 def text_of(name: str, sequence: int, size: int, rng: random.Random) -> bytes:
-    """Text that says whose it is, filled up with random digits."""
+    """Return a text with the client's name, filled up with random digits."""
     head = f"{name} {sequence} ".encode()
     return (head + rng.randbytes(size).hex().encode())[:size]
 
 
 def senml_of(name: str, sequence: int, rng: random.Random) -> bytes:
-    """SenML (RFC 8428), each time in the next of some shapes: one record or several, with base
-    fields or without, a time of its own or none, and what is no number. Numbers and texts are drawn
-    over the whole of their types: a float is any that 64 bits can say.
+    """Return SenML (RFC 8428), in turn in one of several shapes: one record or several, with or
+    without base fields, with or without its own time, and values other than numbers. Numbers and
+    texts are drawn over the whole range of their types: a float is any of 64 bits.
     """
     mine, at = f"{name}:", UTC + sequence
     value, text = number_of(rng), text_of_all(rng)
@@ -88,7 +88,7 @@ def senml_of(name: str, sequence: int, rng: random.Random) -> bytes:
         json.dumps([{"n": f"{name}:x", "vs": text, "t": at + rng.random()}], ensure_ascii=False),
         impossible,
     ]
-    # each second one alike, so that the ingest decodes many of them at once
+    # each second one has the same shape, so that the ingest decodes many at once
     shape = shapes[sequence // 2 % len(shapes)] if sequence % 2 else alike
     return shape.encode() if isinstance(shape, str) else cbor2.dumps(shape)
 
@@ -98,11 +98,11 @@ EDGES: tuple[float, ...] = (
     *(0.0, -0.0, 5e-324, -5e-324, 2.2250738585072014e-308, 1.7976931348623157e308, 0.1, 1 / 3),
     *(2**24 + 1, 2**31, -(2**31) - 1, 2**53, 2**53 - 1, 1 - 2**53, 2**63 - 1, -(2**63), 2**64 - 1),
 )
-"""Numbers at which a narrower type, or an integer in the place of a float, goes wrong."""
+"""Numbers that fail in a narrower type, or as an integer instead of a float."""
 
 
 def number_of(rng: random.Random) -> float:
-    """An edge, or any finite float of 64 bits, or one of 53 bits as sensors tell it."""
+    """Return an edge, any finite float of 64 bits, or one of 53 bits, as sensors send it."""
     match rng.randrange(3):
         case 0:
             return rng.choice(EDGES)
@@ -115,6 +115,8 @@ def number_of(rng: random.Random) -> float:
 
 
 def text_of_all(rng: random.Random) -> str:
-    """Empty, long, or of characters of one to four bytes in UTF-8, quotes and zeros among them."""
+    """Return a text: empty, long, or with characters of one to four bytes in UTF-8, with quotes and
+    zeros.
+    """
     characters = 'a"\\\0\n\u00e9\u20ac\U0001f321\U0010fffd'
     return "".join(rng.choices(characters, k=rng.choice((0, 1, 12, 400))))

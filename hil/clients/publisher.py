@@ -1,18 +1,22 @@
 """`python -m hil.clients.publisher`: a program that publishes over MQTT 5, one message after the
 other, with paho. SIGTERM ends it.
 
-In: where the broker is, how many messages, of which size, at which QoS and rate. Out: JSON Lines on
-standard output: `publication` before a message goes to paho, `acknowledged` when the gateway has it
-(not at QoS 0), `resent` when it goes out once more with DUP, `again` when it goes out in another
-flow: it was refused, or the gateway does not know its PUBREL (0x92), which after a lost PUBCOMP
-means that it has it, and after a refusal that it has not.
-paho (2.2.0) also publishes once more what was answered by PUBREC already, where it should send
-PUBREL, if it fails to connect before it succeeds: its second reset of what is under way takes back
-the first. Its log tells.
+In: broker, number of messages, size, QoS and rate. Out: JSON Lines on standard output:
 
-Each message names its identity (user properties `incarnation` and `seq`). Only one is under way at
-a time, so order is kept also when one is refused; the session outlives the connection, and what was
-not acknowledged paho sends again when it is connected again.
+- `publication` before a message goes to paho;
+- `acknowledged` when the gateway has it (not at QoS 0);
+- `resent` when it goes out once more with DUP;
+- `again` when it goes out in another flow, because the gateway refused it or does not know its
+  PUBREL (0x92). After a lost PUBCOMP that answer means that the gateway has the message, after a
+  refusal that it does not.
+
+If paho (2.2.0) fails to connect before it succeeds, it publishes again messages already answered by
+PUBREC, where it should send PUBREL: its second reset of the messages in flight cancels the first.
+Its log shows this.
+
+Each message names its identity (user properties `incarnation` and `seq`). Only one is in flight at
+a time, so the order stays also when one is refused. The session outlives the connection: paho sends
+unacknowledged messages again after a reconnect.
 """
 
 import queue
@@ -69,7 +73,7 @@ def main(
         client.publish(topic_of(name), content, qos, properties=_identity(sequence))
         if qos == 0:
             continue
-        # paho tells PUBACK's, or PUBCOMP's: it answers any PUBREC with PUBREL
+        # paho reports that of PUBACK or PUBCOMP: it answers any PUBREC with PUBREL
         while answers.get().is_failure:
             tell("again", sequence=sequence)
             time.sleep(REFUSED_WAIT)
@@ -81,7 +85,7 @@ def main(
 
 
 class UnderWay:
-    """The message under way, as paho's log tells of it."""
+    """The message in flight, by paho's log."""
 
     def begin(self, sequence: int) -> None:
         self._sequence, self._received = sequence, False

@@ -1,18 +1,22 @@
-"""`python -m hil.clients.strict`: a program that publishes over MQTT 5 by the letter of the
-standard, on a plain socket, and uses the packet identifiers that it is told to. It knows several
-brokers, and goes to the next one when it cannot connect for GIVES_UP tries (with `--hops` at once
-when a connection ends or fails), between a PUBREC and its PUBREL as it was told to, and at SIGUSR1.
-SIGTERM ends it.
+"""`python -m hil.clients.strict`: a program that publishes over MQTT 5 exactly by the standard, on
+a plain socket, with given packet identifiers. SIGTERM ends it.
 
-In: where the broker is, how many messages, of which size, at which QoS and rate, how many at once
-(the broker's Receive Maximum permitting), and which identifiers. Out: JSON Lines on standard
-output, as of `hil.clients.publisher`: `publication` before a message goes out for the first time,
-`resent` before it goes out once more in the same flow, after a reconnect; `again` before it goes
-out in another flow, because it was refused or the gateway has lost it; `forgotten` when the gateway
-has lost it: the session that outlives the connection, or what it had answered by PUBREC; with
-several brokers `moving` before it leaves one behind a PUBREC, and `connected`, where it is now, and
-whether its session was there; `acknowledged` when the gateway has it (not at QoS 0); `unasked` when
-it answers what nobody has sent on this connection.
+It knows several brokers. It moves to the next one when it cannot connect for GIVES_UP tries (with
+`--hops` at once when a connection ends or fails), between a PUBREC and its PUBREL where it was told
+to, and at SIGUSR1.
+
+In: brokers, number of messages, size, QoS, rate, number in flight (if the broker's Receive Maximum
+permits), and identifiers. Out: JSON Lines on standard output, as of `hil.clients.publisher`:
+
+- `publication` before a message goes out for the first time;
+- `resent` before it goes out once more in the same flow, after a reconnect;
+- `again` before it goes out in another flow, because the gateway refused or lost it;
+- `forgotten` when the gateway has lost the session that outlives the connection, or a message that
+  it had answered by PUBREC;
+- `acknowledged` when the gateway has it (not at QoS 0);
+- `unasked` when the gateway answers a message not sent on this connection;
+- with several brokers, `moving` before it leaves one after a PUBREC, and `connected`: the broker,
+  and whether its session was there.
 """
 
 import random
@@ -34,7 +38,7 @@ from hil.formats.packets import Answer, Connect, Packet, PacketError, Property, 
 RECONNECT_WAIT = 0.5  # s
 REFUSED_WAIT = 1.0  # s until a refused message is published again
 GIVES_UP = 10
-"""Tries to connect, one after the other: longer than a broker takes that is started again."""
+"""Failed tries to connect in a row: longer than a restart of a broker takes."""
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
@@ -79,12 +83,12 @@ def main(
 
 
 class MovedError(Exception):
-    """It leaves this broker for the next one."""
+    """The client leaves this broker for the next one."""
 
 
 class Publisher:
-    """Publishes these payloads, numbered from 1. moves: messages behind whose PUBREC it moves.
-    hops: whether it goes to the next broker at once when a connection ends.
+    """Publishes these payloads, numbered from 1. moves: messages after whose PUBREC it moves. hops:
+    whether it moves to the next broker at once when a connection ends.
     """
 
     def __init__(
@@ -106,7 +110,7 @@ class Publisher:
         self._in_flight = in_flight
         self._flows = flows
         self._told = 0
-        self._again: deque[tuple[float, int]] = deque()  # refused: when to publish them, which
+        self._again: deque[tuple[float, int]] = deque()  # refused: time of the next try, message
         self._answers = Due()  # answers on this connection
         self._start = time.monotonic()
         self._clean = True
@@ -115,7 +119,7 @@ class Publisher:
         self._called = False
 
     def call(self, *_: object) -> None:
-        """Somebody wants it at the next broker."""
+        """Ask the client to move to the next broker."""
         self._called = True
 
     @property
@@ -173,8 +177,8 @@ class Publisher:
                     self._take(connection, answer)
 
     def _due(self, now: float) -> int | None:
-        """The number of the message that goes out now. What was refused comes first, and all
-        behind it waits, so that the order is kept.
+        """Return the number of the message to send now. A refused one comes first, and all later
+        ones wait, so that the order stays.
         """
         if self._again:
             at, sequence = self._again[0]
@@ -196,7 +200,7 @@ class Publisher:
         return self._start + (self._told + 1) / self._per_s
 
     def _wait(self, window: int) -> float:
-        """Seconds until something is due."""
+        """Return the seconds until the next message is due."""
         if self._done:
             return 0.0
         if len(self._flows) >= window or not self._flows.free:

@@ -1,14 +1,17 @@
-"""`python -m hil.clients.subscriber`: a program that subscribes over MQTT 5, on a plain socket, by
-the letter of the standard. SIGTERM ends it.
+"""`python -m hil.clients.subscriber`: a program that subscribes over MQTT 5, on a plain socket,
+exactly by the standard. SIGTERM ends it.
 
-In: where the broker is, a topic filter, a QoS; whether its session outlives a connection, and how
-often it goes away. Out: JSON Lines on standard output: `connected` (with session_present),
-`subscribing` and `subscribed` (with the QoS granted), `received` for each PUBLISH and `released`
-for each PUBREL, before it is answered, `left` when it goes away by itself, `broken` when the
-connection is lost. again: the identifier of a QoS 2 message that has not been released, so a
-receiver takes it for the one that it has (4.3.3). under_way: how many messages at QoS 1 and 2 had
-come on this connection and had not got their last answer, with those that came in one piece with
-it: the broker has at least as many in flight (4.9).
+In: broker, topic filter, QoS; whether its session outlives a connection, and how often it leaves.
+Out: JSON Lines on standard output:
+
+- `connected` (with session_present), `subscribing`, and `subscribed` (with the QoS granted);
+- `received` for each PUBLISH and `released` for each PUBREL, before it is answered;
+- `left` when it leaves by itself, `broken` when the connection is lost.
+
+again: the identifier of a QoS 2 message that has not been released, so a receiver takes it for the
+one that it has (4.3.3). under_way: number of messages at QoS 1 and 2 that came on this connection
+and have not had their last answer, with those that came in one piece with it: the broker has at
+least as many in flight (4.9).
 """
 
 import time
@@ -60,7 +63,7 @@ def main(
 
 
 class Subscriber:
-    """One session, or one after the other. held: identifiers of QoS 2 messages that were not
+    """One session, or successive ones. held: identifiers of QoS 2 messages that were not
     released.
     """
 
@@ -112,11 +115,11 @@ class Subscriber:
                     connection.send(answer)
 
     def begin(self, packets: Sequence[Packet]) -> None:
-        """These have come in one piece, before any of them is answered."""
+        """Note packets that came in one piece, before the first of them is answered."""
         self._under_way |= {one.id for one in packets if isinstance(one, Publish) and one.qos}
 
     def take(self, packet: Packet) -> Packet | None:
-        """Tell what has come; return what it is answered with."""
+        """Report a packet; returns its answer."""
         match packet:
             case Suback(id=identifier) if identifier == SUBSCRIBE_ID:
                 self._subscribed = True

@@ -1,17 +1,19 @@
-"""The line protocol of clients, and what their messages say of themselves.
+"""The line protocol of clients, and the identity in their messages.
 
-A client tells what it does in JSON Lines on standard output, each line on its way before the client
-goes on. Keys of each line: `event`; `t`, the machine's monotonic clock in nanoseconds.
+A client reports in JSON Lines on standard output, and each line leaves before the client goes on.
+Keys of each line: `event`; `t`, the machine's monotonic clock in nanoseconds. Events:
 
-`publication` comes before the first byte of a message leaves, `acknowledged` when the gateway has
-said that it has the message (PUBACK, PUBCOMP; not at QoS 0). Before a message goes out once more
-comes `resent` if that is in the same flow, with DUP, `again` if it is in another one. `forgotten`
-comes when the gateway does not know flow or session any more, `connected` when there is a
-connection, `moving` before a client leaves a gateway behind a PUBREC, `unasked` for an answer to
-what was not sent on the connection.
+- `publication` before the first byte of a message leaves;
+- `acknowledged` when the gateway has the message (PUBACK, PUBCOMP; not at QoS 0);
+- before a message goes out once more, `resent` in the same flow, with DUP, or `again` in another
+  one;
+- `forgotten` when the gateway has lost flow or session;
+- `connected` for each connection;
+- `moving` before a client leaves a gateway after a PUBREC;
+- `unasked` for an answer to a packet not sent on the connection.
 
-sequence: 1 for the first message, and one more for each. A program of somebody else may leave `t`
-out; the rig then takes the moment of the line before, when the message had not left.
+sequence: 1 for the first message, and one more for each. Another program may leave out `t`; the rig
+then takes the time of the line before, when the message had not left.
 """
 
 import json
@@ -23,13 +25,13 @@ from typing import Any
 from hil.formats.packets import Properties, Property
 
 INCARNATION = 1
-"""Of each client."""
+"""Incarnation of each client."""
 SESSION_EXPIRY = 86_400  # s
 LAST_SEQUENCE = 0xFFFF_FFFF
 
 
 READS_REASON_CODES = ("onceway-reads-reason-codes", "1")
-"""The user property of CONNECT that asks the gateway for reason codes. Otherwise it ends the
+"""User property of CONNECT that asks the gateway for reason codes. Without it the gateway ends the
 connection when it refuses a message for now."""
 
 
@@ -80,7 +82,7 @@ _EVENTS = {
 
 
 def heard(line: bytes) -> dict[str, Any]:
-    """Return what a line of the protocol says. Raises ValueError, with the reason."""
+    """Return the content of a line of the protocol. Raises ValueError, with the reason."""
     try:
         said = json.loads(line)
     except ValueError as error:

@@ -1,1 +1,1 @@
-"""What publishes and subscribes in a run: simulated boards, real boards, and programs over TCP."""
+"""Publishers and subscribers of a run: simulated boards, real boards, and programs over TCP."""

@@ -1,8 +1,7 @@
-"""One simulated board with a radio: an Uno with an SX1276, in the ether of the run.
-
-In: a name, a number in its network, a folder, a bench. Out: what its ledger says in the history,
-as of any simulated board; hands to carry it from one gateway to the next. It has no wire; what it
-says is seen in the ether (hil/programs/air.py).
+"""One simulated board with a radio: an Uno with an SX1276, in the ether of the run. In: a name, a
+number in its network, a folder, a bench. Out: its ledger in the history, as of any simulated board,
+and ways to move it from one gateway to the next. It has no wire; its frames are read in the ether
+(hil/programs/air.py).
 """
 
 import asyncio
@@ -34,8 +33,8 @@ KIND = "uno"
 
 
 class DeviceByAir(SimulatedDevice):
-    """number: its own in the network of the run. It begins where its gateway and the next one hear
-    it.
+    """A board with a radio. number: its own in the network of the run. It starts where its gateway
+    and the next one hear it.
     """
 
     def __init__(
@@ -57,7 +56,9 @@ class DeviceByAir(SimulatedDevice):
         super().__init__(name, folder, bench, children, history)
 
     def _simulator(self, place: Path, adc_from: int) -> SimulatedBoard:
-        """With firmware, name, key and channel in its flash, as they would be written by cable."""
+        """Make the board, with firmware, name, key and channel in its flash, as if written by
+        cable.
+        """
         if not HEX.is_file():
             raise OncewayError("the firmware is not built", str(HEX), "Run `make firmware`")
         image = IntelHex(str(HEX))
@@ -76,26 +77,26 @@ class DeviceByAir(SimulatedDevice):
         )
 
     async def provision(self) -> None:
-        """Tell the gateway's registry its key."""
+        """Add its key to the gateway's registry."""
         first = self._folder.of(self._bench.gateways[0])
         with closing(Registry(first.registry)) as registry:
             registry.finish(registry.begin(self._identity, KIND, str(self._folder.air)), None)
 
     async def connect(self) -> None:
-        """The air is there."""
+        """Do nothing: the air needs no connection."""
 
     async def disconnect(self) -> None:
-        """It stays. How far its clock is behind by now excuses what it said of times since its last
-        sample.
+        """Enter how far its clock is behind, which excuses wrong times since its last sample. The
+        board stays in the air.
         """
         cycle = (await self.board.stats()).cycle
         self._history.add("board", "clock", device=self.name, cycle=cycle)
 
     async def follow_wire(self) -> None:
-        """There is none."""
+        """Do nothing: there is no wire."""
 
     def heard(self, event: str, data: dict[str, Any]) -> None:
-        """The ether has said something of it and a gateway."""
+        """Take an event of the ether about the board and a gateway."""
         super().heard(event, data)
         if event == "welcome":
             self._offered_by = data["at"]
@@ -103,12 +104,12 @@ class DeviceByAir(SimulatedDevice):
             self.gateway = self._offered_by
 
     async def met(self) -> None:
-        """Returns when a gateway has it."""
+        """Return when a gateway has the board."""
         await wait_until(lambda: self.sessions)
 
     async def roam(self, gateway: str, within: float) -> bool:
-        """Carry it to where this gateway alone hears it; and when it has a connection there, to
-        where the next one hears it, too. Returns whether its MQTT session was there. Raises
+        """Move the board to where only this gateway hears it, and after it has a connection there,
+        to where the next one hears it, too. Returns whether its MQTT session was there. Raises
         TimeoutError.
         """
         sessions = len(self.sessions)
@@ -129,13 +130,13 @@ class DeviceByAir(SimulatedDevice):
             raise OncewayError("the ether does not carry a board", said.decode())
 
     def key(self) -> bytes:
-        """As it stands in its flash."""
+        """Return the key in its flash."""
         return key_on_board(self.board.flash_image)
 
     @property
     def waiting(self) -> int:
-        """Publications that the gateway has not acknowledged. The PUBREL of the last one waits for
-        the next reading (gateway/links/lora/README.md), which will not come.
+        """Return the number of publications that the gateway has not acknowledged. The PUBREL of
+        the last one waits for the next reading (gateway/links/lora/README.md), which does not come.
         """
         states = map(self.ledger.state, self.ledger.waiting())
         return sum(not released for released, _ in states)

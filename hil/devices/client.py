@@ -1,7 +1,6 @@
-"""A client as the rig sees it: its table in a bench, its process, its journal.
-
-In: a `[[client]]` table, the port of the gateway's listener. Out: events of hop `board` in the
-history, as those of a board's ledger.
+"""A client as the rig sees it: its table in a bench, its process, its journal. In: a `[[client]]`
+table, the port of the gateway's listener. Out: events of hop `board` in the history, as from a
+board's ledger.
 """
 
 import asyncio
@@ -23,9 +22,9 @@ PROGRAMS = {"paho": "hil.clients.publisher", "strict": "hil.clients.strict"}
 
 
 class Client:
-    """journalled: messages that it has told; waiting: those of them that the gateway must
-    acknowledge and has not yet; acknowledged: when those were told first that it has acknowledged,
-    by sequence. gateway: at which of several it is.
+    """A client. journalled: number of messages reported. waiting: those that the gateway must still
+    acknowledge. acknowledged: time of the first report of an acknowledgement, by sequence. gateway:
+    its present gateway.
     """
 
     def __init__(
@@ -49,7 +48,7 @@ class Client:
         self._children = children
         self._history = history
         self.topics: dict[int, str] = {}
-        """By sequence."""
+        """Topics by sequence."""
         self.acknowledged: dict[int, int] = {}
         self._open: dict[int, int] = {}
         self._heard = False
@@ -58,21 +57,21 @@ class Client:
         self._names: dict[int, str] = {}
 
     def move_at(self, message: int) -> None:
-        """Before it starts: let it go to the next gateway behind the PUBREC of this message."""
+        """Order a move before the start: to the next gateway after the PUBREC of this message."""
         self._moves[message] = asyncio.get_running_loop().create_future()
 
     async def moved(self, message: int) -> dict[str, Any]:
-        """What is known of that move when the client is there: gateway and session_present."""
+        """Return gateway and session_present of that move, when the client is there."""
         return await self._moves[message]
 
     def move(self) -> None:
-        """Let it go to the next gateway now."""
+        """Move the client to the next gateway now."""
         with suppress(ProcessLookupError):
             self._child.process.send_signal(signal.SIGUSR1)
 
     @property
     def done(self) -> bool:
-        """Whether it has published all, and everything was acknowledged."""
+        """Whether it has published all messages, and all are acknowledged."""
         return self.journalled >= self._table.messages and not self._open
 
     @property
@@ -80,11 +79,11 @@ class Client:
         return len(self._open)
 
     def look(self) -> int:
-        """It tells by itself. Returns how many messages it has told."""
+        """Return the number of messages reported; the client reports by itself."""
         return self.journalled
 
     async def start(self, ports: Mapping[str, int]) -> None:
-        """ports: of the listeners of all gateways, by name."""
+        """Start the client. ports: of the listeners of all gateways, by name."""
         names = list(ports)
         at = names.index(self.gateway)
         self._names = {ports[name]: name for name in names[at:] + names[:at]}
@@ -131,8 +130,8 @@ class Client:
         return argv
 
     async def follow(self) -> None:
-        """Enter what it says in the history, until it ends. Raises OncewayError if it ended by
-        itself and had not said all.
+        """Enter its reports in the history, until it ends. Raises OncewayError if it ended by
+        itself before its last report.
         """
         number, line = 1, b""
         try:
@@ -158,7 +157,7 @@ class Client:
         await self._child.stop()
 
     def close(self) -> bool:
-        """Enter what it holds still. Returns whether all that it has said was heard."""
+        """Enter the messages that it still holds. Returns whether all its reports were read."""
         for sequence in sorted(self._open):
             self._enter("waiting", sequence)
         return self._heard

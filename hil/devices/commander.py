@@ -1,7 +1,6 @@
 """Commands to the boards, as a person or a program sends them: MQTT over TCP, QoS 2, through the
-gateway under test.
-
-In: a board's name and a text. Out: a message on `commands/NAME` that arrives once.
+gateway under test. In: a board's name and a text. Out: a message on `commands/NAME` that arrives
+once.
 """
 
 import paho.mqtt.client as mqtt
@@ -11,8 +10,8 @@ from hil.programs.ports import free_port
 
 
 class Commander:
-    """A client whose session lasts; what it has sent and is not acknowledged it sends again when it
-    is connected again.
+    """A client with a persistent session, which sends unacknowledged messages again after a
+    reconnect.
     """
 
     def __init__(self) -> None:

@@ -1,10 +1,11 @@
-"""What a real board is seen to say, from which its truth is told: nobody reads its EEPROM.
+"""The publications of a real board, by what it sends: its EEPROM cannot be read.
 
-In: what the wire tells of the board's side (`hil/wire/tap.py`): greetings, publications,
-acknowledgements. Out: events of hop `board` in the history, and what the board still owes. A HELLO
-carries the next sequence, from the EEPROM: what the board has produced is 1 up to the one before.
-What a publication must say is what the board sent first; another start may put it in other words,
-but not with other values.
+In: the packets of the board's side (`hil/wire/tap.py`): greetings, publications, acknowledgements.
+Out: events of hop `board` in the history, and the publications that the board still owes.
+
+A HELLO carries the next sequence, from the EEPROM: the board has produced all sequences below it,
+from 1. The expected content of a publication is that of its first sending. A restart may change its
+form, but not its values.
 """
 
 from typing import Any
@@ -13,17 +14,17 @@ from hil.judge import senml
 from hil.observe.history import History
 
 IDENTIFIERS = 1 << 16
-STATUS = "/status"  # what the topic of a board's publication about itself ends with
+STATUS = "/status"  # end of the topic of a board's status
 
 
 class Heard:
-    """incarnation, next, boot: as the board said last; 0 before. readings: publications seen that
-    are no status. obeyed: commands that the board has acknowledged, in order. contradictions: what
-    no correct firmware does.
+    """A real board's publications. incarnation, next, boot: the board's last values; 0 before.
+    readings: publications seen, without statuses. obeyed: commands that the board has acknowledged,
+    in order. contradictions: events that no correct firmware causes.
     """
 
     def __init__(self, device: str, history: History, *, own: bool = False) -> None:
-        """own: a payload that is no SenML is the sketch's own, and may be put in other words."""
+        """own: a payload other than SenML is the sketch's own, and its form may change."""
         self.incarnation = self.next = self.boot = self.readings = 0
         self.obeyed: list[str] = []
         self.contradictions: list[str] = []
@@ -33,12 +34,12 @@ class Heard:
         self._payloads: dict[int, list[bytes]] = {}  # by sequence, in order
         self._open: set[int] = set()
         self._released: set[int] = set()
-        self._told: dict[int, str] = {}  # commands under way, by packet identifier
+        self._told: dict[int, str] = {}  # open commands, by packet identifier
 
     @property
     def waiting(self) -> int:
-        """Publications that the board holds, as far as it is known: not sent yet, or sent and not
-        completed.
+        """Return the number of publications that the board is known to hold: not sent yet, or sent
+        and not completed.
         """
         return len(self._open) + max(0, self.next - 1 - len(self._payloads))
 
@@ -48,11 +49,11 @@ class Heard:
 
     @property
     def open(self) -> frozenset[int]:
-        """Sequences of what was seen and not completed."""
+        """Return the sequences that were seen and not completed."""
         return frozenset(self._open)
 
     def published(self, sequence: int) -> bool:
-        """Whether it was seen, and completed."""
+        """Whether a publication was seen and completed."""
         return sequence in self._payloads and sequence not in self._open
 
     def take(self, event: str, data: dict[str, Any]) -> None:
@@ -75,8 +76,8 @@ class Heard:
                 self.obeyed.append(self._told.pop(data["id"]))
 
     def close(self, next_sequence: int) -> None:
-        """next_sequence: what the board says at the end. Enter what it has journalled and was not
-        seen to send, and what it holds.
+        """Enter the publications that were journalled and never seen, and those that the board
+        holds. next_sequence: the board's value at the end.
         """
         self._greeted(self.incarnation, next_sequence, self.boot)
         unseen = [
@@ -105,7 +106,7 @@ class Heard:
         self.boot = boot
 
     def _published(self, sequence: int, topic: str, payload: bytes) -> None:
-        # it had been told that the gateway has it; since then that the gateway does not (0x92)
+        # the board knew that the gateway had it, then that it has not (0x92)
         if sequence in self._released:
             self._released.discard(sequence)
             self._enter("again", sequence)
@@ -151,15 +152,15 @@ class Heard:
 
 
 def sequence_of(identifier: int, near: int) -> int:
-    """The sequence with these low 16 bits that lies nearest to `near`, and above 0."""
+    """Return the sequence with these low 16 bits that is nearest to `near`, and above 0."""
     below = near - (near - identifier) % IDENTIFIERS
     nearest = min((below, below + IDENTIFIERS), key=lambda sequence: abs(sequence - near))
     return nearest if nearest > 0 else identifier
 
 
 def _values(payload: bytes) -> list[tuple[str, float | None]] | bytes:
-    """What may not change from one sending to the next: neither when it was sampled, if the time
-    was not known, nor how the link is.
+    """Return the part of a payload that stays the same at each sending: without an unknown sample
+    time, and without the state of the link.
     """
     records = senml.decode(payload)
     return (

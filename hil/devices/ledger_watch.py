@@ -1,8 +1,6 @@
-"""What one board has published, read while it runs: its ledger says that, its simulator what the
-publication must say (samples.py).
-
-In: a simulated board's logs. Out: events of hop `board` in the history, and how many readings it
-has taken.
+"""The publications of one board, read while it runs: its ledger has their existence, its simulator
+their content (samples.py). In: a simulated board's logs. Out: events of hop `board` in the history,
+and the number of readings taken.
 """
 
 from binascii import crc_hqx
@@ -30,22 +28,22 @@ from hil.observe.history import History
 
 APPLICATION_AT = 0x020  # see firmware/examples/sensor
 HELD_CELLS = (0x030, 0x038)
-"""Written in turn: count:u8 id:u16 crc:u16. The identifier of the message that the board has taken
-at QoS 2 and that is not released yet, 0 if there is none (firmware/README.md)."""
+"""Cells written in turn: count:u8 id:u16 crc:u16. The identifier of the message at QoS 2 that the
+board has taken and that is not released yet, or 0 (firmware/README.md)."""
 _HELD_SIZE = 5
 _UNITS_MS = (1, 1000, 60_000)
 _REGULAR_MS = 200
-"""The shortest interval at which no sample waits for as long for a write to the journal."""
+"""The shortest interval at which no sample waits that long for a write to the journal."""
 _END = 1 << 63
-"""Behind all of board time."""
+"""After all board time."""
 
 
 class LedgerWatch:
-    """ledger: as far as `look` has read. device: the name under which the board publishes.
-    application: what the application's area in the EEPROM begins with before the first start,
-    interval:u16 crc:u16. before: the EEPROM then; what it held is of an earlier life, and is not
-    entered. shipped: the program is one that samples at that interval and tells its starts. obeyed:
-    how often the board has changed its interval.
+    """A board's ledger in the history. ledger: as far as `look` has read. device: the name under
+    which the board publishes. application: first bytes of the application's area in the EEPROM
+    before the first start, interval:u16 crc:u16. before: the EEPROM then; its content is of an
+    earlier life, and not entered. shipped: whether the program samples at that interval and reports
+    its starts. obeyed: how often the board has changed its interval.
     """
 
     def __init__(
@@ -67,9 +65,11 @@ class LedgerWatch:
         self._shipped = shipped
         self._timed = self._paced = 0
         self._first: tuple[int, int, int] | None = None
-        """Of this interval: a life, when its first sample was, how many came behind it."""
+        """At this interval: a life, the time of its first sample, the number of samples after it.
+        """
         self._obeyed_at = self._read_to = -1
-        """When it obeyed the last command; how far the EEPROM's log was read. In board time."""
+        """Time of the last obeyed command, and the end of the EEPROM's log as read, in board time.
+        """
         self._off_pace = False
         self._device = device
         self._board = board
@@ -84,27 +84,27 @@ class LedgerWatch:
 
     @property
     def waiting(self) -> int:
-        """Publications that are journalled and not done."""
+        """Return the number of publications journalled and not done."""
         return len(self.ledger.waiting())
 
     @property
     def commanded(self) -> bool:
-        """Whether a command is under way, as far as is known: it comes again after a power cut."""
+        """Whether a command is known to be on its way: it comes again after a power cut."""
         return self._taken < self.obeyed or bool(self._held and self._held[1])
 
     @property
     def produced(self) -> list[Publication]:
-        """In this run."""
+        """Return the publications of this run."""
         return self.ledger.publications[self._earlier :]
 
     @property
     def reports(self) -> int:
-        """Status messages that the board has journalled: one after each start."""
+        """Return the number of status messages in the journal: one after each start."""
         return sum(senml.is_status(publication.source) for publication in self.produced)
 
     def look(self) -> int:
-        """Enter publications that became complete since the last look. Returns how many of all are
-        readings.
+        """Enter publications completed since the last look. Returns the number of readings among
+        all.
         """
         if self._board.eeprom_log.exists():
             with self._board.eeprom_log.open("rb") as log:
@@ -120,16 +120,16 @@ class LedgerWatch:
                     self._note_held(entry)
             else:
                 self.ledger.settle_next()
-        # until the gateway has given an incarnation, nothing has left the board
+        # no publication leaves the board before the gateway has given it an incarnation
         if self.ledger.incarnation and self._entered < len(self.ledger.publications):
             self._enter()
         return len(self.produced) - self.reports
 
     def close(self, *, swapped: bool = False) -> None:
-        """Read the ledger once more and whole, from log and image, and enter what is missing,
-        contradicts itself, or is held. What a board has that never met a gateway is entered with
-        incarnation 0. swapped: another board has taken this one's name, so what it holds will not
-        come any more, and is there to be read from it.
+        """Read the whole ledger once more, from log and image, and enter publications that are
+        missing, contradict themselves, or are held. A board that never met a gateway has
+        incarnation 0. swapped: another board has this one's name, so the publications held here do
+        not arrive; they can be read from its EEPROM.
         """
         self.look()
         self.ledger = Ledger.read(self._board.eeprom_log, self._board.eeprom_image, self._before)
@@ -137,18 +137,18 @@ class LedgerWatch:
         self._enter()
         for text in self.ledger.contradictions:
             self._contradict(text)
-        if self.obeyed > self._taken + 1:  # the last one may be under way
+        if self.obeyed > self._taken + 1:  # the last command may be on its way
             self._contradict(
                 f"{self.obeyed} commands were obeyed, and {self._taken} messages taken at QoS 2"
             )
         for sequence in self.ledger.waiting():
             released, _ = self.ledger.state(sequence)
-            if not released:  # a released one is the gateway's
+            if not released:  # the gateway has a released one
                 self._tell("left" if swapped else "waiting", sequence)
 
     def _note_release_taken_back(self, entry: Write | Start) -> None:
-        """The gateway has said that it does not know a PUBREL (0x92); the board clears the mark of
-        it and publishes again, also if its power is cut in the middle of that write.
+        """Note that the board clears the mark of a PUBREC that the gateway does not know (0x92). It
+        publishes again, even if its power is cut in the middle of that write.
         """
         if (
             not isinstance(entry, Write)
@@ -165,7 +165,7 @@ class LedgerWatch:
             self._tell("again", sequence)
 
     def _note_interval(self, entry: Write | Start) -> None:
-        """The board has obeyed a command when its interval is another one, and whole."""
+        """Note an obeyed command: the interval is another one, and whole."""
         offset = entry.address - APPLICATION_AT if isinstance(entry, Write) else -1
         if not isinstance(entry, Write) or not 0 <= offset < len(self._application):
             return
@@ -180,8 +180,8 @@ class LedgerWatch:
             )
 
     def _note_held(self, entry: Write | Start) -> None:
-        """Each message at QoS 2 is taken once: its identifier comes again only after it was
-        released. A count that was left out belongs to a record that a worn cell did not keep.
+        """Check that each message at QoS 2 is taken once: its identifier comes again only after its
+        release. A missing count belongs to a record that a worn cell did not keep.
         """
         at = next(
             (
@@ -206,7 +206,7 @@ class LedgerWatch:
             self._taken += 1
 
     def note_starts(self) -> int:
-        """Enter the starts that are new. Return how many there were in all."""
+        """Enter new starts. Returns the number of all."""
         self._adc.look()
         for start in self._adc.starts[self._starts :]:
             said = {"device": self._device, "cause": start.cause, "cycle": start.cycle}
@@ -238,7 +238,9 @@ class LedgerWatch:
         self._entered = len(self.ledger.publications)
 
     def _note_gaps(self) -> None:
-        """A board that runs samples at its interval; a sample may be late, but none is left out."""
+        """Check that a running board samples at its interval: a sample may be late, but none is
+        left out.
+        """
         conversions = self._adc.conversions
         interval = max(self._interval, self._before_it)
         for one, other in pairwise(conversions[max(self._timed - 1, 0) :]):
@@ -255,14 +257,14 @@ class LedgerWatch:
             self._note_pace()
 
     def _note_pace(self) -> None:
-        """In one life and at one interval the Kth sample behind the first comes K intervals later:
-        neither a little too often nor a little too seldom, each time. A start may make the first
-        ones late: those behind them come no earlier than K intervals from the start or command.
+        """Check the pace: in one life and at one interval the Kth sample after the first comes K
+        intervals later, each time neither a little early nor a little late. A start may delay the
+        first ones: those after them come no earlier than K intervals from the start or command.
         """
         conversions = self._adc.conversions
         for conversion in conversions[self._paced :]:
             if conversion.cycle >= self._read_to:
-                break  # a command before it may stand in the EEPROM's log by now
+                break  # the EEPROM's log may have a command before it by now
             self._paced += 1
             if conversion.cycle <= self._obeyed_at:
                 continue
@@ -306,8 +308,8 @@ class LedgerWatch:
 
 
 def _interval_of(record: bytes) -> int | None:
-    """Milliseconds, None if the record is torn: its CRC goes over the number, and over the unit as
-    one byte behind it, if that is not milliseconds.
+    """Return milliseconds, or None for a torn record. Its CRC covers the number, and, if the unit
+    is not milliseconds, the unit as one byte after it.
     """
     number, check = record[:2], int.from_bytes(record[2:4])
     for unit, milliseconds in enumerate(_UNITS_MS):

@@ -1,9 +1,7 @@
-"""A real power switch, through labgrid (https://labgrid.readthedocs.io), which is imported only
-when a bench names one.
-
-In: a labgrid environment file and the name of a target in it, whose driver for the PowerProtocol (a
-network power strip, a USB hub, an external command, …) labgrid finds. Out: that target's power, on
-and off. The extra `hil-labgrid` installs labgrid.
+"""A real power switch, through labgrid (https://labgrid.readthedocs.io), imported only when a bench
+names one. In: a labgrid environment file and the name of a target in it. labgrid finds its driver
+for the PowerProtocol: a network power strip, a USB hub, an external command, …. Out: that target's
+power, on and off. The extra `hil-labgrid` installs labgrid.
 """
 
 from importlib import import_module
@@ -16,8 +14,8 @@ from gateway.errors import OncewayError
 
 
 class Switch:
-    """Raises OncewayError: labgrid is not installed, the environment cannot be read, the target has
-    no power, the switch fails.
+    """A power switch. Raises OncewayError if labgrid is not installed, the environment cannot be
+    read, the target has no power, or the switch fails.
     """
 
     def __init__(self, environment: Path, target: str) -> None:
@@ -33,7 +31,7 @@ class Switch:
         try:
             found = labgrid.Environment(str(environment)).get_target(target)
             self._power: Any = found.get_driver("PowerProtocol") if found else None
-        except Exception as error:  # what drivers raise is theirs
+        except Exception as error:  # drivers raise any error
             raise self._failed("labgrid finds no power switch", error) from error
         if self._power is None:
             raise OncewayError(
@@ -41,7 +39,7 @@ class Switch:
             )
 
     def turn(self, on: bool) -> None:
-        """Takes as long as the switch does, and as long as it is being turned by another thread."""
+        """Switch, and wait for the switch, and for another thread that uses it."""
         try:
             with self._turning:
                 (self._power.on if on else self._power.off)()

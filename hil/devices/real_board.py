@@ -1,8 +1,6 @@
-"""A real board of a run, at a serial port: flashed and provisioned by the user's command, and then
-known only by what it says.
-
-In: its table in a bench. Out: what it was seen to say, in the history; hands on its wire, on DTR
-and, where there is a switch, its power.
+"""A real board of a run, at a serial port, flashed and provisioned with the user's command. The rig
+knows only what the board sends. In: its table in a bench. Out: its publications in the history, and
+ways to break its wire, DTR and, where there is a switch, its power.
 """
 
 import asyncio
@@ -37,13 +35,13 @@ from provisioning import boards
 SAMPLING_OFF = 0xFFFF
 GREETING_WITHIN = 30.0  # s
 ASK_EVERY = 1.0  # s
-SETTLE_S = 1.0  # s after which a board without power has nothing more to say
+SETTLE_S = 1.0  # s after which a board without power has sent its last byte
 
 
 def hear_hello(port: Path, baud: int, within: float) -> dict[str, Any] | None:
-    """The first HELLO that comes from a port within so many seconds, as `hil.wire.tap` tells it.
-    The board is asked for it, and not answered, so it begins no session. Raises OncewayError if the
-    port cannot be opened.
+    """Return the first HELLO from a port within `within` seconds, in the form of `hil.wire.tap`.
+    Asks the board for it and does not answer, so no session begins. Raises OncewayError if the port
+    cannot be opened.
     """
     heard: list[dict[str, Any]] = []
     tap = Tap(heard.append)
@@ -65,11 +63,9 @@ def hear_hello(port: Path, baud: int, within: float) -> dict[str, Any] | None:
 
 
 class RealBoard(WiredDevice):
-    """contradictions: what no correct firmware does."""
+    """A real board. contradictions: events that no correct firmware causes."""
 
-    obeyed = (
-        0  # of the bench's commands: it gets none, since nobody could see what it makes of them
-    )
+    obeyed = 0  # commands obeyed: a real board gets none, because their effect cannot be seen
 
     counted = False  # whether a fault can strike it at a counted place
 
@@ -82,7 +78,7 @@ class RealBoard(WiredDevice):
         history: History,
         commander: Commander,
     ) -> None:
-        """commander: who gives it its interval, and tells it to sample no more."""
+        """commander: sends the interval, and the order to stop sampling."""
         super().__init__(name, folder, bench, children, history)
         self._commander = commander
         self._table = bench.real[name]
@@ -110,7 +106,7 @@ class RealBoard(WiredDevice):
         return self._sent.journalled
 
     def look(self) -> int:
-        """Readings that it was seen to send."""
+        """Return the number of readings seen."""
         return self._sent.readings
 
     def wire_options(self) -> list[str]:
@@ -124,7 +120,7 @@ class RealBoard(WiredDevice):
         self._sent.take(event, data)
         if event == "count":
             self._bytes = data["up"]["sent"]
-        # it has subscribed before it published
+        # a board subscribes before it publishes
         if self._sent.journalled > self._sent.waiting and not self._interval_told:
             self._interval_told = True
             self._commander.send(self.name, f"interval {self._bench.interval_ms} force")
@@ -135,13 +131,13 @@ class RealBoard(WiredDevice):
             await asyncio.to_thread(self._switch.turn, True)
             with suppress(TimeoutError):
                 async with asyncio.timeout(RESTART_WITHIN):
-                    await wait_until(self.port.exists)  # that of a board with its power from USB
+                    await wait_until(self.port.exists)  # the port of a board with power from USB
 
     async def stop(self) -> None:
-        """It stays as it is."""
+        """Do nothing: the board stays as it is."""
 
     async def hold(self) -> None:
-        """With a switch it can be held; the wire waits for its port, if that goes away with the
+        """Hold a board that has a switch; the wire waits for its port if that needs the board's
         power.
         """
         if self._switch:
@@ -153,12 +149,12 @@ class RealBoard(WiredDevice):
             await asyncio.to_thread(self._switch.turn, True)
 
     async def arm(self, fault: Fault, command: str) -> bool:
-        """It takes no orders: who breaks it does so when its place was seen."""
+        """Return False: a real board takes no orders. A fault waits until its place was seen."""
         return False
 
     async def provision(self) -> None:
-        """Firmware and identity, and an empty EEPROM: what an earlier life has left in it would be
-        taken for this one's. Raises OncewayError.
+        """Write firmware, identity and an empty EEPROM, so that publications of an earlier life do
+        not count. Raises OncewayError.
         """
         await self._provision("provision")
         await asyncio.to_thread(self._keep_key)
@@ -177,8 +173,8 @@ class RealBoard(WiredDevice):
         return self._folder.board(self.name) / "identity.bin"
 
     def _keep_key(self) -> None:
-        """The identity page as the registry has it, since a board's flash cannot be read while it
-        runs.
+        """Write the identity page from the registry, because a running board's flash cannot be
+        read.
         """
         with closing(sqlite3.connect(self._folder.registry)) as registry:
             row = registry.execute("SELECT key FROM device WHERE name = ?", [self.name]).fetchone()
@@ -206,8 +202,8 @@ class RealBoard(WiredDevice):
         await self._children.run(f"{command}-{self.name}", argv, COMMAND_WITHIN)
 
     async def _greeted(self) -> dict[str, Any]:
-        """How it greets, at its own port. Raises OncewayError if it does not, or is another
-        board.
+        """Return its HELLO, at its own port. Raises OncewayError if there is none, or it is another
+        board's.
         """
         hello = await asyncio.to_thread(
             hear_hello, self.port, self._board.link_baud, GREETING_WITHIN
@@ -220,15 +216,15 @@ class RealBoard(WiredDevice):
         return hello
 
     async def disconnect(self) -> None:
-        """Take the wire away, and ask the board itself for the truth. Raises OncewayError if it
-        does not answer.
+        """Remove the wire, and ask the board for its next sequence. Raises OncewayError without an
+        answer.
         """
         await super().disconnect()
         self._next = int((await self._greeted())["next_sequence"])
 
     def close_ledgers(self) -> bool:
-        """Enter what is missing or held. Returns whether the board has told how much it has
-        produced.
+        """Enter missing and held publications. Returns whether the board has reported its next
+        sequence.
         """
         if self._next is None:
             return False
@@ -236,8 +232,8 @@ class RealBoard(WiredDevice):
         return True
 
     async def stop_sampling(self) -> None:
-        """Tell it to sample no more, and start it again; return when it has sent everything, its
-        report of that start too.
+        """Order it to stop sampling, and restart it. Returns when it has sent all, with the status
+        of that start.
         """
         told = f"interval {SAMPLING_OFF}"
         self._commander.send(self.name, told)
@@ -248,7 +244,7 @@ class RealBoard(WiredDevice):
         await wait_until(lambda: not self._sent.waiting)
 
     async def reset(self, fault: str) -> Evidence | None:
-        """An edge of DTR."""
+        """Reset it with an edge of DTR."""
         before = self._sent.boot
         try:
             await self.strike(fault, [{"do": "reset"}], RESTART_WITHIN)
@@ -257,7 +253,7 @@ class RealBoard(WiredDevice):
         return await self._started(before, lambda: True)
 
     async def switched_off(self, fault: str, seconds: float) -> Evidence | None:
-        """Its power is off for this time, and it says nothing meanwhile. A run that is interrupted
+        """Switch its power off for this time, in which it must send nothing. An interrupted run
         does not leave it without power.
         """
         assert self._switch is not None  # noqa: S101 - the bench was checked

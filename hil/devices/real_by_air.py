@@ -1,7 +1,6 @@
-"""A real board with a radio: written by cable, and then known only by what it says on the air. The
-rig reads that at the gateway's modem (hil/air/modem_tap.py).
-
-In: its table in a bench, its number. Out: what it was seen to say, in the history.
+"""A real board with a radio, written by cable. The rig reads its frames at the gateway's modem
+(hil/air/modem_tap.py), and knows nothing else of it. In: its table in a bench, its number. Out: its
+publications, in the history.
 """
 
 import asyncio
@@ -28,7 +27,7 @@ DTR_S = 0.1
 
 
 class RealBoardByAir(RealBoard):
-    """number: its own in the network of the run."""
+    """A real board with a radio. number: its own in the network of the run."""
 
     def __init__(
         self,
@@ -45,12 +44,12 @@ class RealBoardByAir(RealBoard):
         self._number = number
         self._air = air
         self.tap: AirTap | None = None
-        """Who reads along what it says."""
+        """Reader of its frames."""
 
     @property
     def waiting(self) -> int:
-        """Publications that the gateway has not recorded, as far as it is known. The PUBREL of the
-        last one waits for the next reading, which will not come.
+        """Return the number of publications that the gateway has not recorded, as far as known. The
+        PUBREL of the last one waits for the next reading, which does not come.
         """
         recorded = self.tap.recorded if self.tap else set()
         return self._sent.waiting - len(
@@ -58,17 +57,17 @@ class RealBoardByAir(RealBoard):
         )
 
     def key(self) -> bytes:
-        """As it was written into its flash."""
+        """Return the key written into its flash."""
         return key_on_board(self._page, 0)
 
     def heard(self, event: str, data: dict[str, Any]) -> None:
         super().heard(event, data)
-        if event == "publish" and not self._interval_told:  # it has subscribed before
+        if event == "publish" and not self._interval_told:  # a board subscribes first
             self._interval_told = True
             self._commander.send(self.name, f"interval {self._bench.interval_ms} force")
 
     async def provision(self) -> None:
-        """Firmware, identity and channel, and an empty EEPROM. Raises OncewayError."""
+        """Write firmware, identity, channel and an empty EEPROM. Raises OncewayError."""
         argv = [onceway(), "device", "add", self.name, "--empty"]
         argv += ["--port", str(self.port), "--board", self._board.name]
         argv += ["--network", str(self._air.network), "--number", str(self._number)]
@@ -78,16 +77,16 @@ class RealBoardByAir(RealBoard):
         await asyncio.to_thread(self._keep_key)
 
     async def connect(self) -> None:
-        """The air is there."""
+        """Do nothing: the air needs no connection."""
 
     async def disconnect(self) -> None:
-        """It stays."""
+        """Do nothing: the board stays in the air."""
 
     async def follow_wire(self) -> None:
-        """There is none."""
+        """Do nothing: there is no wire."""
 
     async def stop_sampling(self) -> None:
-        """Tell it to sample no more, and start it again: its HELLO says how much there was."""
+        """Order it to stop sampling, and restart it: its HELLO has the next sequence."""
         told = f"interval {SAMPLING_OFF}"
         self._commander.send(self.name, told)
         await wait_until(lambda: told in self._sent.obeyed)
@@ -96,12 +95,12 @@ class RealBoardByAir(RealBoard):
         await asyncio.to_thread(self._pull_dtr)
         async with asyncio.timeout(GREETS_WITHIN):
             await wait_until(lambda: self._sent.boot != before)
-        report = self._sent.next  # each start is told
+        report = self._sent.next  # each start has a status
         await wait_until(lambda: self._sent.journalled >= report and not self.waiting)
         self._next = self._sent.journalled + 1
 
     def _pull_dtr(self) -> None:
-        """Opening the cable's port resets it."""
+        """Reset it by opening the cable's port."""
         fd = open_board(self.port, self._board.link_baud)
         time.sleep(DTR_S)
         os.close(fd)

@@ -1,9 +1,8 @@
-"""The truth of a simulated board's publications, as its simulator knows it: which voltage stood at
-the ADC when, and why and how often the board has started.
-
-In: the simulator's log of the ADC; of a publication only when its slot in the EEPROM began to be
-written. Out: what the publication must say, and when it was sampled. Value, name and time in the
-EEPROM play no part. What cannot be is told as a contradiction.
+"""Expected content of a simulated board's publications, from its simulator: the voltage at the ADC
+at each time, and cause and number of the board's starts. In: the simulator's log of the ADC, and
+for each publication the time at which the write of its slot began. Out: the content that the
+publication must have, and its sample time. Value, name and time in the EEPROM are not used.
+Impossible content is reported as a contradiction.
 """
 
 from dataclasses import dataclass
@@ -14,17 +13,19 @@ from hil.judge.senml import BOOT_MASK, Record
 
 MOST_MISSED = 0xFF  # the firmware counts no further
 CAUSES = {"power-on": 0, "brown-out": 1, "external": 2, "watchdog": 3}
-"""As a status tells them (firmware/src/ow_hal.h)."""
+"""Causes in a status (firmware/src/ow_hal.h)."""
 EXTERNAL = CAUSES["external"]
 
 
 class ContradictionError(Exception):
-    """A publication that says what cannot be; the text says why."""
+    """A publication with impossible content; the text has the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """ns: of this machine's monotonic clock; cycle: board time. records: without a time."""
+    """A sample. ns: of this machine's monotonic clock. cycle: board time. records: without
+    a time.
+    """
 
     ns: int
     cycle: int
@@ -33,9 +34,9 @@ class Sample:
 
 
 class Samples:
-    """device: the name under which the board publishes. tells: it is known to tell its starts, the
-    first one too. earlier: how often it had started before, modulo 2^16. Publications are asked for
-    in the order in which they were journalled.
+    """The samples of one board, to be asked for in journal order. device: the name under which it
+    publishes. tells: whether it reports its starts, also the first. earlier: number of its earlier
+    starts, modulo 2^16.
     """
 
     def __init__(self, device: str, log: AdcLog, *, tells: bool = False, earlier: int = 0) -> None:
@@ -45,11 +46,11 @@ class Samples:
         self._used = -1  # index of the last conversion that has become a reading
         self._earlier = earlier
         self._told = (earlier & BOOT_MASK, 0)  # boot and cause in the last status
-        self._ran = -1  # index of the start that it was of
+        self._ran = -1  # index of its start
 
     def reading(self, begun: int) -> Sample:
-        """The conversion that came last before the slot began to be written; each serves once. A
-        board that tells its starts tells each before it samples. Raises ContradictionError.
+        """Return the last conversion before the write of the slot began; each counts once. A board
+        that reports its starts reports each before it samples. Raises ContradictionError.
         """
         index = self._log.newest(begun)
         if index <= self._used:
@@ -70,9 +71,10 @@ class Samples:
         return Sample(conversion.ns, conversion.cycle, topic, tuple(records))
 
     def status(self, begun: int, boot: int, cause: int) -> Sample:
-        """Of a start, which has a higher number than the one before. Only the program knows which
-        starts it has survived long enough to count; and it reserves numbers ahead, at most as many
-        as it has used. Another status of the same start says the same. Raises ContradictionError.
+        """Return the status of a start, which has a higher number than the one before. Only the
+        program knows which starts it survived long enough to count, and it reserves numbers ahead,
+        at most as many as it has used. Another status of the same start has the same content.
+        Raises ContradictionError.
         """
         life = self._log.life(begun)
         if life < 0:
@@ -101,13 +103,13 @@ class Samples:
             raise ContradictionError(f"cause {cause}, and it started by {said}")
 
     def _counted(self, boot: int) -> int:
-        """How many starts there were by then, those before the run left out."""
+        """Return the number of starts by then, without those before the run."""
         return (boot - self._earlier) & BOOT_MASK
 
     def _causes(self, ran: int, life: int) -> set[int]:
-        """What the program may say. The boot loader takes the cause away and leaves it RAM: so it
-        knows a power-on by its mark in RAM being gone, and takes all else for the reset button. The
-        mark may be gone from a power-on just before this start.
+        """Return the causes that the program may report. The boot loader clears the cause and keeps
+        RAM. The program therefore sees a power-on by its missing mark in RAM, and takes all other
+        starts for the reset button. The mark may be missing from a power-on just before this start.
         """
         said = self._log.starts[life].cause
         if said == "power-on":

@@ -1,7 +1,5 @@
-"""One simulated device of a run: a board, or one after the other under one name.
-
-In: a name, a folder, a bench. Out: what the boards' ledgers say in the history; hands on board,
-power and interval.
+"""One simulated device of a run: a board, or successive boards with one name. In: a name, a folder,
+a bench. Out: the boards' ledgers in the history, and ways to break board, power and interval.
 """
 
 import asyncio
@@ -34,22 +32,22 @@ SAMPLING_OFF = 0xFFFF
 RELEASED_WITHIN = 20.0  # s in which the gateway must have released the last command
 STEP_MS = 20
 STEPS_TOLD = (1, 6, 2, 7, 3, 8, 4, 9, 5, 10)
-"""By how many steps the intervals of commands, one after the other, are longer than that of the
-bench. Each is far from the one before, so that a few samples show which of them a board keeps to.
-"""
+"""How many steps the intervals of successive commands are longer than that of the bench. Each is
+far from the one before, so that a few samples show which of them a board keeps."""
 SECOND_MS = 1000
 SECOND_EVERY = 2
-"""Each other command tells one second: boards keep seconds in another form than milliseconds."""
+"""Each second command has the interval of one second, because boards store seconds in another form
+than milliseconds."""
 PROVISION_TRIES = 10
 DRIFT_PPM = 5000
-"""How far a board's clock may be wrong: a ceramic resonator's 0.5 %."""
+"""Largest error of a board's clock: a ceramic resonator's 0.5 %."""
 SOON = 4
-"""Conversions, for each two boards."""
+"""Conversions until an end of the scale, for each two boards."""
 
 
 def first_step(name: str, seed: int, folder: str) -> int:
-    """From which step of the ADC on an end of the scale comes soon: full scale, at every second
-    board 0 V. name: of the device; folder: of the board that bears it.
+    """Return the step of the ADC from which an end of the scale comes soon: full scale, or 0 V at
+    every second board. name: of the device. folder: of the board with the name.
     """
     number = int(name.rpartition("-")[2])
     end = STEPS - 1 if number % 2 else 0
@@ -72,7 +70,7 @@ class SimulatedDevice(WiredDevice):
         self._strikes = Strikes()
 
     def _used(self) -> bytes:
-        """The EEPROM that the bench asks for."""
+        """Return the EEPROM that the bench asks for."""
         if self._bench.first_sequence == 1:
             return ERASED
         rng = random.Random(f"{self._bench.seed}/{self.name}/incarnation")
@@ -112,7 +110,7 @@ class SimulatedDevice(WiredDevice):
 
     @property
     def board(self) -> SimulatedBoard:
-        """The one that bears the name now."""
+        """Return the board that has the name now."""
         return self._boards[-1][0]
 
     @property
@@ -121,7 +119,7 @@ class SimulatedDevice(WiredDevice):
 
     @property
     def ledger(self) -> Ledger:
-        """That of the board, as far as `look` has read."""
+        """Return the board's ledger, as far as `look` has read."""
         return self._boards[-1][1].ledger
 
     def wire_options(self) -> list[str]:
@@ -131,7 +129,7 @@ class SimulatedDevice(WiredDevice):
         await self._plug_in(self.board)
 
     async def _plug_in(self, board: SimulatedBoard) -> None:
-        """An Uno with nothing but its boot loader, whose application area asks for no samples: the
+        """Start an Uno with only its boot loader, whose application area asks for no samples: the
         schedule of voltages must begin with its life.
         """
         self._order_interval(board, SAMPLING_OFF)
@@ -147,8 +145,8 @@ class SimulatedDevice(WiredDevice):
         self.held = True
 
     async def _begin(self, board: SimulatedBoard, eeprom: bytes = ERASED) -> None:
-        """Take the power of a board that was provisioned, and what it has made of its EEPROM since:
-        its life begins with this one when it is let go. From now on it can be struck.
+        """Cut the power of a provisioned board, and reset its EEPROM: its life begins when it is
+        released. From now on faults can strike it.
         """
         await board.power(False)
         with board.eeprom_image.open("r+b") as image:
@@ -188,9 +186,9 @@ class SimulatedDevice(WiredDevice):
         return await starts(self, struck, "power-on")
 
     async def swap(self, fault: str, within: float) -> None:
-        """Put a new board in the place of this one, which has lost its power, by the user's
-        command. The old EEPROM stays as it is. within: seconds in which the wire must have changed
-        over. Raises TimeoutError.
+        """Replace the board, which has lost its power, by a new one, with the user's command. The
+        old EEPROM stays as it is. within: seconds until the wire must have changed over. Raises
+        TimeoutError.
         """
         board, watch = self._new_board(f"{self.name}.{len(self._boards) + 1}")
         try:
@@ -198,7 +196,7 @@ class SimulatedDevice(WiredDevice):
             await self._provision("replace", board)
             await self._begin(board)
         except BaseException:
-            await board.stop()  # nobody else knows it yet
+            await board.stop()  # not shared yet
             raise
         self._boards.append((board, watch))
         order = {"do": "swap", "board": str(board.port), "flash": str(board.flash_image)}
@@ -211,8 +209,8 @@ class SimulatedDevice(WiredDevice):
     async def _provision(
         self, command: Literal["provision", "replace"], board: SimulatedBoard
     ) -> None:
-        """Firmware and identity, by the user's command. On a busy machine the boot loader's second
-        may pass before it is spoken to, so it is tried again, as a user would.
+        """Write firmware and identity, with the user's command. On a busy machine the boot loader's
+        second may pass before the first byte, so it is tried again, as a user would.
         """
         argv = [onceway(), "device", command, self.name, "--port", str(board.port)]
         argv += [
@@ -231,13 +229,13 @@ class SimulatedDevice(WiredDevice):
 
     @property
     def contradictions(self) -> list[str]:
-        """Of the board's ledger: such a board may never come to the end."""
+        """Return the contradictions of the board's ledger: such a board may never finish."""
         return self.ledger.contradictions
 
     async def stop_sampling(self) -> None:
-        """Take the power away, tell the application to sample no more, and give the power back:
-        what is journalled still goes out. Returns when the board has journalled that it has
-        started, which is the last that it has to say.
+        """Cut the power, order the application to stop sampling, and give the power back:
+        journalled publications still go out. Returns when the board has journalled its start, its
+        last publication.
         """
         watch = self._boards[-1][1]
         with suppress(TimeoutError):
@@ -247,7 +245,7 @@ class SimulatedDevice(WiredDevice):
         write_interval(self.board, SAMPLING_OFF)
         await asyncio.sleep(OFF_S)
         watch.look()
-        watch.look()  # settles what the first found last
+        watch.look()  # settles the last entry of the first look
         before = watch.reports
         await self.board.power(True)
 
@@ -258,7 +256,9 @@ class SimulatedDevice(WiredDevice):
         await wait_until(started)
 
     def next_interval(self) -> int:
-        """Of the next command, in ms: each tells another one than the command before."""
+        """Return the interval of the next command, in ms: always another than that of the command
+        before.
+        """
         steps = STEPS_TOLD[self._commanded % len(STEPS_TOLD)]
         self._commanded += 1
         if self._commanded % SECOND_EVERY == 0:
@@ -267,18 +267,18 @@ class SimulatedDevice(WiredDevice):
 
     @property
     def obeyed(self) -> int:
-        """Commands that the board has obeyed."""
+        """Return the number of commands that the board has obeyed."""
         return self._boards[-1][1].obeyed
 
     def look(self) -> int:
-        """Enter publications that became complete since the last look. Returns how many readings
-        all boards of this name have taken.
+        """Enter publications completed since the last look. Returns the number of readings that all
+        boards of this name have taken.
         """
         return sum(watch.look() for _, watch in self._boards)
 
     def close_ledgers(self) -> bool:
-        """Read the ledgers once more and whole, and enter what is missing, contradicts itself, or
-        is held. Returns whether that is all.
+        """Read the whole ledgers once more, and enter missing, contradictory and held publications.
+        Returns whether that is all.
         """
         for board, watch in self._boards:
             watch.close(swapped=board is not self.board)
@@ -286,24 +286,24 @@ class SimulatedDevice(WiredDevice):
 
     @property
     def waiting(self) -> int:
-        """Publications that the board has journalled and that are not done."""
+        """Return the number of publications that the board has journalled and that are not done."""
         return self._boards[-1][1].waiting
 
     @property
     def journalled(self) -> int:
-        """Publications of all boards of this name."""
+        """Return the number of publications of all boards of this name."""
         return sum(len(watch.produced) for _, watch in self._boards)
 
 
 def write_interval(board: SimulatedBoard, interval: int) -> None:
-    """Into the EEPROM image; the board must be off or not there yet."""
+    """Write the interval into the EEPROM image; the board must be off or not started yet."""
     with board.eeprom_image.open("r+b") as file:
         file.seek(APPLICATION_AT)
         file.write(interval_record(interval))
 
 
 def interval_record(interval: int) -> bytes:
-    """interval:u16 crc:u16, see firmware/examples/sensor"""
+    """Return interval:u16 crc:u16, see firmware/examples/sensor."""
     record = interval.to_bytes(2)
     return record + crc_hqx(record, 0xFFFF).to_bytes(2)
 

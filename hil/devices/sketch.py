@@ -1,7 +1,6 @@
-"""A simulated Uno with a sketch of somebody else, which uses the library with its own payload.
-
-In: the HEX file. Out: what the board says, in the history. That a publication exists, and once, its
-EEPROM tells, as of other simulated boards; what it must say is what left the board first.
+"""A simulated Uno with a foreign sketch, which uses the library with its own payload. In: the HEX
+file. Out: the board's publications, in the history. Its EEPROM has their existence, as for other
+simulated boards; their content is that of their first sending.
 """
 
 import asyncio
@@ -17,18 +16,18 @@ from hil.faults.fault import Evidence, Fault
 from hil.observe.counters import wait_until
 
 QUIET_WITHIN = 20.0
-"""Seconds in which a board must have a moment without anything under way, at the end."""
+"""Seconds in which a board must have a moment without an open exchange, at the end."""
 
 
 class _Watch(LedgerWatch):
-    """A ledger whose sources and application nobody but the sketch understands."""
+    """A ledger whose sources and application only the sketch understands."""
 
     @property
     def reports(self) -> int:
         return 0
 
     def _note_interval(self, entry: object) -> None:
-        """What the application keeps is its own."""
+        """Ignore the application's area, which belongs to the sketch."""
 
     def _enter(self) -> None:
         self.note_starts()
@@ -50,7 +49,7 @@ class SketchedBoard(SimulatedDevice):
         return _Watch(self.name, board, self._history, b"", eeprom, shipped=False)
 
     def _order_interval(self, board: SimulatedBoard, interval: int) -> None:
-        """The sketch has its own."""
+        """Do nothing: the sketch has its own interval."""
 
     def heard(self, event: str, data: dict[str, Any]) -> None:
         super().heard(event, data)
@@ -62,16 +61,18 @@ class SketchedBoard(SimulatedDevice):
 
     @property
     def waiting(self) -> int:
-        """What a board without power holds, waits for nobody."""
+        """Return the number of waiting publications; 0 without power, when they reach no
+        gateway.
+        """
         return 0 if self._off else super().waiting
 
     def look(self) -> int:
-        """Return how many publications were seen to leave the board."""
+        """Return the number of publications seen leaving the board."""
         super().look()
         return self._sent.readings
 
     async def arm(self, fault: Fault, command: str) -> bool:
-        """A sketch counts no samples: who breaks it does so when its place was seen."""
+        """Return False: a sketch counts no samples. A fault waits until its place was seen."""
         return False
 
     async def reset(self, fault: str) -> Evidence | None:
@@ -98,7 +99,7 @@ class SketchedBoard(SimulatedDevice):
         return None
 
     async def stop_sampling(self) -> None:
-        """Take the power away, best when nothing is under way: a sketch knows no other end."""
+        """Cut the power, if possible without an open exchange: a sketch has no other end."""
         with suppress(TimeoutError):
             async with asyncio.timeout(QUIET_WITHIN):
                 await wait_until(lambda: self.look() >= 0 and not self.waiting)
@@ -108,7 +109,7 @@ class SketchedBoard(SimulatedDevice):
         self._off = True
 
     def close_ledgers(self) -> bool:
-        """What the board holds still can be read from it."""
+        """Enter the publications still held, which can be read from the EEPROM."""
         watch = self._boards[-1][1]
         watch.close(swapped=True)
         self._sent.close(max((one.sequence for one in watch.ledger.publications), default=0) + 1)

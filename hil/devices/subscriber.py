@@ -1,7 +1,6 @@
-"""A subscriber as the rig sees it: its table in a bench, its process, and what it is owed still.
-
-In: a `[[subscriber]]` table, the port of the gateway's listener. Out: events of hop `subscriber` in
-the history.
+"""A subscriber as the rig sees it: its table in a bench, its process, and the messages it must
+still get. In: a `[[subscriber]]` table, the port of the gateway's listener. Out: events of hop
+`subscriber` in the history.
 """
 
 import json
@@ -18,8 +17,8 @@ from hil.programs.process import Child, Children
 
 
 class Subscriber:
-    """subscribed: when its first subscription was granted, in monotonic nanoseconds. received: how
-    many messages have come.
+    """A subscriber. subscribed: time of its first granted subscription, in monotonic nanoseconds.
+    received: number of messages.
     """
 
     def __init__(
@@ -30,7 +29,7 @@ class Subscriber:
         history: History,
         with_others: "Subscriber | None" = None,
     ) -> None:
-        """with_others: one that takes part in the same shared subscription, and began before."""
+        """with_others: an earlier subscriber in the same shared subscription."""
         self.name = name
         self.subscribed: int | None = None
         self.received = 0
@@ -40,12 +39,12 @@ class Subscriber:
         self._has: set[tuple[str, int]] = set()  # topic and sequence
         self._came: set[tuple[str, str]] = set()  # topic and payload
         self._filter = shared(table.filter)[1]
-        if with_others:  # what one of them has is owed to nobody
+        if with_others:  # a message that one of them has is due to no other
             self._has, self._came = with_others._has, with_others._came
         self._heard = False
 
     async def start(self, port: int) -> None:
-        """port: of the gateway's listener."""
+        """Start the subscriber. port: of the gateway's listener."""
         table = self._table
         options = {
             "port": port,
@@ -64,7 +63,7 @@ class Subscriber:
         self._child: Child = await self._children.start(self.name, argv, pipe=True)
 
     async def follow(self) -> None:
-        """Enter what it says in the history, until it ends. Raises OncewayError if it ended by
+        """Enter its reports in the history, until it ends. Raises OncewayError if it ended by
         itself.
         """
         async for line in self._child.lines():
@@ -86,7 +85,7 @@ class Subscriber:
         await wait_until(lambda: self.subscribed is not None)
 
     def owed(self, clients: Iterable[Client], boards: Iterable[WiredDevice] = ()) -> int:
-        """Messages that it must get and has not got: the run waits for them."""
+        """Return the number of messages that it must still get: the run waits for them."""
         if self.subscribed is None or self._table.clean or not self._table.qos:
             return 0
         missing = sum(
@@ -107,6 +106,6 @@ class Subscriber:
         await self._child.stop()
 
     def close(self) -> None:
-        """Say that all that it has said has been entered, if that is so."""
+        """Note in the history that all reports of the subscriber are entered, if that is so."""
         if self._heard:
             self._history.add("subscriber", "complete", subscriber=self.name)

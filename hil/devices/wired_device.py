@@ -1,8 +1,6 @@
-"""A device's end of its wire: what lies between a board's port and the gateway's, whatever board it
-is.
-
-In: a name, a folder, a bench, and the board's port. Out: what the wire says in the history; hands
-on it.
+"""A device's end of its wire: the part between a board's port and the gateway's, for all boards.
+In: a name, a folder, a bench, and the board's port. Out: the wire's reports in the history, and
+ways to break it.
 """
 
 import asyncio
@@ -23,8 +21,9 @@ from hil.programs.process import Child, Children
 
 
 class WiredDevice(ABC):
-    """harmed: harms done by the wire, by kind; opened: how often the gateway has opened its port;
-    held: whether it does nothing before `release`. gateway: at which of several it is.
+    """A device with a wire. harmed: harms by the wire, by kind. opened: how often the gateway has
+    opened its port. held: whether the device does nothing before `release`. gateway: its present
+    gateway.
     """
 
     def __init__(
@@ -34,12 +33,12 @@ class WiredDevice(ABC):
         self.harmed: Counter[str] = Counter()
         self.opened = 0
         self.sessions: list[bool] = []
-        """Of each MQTT connection that a gateway has taken: whether it knew the session."""
+        """For each MQTT connection that a gateway took: whether it knew the session."""
         self.held = False
         self.sent: set[int] = set()
         """Packet identifiers of the publications that have left the board."""
         self.refused: list[tuple[int, int]] = []
-        """Packet identifiers of publications that the gateway has refused, and why."""
+        """Packet identifiers of publications that the gateway has refused, with the reason."""
         self._said: dict[int, set[tuple[str, str]]] = defaultdict(set)
         self._released: set[int] = set()
         self._struck: dict[str, asyncio.Queue[dict[str, Any]]] = {}
@@ -53,25 +52,27 @@ class WiredDevice(ABC):
 
     @property
     def stored(self) -> list[set[tuple[str, str]]]:
-        """Publications that the gateway has: topic and payload, some in more than one wording."""
+        """Return the publications that the gateway has: topic and payload, some in several
+        forms.
+        """
         return [self._said[identifier] for identifier in self._released]
 
     @property
     def taken(self) -> set[int]:
-        """Packet identifiers of the publications that the gateway has taken."""
+        """Return the packet identifiers of the publications that the gateway has taken."""
         return self._released
 
     @property
     @abstractmethod
     def port(self) -> Path:
-        """The board's."""
+        """Return the board's port."""
 
     def wire_options(self) -> list[str]:
-        """Of `python -m hil.wire`, beside the weather."""
+        """Return further options of `python -m hil.wire`."""
         return []
 
     def heard(self, event: str, data: dict[str, Any]) -> None:
-        """The wire has said something, which stands in the history now."""
+        """Take an event of the wire, already in the history."""
         match event:
             case "count":
                 self.harmed = Counter(data["up"]) + Counter(data["down"])
@@ -92,7 +93,7 @@ class WiredDevice(ABC):
                 self._struck[data["fault"]].put_nowait({**data, "opened": self.opened})
 
     async def connect(self) -> None:
-        """Lay the wire to the gateway's port."""
+        """Connect the wire to the gateway's port."""
         port = self._folder.of(self.gateway).port(self.name)
         ends = ["--board", str(self.port), "--port", str(port)]
         weather = [
@@ -119,7 +120,7 @@ class WiredDevice(ABC):
         await self._wire.stop()
 
     async def follow_wire(self) -> None:
-        """Enter what the wire says in the history, until it ends."""
+        """Enter the wire's reports in the history, until it ends."""
         async for line in self._wire.lines():
             data = json.loads(line)
             event = data.pop("event")
@@ -129,8 +130,8 @@ class WiredDevice(ABC):
         self._wire.check()
 
     async def replug(self, fault: str, gateway: str, seconds: float, within: float) -> bool:
-        """Take the board away from its gateway, and `seconds` later plug it in at another one.
-        Returns whether its MQTT session was there. Raises TimeoutError.
+        """Remove the board from its gateway, and after `seconds` plug it in at another one. Returns
+        whether its MQTT session was there. Raises TimeoutError.
         """
         opened, sessions = self.opened, len(self.sessions)
         port = self._folder.of(gateway).port(self.name)
@@ -143,15 +144,15 @@ class WiredDevice(ABC):
 
     @abstractmethod
     async def hold(self) -> None:
-        """Let the board do nothing, as far as this one can be held, until `release`."""
+        """Keep the board idle, if possible, until `release`."""
 
     @abstractmethod
     async def release(self) -> None:
-        """All that is to break it, and all that looks at it, is there."""
+        """Release the board: all faults and observers are ready."""
 
     async def arm_line(self, fault: str, orders: Sequence[dict[str, Any]], at: int) -> None:
-        """Give the wire orders for a fault ahead: it carries them out at the board's `at`th new
-        PUBLISH. Returns when it has them.
+        """Order a fault of the wire ahead, for the board's `at`th new PUBLISH. Returns when the
+        wire has the orders.
         """
         self._struck[fault], self._orders[fault] = asyncio.Queue(), len(orders)
         self._armed[fault] = asyncio.Queue()
@@ -161,14 +162,14 @@ class WiredDevice(ABC):
             await self._armed[fault].get()
 
     async def line_struck(self, fault: str) -> list[dict[str, Any]]:
-        """What the wire says of them, when each has been carried out."""
+        """Return the wire's reports of the orders, when each has run."""
         return [await self._struck[fault].get() for _ in range(self._orders[fault])]
 
     async def strike(
         self, fault: str, orders: Sequence[dict[str, Any]], within: float
     ) -> list[dict[str, Any]]:
-        """Give the wire orders for a fault, and return what it says when each has been carried out.
-        Raises TimeoutError.
+        """Order a fault of the wire, and return its reports when each order has run. Raises
+        TimeoutError.
         """
         done: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
         self._struck[fault] = done

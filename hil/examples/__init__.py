@@ -1,1 +1,1 @@
-"""Programs of somebody else that publish in a bench (README, Your own program)."""
+"""Foreign programs that publish in a bench (README, Your own program)."""

@@ -1,8 +1,7 @@
-"""A client of somebody else in a bench: aiomqtt, which tells the rig what it does.
-
-In: the environment that the rig sets (README, Your own program). Out: the line protocol. aiomqtt
-takes every answer for a success. The gateway therefore ends the connection if it refuses a message,
-and this program publishes the message again in a new session.
+"""A foreign client in a bench: aiomqtt, which reports to the rig. In: the environment that the rig
+sets (README, Your own program). Out: the line protocol. aiomqtt takes every answer for a success.
+The gateway therefore ends the connection if it refuses a message, and this program publishes the
+message again in a new session.
 """
 
 import asyncio

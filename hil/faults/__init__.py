@@ -1,5 +1,5 @@
-"""Kinds of faults. A kind is a class: how it stands in a bench (`[[fault]]`), where its places are,
-how it is carried out and seen.
+"""Kinds of faults. A kind is a class: its table in a bench (`[[fault]]`), its places, and how it
+happens and is seen.
 """
 
 from typing import Annotated, get_args
@@ -126,11 +126,11 @@ AnyKind = Annotated[
     OfLine | OfBoard | OfExchange | OfGateway | OfSite | OfUplink | OfIngest,
     Field(discriminator="kind"),
 ]
-"""One `[[fault]]` table."""
+"""A `[[fault]]` table."""
 
 KINDS: dict[str, type[Kind]] = {
     get_args(one.model_fields["kind"].annotation)[0]: one for one in get_args(get_args(AnyKind)[0])
 }
-"""By the name that a bench gives them."""
+"""Kinds of faults by their name in a bench."""
 
 __all__ = ["KINDS", "AnyKind", "Evidence", "Fault", "Kind", "OfExchange"]

@@ -1,8 +1,6 @@
-"""What every kind of fault has in common: how it stands in a bench, where its places are, how it is
-carried out.
-
-In: a `[[fault]]` table of a bench. Out: faults with places (for the plan), and one call that
-carries a fault out and returns the evidence.
+"""Common parts of all kinds of faults: table in a bench, places, and how they happen. In: a
+`[[fault]]` table of a bench. Out: faults with places (for the plan), and one call that causes a
+fault and returns the evidence.
 """
 
 import random
@@ -17,12 +15,12 @@ from hil.faults.fault import Evidence, Fault
 from hil.faults.under_test import SystemUnderTest
 
 OF_ONE_GATEWAY = ("gateway", "uplink", "landing")
-"""Parts of which each gateway of a site has its own."""
+"""Parts that each gateway of a site has."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """Of a key."""
+    """Unit of a key."""
 
     name: str
 
@@ -34,65 +32,64 @@ Shares = Annotated[tuple[float, float], Unit("shares of the run")]
 
 
 class Kind(BaseModel, ABC):
-    """One `[[fault]]` of a bench. The text below a key is what `onceway hil faults` says of it."""
+    """A `[[fault]]` of a bench. `onceway hil faults` shows the text below a key."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     text: ClassVar[str]
     part: ClassVar[str]
-    """What it breaks: `board` or `line` (of each device), or a part of the site."""
+    """The broken part: `board` or `line` (of each device), or a part of the site."""
     lane: ClassVar[str] = ""
-    """If it may come while another fault of the part lasts; else the part is the lane."""
+    """Own lane of a kind that may come during another fault of the part; else the part is the lane.
+    """
     counter: ClassVar[str] = "spooled"
-    """The hop whose count is the place, for parts of the site; faults of devices are placed by the
+    """Hop whose count is the place, for parts of the site. Faults of devices have places in the
     device's own readings."""
     looked: ClassVar[bool] = False
-    """Whether the rig finds the place by looking at the counter, and the judge holds that against
+    """Whether the rig finds the place by looking at the counter. The judge then compares it with
     the rows of the system (hil/judge/places.py)."""
     needs_ingest: ClassVar[bool] = False
-    """Whether it breaks the ingest, or leaves something that only the ingest mends."""
+    """Whether it breaks the ingest, or leaves damage that only the ingest repairs."""
 
     on_real: ClassVar[bool] = False
-    """Of a kind that breaks boards: whether a real one can be broken so, which has no cut at a
-    counted point, and shows no inside."""
+    """For kinds that break boards: whether a real board can be broken like this. It has no cut at a
+    counted point, and shows no internal state."""
 
     bounded: ClassVar[bool] = False
-    """Whether the run waits for it, once it has begun, when nothing else moves; it ends by itself.
-    """
+    """Whether the run waits for its end, when no publication moves; it ends by itself."""
     needs_traffic: ClassVar[bool] = False
-    """Whether it comes only while something is published: boards sample on until it has come."""
+    """Whether it needs traffic: boards sample until it has come."""
     machine_of: ClassVar[str | None] = None
-    """The program under which it needs a machine that misbehaves (hil/faults/preload.py)."""
+    """Program that needs a faulty machine for it (hil/faults/preload.py)."""
 
     air: ClassVar[Literal["no", "yes", "only"]] = "no"
-    """Of a kind that breaks boards: whether it is for boards by radio."""
+    """For kinds that break boards: whether it is for boards with a radio."""
 
     gateways: ClassVar[Literal["any", "one", "several"]] = "any"
-    """Whether it is for a run with one gateway alone, or for a site of several."""
+    """Whether it is for a run with a single gateway, or for a site of several."""
     of_all: ClassVar[bool] = False
-    """Of a kind for several gateways: whether it strikes all of them, or all clients."""
+    """For kinds for several gateways: whether it strikes all of them, or all clients."""
 
     no_place: ClassVar[str] = ""
-    """Of a kind whose places nobody chooses: when it comes instead."""
+    """For kinds without a chosen place: when it comes instead."""
     whole_run: ClassVar[bool] = False
-    """Whether there is one of it, and it lasts from the beginning to the end."""
+    """Whether there is one of it, for the whole run."""
 
     kind: str
     count: int = Field(default=1, ge=1, le=10_000)
-    """How many; of each board, if it breaks boards or their lines."""
+    """Number of faults; per board, if it breaks boards or their lines."""
     between: Shares = (0.05, 0.95)
-    """Where they come."""
+    """Share of the run in which they come."""
     on: list[str] = []
-    """The boards or clients that it is for, or in a site of several the gateways; all, if none is
-    named."""
+    """Boards or clients to break, or gateways of a site with several; all by default."""
     table: int = Field(default=1, ge=1)
-    """Which of the tables of its kind; the bench counts them."""
+    """Number of the table among those of its kind; the bench sets it."""
     drawn: bool = False
-    """By [nemesis]."""
+    """Whether [nemesis] drew it."""
 
     @property
     def of_device(self) -> bool:
-        """Whether it breaks a device: then each has faults of its own, placed by its own
+        """Whether it breaks a device. Each device then has its own faults, with places in its own
         readings.
         """
         return self.part in ("board", "line")
@@ -101,7 +98,7 @@ class Kind(BaseModel, ABC):
         return self.of_device and (not self.on or device in self.on)
 
     def planned(self, seed: int, readings: dict[str, int]) -> list[Fault]:
-        """The faults that this table asks for; each table of a kind draws others."""
+        """Return the faults of this table; each table of a kind draws others."""
         mine = {name: total for name, total in readings.items() if self.breaks(name)}
         if self.table > 1:
             seed = random.Random(f"{seed}/table {self.table}").getrandbits(32)
@@ -113,14 +110,14 @@ class Kind(BaseModel, ABC):
 
     @classmethod
     def useless(cls) -> set[str]:
-        """Keys that have no meaning for this kind."""
+        """Return the keys without meaning for this kind."""
         keys = (("between", bool(cls.no_place)), ("count", cls.whole_run), ("on", cls.of_all))
         return {key for key, useless in keys if useless}
 
     @model_validator(mode="after")
     def _means_something(self) -> Self:
         for key in sorted(self.useless() & self.model_fields_set):
-            # what stands in the record of a run has all keys; [nemesis] gives each kind a place
+            # the record of a run has all keys; [nemesis] gives each kind a place
             if not self.drawn and getattr(self, key) != type(self).model_fields[key].default:
                 why = self.no_place or "strikes all"
                 raise ValueError(f"it {why}, so `{key}` has no meaning; leave it out")
@@ -136,8 +133,8 @@ class Kind(BaseModel, ABC):
         return self
 
     def faults(self, seed: int, readings: dict[str, int]) -> Iterator[Fault]:
-        """The faults that this table asks for, drawn from the seed. readings: planned, by device;
-        for a part of the site also the messages of the clients.
+        """Yield the faults of this table, drawn from the seed. readings: planned, by device; for a
+        part of the site also the messages of the clients.
         """
         if self.of_device:
             for device, total in readings.items():
@@ -175,34 +172,34 @@ class Kind(BaseModel, ABC):
             )
 
     def places(self, rng: random.Random, total: int) -> Iterator[tuple[int, int]]:
-        """Numbered places, one in each of `count` equal stretches of the run."""
+        """Yield numbered places, one in each of `count` equal stretches of the run."""
         low, high = self.between
         for number in range(self.count):
             share = low + (high - low) * (number + rng.random()) / self.count
             yield number + 1, max(1, round(share * total))
 
     def detail(self, rng: random.Random, at: int, total: int) -> dict[str, Any]:
-        """What else is drawn for a fault at this place. total: readings of the run."""
+        """Return the other values drawn for a fault at this place. total: readings of the run."""
         return {}
 
     def impossible(self) -> str | None:
-        """Why it cannot happen on this machine."""
+        """Return the reason why it cannot happen on this machine, or None."""
         return None
 
     def aim(self, fault: Fault) -> dict[str, Any] | None:
-        """Where exactly it must strike, in counts of what it breaks, for the judge to compare with
-        where it did. None: it has no such place.
+        """Return the exact place to strike, in counts of the broken part, which the judge compares
+        with the actual one. None: there is no such place.
         """
         return None
 
     async def arm(self, fault: Fault, system: SystemUnderTest) -> bool:
-        """Order it ahead, before anything samples. True: whoever was given the order finds its
+        """Order it ahead, before any board samples. True: the receiver of the order finds its
         place, and `inject` waits for it. False: the injector waits for the place.
         """
         return False
 
     @abstractmethod
     async def inject(self, fault: Fault, system: SystemUnderTest) -> Evidence | None:
-        """Carry it out; what is broken works again when this returns. None: it has not happened
+        """Cause the fault; returns when the broken part works again. None: it has not happened
         within its bound.
         """

@@ -1,9 +1,6 @@
-"""Faults of a board: its power goes at a counted point, it is reset, its EEPROM wears out, or
-another board takes its place.
-
-Where a board can do it to itself, it is ordered before the board has its power for the first time,
-at a conversion of its own (hil/boards/strikes.py): a place does not depend on when an observer
-looked.
+"""Faults of a board: a power cut at a counted point, a reset, a worn EEPROM, or another board in
+its place. Where a board can break itself, the fault is ordered before its first power-on, for one
+of its conversions (hil/boards/strikes.py). The place then does not depend on an observer's timing.
 """
 
 import asyncio
@@ -36,7 +33,7 @@ from hil.judge.coverage import (
 )
 from hil.observe.counters import LOOK_EVERY, wait_until
 
-# EEPROM writes from one reading to the next, about: a cut after up to as many may tear a slot
+# EEPROM writes between two readings, about: a cut after up to as many may tear a slot
 SLOT_WRITES = 20
 PUBLISH_BYTES = (
     40  # a PUBLISH frame is longer: a cut after fewer bytes sent falls into the exchange
@@ -47,20 +44,20 @@ STEPS_OF_TURN = {
     "listens": AT_LISTENING,
     "heard": AT_HEARD,
 }
-"""As the simulated board takes them, and for a person."""
-CUT_WITHIN = 300.0  # s; a board with a full journal writes nothing until something got through
+"""Forms for the simulated board, and for a person."""
+CUT_WITHIN = 300.0  # s; a board with a full journal writes only after a delivery
 RESTART_WITHIN = 30.0  # s; the watchdog, or a boot loader, alone takes two
-WORN_WITHIN = 60.0  # s in which a worn slot must have its turn
-MET_WITHIN = 60.0  # s in which a new board must have met the gateway
+WORN_WITHIN = 60.0  # s until the journal must reach a worn slot
+MET_WITHIN = 60.0  # s until a new board must have met the gateway
 
 
 class Strike(Kind):
-    """What a board does to itself when it takes its Kth sample."""
+    """A fault of a board at its Kth sample."""
 
     part: ClassVar[str] = "board"
 
     def command(self, fault: Fault) -> str:
-        """As the simulated board takes it (firmware/sim/README.md)."""
+        """Return the command to the simulated board (firmware/sim/README.md)."""
         raise NotImplementedError
 
     def aim(self, fault: Fault) -> dict[str, Any]:
@@ -93,8 +90,8 @@ class BoardPowerCut(Strike):
 
 
 class BoardPowerCutInExchange(Strike):
-    """After N more bytes sent, while a publication is under way. A cut that fell outside of an
-    exchange is made again, at the next sample.
+    """After N more bytes sent, during the exchange of a publication. A cut outside of an exchange
+    is repeated at the next sample.
     """
 
     text: ClassVar[str] = "power cut in an exchange"
@@ -116,7 +113,7 @@ class BoardPowerCutInExchange(Strike):
         while cut := await cut_power(device, fault.id):
             first = first or cut
             if cut.waiting:
-                # its place is that of the first: the others had to be made for want of an exchange
+                # the place is that of the first cut: the others were only repeated
                 place = {**first.place, "over": cut.place["over"]}
                 data = {**cut.evidence.data, **place, "again": again}
                 return Evidence(cut.evidence.text, data)
@@ -129,7 +126,7 @@ class BoardPowerCutInExchange(Strike):
 
 
 class BoardPowerCutInTurn(Strike):
-    """Of a board by radio, at a step of its turn: when it begins to send, has sent, begins to
+    """For a board with a radio, at a step of its turn: when it begins to send, has sent, begins to
     listen for the answer, or has heard it; each in turn.
     """
 
@@ -159,8 +156,8 @@ def cut_at(unit: Literal["tx", "eeprom"], count: int, torn: bool = False) -> str
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """A cut that came. struck, event: when it was armed, and when it came. waiting: publications
-    that were journalled and not done at that moment. sample: the newest one then.
+    """A cut that came. struck, event: its order, and the cut itself. waiting: publications
+    journalled and not done at that moment. sample: the newest one then.
     """
 
     struck: Event
@@ -170,7 +167,7 @@ class Cut:
 
     @property
     def place(self) -> dict[str, Any]:
-        """Where it was, and what it had to wait for, as a judge compares it with the plan."""
+        """Return its place and wait, in the form that a judge compares with the plan."""
         since, torn = self.event.details["since"], bool(self.event.details["writing"])
         hit = {"sample": self.struck.details["sample"]}
         hit |= (
@@ -203,9 +200,9 @@ class Cut:
 
 
 def within(sent: bytes) -> str:
-    """What a board was sending when its power went, by what it had sent of the frame. Each MQTT
-    packet of a board begins a frame (gateway/links/README.md: a DATA frame's control byte is below
-    64, the packet comes behind it).
+    """Return what a board was sending at its power cut, by the bytes of the frame sent so far. Each
+    MQTT packet of a board begins a frame (gateway/links/README.md: a DATA frame's control byte is
+    below 64, and the packet follows it).
     """
     if not sent:
         return BETWEEN
@@ -216,7 +213,9 @@ def within(sent: bytes) -> str:
 
 
 async def cut_power(device: DeviceUnderTest, fault: str) -> Cut | None:
-    """Wait until the power was cut as ordered, and give it back. None if the cut did not come."""
+    """Wait for the ordered power cut, and switch the power on again. None if the cut did
+    not come.
+    """
     if cut := await power_goes(device, fault):
         await asyncio.sleep(OFF_S)
         await device.board.power(True)
@@ -224,9 +223,7 @@ async def cut_power(device: DeviceUnderTest, fault: str) -> Cut | None:
 
 
 async def power_goes(device: DeviceUnderTest, fault: str) -> Cut | None:
-    """Wait until the power was cut as ordered, and look at the ledger. None if the cut did not
-    come.
-    """
+    """Wait for the ordered power cut, and look at the ledger. None if the cut did not come."""
     struck = await device.said(fault, "struck")
     try:
         async with asyncio.timeout(CUT_WITHIN):
@@ -239,13 +236,13 @@ async def power_goes(device: DeviceUnderTest, fault: str) -> Cut | None:
 
 
 async def started(device: DeviceUnderTest, fault: str, cause: str) -> Evidence | None:
-    """Wait until the board was struck, and see that it has started for this cause."""
+    """Wait until the board was struck, and check that it starts with this cause."""
     struck = await device.said(fault, "struck")
     return await starts(device, struck, cause)
 
 
 async def starts(device: DeviceUnderTest, struck: Event, cause: str) -> Evidence | None:
-    """See that a board that was struck starts for this cause."""
+    """Check that a struck board starts with this cause."""
     fault = str(struck.details["id"])
     with suppress(TimeoutError):
         async with asyncio.timeout(RESTART_WITHIN):
@@ -258,7 +255,7 @@ async def starts(device: DeviceUnderTest, struck: Event, cause: str) -> Evidence
 
 
 def place(struck: Event) -> dict[str, Any]:
-    """Where a board was struck, as a judge compares it with the plan."""
+    """Return the place of a strike, in the form that a judge compares with the plan."""
     return {
         "hit": {"sample": struck.details["sample"]},
         "behind": struck.details["behind"],
@@ -266,7 +263,7 @@ def place(struck: Event) -> dict[str, Any]:
 
 
 class BoardBrownOut(Strike):
-    """A dip of the supply: a reset that keeps RAM and tears an EEPROM write under way."""
+    """A dip of the supply: a reset that keeps RAM and tears an EEPROM write in progress."""
 
     text: ClassVar[str] = "brown-out"
     kind: Literal["board-brown-out"]
@@ -293,15 +290,15 @@ class BoardReset(Strike):
 
 
 class BoardSwitchedOff(Strike):
-    """Its power is off for some seconds, at whatever point it is: by the switch of a real board, or
-    that of a simulated one.
+    """The power is off for some seconds, at any point: with the switch of a real board, or of a
+    simulated one.
     """
 
     text: ClassVar[str] = "power switched off"
     on_real: ClassVar[bool] = True
     kind: Literal["board-switched-off"]
     seconds: Seconds = Field(default=2.0, ge=1, le=60)
-    """For how long it has no power."""
+    """Time without power."""
 
     def command(self, fault: Fault) -> str:
         return "power off"
@@ -323,13 +320,13 @@ class BoardWatchdog(Strike):
         device = system.device(fault)
         evidence = await started(device, fault.id, "watchdog")
         if evidence is None:
-            await device.board.reset()  # none is left hanging
+            await device.board.reset()  # leave no board hanging
         return evidence
 
 
 class BoardEepromWorn(Kind):
-    """A bit of each cell of a slot of the journal is stuck at 1, as erased, for good; the slot's
-    turn comes a few publications later.
+    """A bit of each cell of a slot of the journal is stuck at 1, as erased, for good. The journal
+    reaches the slot a few publications later.
     """
 
     text: ClassVar[str] = "EEPROM worn"
@@ -354,7 +351,9 @@ class BoardEepromWorn(Kind):
         return None
 
     async def _wear(self, fault: Fault, device: DeviceUnderTest) -> Evidence | None:
-        """None if another board has taken its place before the slot had its turn."""
+        """Wear the slot. None if another board replaced this one before the journal reached the
+        slot.
+        """
         board = device.board
         slot = (device.ledger.newest_slot + fault.detail["ahead"]) % SLOTS
         before = (await board.stats()).stuck_writes
@@ -372,7 +371,7 @@ class BoardEepromWorn(Kind):
 
 class BoardSwapped(Strike):
     """The board dies after N more bytes sent, and another one takes its name (`onceway device
-    replace`). What the old one holds is accounted for.
+    replace`). The publications on the old one are accounted for.
     """
 
     gateways: ClassVar[Literal["any", "one", "several"]] = "one"

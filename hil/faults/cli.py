@@ -1,7 +1,5 @@
-"""`onceway hil faults`: what a `[[fault]]` may be.
-
-In: the kinds of faults, as a bench is checked by them. Out: what each does and its keys, by what it
-harms.
+"""`onceway hil faults`: the possible `[[fault]]` tables. In: the kinds of faults with which a bench
+is checked. Out: effect and keys of each, by the part that it breaks.
 """
 
 import inspect
@@ -22,7 +20,7 @@ OURS = {"kind", "table", "drawn"}
 
 
 def list_faults(as_json: JsonOption = False) -> None:
-    """The kinds of faults by what they harm, with what each does and its keys.
+    """List the kinds of faults by the part that they break, with the effect and keys of each.
 
     Example: onceway hil faults | less
     """
@@ -34,7 +32,7 @@ def list_faults(as_json: JsonOption = False) -> None:
 def _told(kind: type[Kind]) -> dict[str, Any]:
     keys = [_key(kind, name) for name in kind.model_fields if name not in OURS | kind.useless()]
     if kind.part not in HAVE_ON and kind.breaks is Kind.breaks:
-        keys = [key for key in keys if key["key"] != "on"]  # refused there
+        keys = [key for key in keys if key["key"] != "on"]  # not allowed there
     return {"does": f"{kind.text}. {' '.join((inspect.getdoc(kind) or '').split())}", "keys": keys}
 
 
@@ -53,8 +51,8 @@ def _key(kind: type[Kind], name: str) -> dict[str, Any]:
 
 
 def _meaning(kind: type[Kind], name: str) -> str:
-    """As the nearest class tells it: one that only gives another default says nothing of its
-    own.
+    """Return the meaning of a key from the nearest class with one: a class that only changes the
+    default has none.
     """
     for base in kind.__mro__:
         field = getattr(base, "model_fields", {}).get(name)

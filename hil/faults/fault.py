@@ -1,4 +1,4 @@
-"""One planned fault, and the evidence that it happened."""
+"""A planned fault, and the evidence that it happened."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -6,11 +6,10 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One planned fault. id: `TARGET/KIND-NUMBER`, or `TARGET/KIND.TABLE-NUMBER` of a later table
-    of its kind. lane: faults of one lane come one after the other. text: what a person reads.
-    counter, at: its place, a count at a hop. detail: what was drawn for it beside its place.
-    where: in a site of several gateways, the one that it strikes; or a board or client, and it
-    strikes the one at which that is then.
+    """A planned fault. id: `TARGET/KIND-NUMBER`, or `TARGET/KIND.TABLE-NUMBER` of a later table of
+    its kind. lane: faults of one lane come one after the other. text: for a person. counter, at:
+    its place, a count at a hop. detail: values drawn besides its place. where: the gateway of a
+    site that it strikes, or a board or client, for the gateway that has it then.
     """
 
     id: str
@@ -25,7 +24,7 @@ class Fault:
 
     @property
     def target(self) -> str:
-        """A device (`uno-1`), or a part of the site (`gateway`)."""
+        """Return the target: a device (`uno-1`), or a part of the site (`gateway`)."""
         return self.id.partition("/")[0]
 
     def __str__(self) -> str:
@@ -34,10 +33,9 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """How we know that a fault happened. text: for a person. data: what was measured; `hit` is
-    where it struck, in the words of the kind's `aim`, `over` the same counts when it was over,
-    and `behind` the fault that it had to wait for. window: the one of the kind's
-    (hil/judge/coverage.py) that it fell into.
+    """Evidence of a fault. text: for a person. window: that of the kind (hil/judge/coverage.py) in
+    which it fell. data: the measurements. `hit` is where it struck, with the keys of the kind's
+    `aim`, `over` the same counts at its end, and `behind` the fault that it had to wait for.
     """
 
     text: str

@@ -1,4 +1,4 @@
-"""Faults of the gateway's processes, and of the power under them."""
+"""Faults of the gateway's processes, and of their power."""
 
 import asyncio
 import time
@@ -25,16 +25,16 @@ from hil.faults.windows import (
 from hil.observe.counters import wait_until
 from hil.observe.spool import SpoolHop
 
-DOWN_S = 0.5  # from a kill to the next start; systemd waits a second
+DOWN_S = 0.5  # from a kill to the restart; systemd waits a second
 
 
 class ProgramKill(WindowKind):
-    """kill -9 of a program that stands still in a window, and a new start a little later."""
+    """kill -9 of a program that stands still in a window, and a restart soon after."""
 
     async def inject(self, fault: Fault, system: SystemUnderTest) -> Evidence | None:
         assert self.machine_of  # noqa: S101
         async with system.site.hands:
-            system = system.at(fault)  # its board may have gone elsewhere while this waited
+            system = system.at(fault)  # its board may have moved during the wait
             machine, start = system.site.machine(self.machine_of), self.start(system)
             child = system.site.running[self.machine_of]
             since = system.look()
@@ -52,19 +52,19 @@ class ProgramKill(WindowKind):
         return Evidence(f"{text}: {seen.text}", data, text)
 
     async def stop(self, system: SystemUnderTest) -> Evidence:
-        """End it, while it stands in the window."""
+        """End the program, while it stands in the window."""
         assert self.machine_of  # noqa: S101
         return await kill(system, self.machine_of)
 
     def untrue(self, fault: Fault, machine: Machine) -> str | None:
-        """What is not as it must be in the fault's window, in words. A window is the name of a
-        state, and a program may come there in another one.
+        """Return the error in the fault's window, or None. A window is the name of a state, and a
+        program may reach it in another state.
         """
         return None
 
     @abstractmethod
     def start(self, system: SystemUnderTest) -> Callable[[], Awaitable[None]]:
-        """How it is started again."""
+        """Return the call that restarts the program."""
 
 
 class GatewayKill(ProgramKill):
@@ -80,7 +80,7 @@ class GatewayKill(ProgramKill):
 
 
 class GatewayKillAtRelease(ProgramKill):
-    """Between the PUBREC of a subscriber and its PUBCOMP: of a message at QoS 2 that the gateway
+    """Between the PUBREC of a subscriber and its PUBCOMP, for a message at QoS 2 that the gateway
     has sent.
     """
 
@@ -96,8 +96,8 @@ class GatewayKillAtRelease(ProgramKill):
 
 
 class GatewayPause(Kind):
-    """SIGSTOP, and SIGCONT after some seconds: a machine that hangs. Links and sessions time out
-    meanwhile, or do not.
+    """SIGSTOP, and SIGCONT after some seconds: a machine that hangs. Links and sessions may time
+    out in the meantime.
     """
 
     text: ClassVar[str] = "gateway paused"
@@ -105,12 +105,12 @@ class GatewayPause(Kind):
     looked: ClassVar[bool] = True
     kind: Literal["gateway-pause"]
     seconds: Seconds = Field(default=3.0, gt=0, le=60)
-    """For how long it stands still."""
+    """Length of the pause."""
 
     async def inject(self, fault: Fault, system: SystemUnderTest) -> Evidence | None:
         child = system.site.running["gateway"]
         child.pause()
-        await asyncio.sleep(DOWN_S)  # a commit under way is through
+        await asyncio.sleep(DOWN_S)  # lets an open commit finish
         system.spool.look()
         before = system.spool.committed
         await asyncio.sleep(self.seconds)
@@ -148,8 +148,8 @@ class UplinkKill(ProgramKill):
 
 
 class GatewayPowerCut(WindowKind):
-    """Gateway and uplink are gone while the gateway stands still in a window, and start again on
-    what the disk under their data holds: what only the kernel had is gone, too.
+    """Gateway and uplink stop while the gateway stands still in a window, and restart with the
+    content of the disk below their data: pages that only the kernel had are lost.
     """
 
     gateways: ClassVar[Literal["any", "one", "several"]] = "one"
@@ -170,10 +170,10 @@ class GatewayPowerCut(WindowKind):
             victims = [site.running[name] for name in ("gateway", "uplink")]
             machine = site.machine("gateway")
             since = system.look()
-            # a program that never comes there, for it never syncs, loses its power all the same
+            # a program that never syncs, and so never reaches the window, still loses its power
             window = await self.halt(fault, machine, victims[0], system.unstored, system.committing)
             for child in victims:
-                child.check()  # what has died by itself is not killed by us
+                child.check()  # a program that ended by itself is not killed here
                 child.pause()
             await wait_until(lambda: all(child.paused for child in victims))
             written = contents(site.folder.data)
@@ -182,7 +182,7 @@ class GatewayPowerCut(WindowKind):
                 for child in victims:
                     await child.kill()
                 machine.disarm()
-                site.disk.restart(copy)  # at once, so that nothing of ours is open on it
+                site.disk.restart(copy)  # at once, so that no file of the rig is open on it
             lost = [
                 name
                 for name, data in contents(site.folder.data).items()
@@ -203,8 +203,8 @@ class GatewayPowerCut(WindowKind):
 
 
 class LandingPowerCut(UplinkKill):
-    """The uplink is gone while it stands still in a window, and the landing place, a disk of its
-    own, loses its power at that moment: what only the kernel had is gone from there.
+    """The uplink stops while it stands still in a window. The landing place, a disk of its own,
+    loses its power at that moment: pages that only the kernel had are lost there.
     """
 
     gateways: ClassVar[Literal["any", "one", "several"]] = "one"
@@ -222,16 +222,16 @@ class LandingPowerCut(UplinkKill):
         written = set(names(disk.mount))
         copy = await asyncio.to_thread(disk.freeze)
         killed = await kill(system, "uplink")
-        disk.restart(copy)  # at once, so that nothing of ours is open on it
+        disk.restart(copy)  # at once, so that no file of the rig is open on it
         lost = sorted(written - set(names(disk.mount)))
         text = f"{killed.text}; {len(lost)} file(s) of the landing place were gone"
         return Evidence(text, {**killed.data, "gone": lost})
 
 
 class GatewayRestored(Kind):
-    """A backup of the gateway's store is made while it runs. When there are `later` publications
-    more, gateway and uplink are gone, and start again on the backup: by the commands that a user
-    types. Before, the uplink lands all that the store has, which would be lost else.
+    """A backup of the gateway's store is made while it runs. After `later` more publications,
+    gateway and uplink stop, and restart with the backup, with the commands of a user. Before, the
+    uplink lands the whole store, which would be lost otherwise.
     """
 
     gateways: ClassVar[Literal["any", "one", "several"]] = "one"
@@ -241,7 +241,7 @@ class GatewayRestored(Kind):
     bounded: ClassVar[bool] = True
     kind: Literal["gateway-restored"]
     later: int = Field(default=8, ge=4, le=1000)
-    """Publications that the backup lacks, at least."""
+    """Number of publications that the backup lacks, at least."""
 
     async def inject(self, fault: Fault, system: SystemUnderTest) -> Evidence | None:
         site, spool = system.site, system.spool
@@ -281,7 +281,7 @@ def names(folder: Path) -> list[str]:
 async def restart(
     system: SystemUnderTest, name: str, start: Callable[[], Awaitable[None]]
 ) -> Evidence:
-    """kill -9, and a new start a little later."""
+    """Kill with -9, and restart soon after."""
     async with system.site.hands:
         evidence = await kill(system, name)
         await asyncio.sleep(DOWN_S)
@@ -291,7 +291,7 @@ async def restart(
 
 async def kill(system: SystemUnderTest, name: str) -> Evidence:
     child = system.site.running[name]
-    child.check()  # what has died by itself is not killed by us
+    child.check()  # a program that ended by itself is not killed here
     await child.kill()
     return Evidence(
         f"process {child.pid} killed at {system.counters['spooled']} publications in the store",

@@ -25,16 +25,16 @@ STEPS = {
     "its counts are saved": "*/publications/_onceway/report.json",
     "its end is noted": "*/checkpoint/commits/[0-9]*",
 }
-"""Steps of a micro-batch, in their order, by the file that each makes (gateway/ingest/README.md,
-and Spark's checkpoint). The patterns leave out temporary files and checksums, which also appear
-after a step."""
+"""Steps of a micro-batch, in order, by the file that each makes (gateway/ingest/README.md, and
+Spark's checkpoint). The patterns leave out temporary files and checksums, which also appear after a
+step."""
 JOB = "stream.py"
-"""The script of the job: launchers pass a signal on in ways of their own."""
+"""Script of the job: launchers pass on a signal in their own ways."""
 SECOND = "second ingest"
 
 
 class IngestFault(Kind):
-    """Comes when there is an append that could be repeated; how many there will be depends on the
+    """Comes when there is an append that could be repeated. The number of appends depends on the
     speed of the machine.
     """
 
@@ -50,8 +50,7 @@ class IngestFault(Kind):
 
 class IngestKill(IngestFault):
     """Between two steps of a micro-batch: the process is stopped when it is about to begin the
-    second one, and killed there. Each fault has the step after that of the one before; the first is
-    drawn.
+    second one, and killed there. Each fault takes the next step; the first is drawn.
     """
 
     text: ClassVar[str] = "kill -9 of the ingest in a micro-batch"
@@ -86,19 +85,19 @@ class IngestKill(IngestFault):
 
 
 def step_of(path: str) -> str:
-    """The step of a micro-batch that makes this file."""
+    """Return the step of a micro-batch that makes this file."""
     return next((step for step, pattern in STEPS.items() if fnmatch(path, pattern)), "nothing")
 
 
 class CheckpointLost(IngestFault):
-    """Spark's checkpoint is gone; the ingest must go on from what the table says."""
+    """Spark's checkpoint is lost; the ingest must go on from the content of the table."""
 
     text: ClassVar[str] = "checkpoint of the ingest lost"
     bounded: ClassVar[bool] = True
     kind: Literal["checkpoint-lost"]
 
     async def inject(self, fault: Fault, system: SystemUnderTest) -> Evidence | None:
-        # the first append may have been another ingest's
+        # the first append may be of another ingest
         await wait_until(lambda: system.progress.ended >= 0)
         ended = -1
 
@@ -115,9 +114,9 @@ class CheckpointLost(IngestFault):
 
 
 class IngestStop(IngestFault):
-    """SIGTERM to the job, which saves what it has seen; and before it starts again all batches that
-    it has taken land once more, as from a gateway whose store was set back. Nothing but what it has
-    saved tells it, and it looks at no row of the table for that.
+    """SIGTERM to the job, which saves the ranges that it has seen. Before it restarts, all batches
+    that it has taken land once more, as from a gateway whose store was restored. The job must know
+    them from its saved ranges alone; it reads no row of the table for that.
     """
 
     text: ClassVar[str] = "ingest stopped, and what it has lands again before it starts"
@@ -127,11 +126,11 @@ class IngestStop(IngestFault):
     async def inject(self, fault: Fault, system: SystemUnderTest) -> Evidence | None:
         site, progress = system.site, system.progress
         async with site.hands:
-            # another fault may just have started it, and then it hears no signal yet
+            # another fault may have just started it, and it does not handle signals yet
             await wait_until(progress.taken)
             before = snapshots(site.folder.table)
             child = site.running["ingest"]
-            child.check()  # what has died by itself is not stopped by us
+            child.check()  # a program that ended by itself is not stopped here
             code = await child.finish(JOB, PATIENCE)
             saved = sorted(snapshots(site.folder.table) - before)
             feed, newest = max(progress.taken().items(), key=lambda one: one[1])
@@ -152,12 +151,12 @@ class IngestStop(IngestFault):
 
 
 def snapshots(table: Path) -> set[str]:
-    """Names of the files in which the ingest has saved the ranges that it has seen."""
+    """Return the names of the files in which the ingest has saved the ranges that it has seen."""
     return {path.name for path in (table / "_onceway").glob("seen-*.parquet")}
 
 
 class IngestTwice(Kind):
-    """A second ingest, with a checkpoint of its own, works on the same table until it has ended a
+    """A second ingest, with its own checkpoint, works on the same table until it has ended a
     micro-batch.
     """
 

@@ -1,5 +1,5 @@
-"""Faults of the landing place: away for a while, and a batch that lands twice, damaged, or in other
-words.
+"""Faults of the landing place: an outage, and a batch that lands twice, damaged, or with other
+payloads.
 """
 
 import asyncio
@@ -15,8 +15,8 @@ from hil.faults.under_test import SystemUnderTest
 from hil.observe.counters import comes, wait_until
 from hil.observe.table import count
 
-ASIDE_EVERY = 1.0  # s between looks at what was put aside
-# for which nothing must land then: twice the age at which a batch is cut (hil/programs/site.py)
+ASIDE_EVERY = 1.0  # s between looks at the tables beside the main one
+# time without a batch: twice the age at which a batch is cut (hil/programs/site.py)
 STUCK_S = 4.0
 
 
@@ -38,7 +38,7 @@ class LandingUnwritable(Kind):
         )
         await system.counters.reach("spooled", fault.detail["until"])
         stuck = await comes(lambda: system.spool.committed > system.spool.landed)
-        # a batch that was under way when the place went has landed by now
+        # a batch on its way at the start of the outage has landed by now
         waiting, landed = system.spool.committed, system.spool.landed
         await asyncio.sleep(STUCK_S)
         system.spool.look()
@@ -63,12 +63,12 @@ class BatchCopy(Kind):
     harm: ClassVar[Copy] = "same"
 
     async def land(self, fault: Fault, system: SystemUnderTest) -> tuple[int, int]:
-        """Return the number of the batch copied, and of its rows."""
+        """Land the copy; returns the numbers of the copied batch and of its rows."""
         await wait_until(lambda: system.landing.newest)
         origin, newest = next(iter(system.landing.newest.items()))
         copy = _feed_of_copy(fault, origin)
         if self.harm == "reworded":
-            # what lands first is the first wording, also for an ingest that takes both at once
+            # land the first payloads first, also for an ingest that takes both at once
             await wait_until(lambda: system.progress.taken().get(origin, 0) >= newest)
             system.history.add("landing", "reworded", origin=copy)
         rows = system.site.landing.repeat(origin, newest, copy.partition("/")[2], self.harm)
@@ -77,8 +77,8 @@ class BatchCopy(Kind):
     async def put_aside(
         self, fault: Fault, system: SystemUnderTest, table: Path, rows: int
     ) -> bool:
-        """Wait until a table of what was put aside has so many rows, or the ingest has taken the
-        copy. Return whether it has them.
+        """Wait until a table beside the main one has this many rows, or the ingest has taken the
+        copy. Returns whether it has them.
         """
 
         def taken() -> bool:
@@ -95,7 +95,7 @@ def _feed_of_copy(fault: Fault, origin: str) -> str:
 
 
 class BatchTwice(BatchCopy):
-    """As from a gateway whose store was set back."""
+    """A copy as from a gateway whose store was restored."""
 
     text: ClassVar[str] = "batch landed twice"
     kind: Literal["batch-twice"]
@@ -124,8 +124,8 @@ class BatchDamaged(BatchCopy):
 
 
 class BatchReworded(BatchCopy):
-    """The copy has other payloads under the same keys: the ingest must keep the first wording, and
-    put the second aside.
+    """The copy has other payloads with the same keys: the ingest must keep the first payloads, and
+    put the others aside.
     """
 
     text: ClassVar[str] = "batch landed in other words"

@@ -1,8 +1,6 @@
-"""Breaking the landing place: unwritable for a while, and a batch that lands twice, damaged, or
-in other words.
-
-In: a landing folder and the uplink's way to it. Out: the same folder, harmed as networks and
-restored backups harm it.
+"""Breaks the landing place: an outage, and a batch that lands twice, damaged, or with other
+payloads. In: a landing folder and the uplink's path to it. Out: the same folder, with the damage
+that networks and restored backups cause.
 """
 
 import json
@@ -18,8 +16,9 @@ Copy = Literal["same", "damaged", "reworded"]
 
 
 class LandingPlace:
-    """landing: where the ingest reads. mount: where the uplink writes, a symbolic link to it. key:
-    with which the uplink signs what lands. keys: of each gateway by name, if there are several.
+    """The landing place. landing: where the ingest reads. mount: where the uplink writes, a
+    symbolic link to it. key: with which the uplink signs batches. keys: of each gateway by name, if
+    there are several.
     """
 
     def __init__(
@@ -32,7 +31,9 @@ class LandingPlace:
         mount.symlink_to(landing.name)
 
     def unmount(self) -> None:
-        """Put a file where the uplink's folder was: nobody can write below it, not even root."""
+        """Put a file in the place of the uplink's folder: no program can write below it, not even
+        root.
+        """
         stand_in = self._mount.with_suffix(".away")
         stand_in.write_text("The landing place is away, by the plan of faults.\n")
         os.replace(stand_in, self._mount)
@@ -43,10 +44,10 @@ class LandingPlace:
         os.replace(link, self._mount)
 
     def repeat(self, origin: str, number: int, epoch: str, copy: Copy = "same") -> int:
-        """Land a batch again as the first of another epoch, as a gateway does whose store was set
-        back. Returns its number of rows. copy: `damaged`, a bit of it is another, as from a disk
-        that forgets; `reworded`, its payloads are others under the same keys, as of a board that
-        was given another's identity.
+        """Land a batch again as the first of another epoch, as a gateway with a restored store
+        does. Returns its number of rows. copy: `damaged`, with one wrong bit, as from a failing
+        disk; `reworded`, with other payloads for the same keys, as from a board with another's
+        identity.
         """
         source = self._landing / origin / f"{number:012d}.parquet"
         said = source.with_suffix(".json").read_bytes()

@@ -1,5 +1,5 @@
-"""Faults of the line between a board and the gateway. The wire carries them out (hil/wire); here
-they are placed and seen to happen.
+"""Faults of the line between a board and the gateway. The wire causes them (hil/wire); this module
+places and sees them.
 """
 
 import asyncio
@@ -15,13 +15,13 @@ from hil.faults.under_test import SystemUnderTest
 from hil.observe.counters import wait_until
 from hil.wire.noise import kinds
 
-# a strike falls within so many bytes after its publication: anywhere in an exchange, or between two
+# a strike falls within this many bytes after its publication: in an exchange, or between two
 AFTER_BYTES = 200
-OPENED_WITHIN = 60.0  # s in which the gateway must have opened a port that is there again
+OPENED_WITHIN = 60.0  # s until the gateway must have opened a port that is back
 
 
 class LineWeather(Kind):
-    """What stands on every line for the whole run. It happened when it was first seen."""
+    """A fault of every line for the whole run. It happens when it is first seen."""
 
     part: ClassVar[str] = "line"
     no_place: ClassVar[str] = "lasts the whole run"
@@ -30,11 +30,11 @@ class LineWeather(Kind):
 
     @abstractmethod
     def harms(self) -> tuple[str, ...]:
-        """What the wire calls the harms of this table, all of which must be seen."""
+        """Return the wire's names for the harms of this table, all of which must be seen."""
 
     @abstractmethod
     def options(self) -> list[str]:
-        """Of `python -m hil.wire`."""
+        """Return options of `python -m hil.wire`."""
 
     async def inject(self, fault: Fault, system: SystemUnderTest) -> Evidence | None:
         device, wanted = system.device(fault), self.harms()
@@ -46,13 +46,13 @@ class LineWeather(Kind):
 
 
 class LineNoise(LineWeather):
-    """Bytes corrupted, lost and inserted, each by itself."""
+    """Bytes corrupted, lost and inserted, one by one."""
 
     text: ClassVar[str] = "line noise"
     lane: ClassVar[str] = "noise"
     kind: Literal["line-noise"]
     rate: Annotated[float, Unit("share of the bytes")] = Field(gt=0, le=0.1)
-    """How many are harmed, in each direction."""
+    """Share of harmed bytes, in each direction."""
 
     def harms(self) -> tuple[str, ...]:
         return kinds(self.table)
@@ -62,15 +62,15 @@ class LineNoise(LineWeather):
 
 
 class LineBursts(LineWeather):
-    """Interference in bursts, in which half of the bytes become others (Gilbert-Elliott)."""
+    """Interference in bursts, which change half of the bytes (Gilbert-Elliott)."""
 
     text: ClassVar[str] = "bursts on the line"
     lane: ClassVar[str] = "bursts"
     kind: Literal["line-bursts"]
     gap: Annotated[float, Unit("bytes")] = Field(default=1000, ge=10)
-    """From one burst to the next, in the mean."""
+    """Mean distance of two bursts."""
     length: Annotated[float, Unit("bytes")] = Field(default=20, ge=1)
-    """Of a burst, in the mean."""
+    """Mean length of a burst."""
 
     def harms(self) -> tuple[str, ...]:
         return ("burst",)
@@ -80,7 +80,7 @@ class LineBursts(LineWeather):
 
 
 class LineTrace(LineWeather):
-    """What a recorded link has lost is lost."""
+    """Losses of a recorded link."""
 
     text: ClassVar[str] = "losses of a recorded link"
     lane: ClassVar[str] = "trace"
@@ -88,11 +88,12 @@ class LineTrace(LineWeather):
     trace: str
     """A recording's file, or the name of one that ships, such as `bursts`."""
     pace: Literal["frames"] | Annotated[float, Field(gt=0, allow_inf_nan=False)] = "frames"
-    """`frames`: a frame of the recording for each of ours; or seconds of it per second."""
+    """`frames`: a frame of the recording for each frame of the line; or seconds of it per second.
+    """
     longest_outage: Annotated[float, Unit("frames, or s with a pace")] = Field(
         default=20.0, ge=1, le=3600
     )
-    """What lasts longer is shortened to it."""
+    """Longest outage; longer ones are shortened."""
 
     def harms(self) -> tuple[str, ...]:
         return ("fade",)
@@ -104,8 +105,8 @@ class LineTrace(LineWeather):
 
 
 class LineStrike(Kind):
-    """Something that happens to a line once, at a place drawn in bytes after a publication. It
-    happened when the wire has harmed bytes.
+    """A single fault of a line, at a place drawn in bytes after a publication. It happens when the
+    wire has harmed bytes.
     """
 
     part: ClassVar[str] = "line"
@@ -117,7 +118,7 @@ class LineStrike(Kind):
         return {"after": rng.randint(0, AFTER_BYTES), "directions": directions}
 
     def strength(self) -> dict[str, Any]:
-        """length and seconds of the order."""
+        """Return length and seconds of the order."""
         return self.model_dump(include={"length", "seconds"})
 
     def aim(self, fault: Fault) -> dict[str, Any]:
@@ -156,35 +157,35 @@ class LineStrike(Kind):
 
 
 class LineDuplicate(LineStrike):
-    """Bytes that arrive, and then once more."""
+    """Bytes that arrive twice."""
 
     text: ClassVar[str] = "bytes of the line duplicated"
     action: ClassVar[str] = "duplicate"
     kind: Literal["line-duplicate"]
     length: Bytes = Field(default=80, ge=1, le=2000)
-    """How many come twice."""
+    """Number of bytes."""
 
 
 class LineDelay(LineStrike):
-    """Bytes that arrive late, and those after them in their wake."""
+    """Bytes that arrive late, and delay those after them."""
 
     text: ClassVar[str] = "line late"
     action: ClassVar[str] = "delay"
     kind: Literal["line-delay"]
     length: Bytes = Field(default=200, ge=1, le=2000)
-    """How many come late."""
+    """Number of late bytes."""
     seconds: Seconds = Field(default=1.0, gt=0, le=60)
-    """How late."""
+    """Delay of these bytes."""
 
 
 class LineStall(LineStrike):
-    """The line takes nothing for a while."""
+    """The line takes no bytes for a while."""
 
     text: ClassVar[str] = "line stalled"
     action: ClassVar[str] = "stall"
     kind: Literal["line-stall"]
     seconds: Seconds = Field(default=2.0, gt=0, le=60)
-    """For how long."""
+    """Length of the stall."""
 
 
 class LineHalfOpen(LineStrike):
@@ -194,7 +195,7 @@ class LineHalfOpen(LineStrike):
     action: ClassVar[str] = "lose"
     kind: Literal["line-half-open"]
     length: Bytes = Field(default=200, ge=1, le=10_000)
-    """How many are lost."""
+    """Number of lost bytes."""
 
 
 class LineCut(LineStrike):
@@ -205,17 +206,17 @@ class LineCut(LineStrike):
     both_ways: ClassVar[bool] = True
     kind: Literal["line-cut"]
     length: Bytes = Field(default=80, ge=1, le=10_000)
-    """How many are lost, in each direction."""
+    """Number of lost bytes, in each direction."""
 
 
 class LineFlood(LineStrike):
-    """Rubbish at line rate, up or down."""
+    """Random bytes at line rate, up or down."""
 
     text: ClassVar[str] = "noise flood"
     action: ClassVar[str] = "flood"
     kind: Literal["line-flood"]
     length: Bytes = Field(default=4000, ge=1, le=100_000)
-    """How many come in between."""
+    """Number of random bytes."""
 
 
 class LineWrongBaud(LineStrike):
@@ -226,12 +227,12 @@ class LineWrongBaud(LineStrike):
     both_ways: ClassVar[bool] = True
     kind: Literal["line-wrong-baud"]
     length: Bytes = Field(default=80, ge=1, le=10_000)
-    """How many are misread, in each direction."""
+    """Number of misread bytes, in each direction."""
 
 
 class LineForge(Kind):
-    """Another program at the line greets as the board: with what it has heard, and without its key.
-    It gets nowhere, and the board need not greet again.
+    """Another program at the line greets as the board, with packets that it has heard, and without
+    its key. The gateway must refuse it, and the board need not greet again.
     """
 
     text: ClassVar[str] = "greeting forged"
@@ -255,13 +256,15 @@ class LineForge(Kind):
 
 
 class PortUnplugged(Kind):
-    """The gateway's port goes away, with a hang-up for whoever has it open, and comes back."""
+    """The gateway's port goes away, with a hang-up for programs that have it open, and
+    comes back.
+    """
 
     text: ClassVar[str] = "port unplugged"
     part: ClassVar[str] = "line"
     kind: Literal["port-unplugged"]
     seconds: Seconds = Field(default=2.0, gt=0, le=60)
-    """For how long it is gone."""
+    """Time without the port."""
 
     def aim(self, fault: Fault) -> dict[str, Any]:
         return {"publication": fault.at}

@@ -1,9 +1,7 @@
-"""A disk whose power can be cut: an ext4 of its own on a loop device. It needs root; `missing` says
-what this machine lacks.
-
-In: an empty folder to mount it on. Out: a power cut, which is what the block device held at one
-moment, mounted again: pages that the kernel had not written to the device by then are gone, as they
-would be.
+"""A disk whose power can be cut: its own ext4 on a loop device. It needs root; `missing` returns
+what this machine lacks. In: an empty folder to mount it on. Out: a power cut, which mounts the
+content of the block device at one moment again: pages that the kernel had not written to the device
+by then are lost, as on a real disk.
 """
 
 import os
@@ -25,14 +23,14 @@ PROGRAMS = {
     "umount": "mount",
     "cp": "coreutils",
 }
-"""What is needed, and the packages that have it."""
+"""Needed programs, and the packages that have them."""
 CAP_SYS_ADMIN = 21  # man 7 capabilities
 _WRITES, _IN_FLIGHT = 4, 8
-"""Places in /sys/block/loopN/stat: writes that are complete, …, requests under way."""
+"""Places in /sys/block/loopN/stat: complete writes, …, requests in progress."""
 
 
 def missing() -> str | None:
-    """Why there can be no such disk here."""
+    """Return the reason why there can be no such disk here, or None."""
     if os.geteuid():
         return "mounting a loop device needs root"
     if not may_mount(Path("/proc/self/status").read_text()):
@@ -55,7 +53,7 @@ def missing() -> str | None:
 
 
 def may_mount(status: str) -> bool:
-    """status: /proc/PID/status."""
+    """Whether a process may mount. status: /proc/PID/status."""
     held = next(
         (line.split()[1] for line in status.splitlines() if line.startswith("CapEff:")), "0"
     )
@@ -63,7 +61,7 @@ def may_mount(status: str) -> bool:
 
 
 class LoopDisk:
-    """mount: where it is mounted. Its image is in memory, so that other disks of this machine
+    """A disk. mount: its mount point. Its image is in memory, so that other disks of this machine
     neither slow it nor suffer from it. Raises OncewayError if this machine refuses.
     """
 
@@ -91,8 +89,8 @@ class LoopDisk:
         _run("losetup", "--detach", self._device)
 
     def freeze(self) -> Path:
-        """A copy of what the device holds. Nobody may write to the files meanwhile; the kernel may,
-        and then the copy is made again.
+        """Copy the content of the device. No program may write to the files during the copy; if the
+        kernel does, the copy is repeated.
         """
         copy = self._image.with_name("cut.img")
         while True:
@@ -109,20 +107,20 @@ class LoopDisk:
         )
 
     def restart(self, copy: Path) -> None:
-        """Go on with a copy that `freeze` made. Nothing may be open on the disk."""
+        """Go on with a copy by `freeze`. No file on the disk may be open."""
         self._detach()
         copy.replace(self._image)
         self._attach()
 
     def close(self) -> None:
-        if self.mount.is_mount():  # a copy that could not be mounted is told already
-            self._detach("--lazy")  # whoever was interrupted may have left something open
+        if self.mount.is_mount():  # an unmountable copy is reported already
+            self._detach("--lazy")  # an interrupted program may have left a file open
         self._folder.cleanup()
 
 
 @contextmanager
 def kept(mount: Path) -> Iterator[LoopDisk]:
-    """A disk at this folder; its files are in the folder itself afterwards."""
+    """Mount a disk at this folder; its files are in the folder itself afterwards."""
     disk, copy = LoopDisk(mount), mount.with_name(mount.name + ".copy")
     try:
         yield disk
@@ -136,7 +134,7 @@ def kept(mount: Path) -> Iterator[LoopDisk]:
 
 
 def _not_kept(folder: str, names: list[str]) -> list[str]:
-    """Sockets of a program that was killed, and ext4's own folder."""
+    """Return sockets of a killed program, and ext4's own folder."""
     return [
         name
         for name in names
@@ -145,8 +143,8 @@ def _not_kept(folder: str, names: list[str]) -> list[str]:
 
 
 def _run(*command: str | Path) -> str:
-    """In a session of its own, so that a Ctrl-C in the terminal does not end it half-way and leave
-    something mounted.
+    """Run a command in its own session, so that a Ctrl-C in the terminal does not stop it halfway
+    and leave a mount.
     """
     done = subprocess.run(
         command, check=False, capture_output=True, text=True, timeout=60, start_new_session=True

@@ -1,5 +1,5 @@
 """Faults of the machine under a program: under the gateway (disk and clock), and under the uplink
-(how the landing place answers).
+(answers of the landing place).
 """
 
 import asyncio
@@ -19,30 +19,30 @@ from hil.observe.counters import wait_until
 
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86_400.0  # s
 SIZES = ((4.0, MINUTE), (MINUTE, HOUR), (HOUR, DAY), (DAY, 30 * DAY))
-"""Of jumps, in seconds: what is right for one size may be wrong for another."""
+"""Ranges of jumps, in seconds: code that is right for one range may be wrong for another."""
 CENTURY = 100 * 365 * 24  # hours
-MET_WITHIN = 180.0  # s in which the program must have met what is wrong with its machine
+MET_WITHIN = 180.0  # s until the program must have met the fault of its machine
 
 
 class MachineFault(Kind):
-    """Something is wrong with the machine for some seconds, beginning at a place. It happened when
-    the program met it (hil/faults/preload.py).
+    """A fault of the machine for some seconds, from a place on. It happens when the program meets
+    it (hil/faults/preload.py).
     """
 
     part: ClassVar[str] = "gateway"
     looked: ClassVar[bool] = True
     switch: ClassVar[str]
     met: ClassVar[str]
-    """The machine's count of how often."""
+    """The machine's counter for it."""
     seconds: Seconds = Field(default=3.0, gt=0, le=60)
-    """For how long, from its place on."""
+    """Duration, from its place on."""
 
     def value(self, fault: Fault) -> int:
-        """What the switch is set to."""
+        """Return the value of the switch."""
         return 1
 
     def measured(self, fault: Fault, since: int, until: int) -> dict[str, int]:
-        """What is told beside the evidence. since, until: when it began and ended, in monotonic
+        """Return further measurements of the evidence. since, until: start and end, in monotonic
         nanoseconds.
         """
         return {"value": self.value(fault)}
@@ -85,14 +85,14 @@ class DiskSlow(MachineFault):
     met: ClassVar[str] = "slowed"
     kind: Literal["disk-slow"]
     ms: Milliseconds = Field(default=800, ge=1, le=10_000)
-    """By how much longer each takes."""
+    """Added time per fsync."""
 
     def value(self, fault: Fault) -> int:
         return self.ms
 
 
 class ClockJump(MachineFault):
-    """The gateway's clock of the day jumps, forward or back, and jumps home again."""
+    """The gateway's clock of the day jumps, forward or back, and later jumps home again."""
 
     gateways: ClassVar[Literal["any", "one", "several"]] = "one"
     text: ClassVar[str] = "clock jump"
@@ -101,10 +101,10 @@ class ClockJump(MachineFault):
     met: ClassVar[str] = "shifted"
     needs_traffic: ClassVar[bool] = True
     kind: Literal["clock-jump"]
-    seconds: Seconds = Field(default=6.0, ge=5, le=60)  # a gateway may go on by the old clock
+    seconds: Seconds = Field(default=6.0, ge=5, le=60)  # a gateway may keep the old clock that long
     hours: Annotated[float | None, Unit("h")] = Field(default=None, gt=0, le=CENTURY)
-    """How far it jumps; without it each one as far as the seed says: seconds, minutes, hours and
-    days in turn."""
+    """Size of the jump. Without it, the seed draws each one: seconds, minutes, hours and days in
+    turn."""
 
     def faults(self, seed: int, readings: dict[str, int]) -> Iterator[Fault]:
         begin = random.Random(f"{seed}/{self.kind}/size").randrange(len(SIZES))
@@ -125,28 +125,28 @@ class ClockJump(MachineFault):
 
 
 class LandingFault(MachineFault):
-    """The landing place does not do as it should, while the uplink runs."""
+    """The landing place does not work as it should, while the uplink runs."""
 
     part: ClassVar[str] = "landing"
     machine_of: ClassVar[str] = "uplink"
 
 
 class LandingSlow(LandingFault):
-    """It says late that a file is safe."""
+    """The report that a file is safe comes late."""
 
     text: ClassVar[str] = "landing place slow"
     switch: ClassVar[str] = "slow_ms"
     met: ClassVar[str] = "slowed"
     kind: Literal["landing-slow"]
     ms: Milliseconds = Field(default=1500, ge=1, le=10_000)
-    """How late."""
+    """Delay of the report."""
 
     def value(self, fault: Fault) -> int:
         return self.ms
 
 
 class LandingRefuses(LandingFault):
-    """It is there, and takes nothing (ENOSPC)."""
+    """The landing place is there, and refuses all writes (ENOSPC)."""
 
     text: ClassVar[str] = "landing place refuses"
     switch: ClassVar[str] = "full"

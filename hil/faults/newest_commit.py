@@ -1,9 +1,9 @@
-"""What the gateway's newest commit holds, while the gateway stands still behind its sync.
+"""Content of the gateway's newest commit, while the gateway stands still after its sync.
 
 In: the gateway's database. Out: whether a publication is in that commit.
 
-A program that is stopped there has not yet told the others of its commit, so whoever opens the
-database does not see it. Whoever opens a copy of database and log does, as after a kill.
+A program stopped there has not yet announced its commit, so other connections to the database do
+not see it. A copy of database and log has it, as after a kill.
 """
 
 import shutil
@@ -16,7 +16,9 @@ NEWEST = "SELECT id FROM spool_last"
 
 
 def holds_publication(database: Path) -> bool:
-    """Whether a kill of the gateway now would leave a publication that nobody sees yet."""
+    """Whether a kill of the gateway now would leave a publication that no other program has
+    seen.
+    """
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / database.name
         for suffix in ("", "-wal"):

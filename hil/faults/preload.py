@@ -1,10 +1,7 @@
-"""A machine that misbehaves under one program: disk full, writes cut, slow fsync, a clock of the
-day that jumps, and a power switch that is thrown just before a certain file appears. The program is
-the shipped one.
-
-In: what shall be wrong, from now on. Out: an environment to start the program in, and counts of how
-often it met what was wrong. `preload.c` is loaded into the program and shares a small file with
-this object.
+"""A faulty machine under one program: full disk, cut writes, slow fsync, a clock that jumps, and a
+power cut just before a certain file appears. The program is the shipped one. In: the faults, from
+now on. Out: an environment to start the program in, and counts of how often it met each fault.
+`preload.c` is loaded into the program and shares a small file with this object.
 """
 
 import mmap
@@ -41,8 +38,8 @@ NOWHERE = 0
 
 
 class Machine:
-    """folder: below which the disk misbehaves. Files are made in `work`. Raises OncewayError if the
-    C part cannot be built.
+    """A machine. folder: below which the disk is faulty. Files are made in `work`. Raises
+    OncewayError if the C part cannot be built.
     """
 
     def __init__(self, work: Path, folder: Path) -> None:
@@ -64,17 +61,17 @@ class Machine:
         }
 
     def __getitem__(self, name: str) -> int:
-        """What a switch is set to, or how often what it does was met so far (refused, halved,
-        slowed, shifted, held).
+        """Return the value of a switch, or how often the program met its effect so far (refused,
+        halved, slowed, shifted, held).
         """
         return int(WORD.unpack_from(self._map, WORD.size * FIELDS.index(name))[0])
 
     def __setitem__(self, name: str, value: int) -> None:
-        """full, cut, hold: 0 or 1; slow_ms; clock_ns; steps (preload.c says what each does)."""
+        """Set full, cut, hold: 0 or 1; slow_ms; clock_ns; steps (see preload.c)."""
         WORD.pack_into(self._map, WORD.size * FIELDS.index(name), value)
 
     def arm(self, window: int, let_pass: int = 0) -> None:
-        """Stop the process, or one thread of it, at a window (preload.c); `self["reached"]` is that
+        """Stop the process, or one thread of it, at a window (preload.c). `self["reached"]` is that
         window when it stands there.
         """
         self["window"] = self["reached"] = NOWHERE
@@ -82,26 +79,26 @@ class Machine:
         self["window"] = window
 
     def disarm(self) -> None:
-        """Whoever waits at a window goes on."""
+        """Release a process or thread that waits at a window."""
         self["window"] = self["reached"] = NOWHERE
 
     @property
     def found(self) -> str:
-        """The path of the file before which the process was stopped last."""
+        """Return the path of the file before which the process was stopped last."""
         start = WORD.size * len(FIELDS) + PATTERN_SIZE
         return self._map[start : start + FOUND_SIZE].partition(b"\0")[0].decode()
 
     def count_steps(self, last: int) -> None:
-        """Stop the process when it has taken `last` steps from now on; `self["stood"]` is how many
-        it had taken when it was stopped, and `self["step"]` which kind the last one was.
+        """Stop the process when it has taken `last` steps from now on. `self["stood"]` is the
+        number of steps at the stop, and `self["step"]` the kind of the last one.
         """
         self["steps"] = 0
         self["taken"] = self["stood"] = 0
         self["steps"] = last
 
     def hold_before(self, pattern: str) -> None:
-        """Stop (SIGSTOP) the process that is about to make a file whose path matches this shell
-        pattern, until `self["hold"] = 0`.
+        """Stop (SIGSTOP) the process before it makes a file whose path matches this shell pattern,
+        until `self["hold"] = 0`.
         """
         data = pattern.encode() + b"\0"
         if len(data) > PATTERN_SIZE:

@@ -1,5 +1,5 @@
-"""A publication that the gateway refuses for good, as under an access rule that leaves its topic
-out, and a board that goes on behind it.
+"""A publication that the gateway refuses for good, as with an access rule without its topic, and a
+board that goes on after it.
 """
 
 import asyncio
@@ -13,16 +13,16 @@ from hil.faults.under_test import DeviceUnderTest, SystemUnderTest
 from hil.observe.counters import wait_until
 
 REFUSED_WITHIN = 180.0
-"""s in which a board must have published."""
+"""Seconds until a board must have published."""
 GOES_ON_WITHIN = 8.0
-"""s in which something else must have come behind it; what a board takes for a passing reason it
-tries again after 10 s (firmware/README.md)."""
+"""Seconds until another publication must have come after it. After a passing reason a board tries
+again only after 10 s (firmware/README.md)."""
 
 
 class PublicationRefused(Kind):
-    """The gateway denies a board its topic until it has refused a publication, which the board must
-    set aside: the next ones come without it. Then the gateway is killed, and on the next connection
-    the board tries it again. A board that does not go on fails the run.
+    """The gateway denies a board its topic until it has refused a publication. The board must set
+    it aside and send the next ones. Then the gateway is killed, and on the next connection the
+    board tries the publication again. A board that does not go on fails the run.
     """
 
     text: ClassVar[str] = "publication refused for good"
@@ -65,7 +65,9 @@ class PublicationRefused(Kind):
 
 
 async def _goes_on(device: DeviceUnderTest, before: int) -> int | None:
-    """The packet identifier of what the gateway takes after the refusal; None: nothing."""
+    """Return the packet identifier of the publication that the gateway takes after the refusal, or
+    None.
+    """
     taken = set(device.taken)
     aside = {identifier for identifier, _ in device.refused[before:]}
 

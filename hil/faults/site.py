@@ -1,8 +1,6 @@
-"""Faults of a site of several gateways: boards and clients that come back at another one, and
-gateways that do not hear each other.
-
-In: the run. Out: evidence of where they were and whether their MQTT session was there, too; of what
-the gateways said of each other.
+"""Faults of a site of several gateways: boards and clients that move to another one, and gateways
+that do not hear each other. In: the run. Out: evidence of where they were and whether their MQTT
+session was there, and of the gateways' reports about each other.
 """
 
 import asyncio
@@ -20,12 +18,12 @@ from hil.faults.under_test import LinksUnderTest, SystemUnderTest
 from hil.observe.counters import wait_until
 from hil.observe.membership import marked, out_of_contact, sure_of
 
-THERE_WITHIN = 60.0  # s in which the next gateway must have taken who comes
+THERE_WITHIN = 60.0  # s until the next gateway must have the board or client
 HEARD_WITHIN = 120.0
-"""The same for a board by radio, which must first find out that nobody hears it any more."""
+"""Limit for a board with a radio, which must first notice that no gateway hears it any more."""
 DOWN_S = 1.0  # from a death to the cable at another gateway
 CLIENT = "client-"
-"""How the names of clients begin."""
+"""First letters of a client's name."""
 SESSION = {True: "its session is there", False: "its session is not there"}
 
 
@@ -46,11 +44,11 @@ class BoardReplugged(OfSite):
     bounded: ClassVar[bool] = True
     kind: Literal["board-replugged"]
     seconds: Seconds = Field(default=0.3, gt=0, le=60)
-    """For how long it is at none."""
+    """Time without a gateway."""
 
     async def inject(self, fault: Fault, system: SystemUnderTest) -> Evidence | None:
         device = system.device(fault)
-        # who kills a gateway in a window waits for what a board there says
+        # a kill of a gateway in a window waits for the publications of a board there
         async with system.site.hands:
             since = system.look()
             gateway = system.next_gateway(system.gateway_of(fault.target))
@@ -63,8 +61,8 @@ class BoardReplugged(OfSite):
 
 
 class BoardRoams(OfSite):
-    """A board by radio, which its gateway and the next one hear, is carried to where only the next
-    one hears it; and when that one has it, on to where two hear it again.
+    """A board with a radio, which its gateway and the next one hear, moves to where only the next
+    one hears it. When that one has it, it moves on to where two hear it again.
     """
 
     text: ClassVar[str] = "board by radio carried to another gateway"
@@ -91,26 +89,25 @@ class BoardRoams(OfSite):
 
 
 class BetweenGateways(OfSite):
-    """From one place to another, counted in publications committed at all gateways, something is
-    wrong with what passes between one gateway and the others.
+    """A fault of the links between one gateway and the others, from one place to another, counted
+    in publications committed at all gateways.
     """
 
     lane: ClassVar[str] = "between gateways"
     lasts: Annotated[float, Unit("share of the run")] = Field(default=0.4, gt=0, le=0.9)
-    """How long."""
+    """Duration."""
 
     def detail(self, rng: random.Random, at: int, total: int) -> dict[str, Any]:
         return {"until": min(at + round(total * self.lasts), total)}
 
     @abstractmethod
     async def begin(self, links: LinksUnderTest, name: str) -> None:
-        """name: of the gateway."""
+        """Begin the fault. name: of the gateway."""
 
     @abstractmethod
     def met(self, name: str, passed: Mapping[str, int], doubts: int, alone: bool) -> str | None:
-        """What has come of it; None if nothing has. passed: bytes on the links meanwhile. doubts:
-        answers that were given in doubt. alone: whether the gateway said at the end that it heard
-        nobody.
+        """Return the effect, or None. passed: bytes on the links during the fault. doubts: answers
+        given in doubt. alone: whether the gateway reported at the end that it heard no other.
         """
 
     async def inject(self, fault: Fault, system: SystemUnderTest) -> Evidence | None:
@@ -131,8 +128,8 @@ class BetweenGateways(OfSite):
 
 class Partition(BetweenGateways):
     """From one place to another, counted in publications committed at all gateways, no byte passes
-    between one gateway and the others. Somebody must have come to a gateway meanwhile that did not
-    hear of whom it asked.
+    between one gateway and the others. In that time a board or client must have come to a gateway
+    that got no answer about it.
     """
 
     text: ClassVar[str] = "gateways cut off from each other"
@@ -146,12 +143,12 @@ class Partition(BetweenGateways):
 
 
 class MemberSlow(BetweenGateways):
-    """From one place to another, all that passes between one gateway and the others is late."""
+    """From one place to another, all bytes between one gateway and the others are late."""
 
     text: ClassVar[str] = "gateway slow to answer"
     kind: Literal["member-slow"]
     seconds: Seconds = Field(default=0.15, gt=0, le=10)
-    """How late, each way."""
+    """Delay, each way."""
 
     async def begin(self, links: LinksUnderTest, name: str) -> None:
         await links.order("slow", name, seconds=self.seconds)
@@ -162,8 +159,8 @@ class MemberSlow(BetweenGateways):
 
 
 class RollingRestart(OfSite):
-    """Each gateway and its uplink end when they are asked to, and start again, one gateway after
-    the other, as for a new version. That excuses nothing: no session may be lost.
+    """Each gateway and its uplink end with SIGTERM, and restart, one gateway after the other, as
+    for a new version. No session may be lost.
     """
 
     text: ClassVar[str] = "gateways restarted in turn"
@@ -187,16 +184,17 @@ class RollingRestart(OfSite):
 
 class GatewayDies(OfSite):
     """A gateway and its uplink are gone for good. Its boards are plugged in at the next one; its
-    clients find that one by themselves. If the card is gone, too, what was acknowledged and had
-    not landed is lost, and nothing else may be. Else a person lands it, and nothing is lost. With
-    `copies = 2` another gateway lands it, and nothing is lost either.
+    clients find that one by themselves. If the card is gone, too, publications that were
+    acknowledged and had not landed are lost, and no others may be. Otherwise a person lands them,
+    and none is lost. With `copies = 2` another gateway lands them, and none is lost either.
     """
 
     text: ClassVar[str] = "gateway dies for good"
     bounded: ClassVar[bool] = True
     kind: Literal["gateway-dies"]
     card: Literal["gone", "readable"] = "gone"
-    """Of a readable one, the rig lands what is left by `onceway spool land`."""
+    """State of the SD card. From a readable one, the rig lands the rest with `onceway spool land`.
+    """
 
     async def inject(self, fault: Fault, system: SystemUnderTest) -> Evidence | None:
         site = system.site
@@ -222,7 +220,7 @@ class GatewayDies(OfSite):
 
 
 class CrowdMoves(OfSite):
-    """All clients that keep to the standard go to the next gateway at once."""
+    """All clients that follow the standard move to the next gateway at once."""
 
     text: ClassVar[str] = "clients change gateway at once"
     of_all: ClassVar[bool] = True
@@ -246,8 +244,8 @@ class CrowdMoves(OfSite):
 
 
 class ClientMoves(OfSite):
-    """A client that keeps to the standard loses its gateway behind a PUBREC, and sends the PUBREL
-    to the next one.
+    """A client that follows the standard loses its gateway after a PUBREC, and sends the PUBREL to
+    the next one.
     """
 
     text: ClassVar[str] = "client moves between PUBREC and PUBREL"
@@ -275,10 +273,10 @@ class ClientMoves(OfSite):
 
 
 def data_of(system: SystemUnderTest) -> dict[str, Path]:
-    """The data folders of the gateways that are alive."""
+    """Return the data folders of the gateways that are alive."""
     return {name: one.folder.data for name, one in system.alive.items()}
 
 
 async def doubts_at(folders: Mapping[str, Path]) -> int:
-    """How many answers these gateways have given in doubt."""
+    """Return the number of answers that these gateways have given in doubt."""
     return sum([await asyncio.to_thread(marked, folder) for folder in folders.values()])

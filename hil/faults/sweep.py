@@ -1,10 +1,10 @@
-"""Cuts at every point of a QoS 2 exchange, one after the other. Each is counted from a moment at
-which nothing is under way, so that the Nth falls N steps into the next exchange.
+"""Cuts at every point of a QoS 2 exchange, one after the other. The count of each begins at a
+moment without an open exchange, so that the Nth falls N steps into the next one.
 
-In: a `[[fault]]` table whose `count` is the number of points. Out: a fault for each, shared out
-among the boards. They are the boards' faults, also where the gateway is killed: a board samples
+In: a `[[fault]]` table whose `count` is the number of points. Out: a fault for each, distributed
+over the boards. They are the boards' faults, also where the gateway is killed: a board samples
 until all of its own have happened. The last fault has happened only if there was no point beyond
-it, so that a run that holds has been cut everywhere.
+it, so a run that holds has been cut everywhere.
 """
 
 import asyncio
@@ -24,20 +24,20 @@ from hil.faults.under_test import DeviceUnderTest, SystemUnderTest
 from hil.judge.coverage import AT_LINE, AT_SYNC, AT_WRITE
 from hil.observe.counters import LOOK_EVERY, wait_until
 
-QUIET_WITHIN = 60.0  # s in which an exchange must have ended with nothing more under way
-MET_WITHIN = 180.0  # s in which a step of the gateway must come
-MEASURED = 5  # exchanges, the shortest of which counts: a slow machine may run two into one
-MANY = 10**9  # steps, which never come
-TOLD_S = 0.05  # in which a client has told its message
-STILL_S = 0.08  # in which the gateway takes no step, when there is nothing to do
+QUIET_WITHIN = 60.0  # s until an exchange must have ended without another one open
+MET_WITHIN = 180.0  # s until a step of the gateway must come
+MEASURED = 5  # exchanges, the shortest of which counts: on a slow machine two may overlap
+MANY = 10**9  # steps, never reached
+TOLD_S = 0.05  # time for a client to report its message
+STILL_S = 0.08  # time without a step of an idle gateway
 STEPS = {1: AT_WRITE, 2: AT_SYNC, 3: AT_LINE}
-"""What the gateway was about to do, or had done, by preload.c."""
+"""The gateway's next or last action, by preload.c."""
 
 
 class Sweep(Kind):
     part: ClassVar[str] = "board"
     count: int = Field(default=1, ge=1, le=10_000)
-    """How many points of the exchange, a cut each; the boards share them."""
+    """Number of points of the exchange, with a cut at each; the boards share them."""
 
     def faults(self, seed: int, readings: dict[str, int]) -> Iterator[Fault]:
         low, high = self.between
@@ -57,8 +57,8 @@ class Sweep(Kind):
                 )
 
     def place(self, point: int) -> tuple[int, bool]:
-        """After how many steps the Nth point is, and whether it is in the middle of the last of
-        them.
+        """Return the number of steps before the Nth point, and whether it is in the middle of the
+        last of them.
         """
         return point, False
 
@@ -79,26 +79,26 @@ class Sweep(Kind):
         )
 
     async def _whole(self, fault: Fault, system: SystemUnderTest) -> int:
-        """How many steps an exchange has that is not cut. Nothing is under way now."""
+        """Return the number of steps of an exchange that is not cut. No exchange may be open."""
         begin = await self.steps(fault, system)
         await _quiet(system.device(fault))
         return await self.steps(fault, system) - begin
 
     @abstractmethod
     async def cut(self, fault: Fault, system: SystemUnderTest) -> Evidence | None:
-        """At the next exchange that begins when nothing is under way. Raises TimeoutError if none
+        """Cut at the next exchange that begins while no other is open. Raises TimeoutError if none
         does.
         """
 
     @abstractmethod
     async def steps(self, fault: Fault, system: SystemUnderTest) -> int:
-        """A count of them that only grows."""
+        """Return a count of steps that only grows."""
 
 
 async def _quiet(device: DeviceUnderTest) -> None:
-    """Return when the next exchange has ended and nothing is under way: before it, a board that was
-    just cut may have nothing under way because it has not started yet, and its start would be taken
-    for steps. Raises TimeoutError.
+    """Return when the next exchange has ended and no other is open. Before it, a board after a cut
+    may have no open exchange because it has not started yet, and its start would count as steps.
+    Raises TimeoutError.
     """
     device.look()
     before = device.journalled
@@ -124,7 +124,7 @@ class BoardSweep(Sweep):
             while True:
                 taken = await device.samples()
                 device.look()
-                # refused if a sample was taken meanwhile: then something is under way again
+                # refused if a sample was taken in the meantime: then an exchange is open again
                 if not device.waiting and await device.strike_next(fault.id, command, taken):
                     break
                 await asyncio.sleep(LOOK_EVERY)
@@ -133,7 +133,7 @@ class BoardSweep(Sweep):
 
 
 class BoardPowerCutAtEachByte(BoardSweep):
-    """Of those that the board sends: its PUBLISH, its PUBREL, and what the link adds."""
+    """Bytes that the board sends: its PUBLISH, its PUBREL, and the bytes of the link."""
 
     text: ClassVar[str] = "power cut at a byte of the exchange"
     unit: ClassVar[Literal["tx", "eeprom"]] = "tx"
@@ -147,7 +147,7 @@ class BoardPowerCutAtEachByte(BoardSweep):
 
 
 class BoardPowerCutAtEachWrite(BoardSweep):
-    """Of the cells of its EEPROM: in the middle of each write, and after it."""
+    """Writes to cells of its EEPROM: in the middle of each write, and after it."""
 
     text: ClassVar[str] = "power cut at an EEPROM write of the exchange"
     unit: ClassVar[Literal["tx", "eeprom"]] = "eeprom"
@@ -164,10 +164,10 @@ class BoardPowerCutAtEachWrite(BoardSweep):
 
 
 class GatewayKillAtEachStep(Kind):
-    """Of those that the gateway takes in an exchange of a board or client: before each write to its
-    disk and to a line or connection, and after each sync. Counted from a moment when nobody has
-    anything under way; steps of somebody else's exchange do not count. The boards and clients of
-    `on`, or all, share the points.
+    """Steps that the gateway takes in an exchange of a board or client: before each write to its
+    disk and to a line or connection, and after each sync. The count begins at a moment without an
+    open exchange; steps of other exchanges do not count. The boards and clients of `on`, or all,
+    share the points.
     """
 
     gateways: ClassVar[Literal["any", "one", "several"]] = "one"
@@ -177,9 +177,9 @@ class GatewayKillAtEachStep(Kind):
     needs_traffic: ClassVar[bool] = True
     kind: Literal["gateway-kill-at-each-step"]
     count: int = Field(default=1, ge=1, le=10_000)
-    """How many steps of the exchange, a kill at each."""
+    """Number of steps of the exchange, with a kill at each."""
     on: list[str] = Field(default=[])
-    """The boards and clients that share the points; all, if none is named."""
+    """Boards and clients that share the points; all by default."""
 
     def breaks(self, device: str) -> bool:
         return not self.on or device in self.on
@@ -194,7 +194,7 @@ class GatewayKillAtEachStep(Kind):
                 self.part,
                 self.text,
                 "spooled",
-                point,  # in order; before it there is nothing to wait for
+                point,  # in order, without a wait before it
                 {"steps": point},
             )
 
@@ -236,11 +236,11 @@ class GatewayKillAtEachStep(Kind):
             await asyncio.sleep(TOLD_S)
             if _journalled(system, fault) > before:
                 return
-            child.resume()  # somebody else's
+            child.resume()  # of another exchange
 
     async def _begun(self, fault: Fault, system: SystemUnderTest) -> None:
-        """Count from the first step of somebody's exchange on, not from one that the gateway takes
-        by itself.
+        """Count from the first step of an exchange, not from a step that the gateway takes by
+        itself.
         """
         machine, child = system.site.machine("gateway"), system.site.running["gateway"]
         made, points = _journalled(system), fault.detail["steps"]
@@ -250,13 +250,13 @@ class GatewayKillAtEachStep(Kind):
                 child.resume()
             await wait_until(lambda: machine["steps"] < points, LOOK_EVERY / 10)
             await asyncio.sleep(TOLD_S)
-            _journalled(system)  # a ledger settles what the look before has found last
+            _journalled(system)  # a ledger settles the last entry of the look before
             if _journalled(system) > made:
                 return
 
     async def _whole(self, fault: Fault, system: SystemUnderTest) -> int:
-        """How many steps an exchange has that is not cut: of those that run into one another, its
-        share.
+        """Return the number of steps of an uncut exchange; for overlapping ones, the share
+        of each.
         """
         machine = system.site.machine("gateway")
         await _all_quiet(fault, system)
@@ -266,7 +266,7 @@ class GatewayKillAtEachStep(Kind):
 
 
 def _journalled(system: SystemUnderTest, fault: Fault | None = None) -> int:
-    """Publications of a fault's target, or of all, so far."""
+    """Return the number of publications so far, of a fault's target or of all."""
     names = [fault.target] if fault else list(system.publishers)
     for name in names:
         system.publishers[name].look()
@@ -274,12 +274,11 @@ def _journalled(system: SystemUnderTest, fault: Fault | None = None) -> int:
 
 
 async def _all_quiet(fault: Fault, system: SystemUnderTest, behind_others: bool = False) -> int:
-    """Return when the target has ended an exchange, nobody has anything under way, and the gateway
-    takes no step any more: what it does behind an exchange would be taken for the next one. Before
-    it has ended one, a target that was just cut may have nothing under way because it has not
-    started yet. Returns how many publications the target has made. behind_others: return behind an
-    exchange of somebody else, or else the second one of the target. Of two boards with one interval
-    the same one may always be the next.
+    """Return the target's number of publications when it has ended an exchange, none is open, and
+    the gateway takes no further step: steps after an exchange would count in the next one. Before
+    the end of an exchange, a target after a cut may have none open because it has not started yet.
+    behind_others: return after an exchange of another target, or else the second one of the target:
+    of two boards with one interval, the same one may always be next.
     """
     machine = system.site.machine("gateway")
     before, of_all = _journalled(system, fault), _journalled(system)
@@ -292,7 +291,7 @@ async def _all_quiet(fault: Fault, system: SystemUnderTest, behind_others: bool 
 
     while True:
         await wait_until(over)
-        if machine["steps"] <= 0:  # below, if two threads took the last step at once
+        if machine["steps"] <= 0:  # below 0 if two threads took the last step at once
             machine["steps"] = MANY
         seen = machine["steps"], _journalled(system)
         await asyncio.sleep(STILL_S)

@@ -1,6 +1,5 @@
-"""What faults reach: hands and eyes on a run, as protocols. The run fills them (hil/run/system.py).
-
-A fault knows nothing else of devices, programs and the run, so that the arrows go one way.
+"""Protocols of the run, as faults see it. The run implements them (hil/run/system.py). Faults
+import no devices, programs or runs.
 """
 
 import asyncio
@@ -31,11 +30,11 @@ class ProgramUnderTest(Protocol):
 
     @property
     def paused(self) -> bool:
-        """Whether the kernel calls it stopped."""
+        """Whether the kernel has stopped it."""
         ...
 
     def check(self) -> None:
-        """Raises OncewayError if it ended and no fault ended it."""
+        """Raise OncewayError if it ended without a fault."""
         ...
 
     def pause(self) -> None: ...
@@ -44,8 +43,8 @@ class ProgramUnderTest(Protocol):
     async def kill(self) -> None: ...
     async def stop(self) -> int: ...
     async def finish(self, script: str, within: float) -> int | None:
-        """Ask the Python program that runs `script` to end. Returns its exit code; None if it had
-        to be killed.
+        """Ask the Python program that runs `script` to end. Returns its exit code; None after a
+        kill.
         """
         ...
 
@@ -54,8 +53,8 @@ class LinksUnderTest(Protocol):
     """The network between the gateways of a site."""
 
     async def order(self, do: str, member: str, **more: float) -> dict[str, Any]:
-        """`cut`, `slow` (seconds) or `mend` all links of a member. Returns how many bytes had
-        passed on them since the order before, and how many were held.
+        """`cut`, `slow` (seconds) or `mend` all links of a member. Returns the number of bytes that
+        passed since the last order, and that were held.
         """
         ...
 
@@ -64,48 +63,48 @@ class SiteUnderTest(Protocol):
     """Gateway, uplink, ingest and landing place."""
 
     name: str
-    """Of the gateway, if there are several."""
+    """Name of the gateway, if there are several."""
     folder: Folder
     disk: LoopDisk | None
-    """Under the gateway's data, if the bench cuts the gateway's power."""
+    """Disk of the gateway's data, if the bench cuts the gateway's power."""
     landing_disk: LoopDisk | None
-    """Under the landing place, if the bench cuts its power."""
+    """Disk of the landing place, if the bench cuts its power."""
     hands: asyncio.Lock
-    """Held while a fault takes processes down and up again, or works on the gateway's disk."""
+    """Held while a fault stops and restarts processes, or works on the gateway's disk."""
     landing: LandingPlace
 
     @property
     def copied(self) -> bool:
-        """Whether what it acknowledges is on the disk of another gateway, too."""
+        """Whether publications that it acknowledges are on the disk of another gateway, too."""
         ...
 
     @property
     def links(self) -> LinksUnderTest:
-        """Between the gateways of a site of several."""
+        """Return the links between the gateways of a site with several."""
         ...
 
     @property
     def running(self) -> Mapping[str, ProgramUnderTest]:
-        """By name."""
+        """Return the running programs by name."""
         ...
 
     def machine(self, program: str) -> Machine:
-        """The one that misbehaves under a program."""
+        """Return the faulty machine under a program."""
         ...
 
     async def store(self, *words: str) -> None:
-        """`onceway store …` for the gateway's store, as a user types it. Raises OncewayError."""
+        """Run `onceway store …` on the gateway's store, as a user does. Raises OncewayError."""
         ...
 
     async def start_gateway(self) -> None: ...
     async def die(self, *, card_too: bool) -> Path:
-        """Gateway and uplink are killed, and never start again. card_too: nobody but the rig knows
-        where its data are. Returns where that is.
+        """Kill gateway and uplink for good. card_too: its data are lost, too, except for the rig.
+        Returns the path of the data.
         """
         ...
 
     async def land(self, data: Path) -> None:
-        """`onceway spool land …` for a dead gateway's data, as a user types it. Raises
+        """Run `onceway spool land …` on a dead gateway's data, as a user does. Raises
         OncewayError.
         """
         ...
@@ -125,11 +124,11 @@ class DeviceUnderTest(Protocol):
     opened: int
     """How often the gateway has opened its port."""
     refused: list[tuple[int, int]]
-    """Packet identifiers of publications that the gateway has refused, and why."""
+    """Packet identifiers of publications that the gateway has refused, with the reason."""
 
     @property
     def taken(self) -> set[int]:
-        """Packet identifiers of the publications that the gateway has taken."""
+        """Return the packet identifiers of the publications that the gateway has taken."""
         ...
 
     @property
@@ -138,52 +137,52 @@ class DeviceUnderTest(Protocol):
     def ledger(self) -> Ledger: ...
     @property
     def waiting(self) -> int:
-        """Publications that are journalled and not done."""
+        """Return the number of publications journalled and not done."""
         ...
 
     @property
     def journalled(self) -> int:
-        """Publications so far."""
+        """Return the number of publications so far."""
         ...
 
     def look(self) -> int:
-        """Read what is new in the ledger. Returns the number of readings so far."""
+        """Read new entries of the ledger. Returns the number of readings so far."""
         ...
 
     def next_interval(self) -> int:
-        """Of the next command: each tells another one."""
+        """Return the interval of the next command: each has another one."""
         ...
 
     async def arm(self, fault: Fault, command: str) -> bool:
-        """Order the board ahead to do this to itself at the fault's place. False: it takes no
-        orders.
-        """
+        """Order a fault of the board ahead, at the fault's place. False: it takes no orders."""
         ...
 
     async def samples(self) -> int:
-        """Conversions so far, which are its places."""
+        """Return the number of conversions so far, which are its places."""
         ...
 
     async def strike_next(self, fault: str, command: str, after: int) -> bool:
-        """Order it for the conversion after the `after`th. False: that one is behind the board."""
+        """Order it for the conversion after the `after`th. False: that one has passed."""
         ...
 
     async def said(self, fault: str, event: str) -> Event:
-        """What it says next of this name because of a fault: `struck`, `cut`, `power`, `boot`."""
+        """Return the board's next event of this name from a fault: `struck`, `cut`, `power`,
+        `boot`.
+        """
         ...
 
     async def reset(self, fault: str) -> Evidence | None:
-        """An edge of DTR, as ordered, or now if it takes no orders."""
+        """Reset with an edge of DTR, as ordered, or now if it takes no orders."""
         ...
 
     async def switched_off(self, fault: str, seconds: float) -> Evidence | None:
-        """Its power is off for `seconds`, as ordered, or from now on if it takes no orders."""
+        """Switch the power off for `seconds`, as ordered, or from now on if it takes no orders."""
         ...
 
     async def swap(self, fault: str, within: float) -> None: ...
     async def replug(self, fault: str, gateway: str, seconds: float, within: float) -> bool:
-        """Take the board away from its gateway, and `seconds` later plug it in at another one.
-        Returns whether its MQTT session was there. Raises TimeoutError.
+        """Remove the board from its gateway, and after `seconds` plug it in at another one. Returns
+        whether its MQTT session was there. Raises TimeoutError.
         """
         ...
 
@@ -191,26 +190,24 @@ class DeviceUnderTest(Protocol):
         self, fault: str, orders: Sequence[dict[str, Any]], within: float
     ) -> list[dict[str, Any]]: ...
     async def arm_line(self, fault: str, orders: Sequence[dict[str, Any]], at: int) -> None:
-        """Give the wire orders for a fault ahead: it carries them out at the board's `at`th new
-        PUBLISH.
-        """
+        """Order a fault of the wire ahead, for the board's `at`th new PUBLISH."""
         ...
 
     async def line_struck(self, fault: str) -> list[dict[str, Any]]:
-        """What the wire says of them, when each has been carried out."""
+        """Return the wire's reports of the orders, when each has run."""
         ...
 
 
 class RoamerUnderTest(Protocol):
-    """A board by radio."""
+    """A board with a radio."""
 
     async def met(self) -> None:
-        """Returns when a gateway has it."""
+        """Return when a gateway has the board."""
         ...
 
     async def roam(self, gateway: str, within: float) -> bool:
-        """Carry it to where this gateway alone hears it; and when it has a connection there, to
-        where the next one hears it, too. Returns whether its MQTT session was there. Raises
+        """Move the board to where only this gateway hears it, and after it has a connection there,
+        to where the next one hears it, too. Returns whether its MQTT session was there. Raises
         TimeoutError.
         """
         ...
@@ -220,9 +217,9 @@ class Publisher(Protocol):
     """A board, or a client over TCP."""
 
     sent: set[int]
-    """Packet identifiers of what has left it for the gateway's store."""
+    """Packet identifiers of publications that left for the gateway's store."""
     gateway: str
-    """At which of several gateways it is now."""
+    """Name of its present gateway."""
 
     @property
     def waiting(self) -> int: ...
@@ -232,28 +229,28 @@ class Publisher(Protocol):
 
 
 class ClientUnderTest(Protocol):
-    """A client over TCP that keeps to the standard."""
+    """A client over TCP that follows the standard."""
 
     gateway: str
-    """Where it is."""
+    """Name of its present gateway."""
     connections: int
-    """How many it has had."""
+    """Number of connections so far."""
 
     @property
     def done(self) -> bool:
-        """Whether it has published all, and everything was acknowledged."""
+        """Whether it has published all messages, and all are acknowledged."""
         ...
 
     def move_at(self, message: int) -> None:
-        """Before it starts: let it go to the next gateway behind the PUBREC of this message."""
+        """Order a move before the start: to the next gateway after the PUBREC of this message."""
         ...
 
     async def moved(self, message: int) -> dict[str, Any]:
-        """What is known of that move when it is there: gateway and session_present."""
+        """Return gateway and session_present of that move, when the client is there."""
         ...
 
     def move(self) -> None:
-        """Let it go to the next gateway now."""
+        """Move the client to the next gateway now."""
         ...
 
 
@@ -282,52 +279,52 @@ class SystemUnderTest(Protocol):
     def commander(self) -> Commander: ...
     @property
     def publishers(self) -> Mapping[str, Publisher]:
-        """Boards, and clients whose messages the gateway must acknowledge, by name."""
+        """Return boards, and clients whose messages the gateway must acknowledge, by name."""
         ...
 
     def look(self) -> int:
-        """See all that has been committed and landed by now. Returns when that is, in ns."""
+        """Read all commits and batches until now. Returns that time, in ns."""
         ...
 
     def unstored(self) -> bool:
-        """Whether something has left a board or a client that is not in the gateway's store."""
+        """Whether a publication has left a board or client and is not in the gateway's store."""
         ...
 
     def committing(self) -> bool:
-        """Whether the commit behind which the gateway stands still holds a publication."""
+        """Whether the commit after which the gateway stands still holds a publication."""
         ...
 
     def say(self, text: str) -> None:
-        """For the person who watches."""
+        """Print a text for the user."""
         ...
 
     def at(self, fault: Fault) -> "SystemUnderTest":
-        """With the gateway that the fault strikes now."""
+        """Return the system with the gateway that the fault strikes now."""
         ...
 
     def gateway_of(self, publisher: str) -> str:
-        """Where a board or a client is now."""
+        """Return the present gateway of a board or client."""
         ...
 
     @property
     def alive(self) -> Mapping[str, SiteUnderTest]:
-        """All gateways but those that are dead for good."""
+        """Return all gateways except those that are dead for good."""
         ...
 
     @property
     def movers(self) -> Sequence[ClientUnderTest]:
-        """The clients that can go from one gateway to the next."""
+        """Return the clients that can move from one gateway to the next."""
         ...
 
     def boards_at(self, gateway: str) -> Sequence[DeviceUnderTest]: ...
 
     def next_gateway(self, gateway: str) -> str:
-        """Who comes after it, of those that are alive."""
+        """Return the next live gateway after this one."""
         ...
 
     def client(self, name: str) -> ClientUnderTest: ...
     def roamer(self, name: str) -> RoamerUnderTest: ...
 
     def device(self, fault: Fault) -> DeviceUnderTest:
-        """The device that a fault of a board or a line is for."""
+        """Return the device of a fault of a board or line."""
         ...

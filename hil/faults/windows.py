@@ -1,8 +1,7 @@
-"""Windows: stretches between two steps of a program, at which it is killed.
-
-In: a window's name and the machine under the program (preload.c). Out: a program that stands still
-there. A kill at a counted commit always hits the same moment, just after it; whether a promise is
-kept shows in the stretch that its line of code decides.
+"""Windows: stretches between two steps of a program, in which it is killed. In: a window's name and
+the machine under the program (preload.c). Out: a program that stands still there. A kill at a
+counted commit always hits the same moment, just after it. A kill in a window hits the stretch in
+which a line of code decides whether a promise holds.
 """
 
 import asyncio
@@ -19,18 +18,18 @@ from hil.judge import coverage
 from hil.observe.counters import wait_until
 
 REACHED_WITHIN = 180.0
-"""Seconds in which the program must come to the window; meanwhile boards and clients go on."""
+"""Seconds until the program must reach the window, while boards and clients go on."""
 LOOK_EVERY = 0.002  # s
-MOST_PASSED = 2  # writes to a line: what comes after the first answer counts, too
-MOST_COMMITS = 20  # that hold no publication, one after the other
-PASSED_WITHIN = 10.0  # s after which none is let pass any more
+MOST_PASSED = 2  # writes to a line: those after the first answer count, too
+MOST_COMMITS = 20  # commits without a publication in a row
+PASSED_WITHIN = 10.0  # s after which none may pass any more
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """code: of preload.c. text: for a person, and in the coverage table. seconds: for which the
-    program stands there. Its other threads, if only one waits, may do meanwhile what they should
-    not; what was sent arrives, and the other end acts on it.
+    """A window. code: of preload.c. text: for a person, and in the coverage table. seconds: how
+    long the program stands there. If only one thread waits, the other ones may do wrong work in
+    that time; sent bytes arrive, and the other end acts on them.
     """
 
     code: int
@@ -42,7 +41,7 @@ BEFORE_WRITE, BEFORE_SYNC, AFTER_SYNC, AFTER_ACK = 1, 2, 3, 4
 BEFORE_MANIFEST, BEFORE_DELETE, AFTER_DELETE = 5, 6, 7
 BEFORE_RELEASE, AFTER_RELEASE, BEFORE_ACK = 8, 9, 10
 WITH_PASS = (AFTER_ACK, BEFORE_RELEASE, AFTER_RELEASE, BEFORE_ACK)
-"""At lines, where one of the next few may be the one."""
+"""Windows at lines, where one of the next few writes may be the right one."""
 
 OF_GATEWAY = {
     "received": Window(BEFORE_WRITE, coverage.RECEIVED, 1.0),
@@ -53,8 +52,8 @@ OF_GATEWAYS_DISK = OF_GATEWAY | {
     "received": Window(BEFORE_SYNC, coverage.RECEIVED, 1.0),
     "committed": Window(AFTER_SYNC, coverage.COMMITTED),
 }
-"""What is synced stays when the power goes. A killed process takes a commit along until SQLite has
-made it visible, which is behind the sync."""
+"""Windows of a power cut, which keeps synced data. A killed process loses a commit until SQLite has
+made it visible, after the sync."""
 OF_RELEASES = {
     "recorded": Window(BEFORE_RELEASE, coverage.RECORDED),
     "released": Window(AFTER_RELEASE, coverage.RELEASED, 0.2),
@@ -67,8 +66,8 @@ OF_UPLINK = {
 
 
 class WindowKind(Kind):
-    """A kind whose faults come in windows: in each in turn, the first one drawn, or in the one that
-    is named.
+    """A kind whose faults come in windows: in each in turn, from one that is drawn, or in a named
+    one.
     """
 
     windows: ClassVar[Mapping[str, Window]]
@@ -76,7 +75,7 @@ class WindowKind(Kind):
     looked: ClassVar[bool] = True
     bounded: ClassVar[bool] = True
     window: str = "any"
-    """The window to strike in; `any`: each in turn."""
+    """Window of the fault; `any`: each in turn."""
 
     def faults(self, seed: int, readings: dict[str, int]) -> Iterator[Fault]:
         names = list(self.windows) if self.window == "any" else [self.window]
@@ -97,11 +96,11 @@ class WindowKind(Kind):
         unstored: Callable[[], bool] = lambda: True,
         committing: Callable[[], bool] = lambda: True,
     ) -> str | None:
-        """Let the program run on to the fault's window, and stop it there. Returns which one it
-        was; None if it did not come there. The machine is to be disarmed when it is gone. unstored:
-        whether something is on its way to the store; committing: whether the commit behind whose
-        sync the program stands holds a publication. A commit that holds none is let through: what
-        is received and not committed, or committed and not acknowledged, is to be a publication.
+        """Let the program run until the fault's window, and stop it there. Returns the window; None
+        if the program did not reach it. Disarm the machine after the fault. unstored: whether a
+        publication is on its way to the store. committing: whether the commit after whose sync the
+        program stands holds a publication. A commit without one is let through: the fault is for a
+        publication received and not committed, or committed and not acknowledged.
         """
         window = self.windows[fault.detail["window"]]
         holds_one = {BEFORE_WRITE: unstored, BEFORE_SYNC: unstored, AFTER_SYNC: committing}
@@ -132,7 +131,7 @@ class WindowKind(Kind):
                     await wait_until(there, LOOK_EVERY)
         except TimeoutError:
             machine.disarm()
-            child.resume()  # it may have come there this very moment
+            child.resume()  # it may have reached it at this moment
             return None
         await asyncio.sleep(window.seconds)
         child.pause()

@@ -1,7 +1,6 @@
-"""Batches at the landing place, read and written from their format (gateway/uplink/README.md).
-
-In: a Parquet file, its manifest and the gateway's key. Out: the same rows as the first batch of
-another epoch, signed; whether a manifest is signed by that key.
+"""Batches at the landing place, read and written from their format (gateway/uplink/README.md). In:
+a Parquet file, its manifest and the gateway's key. Out: the same rows as the first batch of another
+epoch, signed; whether a manifest is signed by that key.
 """
 
 import hashlib
@@ -22,8 +21,8 @@ SIGNATURE = ("key", "signature")
 def first_of_epoch(
     data: bytes, manifest: bytes, epoch: str, key: bytes, *, reworded: bool = False
 ) -> tuple[bytes, bytes]:
-    """The data and the manifest of a batch with the same rows that says it is the first one of
-    another epoch. key: PEM, of an Ed25519 key. reworded: each payload is another.
+    """Return data and manifest of a batch with the same rows, labelled as the first one of another
+    epoch. key: PEM, of an Ed25519 key. reworded: change each payload.
     """
     labels = dict(pq.read_metadata(pa.BufferReader(data)).metadata or {})
     labels |= {b"onceway.epoch": epoch.encode(), b"onceway.number": b"1"}
@@ -33,7 +32,7 @@ def first_of_epoch(
         at = table.schema.get_field_index("payload")
         table = table.set_column(at, table.schema.field(at), others)
     sink = pa.BufferOutputStream()
-    # plain bytes: of a compressed page every reader sees that it is damaged
+    # uncompressed: a damaged compressed page does not decode
     plain = {"compression": "none", "use_dictionary": False, "store_schema": False}
     with pq.ParquetWriter(sink, table.schema, **plain) as writer:
         writer.write_table(table)
@@ -44,8 +43,8 @@ def first_of_epoch(
 
 
 def damaged(data: bytes) -> bytes:
-    """A file of `first_of_epoch` in which the last bit of the last row's payload is another: it can
-    be read still.
+    """Return a file of `first_of_epoch` with a changed last bit in the last row's payload; it can
+    still be read.
     """
     payload = pq.read_table(pa.BufferReader(data), columns=["payload"])["payload"][-1].as_py()
     at = data.rindex(payload) + len(payload) - 1
@@ -65,7 +64,7 @@ def is_signed(manifest: bytes, key: bytes) -> bool:
 
 
 def signed(manifest: dict[str, Any], key: bytes) -> bytes:
-    """The text of a manifest, signed. key: PEM, of an Ed25519 key."""
+    """Return the text of a signed manifest. key: PEM, of an Ed25519 key."""
     made = _load(key)
     fields = {name: value for name, value in manifest.items() if name not in SIGNATURE}
     signature = b64encode(made.sign(_signed_bytes(fields))).decode()

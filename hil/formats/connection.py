@@ -1,8 +1,6 @@
-"""One Network Connection, read along: over a line or over the air it says the same.
-
-In: packets of both ends, in the order in which they left them. Out: as events what they say of
-publications, refusals, how the gateway has taken up the session, answers that nothing has asked
-for, and that what an end says is no MQTT.
+"""Reader of one Network Connection, over a line or over the air. In: packets of both ends, in the
+order of sending. Out: events for publications, refusals, the gateway's answer about the session,
+unexpected answers, and bytes that are no MQTT.
 """
 
 from collections.abc import Callable
@@ -12,15 +10,17 @@ from hil.formats.due import Due
 from hil.formats.packets import Answer, Connack, Connect, Kind, Packet, Property, Publish
 
 DIRECTIONS = ("up", "down")
-"""From the board, to the board."""
+"""From the board, and to the board."""
 BACK = {"up": "down", "down": "up"}
 
 Say = Callable[[str, dict[str, Any]], object]
-"""Takes the name of an event, and its keys."""
+"""Callback that takes the name of an event, and its keys."""
 
 
 class Connection:
-    """incarnation: of the link's session. unread: directions that could not be read on."""
+    """A connection. incarnation: of the link's session. unread: directions that can no longer be
+    read.
+    """
 
     def __init__(self, incarnation: int, say: Say) -> None:
         self.unread: set[str] = set()
@@ -28,16 +28,16 @@ class Connection:
         self._say = say
         self._clean = False
         self._topics: dict[tuple[str, object], str] = {}
-        """By direction and alias."""
+        """Topics by direction and alias."""
         self._due = {direction: Due() for direction in DIRECTIONS}
 
     def break_off(self, direction: str, error: ValueError) -> None:
-        """Nothing that comes from there is read any more."""
+        """Stop reading this direction."""
         self.unread.add(direction)
         self._say("unread", {"direction": direction, "why": str(error)})
 
     def take(self, direction: str, packet: Packet) -> None:
-        """Tell what it says."""
+        """Report a packet."""
         match packet:
             case Publish():
                 topic = self._topic(direction, packet)
@@ -54,7 +54,7 @@ class Connection:
         self._due[BACK[direction]].ask(packet)
 
     def _topic(self, direction: str, packet: Publish) -> str:
-        """What its alias stands for, if it has one and no topic [MQTT-3.3.2-7]."""
+        """Return the topic of its alias, if it has one and no topic [MQTT-3.3.2-7]."""
         for name, value in packet.properties:
             if name is Property.TOPIC_ALIAS:
                 known = self._topics.get((direction, value), "")

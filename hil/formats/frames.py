@@ -1,7 +1,6 @@
-"""Frames of the reliable link, read and written from the format (gateway/links/README.md).
-
-In: bytes of a line, cut anywhere. Out: bodies (`Cutter`), and what stands in one: DATA, ACK or a
-message of the handshake. Whoever has a body looks at its type (`kind_of`), asks whether it belongs
+"""Frames of the reliable link, read and written from the format (gateway/links/README.md). In:
+bytes of a line, cut anywhere. Out: bodies (`Cutter`), and the content of one: DATA, ACK or a
+message of the handshake. A reader of a body looks at its type (`kind_of`), checks that it belongs
 to a session (`belongs`), and reads it (`read_session`, `read_handshake`). There are two versions,
 without keys and with them.
 """
@@ -15,10 +14,10 @@ from zlib import crc32
 from hil.formats.keys import CODE_SIZE, session_seed
 
 MODULO = 8
-"""Sequences and acknowledgements count modulo this."""
+"""Modulus of sequences and acknowledgements."""
 SEED_INPUTS = ("boot", "attempt", "board", "gateway")
-"""What the seed of a session follows from, beside the board's key: the board's numbers, its nonce,
-and what the gateway adds: its nonce, or without keys both its counters."""
+"""Inputs of a session's seed besides the board's key: the board's numbers, its nonce, and the
+gateway's part: its nonce, or without keys both its counters."""
 MTU = 240
 """Longest payload of a DATA frame, in bytes."""
 
@@ -40,7 +39,7 @@ class FrameError(ValueError):
 
 
 class Kind(IntEnum):
-    """The two highest bits of a body."""
+    """Kind of a body, by its two highest bits."""
 
     DATA = 0
     ACK = 1
@@ -49,13 +48,13 @@ class Kind(IntEnum):
 
 
 def crc16(data: bytes, initial: int) -> int:
-    """CRC-16 with the polynomial of XMODEM, highest bit first, not inverted."""
+    """Return the CRC-16 with the polynomial of XMODEM, highest bit first, not inverted."""
     return crc_hqx(data, initial)
 
 
 @dataclass(frozen=True, slots=True)
 class Seal:
-    """What stands at the end of a session's bodies. keyed: a CRC-32, else a CRC-16."""
+    """The end of a session's bodies. keyed: a CRC-32, else a CRC-16."""
 
     seed: int
     keyed: bool = False
@@ -71,18 +70,18 @@ class Seal:
 
 
 HANDSHAKE = {PLAIN: Seal(0xFFFF), KEYED: Seal(0xFFFF_FFFF, keyed=True)}
-"""Of the handshake's frames, by version."""
+"""Seals of the handshake's frames, by version."""
 
 
 def stuff(body: bytes) -> bytes:
-    """COBS of at most 253 bytes, as all bodies are: for each zero, and the end, how far away it is,
-    and the bytes before it.
+    """Return the COBS form of at most 253 bytes, the limit of all bodies. For each zero and the
+    end, it has the distance to it, and the bytes before it.
     """
     return b"".join(bytes((len(group) + 1,)) + group for group in body.split(b"\0"))
 
 
 def unstuff(stuffed: bytes) -> bytes:
-    """The other way. Raises FrameError."""
+    """Return the body of a COBS form. Raises FrameError."""
     groups = []
     at = 0
     while at < len(stuffed):
@@ -96,7 +95,7 @@ def unstuff(stuffed: bytes) -> bytes:
 
 
 def begin_of_body(begin: bytes) -> bytes:
-    """The first bytes of the body of a frame that broke off."""
+    """Return the first bytes of the body of a frame that broke off."""
     groups = []
     at = 0
     while at < len(begin):
@@ -106,8 +105,8 @@ def begin_of_body(begin: bytes) -> bytes:
 
 
 class Cutter:
-    """Cuts the bytes of a line into bodies. broken: pieces between two zero bytes that are none,
-    because they break COBS or have an impossible length.
+    """Cuts the bytes of a line into bodies. broken: invalid pieces between two zero bytes, which
+    break COBS or have an impossible length.
     """
 
     def __init__(self) -> None:
@@ -116,7 +115,7 @@ class Cutter:
 
     def feed(self, data: bytes) -> list[bytes]:
         *pieces, rest = (self._rest + data).split(b"\0")
-        self._rest = rest[: _LONGEST + 2]  # a longer one is broken whatever follows
+        self._rest = rest[: _LONGEST + 2]  # a longer one is broken in any case
         bodies = []
         for piece in filter(None, pieces):
             try:
@@ -140,13 +139,15 @@ def belongs(body: bytes, seal: Seal) -> bool:
 
 
 def handshake_seal(body: bytes) -> Seal:
-    """That of its version, which stands behind the control byte."""
+    """Return the seal of its version, the byte after the control byte."""
     return HANDSHAKE[PLAIN if body[1] == PLAIN else KEYED]
 
 
 @dataclass(frozen=True, slots=True)
 class Data:
-    """sequence, acknowledgement: modulo 8; the second is what its sender expects next."""
+    """A DATA frame. sequence, acknowledgement: modulo 8; the second is the next one that its sender
+    expects.
+    """
 
     sequence: int
     acknowledgement: int
@@ -160,14 +161,16 @@ class Ack:
 
 @dataclass(frozen=True, slots=True)
 class Time:
-    """utc: what the gateway tells, in seconds since 1970; None in the device's question."""
+    """A TIME frame. utc: the gateway's time, in seconds since 1970; None in the device's
+    question.
+    """
 
     utc: float | None
 
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """A device greets. mtu, window: what it takes at most. nonce, code: with a key only."""
+    """A device greets. mtu, window: the device's limits. nonce, code: with a key only."""
 
     boot: int
     attempt: int
@@ -182,14 +185,14 @@ class Hello:
 
     @property
     def covered(self) -> bytes:
-        """What its code stands for, behind the control byte."""
+        """Return the bytes that its code covers, after the control byte."""
         return _payload(self)[1][: -len(self.code) or None]
 
 
 @dataclass(frozen=True, slots=True)
 class Welcome:
-    """The gateway answers a HELLO. utc: seconds since 1970, 0 if not known. gateway_boot,
-    handshake: without a key only; nonce, code: with one.
+    """The gateway answers a HELLO. utc: seconds since 1970, 0 if unknown. gateway_boot, handshake:
+    without a key only. nonce, code: with one.
     """
 
     boot: int
@@ -205,8 +208,8 @@ class Welcome:
     code: bytes = b""
 
     def seal(self, hello: Hello | None, key: bytes) -> Seal | None:
-        """Of the session that this begins. hello: the one that it answers, needed where there is a
-        key; None if it was not seen.
+        """Return the seal of the session that this begins. hello: the one that it answers, needed
+        with a key; None if unknown.
         """
         if not self.nonce:
             numbers = self.boot, self.attempt, self.gateway_boot, self.handshake
@@ -216,7 +219,7 @@ class Welcome:
         return Seal(session_seed(key, self.nonce, _payload(hello)[1]), keyed=True)
 
     def inputs(self, hello: Hello | None) -> dict[str, int]:
-        """What the seed follows from, beside the key: SEED_INPUTS."""
+        """Return the inputs of the seed besides the key: SEED_INPUTS."""
         gateway = int.from_bytes(self.nonce) or self.gateway_boot << 16 | self.handshake
         board = int.from_bytes(hello.nonce) if hello else 0
         counters = {"boot": self.boot, "attempt": self.attempt}
@@ -225,13 +228,13 @@ class Welcome:
 
 @dataclass(frozen=True, slots=True)
 class Who:
-    """gateway_boot: without keys only."""
+    """The gateway asks for a HELLO. gateway_boot: without keys only."""
 
     gateway_boot: int | None
 
 
 def read_session(body: bytes, seal: Seal) -> Data | Ack | Time:
-    """A body of a session, whose CRC was looked at. Raises FrameError."""
+    """Return a body of a session, whose CRC was checked. Raises FrameError."""
     sequence, acknowledgement, payload = body[0] >> 3 & 7, body[0] & 7, body[1 : -seal.size]
     if len(payload) > MTU:
         raise FrameError("DATA that is too long")
@@ -249,7 +252,7 @@ def read_session(body: bytes, seal: Seal) -> Data | Ack | Time:
 
 
 def read_handshake(body: bytes) -> Hello | Welcome | Who:
-    """A body of the handshake, whose CRC was looked at. Raises FrameError."""
+    """Return a body of the handshake, whose CRC was checked. Raises FrameError."""
     number, payload = body[0] & 0x3F, body[1 : -handshake_seal(body).size]
     if not payload or payload[0] not in HANDSHAKE:
         raise FrameError("a handshake of another version")
@@ -284,7 +287,7 @@ def read_handshake(body: bytes) -> Hello | Welcome | Who:
 
 
 def write_session(frame: Data | Ack, seal: Seal) -> bytes:
-    """As it goes on the line, its zero byte included."""
+    """Return a frame as bytes of the line, with its zero byte."""
     if isinstance(frame, Ack):
         return _sealed(Kind.ACK << 6 | frame.acknowledgement, b"", seal)
     return _sealed(
@@ -293,13 +296,13 @@ def write_session(frame: Data | Ack, seal: Seal) -> bytes:
 
 
 def write_handshake(message: Hello | Welcome | Who) -> bytes:
-    """As it goes on the line, its zero byte included."""
+    """Return a message as bytes of the line, with its zero byte."""
     number, payload = _payload(message)
     return _sealed(Kind.HANDSHAKE << 6 | number, payload, HANDSHAKE[payload[0]])
 
 
 def _payload(message: Hello | Welcome | Who) -> tuple[int, bytes]:
-    """The low bits of its control byte, and what stands behind it."""
+    """Return the low bits of its control byte, and the payload."""
     match message:
         case Hello():
             number = 0

@@ -1,7 +1,6 @@
-"""What follows from a device's key, from the format (gateway/links/README.md, Keys), and where the
-key is on a board (firmware/README.md, identity page).
-
-In: a key, bytes of HELLO and WELCOME; a flash image. Out: codes and seeds; a key.
+"""Values that depend on a device's key, from the format (gateway/links/README.md, Keys), and the
+key's place on a board (firmware/README.md, identity page). In: a key, bytes of HELLO and WELCOME; a
+flash image. Out: codes and seeds; a key.
 """
 
 from pathlib import Path
@@ -17,24 +16,24 @@ _SESSION = b"\x01"
 
 
 def cmac(key: bytes, data: bytes) -> bytes:
-    """AES-128-CMAC, RFC 4493."""
+    """Return the AES-128-CMAC, RFC 4493."""
     made = CMAC(AES128(key))
     made.update(data)
     return made.finalize()
 
 
 def session_seed(key: bytes, nonce: bytes, hello: bytes) -> int:
-    """hello: the whole payload. nonce: of its WELCOME."""
+    """Return the seed of a session. hello: the whole payload. nonce: of its WELCOME."""
     return int.from_bytes(cmac(key, _SESSION + nonce + hello)[:4])
 
 
 def identity_page(name: str, key: bytes) -> bytes:
-    """The beginning of an identity page, without its check."""
+    """Return the first bytes of an identity page, without its check."""
     return b"OWID\1" + bytes((len(name),)) + name.encode().ljust(23, b"\0") + key
 
 
 def key_on_board(flash: Path, page: int = UNO_PAGE) -> bytes:
-    """The key in a board's flash image; of one that has no identity page, no key."""
+    """Return the key in a board's flash image, or b"" without an identity page."""
     with flash.open("rb") as file:
         file.seek(page)
         found = file.read(_KEY_END)

@@ -1,7 +1,7 @@
-"""Packets of MQTT 5, read and written from the standard (MQTT Version 5.0, chapters 2 and 3).
-
-In: bytes of a Network Connection, cut anywhere. Out: packets (`Cutter`); the other way by `write`.
-Only what the rig judges or says has a class of its own; `Other` is the rest, unread.
+"""Packets of MQTT 5, read and written from the standard (MQTT Version 5.0, chapters 2 and 3). In:
+bytes of a Network Connection, cut anywhere. Out: packets (`Cutter`); the other direction by
+`write`. Packets that the rig judges or sends have a class of their own; `Other` is the rest,
+unread.
 """
 
 import struct
@@ -11,17 +11,17 @@ from enum import IntEnum
 from typing import Any
 
 VERSION = 5
-LONGEST = 1 << 20  # bytes of a packet that is read
+LONGEST = 1 << 20  # longest packet to read, in bytes
 FAILURE = 0x80
-"""Reason codes from here on say that something was refused (2.4)."""
+"""Lowest reason code of a refusal (2.4)."""
 
 
 class PacketError(ValueError):
-    """Bytes that are no packet of MQTT 5."""
+    """Bytes that form no valid packet of MQTT 5."""
 
 
 class Kind(IntEnum):
-    """2.1.2"""
+    """Kind of a packet (2.1.2)."""
 
     CONNECT = 1
     CONNACK = 2
@@ -44,7 +44,7 @@ ANSWERS = (Kind.PUBACK, Kind.PUBREC, Kind.PUBREL, Kind.PUBCOMP)
 
 
 class Property(IntEnum):
-    """2.2.2.2"""
+    """Identifier of a property (2.2.2.2)."""
 
     PAYLOAD_FORMAT_INDICATOR = 0x01
     MESSAGE_EXPIRY_INTERVAL = 0x02
@@ -99,13 +99,13 @@ _WIDTH = {name: width for width, names in _BYTES.items() for name in names}
 _BINARY = (_P.CORRELATION_DATA, _P.AUTHENTICATION_DATA)
 
 Properties = tuple[tuple[Property, Any], ...]
-"""In the order of the packet. A value is an int, a str, bytes (binary data), or a pair of str (user
-property)."""
+"""Properties in the order of the packet. A value is an int, a str, bytes (binary data), or a pair
+of str (user property)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Connect:
-    """keep_alive: seconds. will: not read."""
+    """A CONNECT. keep_alive: seconds. will: not read."""
 
     client_id: str
     clean_start: bool = True
@@ -122,7 +122,7 @@ class Connack:
 
 @dataclass(frozen=True, slots=True)
 class Publish:
-    """id: 0 at QoS 0."""
+    """A PUBLISH. id: 0 at QoS 0."""
 
     topic: str
     payload: bytes
@@ -134,7 +134,7 @@ class Publish:
 
     @property
     def user(self) -> dict[str, str]:
-        """User properties, the last of each name."""
+        """Return the user properties, the last of each name."""
         return dict(value for name, value in self.properties if name is Property.USER_PROPERTY)
 
 
@@ -154,7 +154,9 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Subscribe:
-    """filters: with the options of each (3.8.3.1), whose lowest two bits are the QoS."""
+    """A SUBSCRIBE. filters: with the options of each (3.8.3.1), whose lowest two bits are
+    the QoS.
+    """
 
     id: int
     filters: tuple[tuple[str, int], ...]
@@ -163,7 +165,7 @@ class Subscribe:
 
 @dataclass(frozen=True, slots=True)
 class Suback:
-    """reasons: one for each filter: the QoS granted, or why not."""
+    """A SUBACK. reasons: for each filter, the QoS granted, or the reason of a refusal."""
 
     id: int
     reasons: tuple[int, ...]
@@ -178,7 +180,7 @@ class Disconnect:
 
 @dataclass(frozen=True, slots=True)
 class Other:
-    """A packet that nobody here reads, PINGREQ and PINGRESP among them."""
+    """A packet that the rig does not read, for example PINGREQ and PINGRESP."""
 
     kind: Kind
     flags: int = 0
@@ -189,7 +191,7 @@ Packet = Connect | Connack | Publish | Answer | Subscribe | Suback | Disconnect 
 
 
 def first(properties: Properties, name: Property, default: Any = None) -> Any:
-    """The value of the first property of this name."""
+    """Return the value of the first property of this name."""
     return next((value for found, value in properties if found is name), default)
 
 
@@ -200,8 +202,8 @@ class Cutter:
         self._held = bytearray()
 
     def feed(self, data: bytes) -> Iterator[Packet]:
-        """Yield the packets that `data` completes. Raises PacketError behind those before the
-        mistake; nothing can be read after it.
+        """Yield the packets that `data` completes. Raises PacketError after those before the
+        mistake; no packet can be read after it.
         """
         self._held += data
         while (end := _end(self._held)) is not None:
@@ -211,8 +213,8 @@ class Cutter:
 
 
 def read(data: bytes) -> tuple[Packet, int]:
-    """The packet with which `data` begins, and its length. Raises PacketError; also if it is not
-    there whole.
+    """Return the first packet of `data`, and its length. Raises PacketError, also for an incomplete
+    packet.
     """
     if (end := _end(data)) is None:
         raise PacketError("a packet that is not whole")
@@ -220,7 +222,7 @@ def read(data: bytes) -> tuple[Packet, int]:
 
 
 def _end(data: bytes | bytearray) -> tuple[int, int] | None:
-    """Where the first packet's body begins and ends, once it is there whole."""
+    """Return start and end of the first packet's body, or None if it is incomplete."""
     length = 0
     for index, byte in enumerate(data[1:5]):
         length |= (byte & 0x7F) << 7 * index
@@ -257,7 +259,7 @@ class _Reader:
         return int.from_bytes(self.take(width))
 
     def varying(self) -> int:
-        """A Variable Byte Integer (1.5.5)."""
+        """Return a Variable Byte Integer (1.5.5)."""
         value = 0
         for index in range(4):
             byte = self.number(1)
@@ -353,7 +355,7 @@ def _read_connect(reader: _Reader) -> Connect:
 
 
 def write(packet: Packet) -> bytes:
-    """As it goes out."""
+    """Return the packet as bytes."""
     kind, flags, body = _parts(packet)
     return bytes((kind << 4 | flags,)) + _varying(len(body)) + body
 
@@ -388,7 +390,7 @@ def _parts(packet: Packet) -> tuple[Kind, int, bytes]:
 
 
 def _ending(reason: int, properties: Properties) -> bytes:
-    """Both may be left out where they say nothing (3.4.2.1, 3.14.2.1)."""
+    """Return reason and properties; both may be left out with their default (3.4.2.1, 3.14.2.1)."""
     if properties:
         return bytes((reason,)) + _written(properties)
     return bytes((reason,)) if reason else b""

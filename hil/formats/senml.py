@@ -1,4 +1,4 @@
-"""The labels of SenML (RFC 8428, tables 1 and 4)."""
+"""Labels of SenML (RFC 8428, tables 1 and 4)."""
 
 BASE_NAME, BASE_TIME, BASE_UNIT, BASE_VALUE, BASE_SUM = -2, -3, -4, -5, -6
 NAME, UNIT, VALUE, TEXT, FLAG, SUM, TIME = range(7)
@@ -18,6 +18,6 @@ LABELS = {
     "t": TIME,
     "vd": DATA,
 }
-"""The labels of JSON and their numbers in CBOR."""
+"""Labels of JSON and their numbers in CBOR."""
 RELATIVE = 1 << 28
-"""A time below this many seconds counts from now (section 4.5.3)."""
+"""Limit below which a time in seconds is relative to now (section 4.5.3)."""

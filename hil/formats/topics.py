@@ -6,8 +6,8 @@ SHARE = "$share/"
 
 
 def shared(pattern: str) -> tuple[str | None, str]:
-    """A filter as a subscriber names it → the name of its shared subscription, None if it is none,
-    and the filter itself [MQTT-4.8.2-1].
+    """Return the name of the shared subscription of a subscriber's filter, or None, and the filter
+    itself [MQTT-4.8.2-1].
     """
     if not pattern.startswith(SHARE):
         return None, pattern
@@ -17,7 +17,7 @@ def shared(pattern: str) -> tuple[str | None, str]:
 
 @cache
 def matches(pattern: str, topic: str) -> bool:
-    """pattern: a topic filter that is none of a shared subscription."""
+    """Whether a filter matches a topic. pattern: without the prefix of a shared subscription."""
     wanted, levels = pattern.split("/"), topic.split("/")
     if topic.startswith("$") and wanted[0] in ("#", "+"):
         return False  # [MQTT-4.7.2-1]

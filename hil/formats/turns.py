@@ -1,9 +1,7 @@
-"""Frames of the turn link, which go over the air, read from the format (gateway/links/lora/
-README.md).
-
-In: a frame as it was sent, and keys. Out: what stands in its head and in a greeting, whether
-somebody with this key has made it, and the packets of MQTT in a TURN or an ANSWER. Each function
-takes one frame and knows no other.
+"""Frames of the turn link on the air, read from the format (gateway/links/lora/README.md). In: a
+frame as it was sent, and keys. Out: the content of its head and of a greeting, whether it was made
+with this key, and the packets of MQTT in a TURN or an ANSWER. Each function takes one frame and has
+no state.
 """
 
 import struct
@@ -35,7 +33,7 @@ POLL = Other(Kind.PINGREQ)
 
 
 class Type(IntEnum):
-    """The two highest bits of the third byte. OFFER: WELCOME or WHO."""
+    """Type by the two highest bits of the third byte. OFFER: WELCOME or WHO."""
 
     TURN = 0
     ANSWER = 1
@@ -45,7 +43,7 @@ class Type(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """low: the low six bits of a counter, or which greeting this is."""
+    """Head of a frame. low: the low six bits of a counter, or the kind of greeting."""
 
     network: int
     device: int
@@ -64,7 +62,7 @@ class Hello:
 
 @dataclass(frozen=True, slots=True)
 class Welcome:
-    """utc: seconds since 1970, 0 if not known."""
+    """A WELCOME. utc: seconds since 1970, 0 if unknown."""
 
     nonce: int
     incarnation: int
@@ -79,7 +77,7 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What stands in an ANSWER. utc: None if it does not tell the time. more: something waits."""
+    """Content of an ANSWER. utc: None without a time. more: a packet waits."""
 
     packets: tuple[Packet, ...]
     utc: float | None = None
@@ -87,14 +85,14 @@ class Reply:
 
 
 def head(frame: bytes) -> Head:
-    """Raises FrameError: a length that no frame has."""
+    """Return the head of a frame. Raises FrameError for an impossible length."""
     if not _SHORTEST <= len(frame) <= _LONGEST:
         raise FrameError(f"a frame of {len(frame)} bytes")
     return Head(frame[0], frame[1], Type(frame[2] >> 6), frame[2] % LOW_BITS)
 
 
 def read_hello(frame: bytes) -> Hello:
-    """Raises FrameError."""
+    """Return the content of a HELLO. Raises FrameError."""
     found = head(frame)
     if (found.type, found.low) != (Type.GREETING, _VERSION) or len(frame) != HEAD + _HELLO.size:
         raise FrameError("no HELLO")
@@ -105,7 +103,7 @@ def read_hello(frame: bytes) -> Hello:
 
 
 def is_hello(frame: bytes, key: bytes) -> bool:
-    """Whether the code of a HELLO is one of this key."""
+    """Whether the code of a HELLO was made with this key."""
     return _code(key, _BY_BOARD, frame[:-TAG]) == frame[-TAG:]
 
 
@@ -116,7 +114,7 @@ def is_welcome(frame: bytes) -> bool:
 
 
 def read_welcome(frame: bytes) -> Welcome:
-    """Raises FrameError."""
+    """Return the content of a WELCOME. Raises FrameError."""
     if not is_welcome(frame):
         raise FrameError("no WELCOME")
     nonce, incarnation, _, utc, _ = _WELCOME.unpack_from(frame, HEAD)
@@ -129,20 +127,20 @@ def welcomes(frame: bytes, hello: bytes, key: bytes) -> bool:
 
 
 def is_who(frame: bytes) -> bool:
-    """Whether it is a WHO by its head and its length. Its code is not read: who has no session with
-    a board cannot tell a TURN of it from a forged one, so it may ask of either.
+    """Whether it is a WHO by its head and its length. Its code is not read: a gateway without a
+    session of a board cannot tell a real TURN from a forged one, so it may answer both.
     """
     found = head(frame)
     return (found.type, found.low) == (Type.OFFER, _WHO) and len(frame) == HEAD + TAG
 
 
 def session_key(key: bytes, welcome: bytes, hello: bytes) -> bytes:
-    """Of the session that this WELCOME offers. Both are whole frames."""
+    """Return the key of the session that this WELCOME offers. Both are whole frames."""
     return cmac(key, bytes((_SESSION,)) + welcome[HEAD : HEAD + _NONCE] + hello)
 
 
 def opened(frame: bytes, session: bytes, counter: int) -> bytes | None:
-    """The content of a TURN or an ANSWER under the key of a session; None: its tag is another."""
+    """Return the content of a TURN or an ANSWER with the key of a session; None for a wrong tag."""
     # the direction in the nonce has the number of the type
     nonce = bytes((head(frame).type,)) + bytes(10) + counter.to_bytes(2)
     try:
@@ -152,7 +150,7 @@ def opened(frame: bytes, session: bytes, counter: int) -> bytes | None:
 
 
 def read_turn(content: bytes) -> Turn:
-    """Raises FrameError or PacketError."""
+    """Return the content of a TURN. Raises FrameError or PacketError."""
     asks_time = content[:1] == bytes((_ASKS_TIME,))
     packets, rest = _packets(content[asks_time:])
     if rest:
@@ -161,7 +159,9 @@ def read_turn(content: bytes) -> Turn:
 
 
 def read_answer(content: bytes, turn: Turn) -> Reply:
-    """turn: the one that it answers. Raises FrameError or PacketError."""
+    """Return the content of an ANSWER. turn: the one that it answers. Raises FrameError or
+    PacketError.
+    """
     done: list[Packet] = []
     utc, more = None, False
     while content and content[0] < _FIRST_OF_MQTT:
@@ -183,7 +183,9 @@ def read_answer(content: bytes, turn: Turn) -> Reply:
 
 
 def successes(turn: Turn) -> list[Packet]:
-    """What the gateway says by one byte: success for each packet of a TURN."""
+    """Return the packets that the gateway's one byte stands for: success for each packet of
+    a TURN.
+    """
     if turn.packets == (POLL,):
         return [Other(Kind.PINGRESP)]
     found: list[Packet] = []
@@ -199,7 +201,7 @@ def successes(turn: Turn) -> list[Packet]:
 
 
 def _packets(content: bytes) -> tuple[list[Packet], bytes]:
-    """Those at its beginning, and the packed form that follows."""
+    """Return the leading packets, and the packed form after them."""
     packets = []
     while content and content[0] >= _FIRST_OF_MQTT:
         packet, size = read(content)

@@ -1,7 +1,6 @@
-"""The script that makes files: `python -m hil.glue.collect`.
-
-In: QoS 2 messages of a persistent session. Out: files of JSON lines in a folder. A file is renamed
-to its name when it is whole, as Spark's file source wants it.
+"""The script that makes files: `python -m hil.glue.collect`. In: QoS 2 messages of a persistent
+session. Out: files of JSON lines in a folder. A complete file is renamed to its name, as Spark's
+file source needs it.
 """
 
 import json
@@ -13,7 +12,7 @@ import paho.mqtt.client as mqtt
 import typer
 from paho.mqtt.enums import CallbackAPIVersion
 
-COUNT, AGE_S = 20, 2.0  # of a file
+COUNT, AGE_S = 20, 2.0  # rows and seconds of a file
 
 
 def main(folder: Annotated[Path, typer.Option()], broker: Annotated[int, typer.Option()]) -> None:

@@ -1,8 +1,7 @@
-"""One run of the glue, with the plan of our own run of the same bench.
-
-In: a bench, of which it takes boards, readings, noise, power cuts and kills. Out: a history with
-the hops board, batch (the files) and table, and what the checker says of files and table. A kill of
-the gateway takes the broker and the scripts at the ports, since that is where they run.
+"""One run of the glue, with the plan of Onceway's run of the same bench. In: a bench, of which it
+takes boards, readings, noise, power cuts and kills. Out: a history with the hops board, batch (the
+files) and table, and the checker's results for files and table. A kill of the gateway kills the
+broker and the scripts at the ports, because they run there.
 """
 
 import asyncio
@@ -49,16 +48,16 @@ CAN = {
 """Kinds of faults that mean the same for the glue."""
 
 SCRIPT = Path(__file__).with_name("stream.py")
-DOWN_S = 0.5  # from a kill to the next start, as for ours
+DOWN_S = 0.5  # from a kill to the restart, as for Onceway
 UP_S = 3.0  # until the scripts have connected
 LOG_EVERY = 0.5  # s between looks at the log of a wire
-SETTLE_S = 8.0  # without a new row after which everything that comes has come
-SPARK_WITHIN = 300.0  # s in which Spark must have read what there is, and met its faults
+SETTLE_S = 8.0  # time without a new row after which the run is over
+SPARK_WITHIN = 300.0  # s until Spark must have read all files, and met its faults
 
 
 class GlueRun:
-    """Use: `await GlueRun(…).go()`, once, in an empty folder. Raises OncewayError for a bench with
-    what the glue does not know.
+    """A run of the glue. Use: `await GlueRun(…).go()`, once, in an empty folder. Raises
+    OncewayError for a bench with parts that the glue does not know.
     """
 
     def __init__(self, bench: Bench, plan: Plan, folder: Path) -> None:
@@ -83,7 +82,9 @@ class GlueRun:
         self._wires: dict[str, Child] = {}
 
     async def go(self) -> dict[str, Result]:
-        """What the checker says of the files, and of the table if the bench goes that far."""
+        """Return the checker's result for the files, and for the table if the bench goes
+        that far.
+        """
         for name in ("files", "ports"):
             (self._folder / name).mkdir()
         self._history.add(
@@ -113,11 +114,11 @@ class GlueRun:
                 await self._settle()
                 for lane in lanes:
                     if lane.done():
-                        lane.result()  # raises what it raised
+                        lane.result()  # raises its error
             finally:
                 for lane in lanes:
-                    lane.cancel()  # what has not happened by now, the checker says
-                # else one could start a program when all have been ended
+                    lane.cancel()  # the checker reports the rest
+                # else one could start a program after all have ended
                 await asyncio.gather(*lanes, return_exceptions=True)
         self._enter()
         self._history.close()
@@ -164,7 +165,7 @@ class GlueRun:
             self._wires[name] = await self._python(programs, f"wire-{name}", "hil.wire", *argv)
             await wait_until(port.is_symlink)
         if self._to_table:
-            await self._start_stream(programs)  # it takes a while to come up
+            await self._start_stream(programs)  # it starts slowly
         await self._start_gateway(programs)
         await self._start_collector(programs)
         await asyncio.sleep(UP_S)
@@ -213,8 +214,8 @@ class GlueRun:
         )
 
     async def _restart_stream(self, programs: Children, *, forget: bool) -> str:
-        """kill -9 in a micro-batch if there is one in time, and a new start, without its checkpoint
-        if it is to forget.
+        """Kill -9 in a micro-batch, if there is one in time, and restart. forget: without its
+        checkpoint.
         """
         if forget:
             await wait_until(lambda: self._progress.ended >= 0)
@@ -232,7 +233,9 @@ class GlueRun:
         return f"{killed} {within} micro-batch {self._progress.begun}{lost}" if killed else ""
 
     async def _kill(self, *names: str) -> str:
-        """kill -9 of all whose names begin so; says which of them it ended."""
+        """Kill -9 all programs whose names begin like this; returns the names of those that it
+        ended.
+        """
         victims = [child for name, child in self._running.items() if name.startswith(names)]
         alive = [child for child in victims if child.running]
         await asyncio.gather(*(child.kill() for child in victims))
@@ -248,7 +251,7 @@ class GlueRun:
                 )
 
     async def _inject(self, fault: Fault, programs: Children) -> str:
-        """Carry a fault out. Returns how we know that it happened; nothing, if it has not."""
+        """Cause a fault. Returns its evidence, or "" if it has not happened."""
         match fault.kind:
             case "board-power-cut":
                 return await self._cut(fault.target)
@@ -268,14 +271,14 @@ class GlueRun:
                 return await self._weather(fault)
 
     async def _cut(self, name: str) -> str:
-        """A power cut of a board, which counts its starts."""
+        """Cut the power of a board, which counts its starts."""
         before = newest_start(self._ledger(name))
         os.kill(self._running[name].pid, signal.SIGUSR1)
         await wait_until(lambda: newest_start(self._ledger(name)) > before)
         return f"it samples in start {newest_start(self._ledger(name))}"
 
     async def _weather(self, fault: Fault) -> str:
-        """What stands on a line for the whole run has harmed it."""
+        """Return the evidence that a fault of the whole run has harmed a line."""
         [harms] = [
             kind.harms()
             for kind in self._bench.fault
@@ -287,7 +290,7 @@ class GlueRun:
         return ", ".join(f"{harm}: {harmed(log)[harm]}" for harm in harms)
 
     def _count(self, fault: Fault) -> int:
-        """The glue keeps no count of what it has committed; what was sampled stands for it."""
+        """Return a count at a hop. The glue does not count its commits; samples stand for them."""
         if fault.counter == "appends":
             return self._progress.appends
         return (
@@ -338,7 +341,9 @@ class GlueRun:
         return read >= whole and int(offset["logOffset"]) >= max(logs)
 
     def _enter(self) -> None:
-        """Truth and claim, in the form of any history: the boot stands for the incarnation."""
+        """Enter truth and claim, in the form of any history: the boot stands for the
+        incarnation.
+        """
         for name in self._plan.readings:
             for line in self._ledger(name).read_text().splitlines():
                 said = json.loads(line)
@@ -370,8 +375,8 @@ class GlueRun:
 
 
 def claimed(row: dict[str, Any]) -> dict[str, Any]:
-    """Identity and payload of a row in the files; a line that lost its identity on the way is a
-    publication of nobody.
+    """Return identity and payload of a row in the files; None for the identity of a line that lost
+    it.
     """
     said: Any = json.loads(row["line"])
     said = said if isinstance(said, dict) else {}
@@ -388,5 +393,7 @@ def claimed(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _user() -> str:
-    """Whom mosquitto shall be when it is started by root: the one who can write its store here."""
+    """Return the user of mosquitto when it is started by root: the one that can write its store
+    here.
+    """
     return "root" if os.geteuid() == 0 else str(os.environ.get("USER", "nobody"))

@@ -1,8 +1,6 @@
-"""The Spark job that people write first, with Structured Streaming's file source. Started with
-spark-submit, and imports nothing of ours.
-
-In: a folder of files of JSON lines. Out: their lines in a Delta table, and a checkpoint that says
-which files have been read.
+"""The usual first Spark job, with Structured Streaming's file source. Started with spark-submit;
+imports no code of Onceway. In: a folder of files of JSON lines. Out: their lines in a Delta table,
+and a checkpoint with the files read.
 """
 
 import sys

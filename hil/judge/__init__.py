@@ -1,1 +1,1 @@
-"""History → verdict. Nothing here looks at anything but the history."""
+"""Judge a history. This package reads only the history."""

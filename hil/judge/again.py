@@ -1,8 +1,7 @@
-"""Whether a run has tried that what is sent again goes nowhere twice.
-
-In: what was seen, and how often each window was hit. Out: a reason for which the verdict is
-*unknown*. A kill between a commit and its acknowledgement makes a board send again what is in the
-store. If no board did, no kill fell where it was aimed, whatever the window was called.
+"""Check that a run sent publications again that were stored already. In: the events of a history,
+and the hits of each window. Out: a reason for which the verdict is *unknown*. A kill between a
+commit and its acknowledgement makes a board send a stored publication again. If no board did, no
+kill hit its target, whatever the name of the window.
 """
 
 from collections.abc import Mapping
@@ -12,8 +11,8 @@ from hil.judge.seen import Seen
 
 
 def doubts(seen: Seen, hit: Mapping[str, Mapping[str, int]]) -> list[str]:
-    """hit: by kind and window. Not asked where clients publish: their PUBLISH crosses no wire of
-    the rig, so nobody can tell whom a kill struck.
+    """Return the reasons. hit: by kind and window. Skipped where clients publish: their PUBLISH
+    crosses no wire of the rig, so the target of a kill is unknown.
     """
     struck = any(windows.get(COMMITTED) for windows in hit.values())
     if not struck or seen.clients or not seen.ours or _sent_again(seen):

@@ -1,8 +1,7 @@
-"""What the ether says of the run. In: a history. Out: a sentence for each time that a radio broke
-the law of the air, and for each board that greeted again under a foreign radio though nobody had
-started; and a doubt if the air was to lose frames or to carry foreign ones, and did not, or if no
-two gateways heard a board together. The ether measures each radio's airtime by itself
-(hil/air/law.py).
+"""Check the ether of a run. In: a history. Out: a sentence for each time that a radio broke the law
+of the air, and for each board that greeted again under a foreign radio although neither end had
+started. A doubt if the air was to lose frames or to carry foreign ones, and did not, or if no two
+gateways heard a board together. The ether measures each radio's airtime by itself (hil/air/law.py).
 """
 
 from collections import Counter
@@ -14,9 +13,9 @@ from hil.observe.history import Event, taking
 
 MODEM = "gateway"
 FOREIGN = "foreign"
-"""Their names in the ether."""
+"""Name of foreign radios in the ether."""
 STARTS_GATEWAY = ("kill -9 of the gateway", "power cut of the gateway", RESTORED)
-"""How the kinds of faults are called after which the gateway starts again."""
+"""Names of the kinds of faults after which the gateway starts again."""
 BUDGET, AN_ANSWER = 360.0, 0.2
 """Seconds that the law allows in an hour of sub-band P, and less than two answers at SF7."""
 
@@ -58,7 +57,7 @@ def doubts(events: Sequence[Event]) -> list[str]:
 
 
 def _air(events: Iterable[Event]) -> dict[str, Any]:
-    """The bench's table, empty if it has none."""
+    """Return the bench's table `air`; empty without one."""
     for event in events:
         with taking(event):
             if (event.hop, event.event) == ("rig", "run"):
@@ -67,8 +66,8 @@ def _air(events: Iterable[Event]) -> dict[str, Any]:
 
 
 def _chased_out(events: Iterable[Event]) -> list[str]:
-    """What a foreign radio sends costs nobody a session: a board that has met the gateway greets
-    again in the same start only if the gateway has started; its other faults excuse nothing.
+    """Return boards that lost a session to a foreign radio: a board that has met the gateway greets
+    again in the same start only if the gateway has started. Its other faults excuse nothing.
     """
     boots: dict[str, int] = {}
     met: set[str] = set()

@@ -1,9 +1,8 @@
-"""What the ingest has put aside: batches in quarantine, and payloads in `_conflicts`.
-
-In: what was seen in a history. Out: what lies there and must not, or must and does not. A batch is
-damaged only by a fault, and as a copy under another epoch. A payload conflicts with that in the
-table only if it says something else. A board may put what it publishes again in other words: that
-is a double, and no conflict.
+"""Check batches in quarantine, and payloads in `_conflicts`. In: the content of a history. Out:
+batches and payloads that are there and must not be, or that are missing. A batch is damaged only by
+a fault, and as a copy with another epoch. A payload conflicts with that in the table only if its
+values differ. A board may publish the same values again in another form: that is a duplicate, and
+no conflict.
 """
 
 from collections.abc import Iterator
@@ -16,7 +15,7 @@ DAMAGED = "batch damaged at rest"
 
 
 def wrong(seen: Seen) -> list[str]:
-    """A sentence for each thing."""
+    """Return a sentence for each mistake."""
     return [*_quarantined(seen), *_conflicting(seen)]
 
 
@@ -36,7 +35,7 @@ def _quarantined(seen: Seen) -> Iterator[str]:
 def _conflicting(seen: Seen) -> Iterator[str]:
     found, beside = set(seen.conflicts), list(_beside(seen))
     due = seen.second | {(key, one.payload) for key, one, kept in beside if not _alike(one, kept)}
-    # by how much two times may differ in a reading, the ingest knows
+    # the ingest has the limit by which two times of a reading may differ
     may = {(key, one.payload) for key, one, kept in beside if _both_tell(one, kept)}
     for key, _ in sorted(found - due - may):
         yield f"{key} is in `_conflicts`, and nothing else has landed under it"
@@ -47,7 +46,7 @@ def _conflicting(seen: Seen) -> Iterator[str]:
 
 
 def _beside(seen: Seen) -> Iterator[tuple[Key, Sighting, Sighting]]:
-    """What has landed beside that which the table has, and that."""
+    """Yield payloads that landed and are not in the table, each with that of the table."""
     for key, way in seen.ways.items():
         kept = {row.payload: row for row in way["table"]}
         landed = {row.payload: row for row in way["batch"]}
@@ -57,7 +56,7 @@ def _beside(seen: Seen) -> Iterator[tuple[Key, Sighting, Sighting]]:
 
 
 def _alike(one: Sighting, other: Sighting) -> bool:
-    """Whether two payloads are one reading, whatever they say of its time and of the link."""
+    """Whether two payloads are one reading, apart from its time and the link."""
     return one.records is not None and _lasting(one) == _lasting(other)
 
 
@@ -70,7 +69,7 @@ def _lasting(found: Sighting) -> list[Record]:
 
 
 def _both_tell(one: Sighting, other: Sighting) -> bool:
-    """Whether both tell times in UTC, and others."""
+    """Whether both have times in UTC that differ."""
     first, second = (
         [record.time for record in found.records or () if record.time and not record.relative]
         for found in (one, other)

@@ -1,15 +1,20 @@
-"""The checker. In: a history, and nothing else. Out: a verdict per publication and one for the run.
+"""The checker.
 
-The truth is what the boards' ledgers and the clients' journals say was published (hop `board`); the
-claim is what stands in the table (hop `table`; `batch` for a bench that ends at the landing place).
-The hops between are looked at only to name the first one at which a publication went wrong. The run
-*fails* if one went wrong, a ledger contradicts itself, a command was not obeyed once and in order,
-or a program under test ended by itself; it is *unknown* if nothing went wrong but the history
-cannot show that: a planned fault did not happen, a board or client produced less than planned,
-nothing was seen at a hop or it was not read to its end, the run gave up waiting, the rig itself
-broke. Else it *holds*: every publication is ok, or can be read from a board that was swapped, or
-was published at QoS 0 and did not reach the gateway, or was acknowledged by a gateway that died for
-good before it had landed.
+In: a history. Out: a verdict per publication and one for the run. The truth is the publications in
+the boards' ledgers and the clients' journals (hop `board`). The claim is the table (hop `table`;
+`batch` for a bench that ends at the landing place). The hops between them only show the first one
+at which a publication went wrong.
+
+The run *fails* if a publication went wrong, a ledger contradicts itself, a command was not obeyed
+once and in order, or a program under test ended by itself.
+
+It is *unknown* if none of this happened but the history cannot prove it. Reasons: a planned fault
+did not happen, a board or client produced less than planned, a hop was not seen or not read to its
+end, the run gave up waiting, or the rig itself failed.
+
+Otherwise it *holds*: every publication is ok, or has an excuse. Excuses: it can be read from a
+replaced board, it was published at QoS 0 and did not reach the gateway, or it was acknowledged by a
+gateway that died for good before it had landed.
 """
 
 from collections import Counter, defaultdict
@@ -51,34 +56,34 @@ class Verdict(StrEnum):
 class Result:
     verdict: Verdict
     reasons: list[str]
-    """Why the verdict is not `holds`."""
+    """Reasons why the verdict is not `holds`."""
     publications: list[Publication]
-    """In order of their key."""
+    """Publications in order of their key."""
     produced: int
     rows: int
-    """Readings sampled, and rows at the claim's hop that hold none of the statuses below."""
+    """Number of readings sampled, and of rows at the claim's hop without the statuses below."""
     claim: str
     statuses: int
-    """Publications of the boards about themselves; they are judged like readings and counted apart.
-    """
+    """Number of publications of the boards about themselves; judged like readings and counted
+    separately."""
     commands: int
-    """Sent to the boards."""
+    """Number of commands sent to the boards."""
     faults: Counter[str]
     """Faults that happened, by kind."""
     last_words: dict[str, list[str]]
-    """Of what ended by itself: the last lines of its log, by its name; of what broke in the rig by
-    why."""
+    """Last lines of the log of each program that ended by itself, by name, and of the rig's
+    failures by reason."""
 
     @property
     def offenders(self) -> list[Publication]:
-        """Publications that are neither ok nor left behind nor undelivered at QoS 0."""
+        """Return the publications that are neither ok nor left behind nor undelivered at QoS 0."""
         return [
             publication for publication in self.publications if publication.outcome not in HARMLESS
         ]
 
     @property
     def start(self) -> int:
-        """When the first publication was sampled, in monotonic nanoseconds; 0 if none was."""
+        """Return the time of the first sample, in monotonic nanoseconds, or 0."""
         return min(
             (seen.t for publication in self.publications for seen in publication.way["board"]),
             default=0,
@@ -88,8 +93,8 @@ class Result:
         return sum(publication.outcome is outcome for publication in self.publications)
 
     def summary(self) -> str:
-        """E.g. `400 produced · 400 in the table · 0 lost · 0 doubled · 0 altered`; others are named
-        when there are any.
+        """Return e.g. `400 produced · 400 in the table · 0 lost · 0 doubled · 0 altered`; other
+        counts only if above 0.
         """
         parts = [
             f"{self.produced} produced",
@@ -113,9 +118,7 @@ class Result:
 
 
 def check(events: Iterable[Event]) -> Result:
-    """Judge a history. Its events may stand in any order. Raises OncewayError for one that is not
-    as it should be.
-    """
+    """Judge a history. Its events may have any order. Raises OncewayError for an invalid one."""
     events = list(events)
     seen = Seen()
     for event in events:
@@ -195,7 +198,7 @@ def _judge(
     board, claim = way["board"], way[hops[-1]]
     outcome, hop, why = Outcome.OK, None, ""
     if not board:
-        # one that was not read to its end may have it
+        # a ledger that was not read to its end may have it
         outcome = Outcome.PHANTOM if "board" in seen.complete else Outcome.UNKNOWN
         hop = next(hop for hop in (*hops, READINGS) if way.get(hop, 1))
     elif len(board) > 1:  # one key for two samples: the board's counter went back
@@ -224,7 +227,7 @@ def _judge(
 
 
 def _lost(key: Key, hops: tuple[str, ...], seen: Seen) -> tuple[Outcome, str]:
-    """Say where a publication got lost that has not come to the last hop, if it is known."""
+    """Return outcome and hop of a publication that did not reach the last hop, as far as known."""
     way = seen.ways[key]
     last = max(index for index, hop in enumerate(hops) if way[hop])
     if seen.held(hops[last], key):
@@ -234,8 +237,8 @@ def _lost(key: Key, hops: tuple[str, ...], seen: Seen) -> tuple[Outcome, str]:
 
 
 def _disordered(hop: str, seen: Seen) -> set[Key]:
-    """Publications that arrived at a gateway's store for the first time after a later one of the
-    same board, and that nobody had set aside before.
+    """Return publications that arrived first at a gateway's store after a later one of the same
+    board, and that the board had not set aside before.
     """
     arrivals: dict[tuple[str, str, int], list[tuple[int, Key]]] = defaultdict(list)
     for key, way in seen.ways.items():

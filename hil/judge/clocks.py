@@ -1,14 +1,15 @@
-"""Which time a board may tell for a reading, and which the gateway for a row.
+"""Check the times that boards give for readings, and the gateway for rows.
 
-In: a history: how the machine's two clocks relate, when boards started, what passed on their lines,
-when a fault shifted the gateway's clock. Out: what is wrong with a time, in words, or None.
+In: a history: the relation of the machine's two clocks, the boards' starts, the packets on their
+lines, and the shifts of the gateway's clock. Out: the mistake in a time, in words, or None.
 
-A board learns the time from the gateway's WELCOME, in whole seconds, and counts whole seconds of
-its own from there. A reading that was taken before the first WELCOME of that life gets its time
-when it is sent, or none if the board has started again by then. Each excuse has a bound: a shift of
-the clock counts only around the fault, and by exactly so much; a late line only around its fault,
-and by as long as that held it; time that a simulated board lost, because this machine was busy,
-only as far as its simulator measured it.
+A board takes the time from the gateway's WELCOME, in whole seconds, and counts whole seconds of its
+own from there. A reading before the first WELCOME of a life gets its time when it is sent, or none
+if the board has started again by then.
+
+Each excuse has a limit. A shift of the clock counts only around the fault, and by exactly its size.
+A late line counts only around its fault, and for the time that it held a byte. Time that a
+simulated board lost on a busy machine counts only as measured by its simulator.
 """
 
 from bisect import bisect_left, bisect_right
@@ -24,34 +25,35 @@ from hil.observe.history import Event, taking
 S = 1_000_000_000  # ns
 BOARD_HZ = 16_000_000
 EARLY_NS = 4 * S
-"""A time may be so much too early: a second that the gateway's clock has begun, a second that the
-board's has begun, and two for the way of a WELCOME on a busy machine."""
+"""How much too early a time may be: a started second of the gateway's clock, a started second of
+the board's, and two for the way of a WELCOME on a busy machine."""
 LATE_NS = 2 * S
-"""And so much too late: a second that the board's clock had begun at the WELCOME, and one for the
-simulator, which may run a quarter of a second behind."""
+"""How much too late a time may be: a started second of the board's clock at the WELCOME, and one
+for the simulator, which may be a quarter of a second behind."""
 RECEIVED_NS = S // 2
-"""Of `received`, which the gateway reads from this machine's clock."""
+"""Tolerance of `received`, which the gateway reads from this machine's clock."""
 SETTLES_NS = 3 * S
-"""The gateway reads the clock of the day once a second: so long after a jump, on a busy machine, it
-may still go by the clock before."""
+"""How long the gateway may use the old clock after a jump, on a busy machine: it reads the clock of
+the day once a second."""
 JOURNALLED_NS = S // 4
-"""A status knows its time when its slot begins to be written, and is seen when the slot is whole:
-40 bytes of 3.4 ms, on a busy machine. Meanwhile the board may have met the gateway."""
+"""Time from the start of a slot's write, when a status gets its time, until the slot is complete
+and seen: 40 bytes of 3.4 ms, on a busy machine. In between the board may have met the gateway."""
 LINE_BYTES_S = 11_520
 DRIFT = 200
-"""A board's clock may be wrong by one second in so many: a resonator's 0.5 %."""
+"""Seconds in which a board's clock may be wrong by one: a resonator's 0.5 %."""
 ROUNDED = 2
-"""A board rounds up how far its time may be wrong, to less than so many times as much."""
+"""Factor by which a board's rounded error of a time may exceed the real one."""
 SOME = 20
-"""Times that are enough: one of them was not put off by a begun second or a slow WELCOME."""
+"""Number of times that is enough: one of them was not delayed by a started second or a slow
+WELCOME."""
 OFF_EARLY_NS, OFF_LATE_NS = 2 * S, S
-"""No run has all its times further off than this, too early or too late: the seconds of both
-clocks are counted in, and no WELCOME is late each time."""
+"""Limits within which not all times of a run may be wrong, too early or too late: the started
+seconds of both clocks are included, and not every WELCOME is late."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Span:
-    """Of a fault. by: what the clock was shifted by, or how long the line held a byte, in ns."""
+    """Time of a fault. by: shift of the clock, or how long the line held a byte, in ns."""
 
     since: int
     until: int
@@ -63,28 +65,28 @@ class _Span:
 
 @dataclass(slots=True)
 class _Line:
-    """Of a device. Times are in ns of the monotonic clock."""
+    """Events of a device's line. Times are in ns of the monotonic clock."""
 
     starts: list[int] = field(default_factory=list)
     welcomes: list[int] = field(default_factory=list)
     published: list[int] = field(default_factory=list)
     late: list[_Span] = field(default_factory=list)
     behind: list[tuple[int, int]] = field(default_factory=list)
-    """When, and by how much board time lay behind this machine's, counted from some moment."""
+    """Times, and by how much board time was behind this machine's at them."""
 
     def sort(self) -> None:
         for times in (self.starts, self.welcomes, self.published, self.behind):
             times.sort()
 
     def life(self, t: int) -> tuple[int, int]:
-        """From the start before `t` to the next one."""
+        """Return the times of the start before `t` and of the next one."""
         index = bisect_right(self.starts, t)
         begin = self.starts[index - 1] if index else 0
         return begin, self.starts[index] if index < len(self.starts) else 1 << 63
 
     def met(self, life: tuple[int, int]) -> int | None:
-        """When a board first published in a life, None for never. A PUBLISH without a WELCOME
-        before it was on its way already when the board started again.
+        """Return the time of a board's first publication in a life, or None. A PUBLISH without a
+        WELCOME before it was on its way when the board started again.
         """
         welcomed = bisect_left(self.welcomes, life[0])
         if welcomed == len(self.welcomes):
@@ -94,13 +96,13 @@ class _Line:
         return self.published[index] if within else None
 
     def lost(self, life: tuple[int, int]) -> int:
-        """Time that the board has lost in a life, at most."""
+        """Return the most time that the board has lost in a life."""
         behind = [by for t, by in self.behind if life[0] <= t <= life[1]]
         return max(behind) - min(behind) if behind else 0
 
 
 class Clocks:
-    """Feed it with all events, in any order, then ask."""
+    """Clocks of a run. Feed it all events, in any order, then ask."""
 
     def __init__(self) -> None:
         self._offsets: list[int] = []
@@ -141,7 +143,7 @@ class Clocks:
             self._holds[action] = max(int(held * S), self._holds.get(action, 0))
 
     def sort(self) -> None:
-        """All events are in."""
+        """Note that all events were fed."""
         for event in self._struck:
             held = self._holds.get(event.data["action"], 0)
             span = _Span(event.t - held, event.t + held, held)
@@ -150,8 +152,8 @@ class Clocks:
             line.sort()
 
     def told(self, device: str, time: float | None, sampled: int, arrived: int) -> str | None:
-        """What is wrong with the UTC seconds that a payload tells of a sample. arrived: when it was
-        seen first behind the board.
+        """Return the mistake in a payload's time of a sample, in UTC seconds, or None. arrived:
+        when it was first seen after the board.
         """
         line = self._lines[device]
         life = line.life(sampled)
@@ -166,7 +168,7 @@ class Clocks:
             return "it has a time, and no gateway had told the board one"
         for welcome in welcomes:
             held = sum(span.by for span in line.late if span.near(welcome, welcome, S))
-            # what the board lost since the WELCOME; or, reckoning back, until it came
+            # the board's loss since the WELCOME; or, for an earlier sample, until it came
             early, late = (lost, 0) if welcome <= sampled else (0, lost)
             for shift in self._shifts(welcome, welcome):
                 low = min(self._offsets) + sampled + shift - EARLY_NS - early - held
@@ -176,8 +178,8 @@ class Clocks:
         return f"its time is {_utc(ns)}, and it was sampled at {_utc(self._offsets[0] + sampled)}"
 
     def unsure(self, device: str, record: Record, sampled: int, arrived: int) -> str | None:
-        """What is wrong with how far a reading says that its time may be wrong: it says nothing,
-        or less than a board's clock can have gone wrong since it was told the time, or too much.
+        """Return the mistake in a reading's error of its time, or None: it is missing, too large,
+        or less than a board's clock can be wrong since it got the time.
         """
         if record.time is None:
             return None if record.error is None else "it says how wrong a time is that it has not"
@@ -188,7 +190,7 @@ class Clocks:
         welcomes = [t for t in line.welcomes if life[0] <= t <= min(life[1], arrived)]
         told = [t for t in welcomes if t <= sampled] or welcomes[:1]
         if not told:
-            return None  # its time is nobody's, see told()
+            return None  # without a time, see told()
         nearest, farthest = (end(abs(sampled - t) for t in told) for end in (min, max))
         lost = line.lost(life)
         least = (nearest - lost) // DRIFT
@@ -201,9 +203,9 @@ class Clocks:
         return None
 
     def always_off(self, told: Iterable[tuple[str, float, int]]) -> list[str]:
-        """Each single time may be wrong by some seconds, and not all in the same way. told: by
-        which board, UTC seconds, and when that was sampled. A jump of the gateway's clock explains
-        more.
+        """Return all boards whose times are all wrong in the same way; single ones may be wrong by
+        some seconds. told: board, UTC seconds, and the sample's time. A jump of the gateway's clock
+        excuses more.
         """
         if not self._offsets or self._jumps:
             return []
@@ -233,8 +235,8 @@ class Clocks:
         return None
 
     def received(self, us: int | None, sampled: int, seen: int) -> str | None:
-        """What is wrong with when the gateway says that it received a row, in µs UTC. sampled:
-        before which it cannot have come; seen: when the row was there.
+        """Return the mistake in the gateway's time of receipt of a row, in µs UTC, or None.
+        sampled: earliest possible time. seen: when the row was there.
         """
         if not self._offsets:
             return "nobody knows the time of the machine"
@@ -251,9 +253,9 @@ class Clocks:
     def taken(
         self, landed: int | None, ingested: int | None, sampled: int, seen: int
     ) -> str | None:
-        """What is wrong with when a row's batch landed and was taken, in µs UTC: one after the
-        other, between its sample and the moment when the row was there. No fault touches these
-        clocks.
+        """Return the mistake in the times at which a row's batch landed and was taken, in µs UTC,
+        or None. They must be in order, between its sample and the moment when the row was there. No
+        fault changes these clocks.
         """
         if not self._offsets:
             return "nobody knows the time of the machine"
@@ -268,8 +270,8 @@ class Clocks:
         return f"`landed` and `ingested` are {told}, and it was taken between {first} and {last}"
 
     def _shifts(self, low: int, high: int) -> set[int]:
-        """By how much the gateway's clock may have been wrong within these times; from the settling
-        time on, and as long as the jump lasts, by how much it must have been.
+        """Return the possible shifts of the gateway's clock between these times. From the settling
+        time on, until the jump ends, only the jump's shift is possible.
         """
         for jump in self._jumps:
             if jump.since + SETTLES_NS <= low and high <= jump.until:
@@ -278,7 +280,9 @@ class Clocks:
 
 
 def _always(off: list[tuple[int, int]]) -> str | None:
-    """Which way all times are off. off: by how many ns each is late, at least and at most."""
+    """Return the direction in which all times are wrong, or None. off: by how many ns each is late,
+    at least and at most.
+    """
     if len(off) < SOME:
         return None
     early, late = max(high for _, high in off), min(low for low, _ in off)
@@ -288,7 +292,7 @@ def _always(off: list[tuple[int, int]]) -> str | None:
 
 
 def unseen_jumps(events: Iterable[Event]) -> list[str]:
-    """Jumps of the clock after which no row shows the gateway's own time to have jumped."""
+    """Return jumps of the clock after which no row shows a jump of the gateway's own time."""
     offset: int | None = None
     jumps: dict[str, _Span] = {}
     rows: list[tuple[int, int]] = []

@@ -1,8 +1,6 @@
-"""What stands in a row beside its payload, and must be right as well.
-
-In: a row as it was seen at a hop, what was published, when. Out: what is wrong with it, in words,
-or None. A column that the system does not have (the glue beside ours) is not judged; that ours has
-them is for who looks at the hops.
+"""Check the columns of a row besides its payload. In: a row as seen at a hop, the publication, the
+time. Out: the mistake in it, in words, or None. A column that the system does not have (the glue)
+is not judged; the check of the hops makes sure that Onceway has them.
 """
 
 from collections import Counter, defaultdict
@@ -13,16 +11,18 @@ from hil.judge.publication import Key, Sighting
 
 FAR = 1 << 63
 WRITTEN_US = 1000
-"""Some file systems and readers round the time at which a file was written."""
+"""Tolerance in µs: some file systems and readers round a file's time."""
 STAYS = "batch"
-"""What was at this hop, is there when it is looked at for the last time. A row of the spool goes
-when it has landed, perhaps between two looks."""
+"""Hop whose rows all exist at the last look. A row of the spool is deleted after it has landed,
+perhaps between two looks."""
 
 
 def wrong(
     key: Key, found: Sighting, board: Sighting, clocks: Clocks, gateways: Collection[str]
 ) -> str | None:
-    """gateways: their names; none of a system that has none."""
+    """Return the mistake in a row, or None. gateways: their names; empty for a system without
+    names.
+    """
     columns, published = found.columns, board.columns
     if "topic" in published and columns.get("topic") != published["topic"]:
         return f"its topic is {columns.get('topic')!r}, and was {published['topic']!r}"
@@ -43,12 +43,12 @@ def wrong(
 
 
 def _sampled(board: Sighting) -> int:
-    """Before which it cannot have come."""
+    """Return the earliest time at which the publication can have come."""
     return board.t if board.sampled is None else board.sampled
 
 
 def torn_axes(ways: Iterable[Mapping[str, list[Sighting]]]) -> list[str]:
-    """Starts of a gateway whose rows do not lie on one time axis: each row arrived between its
+    """Return starts of a gateway whose rows are not on one time axis: each row arrived between its
     sample and the moment when it was seen, and `monotonic` counts from the start.
     """
     spans: dict[tuple[str, int], tuple[int, int]] = {}
@@ -68,8 +68,9 @@ def torn_axes(ways: Iterable[Mapping[str, list[Sighting]]]) -> list[str]:
 
 
 def disordered_starts(ways: Iterable[Mapping[str, list[Sighting]]], begun: int) -> list[str]:
-    """Starts of a gateway that do not follow each other: a later row is of the same start or of a
-    later one, and a start comes after the run began and after what the starts before it received.
+    """Return starts of a gateway that are not in order. A later row must be of the same start or of
+    a later one. A start must come after the run began and after the receipt of the rows of earlier
+    starts.
     """
     rows: dict[str, list[tuple[int, int, int, int]]] = defaultdict(list)
     for way in ways:
@@ -96,7 +97,9 @@ def disordered_starts(ways: Iterable[Mapping[str, list[Sighting]]], begun: int) 
 
 
 def gaps(ways: Iterable[Mapping[str, list[Sighting]]], first: int = 1) -> list[str]:
-    """Batches are numbered from `first` without gaps, for each numbering of a gateway."""
+    """Return gaps in the numbers of batches, which begin at `first` in each numbering of a
+    gateway.
+    """
     numbers: dict[str, set[int]] = defaultdict(set)
     for way in ways:
         for found in way["batch"]:
@@ -112,7 +115,7 @@ def gaps(ways: Iterable[Mapping[str, list[Sighting]]], first: int = 1) -> list[s
 
 
 def _lacks(seen: set[int], due: int) -> Iterator[str]:
-    """Numbers that are left out, one by one or as a range."""
+    """Yield numbers that are left out, one by one or as a range."""
     for number in sorted(seen):
         if number > due:
             yield str(due) if number == due + 1 else f"{due} to {number - 1}"
@@ -120,7 +123,7 @@ def _lacks(seen: set[int], due: int) -> Iterator[str]:
 
 
 def oversized(ways: Iterable[Mapping[str, list[Sighting]]], most: int) -> list[str]:
-    """Batches with more rows than they may have."""
+    """Return batches with more rows than allowed."""
     rows: Counter[tuple[str, int]] = Counter()
     for way in ways:
         rows.update(
@@ -136,7 +139,9 @@ def oversized(ways: Iterable[Mapping[str, list[Sighting]]], most: int) -> list[s
 
 
 def moved(found: Sighting, way: Mapping[str, list[Sighting]], before: str) -> str | None:
-    """A row that is another one than at a hop before. way: of this publication."""
+    """Return the difference of a row from the same row at a hop before, or None. way: of this
+    publication.
+    """
     rows = {(one.origin, one.position): one for one in way[before]}
     row = rows.get((found.origin, found.position))
     if row is None:
@@ -144,7 +149,7 @@ def moved(found: Sighting, way: Mapping[str, list[Sighting]], before: str) -> st
         seen = before == STAYS and rows
         return f"it says that it was {where}, and it was not" if seen else None
     for name in found.columns.keys() & row.columns.keys():
-        # the gateway's own name for the device is left out on the way
+        # later hops leave out the gateway's own name for the device
         if name != "client" and found.columns[name] != row.columns[name]:
             return f"its {name} is {found.columns[name]!r}, and was {row.columns[name]!r}"
     written = row.columns.get("written")

@@ -1,9 +1,11 @@
-"""Commands to the boards. In: what was seen in a history. Out: what is wrong with how they were
-obeyed, and which boards have not shown that they obey.
+"""Check the commands to the boards.
 
-Each command is another interval, and a board has obeyed when its EEPROM says so and its samples
-follow: from the first one after that on, the Nth comes N intervals later, give or take the time
-for which one may have to wait for a write to the EEPROM.
+In: the content of a history. Out: mistakes in how they were obeyed, and boards that have not shown
+that they obey.
+
+Each command sets another interval. A board has obeyed when its EEPROM has the interval and its
+samples follow it: from the first one after that on, the Nth comes N intervals later, within the
+time that a sample may wait for a write to the EEPROM.
 """
 
 from bisect import bisect_right
@@ -14,16 +16,16 @@ from hil.boards.simulator import HZ
 from hil.judge.seen import Seen
 
 WAITS_MS = 175
-"""How long a sample may have to wait: for a slot, its marks, an interval, all before it."""
+"""Longest wait of a sample: for a slot, its marks, an interval, all before it."""
 SHOWS = 3
-"""Steps in a row, from one sample to the next, that tell the intervals of two commands apart."""
+"""Steps in a row, from one sample to the next, that separate the intervals of two commands."""
 _MS = HZ // 1000
 
 
 @dataclass(frozen=True, slots=True)
 class _Stretch:
-    """Of the life of a board, in which one interval counted. samples: when, in board time, and how
-    many of the board's conversions were before it.
+    """Part of a board's life with one interval. samples: board time, and the number of conversions
+    before.
     """
 
     interval: int
@@ -43,8 +45,8 @@ class _Stretch:
 
 
 def disobeyed(seen: Seen) -> list[str]:
-    """Boards that have not obeyed each command once and in order, told; a run that broke off proves
-    nothing of what is missing.
+    """Return boards that have not obeyed each command once and in order, in words. Missing commands
+    count only in a complete run.
     """
     whole = seen.ended and not seen.deaths and not seen.broken
     told = []
@@ -63,15 +65,16 @@ def disobeyed(seen: Seen) -> list[str]:
 
 
 def unshown(seen: Seen) -> Iterator[str]:
-    """Boards that have noted commands, and never took so many samples after one that it shows."""
+    """Yield boards that have noted commands, and took too few samples after each one to show it."""
     for device, obeyed in sorted(seen.obeyed.items()):
         if obeyed and not any(stretch.shows for stretch in _stretches(device, seen)):
             yield f"{device} took too few samples after each command to show that it obeys"
 
 
 def _stretches(device: str, seen: Seen) -> Iterator[_Stretch]:
-    """From each command obeyed, and each start behind one, until the next of either. The last
-    samples before a command may follow it already: the EEPROM tells it a little later.
+    """Yield the stretch from each command obeyed, and from each start after one, until the next of
+    either. The last samples before a command may already follow it, because the EEPROM shows it a
+    little later.
     """
     obeyed, starts = sorted(seen.obeyed[device]), sorted(seen.starts[device])
     cycles = [cycle for cycle, _ in obeyed]

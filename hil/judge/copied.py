@@ -1,9 +1,12 @@
-"""What a gateway of a site has landed for another one, whose spool it kept a copy of (`copies = 2`
-in `[site]`). That one may land it, too; the ingest takes one of them. It may also come back: who
-has taken copies into its spool has copies of that kept, perhaps by the gateway that they come from.
+"""Find rows that a gateway has landed for another one, from the copies of its spool (`copies = 2`
+in `[site]`).
 
-In: the way of each publication. Out: places of stores, origin and position, that hold such a copy:
-it came when and where the row of another gateway did, to the microsecond.
+The other gateway may land them, too; the ingest takes one of them. It may also return. A gateway
+that took copies into its spool has copies of those on another gateway, perhaps on the one that they
+come from.
+
+In: the way of each publication. Out: places of stores, origin and position, with such a copy: its
+receipt is that of another gateway's row, to the microsecond.
 """
 
 from collections import defaultdict
@@ -28,14 +31,14 @@ def places(ways: Iterable[Mapping[str, list[Sighting]]]) -> set[tuple[str, int]]
 
 
 def _copies(rows: list[tuple[bool, Sighting]]) -> Iterator[tuple[str, int]]:
-    """Of rows that are alike, in the order in which they were seen. The first one is no copy. One
-    at the same gateway is a copy only if its spool took it when another gateway had it: so what a
-    restored store lands once more is what it was before. rows: each with whether it was seen in a
-    spool.
+    """Return the copies among equal rows, in the order in which they were seen. The first one is
+    the original. Another one at the same gateway is a copy only if its spool took it when another
+    gateway had it. A row that a restored store lands again therefore keeps its kind. rows: each
+    with whether it was seen in a spool.
     """
     home = _gateway(rows[0][1])
     copies: dict[tuple[str, int], bool] = {}
-    """By gateway and position, in whichever life of its store."""
+    """Whether a row is a copy, by gateway and position, in any life of its store."""
     away = False
     for spooled, row in rows:
         gateway = _gateway(row)

@@ -1,9 +1,7 @@
-"""Where faults struck: whether it was where they were aimed, and how often each window of each kind
-was hit.
-
-In: a history. Out: reasons for which the verdict is *unknown*, and counts for the report. A window
-is a stretch between two steps of what is broken, at which one promise hangs by one line of code: a
-run that never broke there has not shown it.
+"""Check that faults struck where they were aimed, and count the hits of each window. In: a history.
+Out: reasons for which the verdict is *unknown*, and counts for the report. A window is a stretch
+between two steps of the broken part, in which one promise depends on one line of code. A run
+without a fault there has not tested it.
 """
 
 from collections import defaultdict
@@ -95,7 +93,7 @@ GUARDS: dict[str, dict[str, str]] = {
         IN_PUBREL: "what was released is not published again",
     },
 }
-"""The windows of each kind, and the claim that only a fault in this window can shake."""
+"""Windows of each kind, and the claim that only a fault in this window can break."""
 SWEEPS = (
     "kill -9 of the gateway at a step of the exchange",
     "power cut at an EEPROM write of the exchange",
@@ -104,12 +102,12 @@ SWEEPS = (
 """Kinds that go through all of their windows; each must have been hit."""
 
 COUNTED_FROM = ("sample", "publication")
-"""What a place is counted from. A fault that had to wait for another one struck at a later one."""
+"""Counts of a place. A fault that had to wait for another one struck at a later count."""
 
 
 def doubts(events: Sequence[Event]) -> list[str]:
-    """Why a history cannot show what its plan promised: a fault struck elsewhere, a window that was
-    planned was never hit, or something was published before all was armed.
+    """Return the reasons why a history cannot show what its plan promised: a fault struck
+    elsewhere, a planned window was never hit, or a publication came before all faults were armed.
     """
     aims: dict[str, tuple[str, Mapping[str, Any]]] = {}
     hits: dict[str, Mapping[str, Any]] = {}
@@ -145,7 +143,7 @@ def doubts(events: Sequence[Event]) -> list[str]:
 
 
 def coverage(events: Iterable[Event]) -> dict[str, dict[str, int]]:
-    """How often each window was hit, by kind of fault."""
+    """Return the hits of each window, by kind of fault."""
     counts: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
     for event in events:
         if event.event == "happened" and (window := event.data.get("window")):
@@ -156,9 +154,9 @@ def coverage(events: Iterable[Event]) -> dict[str, dict[str, int]]:
 def guarded(
     hit: Mapping[str, Mapping[str, int]], asked: Mapping[str, Collection[str]] | None = None
 ) -> list[tuple[str, str, int, str]]:
-    """Rows for a table: kind, window, how often it was hit, the claim that it guards. Of each kind
-    that struck, all windows that guard a claim, also those never hit, but for those that the plan
-    did not ask for (`asked`).
+    """Return rows for a table: kind, window, number of hits, the claim that it guards. They include
+    all windows with a claim, also those never hit, of each kind that struck. Windows that the plan
+    did not ask for (`asked`) are left out.
     """
     return [
         (kind, window, windows.get(window, 0), GUARDS.get(kind, {}).get(window, ""))
@@ -169,7 +167,7 @@ def guarded(
 
 
 def asked(events: Iterable[Event]) -> dict[str, set[str]]:
-    """The windows that the plan has named, of each kind that is aimed at windows."""
+    """Return the windows named by the plan, by kind."""
     found: dict[str, set[str]] = defaultdict(set)
     for event in events:
         if event.event == "planned" and "window" in (aim := event.data.get("aim") or {}):
@@ -180,7 +178,7 @@ def asked(events: Iterable[Event]) -> dict[str, set[str]]:
 def _never_hit(
     aims: Mapping[str, tuple[str, Mapping[str, Any]]], hit: Mapping[str, Mapping[str, int]]
 ) -> list[str]:
-    """Windows that the plan goes through, and no fault has fallen into."""
+    """Return windows of the plan that no fault has hit."""
     needed: dict[str, set[str]] = defaultdict(set)
     for kind, aim in aims.values():
         if kind in SWEEPS:
@@ -198,8 +196,8 @@ def _never_hit(
 def _struck_there(
     fault: str, aim: Mapping[str, Any], hits: Mapping[str, Mapping[str, Any]]
 ) -> bool:
-    """Whether it struck where it was aimed, or as soon as the faults before it were over, which
-    must have struck the same board or line.
+    """Whether it struck where it was aimed, or as soon as the faults before it ended, which must
+    have struck the same board or line.
     """
     hit = hits[fault].get("hit") or {}
     waited = hits[fault].get("behind") in hits
@@ -213,7 +211,7 @@ def _struck_there(
 def _waited(
     fault: str, name: str, aim: Any, hit: Any, hits: Mapping[str, Mapping[str, Any]]
 ) -> bool:
-    """Whether at each count from its aim on, until it struck, another one was under way."""
+    """Whether another fault was in progress at each count from its aim until it struck."""
     if name.rpartition(" ")[2] not in COUNTED_FROM or hit < aim:
         return False
     free = aim
@@ -226,9 +224,7 @@ def _waited(
 def _others(
     fault: str, name: str, hits: Mapping[str, Mapping[str, Any]]
 ) -> Iterator[tuple[int, int]]:
-    """The first and the last of these counts at which each other fault of the board was under
-    way.
-    """
+    """Yield the first and the last of these counts during each other fault of the board."""
     for other, happened in hits.items():
         if other != fault and other.partition("/")[0] == fault.partition("/")[0]:
             begin = (happened.get("hit") or {}).get(name)
@@ -237,6 +233,6 @@ def _others(
 
 
 def _told(place: Mapping[str, Any] | None) -> str:
-    """E.g. `sample 17, writes 3, torn True`."""
+    """Return e.g. `sample 17, writes 3, torn True`."""
     told = ", ".join(f"{name} {value}" for name, value in (place or {}).items())
     return told or "nobody knows where"

@@ -1,5 +1,5 @@
-"""Why a history cannot show that all went well. In: what was seen in it. Out: a sentence for each
-reason: first the causes, then what they may have led to.
+"""Reasons why a history cannot show that all went well. In: the content of a history. Out: a
+sentence for each reason: first the causes, then their possible effects.
 """
 
 from collections import Counter
@@ -9,11 +9,11 @@ from hil.judge.seen import Seen
 from hil.observe.history import READINGS
 
 BREAKS_OFF = "the history breaks off"
-"""The doubt about a run that was interrupted."""
+"""Doubt about a run that was interrupted."""
 
 
 def causes(seen: Seen) -> Iterator[str]:
-    """Why less was seen than there was to see."""
+    """Yield reasons for missing events."""
     yield from seen.broken
     if not seen.begun:
         yield "the history has no beginning"
@@ -25,7 +25,7 @@ def causes(seen: Seen) -> Iterator[str]:
 
 
 def kept_out(seen: Seen) -> Iterator[str]:
-    """Who published, and never got anything through: the likely cause of what is under way."""
+    """Yield publishers without any delivery: the likely cause of open publications."""
     came = {key.device for key, way in seen.ways.items() if any(way[h] for h in seen.hops[1:])}
     for device in seen.plan if seen.ours else ():
         if device not in came and any(key.device == device for key in seen.ways):
@@ -33,7 +33,7 @@ def kept_out(seen: Seen) -> Iterator[str]:
 
 
 def found(seen: Seen) -> list[str]:
-    """What was due, and was not seen."""
+    """Return the missing events."""
     due = [*(seen.hops if seen.ours else ("board", seen.claim)), *[READINGS] * seen.reads]
     doubts = [f"not read to the end: {hop}" for hop in due if hop not in seen.complete]
     missing = sorted(seen.planned.keys() - seen.fired)
@@ -50,7 +50,9 @@ def found(seen: Seen) -> list[str]:
 
 
 def _unsaid(seen: Seen) -> Iterator[str]:
-    """What the rig says of itself in each run that was set up and went to its end."""
+    """Yield missing reports of the rig about itself, for a run that was set up and went to
+    its end.
+    """
     if not seen.armed:
         yield "nobody has said that all was armed before something was published"
     for fault in sorted(seen.planned.keys() - seen.announced):
@@ -69,7 +71,7 @@ def _unsaid(seen: Seen) -> Iterator[str]:
 
 
 def _gaps(seen: Seen) -> Iterator[str]:
-    """What was planned and was not produced, and hops at which nothing was seen at all."""
+    """Yield devices that produced less than planned, and hops without any event."""
     produced = Counter(
         key.device
         for key, way in seen.ways.items()

@@ -1,7 +1,6 @@
-"""Whether all that a history tells is known: what nobody can read, nobody can judge.
-
-In: a history. Out: a reason, for which the verdict is *unknown*, for each kind of event that stands
-in no table of hil/README.md.
+"""Check that all events of a history are known: unknown ones cannot be judged. In: a history. Out:
+a reason, for which the verdict is *unknown*, for each kind of event that is in no table of
+hil/README.md.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,7 +15,7 @@ def _words(text: str) -> frozenset[str]:
 
 
 OF_CONNECTION = "connack publish pubrel pubcomp refused time unread unasked"
-"""What is told of an MQTT connection that is read along, over a line or over the air."""
+"""Events of an MQTT connection, on a line or in the air."""
 EVENTS = {
     "rig": _words("armed broken clock command end impossible planned run stalled"),
     "board": _words(
@@ -42,7 +41,7 @@ EVENTS = {
     "second ingest": PROGRAM,
     "landing": _words("happened remains reworded"),
 }
-"""What may happen at each hop; to a board or a client also a fault (`happened`), under its name."""
+"""Events of each hop; for a board or client also a fault (`happened`), under its name."""
 
 
 def strange(events: Sequence[Event]) -> Iterator[str]:

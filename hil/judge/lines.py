@@ -1,8 +1,7 @@
-"""What the wires saw the boards say of their publications.
-
-In: events of the wires, and publications of boards. Out: of each publication the payloads by which
-it left its board, when the board showed that the gateway has it (its PUBREL, which follows PUBREC),
-and how often a new session may have made the gateway take it once more.
+"""The boards' publications, as the wires saw them. In: events of the wires, and publications of
+boards. Out, for each publication: the payloads with which it left its board, and the time at which
+the board showed that the gateway has it (its PUBREL, which follows PUBREC). Also how often a new
+session may have made the gateway take it once more.
 """
 
 from collections import defaultdict
@@ -18,7 +17,7 @@ OnLine = tuple[str, int]
 
 
 class Message(Protocol):
-    """What is told of a publication."""
+    """A publication, as far as this module needs it."""
 
     payloads: set[str]
     acknowledged: int | None
@@ -44,7 +43,7 @@ class Lines:
                 self._fresh[data["line"]].append(event.t)
 
     def tell(self) -> None:
-        """All events are in."""
+        """Note that all events were fed."""
         for event, message in self.publications:
             self._tell(event, message)
 
@@ -63,5 +62,5 @@ class Lines:
 
 
 def _is(payload: str, records: Sequence[Record]) -> bool:
-    """Whether a payload may be that of a publication. Of a real board nobody knows its records."""
+    """Whether a payload may be that of a publication. The records of a real board are unknown."""
     return not records or says(decode(bytes.fromhex(payload)), records)

@@ -1,12 +1,13 @@
-"""The sessions of the boards' lines, as the wires read along. In: a history. Out: what is wrong
-with them.
+"""Check the sessions of the boards' lines, as the wires saw them.
 
-The rig computes a session's seed from the handshake by itself, so it sees what both ends agree on
-and is wrong nevertheless: frames of a seed that does not follow from the handshake, and a seed that
-is used for two sessions, with which a frame from before a restart would pass for one of now. It
-sees which frames arrive whole, so an end that acknowledges another one has taken what the line has
-damaged. And it sees when the gateway has forgotten the MQTT session of a board, which no bench lets
-expire, and when somebody who greets in a board's name ends its session.
+In: a history. Out: mistakes in the sessions.
+
+The rig computes a session's seed from the handshake by itself, so it sees mistakes on which both
+ends agree: frames of a seed that does not follow from the handshake, and a seed used for two
+sessions, with which a frame from before a restart would count as new. It sees which frames arrive
+whole, so it notices an acknowledgement of a damaged one. It sees when the gateway has lost the MQTT
+session of a board, which no bench lets expire, and when a foreign greeting in a board's name ends
+its session.
 """
 
 from collections import Counter, defaultdict
@@ -19,15 +20,15 @@ from hil.observe.history import Event, taking
 ENDS = {"up": "the board", "down": "the gateway"}
 TAKERS = {"up": "the gateway", "down": "the board"}
 RESTORED = "gateway's store restored from a backup"
-"""How the kind of fault is called after which the gateway has forgotten the boards' sessions."""
+"""Name of the kind of fault after which the gateway has lost the boards' sessions."""
 TORN = 2
 """Frames of a session that may be torn, in each direction: one when its sender lost its power or
-was killed, and one more if that happens again before it has greeted. In 5,900 sessions
-of boards that were cut again and again, none had more than one."""
+was killed, and one more if that happens again before it has greeted. In 5,900 sessions of boards
+that were cut many times, none had more than one."""
 
 
 def wrong(events: Sequence[Event]) -> list[str]:
-    """A sentence for each thing."""
+    """Return a sentence for each mistake."""
     reasons = []
     begun: dict[tuple[int, ...], str] = {}
     strange: dict[tuple[str, str], list[str]] = defaultdict(list)
@@ -66,7 +67,7 @@ def wrong(events: Sequence[Event]) -> list[str]:
 
 
 def _put_out(event: Event) -> list[str]:
-    """Whether a board had to greet because somebody else has greeted in its name."""
+    """Return the board that had to greet because of a foreign greeting in its name."""
     data = event.data
     if data["action"] != "forge" or not data["greetings"]:
         return []
@@ -74,8 +75,8 @@ def _put_out(event: Event) -> list[str]:
 
 
 def _forgotten(events: Sequence[Event]) -> list[str]:
-    """Sessions that a board goes on with, and the gateway does not; a restored store is excused,
-    and a gateway that did not hear the others.
+    """Return sessions that a board continues and the gateway does not, except after a restored
+    store, and at a gateway that did not hear the others.
     """
     silences = Silences(events)
     known: dict[tuple[str, int], int] = {}
@@ -99,7 +100,7 @@ def _forgotten(events: Sequence[Event]) -> list[str]:
 
 
 def is_restore(event: Event) -> bool:
-    """Whether a backup has taken the place of the gateway's store."""
+    """Whether a backup has replaced the gateway's store."""
     return event.event == "happened" and event.data["kind"] == RESTORED
 
 

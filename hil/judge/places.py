@@ -1,9 +1,7 @@
-"""Whether faults that the rig placed by looking struck at their places: at the Kth publication
-committed, landed or sampled.
-
-In: a history: the rows of the system under test, and when each fault struck. Out: reasons for which
-the verdict is *unknown*. The place is counted here, from the rows: what the injector believed does
-not matter.
+"""Check that faults placed by looking struck at their places: at the Kth publication committed,
+landed or sampled. In: a history: the rows of the system under test, and the time of each fault.
+Out: reasons for which the verdict is *unknown*. The place is counted here, from the rows; the
+injector's own count does not matter.
 """
 
 from bisect import bisect_right
@@ -16,33 +14,33 @@ from hil.observe.history import Event, taking
 
 LATE = 20
 """Publications by which a place may be missed: they come between two looks of the rig, when a
-gateway that was away gets what the boards have kept for it."""
+gateway after an outage gets those that the boards have kept for it."""
 LATE_SHARE = 10
-"""Or one in so many of the run's, if that is more."""
+"""Divisor: this share of the run's publications, if that is more."""
 LATE_S = 2.0
-"""Or what comes so soon behind the place, if that is more: clients that were kept waiting can put
-hundreds into the store between two looks."""
+"""Seconds after the place whose publications also count, if that is more: clients that had to wait
+can put hundreds into the store between two looks."""
 OF_SITE = ("gateway", "landing", "uplink", "ingest")
 HANDS = (
     "board swapped",
     "board replugged at another gateway",
     "board by radio carried to another gateway",
 )
-"""The faults of a board that keep the faults of the site waiting, or wait for them."""
+"""Faults of a board that delay the faults of the site, or wait for them."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Struck:
-    """since: when it struck; until: when it was over; in ns."""
+    """A fault. since: when it struck. until: its end; in ns."""
 
     since: int
     until: int
     waits_for: str
-    """Whose faults it has to wait for."""
+    """Targets of the faults that it waits for."""
 
 
 def misplaced(events: Sequence[Event]) -> list[str]:
-    """What a planned place, that was found by looking, does not fit."""
+    """Return faults that were placed by looking and missed their place."""
     planned: dict[str, tuple[str, str, int]] = {}
     struck: dict[str, _Struck] = {}
     counts = _Counts()
@@ -73,7 +71,7 @@ def misplaced(events: Sequence[Event]) -> list[str]:
 def _waited(
     fault: str, counter: str, at: int, struck: dict[str, _Struck], counts: "_Counts"
 ) -> list[int]:
-    """How far the count had come when each fault was over for which this one had to wait."""
+    """Return the count at the end of each fault that this one had to wait for."""
     mine = struck[fault]
     return [
         counts.at(counter, other.until)
@@ -87,12 +85,12 @@ def _waited(
 
 
 class _Counts:
-    """Feed it with all events; then ask how far a count had come at a time."""
+    """Counts at hops. Feed it all events; then ask for a count at a time."""
 
     def __init__(self) -> None:
         self._seen: dict[str, list[tuple[int, int]]] = defaultdict(list)
         self._rows: dict[str, list[tuple[int, str, int]]] = defaultdict(list)
-        """Of hops: when, at which gateway, at which position."""
+        """Rows by hop: time, gateway, position."""
         self._planned = self._before = 0
         """before: rows that a used store had when the run began."""
 
@@ -107,15 +105,15 @@ class _Counts:
             case "spool", "publication":
                 self._rows["spooled"].append(_row(event))
             case "batch", "publication":
-                # it was committed, though it may have left the store before anybody looked
+                # it was committed, though perhaps deleted from the store before the next look
                 self._rows["spooled"].append(_row(event))
                 self._rows["landed"].append(_row(event))
             case "board", "publication" if "sampled" in data and data["kind"] == "reading":
-                # by time there are as many as there are
+                # the time order gives their number
                 self._seen[f"sampled {data['device']}"].append((data["sampled"], 0))
 
     def sort(self) -> None:
-        """All events are in."""
+        """Note that all events were fed."""
         for seen in self._seen.values():
             seen.sort()
             seen[:] = [(t, count) for count, (t, _) in enumerate(seen, 1)]
@@ -130,7 +128,7 @@ class _Counts:
         return max(LATE, self._planned // LATE_SHARE)
 
     def soon_behind(self, counter: str, at: int) -> int:
-        """How far the count had come LATE_S after it had reached `at`."""
+        """Return the count LATE_S after it had reached `at`."""
         reached = next((t for t, count in self._seen.get(counter, []) if count >= at), None)
         return 0 if reached is None else self.at(counter, reached + int(LATE_S * 1e9))
 
@@ -141,6 +139,6 @@ class _Counts:
 
 
 def _row(event: Event) -> tuple[int, str, int]:
-    """When, at which gateway, and its position in that one's store."""
+    """Return time, gateway, and position in its store."""
     gateway = str(event.data["origin"]).partition("/")[0]
     return event.t, gateway, int(event.data["position"])

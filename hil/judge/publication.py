@@ -1,4 +1,4 @@
-"""A publication as the judge sees it: who it is, where it was seen, what became of it."""
+"""A publication as the judge sees it: its identity, where it was seen, and its outcome."""
 
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -15,14 +15,14 @@ class Outcome(StrEnum):
     ALTERED = "altered"
     OUT_OF_ORDER = "out of order"
     LEFT = "left behind"
-    """In the EEPROM of a board that was swapped before it could send it, and there to be read: no
-    harm, but not in the claim either."""
+    """In the EEPROM of a replaced board that could not send it, from which it can be read: no
+    damage, but not in the claim either."""
     UNDELIVERED = "not delivered"
     """Published at QoS 0, and not in the gateway's store: QoS 0 promises no more."""
     DIED = "died with its card"
     """Acknowledged by a gateway that was gone for good before it had landed."""
     UNKNOWN = "unknown"
-    """Still under way: the hop where it was seen last holds it, and owes it to the next one."""
+    """Still on its way: the hop where it was seen last holds it, and must still deliver it."""
 
 
 HARMLESS = (Outcome.OK, Outcome.LEFT, Outcome.UNDELIVERED, Outcome.DIED)
@@ -30,7 +30,7 @@ HARMLESS = (Outcome.OK, Outcome.LEFT, Outcome.UNDELIVERED, Outcome.DIED)
 
 @dataclass(frozen=True, slots=True, order=True)
 class Key:
-    """Publication identity."""
+    """Identity of a publication."""
 
     device: str
     incarnation: int
@@ -42,11 +42,11 @@ class Key:
 
 @dataclass(frozen=True, slots=True)
 class Sighting:
-    """A publication seen at a hop. records: what it says, None if it does not decode; payload: its
-    bytes, None where only the records are known, as of a simulated board. status: told by the board
-    about itself, no reading. qos: at which it was published. sampled: the rig knows when, and so
-    which time it must tell. origin, position: the gateway's store and the order of arrival in it;
-    the board has neither.
+    """A publication seen at a hop. records: its content, None if it does not decode. payload: its
+    bytes, None where only the records are known, as for a simulated board. status: a publication of
+    the board about itself, no reading. qos: of the publication. sampled: time of the sample, if the
+    rig knows it, which its time must match. origin, position: the gateway's store and the order of
+    arrival in it; the board has neither.
     """
 
     t: int
@@ -58,13 +58,13 @@ class Sighting:
     position: int = 0
     sampled: int | None = None
     columns: dict[str, Any] = field(default_factory=dict)
-    """What else stands in its row. Of what was published: what is known of it (topic)."""
+    """Other columns of its row. For the publication itself: its known values (topic)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """hop: the first at which it went wrong, or the one that holds an unknown one; None if ok. way:
-    what was seen at each hop. why: what is altered, in words; else empty.
+    """A publication. hop: the first at which it went wrong, or the one that holds an unknown one;
+    None if ok. way: sightings at each hop. why: the alteration, in words; else empty.
     """
 
     key: Key

@@ -1,6 +1,5 @@
-"""The table of readings: each record of each payload in the table of publications, once.
-
-In: rows of both. Out: for a publication what is wrong, and how.
+"""Check the table of readings: each record of each payload in the table of publications, once. In:
+rows of both. Out: for a publication its outcome, and the mistake.
 """
 
 import math
@@ -15,7 +14,7 @@ from hil.judge.senml import Record
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """index: which record of its payload. time, received: µs UTC."""
+    """A row. index: of the record in its payload. time, received: µs UTC."""
 
     index: int
     name: str | None
@@ -29,7 +28,7 @@ class Row:
     text: str | None
     flag: bool | None
     data: str | None
-    """In hexadecimal digits."""
+    """Data in hexadecimal digits."""
     sum: float | None
 
     def __str__(self) -> str:
@@ -38,7 +37,7 @@ class Row:
 
 @dataclass(slots=True)
 class Seen:
-    """Rows of one publication, as they stand in the table of readings."""
+    """Rows of one publication in the table of readings."""
 
     rows: list[Row] = field(default_factory=list)
 
@@ -47,8 +46,9 @@ class Seen:
 
 
 def wanted(device: str, published: Sighting) -> list[Row]:
-    """Of a row of the table of publications. A record without a time has that of its arrival, and
-    whoever published it did not know it; one that counts from its arrival is reckoned from there.
+    """Return the readings expected for a row of the table of publications. A record without a time
+    has that of its arrival, with an unknown time certainty; a relative one is computed from the
+    arrival.
     """
     received = published.columns.get("received")
     return [
@@ -71,7 +71,7 @@ def wanted(device: str, published: Sighting) -> list[Row]:
 
 
 def _moment(record: Record, received: int | None) -> tuple[int | None, str]:
-    """µs UTC, and how certain they are."""
+    """Return µs UTC, and their certainty."""
     if record.time is not None and not record.relative:
         return round(record.time * 1_000_000), "synchronised"
     if received is None or not record.time:
@@ -80,7 +80,9 @@ def _moment(record: Record, received: int | None) -> tuple[int | None, str]:
 
 
 def judge(device: str, published: Iterable[Sighting], seen: Seen) -> tuple[Outcome, str] | None:
-    """published: what stands in the table of publications, which was judged. None: all is well."""
+    """Return outcome and mistake, or None. published: rows in the table of publications, already
+    judged.
+    """
     due = wanted(device, next(iter(published)))
     counts = Counter(row.index for row in seen.rows)
     found = {row.index: row for row in seen.rows}
@@ -99,7 +101,7 @@ def judge(device: str, published: Iterable[Sighting], seen: Seen) -> tuple[Outco
 
 
 def _same(due: Row, found: Row) -> bool:
-    """To the last bit: minus zero is another number than zero."""
+    """Whether two rows are equal to the last bit: minus zero differs from zero."""
     return due == found and all(
         math.copysign(1, one) == math.copysign(1, other)
         for one, other in ((due.value, found.value), (due.sum, found.sum))

@@ -1,8 +1,5 @@
-"""What may be left when a run is over: nothing that was for the way only, and no more of the rest
-the longer the run was.
-
-In: a history. Out: a sentence for each thing that is left and must not be. Not asked of a run that
-gave up, in which things are on their way still; nor of what is on a card whose gateway died.
+"""Check the remains of a run: no temporary data, and no other data that grow with its length. In: a
+history. Out: a sentence for each forbidden remainder. Runs that gave up and cards are not judged.
 """
 
 import re
@@ -13,19 +10,18 @@ from typing import Any
 from hil.observe.history import Event, taking
 
 EMPTY = ("spool", "retained", "will", "aside")
-"""Tables in which nothing is left: no client of a bench retains a message or has a will."""
+"""Tables that must be empty: no client of a bench retains a message or has a will."""
 ALONE = ("queue", "message", "given", "given_part", "journey", "place")
-"""Those in which a gateway that is alone has nothing left. In a site what is for another gateway
-waits there until that one asks for it."""
+"""Tables that must be empty at a single gateway. In a site, others' data may wait there."""
 TEMPORARY = re.compile(r"(^|/)\.|\.(tmp|temp|new|part|partial|old|bak)$|~$|-journal$")
 MOST_FILES = 40
-"""In a gateway's folder, whatever they are."""
+"""Most files in a gateway's folder, of any kind."""
 COMMANDER = "commander"
-"""The client by which the rig sends commands."""
+"""Client with which the rig sends commands."""
 SPARE = 8
-"""File descriptors that a program may open late in its life, beside one for each peer."""
+"""File descriptors that a program may open late in its life, besides one for each peer."""
 LEAST_LOOKS = 16
-"""At a program, to compare the first half of its life with the last quarter."""
+"""Looks at a program needed to compare the first half of its life with the last quarter."""
 
 
 def wrong(events: Sequence[Event]) -> list[str]:
@@ -33,7 +29,7 @@ def wrong(events: Sequence[Event]) -> list[str]:
     if not over or any(e.hop == "rig" and e.event in ("stalled", "broken") for e in events):
         return []
     run = next((one.data for one in events if (one.hop, one.event) == ("rig", "run")), None)
-    if run is None or "hops" in run:  # not our own system
+    if run is None or "hops" in run:  # not Onceway
         return []
     found = []
     dead = {f"gateway-{one.data['gateway']}" for one in events if "died" in one.data}
@@ -54,7 +50,7 @@ def _peers(bench: dict[str, Any], plan: dict[str, Any]) -> set[str]:
 
 
 def _at(event: Event, run: dict[str, Any]) -> Iterator[str]:
-    """At one gateway."""
+    """Yield the remains at one gateway."""
     data, alone = event.data, not run["bench"].get("gateway")
     for table in EMPTY + (ALONE if alone else ()):
         if rows := data["tables"].get(table):
@@ -80,8 +76,8 @@ def _at_landing(data: dict[str, Any]) -> Iterator[str]:
 
 
 def _descriptors(events: Sequence[Event], peers: int) -> list[str]:
-    """A program that opens more than it closes: of each process the most at once in the first
-    half of its life against the least in the last quarter.
+    """Return programs that open more than they close: for each process the most at once in the
+    first half of its life against the least in the last quarter.
     """
     open_at: dict[tuple[str, int], list[int]] = defaultdict(list)
     for event in events:

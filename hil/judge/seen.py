@@ -1,5 +1,5 @@
-"""A history, sorted into what the verdict needs. In: its events, in any order. Out: the way of each
-publication from hop to hop, and what else was seen.
+"""A history, sorted for the verdict. In: its events, in any order. Out: the way of each publication
+from hop to hop, and the other events.
 """
 
 from collections import Counter, defaultdict
@@ -16,7 +16,7 @@ from hil.observe.history import COMMAND, HOPS, READINGS, Event
 
 COLUMNS = ("topic", "client", "received", "boot", "monotonic", "batch", "undecodable", "written")
 TAKEN = ("landed", "ingested")
-"""What is kept of a row beside its payload."""
+"""Columns kept of a row besides its payload."""
 FOR_GOOD = (0x87, 0x90, 0x95, 0x99)
 """Reasons for which a board sets a publication aside (firmware/README.md): the next ones may come
 before it."""
@@ -24,66 +24,66 @@ before it."""
 
 @dataclass(slots=True)
 class Seen:
-    """A history, sorted into what the verdict needs."""
+    """A history, sorted for the verdict."""
 
     ways: dict[Key, dict[str, list[Sighting]]] = field(
         default_factory=lambda: defaultdict(lambda: {hop: [] for hop in HOPS})
     )
     waiting: set[tuple[str, Key]] = field(default_factory=set)
     died: dict[Key, int] = field(default_factory=dict)
-    """What a gateway had that was gone for good, and had not landed; and when that was."""
+    """Publications that a gateway had not landed when it was gone for good, and the time of that.
+    """
     acknowledged: dict[Key, int] = field(default_factory=dict)
-    """When a client had the last answer."""
+    """Times of a client's last answers."""
     released: dict[tuple[str, int], list[int]] = field(default_factory=lambda: defaultdict(list))
-    """By line and packet identifier: when a board has said that it has a PUBREC."""
+    """Times of a board's PUBRELs, by line and packet identifier."""
     left: set[Key] = field(default_factory=set)
     again: Counter[Key] = field(default_factory=Counter)
     resent: dict[Key, list[int]] = field(default_factory=lambda: defaultdict(list))
-    """When a client has put a PUBLISH on the line once more in the same flow."""
+    """Times at which a client has sent a PUBLISH once more in the same flow."""
     refused: Counter[tuple[str, int]] = field(default_factory=Counter)
-    """By line and packet identifier: how often the gateway said that it does not know a PUBREL
-    (0x92), or refused a PUBLISH (0x80 and above in a PUBREC)."""
+    """How often the gateway did not know a PUBREL (0x92), or refused a PUBLISH (0x80 and above in a
+    PUBREC), by line and packet identifier."""
     aside: set[tuple[str, int]] = field(default_factory=set)
-    """By line and packet identifier: PUBLISH packets that were refused for good."""
+    """PUBLISH packets that were refused for good, by line and packet identifier."""
     published: dict[tuple[str, int], list[int]] = field(default_factory=lambda: defaultdict(list))
-    """By line and packet identifier: when a board has sent a PUBLISH."""
+    """Times of a board's PUBLISH packets, by line and packet identifier."""
     fresh: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
-    """By line: when the gateway has begun a session in which nothing is under way."""
+    """Times at which the gateway has begun a session without open exchanges, by line."""
     resumed: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
-    """By line: when it has gone on with one."""
+    """Times at which the gateway has continued a session, by line."""
     silences: Silences = field(default_factory=Silences)
     clients: set[str] = field(default_factory=set)
     places: dict[tuple[str, int], set[Key]] = field(default_factory=lambda: defaultdict(set))
-    """What was seen at each place of a gateway's store: origin and position."""
+    """Publications seen at each place of a gateway's store: origin and position."""
     copies: set[tuple[str, int]] = field(default_factory=set)
-    """Of these, where a gateway has what another one had received (`copied.py`)."""
+    """Places with a copy of another gateway's row (`copied.py`)."""
     doubled: bool = False
-    """Whether what is acknowledged is on the disks of two gateways."""
+    """Whether acknowledged publications are on the disks of two gateways."""
     owed_copies: int = 0
-    """What gateways that are gone for good had not landed, and others were to have copies of."""
+    """Number of rows that dead gateways had not landed, and of which others must have copies."""
     stores: set[str] = field(default_factory=set)
-    """Origins of what was seen in a gateway's store."""
+    """Origins of rows seen in a gateway's store."""
     decoded: dict[Key, readings.Seen] = field(default_factory=lambda: defaultdict(readings.Seen))
     clocks: Clocks = field(default_factory=Clocks)
     gateways: set[str] = field(default_factory=set)
-    """Their names; none of a system that is not ours."""
+    """Names of the gateways; empty for a system other than Onceway."""
     first_batch: int = 1
-    """The number of the first batch, above 1 for a used store."""
+    """Number of the first batch, above 1 for a used store."""
     batch_count: int = columns.FAR
-    """The most rows of a batch."""
+    """Most rows of a batch."""
     sent: dict[Key, set[bytes]] = field(default_factory=lambda: defaultdict(set))
-    """Payloads as they left a client, or a real board, which may put a publication in other words
-    when it sends it again."""
+    """Payloads as they left a client, or a real board, which may send a publication again in
+    another form."""
     quarantined: list[tuple[str, int]] = field(default_factory=list)
     """Origin (`GATEWAY/EPOCH`) and number of each batch in quarantine."""
     conflicts: list[tuple[Key, bytes]] = field(default_factory=list)
     reworded: set[str] = field(default_factory=set)
     """Origins whose batches are copies with other payloads, made by a fault."""
     second: set[tuple[Key, bytes]] = field(default_factory=set)
-    """What such copies say."""
+    """Payloads of such copies."""
     unasked: Counter[tuple[str, str]] = field(default_factory=Counter)
-    """By end and kind of packet: answers to what the other end has not sent on that connection.
-    """
+    """Answers to packets not sent on that connection, by end and kind of packet."""
     unread: list[str] = field(default_factory=list)
     complete: set[str] = field(default_factory=set)
     planned: dict[str, str] = field(default_factory=dict)
@@ -92,14 +92,14 @@ class Seen:
     fired: set[str] = field(default_factory=set)
     contradictions: list[str] = field(default_factory=list)
     commands: dict[str, list[tuple[int, int]]] = field(default_factory=lambda: defaultdict(list))
-    """By device: when, and which interval."""
+    """Time and interval of commands, by device."""
     obeyed: dict[str, list[tuple[int, int]]] = field(default_factory=lambda: defaultdict(list))
-    """By device: when in board time, and which interval."""
+    """Board time and interval of obeyed commands, by device."""
     samples: dict[str, list[tuple[int, int]]] = field(default_factory=lambda: defaultdict(list))
-    """By device: readings, when in board time, and how many conversions had passed since the one
-    before in that life."""
+    """Readings by device: board time, and the number of conversions since the one before in that
+    life."""
     starts: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
-    """By device: in board time."""
+    """Starts by device, in board time."""
     deaths: list[str] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
     broken: list[str] = field(default_factory=list)
@@ -110,30 +110,30 @@ class Seen:
     """Whether the table of readings is judged."""
     devices: list[str] = field(default_factory=list)
     real: set[str] = field(default_factory=set)
-    """Those of them whose ledger nobody can read."""
+    """Boards whose ledger cannot be read."""
     plan: dict[str, int] = field(default_factory=dict)
-    """By device or client: how many readings or messages it was to produce."""
+    """Planned number of readings or messages, by device or client."""
     stalled: bool = False
     begun: bool = False
     began: int = -columns.FAR
-    """When the run began."""
+    """Start of the run."""
     ours: bool = True
-    """Whether it is our own system that ran, and not what people use today."""
+    """Whether the system is Onceway, and not the glue."""
     armed: bool = False
     welcomed: Counter[str] = field(default_factory=Counter)
     told: Counter[str] = field(default_factory=Counter)
     announced: set[str] = field(default_factory=set)
-    """Faults of the plan of which the rig has said that they were to happen."""
+    """Faults of the plan that the rig has announced."""
     met: set[str] = field(default_factory=set)
-    """Boards that were seen to be welcomed."""
+    """Boards that were welcomed."""
     by_air: set[str] = field(default_factory=set)
     counted: set[str] = field(default_factory=set)
-    """By line: sessions begun, sessions whose end was told, and whether its last counts were."""
+    """Sessions by line: begun, with a reported end, and whether its last counts came."""
     restores: int = 0
-    """How often a backup took the place of the store: what it holds, and what boards have not
-    released, lands once more."""
+    """How often a backup replaced the store: its rows, and publications that boards have not
+    released, land once more."""
     forgotten: list[tuple[int, Key]] = field(default_factory=list)
-    """What the gateway had under way for a client, and did not know any more; and when."""
+    """Messages of a client that the gateway has lost, and the time of that."""
     ended: bool = False
 
     def take(self, event: Event) -> None:
@@ -143,7 +143,7 @@ class Seen:
             take(self, event)
 
     def _take_of_any(self, event: Event) -> None:
-        """Take what any part of the system may say."""
+        """Take an event that any part of the system may report."""
         data = event.data
         match event.hop, event.event:
             case hop, "publication" if hop in HOPS and hop != "board":
@@ -172,7 +172,7 @@ class Seen:
                 self.errors.append(f"{program} met an internal error: {data['error']}")
 
     def _take_of_board(self, event: Event) -> None:
-        """Take what a board or a client says of itself."""
+        """Take an event of a board or client."""
         data = event.data
         match event.hop, event.event:
             case "board", "publication":
@@ -222,7 +222,7 @@ class Seen:
                     self.aside.add((data["line"], data["id"]))
 
     def _take_of_sessions(self, event: Event) -> None:
-        """Take what was counted on a line or in the air."""
+        """Take counts of a line or of the air."""
         data = event.data
         match event.hop, event.event:
             case "wire", "welcome":
@@ -239,7 +239,7 @@ class Seen:
                 self.by_air.add(data["line"])
 
     def _take_of_rig(self, event: Event) -> None:
-        """Take what the rig says of the run."""
+        """Take an event of the rig about the run."""
         data = event.data
         match event.hop, event.event:
             case "rig", "armed":
@@ -264,7 +264,7 @@ class Seen:
                 self.ended = True
 
     def _take_of_rows(self, event: Event) -> None:
-        """Take what became of rows behind the gateway."""
+        """Take an event of rows after the gateway."""
         data = event.data
         match event.hop, event.event:
             case "spool", "died":
@@ -281,7 +281,7 @@ class Seen:
                 self.contradictions.append(f"{data['batch']} had landed, and {data['how']}")
 
     def sort(self) -> None:
-        """All events are in."""
+        """Note that all events were fed."""
         self.clocks.sort()
         self.copies = copied.places(self.ways.values()) if self.doubled else set()
         for key, way in self.ways.items():
@@ -333,14 +333,14 @@ class Seen:
         )
 
     def received(self) -> Iterator[dict[str, list[Sighting]]]:
-        """The way of each publication without what a gateway has for another one."""
+        """Yield the way of each publication without the rows that a gateway has for another one."""
         for way in self.ways.values():
             own = [row for row in way["spool"] if (row.origin, row.position) not in self.copies]
             yield {**way, "spool": own}
 
     def times(self) -> Iterator[tuple[str, float, int]]:
-        """Of each publication of which the rig knows when it was sampled, and that told a time when
-        it came to the claim: its device, that time, and the sample's.
+        """Yield for each publication with a known sample time and a time in the claim: its device,
+        that time, and the sample's.
         """
         for key, way in self.ways.items():
             if not way["board"] or way["board"][0].sampled is None:
@@ -351,8 +351,8 @@ class Seen:
                         yield key.device, record.time, way["board"][0].sampled
 
     def died_acknowledged(self, key: Key) -> bool:
-        """Whether a gateway was gone for good with it, when its publisher had been told that it was
-        stored. Who had not been told publishes it again.
+        """Whether it was lost with a gateway after its publisher had the acknowledgement. Without
+        one, the publisher publishes it again.
         """
         if key not in self.died:
             return False
@@ -362,23 +362,24 @@ class Seen:
         return any(t < self.died[key] for t in released)
 
     def set_aside(self, key: Key) -> bool:
-        """Whether the gateway refused it for good, so that it may come behind later ones."""
+        """Whether the gateway refused it for good, so that it may come after later ones."""
         return (key.device, key.sequence & 0xFFFF) in self.aside
 
     def held(self, hop: str, key: Key) -> bool:
-        """Whether a hop holds a publication still, or the claim was not read to its end, so that
-        what is missing there proves nothing.
+        """Whether a hop still holds a publication, or the claim was not read to its end, so that a
+        missing row proves nothing.
         """
         return self.claim not in self.complete or (hop, key) in self.waiting
 
     def allowed(self, key: Key, qos: int) -> int:
-        """How often a publication may stand in the claim. What comes to the landing place twice,
-        the ingest takes once. At QoS 1 each PUBLISH that a client has sent may be a row there.
+        """Return how often a publication may be in the claim. A publication that comes to the
+        landing place twice is in the table once. At QoS 1 each PUBLISH of a client may be a row at
+        the landing place.
         """
         return 1 if self.claim == "table" else self._may_land(key, qos)
 
     def too_often(self, key: Key, qos: int) -> bool:
-        """Whether it stands in the claim, or came there on the way, more often than it may."""
+        """Whether it is in the claim, or came there on the way, more often than allowed."""
         rows = self.ways[key][self.claim]
         places = {(row.origin, row.position) for row in rows}
         copies = places & self.copies if self.claim == "batch" else ()
@@ -387,10 +388,10 @@ class Seen:
         return self.claim == "table" and self.ours and self._doubled_on_the_way(key, qos)
 
     def _doubled_on_the_way(self, key: Key, qos: int) -> bool:
-        """Whether the landing place has it at one place of a store's order twice, or at one where
-        the store did not have it, more often than the gateway had cause to store it. What was twice
-        in the store, the ingest takes once. A copy that a fault has made comes under an epoch that
-        no store of the run has.
+        """Whether it landed twice at one place of a store's order, or at a place unknown to the
+        store and more often than the gateway had cause to store it. The ingest takes a publication
+        once that was in the store twice. A copy made by a fault has an epoch that no store of the
+        run has.
         """
         way = self.ways[key]
         landed = [(row.origin, row.position) for row in way["batch"]]
@@ -403,13 +404,13 @@ class Seen:
         again = self.again[key] + sum(
             qos == 1 or self.silences.excuse(key.device, t) for t in self.resent[key]
         )
-        if key.device not in self.clients:  # as far as the gateway has asked for it
+        if key.device not in self.clients:  # as often as the gateway has asked for it
             on_line = key.device, key.sequence & 0xFFFF
             sent = self.published.get(on_line, [])
             fresh, resumed = self.fresh[key.device], self.resumed[key.device]
             if key.device in self.by_air:
-                # its board has proved its key: a mark drops what comes again to a gateway that
-                # knows what the others have
+                # its board has proved its key: a gateway that has the others' data drops a repeated
+                # one by its mark
                 fresh, resumed, again = [], fresh + resumed, 0
             in_doubt = [at for at in resumed if self.silences.excuse(key.device, at)]
             lost = sum(
@@ -419,7 +420,7 @@ class Seen:
         return 1 + again + self.restores
 
     def altered(self, key: Key, hop: str) -> str:
-        """What is wrong with what was found at a hop, in words; nothing, if all is well."""
+        """Return the mistakes in a publication at a hop, in words, or ""."""
         way = self.ways[key]
         before = HOPS[1 : HOPS.index(hop)]
         for found in way[hop]:
@@ -435,7 +436,7 @@ class Seen:
 
     def _shares_place(self, key: Key, found: Sighting) -> str | None:
         others = {one for one in self.places[found.origin, found.position] if one.device} - {key}
-        if not others:  # a row without identity is judged by itself
+        if not others:  # judge a row without identity by itself
             return None
         return f"{min(others)} has its place, too: {found.origin} position {found.position}"
 
@@ -450,7 +451,7 @@ class Seen:
             return f"it says {_told(found.records)}, and must say {_told(wanted)}"
         if board.sampled is None:
             return None
-        # said again later, it may have lost its time: each wording has an arrival of its own
+        # a later sending may lack its time: each form has an arrival of its own
         same = [one for hop in HOPS[1:] for one in way[hop] if one.payload == found.payload]
         arrived = min(one.t for one in same)
         times = {record.time for record in found.records if not of_link(record)}
@@ -469,12 +470,12 @@ _TAKERS: dict[str, tuple[Callable[[Seen, Event], None], ...]] = {
     "rig": (Seen._take_of_rig,),
     **dict.fromkeys(("spool", "landing", "table", "readings", "batch"), (Seen._take_of_rows,)),
 }
-"""Who takes the events of a hop."""
+"""Methods that take the events of a hop."""
 
 
 def _key(data: dict[str, Any]) -> Key:
-    """A row without identity has its place in the store for one: nobody has published it under
-    that.
+    """Return the identity of a row. One without identity gets its place in the store, with which no
+    board or client publishes.
     """
     if data["device"] is None:
         return Key("", 0, int(data["position"] if "position" in data else data["index"]))
@@ -482,7 +483,7 @@ def _key(data: dict[str, Any]) -> Key:
 
 
 def _end_of(data: dict[str, Any]) -> str:
-    """Who has answered what was not asked."""
+    """Return the end that sent an unexpected answer."""
     if "line" in data:
         return f"{links.ENDS[data['direction']]} on the line of {data['line']}"
     return f"the gateway on a connection of {data['device']}"

@@ -1,8 +1,6 @@
-"""What the sensor's payload says, and what it must say. The formats are those of
-firmware/examples/sensor.
-
-In: SenML-CBOR (RFC 8428), or the 8 bytes of source that a board has journalled. Out: records with
-all base fields resolved.
+"""Content of the sensor's payloads, and the expected content. The formats are those of
+firmware/examples/sensor. In: SenML-CBOR (RFC 8428), or the 8 bytes of source that a board has
+journalled. Out: records with all base fields resolved.
 """
 
 import json
@@ -39,14 +37,14 @@ TIME_ERROR = "tu"  # by how many seconds the time may be wrong
 STATUS = 0xFF  # kind of a source; others are ADC channels
 BOOT = "boot"  # the first record of a status
 BOOT_MASK = 0x3FFF
-"""A status tells these bits of a start's number; the journal has no room for more."""
-# records of a status that tell how link and board are when it is sent, not when it was journalled
+"""Bits of a start's number in a status; the journal has no room for more."""
+# records of a status with the state of link and board when it is sent, not when it was journalled
 LINK_COUNTS = ("bad", "again", "worn", "life", "aside", "denied")
 
 
 class Record(NamedTuple):
-    """name: device and quantity, e.g. `uno-1:adc0`. value: None if it is no number. time: UTC
-    seconds, None if it tells none. unit: None if it has none.
+    """A record. name: device and quantity, e.g. `uno-1:adc0`. value: None if it is no number. time:
+    UTC seconds, None without a time. unit: None without one.
     """
 
     name: str
@@ -54,25 +52,25 @@ class Record(NamedTuple):
     time: float | None
     unit: str | None = None
     error: int | None = None
-    """By how many seconds the time may be wrong; None: not said."""
+    """By how many seconds the time may be wrong; None if not stated."""
     relative: bool = False
-    """Whether the time counts from when it arrived."""
+    """Whether the time counts from its arrival."""
     text: str | None = None
     flag: bool | None = None
     data: str | None = None
-    """In hexadecimal digits."""
+    """Data in hexadecimal digits."""
     sum: float | None = None
 
     @property
     def content(self) -> str:
-        """In short, for people."""
+        """Return the value in short, for people."""
         if self.value is not None:
             return f"{self.value:g}"
         return str(next((x for x in (self.text, self.flag, self.data) if x is not None), self.sum))
 
 
 def decode(payload: bytes) -> tuple[Record, ...] | None:
-    """The records of a payload, None if it is no SenML."""
+    """Return the records of a payload, None for one other than SenML."""
     try:
         records, name, unit, time = [], "", None, None
         base_value, base_sum = 0.0, 0.0
@@ -122,14 +120,14 @@ def _maps(payload: bytes) -> Iterable[Mapping[Any, Any]]:
 
 
 def _number(said: Any, base: float) -> float | None:
-    """As a 64-bit float, the base added, which leaves a zero its sign if there is no base."""
+    """Return a 64-bit float with the base added; a zero keeps its sign without a base."""
     if said is None:
         return None
     return _finite(_finite(said) + base) if base else _finite(said)
 
 
 def _finite(said: Any) -> float:
-    """Raises ValueError for what is infinite or no number (RFC 8428, section 4.3)."""
+    """Return a number. Raises ValueError if it is infinite or no number (RFC 8428, section 4.3)."""
     if isinstance(said, bool) or not math.isfinite(number := float(said)):
         raise ValueError(f"{said} is no number")
     return number
@@ -140,12 +138,12 @@ def is_status(source: bytes) -> bool:
 
 
 def start(source: bytes) -> tuple[int, int]:
-    """Number and cause of a start, from the source of its status."""
+    """Return number and cause of a start, from the source of its status."""
     return int.from_bytes(source[4:6]), source[7]
 
 
 def expected(device: str, source: bytes) -> tuple[Record, ...]:
-    """What the payload of a journalled source must say, but for LINK_COUNTS: time:u32 value:u16
+    """Return the expected records of a journalled source, without LINK_COUNTS: time:u32 value:u16
     kind:u8 detail:u8.
     """
     seconds, value, kind, detail = (
@@ -164,19 +162,21 @@ def expected(device: str, source: bytes) -> tuple[Record, ...]:
 
 
 def error_of(kind: int) -> int | None:
-    """By how many seconds the time of a channel's reading may be wrong; None: not said."""
+    """Return by how many seconds the time of a channel's reading may be wrong; None if not
+    stated.
+    """
     code = kind >> 3
     return (2 + (code - 1) % 2) << (code - 1) // 2 if code else None
 
 
 def of_link(record: Record) -> bool:
-    """Whether a record tells how the link is, and so changes from one sending to the next."""
+    """Whether a record has the state of the link, and so changes from one sending to the next."""
     return record.name.rpartition(":")[2] in LINK_COUNTS
 
 
 def says(found: Sequence[Record] | None, wanted: Sequence[Record]) -> bool:
-    """Whether a payload says what was journalled. A time that the board did not know yet may have
-    been reckoned since.
+    """Whether a payload has the journalled content. A time that the board did not know yet may have
+    been computed since.
     """
     if found is None:
         return False
@@ -190,13 +190,13 @@ def says(found: Sequence[Record] | None, wanted: Sequence[Record]) -> bool:
 
 
 def _untimed(record: Record) -> Record:
-    """Without the time that was reckoned since; only a measurement says how wrong it may be."""
+    """Return the record without a time computed since; only a measurement states its error."""
     return record._replace(time=None, error=None if record.unit else record.error)
 
 
 def _fits(of_link: Sequence[Record], told: Sequence[Record]) -> bool:
-    """Whether records that tell how the link is stand in a status, each once, with its device and
-    time. What they count, nobody knows.
+    """Whether the records with the state of the link are in a status, each once, with its device
+    and time. Their counts are unknown.
     """
     if not of_link:
         return True

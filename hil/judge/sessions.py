@@ -1,27 +1,30 @@
-"""Subscribers, held against a model of their sessions. In: a history. Out: what a subscriber got
-and must not get, or must get and did not.
+"""Check subscribers against a model of their sessions.
+
+In: a history. Out: messages that a subscriber got and must not get, or must get and did not.
 
 For each message of a client or a board (hop `board`) and each subscriber whose filter matches its
 topic:
 
-- it *must* come if who published it was told that the gateway has it, it was published after the
-  subscription was granted, both QoS are above 0, and the session outlives connections;
-- it *may* come otherwise: at QoS 0, or while nobody has acknowledged it;
+- it *must* come if its publisher has the acknowledgement, it was published after the subscription
+  was granted, both QoS are above 0, and the session outlives connections;
+- it *may* come otherwise: at QoS 0, or while it is not acknowledged;
 - it *must not* come at another QoS than the lower of both [MQTT-3.8.4-8], with another payload, on
-  a topic that the filter does not match, after a later one of its publisher [MQTT-4.6.0-6], though
-  it was acknowledged before the session asked for anything, or too often: at QoS 2 more than once
-  in a session, at QoS 1 more than once on a connection, at QoS 0 more than once;
+  a topic that the filter does not match, or after a later one of its publisher [MQTT-4.6.0-6]. It
+  must not come if it was acknowledged before the session asked for anything. It must not come too
+  often: at QoS 2 more than once in a session, at QoS 1 more than once on a connection, at QoS 0
+  more than once;
 - it *must* come with DUP when it comes again, and without when it cannot have been sent before
-  [MQTT-3.3.1-1, -2], and without RETAIN, for nobody here publishes with it [MQTT-3.3.1-12];
-- what it holds at QoS 2 when a session goes on is sent or released once more, before what was
-  published since [MQTT-4.4.0-1];
-- no more may be under way than the subscriber takes at once [MQTT-3.3.4-9].
+  [MQTT-3.3.1-1, -2], and without RETAIN, because no client here publishes with it [MQTT-3.3.1-12];
+- messages that a session holds at QoS 2 are sent or released once more when it continues, before
+  those published since [MQTT-4.4.0-1];
+- no more may be in flight than the subscriber's Receive Maximum [MQTT-3.3.4-9].
 
 A client that publishes again in another flow (`again`), or at QoS 1 sends once more (`resent`), may
 cause a message each time. A board's message has no identity in it: it is known by its payload, as
-the wire saw it leave the board; and a board that sends PUBREL was told by PUBREC.
- What a session holds at the end, the run has waited for. A subscriber that got nothing at
-all at a QoS has shown nothing of it.
+the wire saw it leave the board. A board that sends PUBREL has had PUBREC.
+
+At the end, the run has waited for the messages that sessions hold. A subscriber without any message
+at a QoS has shown nothing of it.
 """
 
 from collections import Counter, defaultdict
@@ -35,23 +38,23 @@ from hil.observe.history import Event, taking
 
 HOP = "subscriber"
 SOME = 10
-"""Messages. Not all of so many get lost by the way, even where each of them may."""
+"""Number of messages of which at least one arrives, even where each may get lost."""
 Key = tuple[str, int, int]
-"""Topic, incarnation and sequence: who publishes has topics of its own."""
+"""Topic, incarnation and sequence; each publisher has its own topics."""
 CLIENTS = 1
-"""The incarnation of each client."""
+"""Incarnation of each client."""
 
 
 @dataclass(slots=True)
 class _Message:
-    """t: when its publisher told it. repeats: how often that one may have caused it once more;
-    again: in another flow.
+    """A message. t: when its publisher reported it. repeats: how often the publisher may have
+    caused it once more. again: in another flow.
     """
 
     t: int
     qos: int
     payloads: set[str]
-    """More than one of a board's that was put in other words."""
+    """Payloads; several for a board's message that was sent in several forms."""
     acknowledged: int | None = None
     repeats: int = 0
     again: bool = False
@@ -71,7 +74,7 @@ class _Subscriber:
 
 
 def wrong(events: Iterable[Event]) -> list[str]:
-    """A sentence for each kind of thing that went wrong with a subscriber."""
+    """Return a sentence for each kind of mistake of a subscriber."""
     messages, subscribers = _taken(events)
     reasons: list[str] = []
     groups: dict[tuple[str, str], list[_Model]] = defaultdict(list)
@@ -86,7 +89,7 @@ def wrong(events: Iterable[Event]) -> list[str]:
 
 
 def _told(name: str, faults: "Iterable[Fault]") -> Iterator[str]:
-    """A sentence for each kind of fault, with the first one and how many more there are."""
+    """Yield a sentence for each kind of mistake, with the first one and the number of others."""
     found: dict[str, dict[str, None]] = defaultdict(dict)
     for what, which in faults:
         found[what][which] = None
@@ -96,8 +99,8 @@ def _told(name: str, faults: "Iterable[Fault]") -> Iterator[str]:
 
 
 def doubts(events: Iterable[Event]) -> list[str]:
-    """Subscribers that were not listened to until the end; those that got nothing at all at a
-    QoS, which may be no fault at QoS 0, or in sessions that end.
+    """Return subscribers that were not followed until the end, and those without any message at a
+    QoS, which may be right at QoS 0, or in sessions that end.
     """
     messages, subscribers = _taken(events)
     return [
@@ -108,18 +111,18 @@ def doubts(events: Iterable[Event]) -> list[str]:
         f"{subscriber.name} got nothing at QoS {qos}, and there was something while it listened"
         for subscriber in subscribers
         if subscriber.complete
-        if subscriber.share is None  # another one of its share may have it
+        if subscriber.share is None  # another subscriber of its share may have it
         for qos in _without(subscriber, messages)
     ]
 
 
 def _without(subscriber: _Subscriber, messages: dict[Key, _Message]) -> list[int]:
-    """At which QoS nothing came, though `SOME` messages were published while it listened. What was
-    published after all that came on a connection does not count: the gateway need not have got so
-    far, and what it has not sent at QoS 0 ends with the connection.
+    """Return the QoS at which no message came, though `SOME` messages were published during its
+    subscription. Messages published after all that came on a connection do not count: the gateway
+    may not have reached them, and unsent ones at QoS 0 end with the connection.
     """
     since: int | None = None
-    newest: int | None = None  # that came on this connection, by when it was published
+    newest: int | None = None  # newest on this connection, by time of publishing
     listened, came = [], set()
     for event in subscriber.events:
         if event.event == "received":
@@ -128,7 +131,7 @@ def _without(subscriber: _Subscriber, messages: dict[Key, _Message]) -> list[int
                 newest = max(newest or 0, message.t)
         elif event.event == "subscribed":
             since = event.t
-        elif event.event == "connected":  # a session that goes on needs no new subscription
+        elif event.event == "connected":  # a continued session needs no new subscription
             since = event.t if event.data["session_present"] else None
             newest = None
         elif event.event in ("left", "broken") and since is not None:
@@ -151,7 +154,7 @@ def _taken(events: Iterable[Event]) -> tuple[dict[Key, _Message], list[_Subscrib
     published: dict[tuple[str, int, int], _Message] = {}  # by device, incarnation, sequence
     lines = Lines()
     subscribers: dict[str, _Subscriber] = {}
-    # the run first, since it says what each subscriber asked for
+    # the run first, because it has the subscriptions
     for event in sorted(events, key=lambda event: (event.hop != "rig", event.t)):
         with taking(event):
             data = event.data
@@ -208,13 +211,13 @@ def _follow(message: _Message, event: Event) -> None:
 
 
 Fault = tuple[str, str]
-"""What went wrong, and with which message."""
+"""A mistake, and its message."""
 
 
 @dataclass(slots=True)
 class _Model:
-    """A subscriber's session, as its events go by. asked: when it subscribed in this session;
-    granted: whether it was told that it has; since: when its first subscription was granted.
+    """A subscriber's session, by its events. asked: when it subscribed in this session. granted:
+    whether the SUBACK came. since: when its first subscription was granted.
     """
 
     subscriber: _Subscriber
@@ -223,27 +226,27 @@ class _Model:
     granted: bool = False
     since: int | None = None
     had: set[Key] = field(default_factory=set)
-    """In this session."""
+    """Messages in this session."""
     sent_until: dict[Key, int] = field(default_factory=dict)
-    """When the last connection on which each came had ended."""
+    """End of the last connection on which each message came."""
     held: set[int] = field(default_factory=set)
     """Identifiers at QoS 2 that came and were not released in this session."""
     owed: set[int] = field(default_factory=set)
-    """Those that were held when this connection began, and of which nothing has come since."""
+    """Identifiers held when this connection began, without any packet since."""
     resumed: bool = False
-    """Whether this session goes on from another connection."""
+    """Whether this session continues from another connection."""
     connected: int = 0
-    """When this connection began."""
+    """Start of this connection."""
     went_on: bool = False
-    """Whether a message at QoS 2 has come on it that was published since: what was under way before
-    comes first [MQTT-4.4.0-1, MQTT-4.6.0-6]."""
+    """Whether a newer message at QoS 2 has come on it: those in flight before come first
+    [MQTT-4.4.0-1, MQTT-4.6.0-6]."""
     ever: set[Key] = field(default_factory=set)
     newest: dict[tuple[str, int, int], int] = field(default_factory=dict)
-    """The last sequence that came first in this session, by topic, incarnation and QoS."""
+    """Last sequence that came first in this session, by topic, incarnation and QoS."""
     times: Counter[Key] = field(default_factory=Counter)
     """How often each came: in the session at QoS 2, else on the connection."""
     of_clients: set[str] = field(init=False)
-    """Topics."""
+    """Topics of clients."""
 
     def __post_init__(self) -> None:
         self.of_clients = {topic for topic, one, _ in self.messages if one == CLIENTS}
@@ -290,7 +293,7 @@ class _Model:
             self.sent_until.clear()
 
     def _qos(self, key: Key) -> int:
-        """At which a message must come."""
+        """Return the QoS at which a message must come."""
         return min(self.subscriber.qos, self.messages[key].qos)
 
     def _received(self, event: Event) -> Iterator[Fault]:
@@ -345,16 +348,16 @@ class _Model:
             yield f"got more than the {most} messages at once that it takes", named
 
     def _was_sent(self, key: Key, message: _Message) -> bool:
-        """Whether the gateway must know that it has sent a message at QoS 1 on a connection before:
-        it may send one and be killed before the commit, and then take it from its publisher as new.
+        """Whether the gateway must know that it has sent a message at QoS 1 on a connection before.
+        It may send one and be killed before the commit, and then take it from its publisher as new.
         """
         if message.acknowledged is None or message.repeats:
             return False
         return message.acknowledged < self.sent_until.get(key, 0)
 
     def _key(self, topic: str, sequence: int | None, payload: str) -> Key:
-        """Of a message without an identity: the first of its topic that says the same and has not
-        come yet.
+        """Return the key of a message without an identity: the first of its topic with the same
+        payload that has not come yet.
         """
         if sequence is not None:
             return topic, CLIENTS, int(sequence)
@@ -366,10 +369,10 @@ class _Model:
         return next((key for key in found if not self.times[key]), (found or [(topic, 0, 0)])[0])
 
     def _in_order(self, key: Key, message: _Message, named: str) -> Iterator[Fault]:
-        """A message that was refused comes later, and rightly so."""
+        """Yield a message out of order; a refused one may come later."""
         topic, incarnation, sequence = key
         if self.subscriber.share is not None:
-            return  # what another one of the share had been given may come late
+            return  # another subscriber's message may come late
         lane = topic, incarnation, self._qos(key)
         if not message.again:
             if sequence < self.newest.get(lane, 0):
@@ -377,8 +380,8 @@ class _Model:
             self.newest[lane] = max(sequence, self.newest.get(lane, 0))
 
     def unreleased(self) -> Iterator[Fault]:
-        """At the end of a connection that went on with what is new, or of a run in which the last
-        one brought all that was missing.
+        """Yield held messages without a release: at the end of a connection with newer messages, or
+        of a run in which the last one brought all missing ones.
         """
         for identifier in sorted(self.owed):
             yield "was told no more of what it holds since a connection before", str(identifier)
@@ -410,8 +413,8 @@ def _judged(model: _Model) -> Iterator[Fault]:
 
 
 def _shared_out(members: Sequence[_Model]) -> Iterator[Fault]:
-    """A message must come to one of the subscribers of a share, and at QoS 2 to no other one
-    [MQTT-4.8.2-5]. One whose session ends takes along what it was given.
+    """Yield messages that came to no subscriber of a share, or at QoS 2 to several [MQTT-4.8.2-5].
+    A subscriber whose session ends takes its messages with it.
     """
     had = Counter(key for model in members for key in model.ever)
     for key, times in sorted(had.items()):

@@ -1,12 +1,13 @@
-"""When a gateway of a site did not hear another one, so that it had to answer in doubt.
+"""Times when a gateway of a site did not hear another one, so that it had to answer in doubt.
 
-In: a history. Out: whether a session may have begun without what was under way. A gateway that
-hears of a client asks the others. If one is silent, it begins a session, or forgets the identifiers
-of the one that it has, rather than take what is new for what it knows (gateway/site/README.md). So
-may the next gateway to which that client comes, since two sessions of it are there then. A board
-that has greeted, and lost its power before it was answered, does not even know of the first one. A
-session that has no identifiers goes on, so what was on its way to another gateway comes twice. With
-one gateway nothing is in doubt.
+In: a history. Out: whether a session may have begun without the messages in flight.
+
+A gateway that meets a client asks the others. If one is silent, it begins a new session, or drops
+the identifiers of the one that it has, so that it does not take new messages for known ones
+(gateway/site/README.md). The next gateway that meets the client may do the same, because there are
+two sessions of it then. A board that greeted and lost its power before the answer does not even
+know of the first one. A session without identifiers continues, so messages on their way to another
+gateway come twice. With one gateway nothing is in doubt.
 """
 
 from bisect import bisect_right
@@ -17,7 +18,8 @@ from typing import Any
 from hil.observe.history import Event, taking
 
 FOR_EVER = "gateway dies for good"
-"""The others ask it until the end, for it stays in their configuration."""
+"""Name of the fault after which the others ask the dead gateway until the end, because it stays in
+their configuration."""
 SILENCING = (
     "gateways cut off from each other",
     "gateways restarted in turn",
@@ -28,12 +30,12 @@ SILENCING = (
     "slow fsync",
     "disk full",
 )
-"""Kinds of faults, as they are called in a history."""
+"""Kinds of faults by their names in a history."""
 SETTLES = 3_000_000_000
-"""ns after it: what was asked in it is answered by then, on a busy machine."""
+"""Time in ns after it until open questions are answered, on a busy machine."""
 FAR = 1 << 63
 LAST = 2
-"""So many connections of a client count: the one at hand, and the one before."""
+"""Number of connections of a client that count: the present one, and the one before."""
 
 
 class Silences:
@@ -63,7 +65,9 @@ class Silences:
             times.sort()
 
     def excuse(self, who: str, t: int) -> bool:
-        """Whether what this board or client had under way may be unknown at this moment."""
+        """Whether the gateway may have lost the open exchanges of this board or client at this
+        moment.
+        """
         last = self._last(who, t)
         greetings = self._greetings.get(who, [])
         unanswered = greetings[bisect_right(greetings, min(last, default=0)) :]
@@ -76,12 +80,12 @@ class Silences:
         return any(begin <= t and last <= end for begin, end in self._spans)
 
     def _last(self, who: str, t: int) -> list[int]:
-        """When its last connections began."""
+        """Return the start times of its last connections."""
         times = self._connections.get(who, [])
         at = bisect_right(times, t)
         return times[max(0, at - LAST) : at]
 
 
 def _excuses(data: dict[str, Any]) -> bool:
-    """Whether a fault may have put anything in doubt: a planned restart must not."""
+    """Whether a fault may have caused doubt: a planned restart must not."""
     return bool(data.get("doubts", 1) and data.get("excuses", True))

@@ -1,9 +1,7 @@
-"""Starts of the simulated boards: what their simulators know against what each board tells the
-gateway.
-
-In: a history. Out: greetings on a line that tell another start, or another incarnation, than the
-board's ledger has of that life. That each start is told by a status, and the statuses themselves,
-are judged elsewhere (hil/devices/samples.py, and like readings at each hop).
+"""Check the starts of the simulated boards: their simulators' against those that each board
+reports. In: a history. Out: greetings on a line with another start, or another incarnation, than
+the board's ledger has in that life. The statuses, one for each start, are judged elsewhere
+(hil/devices/samples.py, and like readings at each hop).
 """
 
 from bisect import bisect_right
@@ -16,14 +14,14 @@ from hil.observe.history import Event, taking
 
 S = 1_000_000_000
 READ_NS = S
-"""So long after a board has sent its greeting, on a busy machine, the wire has read it."""
+"""Time from a board's greeting until the wire has read it, on a busy machine."""
 
 
 @dataclass(slots=True)
 class _Board:
-    """Moments are in ns of the monotonic clock. starts: as its simulator knows them. told: boot
-    numbers of its statuses, by BOOT_MASK. greetings: boot number and incarnation. incarnations:
-    under which it has published, or which it was given.
+    """Starts of a board. Times are in ns of the monotonic clock. starts: from its simulator. told:
+    boot numbers of its statuses, by BOOT_MASK. greetings: boot number and incarnation.
+    incarnations: those with which it has published, or which it was given.
     """
 
     starts: list[int] = field(default_factory=list)
@@ -48,7 +46,7 @@ class _Board:
 
 
 def wrong(events: Iterable[Event]) -> list[str]:
-    """A sentence for each board and kind of thing."""
+    """Return a sentence for each board and kind of mistake."""
     boards: dict[str, _Board] = defaultdict(_Board)
     for event in events:
         with taking(event):

@@ -1,10 +1,11 @@
-"""The sessions of boards by radio, as the rig has read them at the ether. In: a history. Out: what
-is wrong with them.
+"""Check the sessions of boards with a radio, as read at the ether.
 
-The rig computes the key of a session from the greetings by itself (hil/air/tap.py), so it sees what
-both ends agree on and is wrong nevertheless: a frame under a key that does not follow from the
-greetings, a nonce that has served before. And it sees what each board has sent, whole: who answers
-another frame has taken a forged one. Of several gateways that hear a greeting only one answers it.
+In: a history. Out: mistakes in the sessions.
+
+The rig computes the key of a session from the greetings by itself (hil/air/tap.py), so it sees
+mistakes on which both ends agree: a frame with a key that does not follow from the greetings, or a
+nonce used twice. It sees the whole frames of each board, so it notices the answer to a forged one.
+Of several gateways that hear a greeting only one may answer it.
 """
 
 from collections import Counter
@@ -23,7 +24,7 @@ WRONG = {
 
 
 def wrong(events: Sequence[Event]) -> list[str]:
-    """A sentence for each board and kind of thing."""
+    """Return a sentence for each board and kind of mistake."""
     found: Counter[tuple[str, str, str]] = Counter()
     nonces: dict[tuple[str, int], tuple[object, ...]] = {}
     answered: dict[tuple[str, int], str] = {}

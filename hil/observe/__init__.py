@@ -1,1 +1,1 @@
-"""What is seen at each hop of a run, read only, and the history that it is entered in."""
+"""Observers of each hop of a run, read only, and its history."""

@@ -1,9 +1,7 @@
-"""The tables as their users read them: by filter, by version, by another engine.
-
-In: the folder of a Delta table. Out: in words, each question to which the table's answer is another
-than what its data files hold. A reader of all rows opens every file; a reader with a filter opens
-those whose statistics in the log allow a match. So statistics that are too narrow hide rows from
-the second reader alone.
+"""The tables as their users read them: by filter, by version, with another engine. In: the folder
+of a Delta table. Out: in words, each query whose answer differs from the content of the data files.
+A reader of all rows opens every file; a reader with a filter opens those whose statistics in the
+log allow a match. Statistics that are too narrow therefore hide rows only from the second reader.
 """
 
 import json
@@ -21,12 +19,12 @@ from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
 MOST_FILES = 12
-"""Files whose least and greatest values are asked for, in each column: the newest ones."""
+"""Number of newest files whose least and greatest values are queried, in each column."""
 ORDERED = (pa.types.is_integer, pa.types.is_floating, pa.types.is_string, pa.types.is_timestamp)
 
 
 def differences(folder: Path) -> Iterator[str]:
-    """Each answer of the table that is not what its files hold; none if there is no table."""
+    """Yield each answer of the table that differs from its files; none without a table."""
     try:
         table = DeltaTable(str(folder))
     except TableNotFoundError:
@@ -66,7 +64,9 @@ def differences(folder: Path) -> Iterator[str]:
 
 
 def _typed(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """With the table's columns and types: Spark writes moments as INT96, which have no zone."""
+    """Return rows with the table's columns and types: Spark writes times as INT96, which have no
+    zone.
+    """
     none = pa.nulls(len(rows))
     columns = [
         (rows[field.name] if field.name in rows.column_names else none).cast(field.type)
@@ -76,14 +76,14 @@ def _typed(rows: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def _gone(folder: Path, paths: list[str]) -> Iterator[str]:
-    """Data files that the table names and that are not there."""
+    """Yield data files that the table names and that are missing."""
     for path in paths:
         if not (folder / unquote(path)).exists():
             yield f"{folder.name} names a file that is not there: {path}"
 
 
 def _miscounted(folder: Path, files: dict[str, pa.Table]) -> Iterator[str]:
-    """Entries of the log whose statistics or size are not those of the file."""
+    """Yield entries of the log whose statistics or size are not those of the file."""
     for add in _added(folder):
         rows, stats = files.get(add["path"]), json.loads(add.get("stats") or "{}")
         if rows is None:
@@ -97,7 +97,7 @@ def _miscounted(folder: Path, files: dict[str, pa.Table]) -> Iterator[str]:
 
 
 def _added(folder: Path) -> Iterator[dict[str, Any]]:
-    """Files as the commits that are still there tell of them."""
+    """Yield the files of the commits that still exist."""
     for commit in sorted((folder / "_delta_log").glob("*[0-9].json")):
         for line in commit.read_text().splitlines():
             if add := json.loads(line).get("add"):
@@ -105,7 +105,7 @@ def _added(folder: Path) -> Iterator[dict[str, Any]]:
 
 
 def _ends(files: list[pa.Table], name: str) -> Iterator[pa.Scalar]:
-    """The least and the greatest value of each file in a column whose values have an order."""
+    """Yield the least and the greatest value of each file in a column with ordered values."""
     told = set()
     for rows in files:
         if name not in rows.column_names or not any(is_(rows[name].type) for is_ in ORDERED):
@@ -125,12 +125,12 @@ def _last(rows: pa.Table, name: str) -> Any:
 
 
 def _shrunk(folder: Path, newest: int) -> Iterator[str]:
-    """Versions that have fewer rows than the one before: nothing leaves a table in a run."""
+    """Yield versions that have fewer rows than the one before: a run deletes no rows."""
     before = 0
     for version in range(max(0, newest - MOST_FILES), newest + 1):
         try:
             rows = DeltaTable(str(folder), version=version).count()
-        except Exception as error:  # any answer but rows is the finding
+        except Exception as error:  # any error is the finding
             yield f"{folder.name} cannot be read as of version {version}: {error}"
             continue
         if rows < before:

@@ -1,8 +1,6 @@
 """Counts at each hop, and waiting for them: a fault's place is a count (readings, commits,
-batches), never a time.
-
-In: counts as the observers see them. Out: wake-ups of those who wait for a count, and the counts
-for the display.
+batches), never a time. In: counts from the observers. Out: wake-ups of those who wait for a count,
+and the counts for the display.
 """
 
 import asyncio
@@ -11,8 +9,8 @@ from contextlib import suppress
 
 LOOK_EVERY = 0.02  # s
 PATIENCE = 600.0
-"""Seconds for what comes by itself, on a machine however busy. If nothing moves, the run gives up
-earlier (`stall_s` of the bench)."""
+"""Longest wait in seconds for a change without a cause in the rig, on a busy machine. Without any
+progress, the run gives up earlier (`stall_s` of the bench)."""
 
 
 class Counters:
@@ -26,14 +24,14 @@ class Counters:
         return self._counts.get(name, 0)
 
     def set(self, name: str, value: int) -> None:
-        """A count never goes back: a lower value is ignored."""
+        """Set a count. It never goes back: a lower value is ignored."""
         self._counts[name] = max(value, self[name])
         for waiting in [item for item in self._waiting if item[0] == name and item[1] <= value]:
             waiting[2].set()
             self._waiting.remove(waiting)
 
     async def reach(self, name: str, value: int) -> None:
-        """Return once the count is at least `value`."""
+        """Return when the count is at least `value`."""
         if self[name] >= value:
             return
         reached = asyncio.Event()
@@ -42,15 +40,15 @@ class Counters:
 
 
 async def wait_until(true: Callable[[], object], every: float = LOOK_EVERY) -> None:
-    """Return once `true()` is true, looked at every so many seconds. For what lies in files of
-    other processes and cannot wake us.
+    """Return when `true()` is true; looks every `every` seconds. For files of other processes,
+    which cannot wake the rig.
     """
     while not true():  # noqa: ASYNC110
         await asyncio.sleep(every)
 
 
 async def comes(true: Callable[[], object], every: float = LOOK_EVERY) -> bool:
-    """Wait until `true()` is true. Return False if that has not come to pass within PATIENCE."""
+    """Wait until `true()` is true. Returns False after PATIENCE."""
     with suppress(TimeoutError):
         async with asyncio.timeout(PATIENCE):
             await wait_until(true, every)

@@ -1,7 +1,6 @@
-"""What a program has logged of errors that nobody foresaw: it caught them, or its event loop did,
-and went on, perhaps without a part of its work.
-
-In: a log. Out: an event `erred` in the history for each traceback.
+"""Unexpected errors in a program's log: the program or its event loop caught them, and went on,
+perhaps without a part of its work. In: a log. Out: an event `erred` in the history for each
+traceback.
 """
 
 import re
@@ -13,7 +12,7 @@ _TRACEBACK = re.compile(r"^( *)Traceback \(most recent call last\):\n(?:\1 .*\n)
 
 
 def note_errors(history: History, program: str, log: Path) -> None:
-    """A program that has not run has no log."""
+    """Enter the errors of a log. A program that has not run has none."""
     if log.exists():
         for found in _TRACEBACK.finditer(log.read_text(errors="replace")):
             history.add(program, "erred", error=found[2])

@@ -1,4 +1,4 @@
-"""Where everything of a run lies. In: the folder of a run. Out: the paths in it."""
+"""Paths of a run. In: the folder of a run. Out: the paths in it."""
 
 import errno
 import shutil
@@ -10,16 +10,16 @@ from gateway.errors import OncewayError
 
 @dataclass(frozen=True, slots=True)
 class Folder:
-    """Where everything of a run is. gateway: whose configuration, data, mount and ports these are,
-    if there are several. mount: the uplink's way to the landing place, a symbolic link that an
-    outage replaces by a file.
+    """Paths of a run. gateway: owner of these configuration, data, mount and ports, if there are
+    several. mount: the uplink's path to the landing place, a symbolic link that an outage replaces
+    by a file.
     """
 
     root: Path
     gateway: str = ""
 
     def of(self, gateway: str) -> "Folder":
-        """The same for another gateway of the run."""
+        """Return the paths of another gateway of the run."""
         return replace(self, gateway=gateway)
 
     def _own(self, name: str) -> Path:
@@ -39,7 +39,7 @@ class Folder:
 
     @property
     def key(self) -> Path:
-        """With which the uplink signs what lands."""
+        """Return the key with which the uplink signs batches."""
         return self.data / "uplink.key"
 
     @property
@@ -88,20 +88,20 @@ class Folder:
 
     @property
     def air(self) -> Path:
-        """The socket of the ether."""
+        """Return the socket of the ether."""
         return self.root / "air"
 
     def port(self, device: str) -> Path:
-        """Where the gateway finds the device."""
+        """Return the port where the gateway finds the device."""
         return self.ports / device
 
     def board(self, device: str) -> Path:
-        """Memories and sockets of a simulated board."""
+        """Return the folder with memories and sockets of a simulated board."""
         return self.root / "boards" / device
 
 
 def fresh(root: Path) -> Folder:
-    """An empty folder; what an earlier run left there is removed, and nothing else. Raises
+    """Return an empty folder; removes the files of an earlier run there, and no others. Raises
     OncewayError.
     """
     root = root.absolute()

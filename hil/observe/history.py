@@ -1,9 +1,7 @@
 """The history of a run: every event at every hop, in one JSON Lines file. The schema is in
-hil/README.md.
-
-In: events as they are observed, from any thread, with monotonic nanoseconds. Out: a file, and the
-same events read back. A history whose last line is torn was cut off by a crash; it reads up to
-there, and has no `end` event.
+hil/README.md. In: events as they are observed, from any thread, with monotonic nanoseconds. Out: a
+file, and the same events read back. A history with a torn last line was cut off by a crash; it can
+be read up to there, and has no `end` event.
 """
 
 import json
@@ -18,18 +16,19 @@ from typing import Any, TextIO
 from gateway.errors import OncewayError
 
 HOPS = ("board", "spool", "batch", "table")
-"""Where a publication is seen on its way, in order."""
+"""Hops of a publication, in order."""
 READINGS = "readings"
-"""Behind the last hop: the table of what the payloads say, one row per record."""
+"""Hop after the last one: the table of readings, one row per record."""
 NO_HISTORY = "Is this a history.jsonl of a run?"
 COMMAND = "command"
-"""What stands in the plan beside the faults: it has a place like them, but breaks nothing."""
+"""A command, which stands in the plan beside the faults: it has a place like them, but breaks
+nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """t: nanoseconds of the machine's monotonic clock. hop: one of HOPS, or the part the event is
-    about (`rig`, `wire`, `gateway` …).
+    """An event. t: nanoseconds of the machine's monotonic clock. hop: one of HOPS, or the part that
+    the event is about (`rig`, `wire`, `gateway` …).
     """
 
     t: int
@@ -37,7 +36,7 @@ class Event:
     event: str
     data: dict[str, Any] = field(default_factory=dict)
     line: int = field(default=0, compare=False)
-    """Where it stands in its file; 0 if it was not read from one."""
+    """Line number in its file; 0 if it was not read from one."""
 
     def to_line(self) -> str:
         return (
@@ -51,7 +50,7 @@ class Event:
 
     @classmethod
     def from_line(cls, line: str, number: int = 0) -> "Event":
-        """Raises ValueError or KeyError if the line is no event."""
+        """Return the event of a line. Raises ValueError or KeyError for an invalid line."""
         data = json.loads(line)
         if not isinstance(data, dict):
             raise ValueError("not a JSON object")
@@ -59,7 +58,7 @@ class Event:
 
 
 class History:
-    """A history being written. Each event is on its way to the file before `add` returns."""
+    """A history being written. `add` returns when the event has left for the file."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -78,7 +77,9 @@ class History:
 
 @contextmanager
 def taking(event: Event) -> Iterator[None]:
-    """Around whatever takes an event apart: OncewayError if it has not what the schema says."""
+    """Context for code that reads an event: raises OncewayError if it does not follow the
+    schema.
+    """
     try:
         yield
     except (LookupError, TypeError, ValueError, AttributeError) as error:
@@ -89,8 +90,8 @@ def taking(event: Event) -> Iterator[None]:
 
 
 def read(path: Path) -> Iterator[Event]:
-    """The events of a file, in the order written. Raises OncewayError for a file or a line that is
-    none.
+    """Yield the events of a file, in order. Raises OncewayError for an unreadable file or an
+    invalid line.
     """
     try:
         with path.open(encoding="utf-8") as file:

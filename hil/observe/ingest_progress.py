@@ -1,9 +1,7 @@
 """The ingest's progress, seen from outside: Spark's checkpoint and the Delta log, both folders of
-small files.
-
-In: the two folders. Out: which micro-batch has begun and which has ended, how many appends the
-table has, which data files it has. A micro-batch has begun when `offsets/N` is there and has ended
-when `commits/N` is (Structured Streaming's checkpoint format).
+small files. In: the two folders. Out: micro-batches begun and ended, number of appends to the
+table, its data files. A micro-batch has begun when `offsets/N` exists and has ended when
+`commits/N` does (Structured Streaming's checkpoint format).
 """
 
 import json
@@ -19,12 +17,12 @@ class IngestProgress:
 
     @property
     def started(self) -> bool:
-        """Whether the ingest has come as far as its table."""
+        """Whether the ingest has made its table."""
         return (self._table / "_delta_log").exists()
 
     @property
     def begun(self) -> int:
-        """Number of the newest micro-batch that has begun, -1 before the first."""
+        """Return the number of the newest micro-batch that has begun, or -1."""
         return self._newest("offsets")
 
     @property
@@ -37,19 +35,19 @@ class IngestProgress:
 
     @property
     def appends(self) -> int:
-        """Commits of the table that have added rows."""
+        """Return the number of the table's commits that have added rows."""
         for path in (self._table / "_delta_log").glob("*.json"):
             if path.name not in self._versions:
                 self._versions[path.name] = '"add":' in path.read_text()
         return sum(self._versions.values())
 
     def data_files(self) -> set[str]:
-        """Names of the table's data files, committed or not."""
+        """Return the names of the table's data files, committed or not."""
         return {path.name for path in self._table.glob("*.parquet")}
 
     def taken(self) -> dict[str, int]:
-        """The last batch taken of each feed (`GATEWAY/EPOCH`), as of the newest micro-batch that
-        has ended.
+        """Return the last batch taken of each feed (`GATEWAY/EPOCH`), by the newest micro-batch
+        that has ended.
         """
         if self.ended < 0:
             return {}

@@ -1,7 +1,5 @@
-"""Looking at the landing place, read only.
-
-In: its folder. Out: publications of the batches landed since the last look, as events of the
-history.
+"""Observer of the landing place, read only. In: its folder. Out: publications of the batches landed
+since the last look, as events of the history.
 """
 
 import hashlib
@@ -19,9 +17,9 @@ from hil.observe.sighting import COLUMNS, KEY, sighting
 
 
 class LandingHop:
-    """Batches that a manifest has published at the landing place. One that is not what its manifest
-    says, or whose manifest the gateway has not signed, holds no publication. key: of the gateway;
-    keys: of each by its name, if there are several.
+    """Batches that a manifest has published at the landing place. A batch counts as empty if it
+    does not match its manifest, or the gateway has not signed that. key: of the gateway. keys: of
+    each by its name, if there are several.
     """
 
     def __init__(
@@ -36,11 +34,11 @@ class LandingHop:
         self._keys = keys or {}
         self._history = history
         self._seen: dict[Path, str] = {}
-        """The hash of each batch's data when it was seen first, by its manifest."""
+        """Hash of each batch's data at first sight, by its manifest."""
         self._bare: set[Path] = set()
         """Manifests without data."""
         self.newest: dict[str, int] = {}
-        """The last batch of each feed (`GATEWAY/EPOCH`)."""
+        """Last batch of each feed (`GATEWAY/EPOCH`)."""
         self._rows: dict[tuple[str, int], list[list[Any]]] = {}  # keys, by feed and batch
 
     def look(self) -> None:
@@ -69,7 +67,7 @@ class LandingHop:
             self._seen[manifest] = hashlib.sha256(data).hexdigest()
 
     def look_again(self) -> None:
-        """At the end: enter the batches that are not what they were when they were seen first."""
+        """Enter, at the end, the batches that changed since first sight."""
         for manifest, seen in sorted(self._seen.items()):
             data = manifest.with_suffix(".parquet")
             if not (manifest.exists() and data.exists()):
@@ -82,7 +80,7 @@ class LandingHop:
             self._history.add("batch", "changed", batch=name, how=how)
 
     def look_what_waits(self, taken: Mapping[str, int]) -> None:
-        """Enter what the ingest has not taken yet. taken: the last batch that it has, by feed."""
+        """Enter the batches that the ingest has not taken yet. taken: its last batch, by feed."""
         for (origin, number), rows in self._rows.items():
             if number > taken.get(origin, 0):
                 for key in rows:
@@ -90,7 +88,7 @@ class LandingHop:
 
 
 def _whole_rows(manifest: Path, data: bytes, key: bytes) -> list[dict[str, Any]]:
-    """Of a batch that is all that its signed manifest says; of another one none."""
+    """Return the rows of a batch that matches its signed manifest, else none."""
     text = manifest.read_bytes()
     said = json.loads(text)
     if hashlib.sha256(data).hexdigest() != said["sha256"] or not is_signed(text, key):

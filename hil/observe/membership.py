@@ -1,6 +1,5 @@
-"""What a gateway says of the other members of its site, and what it has asked them.
-
-In: its data folder. Out: rows of `onceway site status`, over the socket that the command asks.
+"""Reports of a gateway about the other members of its site, and its questions to them. In: its data
+folder. Out: rows of `onceway site status`, over the same socket.
 """
 
 import asyncio
@@ -17,7 +16,7 @@ LOOK_EVERY = 0.1  # s
 
 
 def rows(data: Path) -> list[dict[str, Any]]:
-    """Of all members, itself first; none from one that does not answer."""
+    """Return the rows of all members, itself first; none without an answer."""
     try:
         return ask(data, do="site")
     except (NotRunning, OncewayError, OSError):
@@ -25,19 +24,21 @@ def rows(data: Path) -> list[dict[str, Any]]:
 
 
 def sure_of(data: Path) -> set[str]:
-    """The other members that it is in contact with, so that it decides nothing without them."""
+    """Return the other members that it is in contact with, so that it decides nothing
+    without them.
+    """
     return {row["name"] for row in rows(data)[1:] if row["lease"]}
 
 
 def marked(data: Path) -> int:
-    """How often it has answered somebody while a member was silent that may have known better."""
+    """Return how often it has answered while a member with possibly newer knowledge was silent."""
     here = rows(data)[:1]
     return sum(int(row["figures"]["marked"]) for row in here)
 
 
 async def out_of_contact(folders: Mapping[str, Path]) -> list[str]:
     """Wait until all gateways have promises of each other. folders: their data, by name. Returns
-    those that do not have them after CONTACT_WITHIN.
+    those without them after CONTACT_WITHIN.
     """
 
     def alone() -> list[str]:

@@ -1,7 +1,6 @@
-"""What is left when nothing runs any more, read only.
-
-In: the folders of a gateway and of the landing place, at the end of a run. Out: an event `remains`
-of each: rows of each table, files that are there, flows that are under way.
+"""Remains of a run after its end, read only. In: the folders of a gateway and of the landing place,
+at the end of a run. Out: an event `remains` of each: rows of each table, existing files, open
+flows.
 """
 
 import sqlite3
@@ -13,13 +12,13 @@ from hil.observe.folder import Folder
 from hil.observe.history import History
 
 OF_GATEWAY = ("owner.json", "cleaned.json", "refused.json")
-"""Files beside the epochs in a gateway's folder at the landing place: whose the folder is, what was
-cleaned up there, what is refused."""
+"""Files beside the epochs in a gateway's folder at the landing place: owner, cleaned batches,
+refused batches."""
 
 
 def note_remains(history: History, program: str, folder: Folder) -> None:
-    """program: the gateway's, as the history calls it. A store that cannot be read leaves no event:
-    the spool was not read to its end then, either.
+    """Enter the remains of a gateway. program: the gateway's name in the history. A store that
+    cannot be read leaves no event: the spool was not read to its end then, either.
     """
     with suppress(sqlite3.DatabaseError):
         files = {
@@ -31,7 +30,9 @@ def note_remains(history: History, program: str, folder: Folder) -> None:
 
 
 def note_landed(history: History, landing: Path) -> None:
-    """What lies at the landing place and is neither of a batch nor of a gateway as a whole."""
+    """Enter files at the landing place that belong neither to a batch nor to a gateway as a
+    whole.
+    """
     files = {path.relative_to(landing) for path in landing.rglob("*") if path.is_file()}
     whole = {
         path
@@ -46,8 +47,9 @@ def note_landed(history: History, landing: Path) -> None:
 
 
 def _store(file: Path) -> dict[str, Any]:
-    """tables: rows of each. sessions: the clients that have one. orphans: rows of a session that is
-    not there, by table. under_way: clients with a packet identifier in use.
+    """Return the content of a store. tables: rows of each. sessions: the clients that have one.
+    orphans: rows of a missing session, by table. under_way: clients with a packet identifier in
+    use.
     """
     with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)) as store:
         names = [

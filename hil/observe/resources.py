@@ -1,7 +1,5 @@
-"""What a service uses, seen from outside: CPU, memory, bytes written to disk and open files, from
-/proc (man 5 proc).
-
-In: a process id. Out: an event `usage` in the history.
+"""Use of resources by a service, seen from outside: CPU, memory, bytes written to disk and open
+files, from /proc (man 5 proc). In: a process id. Out: an event `usage` in the history.
 """
 
 import os
@@ -16,7 +14,7 @@ UTIME, STIME, RSS = 11, 12, 21  # fields of /proc/PID/stat behind the name
 
 
 def note_usage(history: History, service: str, pid: int) -> None:
-    """A process that has just ended leaves no event."""
+    """Enter the use. A process that has just ended leaves no event."""
     with suppress(OSError, IndexError, ValueError):
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         io = dict(line.split(": ") for line in Path(f"/proc/{pid}/io").read_text().splitlines())

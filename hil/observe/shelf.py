@@ -1,4 +1,4 @@
-"""The copies that a gateway keeps of other gateways' spools (`[site] copies = 2`), read only."""
+"""Copies that a gateway keeps of other gateways' spools (`[site] copies = 2`), read only."""
 
 import sqlite3
 from contextlib import closing
@@ -8,7 +8,7 @@ SHELF = "copies.db"
 
 
 def kept(shelf: Path) -> int:
-    """How many rows it has. Raises sqlite3.OperationalError: it recovers just now."""
+    """Return the number of rows. Raises sqlite3.OperationalError during a recovery."""
     if not shelf.exists():
         return 0
     with closing(sqlite3.connect(f"{shelf.absolute().as_uri()}?mode=ro", uri=True)) as database:

@@ -1,7 +1,5 @@
-"""Looking at the gateway's spool, read only.
-
-In: the gateway's database. Out: publications committed since the last look, as events of the
-history, and counts.
+"""Observer of the gateway's spool, read only. In: the gateway's database. Out: publications
+committed since the last look, as events of the history, and counts.
 """
 
 import sqlite3
@@ -20,8 +18,8 @@ LOCKED_TIMEOUT = 1.0  # s to wait for the gateway's writer
 
 
 class SpoolHop:
-    """Rows of the table `spool` in the gateway's database, and how many were ever committed and
-    landed. stored: what all gateways share, if there are several.
+    """Rows of the table `spool` in the gateway's database, and the numbers ever committed and
+    landed. stored: shared by all gateways, if there are several.
     """
 
     def __init__(
@@ -38,22 +36,22 @@ class SpoolHop:
         self.committed = 0
         self.landed = 0
         self.kept = 0
-        """Rows of other gateways that it keeps copies of."""
+        """Number of other gateways' rows that it keeps copies of."""
         self.stored = defaultdict[str, set[int]](set) if stored is None else stored
-        """Sequences, modulo 2^16, of what was ever seen here, by device."""
+        """Sequences, modulo 2^16, of all rows ever seen here, by device."""
 
     def waits(self) -> bool:
-        """Whether anything has not landed yet."""
+        """Whether a row has not landed yet."""
         with self._opened() as database:
             return bool(*_first(database, "SELECT count(*) FROM spool"))
 
     def begin_behind(self, row: int) -> None:
-        """The store is a used one: this is its last row from before the run."""
+        """Start after this row, the last one from before the run, in a used store."""
         self._last = self._before = row
 
     def restored(self) -> int:
-        """Another life of the store, from a backup, has its place: it gives the places behind the
-        last one that it knows to other publications. Returns that one.
+        """Note that a backup has replaced the store: it gives the places after its last one to
+        other publications. Returns that one.
         """
         with self._opened() as database:
             [self._last] = _first(database, "SELECT id FROM spool_last")
@@ -62,8 +60,8 @@ class SpoolHop:
         return self._last
 
     def bury(self, database: Path, *, lost: bool) -> int:
-        """Its gateway is gone for good; the rig reads its card here. Enter what had not landed as
-        died, if it may be `lost` with it, and look no more. Returns how many those are.
+        """Read the card of a gateway that is gone for good, and stop looking. Enters rows that had
+        not landed as died, if they may be `lost` with it. Returns their number.
         """
         self._uri = f"{database.absolute().as_uri()}?mode=ro"
         self._look()
@@ -81,8 +79,8 @@ class SpoolHop:
 
     @contextmanager
     def covered(self) -> Iterator[None]:
-        """Nobody looks meanwhile: without the gateway, SQLite shows what was written and never
-        synced, and a power cut takes that along.
+        """Context without looks: without the gateway, SQLite shows rows that were written and never
+        synced, and a power cut loses them.
         """
         self._covered = True
         try:
@@ -91,7 +89,7 @@ class SpoolHop:
             self._covered = False
 
     def look(self) -> None:
-        """A database that is not there yet or that recovers just now is looked at next time."""
+        """Read new rows. A database that is missing or recovers right now is read the next time."""
         if not (self._covered or self._buried):
             with suppress(sqlite3.OperationalError):
                 self._look()
@@ -113,13 +111,13 @@ class SpoolHop:
             [self.landed] = _first(
                 database, "SELECT coalesce(sum(rows), 0) FROM batch WHERE landed NOT NULL"
             )
-            if self._lives:  # it has forgotten the batches of its life before
+            if self._lives:  # the store has lost the batches of its earlier life
                 [waits] = _first(database, "SELECT count(*) FROM spool")
                 self.landed = self.committed - waits
 
     def close(self) -> bool:
-        """For the last time, when the gateway has ended: enter what is still in the spool, which
-        it owes to the landing place. Returns whether all was entered, and it could be read.
+        """Read for the last time, after the gateway has ended: enter the rows still in the spool,
+        which have yet to land. Returns whether all were entered, and it could be read.
         """
         if self._buried:
             return True

@@ -1,10 +1,10 @@
-"""Looking at the Delta tables, read only, by delta-rs: the programs under test use Spark.
+"""Observer of the Delta tables, read only, with delta-rs: the programs under test use Spark.
 
-In: their folders. Out: all rows of both, as events of the history, and what a reader of the table
-would miss (`asked.py`). Columns that are not named here are left alone.
+In: their folders. Out: all rows of both, as events of the history, and rows that a reader of the
+table would miss (`asked.py`). Other columns are ignored.
 
-A row is entered at the time at which the file system says that its data file was written. The
-table's own log is a word of the program under test, and serves for no expected value.
+The time of a row is the file system's time of its data file. The table's own log is written by the
+program under test, and gives no expected value.
 """
 
 import time
@@ -45,7 +45,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class TableHop:
-    """The tables of publications and of readings, and the two of what was put aside."""
+    """The tables of publications and of readings, and the two tables beside them."""
 
     def __init__(self, publications: Path, readings: Path, history: History) -> None:
         self._publications = publications
@@ -53,7 +53,7 @@ class TableHop:
         self._history = history
 
     def rows(self) -> int:
-        """How many publications stand in the table now; 0 while there is no table."""
+        """Return the number of publications in the table now; 0 without a table."""
         return count(self._publications)
 
     def read(self) -> None:
@@ -85,14 +85,14 @@ class TableHop:
 
 
 def count(folder: Path) -> int:
-    """How many rows stand in a table now; 0 while there is none."""
+    """Return the number of rows in a table now; 0 without one."""
     with suppress(DeltaError, OSError):
         return DeltaTable(str(folder)).count()
     return 0
 
 
 def _rows(folder: Path, columns: Sequence[str]) -> Iterator[tuple[dict[str, Any], int]]:
-    """Each row, and when its file was written, in monotonic nanoseconds."""
+    """Yield each row, and the time of its file, in monotonic nanoseconds."""
     try:
         table = DeltaTable(str(folder))
     except TableNotFoundError:
@@ -102,7 +102,7 @@ def _rows(folder: Path, columns: Sequence[str]) -> Iterator[tuple[dict[str, Any]
         for path in pa.table(table.get_add_actions(flatten=True))["path"].to_pylist()
     }
     if not all(file.exists() for file in files.values()):
-        return  # told by `differences`
+        return  # reported by `differences`
     written = {path: _monotonic(file.stat().st_mtime_ns) for path, file in files.items()}
     dataset = table.to_pyarrow_dataset()
     for batch in dataset.to_batches(columns=[*columns, "__filename"]):
@@ -111,10 +111,10 @@ def _rows(folder: Path, columns: Sequence[str]) -> Iterator[tuple[dict[str, Any]
 
 
 def _us(moment: datetime | None) -> int | None:
-    """µs since 1970, exactly."""
+    """Return µs since 1970, exactly."""
     return None if moment is None else (moment - EPOCH) // timedelta(microseconds=1)
 
 
 def _monotonic(utc_ns: int) -> int:
-    """Monotonic nanoseconds of a moment of this machine's clock of the day, which has passed."""
+    """Return the monotonic nanoseconds of a past moment of this machine's clock of the day."""
     return min(utc_ns - time.time_ns(), 0) + time.monotonic_ns()

@@ -1,7 +1,6 @@
-"""The ether of a run, and the modem of each gateway in it, as processes.
-
-In: a folder, a bench with boards by radio. Out: what the boards and the gateways say to each other,
-as events of hop `air`; at the end what each radio has counted, and how the law was broken.
+"""The ether of a run, and the modem of each gateway in it, as processes. In: a folder, a bench with
+boards with a radio. Out: the frames between boards and gateways, as events of hop `air`; at the end
+the counts of each radio, and breaches of the law.
 """
 
 import asyncio
@@ -26,14 +25,14 @@ from hil.programs.site import program_of
 
 HOUR = 3600.0
 MODEM = "gateway"
-"""Its name at the gateway's port, and in the ether if there is one gateway."""
+"""Name of the modem at the gateway's port, and in the ether with a single gateway."""
 NOBODY = "nobody"
-"""To whom a frame is that bears no number of a board."""
+"""Name of the receiver of a frame without a board's number."""
 READY_WITHIN = 60.0  # s, on a busy machine
 
 
 class AirOfRun:
-    """air: the table of the bench."""
+    """The air of a run. air: the table of the bench."""
 
     def __init__(
         self, bench: Bench, air: AirTable, folder: Folder, children: Children, history: History
@@ -41,7 +40,7 @@ class AirOfRun:
         self._air = air
         self._boards = {number: name for name, number in bench.by_air.items()}
         self._gateways = {program_of(MODEM, name): name for name in bench.gateways}
-        """By their modems' names in the ether."""
+        """Gateways by their modems' names in the ether."""
         self._places = Places(bench.gateways, air.spreading_factor)
         self._seed = bench.seed
         self._folder = folder
@@ -51,13 +50,13 @@ class AirOfRun:
         """Modems and the foreign radio, which end before the ether."""
         self._taps: dict[str, AirTap] = {}
         self._shared: Counter[str] = Counter()
-        """Frames of a board that more than one gateway has heard."""
+        """Number of a board's frames that more than one gateway has heard."""
 
     def listen(
         self, name: str, key: Callable[[], bytes], heard: Callable[[str, dict[str, Any]], None]
     ) -> AirTap:
-        """Read along what a board of this key and the gateway say. heard: takes each event that is
-        entered.
+        """Read the frames between a board with this key and the gateway. heard: takes each event
+        that is entered.
         """
 
         def enter(t: int, event: str, data: dict[str, Any]) -> None:
@@ -68,7 +67,7 @@ class AirOfRun:
         return self._taps[name]
 
     async def start(self) -> None:
-        """Returns when radios can join; with a real modem, when the gateway can open it."""
+        """Return when radios can join; with a real modem, when the gateway can open it."""
         if self._air.modem is not None:
             boards = [f"{number}={name}" for number, name in self._boards.items()]
             options = ["--modem", self._air.modem, "--port", str(self._folder.port(MODEM))]
@@ -116,7 +115,7 @@ class AirOfRun:
         raise OncewayError(f"{name} did not start", str(child.log))
 
     async def follow(self) -> None:
-        """Enter what the ether says in the history, until it ends."""
+        """Enter the ether's reports in the history, until it ends."""
         async for line in self._ether.lines():
             data = json.loads(line)
             self.take(data.pop("event"), data)
@@ -129,7 +128,7 @@ class AirOfRun:
         await self._ether.stop()
 
     def take(self, event: str, said: dict[str, Any]) -> None:
-        """Enter what the ether says."""
+        """Enter a report of the ether."""
         match event:
             case "frame":
                 self.enter(said)
@@ -141,7 +140,7 @@ class AirOfRun:
                 self._history.add("air", event, **said)
 
     def enter(self, said: dict[str, Any]) -> None:
-        """A frame that is over, of a board or of a gateway."""
+        """Enter an ended frame of a board or of a gateway."""
         frame = bytes.fromhex(said["frame"])
         sender, *heard = (self._gateways.get(one, one) for one in (said["from"], *said["to"]))
         of_board = self._boards.get(int.from_bytes(frame[1:2]), NOBODY)
@@ -155,7 +154,9 @@ class AirOfRun:
             self._history.add("air", "strange", said["t"], line=line, **told)
 
     def _replayed(self, said: dict[str, Any]) -> None:
-        """How much of a recording a link has lived through; boards do not listen to each other."""
+        """Enter the part of a recording that a link has used; boards do not listen to each
+        other.
+        """
         ends = said.pop("from"), said.pop("to")
         for line, direction in zip(ends, ("up", "down"), strict=True):
             if MODEM in ends and line in self._taps:

@@ -1,7 +1,6 @@
-"""Several gateways become one site, by the commands that a user types.
-
-In: their names; the first one has the site's authority. Out: addresses for their configurations,
-and gateways that run and are in contact.
+"""Make several gateways one site, with the commands of a user. In: their names; the first one has
+the site's authority. Out: addresses for their configurations, and running gateways that are in
+contact.
 """
 
 import sqlite3
@@ -17,14 +16,14 @@ from hil.programs.site import Site
 
 
 class Joining:
-    """names: of all gateways."""
+    """The gateways of a site. names: of all gateways."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self.links = MemberLinks({name: f"127.0.0.1:{free_port()}" for name in names})
 
     async def start(self, site: Site) -> None:
-        """Returns when they are all in contact. The boards are provisioned at the first one, and
-        the others begin with its registry. Raises OncewayError.
+        """Return when all are in contact. The boards are provisioned at the first one, and the
+        others begin with its registry. Raises OncewayError.
         """
         await self.links.start(site.children)
         site.links = self.links
@@ -46,8 +45,8 @@ class Joining:
 
 
 def _copy_registry(source: Folder, target: Folder) -> None:
-    """A site shares its registry by itself, and the rig does not wait for that: each gateway knows
-    all boards from their first HELLO on.
+    """Copy the registry. A site shares it by itself, but the rig does not wait for that: each
+    gateway knows all boards from their first HELLO on.
     """
     with (
         closing(sqlite3.connect(source.registry)) as first,

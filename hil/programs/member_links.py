@@ -1,7 +1,6 @@
-"""The network between the gateways of a site, as a process that can cut it and make it slow.
-
-In: the addresses of the gateways. Out: the addresses at which they reach each other, and hands on
-the links. Of two members the one with the lower name dials (gateway/site/links/net.py).
+"""The network between the gateways of a site, as a process that can cut it and slow it down. In:
+the addresses of the gateways. Out: the addresses at which they reach each other, and orders for the
+links. Of two members the one with the lower name dials (gateway/site/links/net.py).
 """
 
 import asyncio
@@ -19,7 +18,7 @@ READY_WITHIN = 60.0  # s, on a busy machine
 
 
 class MemberLinks:
-    """addresses: HOST:PORT of each gateway, by name."""
+    """The network of a site. addresses: HOST:PORT of each gateway, by name."""
 
     def __init__(self, addresses: Mapping[str, str]) -> None:
         self._addresses = dict(addresses)
@@ -27,12 +26,12 @@ class MemberLinks:
         self._done: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
 
     def seen_by(self, name: str) -> dict[str, str]:
-        """All members, with the addresses that this one knows."""
+        """Return all members, with the addresses that this one uses."""
         ways = {far: port for (near, far), port in self._ports.items() if near == name}
         return self._addresses | {far: f"127.0.0.1:{port}" for far, port in ways.items()}
 
     async def start(self, children: Children) -> None:
-        """Returns when gateways can dial."""
+        """Return when gateways can dial."""
         argv = [sys.executable, "-m", "hil.wire.members"]
         for (near, far), port in self._ports.items():
             target = self._addresses[far].rpartition(":")[2]
@@ -45,14 +44,14 @@ class MemberLinks:
         raise OncewayError("the network between the gateways did not start", str(self._child.log))
 
     async def order(self, do: str, member: str, **more: float) -> dict[str, Any]:
-        """`cut`, `slow` (seconds) or `mend` all links of a member. Returns how many bytes had
-        passed on them since the order before, and how many were held.
+        """`cut`, `slow` (seconds) or `mend` all links of a member. Returns the number of bytes that
+        passed since the last order, and that were held.
         """
         self._child.order(json.dumps({"do": do, "member": member, **more}).encode())
         return await self._done.get()
 
     async def follow(self) -> None:
-        """Until it ends. Raises EndedError if it ended by itself."""
+        """Read its reports until it ends. Raises EndedError if it ended by itself."""
         async for line in self._child.lines():
             self._done.put_nowait(json.loads(line))
         await self._child.process.wait()

@@ -1,4 +1,4 @@
-"""Ports of this machine that nobody listens on."""
+"""Free ports of this machine."""
 
 import secrets
 import socket
@@ -8,8 +8,8 @@ _FIRST, _COUNT = 20_000, 12_000
 
 
 def free_port() -> int:
-    """None of those that the system gives to connections (from 32,768 on): another run beside this
-    one may be given such a port before anybody listens on it.
+    """Return a free port outside the range that the system gives to connections (from 32,768 on),
+    because a parallel run may get such a port first.
     """
     while True:
         port = _FIRST + secrets.randbelow(_COUNT)

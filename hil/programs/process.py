@@ -1,7 +1,6 @@
-"""Programs of the run as child processes: started, killed, stopped by their ids, none left behind.
-
-In: an argument list. Out: a process group of its own, so that a launcher's children (spark-submit's
-Java) end with it, and a log file.
+"""Programs of the run as child processes: started, killed and stopped by their ids, and none left
+running. In: an argument list. Out: a process group of its own, so that a launcher's children
+(spark-submit's Java) end with it, and a log file.
 """
 
 import asyncio
@@ -15,12 +14,12 @@ from gateway.errors import OncewayError
 
 STOP_TIMEOUT = 20.0  # s from SIGTERM to SIGKILL
 LOG_TAIL = 12  # lines of a log that an error quotes
-LONGEST_LINE = 1_000_000  # bytes on a pipe; a client tells each of its messages in one, in hex
+LONGEST_LINE = 1_000_000  # bytes on a pipe; a client's line has a whole message, in hex
 
 
 class EndedError(OncewayError):
-    """A program ended, and nobody here ended it. how: its exit code or signal. last_words: the last
-    lines of its log.
+    """A program ended by itself. how: its exit code or signal. last_words: the last lines of its
+    log.
     """
 
     def __init__(
@@ -53,12 +52,12 @@ class Child:
         return self.process.returncode is None
 
     def check(self) -> None:
-        """Raise EndedError if it ended and nobody here ended it."""
+        """Raise EndedError if it ended by itself."""
         if not self.running and not self.ended_by_us:
             raise self.failure()
 
     async def lines(self) -> AsyncIterator[bytes]:
-        """Its standard output, if it was started with a pipe. Raises ValueError for a line that is
+        """Yield its standard output, if it was started with a pipe. Raises ValueError for a line
         longer than LONGEST_LINE.
         """
         if self.process.stdout is not None:
@@ -69,19 +68,19 @@ class Child:
                 raise ValueError(f"it is longer than {LONGEST_LINE:,} bytes") from error
 
     def order(self, line: bytes) -> None:
-        """Put a line on its standard input, if it was started to take orders."""
+        """Put a line on its standard input, if it takes orders."""
         if self.process.stdin is not None:
             self.process.stdin.write(line + b"\n")
 
     def pause(self) -> None:
-        """SIGSTOP: it stays where it is, and everything that it holds stays held."""
+        """SIGSTOP: it stays where it is, and keeps all its resources."""
         self._signal(signal.SIGSTOP)
 
     def resume(self) -> None:
         self._signal(signal.SIGCONT)
 
     def reload(self) -> None:
-        """SIGHUP: read the configuration again."""
+        """SIGHUP: make it read the configuration again."""
         with suppress(ProcessLookupError):
             os.kill(self.pid, signal.SIGHUP)
 
@@ -92,13 +91,11 @@ class Child:
         return False
 
     async def kill(self) -> None:
-        """SIGKILL to it and all that descends from it, as a power cut would; returns when it is
-        gone.
-        """
+        """SIGKILL it and all its descendants, as a power cut would; returns after its end."""
         if not self.running:
             return
         self.ended_by_us = True
-        # at once, so that nothing moves on while its descendants are looked up
+        # at once, so that all stand still during the search for descendants
         self._signal(signal.SIGSTOP)
         # also those in a group of their own, such as Spark's Python workers
         for pid in descendants(self.pid):
@@ -108,9 +105,8 @@ class Child:
         await self.process.wait()
 
     async def finish(self, script: str, within: float) -> int | None:
-        """Ask the Python program among its descendants that runs `script`, and nobody else, to end;
-        what launched it ends with it. Returns its exit code; None, and it is killed, if it has not
-        ended `within` seconds.
+        """Ask the Python program among its descendants that runs `script` to end; its launcher ends
+        with it. Returns its exit code; None after `within` seconds, when it is killed.
         """
         asked = [pid for pid in (self.pid, *descendants(self.pid)) if runs(pid, script)]
         self.ended_by_us = self.running
@@ -124,18 +120,18 @@ class Child:
             return None
 
     async def stop(self) -> int:
-        """Ask it to end, insist after STOP_TIMEOUT. Returns its exit code."""
+        """Ask it to end; kill it after STOP_TIMEOUT. Returns its exit code."""
         if self.running:
             self.ended_by_us = True
             self._signal(signal.SIGTERM)
-            self.resume()  # a paused one would not hear it
+            self.resume()  # a paused one would not get the signal
             with suppress(TimeoutError):
                 await asyncio.wait_for(self.process.wait(), STOP_TIMEOUT)
         await self.kill()
         return await self.process.wait()
 
     def failure(self) -> EndedError:
-        """An error that says how it ended and quotes the end of its log."""
+        """Return an error with its exit code and the end of its log."""
         return EndedError(self.name, self.process.returncode, self.log)
 
     def _signal(self, number: int) -> None:
@@ -144,7 +140,7 @@ class Child:
 
 
 def runs(pid: int, script: str) -> bool:
-    """Whether a process is an interpreter that was given this script, by its file name."""
+    """Whether a process is an interpreter that runs this script, by its file name."""
     with suppress(OSError):
         arguments = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
         return Path(os.fsdecode(b"".join(arguments[1:2]))).name == script
@@ -152,7 +148,7 @@ def runs(pid: int, script: str) -> bool:
 
 
 def descendants(pid: int) -> list[int]:
-    """Processes that descend from `pid` now, in whatever group."""
+    """Return the present descendants of `pid`, in any process group."""
     children: dict[int, list[int]] = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError, IndexError):
@@ -166,7 +162,7 @@ def descendants(pid: int) -> list[int]:
 
 
 class Children:
-    """All programs of a run. env: what they find in their environment beside ours."""
+    """All programs of a run. env: added to their environment."""
 
     def __init__(self, logs: Path, env: Mapping[str, str] | None = None) -> None:
         logs.mkdir(parents=True, exist_ok=True)
@@ -182,8 +178,8 @@ class Children:
         env: Mapping[str, str] | None = None,
         orders: bool = False,
     ) -> Child:
-        """Start a program; its output is appended to `name`.log, but for its standard output if a
-        pipe is asked for. orders: leave its standard input open for `Child.order`.
+        """Start a program; appends its output to `name`.log, except a standard output with a pipe.
+        orders: leave its standard input open for `Child.order`.
         """
         log = self._logs / f"{name}.log"
         with log.open("ab") as out:
@@ -222,14 +218,14 @@ class Children:
         return out.decode()
 
     async def stop(self) -> None:
-        """End what still runs, the newest first."""
+        """End all running programs, the newest first."""
         for child in reversed(self._all):
             await child.stop()
 
 
 @asynccontextmanager
 async def children(logs: Path, env: Mapping[str, str] | None = None) -> AsyncIterator[Children]:
-    """Programs that do not outlive the block, whatever ends it."""
+    """Context for programs that all end with the block."""
     made = Children(logs, env)
     try:
         yield made

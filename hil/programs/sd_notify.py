@@ -1,6 +1,5 @@
-"""Knowing when a service is ready, the way systemd does (man 3 sd_notify).
-
-In: the name of a service. Out: an environment to start it in, and its READY=1.
+"""Readiness of a service, as systemd sees it (man 3 sd_notify). In: the name of a service. Out: an
+environment to start it in, and its READY=1.
 """
 
 import asyncio
@@ -15,8 +14,8 @@ LOOK_EVERY = 0.02  # s
 
 
 class Readiness:
-    """A NOTIFY_SOCKET for one start of one service; keep it as long as the service runs. It has no
-    path: it goes with this object.
+    """A NOTIFY_SOCKET for one start of one service; keep it while the service runs. It has no path,
+    and closes with this object.
     """
 
     def __init__(self, name: str) -> None:

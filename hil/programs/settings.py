@@ -1,6 +1,5 @@
-"""The configuration of each gateway of a run, and the folders that it needs.
-
-In: a folder, the names of devices, a bench. Out: gateway.toml, as a user would write it.
+"""The configuration of each gateway of a run, and the folders that it needs. In: a folder, the
+names of devices, a bench. Out: gateway.toml, as a user would write it.
 """
 
 import json
@@ -16,7 +15,9 @@ from hil.programs.air import MODEM
 
 
 def batch_count(bench: Bench) -> int | None:
-    """The most rows of a batch; None if that is no number, which the gateway will refuse."""
+    """Return the most rows of a batch; None for a value of another type, which the gateway will
+    refuse.
+    """
     count = bench.config.get("uplink", {}).get("batch_count", own_batch_count(bench.readings))
     return count if isinstance(count, int) else None
 
@@ -28,9 +29,9 @@ def write_config(
     port: int | None = None,
     members: Mapping[str, str] | None = None,
 ) -> None:
-    """port: where commands come in. members: of the site, with their addresses as this gateway sees
-    them. Raises OncewayError if the gateway would refuse it, as that of a bench that was recorded
-    by another version.
+    """Write the configuration. port: for commands. members: of the site, with their addresses as
+    this gateway sees them. Raises OncewayError if the gateway would refuse it, for example for a
+    bench recorded by another version.
     """
     data, landing = str(folder.data), f"file://{folder.mount}"
     sections = merged(bench.config, bench.readings, data, landing, bool(port))

@@ -1,8 +1,6 @@
-"""The site of a run: the shipped programs, started by the command lines that a user types, in one
-folder.
-
-In: a folder, devices with their ports, a bench. Out: running gateways, each with its uplink, and
-the ingest, and hands to kill them.
+"""The site of a run: the shipped programs, started with a user's commands, in one folder. In: a
+folder, devices with their ports, a bench. Out: running gateways, each with its uplink, the ingest,
+and ways to kill them.
 """
 
 import asyncio
@@ -21,25 +19,25 @@ from hil.programs.process import Child, Children, EndedError
 from hil.programs.sd_notify import Readiness
 
 OF_GATEWAY = ("gateway", "uplink")
-"""The programs of each gateway. Their exit code is 0 when they are asked to end."""
+"""Programs of each gateway, with exit code 0 after a SIGTERM."""
 OF_CENTRE = ("ingest", SECOND)
 READY_WITHIN = 30.0  # s, on a machine that is busy starting Spark
 COMMAND_WITHIN = 60.0  # s
 SHORT_LIVED_JAVA = {"JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1"}
-"""For a Spark that lives for a minute: the second compiler takes a third of the time to the first
-micro-batch, and never gives it back."""
+"""Settings for a Spark that runs for a minute: the second compiler takes a third of the time to the
+first micro-batch, without a benefit in that time."""
 
 
 Disks = tuple[LoopDisk | None, LoopDisk | None]
 
 
 def onceway() -> str:
-    """The console script of this installation."""
+    """Return the path of this installation's console script."""
     return str(Path(sys.executable).with_name("onceway"))
 
 
 class Member:
-    """One gateway and its uplink. disks: those whose power can be cut, under its data and under the
+    """One gateway and its uplink. disks: those whose power can be cut, of its data and of the
     landing place.
     """
 
@@ -52,27 +50,27 @@ class Member:
         self.landing = LandingPlace(folder.landing, folder.mount, folder.key, keys)
         self._site = site
         self.dead = False
-        """For good."""
+        """Whether it is gone for good."""
 
     @property
     def copied(self) -> bool:
-        """Whether what it acknowledges is on the disk of another gateway, too."""
+        """Whether publications that it acknowledges are on the disk of another gateway, too."""
         return self._site.bench.copies > 1
 
     @property
     def links(self) -> MemberLinks:
-        """Between the gateways."""
+        """Return the links between the gateways."""
         assert self._site.links is not None  # noqa: S101 - a bench of one has none of their faults
         return self._site.links
 
     @property
     def running(self) -> Mapping[str, Child]:
-        """By what it is here: `gateway`, `uplink`, and the ingest."""
+        """Return the programs by their kind: `gateway`, `uplink`, and the ingest."""
         here = {program_of(kind, self.name): kind for kind in OF_GATEWAY}
         return {here.get(name, name): child for name, child in self._site.running.items()}
 
     def machine(self, kind: str) -> Machine:
-        """The one that misbehaves under a program, and that below what it writes."""
+        """Return the faulty machine under a program, and below its files."""
         below = {
             "gateway": self.folder.data,
             "uplink": self.folder.landing,
@@ -81,11 +79,11 @@ class Member:
         return self._site.machine(program_of(kind, self.name), below)
 
     async def store(self, *words: str) -> None:
-        """`onceway store …` for the gateway's store, as a user types it. Raises OncewayError."""
+        """Run `onceway store …` on the gateway's store, as a user does. Raises OncewayError."""
         await self.command("store", *words)
 
     async def command(self, *words: str) -> str:
-        """`onceway …` for this gateway, as a user types it. Returns what it says. Raises
+        """Run `onceway …` for this gateway, as a user does. Returns its output. Raises
         OncewayError.
         """
         line = [onceway(), *words, "--config", str(self.folder.config)]
@@ -93,12 +91,12 @@ class Member:
         return await self._site.children.run(name, line, COMMAND_WITHIN)
 
     async def die(self, *, card_too: bool) -> Path:
-        """Gateway and uplink are killed, and never start again. card_too: nobody but the rig knows
-        where its data are. Returns where that is.
+        """Kill gateway and uplink for good. card_too: its data are lost, too, except for the rig.
+        Returns the path of the data.
         """
         victims = [self.running[kind] for kind in OF_GATEWAY]
         for child in victims:
-            child.check()  # what has died by itself is not killed by us
+            child.check()  # a program that ended by itself is not killed here
             child.pause()
         for child in victims:
             await child.kill()
@@ -110,7 +108,7 @@ class Member:
         return self.folder.data.rename(self.folder.root / f"dead-{self.name}")
 
     async def land(self, data: Path) -> None:
-        """`onceway spool land …` for a dead gateway's data, as a user types it. Raises
+        """Run `onceway spool land …` on a dead gateway's data, as a user does. Raises
         OncewayError.
         """
         await self.command("spool", "land", str(data))
@@ -131,9 +129,9 @@ class Member:
 
 
 class Site:
-    """Gateways, uplinks and ingest as processes. hands: held by who takes processes down and brings
-    them up again, or works on a gateway's disk, since there is one pair of them. members: the
-    gateways by name; the name of the only one is empty.
+    """Gateways, uplinks and ingest as processes. hands: lock for stopping and restarting processes,
+    and for work on a gateway's disk. members: the gateways by name; the name of a single one is
+    empty.
     """
 
     def __init__(
@@ -148,22 +146,22 @@ class Site:
         self._machines: dict[str, Machine] = {}
         self._trusted = False
         self.links: MemberLinks | None = None
-        """Between the gateways, if there are several."""
+        """Links between the gateways, if there are several."""
         self.members = {name: Member(self, folder.of(name), disks) for name in bench.gateways}
 
     def machine(self, program: str, below: Path) -> Machine:
-        """Of a program: the same one each time."""
+        """Return the machine of a program, the same one each time."""
         if program not in self._machines:
             self._machines[program] = Machine(self.folder.root / "machines" / program, below)
         return self._machines[program]
 
     def misbehaves(self, kind: str) -> bool:
-        """Whether a fault of the bench wants a machine under this kind of program."""
+        """Whether a fault of the bench needs a faulty machine under this kind of program."""
         return any(fault.machine_of == kind for fault in self.bench.fault)
 
     async def start_ingest(self, name: str = "ingest", checkpoint: Path | None = None) -> None:
-        """By the very line that `onceway ingest command` prints for the user, as a stream.
-        checkpoint: not the site's own.
+        """Start the ingest with the output of `onceway ingest command`, as a stream. checkpoint:
+        instead of the site's own.
         """
         if not self._trusted:
             await self._trust()
@@ -180,7 +178,7 @@ class Site:
         )
 
     async def _trust(self) -> None:
-        """Give the centre the gateways' keys, by the commands that a user types once."""
+        """Give the centre the gateways' keys, with the commands that a user types once."""
         for member in self.members.values():
             key = self.folder.root / f"{program_of('uplink', member.name)}.pub"
             key.write_text(await member.command("uplink", "key"))
@@ -190,12 +188,12 @@ class Site:
         self._trusted = True
 
     def check(self) -> None:
-        """Raise EndedError if one of them has ended and nobody here ended it."""
+        """Raise EndedError if a program ended by itself."""
         for child in self.running.values():
             child.check()
 
     async def stop(self) -> list[EndedError]:
-        """Ask all to end. Returns those of ours that did not end well when they were asked to."""
+        """Ask all to end. Returns the programs under test that did not end well."""
         codes = {name: await child.stop() for name, child in self.running.items()}
         return [
             EndedError(name, code, self.running[name].log, "did not end well when it was asked to")
@@ -212,11 +210,11 @@ class Site:
 
 
 def program_of(kind: str, gateway: str) -> str:
-    """How a program is called in the history and in the logs."""
+    """Return the name of a program in the history and in the logs."""
     return f"{kind}-{gateway}" if gateway and kind not in OF_CENTRE else kind
 
 
 def services(bench: Bench) -> set[str]:
-    """The programs under test. One that ends by itself fails the run."""
+    """Return the programs under test. One that ends by itself fails the run."""
     of_gateways = {program_of(kind, name) for name in bench.gateways for kind in OF_GATEWAY}
     return of_gateways | set(OF_CENTRE)

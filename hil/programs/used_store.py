@@ -1,7 +1,6 @@
-"""The store of a gateway that has run for years: the rig makes it, since no run lasts so long.
-
-In: the database of a gateway that has started once and was stopped. Out: the same, whose next row
-and next batch have the numbers that a bench asks for. What came before has landed and is forgotten.
+"""The store of a gateway that has run for years. The rig makes it, because no run lasts that long.
+In: the database of a gateway that has started once and was stopped. Out: the same, with the numbers
+of the next row and batch from the bench. Earlier ones have landed and are deleted.
 """
 
 import sqlite3
@@ -10,7 +9,9 @@ from pathlib import Path
 
 
 def age(database: Path, first_row: int, first_batch: int) -> None:
-    """first_row: number of the next row of the spool; first_batch: of the next batch."""
+    """Change the next numbers. first_row: of the spool's next row. first_batch: of the next
+    batch.
+    """
     with closing(sqlite3.connect(database)) as store, store:
         last = first_row - 1
         store.execute("INSERT OR REPLACE INTO meta VALUES ('spool.last', ?)", (str(last),))

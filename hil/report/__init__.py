@@ -1,3 +1,3 @@
-"""What a run leaves for people and machines. In: a history. Out: findings (`findings.py`), told as
-text, HTML, JUnit XML and JSON.
+"""Results of a run for people and machines. In: a history. Out: findings (`findings.py`), as text,
+HTML, JUnit XML and JSON.
 """

@@ -1,4 +1,4 @@
-"""The charts of a report: readings on their way, faults over time, delays, CPU and memory. In:
+"""Charts of a report: readings on their way, faults over time, delays, CPU and memory. In:
 findings. Out: SVG elements.
 """
 
@@ -11,11 +11,11 @@ from hil.svg import Chart
 
 COLOURS = dict(zip(HOPS, "abcd", strict=True))
 BINS = 30
-MOST_POINTS = 400  # of a line; more would make the page heavy and show nothing more
+MOST_POINTS = 400  # of a line; more would only make the page large
 
 
 def charts(found: Findings) -> Iterator[str]:
-    """Those for which there is anything to show."""
+    """Yield the charts with data."""
     if any(found.arrivals.values()):
         yield _progress(found).element()
     if found.faults:
@@ -29,7 +29,7 @@ def charts(found: Findings) -> Iterator[str]:
 
 
 def _progress(found: Findings) -> Chart:
-    """Cumulative publications at each hop."""
+    """Return a chart of the cumulative publications at each hop."""
     most = max(map(len, found.arrivals.values()))
     named = ", ".join(
         f"{hop} {name}"
@@ -44,8 +44,8 @@ def _progress(found: Findings) -> Chart:
 
 
 def _timeline(found: Findings) -> Chart:
-    """A row for each kind of fault, a mark for each that happened; behind them, when a line was
-    down.
+    """Return a chart with a row for each kind of fault, a mark for each fault, and stretches
+    without a line behind them.
     """
     kinds = sorted({fault.kind for fault in found.faults.values()})
     rows = {kind: len(kinds) - number - 0.5 for number, kind in enumerate(kinds)}
@@ -98,7 +98,7 @@ def _memory(found: Findings, name: str) -> Chart:
 
 
 def _cpu(found: Findings, name: str) -> Chart:
-    """A dot for each stretch between samples of one process."""
+    """Return a chart with a dot for each stretch between samples of one process."""
     samples = found.usage[name]
     step = max(1, len(samples) // MOST_POINTS)
     pairs = [

@@ -1,6 +1,4 @@
-"""Two runs side by side. In: their reports as JSON. Out: rows of name, one, other, and what
-changed.
-"""
+"""Two runs side by side. In: their reports as JSON. Out: rows of name, one, other, and change."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -22,8 +20,8 @@ GROUPS = ("readings", "outcomes", "hops", "delay_s", "cpu_s", "memory_bytes", "g
 
 
 def rows(one: dict[str, Any], other: dict[str, Any]) -> Iterator[tuple[str, str, str, str]]:
-    """Of the benches only what differs. The change is told in percent, where both are numbers and
-    the first is not 0.
+    """Yield the rows; of the benches only differences. The change is in percent, where both are
+    numbers and the first is not 0.
     """
     for name in PLAIN:
         yield _row(name, one.get(name), other.get(name))
@@ -48,7 +46,7 @@ def _row(name: str, one: Any, other: Any) -> tuple[str, str, str, str]:
 
 
 def _told(value: Any) -> str:
-    """A table of a bench is told in one line, by the keys that say something."""
+    """Return a value as text; a table of a bench as one line of its set keys."""
     if isinstance(value, list):
         return "\n".join(map(_told, value))
     if isinstance(value, dict):

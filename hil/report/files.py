@@ -17,7 +17,7 @@ JSON, HTML, JUNIT = "report.json", "report.html", "junit.xml"
 
 
 def write(folder: Path, found: Findings) -> None:
-    """Raises OncewayError if the folder cannot be written."""
+    """Write the reports. Raises OncewayError if the folder cannot be written."""
     texts = {
         JSON: json.dumps(found.to_json(), indent=1) + "\n",
         HTML: page(found),
@@ -32,7 +32,7 @@ def write(folder: Path, found: Findings) -> None:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Raises OncewayError if there is none, or it is damaged."""
+    """Return a report. Raises OncewayError if it is missing or damaged."""
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -49,7 +49,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def merge_junit(files: Iterable[Path]) -> str:
-    """One file with the suites of all that are there."""
+    """Return one file with the suites of all existing files."""
     root = ElementTree.Element("testsuites", name="onceway hil")
     for path in files:
         if path.exists():

@@ -1,8 +1,6 @@
-"""What a history shows, in one pass, ready to be told: the checker's result, the faults, and what
-was measured on the way.
-
-In: a history. Out: `Findings`. Times are seconds since the first event; a run that was interrupted
-has findings as far as it got.
+"""Findings of a history, from one pass: the checker's result, the faults, and the measurements. In:
+a history. Out: `Findings`. Times are seconds since the first event; an interrupted run has findings
+as far as it got.
 """
 
 from collections import defaultdict
@@ -21,12 +19,12 @@ from hil.observe.history import COMMAND, HOPS, NO_HISTORY, Event, read, taking
 PERCENTILES = (50, 90, 99, 100)
 AT_LEAST = ("readings_per_s", "goodput")
 """Limits that are a floor; the others are a ceiling."""
-HALVES = 8  # samples of a process below which nothing is said of its growth
+HALVES = 8  # samples of a process that its growth needs
 
 
 @dataclass(slots=True)
 class PlannedFault:
-    """t: when it happened, None if it did not."""
+    """A planned fault. t: when it happened, None if it did not."""
 
     id: str
     kind: str
@@ -37,8 +35,8 @@ class PlannedFault:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Of one process at a moment. cpu: seconds used; memory: bytes resident; written: bytes to
-    disk.
+    """Use of resources by one process at a moment. cpu: seconds used. memory: bytes resident.
+    written: bytes to disk.
     """
 
     t: float
@@ -50,10 +48,10 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """A recorded link on one direction of a line. begin, seconds, of: where it began, how much went
-    by, how long it is, in the recording's seconds. frames, lost: ours. run_s, up_s: our seconds,
-    and those in which the link was up. longest_outage: what longer ones were shortened to; so many
-    of the recording were (shortened).
+    """A recorded link on one direction of a line. begin, seconds, of: its start, the seconds used,
+    and its length, in the recording's time. frames, lost: of the run. run_s, up_s: seconds of the
+    run, and those in which the link was up. longest_outage: length of shortened ones. shortened:
+    their number in the recording.
     """
 
     trace: str
@@ -70,9 +68,9 @@ class Replayed:
 
 @dataclass(slots=True)
 class Findings:
-    """links: per line, when the gateway opened (True) and closed its port. lines: bytes and harms
-    per line and direction; sent: frames of the reliable link and PUBLISH packets per line and
-    direction, and how many of them were sent again (`hil.wire.tap`).
+    """Findings of a run. links: per line, when the gateway opened (True) and closed its port.
+    lines: bytes and harms per line and direction. sent: frames of the reliable link and PUBLISH
+    packets per line and direction, and how many of them were sent again (`hil.wire.tap`).
     """
 
     result: Result
@@ -82,7 +80,7 @@ class Findings:
     seconds: float = 0.0
     bench: dict[str, Any] = field(default_factory=dict)
     limits: dict[str, float] = field(default_factory=dict)
-    """Of the bench, by name (`hil.bench.tables.Limits`)."""
+    """Limits of the bench, by name (`hil.bench.tables.Limits`)."""
     faults: dict[str, PlannedFault] = field(default_factory=dict)
     usage: dict[str, list[Usage]] = field(default_factory=lambda: defaultdict(list))
     links: dict[str, list[tuple[float, bool]]] = field(default_factory=lambda: defaultdict(list))
@@ -91,39 +89,38 @@ class Findings:
     replayed: dict[tuple[str, str], Replayed] = field(default_factory=dict)
     """Recorded links, by line and direction."""
     coverage: dict[str, dict[str, int]] = field(default_factory=dict)
-    """How often each window was hit, by kind of fault."""
+    """Hits of each window, by kind of fault."""
     asked: dict[str, set[str]] = field(default_factory=dict)
-    """The windows that the plan has named, by kind of fault."""
+    """Windows named by the plan, by kind of fault."""
     arrivals: dict[str, list[float]] = field(default_factory=dict)
-    """Of every sighting at each hop, in order of time."""
+    """Times of all sightings at each hop, in order."""
     delays: list[float] = field(default_factory=list)
-    """From sample to claim, of each publication that is ok, in order of length."""
+    """Delays from sample to claim of each publication that is ok, in order of length."""
     stored: dict[str, list[tuple[float, int]]] = field(default_factory=lambda: defaultdict(list))
-    """By device or client: when a publication reached the gateway's store, and how many bytes of
-    payload it has."""
+    """Time of arrival in the gateway's store, and bytes of payload, by device or client."""
 
     gateways: dict[str, dict[str, int]] = field(default_factory=dict)
-    """Of each of several: publications in its store, landed, and gone with its card."""
+    """Publications in its store, landed, and gone with its card, for each gateway of several."""
 
     def percentile(self, share: int) -> float | None:
-        """Of the delays, in seconds; None if there are none."""
+        """Return a percentile of the delays, in seconds; None without delays."""
         return self.delays[max(0, -(-len(self.delays) * share // 100) - 1)] if self.delays else None
 
     def cpu(self, name: str) -> float:
-        """Seconds of CPU that a service has used, over all its restarts."""
+        """Return the seconds of CPU that a service has used, over all its restarts."""
         return sum(
             max(one.cpu for one in self.usage[name] if one.pid == pid)
             for pid in {one.pid for one in self.usage[name]}
         )
 
     def memory(self, name: str) -> int:
-        """Most bytes resident of a service."""
+        """Return the most resident bytes of a service."""
         return max((one.memory for one in self.usage[name]), default=0)
 
     def growth(self, name: str) -> float | None:
-        """Bytes by which a service was larger, in the median, in the last quarter of its longest
-        life than in the second; None if it did not live long enough to say. A leak goes on growing,
-        a cache that fills does not.
+        """Return by how many bytes the median size of a service was larger in the last quarter of
+        its longest life than in the second. None for a short life. A leak goes on growing, a cache
+        that fills does not.
         """
         lives: defaultdict[int, list[Usage]] = defaultdict(list)
         for one in self.usage[name]:
@@ -137,7 +134,7 @@ class Findings:
 
     @property
     def written_per_reading(self) -> float | None:
-        """Bytes that gateway and uplink wrote to disk, per publication; None if that was not
+        """Return the bytes that gateway and uplink wrote to disk, per publication; None if not
         measured.
         """
         services = [samples for samples in self.usage.values() if samples]
@@ -151,7 +148,9 @@ class Findings:
 
     @property
     def _of_boards(self) -> list[tuple[float, int]]:
-        """What came through lines into the store, in order of time; where no line is known, all."""
+        """Return the publications that came over lines into the store, in order of time; all, if no
+        line is known.
+        """
         return sorted(
             one
             for name, stored in self.stored.items()
@@ -161,41 +160,43 @@ class Findings:
 
     @property
     def payload(self) -> int:
-        """Bytes that the boards' publications brought to the gateway's store."""
+        """Return the bytes of the boards' publications in the gateway's store."""
         return sum(size for _, size in self._of_boards)
 
     @property
     def _receiving(self) -> float | None:
-        """Seconds in which the gateway's store took publications of the boards."""
+        """Return the seconds between the first and the last publication of the boards in
+        the store.
+        """
         times = [t for t, _ in self._of_boards]
         return times[-1] - times[0] if times and times[-1] > times[0] else None
 
     @property
     def readings_per_s(self) -> float | None:
-        """QoS 2 exchanges through the boards' lines, all together."""
+        """Return the QoS 2 exchanges over the boards' lines per second, all together."""
         return len(self._of_boards) / self._receiving if self._receiving else None
 
     @property
     def goodput(self) -> float | None:
-        """Bytes of payload per second, of all boards together, that reached the gateway's store."""
+        """Return the payload bytes per second of all boards that reached the gateway's store."""
         return self.payload / self._receiving if self._receiving else None
 
     @property
     def line_share(self) -> float | None:
-        """Bytes of payload for each byte that the boards sent."""
+        """Return the payload bytes for each byte that the boards sent."""
         sent = sum(line["up"]["sent"] for line in self.lines.values())
         return self.payload / sent if sent else None
 
     def again(self, what: str) -> int | None:
-        """How many `frames` or `publishes` were sent again, on all lines and both ways; None if
-        nobody counted.
+        """Return how many `frames` or `publishes` were sent again, on all lines and both ways; None
+        without counts.
         """
         counts = [direction for line in self.sent.values() for direction in line.values()]
         return sum(count[f"{what}_again"] for count in counts) if counts else None
 
     @property
     def exceeded(self) -> list[str]:
-        """Limits that were not kept, or not measured, told."""
+        """Return broken or unmeasured limits, in words."""
         growths = [self.growth(name) for name in self.usage]
         measured = {
             "delay_p99_s": self.percentile(99),
@@ -221,7 +222,7 @@ class Findings:
 
     @property
     def headline(self) -> str:
-        """The verdict, and whether there is more to say of a run that holds."""
+        """Return the verdict, with a note on a run that holds and broke a limit."""
         holds = self.result.verdict is Verdict.HOLDS
         return f"{self.result.verdict}{', but a limit was not kept' * (holds and not self.passed)}"
 
@@ -279,7 +280,7 @@ def _offender(one: Publication) -> dict[str, Any]:
 
 
 def find(history: Path) -> Findings:
-    """Raises OncewayError for a file that is no history."""
+    """Return the findings of a file. Raises OncewayError for a file other than a history."""
     events = list(read(history))
     if not events and not history.stat().st_size:
         raise OncewayError("the file is empty", str(history), NO_HISTORY)
@@ -335,12 +336,12 @@ def _take(found: Findings, event: Event, t: float) -> None:
             )
         case "wire", "count":
             found.lines[data["line"]] = {"up": data["up"], "down": data["down"]}
-            if "link" in data:  # not in a history of an earlier version
+            if "link" in data:  # missing in a history of an earlier version
                 found.sent[data["line"]] = data["link"]
 
 
 def _gateways(events: list[Event], bench: dict[str, Any]) -> dict[str, dict[str, int]]:
-    """Nothing of a gateway that is alone."""
+    """Return the counts of each gateway; nothing for a single one."""
     stored: dict[str, set[int]] = defaultdict(set)
     landed: dict[str, set[int]] = defaultdict(set)
     gone: dict[str, int] = {}
@@ -348,7 +349,7 @@ def _gateways(events: list[Event], bench: dict[str, Any]) -> dict[str, dict[str,
         data = event.data
         if event.event == "publication" and event.hop in ("spool", "batch"):
             gateway = str(data["origin"]).partition("/")[0]
-            # a row may leave the store before anybody has looked
+            # a row may leave the store between two looks
             stored[gateway].add(data["position"])
             if event.hop == "batch":
                 landed[gateway].add(data["position"])
@@ -368,7 +369,7 @@ def _delays(result: Result) -> Iterable[float]:
 
 
 def _broken(name: str, value: float | None, limit: float) -> str | None:
-    """What is wrong with a limit; None if it was kept."""
+    """Return the mistake in a limit; None if it was kept."""
     if value is None:
         return f"{name} is unknown, and the limit is {limit:g}"
     if name in AT_LEAST:

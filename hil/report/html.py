@@ -1,5 +1,5 @@
-"""Findings as one HTML page that needs nothing else: no script, no font, no picture. Readable on a
-phone, in light and in dark.
+"""Findings as one HTML page without scripts, fonts and pictures. Readable on a phone, in light and
+in dark.
 """
 
 from collections.abc import Iterable, Sequence
@@ -101,8 +101,8 @@ def _section(title: str, body: str) -> str:
 def _table(
     head: Sequence[str], rows: Iterable[Sequence[object]], classes: Sequence[str] = ()
 ) -> str:
-    """Columns of numbers stand to the right. classes: of each row. A text in the last of many
-    columns stands below its row on a phone.
+    """Return a table. Columns of numbers are aligned to the right. classes: of each row. On a phone
+    a text in the last of many columns stands below its row.
     """
 
     listed = list(rows)

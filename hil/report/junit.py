@@ -1,7 +1,5 @@
-"""Findings as JUnit XML, which CI servers read.
-
-In: findings. Out: one suite a run, with a case for the promise, one for each planned fault, and one
-for each limit that was not kept.
+"""Findings as JUnit XML, which CI servers read. In: findings. Out: one suite per run, with a case
+for the promise, for each planned fault, and for each broken limit.
 """
 
 import re

@@ -29,11 +29,11 @@ ALL = "all"
 TABLE_WIDTH = 160  # characters, below which names and figures would be cut off
 
 Sums = dict[str, dict[str, Any]]
-"""By row, the last of which is ALL if they are summed up, and by column."""
+"""Sums by row, with ALL as the last one for the total, and by column."""
 
 
 def sums(reports: Iterable[tuple[str, dict[str, Any]]]) -> Sums:
-    """A row for each name, and one for all of them."""
+    """Return a row for each name, and one for all of them."""
     rows: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
     everything = []
     for name, report in reports:
@@ -43,7 +43,7 @@ def sums(reports: Iterable[tuple[str, dict[str, Any]]]) -> Sums:
 
 
 def totals(reports: Iterable[dict[str, Any]]) -> dict[str, Any]:
-    """Of some runs. other: what is wrong with publications beside these three."""
+    """Return the totals of some runs. other: publications with other mistakes than these three."""
     sums: Counter[str] = Counter()
     worst = 0.0
     for one in reports:
@@ -82,7 +82,7 @@ def totals(reports: Iterable[dict[str, Any]]) -> dict[str, Any]:
 
 
 def hits(reports: Iterable[dict[str, Any]]) -> dict[str, dict[str, int]]:
-    """How often each window was hit in all runs, by kind of fault."""
+    """Return the hits of each window in all runs, by kind of fault."""
     counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for one in reports:
         for kind, windows in one.get("coverage", {}).items():
@@ -91,14 +91,14 @@ def hits(reports: Iterable[dict[str, Any]]) -> dict[str, dict[str, int]]:
 
 
 def coverage_markdown(hit: Mapping[str, Mapping[str, int]]) -> str:
-    """For a file; nothing if no fault has a window."""
+    """Return the table for a file; "" if no fault has a window."""
     rows = [f"| {' | '.join(map(str, row))} |\n" for row in guarded(hit)]
     head = "| fault | window | times hit | guards |\n| --- | --- | ---: | --- |\n"
     return head + "".join(rows) if rows else ""
 
 
 def side_by_side(results: Mapping[str, Result]) -> Sums:
-    """A row for each result, by name."""
+    """Return a row for each result, by name."""
     return {
         name: {
             "verdict": result.verdict,
@@ -114,7 +114,7 @@ def side_by_side(results: Mapping[str, Result]) -> Sums:
 
 
 def show(console: Console, found: Sums) -> None:
-    """In a terminal; nothing is cut off in a narrow one."""
+    """Show in a terminal, uncut also in a narrow one."""
     console.width = max(console.width, TABLE_WIDTH)
     drawn = Table("", *next(iter(found.values())))
     for name, row in found.items():
@@ -123,7 +123,7 @@ def show(console: Console, found: Sums) -> None:
 
 
 def markdown(found: Sums) -> str:
-    """For a file."""
+    """Return the table for a file."""
     lines = [["", *found[ALL]], ["---", *["---:"] * len(found[ALL])]]
     lines += [[name, *map(str, row.values())] for name, row in found.items()]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)

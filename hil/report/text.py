@@ -1,5 +1,5 @@
-"""Findings as text for a terminal: offenders with their ways, reasons, what was sent again,
-verdict; the summary comes last.
+"""Findings as text for a terminal: offenders with their ways, reasons, repeated packets, verdict;
+the summary comes last.
 """
 
 from rich.console import Console
@@ -63,7 +63,7 @@ def tell(console: Console, found: Findings) -> None:
 
 
 def sentence(found: Findings) -> str:
-    """The verdict as a person would say it."""
+    """Return the verdict as a sentence."""
     result = found.result
     planned = sum(fault.kind != COMMAND for fault in found.faults.values())
     statuses = f" and {counted(result.statuses, 'status', 'statuses')}" if result.statuses else ""
@@ -79,19 +79,21 @@ def sentence(found: Findings) -> str:
 
 
 def counted(count: int, one: str, many: str = "") -> str:
-    """E.g. `1 fault`, `2 faults`. many: of a word that does not take an s."""
+    """Return e.g. `1 fault`, `2 faults`. many: of a word that does not take an s."""
     return f"{count} {one if count == 1 else many or one + 's'}"
 
 
 def _held(result: Result) -> str:
-    """What is true of each publication, though some need not arrive, or may come twice."""
+    """Return the part of the sentence that is true of each publication, although some may be
+    missing or double.
+    """
     due = " that had to arrive" if result.count(Outcome.OK) < len(result.publications) else ""
     often = "at least" if _twice(result) else "exactly"
     return f"each publication{due} is {CLAIMED[result.claim]} {often} once"
 
 
 def _besides(result: Result) -> str:
-    """What the sentence leaves out, counted."""
+    """Return the counts that the sentence leaves out."""
     left, undelivered = result.count(Outcome.LEFT), result.count(Outcome.UNDELIVERED)
     died = result.count(Outcome.DIED)
     told = {
@@ -104,12 +106,12 @@ def _besides(result: Result) -> str:
 
 
 def _twice(result: Result) -> int:
-    """How many stand in the claim more than once."""
+    """Return how many are in the claim more than once."""
     return sum(len(one.way[result.claim]) > 1 for one in result.publications)
 
 
 def recording(line: str, direction: str, replayed: Replayed) -> str:
-    """How much of a recorded link went by on a line."""
+    """Return the part of a recorded link that a line has used."""
     up = replayed.up_s / replayed.run_s if replayed.run_s else 1.0
     shortened = (
         f"; {replayed.shortened} outages of the recording are shortened to"
@@ -125,7 +127,9 @@ def recording(line: str, direction: str, replayed: Replayed) -> str:
 
 
 def sent(direction: str, counts: dict[str, int], line: dict[str, dict[str, int]]) -> str:
-    """line: bytes by direction. Without a session there are bytes, and no frame of one."""
+    """Return the counts of a direction. line: bytes by direction. Without a session there are
+    bytes, and no frame of one.
+    """
     return (
         f"{direction}: {counted(line[direction]['sent'], 'byte')},"
         f" {counted(counts['frames'], 'frame')},"
@@ -154,7 +158,7 @@ def _at(time: float | None) -> str:
 
 
 def way(publication: Publication, start: int) -> list[str]:
-    """A line for each time it was seen. start: monotonic nanoseconds from which times are told."""
+    """Return a line for each sighting. start: zero of the times, in monotonic nanoseconds."""
     lines = []
     for hop in HOPS:
         for seen in publication.way[hop]:

@@ -1,1 +1,1 @@
-"""One run, many runs, and what a person sees of them."""
+"""One run, many runs, and their display."""

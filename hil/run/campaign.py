@@ -1,9 +1,8 @@
-"""Many runs: each in a process of its own, some at once, with a line for each and sums at the end.
-
+"""Many runs: each in its own process, some in parallel, with a line for each and sums at the end.
 In: benches and seeds. Out: a folder with a report per run, `campaign.json` and `.md`, and
-`junit.xml`. A run that holds leaves its report only. A campaign that was interrupted, or in which a
-run did not come up, goes on with what is missing when it is begun again in the same folder; a run
-that is there counts if it was of the very same bench, with the same readings and recorded link.
+`junit.xml`. A run that holds leaves only its report. A campaign that was interrupted, or in which a
+run did not start, continues with the missing runs when it is begun again in the same folder. An
+existing run counts if it had exactly the same bench, readings and recorded link.
 """
 
 import asyncio
@@ -45,13 +44,13 @@ from hil.report.sums import Sums, coverage_markdown, hits, markdown, show, sums
 KEPT = (HTML, JSON, JUNIT)
 SUMS = "campaign.json"
 TABLE = "campaign.md"
-END_WITHIN = 60.0  # s in which an interrupted run has written its report
+END_WITHIN = 60.0  # s until an interrupted run must have written its report
 
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """bench: a name or a path. label: what its runs are called. readings, trace: None for the
-    bench's own.
+    """A bench of a campaign. bench: a name or a path. label: name of its runs. readings, trace:
+    None for the bench's own.
     """
 
     bench: str
@@ -61,7 +60,7 @@ class Item:
     trace: str | None = None
 
     def load(self) -> Bench:
-        """Raises OncewayError."""
+        """Return the bench. Raises OncewayError."""
         bench = benches.load(
             self.bench, seed=self.seed, **({"readings": self.readings} if self.readings else {})
         )
@@ -73,13 +72,13 @@ class Item:
 
     @property
     def row(self) -> str:
-        """What its sums are told under."""
+        """Return the row of its sums."""
         return self.label + (f" on {Path(self.trace).name.partition('.')[0]}" if self.trace else "")
 
 
 def labels(names: Sequence[str]) -> dict[str, str]:
-    """What the runs of each bench are called: after its file, and as many of the folders above as
-    tell it from the others.
+    """Return the label of each bench's runs: its file, and as many folders above it as make the
+    label unique.
     """
     shipped = benches.shipped()
     paths = {name: (name,) if name in shipped else Path(name).absolute().parts for name in names}
@@ -97,7 +96,7 @@ def _label(parts: Sequence[str], depth: int) -> str:
 
 
 class Campaign:
-    """keep: also what a run that holds has left."""
+    """A campaign. keep: also the files of a run that holds."""
 
     def __init__(self, items: Sequence[Item], folder: Path, keep: bool, console: Console) -> None:
         self._items = items
@@ -107,13 +106,13 @@ class Campaign:
         self.reports: dict[str, dict[str, Any]] = {}
 
     def run(self, jobs: int) -> bool:
-        """Return whether every run holds. On Ctrl-C what has begun writes its report, then
+        """Return whether every run holds. On Ctrl-C, started runs write their reports; then
         KeyboardInterrupt is raised.
         """
         self._folder.mkdir(parents=True, exist_ok=True)
         if self._finished():
             for item in self._items:
-                with suppress(OncewayError):  # which is said when the run's turn comes
+                with suppress(OncewayError):  # reported at the run's turn
                     fresh(self._folder / item.name)
         (self._folder / SUMS).write_text(json.dumps({"finished": False}) + "\n")
         done = False
@@ -127,7 +126,7 @@ class Campaign:
         )
 
     def _finished(self) -> bool:
-        """Whether an earlier campaign in this folder came to its end; then nothing of it counts for
+        """Whether an earlier campaign in this folder was finished; then none of its runs counts for
         this one.
         """
         return (self._folder / SUMS).exists() and bool(
@@ -135,8 +134,8 @@ class Campaign:
         )
 
     async def _all(self, jobs: int) -> None:
-        """The first job begins with the runs that start Spark, which need a core. The others begin
-        with those by radio, which are long and mostly wait.
+        """Run all items. The first job begins with the runs that start Spark, which need a core.
+        The others begin with those with a radio, which are long and mostly wait.
         """
         columns = (
             TextColumn("{task.description}"),
@@ -182,7 +181,7 @@ class Campaign:
             self._say("error", item.name, said)
 
     def _counts(self, item: Item, report: dict[str, Any]) -> bool:
-        """Whether a run that is there is the one that is asked for, and whole."""
+        """Whether an existing run is the requested one, and complete."""
         if BREAKS_OFF in report["reasons"]:
             self._say("again", item.name, "it was interrupted")
         elif report.get("bench") != item.load().model_dump(mode="json"):
@@ -199,7 +198,7 @@ class Campaign:
         self._console.print(f"{word:7}  {name}: {text}", soft_wrap=True, markup=False)
 
     async def _start(self, item: Item, place: Path) -> dict[str, Any] | None:
-        """Its report, if it comes to one."""
+        """Run an item. Returns its report, or None."""
         argv = [
             onceway(),
             "hil",
@@ -230,7 +229,7 @@ class Campaign:
                 await asyncio.wait_for(process.wait(), END_WITHIN)
             raise
         finally:
-            if process.returncode is None:  # and with it what it would have ended
+            if process.returncode is None:  # and with it its own programs
                 for pid in (*descendants(process.pid), process.pid):
                     with suppress(ProcessLookupError):
                         os.kill(pid, signal.SIGKILL)
@@ -270,7 +269,7 @@ class Campaign:
 
 
 def _commit() -> str:
-    """From which commit the rig runs; nothing if that is not known."""
+    """Return the commit of the rig, or ""."""
     git = [
         "git",
         "-C",
@@ -287,7 +286,7 @@ def _commit() -> str:
 
 
 def _report(place: Path) -> dict[str, Any] | None:
-    """Of a run that is there; None if it left none, or a damaged one."""
+    """Return the report of an existing run; None if it left none, or a damaged one."""
     try:
         return read_json(place / JSON)
     except OncewayError:
@@ -295,7 +294,7 @@ def _report(place: Path) -> dict[str, Any] | None:
 
 
 def _word(report: dict[str, Any]) -> str:
-    """The verdict; of a run that holds and did not keep a limit, that."""
+    """Return the verdict, or `limit` for a run that holds and broke a limit."""
     holds = report["verdict"] == Verdict.HOLDS
     return "limit" if holds and report["exceeded"] else str(report["verdict"])
 
@@ -306,7 +305,7 @@ def _turn(item: Item) -> int:
 
 
 def _log(place: Path) -> Path:
-    """What a run has said, beside its folder."""
+    """Return the log of a run, beside its folder."""
     return place.with_name(place.name + ".log")
 
 
@@ -315,7 +314,7 @@ def _passed(report: dict[str, Any]) -> bool:
 
 
 def _told(report: dict[str, Any]) -> str:
-    """In one line."""
+    """Return a report in one line."""
     readings, outcomes = report["readings"], report["outcomes"]
     wrong = ", ".join(
         f"{count} {name}" for name, count in outcomes.items() if count and name != "ok"
@@ -329,7 +328,7 @@ def _told(report: dict[str, Any]) -> str:
 
 
 def _thin(place: Path) -> None:
-    """Leave the report only."""
+    """Delete all files except the report."""
     for path in place.iterdir():
         if path.name not in KEPT:
             shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()

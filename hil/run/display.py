@@ -1,7 +1,6 @@
-"""What a person sees of a run: stages, faults as they happen, counts at each hop.
-
-In: calls from the run. Out: on a terminal, lines that scroll above a live footer; elsewhere plain
-lines, with the counts every few seconds.
+"""Display of a run: stages, faults as they happen, counts at each hop. In: calls from the run. Out:
+on a terminal, lines that scroll above a live footer; elsewhere plain lines, with the counts every
+few seconds.
 """
 
 import time
@@ -19,8 +18,8 @@ PLAIN_COUNTS_EVERY = 5.0  # s
 
 
 class Display:
-    """Used as a context manager around the run. total: publications to be produced; faults: how
-    many are planned.
+    """Display as a context manager around the run. total: publications to be produced. faults:
+    planned number.
     """
 
     def __init__(
@@ -68,7 +67,7 @@ class Display:
         self._stages[name] = "✓"
 
     def fault(self, text: str) -> None:
-        """A planned fault happened."""
+        """Show a planned fault that happened."""
         self._happened += 1
         self.say(f"  ⚡ {text}", "yellow")
 
@@ -77,7 +76,7 @@ class Display:
         self._console.print(line, soft_wrap=True)
 
     def counts(self, counts: Mapping[str, int]) -> None:
-        """The counts at the hops, in the order of the way."""
+        """Show the counts at the hops, in their order."""
         self._counts = dict(counts)
         now = time.monotonic()
         if (

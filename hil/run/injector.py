@@ -1,8 +1,6 @@
-"""Carrying out the plan: each fault waits for its place, breaks what it names, and enters the
-history with the evidence that it happened.
-
-In: a plan, kinds of faults, the run. Out: `happened` events. A fault that could not be carried out
-has no such event, and the checker says so.
+"""Carry out the plan: each fault waits for its place, breaks its target, and enters the history
+with the evidence. In: a plan, kinds of faults, the run. Out: `happened` events. A fault without its
+event is reported by the checker.
 """
 
 import asyncio
@@ -16,9 +14,8 @@ from hil.run.system import System
 
 
 class Injector:
-    """Carries out one plan: announce it, then run every lane at once. awaited: how many faults are
-    under way that end by themselves. thirsty: how many are still to come that need something to be
-    published.
+    """Carries out one plan: announce it, then run every lane at once. awaited: number of faults in
+    progress that end by themselves. thirsty: number of coming faults that need publications.
     """
 
     def __init__(self, plan: Plan, kinds: Sequence[Kind], system: System) -> None:
@@ -38,9 +35,7 @@ class Injector:
         return self._kinds[fault.kind, fault.table]
 
     def announce(self) -> None:
-        """Enter the whole plan in the history, so that the checker can miss what does not
-        happen.
-        """
+        """Enter the whole plan in the history, so that the checker can find missing faults."""
         for fault in self._plan.faults:
             self._system.history.add(
                 "rig",
@@ -59,14 +54,14 @@ class Injector:
                 self._system.display.say(f"  {fault} cannot happen here: {why}", "red")
 
     def _aim(self, fault: Fault) -> dict[str, Any] | None:
-        """Where it must strike to the count; a real board counts for nobody."""
+        """Return the exact place to strike; None for a real board, which has no counts."""
         kind = self._kind(fault)
         if kind.part == "board" and not self._system.device(fault).counted:
             return None
         return kind.aim(fault)
 
     async def arm(self) -> None:
-        """Give the orders that can be given ahead, before anything samples."""
+        """Give the orders that can be given ahead, before any board samples."""
         for lane in self.lanes.values():
             for fault in lane:
                 kind = self._kind(fault)
@@ -74,8 +69,8 @@ class Injector:
                     self._armed.add(fault.id)
 
     async def run(self, lane: str) -> None:
-        """The faults of a lane: those that were ordered ahead come when they come, the others one
-        after the other.
+        """Run the faults of a lane: those ordered ahead at any time, the others one after the
+        other.
         """
         faults = [fault for fault in self.lanes.get(lane, []) if not self._kind(fault).impossible()]
         async with asyncio.TaskGroup() as ahead:

@@ -1,7 +1,5 @@
-"""What ends a run, or a part of it, as events of its history.
-
-In: an error. Out: `ended` of a program under test, or `broken` of the rig, and a line on the
-display.
+"""Events for the end of a run, or of a part of it. In: an error. Out: `ended` of a program under
+test, or `broken` of the rig, and a line on the display.
 """
 
 import traceback
@@ -15,7 +13,7 @@ from hil.run.display import Display
 
 
 class Notes:
-    """services: the programs under test."""
+    """Notes of a run. services: the programs under test."""
 
     def __init__(self, history: History, display: Display, services: Collection[str]) -> None:
         self._services = services
@@ -24,7 +22,7 @@ class Notes:
 
     @contextmanager
     def noting(self) -> Iterator[None]:
-        """Enter what ended the block in the history, and go on behind it."""
+        """Enter the end of the block in the history, and go on after it."""
         try:
             yield
         except* Exception as group:
@@ -36,7 +34,7 @@ class Notes:
             self._history.add(error.name, "ended", how=error.how, last_words=error.last_words)
         else:
             words = error.last_words if isinstance(error, EndedError) else []
-            # a mistake in the rig: whoever mends it wants to know where
+            # a mistake in the rig: show where
             if not isinstance(error, OncewayError):
                 words = "".join(traceback.format_exception(error)).splitlines()
             self._history.add("rig", "broken", why=_told(error), last_words=words)
@@ -44,7 +42,7 @@ class Notes:
 
 
 def _told(error: Exception) -> str:
-    """In one line."""
+    """Return an error in one line."""
     if isinstance(error, EndedError):
         return error.what
     return (
@@ -55,7 +53,7 @@ def _told(error: Exception) -> str:
 
 
 def _leaves(group: BaseExceptionGroup[Exception]) -> Iterator[Exception]:
-    """The errors of a group, and of the groups in it."""
+    """Yield the errors of a group, and of the groups in it."""
     for error in group.exceptions:
         if isinstance(error, BaseExceptionGroup):
             yield from _leaves(error)

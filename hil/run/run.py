@@ -1,9 +1,7 @@
-"""One run of a bench: start everything, let the plan break it, wait until all hops are empty,
-judge.
-
-In: a bench, its plan, an empty folder. Out: configuration, databases, batches, table, logs and
-history in it, and the checker's result. A run that cannot go on, because a program ended by itself
-or the rig broke, is judged like any other, with the cause in its history.
+"""One run of a bench: start all programs, run the plan, wait until all hops are empty, judge. In: a
+bench, its plan, an empty folder. Out: configuration, databases, batches, table, logs and history in
+it, and the checker's result. A run that cannot go on, because a program ended by itself or the rig
+failed, is judged like any other, with the cause in its history.
 """
 
 import asyncio
@@ -46,12 +44,12 @@ from hil.run.watch import LOOK_EVERY, Watch
 
 STAGES = ("flash and provision", "start", "readings under faults", "empty the hops", "check")
 CLOSE_LOOK_EVERY = 0.002  # s, so that a board takes no reading more than planned
-SUBSCRIBED_WITHIN = 60.0  # s in which each subscriber must have been granted what it asked for
-OBEYED_WITHIN = 60.0  # s in which a board must have obeyed, when all else is done
+SUBSCRIBED_WITHIN = 60.0  # s until each subscriber must have its subscription
+OBEYED_WITHIN = 60.0  # s until a board must have obeyed, at the end
 
 
 class Run:
-    """Use: `await Run(…).go()`, once."""
+    """A run of a bench. Use: `await Run(…).go()`, once."""
 
     def __init__(self, bench: Bench, plan: Plan, folder: Folder, display: Display) -> None:
         self._bench = bench
@@ -66,15 +64,15 @@ class Run:
         self._subscribers: list[Subscriber] = []
         self._air: AirOfRun | None = None
         self._ports = dict.fromkeys(bench.gateways, self._commander.port)
-        """Of the gateways' listeners."""
+        """Ports of the gateways' listeners."""
         self._joining: Joining | None = None
         if bench.gateway:
             self._ports = {name: free_port() for name in bench.gateways}
             self._joining = Joining(bench.gateways)
 
     async def go(self) -> Result:
-        """Run the bench and judge its history. What happens to programs and rig is in it; a run
-        that the user ends has no result. Raises OncewayError for a bench whose settings the gateway
+        """Run the bench and judge its history, which has all events of programs and rig. A run that
+        the user ends has no result. Raises OncewayError for a bench whose settings the gateway
         refuses.
         """
         self._history.add(
@@ -181,11 +179,13 @@ class Run:
         return kind(name, self._folder, self._bench, programs, self._history)
 
     def _note_clock(self) -> None:
-        """How the clock of the day stands to the one that the history goes by."""
+        """Enter the relation of the clock of the day and the clock of the history."""
         self._history.add("rig", "clock", time.monotonic_ns(), utc=time.time_ns())
 
     def _disk(self, folder: Path, cut: type[Kind]) -> AbstractContextManager[LoopDisk | None]:
-        """At this folder, if the bench cuts the power of such a disk, and this machine can."""
+        """Mount a disk at this folder, if the bench cuts the power of such a disk, and this machine
+        can.
+        """
         cuts = any(isinstance(kind, cut) for kind in self._bench.fault) and not missing()
         return kept(folder) if cuts else nullcontext()
 
@@ -194,8 +194,8 @@ class Run:
             await self._air.start()
         with self._display.stage("flash and provision"):
             if self._bench.until == "table":
-                await site.start_ingest()  # Spark takes a while to come up
-            # which, unlike gather, ends the others before it raises what one of them has
+                await site.start_ingest()  # Spark starts slowly
+            # unlike gather, ends the others before it raises one's error
             cores = asyncio.Semaphore(os.cpu_count() or 1)
             async with asyncio.TaskGroup() as tasks:
                 for device in devices:
@@ -218,7 +218,9 @@ class Run:
             await self._under_faults(tasks, site, devices)
 
     async def _use_store(self, site: Site, alone: Member) -> None:
-        """Let the gateway make its store and own its folder where it lands. Age that store."""
+        """Let the gateway make its store and own its folder at the landing place. Then age that
+        store.
+        """
         await alone.start_gateway()
         await site.running["gateway"].stop()
         await alone.command("uplink", "claim")
@@ -309,8 +311,8 @@ class Run:
                 await asyncio.sleep(self._bench.air.apart_s)
 
     async def _set_up(self, device: Device, cores: asyncio.Semaphore) -> None:
-        """A boot loader listens for a second: on few cores, eight boards at once would keep each
-        other from being heard.
+        """Start and provision a device. A boot loader listens for a second: on few cores, eight
+        boards at once would delay each other for too long.
         """
         async with cores:
             await device.start()
@@ -319,8 +321,8 @@ class Run:
 
     async def _sample(self, device: Device, injector: Injector) -> None:
         """Let a device sample, with the faults of its board, until it has the planned number of
-        readings and nothing is to come that needs more of them, or it breaks the rules of its
-        ledger: such a board may never come to the end.
+        readings and no coming fault needs more. Also stops if it breaks the rules of its ledger:
+        such a board may never finish.
         """
         faults = asyncio.create_task(injector.run(f"{device.name} board"))
         planned = self._plan.readings[device.name]
@@ -339,10 +341,10 @@ class Run:
                 CLOSE_LOOK_EVERY,
             )
             if faults.done():
-                faults.result()  # raises what it raised
+                faults.result()  # raises its error
         finally:
             faults.cancel()
-            # what it has started it ends, before all programs are ended
+            # it ends its own programs first
             await asyncio.wait([faults])
         with suppress(TimeoutError):
             async with asyncio.timeout(OBEYED_WITHIN):

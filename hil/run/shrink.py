@@ -1,8 +1,6 @@
-"""The fewest faults that still make a run fail.
-
-In: a plan that failed, and a way to try a part of it. Out: a plan of which no fault can be left
-out. The search is Zeller's ddmin: leave out halves, then quarters, and so on, as long as what is
-left fails.
+"""Find the fewest faults that still make a run fail. In: a plan that failed, and a function to try
+a part of it. Out: a plan in which every fault is needed. The search is Zeller's ddmin: leave out
+halves, then quarters, and so on, while the rest fails.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,8 +15,8 @@ T = TypeVar("T")
 
 
 def shrink(things: Sequence[T], fails: Callable[[Sequence[T]], bool]) -> list[T]:
-    """A part of `things` for which `fails` holds, and of which nothing single can be left out.
-    `things` themselves must fail.
+    """Return a part of `things` for which `fails` holds, and of which every one is needed. `things`
+    themselves must fail.
     """
     left = list(things)
     parts = 2
@@ -37,12 +35,12 @@ def shrink(things: Sequence[T], fails: Callable[[Sequence[T]], bool]) -> list[T]
 
 
 def part(bench: Bench, plan: Plan, faults: Sequence[Fault]) -> tuple[Bench, Plan]:
-    """The same run with these faults only. What stands on the lines for the whole run goes with its
-    last fault, and so do commands.
+    """Return the same run with these faults only. A fault of the whole run goes with the last one
+    of its table, and so do commands.
     """
     kinds = {(fault.kind, fault.table) for fault in faults}
     left = [kind for kind in bench.fault if (kind.kind, kind.table) in kinds]
     commands = bench.commands if bench.commands and (bench.commands.kind, 1) in kinds else None
-    # what [nemesis] asked for is drawn, and stands among the tables
+    # the faults of [nemesis] are drawn already, and stand among the tables
     update = {"fault": left, "commands": commands, "nemesis": None}
     return bench.model_copy(update=update), replace(plan, faults=tuple(faults))

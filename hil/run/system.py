@@ -1,4 +1,4 @@
-"""Hands and eyes on a run, for the faults: what there is to break, and how to see that it broke."""
+"""Access to a run for the faults: parts to break, and ways to see the effect."""
 
 import time
 from collections.abc import Mapping
@@ -27,8 +27,8 @@ Device = SimulatedDevice | RealBoard
 
 @dataclass(frozen=True, slots=True)
 class System:
-    """site, spool: the gateway that a fault strikes, its uplink and its store; members, spools:
-    those of all gateways by name.
+    """A run as faults see it. site, spool: the gateway that a fault strikes, its uplink and its
+    store. members, spools: those of all gateways by name.
     """
 
     counters: Counters
@@ -45,7 +45,7 @@ class System:
     spools: dict[str, SpoolHop]
 
     def at(self, fault: Fault) -> "System":
-        """As the fault sees it that comes now: with the gateway that it strikes."""
+        """Return the system with the gateway that this fault strikes."""
         name = fault.where or fault.target
         if name in self.publishers:
             name = self.gateway_of(name)
@@ -55,11 +55,11 @@ class System:
 
     @property
     def alive(self) -> dict[str, Member]:
-        """All gateways but those that are dead for good."""
+        """Return all gateways except those that are dead for good."""
         return {name: one for name, one in self.members.items() if not one.dead}
 
     def boards_at(self, gateway: str) -> list[SimulatedDevice]:
-        """A bench of several gateways has no other ones."""
+        """Return the boards at a gateway; a bench of several gateways has simulated ones only."""
         return [
             cast(SimulatedDevice, device)
             for device in self.devices.values()
@@ -68,11 +68,11 @@ class System:
 
     @property
     def movers(self) -> list[Client]:
-        """The clients that can go from one gateway to the next."""
+        """Return the clients that can move from one gateway to the next."""
         return [client for client in self.clients.values() if client.strict]
 
     def next_gateway(self, gateway: str) -> str:
-        """Who comes after it, of those that are alive."""
+        """Return the next live gateway after this one."""
         names = list(self.members)
         at = names.index(gateway) + 1
         return next(name for name in names[at:] + names[:at] if name in self.alive)
@@ -81,16 +81,16 @@ class System:
         return self.clients[name]
 
     def roamer(self, name: str) -> DeviceByAir:
-        """A board by radio."""
+        """Return a board with a radio."""
         return cast(DeviceByAir, self.devices[name])
 
     def gateway_of(self, publisher: str) -> str:
-        """Where a board or a client is now."""
+        """Return the present gateway of a board or client."""
         return self.publishers[publisher].gateway
 
     def device(self, fault: Fault) -> SimulatedDevice:
-        """The device that a fault of a board or a line is for. A bench plans for a real one only
-        what it can do, too (hil/bench/bench.py).
+        """Return the device of a fault of a board or line. For a real board, a bench plans only
+        faults that it can have (hil/bench/bench.py).
         """
         return cast(SimulatedDevice, self.devices[fault.target])
 
@@ -99,14 +99,14 @@ class System:
         return {**self.devices, **self.clients}
 
     def look(self) -> int:
-        """See all that has been committed and landed by now. Returns when that is, in ns."""
+        """Read all commits and batches until now. Returns that time, in ns."""
         for spool in self.spools.values():
             spool.look()
         self.landing.look()
         return time.monotonic_ns()
 
     def unstored(self) -> bool:
-        """Whether something has left a board or a client that is not in the gateway's store."""
+        """Whether a publication has left a board or client and is not in the gateway's store."""
         self.spool.look()
         return any(
             source.sent - self.spool.stored[name]
@@ -115,9 +115,9 @@ class System:
         )
 
     def committing(self) -> bool:
-        """Whether the commit behind which the gateway stands still holds a publication."""
+        """Whether the commit after which the gateway stands still holds a publication."""
         return holds_publication(self.site.folder.database)
 
     def say(self, text: str) -> None:
-        """For the person who watches."""
+        """Print a text for the user."""
         self.display.say(f"  {text}", "red")

@@ -1,7 +1,6 @@
-"""Looking at all hops of a run, while it lasts and at its end.
-
-In: a folder, the devices, clients and subscribers of the run. Out: events of the history, counts
-for faults and display, and whether anything moves or is still on its way.
+"""Observer of all hops of a run, until its end. In: a folder, the devices, clients and subscribers
+of the run. Out: events of the history, counts for faults and display, and whether there is
+progress, or anything on its way.
 """
 
 import asyncio
@@ -32,14 +31,14 @@ SHOWN = {
 }
 LOOK_EVERY = 0.05  # s between looks at all hops
 TABLE_EVERY = 0.5  # s between looks at the table
-QUIET_EVERY = 30.0  # s without movement after which a person is told so, again and again
-# s without movement after which, with all hops empty, no fault will find its place any more
+QUIET_EVERY = 30.0  # s without progress between notes to the user
+# s without progress after which, with all hops empty, no fault will find its place any more
 IDLE_S = 10.0
-USAGE_EVERY = 1.0  # s between looks at what gateways and uplinks use
+USAGE_EVERY = 1.0  # s between looks at the resources of gateways and uplinks
 
 
 class Watch:
-    """devices, clients: those that may have something to say."""
+    """Observer of a run. devices, clients: those that report."""
 
     def __init__(self, bench: Bench, folder: Folder, history: History, display: Display) -> None:
         self.counters = Counters()
@@ -47,7 +46,7 @@ class Watch:
         self.spools = {
             name: SpoolHop(folder.of(name).database, history, stored) for name in bench.gateways
         }
-        """By gateway."""
+        """Spools by gateway."""
         keys = {name: folder.of(name).key for name in bench.gateways}
         self.landing = LandingHop(folder.landing, folder.key, history, keys)
         self.progress = IngestProgress(folder.checkpoint, folder.table)
@@ -66,7 +65,7 @@ class Watch:
         self._measured = [program_of(kind, of) for of in bench.gateways for kind in OF_GATEWAY]
 
     async def follow(self, site: Site) -> None:
-        """Look at all hops again and again, wake the faults, and see that nothing has died by
+        """Look at all hops in a loop, wake the faults, and check that no program has ended by
         itself.
         """
         while True:
@@ -95,7 +94,7 @@ class Watch:
             await asyncio.sleep(USAGE_EVERY)
 
     async def follow_table(self) -> None:
-        """Apart from the rest, since a look at the table takes long."""
+        """Count the rows of the table in a loop, separately, because that takes long."""
         while True:
             self.counters.set("in the table", await asyncio.to_thread(self._table.rows))
             await asyncio.sleep(TABLE_EVERY)
@@ -103,7 +102,7 @@ class Watch:
     def _note_movement(self) -> None:
         waiting = sum(source.waiting for source in self.sources)
         counts = [self.counters[name] for name in SHOWN["table"]]
-        # Spark is slow to come up, but not silent
+        # Spark starts slowly, but logs
         said = self._ingest_log.stat().st_size if self._ingest_log.exists() else 0
         received = sum(subscriber.received for subscriber in self.subscribers)
         moved = (waiting, received, self.progress.begun, self.progress.ended, said, *counts)
@@ -111,8 +110,8 @@ class Watch:
             self._moved, self._moved_at = moved, time.monotonic()
 
     async def until(self, done: Callable[[], bool]) -> None:
-        """Wait until `done()`, or give up after nothing has moved for the bench's stall_s: what is
-        missing is for the checker to say.
+        """Wait until `done()`, or give up after the bench's stall_s without progress. The checker
+        reports missing publications.
         """
         self._moved_at = time.monotonic()
         await wait_until(lambda: done() or self._gives_up())
@@ -133,19 +132,19 @@ class Watch:
         return still > limit
 
     def still(self) -> float:
-        """Seconds since something moved."""
+        """Return the seconds without progress."""
         return time.monotonic() - self._moved_at
 
     def idle(self) -> bool:
-        """Whether nothing moves and no micro-batch is under way, which may take long on a busy
-        machine.
+        """Whether there is no progress and no micro-batch in progress, which may take long on a
+        busy machine.
         """
         return self.still() > IDLE_S and not self.progress.in_batch
 
     def empty(self) -> bool:
         """Whether every publication has left its board, every row has landed, no gateway keeps a
-        copy of one, and every batch has been taken by the ingest. What a source no longer waits for
-        may have come to a hop after the last look at it, so that is looked at again.
+        copy of one, and the ingest has taken every batch. A publication may have come to a hop
+        after the last look at it, so this looks again.
         """
         if not self._seems_empty():
             return False
@@ -154,7 +153,7 @@ class Watch:
 
     def _seems_empty(self) -> bool:
         if self._bench.until == "table" and not self.progress.started:
-            return False  # Spark has yet to come up
+            return False  # Spark has not started yet
         on_the_way = (
             any(device.waiting for device in self.devices)
             or any(spool.landed < spool.committed or spool.kept for spool in self.spools.values())
@@ -167,12 +166,12 @@ class Watch:
 
     @property
     def sources(self) -> list[Device | Client]:
-        """Who publishes."""
+        """Return the publishers."""
         return [*self.devices, *self.clients]
 
     def _note_what_stays(self) -> None:
-        """A batch that has landed leaves the gateway's disk: all but the last one, which the uplink
-        may have landed when it was stopped.
+        """Enter batches that stayed on a gateway's disk after landing: all but the last one, which
+        the uplink may have landed when it was stopped.
         """
         for name, spool in self.spools.items():
             folder = self._folder.of(name)
@@ -182,7 +181,7 @@ class Watch:
                 self._history.add("uplink", "contradiction", text=text)
 
     def read_ends(self) -> None:
-        """The truth and the claim, whole, now that nothing runs any more."""
+        """Read truth and claim to the end, after all programs have ended."""
         told = [device.close_ledgers() for device in self.devices]
         told += [client.close() for client in self.clients]
         for subscriber in self.subscribers:

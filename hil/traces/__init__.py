@@ -1,3 +1,3 @@
-"""Recorded links: which frames of a radio or a line arrived, and when. Read, described, drawn, and
-replayed on our own frames.
+"""Recorded links: the frames of a radio or a line that arrived, and when. This package reads,
+describes, draws and replays them.
 """

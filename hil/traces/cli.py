@@ -114,7 +114,7 @@ def plot_(
 
 
 def describe(trace: Trace) -> dict[str, Any]:
-    """What `show --json` prints. Times are in seconds."""
+    """Return the content of `show --json`. Times are in seconds."""
     bursts = trace.bursts()
     return {
         "name": trace.name,
@@ -135,9 +135,7 @@ def describe(trace: Trace) -> dict[str, Any]:
 
 
 def _spare(recording: str, out: Path) -> None:
-    """Raises OncewayError if writing `out` would destroy the recording; nobody can record it
-    again.
-    """
+    """Raise OncewayError if writing `out` would destroy the recording, which cannot be repeated."""
     if out.exists() and out.samefile(place(recording)):
         raise OncewayError("this is the recording itself", str(out), "Give --out another name")
 

@@ -1,10 +1,7 @@
-"""Reading a recorded link: JSON Lines or CSV, plain or gzip, with a counter and a time per frame
-that arrived, RSSI and SNR if known.
-
-In: a file, whose lines are frames that arrived, or say in a column `delivered` whether they did.
-Out: a `Trace`. A counter that goes back is a copy of a frame, a frame that was
-overtaken, a counter that has run over its 16 bits, or a sender that began again; which of them, the
-time tells (`_Reader`).
+"""Read a recorded link: JSON Lines or CSV, plain or gzip, with a counter and a time per frame that
+arrived, RSSI and SNR if known. In: a file whose lines are frames that arrived, or have a column
+`delivered`. Out: a `Trace`. A counter goes back for a copy of a frame, an overtaken frame, a
+counter that exceeded its 16 bits, or a restarted sender; the time separates them (`_Reader`).
 """
 
 import csv
@@ -31,7 +28,7 @@ COLUMNS = {
     "snr": ("snr", "lsnr"),
     "delivered": ("delivered",),
 }
-"""What a column may be called, in small letters."""
+"""Names of each column, in small letters."""
 
 FORMS = {
     "sequence": "a whole number, 0 or above",
@@ -39,7 +36,7 @@ FORMS = {
     "rssi": "a number",
     "snr": "a number",
 }
-"""What a value may look like."""
+"""Values of each column."""
 
 SAYS = {
     **dict.fromkeys(("true", "yes", "1", "1.0"), True),
@@ -61,18 +58,18 @@ class _Row:
 
 
 def shipped() -> dict[str, Path]:
-    """Synthetic traces that come with the project, by name."""
+    """Return the synthetic traces that ship with the project, by name."""
     with as_file(files("hil").joinpath("traces")) as folder:
         return {path.stem: path for path in sorted(folder.glob("*.jsonl"))}
 
 
 def place(name: str) -> Path:
-    """The file of a trace: a path, or the name of one that comes with the project."""
+    """Return the file of a trace: a path, or the name of one that ships with the project."""
     return shipped().get(name, Path(name))
 
 
 def load(name: str) -> Trace:
-    """A trace by its path, or one that comes with the project by its name. Raises OncewayError."""
+    """Return a trace by its path, or a shipped one by its name. Raises OncewayError."""
     path = place(name)
     text = _text(path)
     stem = path.name.partition(".")[0]
@@ -95,7 +92,7 @@ def load(name: str) -> Trace:
 
 
 def _delivered(rows: Iterable[tuple[int, Mapping[str, Any]]], path: Path) -> list[_Row]:
-    """The frames that arrived, by line: all, if no column says which did."""
+    """Return the frames that arrived, by line; all without a column for it."""
     read = [(_row(row, path, number), _arrived(row, path, number)) for number, row in rows]
     if read and not any(arrived for _, arrived in read):
         raise OncewayError("not a single frame of this recording was delivered", str(path))
@@ -117,7 +114,7 @@ def _arrived(row: Mapping[str, Any], path: Path, number: int) -> bool:
 
 
 def recognise(name: str, rows: list[_Row], path: Path) -> Trace:
-    """Tell copies, overtaken frames, overflows and resets of the counter from one another."""
+    """Return a trace; separates copies, overtaken frames, overflows and resets of the counter."""
     if not rows:
         raise OncewayError("the recording holds no frame", str(path))
     reader = _Reader(_interval(rows))
@@ -128,8 +125,8 @@ def recognise(name: str, rows: list[_Row], path: Path) -> Trace:
 
 @dataclass(slots=True)
 class _Reader:
-    """interval: usual seconds from one count to the next. runs: frames by count, one dictionary
-    from each start of the sender on.
+    """Reader of a counter. interval: usual seconds from one count to the next. runs: frames by
+    count, one dictionary from each start of the sender on.
     """
 
     interval: float
@@ -156,15 +153,15 @@ class _Reader:
             self._newest = max(self._newest, count)
 
     def _in_time(self, count: int, row: _Row) -> bool:
-        """Whether a sender that did not begin again may have come so far: not more counts than
-        twice what the time allows, and a few.
+        """Whether a sender without a restart may have reached this count: at most twice the counts
+        that the time allows, and a few.
         """
         allowed = WINDOW + 2 * (row.t - self.runs[-1][self._newest].t) / max(self.interval, 1e-9)
         return count - self._newest <= min(allowed, MOST_LOST)
 
     def _late(self, count: int, row: _Row) -> bool:
-        """Whether it is a copy or an overtaken frame: a sender that began again needs the time to
-        count up to here again.
+        """Whether it is a copy or an overtaken frame: a restarted sender needs the time to reach
+        this count again.
         """
         newest = self.runs[-1][self._newest]
         return self._newest - count <= WINDOW and row.t - newest.t < max(self.interval, 1e-9)
@@ -175,7 +172,7 @@ class _Reader:
             before = None
             for count in sorted(run):
                 row = run[count]
-                # what was lost around a reset, nobody knows
+                # losses around a reset are unknown
                 lost = 0 if before is None else count - before - 1
                 found.append(Frame(round(row.t - start, 6), row.sequence, lost, row.rssi, row.snr))
                 before = count
@@ -221,9 +218,7 @@ def _json(line: str, path: Path, number: int) -> Mapping[str, Any]:
 
 
 def _find(row: Mapping[str, Any], column: str) -> tuple[str, Any] | None:
-    """A column under any of its names, as it is called here, and its value; None if there is
-    none.
-    """
+    """Return a column with any of its names, and its value; None without one."""
     named = {str(name).strip().lower(): (str(name), value) for name, value in row.items()}
     found = (named[name] for name in COLUMNS[column] if name in named)
     return next((one for one in found if one[1] not in (None, "")), None)
@@ -262,7 +257,7 @@ def _count(told: Any) -> int:
 
 
 def _seconds(time: Any) -> float:
-    """A number of seconds, or an ISO 8601 time, which is UTC unless it says otherwise."""
+    """Return a number of seconds, or an ISO 8601 time, in UTC by default."""
     try:
         return float(time)
     except ValueError:

@@ -1,14 +1,14 @@
-"""A recorded link that our frames live through: what the recording lost, is lost here.
+"""Replay a recorded link: frames that the recording lost are lost here.
 
-In: a trace, a pace, a seed, and when each frame of ours begins. Out: whether it arrives; at the
-end, how much of the recording that was. Frame by frame, each of ours has the fate of the next one
-recorded; at a pace, the fate of the one recorded at that moment, and in an outage none arrives.
+In: a trace, a pace, a seed, and the time of each frame. Out: whether it arrives; at the end, the
+part of the recording used. Frame by frame, each frame has the fate of the next recorded one. At a
+pace, it has the fate of the one recorded at that moment, and in an outage none arrives.
 
-Recordings have outages of hours and days, which no run waits for: one that would last longer than
-`longest_outage` is shortened to that. Where a recording begins is drawn from the seed: over its
-frames, or at a pace over its time, so that a long outage is met as often as it is long and no
-oftener; the begin is always a frame that arrived, and never more than MOST_BEFORE frames from the
-next loss, since most recordings lose nothing for long. It starts over at its end.
+Recordings have outages of hours and days, which no run can wait for: outages longer than
+`longest_outage` are shortened to it. The seed draws the start of a recording: over its frames, or
+at a pace over its time, so that a long outage comes with its share of the time. The start is always
+a frame that arrived, at most MOST_BEFORE frames before the next loss, because most recordings have
+long stretches without a loss. The recording starts over at its end.
 """
 
 import random
@@ -25,7 +25,9 @@ LONGEST_OUTAGE = 20.0
 
 @dataclass(frozen=True, slots=True)
 class _Fate:
-    """Of a frame recorded. recorded: s in the recording; t: the same with its outages shortened."""
+    """Fate of a recorded frame. recorded: s in the recording. t: the same with its outages
+    shortened.
+    """
 
     recorded: float
     t: float
@@ -33,9 +35,9 @@ class _Fate:
 
 
 class Replay:
-    """One way of one link. pace: None for frame by frame, else seconds of the recording per second.
-    longest_outage: in frames, or in seconds of ours at a pace. Raises ValueError: nothing arrives
-    in this trace.
+    """One direction of one link. pace: None for frame by frame, else seconds of the recording per
+    second. longest_outage: in frames, or in seconds of the run at a pace. Raises ValueError for a
+    trace without a frame that arrived.
     """
 
     def __init__(
@@ -62,7 +64,7 @@ class Replay:
         self._down = 0.0
 
     def _by_frame(self) -> list[_Fate]:
-        """Of each burst at most as many frames as an outage may last."""
+        """Return the fates; each burst has at most as many frames as an outage may last."""
         fates: list[_Fate] = []
         burst = 0
         for t, arrived in self._trace.fates():
@@ -73,7 +75,9 @@ class Replay:
         return fates
 
     def _by_time(self, longest: float) -> list[_Fate]:
-        """Nothing arrives in an outage; of a longer one than `longest` seconds the rest is cut."""
+        """Return the fates; no frame arrives in an outage, and those over `longest` seconds are
+        shortened.
+        """
         frames = self._trace.frames
         silent = {outage.t for outage in self._trace.outages()}
         newest = start = frames[0].t
@@ -90,15 +94,14 @@ class Replay:
                 for number in range(1, frame.lost + 1):
                     lost_at = before.t + gap * number / (frame.lost + 1)
                     fates.append(_Fate(lost_at, max(newest, lost_at - cut), False))
-            # an overtaken frame may have come later than the one after it
+            # an overtaken frame may be later than the one after it
             newest = max(newest, frame.t - cut)
             fates.append(_Fate(frame.t, newest, True))
         return fates
 
     def _drawn(self, rng: random.Random) -> int:
-        """The frame to begin with: any that arrived, where frames go by one after the other; at a
-        pace the first one behind a moment. A sender that was silent for long is no reason to begin
-        behind its silence.
+        """Return the frame to begin with: any that arrived, frame by frame; at a pace the first one
+        after a drawn moment. A long silence of the sender is no reason to begin after it.
         """
         count = len(self._fates)
         if self._pace is None:
@@ -125,21 +128,20 @@ class Replay:
         return (loss - back) % count
 
     def pass_to(self, now: float) -> None:
-        """Time has gone by. now: seconds of a clock that never goes back."""
+        """Note the time. now: seconds of a clock that never goes back."""
         self._begun_at = now if self._begun_at is None else self._begun_at
         self._now = now
 
     def arrives(self, now: float) -> bool:
-        """Whether a frame of ours that begins now arrives. Not asked twice of one frame."""
+        """Return whether a frame that begins now arrives. Ask once per frame."""
         self.pass_to(now)
         return self._note(self._next(now))
 
     def summary(self) -> dict[str, Any]:
-        """How much of the recording was replayed until the last frame: trace; begin, seconds, of:
-        where it began, how much went by, how long it is, in its own seconds; frames and lost: ours;
-        run_s, up_s: our seconds, and those of them that were not between a lost frame and the next
-        that arrived; longest_outage; shortened: how many outages of the recording are longer than
-        that.
+        """Return the part of the recording used until the last frame. trace: its name. begin,
+        seconds, of: its start, the seconds used, its length, in its own time. frames and lost: of
+        the run. run_s, up_s: seconds of the run, and those not between a lost frame and the next
+        that arrived. longest_outage, shortened: number of outages of the recording that are longer.
         """
         run = self._now - (self._begun_at if self._begun_at is not None else self._now)
         down = self._down + (self._now - self._down_since if self._down_since is not None else 0)
@@ -157,7 +159,7 @@ class Replay:
         }
 
     def _replayed(self, run: float) -> float:
-        """Seconds of the recording."""
+        """Return the seconds of the recording used."""
         if self._pace is not None:
             begin, span = self._times[self._begin], self._times[-1]
             laps, t = divmod(begin + run * self._pace, span) if span > 0 else (0, 0.0)

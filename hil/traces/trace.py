@@ -1,10 +1,8 @@
-"""A trace: the frames of a recorded link that arrived, and how many were lost before each.
-
-In: a file in the rig's own form, written by `save`. Out: a `Trace` and what can be said about it.
-Recordings of other make are read by `recording.py`. The form is JSON Lines: a header
-`{"onceway_trace": 1, "name", "repeats", "resets"}`, then a frame that arrived a line, `{"t",
-"sequence", "lost", "rssi", "snr"}`: seconds from the first frame, the sender's counter, frames lost
-just before, dBm, dB.
+"""A trace: the frames of a recorded link that arrived, and the number lost before each. In: a file
+in the rig's own form, written by `save`. Out: a `Trace` and its description. `recording.py` reads
+other forms. The form is JSON Lines: a header `{"onceway_trace": 1, "name", "repeats", "resets"}`,
+then a line for each frame that arrived, `{"t", "sequence", "lost", "rssi", "snr"}`: seconds from
+the first frame, the sender's counter, frames lost just before, dBm, dB.
 """
 
 import json
@@ -27,8 +25,8 @@ OUTAGE_INTERVALS = 5  # a silence of more than so many usual intervals is an out
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """A frame that arrived. t: s since the first one. sequence: as the sender counted. lost: frames
-    that did not arrive just before it.
+    """A frame that arrived. t: s since the first one. sequence: by the sender's count. lost: number
+    of frames lost just before it.
     """
 
     t: float
@@ -40,7 +38,7 @@ class Frame:
 
 @dataclass(frozen=True, slots=True)
 class Outage:
-    """A silence. t: s, when the last frame before it arrived. lost: frames known to have been sent
+    """A silence. t: arrival of the last frame before it, in s. lost: frames known to have been sent
     in it.
     """
 
@@ -51,8 +49,8 @@ class Outage:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """frames: in the order sent. repeats: copies of a frame that were left out. resets: how often
-    the sender began to count again.
+    """A trace. frames: in the order sent. repeats: number of copies left out. resets: how often the
+    sender restarted its count.
     """
 
     name: str
@@ -74,17 +72,17 @@ class Trace:
 
     @property
     def interval(self) -> float:
-        """Seconds from one frame sent to the next, usually."""
+        """Return the usual seconds from one sent frame to the next."""
         steps = [(after.t - before.t) / (after.lost + 1) for before, after in pairwise(self.frames)]
         return median(steps) if steps else 0.0
 
     def bursts(self) -> Counter[int]:
-        """How many bursts of lost frames there are of each length."""
+        """Return the number of bursts of lost frames, by length."""
         return Counter(frame.lost for frame in self.frames if frame.lost)
 
     def outages(self) -> list[Outage]:
-        """Silences of more than OUTAGE_INTERVALS usual intervals, in order. One in which the sender
-        counted no frame is its own silence, and says nothing of the link.
+        """Return silences of more than OUTAGE_INTERVALS usual intervals, in order. One without a
+        count of the sender is the sender's silence, not the link's.
         """
         longest = OUTAGE_INTERVALS * self.interval
         pairs = pairwise(self.frames)
@@ -95,8 +93,8 @@ class Trace:
         ]
 
     def fates(self) -> Iterator[tuple[float, bool]]:
-        """Of every frame sent: when (s; those lost lie evenly between their neighbours), and
-        whether it arrived.
+        """Yield for every sent frame its time (s; lost ones lie evenly between their neighbours),
+        and whether it arrived.
         """
         before = self.frames[0].t if self.frames else 0.0
         for frame in self.frames:
@@ -134,7 +132,7 @@ def is_own(first: object) -> bool:
 
 
 def from_rows(rows: list[Any], path: Path) -> Trace:
-    """A trace from the lines of the rig's own form. Raises OncewayError."""
+    """Return a trace from the lines of the rig's own form. Raises OncewayError."""
     try:
         header, *rest = rows
         frames = _FRAMES.validate_python(rest)

@@ -1,9 +1,7 @@
-"""Bursts of interference (the Gilbert-Elliott model): long good stretches, short bad ones in which
-half of the bytes become others.
-
-In: the bytes of one direction, the mean lengths of both in bytes, a seed. Out: the bytes that
-arrive, and one harm per burst. The same seed gives bursts at the same offsets, however the bytes
-are cut into pieces.
+"""Bursts of interference (the Gilbert-Elliott model): long good stretches, short bad ones that
+change half of the bytes. In: the bytes of one direction, the mean lengths of both in bytes, a seed.
+Out: the bytes that arrive, and one harm per burst. The same seed gives bursts at the same offsets,
+for any split of the bytes.
 """
 
 import math
@@ -11,11 +9,11 @@ import random
 
 from hil.wire.weather import Harm
 
-HIT = 0.5  # share of the bytes of a burst that become others
+HIT = 0.5  # share of changed bytes in a burst
 
 
 class Bursts:
-    """gap, length: bytes from one burst to the next, and bytes of a burst, in the mean; both are
+    """Bursts. gap, length: mean bytes from one burst to the next, and of a burst; both are
     geometric.
     """
 

@@ -1,8 +1,6 @@
-"""A recorded link replayed on the frames of a line.
-
-In: the bytes of one direction, and a recording's replay. Out: the bytes of the frames that arrive,
-and one harm per frame lost. A frame ends with a zero byte (gateway/links/README.md) and goes or
-stays as a whole.
+"""A recorded link replayed on the frames of a line. In: the bytes of one direction, and a
+recording's replay. Out: the bytes of the frames that arrive, and one harm per lost frame. A frame
+ends with a zero byte (gateway/links/README.md) and arrives or is lost as a whole.
 """
 
 from typing import Any
@@ -15,7 +13,7 @@ DELIMITER = b"\0"
 
 
 class Fading:
-    """pace, longest_outage: as of a Replay."""
+    """A recorded link. pace, longest_outage: as of a Replay."""
 
     kinds = ("fade",)
 
@@ -29,7 +27,7 @@ class Fading:
         self.replay = Replay(trace, pace, seed, longest_outage)
         self._passed = 0
         self._lost: int | None = None  # offset of the frame that is being lost
-        self._within = False  # a frame
+        self._within = False  # within a frame
 
     def feed(self, data: bytes, now: float) -> tuple[bytes, list[Harm]]:
         self.replay.pass_to(now)
@@ -49,11 +47,11 @@ class Fading:
         return bytes(out), harms
 
     def summary(self) -> dict[str, Any]:
-        """Of its replay."""
+        """Return the summary of its replay."""
         return self.replay.summary()
 
 
 def _pieces(data: bytes) -> list[bytes]:
-    """`data`, cut after each delimiter."""
+    """Return `data`, cut after each delimiter."""
     *whole, rest = data.split(DELIMITER)
     return [piece + DELIMITER for piece in whole] + ([rest] if rest else [])

@@ -1,10 +1,8 @@
-"""A program that pretends to be a board, at the same line. It has heard the board greet, and does
-not have its key.
-
-In: HELLOs that the board has sent. Out: frames for the gateway. All of them are well made, so that
-only the key tells them from the board's: the recorded HELLOs themselves, the last one with another
-attempt, one under another key, one as firmware without keys greets, and what such a program would
-go on to say.
+"""A program that pretends to be a board, at the same line. It has heard the board's greetings, and
+does not have its key. In: HELLOs that the board has sent. Out: frames for the gateway. All are well
+formed, so that only the key separates them from the board's: the recorded HELLOs, the last one with
+another attempt, one with another key, one of firmware without keys, and the next frames of such a
+program.
 """
 
 from dataclasses import replace
@@ -18,8 +16,8 @@ SAID = b"\x10\x10\x00\x04MQTT\x05\x00\x00\x3c\x00\x00\x03bad"
 
 
 def forge(first: Hello, recorded: Hello) -> list[bytes]:
-    """Frames as they go on the line. first, recorded: the first HELLO of the board that was heard,
-    and the last.
+    """Return frames as bytes of the line. first, recorded: the first and the last HELLO of the
+    board.
     """
     later = replace(recorded, attempt=(recorded.attempt + 1) % 256)
     bare = write_handshake(replace(later, nonce=b"", code=b""))
@@ -32,5 +30,5 @@ def forge(first: Hello, recorded: Hello) -> list[bytes]:
 
 
 def signed(hello: Hello) -> Hello:
-    """Under the forger's key."""
+    """Return the HELLO with the forger's key."""
     return replace(hello, code=cmac(_KEY, _HELLO + hello.covered)[:CODE_SIZE])

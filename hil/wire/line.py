@@ -1,8 +1,6 @@
 """One direction of a wire, without I/O: bytes wait for the line, cross it at its rate, and are
-harmed on the way.
-
-In: bytes sent, commands, the time in seconds of a clock that never goes back. Out: bytes that
-arrive, and an event for each harm.
+harmed on the way. In: bytes sent, commands, the time in seconds of a clock that never goes back.
+Out: bytes that arrive, and an event for each harm.
 """
 
 from collections import Counter, deque
@@ -18,8 +16,8 @@ BUFFER = 4096  # bytes that wait for the line; more are left to the sender's por
 
 
 class Line:
-    """counts: bytes sent, arrived, dropped (nobody listened, or the port was full), and harms of
-    each kind.
+    """One direction. counts: bytes sent, arrived, dropped (without a reader, or with a full port),
+    and harms of each kind.
     """
 
     def __init__(self, direction: str, baud: int, weather: Sequence[Weather] = ()) -> None:
@@ -31,13 +29,16 @@ class Line:
         self._weather = weather
         self._waiting = bytearray()
         self._free_at = 0.0
-        self._strikes: deque[Strike] = deque()  # the first one is under way, the others wait
+        self._strikes: deque[Strike] = deque()  # the first one is in progress, the others wait
         self._ends: deque[tuple[int, int]] = deque()
-        """Of publications that have not crossed whole: bytes sent up to the end, and the number."""
+        """Ends of publications that have not fully crossed: bytes sent up to the end, and the
+        number."""
         self._publication = 0  # the newest one whose end has crossed
         self._passed = 0  # bytes that the weather has let through
         self._stalled_until = 0.0
-        self._flight: deque[tuple[float, bytes]] = deque()  # what has crossed, and when it arrives
+        self._flight: deque[tuple[float, bytes]] = (
+            deque()
+        )  # time of arrival, and bytes that have crossed
 
     @property
     def room(self) -> int:
@@ -53,20 +54,20 @@ class Line:
         self._waiting += data
 
     def published(self, number: int) -> None:
-        """What was sent by now are the board's publications up to this one."""
+        """Note that all bytes sent so far are the board's publications up to this one."""
         self._ends.append((self.counts["sent"] + len(self._waiting), number))
         self._cross()
 
     def strike(self, command: Command) -> None:
-        """Carry this out once its place is reached; an `arrive` after that reports it, with the
-        place as it was measured. One at a time: the next one begins behind the one before.
+        """Carry out a command at its place; an `arrive` after that reports it, with its measured
+        place. One at a time: the next one begins after the one before.
         """
         behind = self._strikes[-1].command.fault if self._strikes else None
         self._strikes.append(Strike(command, behind))
 
     def arrive(self, now: float) -> tuple[bytes, list[dict[str, Any]]]:
-        """Bytes that have arrived by `now`, and events: `noise` for each harm of the weather,
-        `struck` when a command is done.
+        """Return the bytes that have arrived by `now`, and events: `noise` for each harm of the
+        weather, `struck` for a completed command.
         """
         events: list[dict[str, Any]] = []
         if self._stalled_until:
@@ -83,7 +84,7 @@ class Line:
         return self._landed(now), events
 
     def _carry(self, most: int, now: float, events: list[dict[str, Any]]) -> int:
-        """Let bytes cross, at most up to the end of a publication. Returns how many."""
+        """Let bytes cross, at most up to the end of a publication. Returns their number."""
         sent = self.counts["sent"]
         size = min(most, self._ends[0][0] - sent) if self._ends else most
         data = bytes(self._waiting[:size])
@@ -103,7 +104,7 @@ class Line:
             self._publication = self._ends.popleft()[1]
 
     def replayed(self) -> list[dict[str, Any]]:
-        """An event for each recording on this line: how much of it went by."""
+        """Return an event for each recording on this line, with the part used."""
         return [
             {"event": "replayed", "direction": self.direction, **weather.summary()}
             for weather in self._weather
@@ -111,7 +112,7 @@ class Line:
         ]
 
     def clear(self) -> None:
-        """Bytes that had not arrived when an end was unplugged are gone."""
+        """Drop bytes that had not arrived when an end was unplugged."""
         self.counts["dropped"] += len(self._waiting) + sum(len(data) for _, data in self._flight)
         self._waiting.clear()
         self._flight.clear()
@@ -119,7 +120,7 @@ class Line:
         self._cross()
 
     def _pass_on(self, data: bytes, now: float) -> list[dict[str, Any]]:
-        """Put what the weather left on its flight, struck by the command there is."""
+        """Put the bytes after the weather on their flight, with the harm of the present command."""
         strike = self._strikes[0] if self._strikes else None
         self._passed += len(data)
         if strike is None or self._publication < (strike.command.publication or 0):
@@ -155,7 +156,7 @@ class Line:
         return [{"event": "struck", **named, **place, **found}]
 
     def _fly(self, data: bytes, arrives: float) -> None:
-        """Nothing overtakes what has crossed before."""
+        """Add bytes to the flight; none overtakes those before."""
         if data:
             self._flight.append(
                 (max(arrives, self._flight[-1][0] if self._flight else arrives), data)
@@ -169,7 +170,7 @@ class Line:
 
 
 def _told(harm: Harm) -> dict[str, Any]:
-    """A harm as the history has it."""
+    """Return a harm as the history has it."""
     told = {"kind": harm.kind, "offset": harm.offset}
     return (
         {**told, "sent": harm.sent, "arrived": harm.arrived}

@@ -1,11 +1,16 @@
 """`python -m hil.wire.members`: the network between the gateways of a site, in one process. SIGTERM
 ends it.
 
-In: for each link who dials whom, a port of this machine to listen on, and where it leads; orders as
-JSON Lines on standard input: `{"do": "cut", "member"}` (nothing passes on the links of this member,
-and nobody is told: what was on its way arrives later), `{"do": "slow", "member", "seconds"}` (all
-that passes takes so long, each way), `{"do": "mend", "member"}`. Out: JSON Lines on standard
-output: `ready`, and `done` with the order and how many bytes had passed and were held on its links.
+In: for each link the two members, a port of this machine to listen on, and its target; orders as
+JSON Lines on standard input:
+
+- `{"do": "cut", "member"}`: no byte passes on the links of this member, without an error; bytes on
+  their way arrive later;
+- `{"do": "slow", "member", "seconds"}`: all bytes take this long, each way;
+- `{"do": "mend", "member"}`.
+
+Out: JSON Lines on standard output: `ready`, and `done` with the order and the number of bytes that
+passed and were held on its links.
 """
 
 import asyncio
@@ -24,7 +29,7 @@ CHUNK = 65_536  # bytes
 
 @dataclass(slots=True)
 class Link:
-    """From one member to another. mended: not set while nothing passes. delay: s, each way."""
+    """A link from one member to another. mended: not set while it is cut. delay: s, each way."""
 
     ends: tuple[str, str]
     listen: int
@@ -38,7 +43,7 @@ class Link:
         return await asyncio.start_server(self._carry, "127.0.0.1", self.listen)
 
     async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One connection, until either end closes it."""
+        """Carry one connection, until either end closes it."""
         await self.mended.wait()
         try:
             far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self.target)

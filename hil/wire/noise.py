@@ -1,8 +1,6 @@
-"""Line noise, byte by byte, without I/O.
-
-In: the bytes of one direction of a serial line, a rate and a seed. Out: the bytes that arrive at
-the far end, and what was done to them. The same seed harms the same byte offsets in the same way,
-however the bytes are cut into pieces, so a fault's place is a count of bytes.
+"""Line noise, byte by byte, without I/O. In: the bytes of one direction of a serial line, a rate
+and a seed. Out: the bytes that arrive at the far end, and the harms. The same seed harms the same
+byte offsets in the same way, for any split of the bytes, so a fault's place is a count of bytes.
 """
 
 import math
@@ -20,7 +18,7 @@ class Noise:
     """
 
     def __init__(self, rate: float, seed: str, table: int = 1) -> None:
-        """table: of the bench, whose harms are counted by themselves."""
+        """table: of the bench, whose harms are counted separately."""
         if not 0 <= rate < 1:
             raise ValueError(f"the noise rate must be at least 0 and below 1, not {rate}")
         self.kinds = kinds(table)
@@ -51,7 +49,7 @@ class Noise:
         return bytes(out), harms
 
     def _gap(self) -> float:
-        """Clean bytes before the next harm."""
+        """Return the number of clean bytes before the next harm."""
         if self._rate == 0:
             return math.inf
         return math.floor(min(math.log1p(-self._random.random()) / math.log1p(-self._rate), 2**53))
@@ -73,5 +71,5 @@ class Noise:
 
 
 def kinds(table: int) -> tuple[str, ...]:
-    """What the harms of a table are called: `lose`, and `lose.2` of the second one."""
+    """Return the names of a table's harms: `lose`, and `lose.2` of the second one."""
     return KINDS if table == 1 else tuple(f"{kind}.{table}" for kind in KINDS)

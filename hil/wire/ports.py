@@ -1,6 +1,4 @@
-"""The two ends of a wire: the board's port, which is there, and the gateway's, which is made
-here.
-"""
+"""The two ends of a wire: the board's port, which exists, and the gateway's, which is made here."""
 
 import errno
 import os
@@ -11,7 +9,7 @@ from pathlib import Path
 
 from gateway.errors import OncewayError
 
-_CFLAG, _ISPEED, _OSPEED = 2, 4, 5  # of what tcgetattr returns
+_CFLAG, _ISPEED, _OSPEED = 2, 4, 5  # indexes in the result of tcgetattr
 
 
 class Port:
@@ -21,7 +19,7 @@ class Port:
         self.fd, slave = os.openpty()
         tty.setraw(slave)
         self._slave = os.ttyname(slave)
-        os.close(slave)  # from here on the master hangs up whenever nobody has the port open
+        os.close(slave)  # from here on the master has a hang-up while the port is closed
         os.set_blocking(self.fd, False)
         self.link = link
         link.unlink(missing_ok=True)
@@ -43,7 +41,7 @@ class Port:
             raise
 
     def remove(self) -> None:
-        """Whoever has the port open gets a hang-up."""
+        """Remove the port; programs that have it open get a hang-up."""
         self.link.unlink(missing_ok=True)
         os.close(self.fd)
 

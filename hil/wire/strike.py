@@ -1,12 +1,13 @@
-"""What happens to a line once, at a place counted in bytes. In: a command and the bytes of one
+"""A single fault of a line, at a place counted in bytes. In: a command and the bytes of one
 direction. Out: the bytes that arrive.
 
-lose        N bytes are gone; with both directions at once the line is cut, with one it is half open
-duplicate   N bytes arrive, and then once more
-garble      N bytes are read at a wrong bit rate
-flood       N bytes of rubbish arrive; what was sent waits for them
-delay       N bytes arrive some seconds late; what comes after them waits too
-stall       the line takes nothing for some seconds
+    lose        N bytes are lost; with both directions at once the line is cut, with one it is
+                half open
+    duplicate   N bytes arrive, and then once more
+    garble      N bytes are read at a wrong bit rate
+    flood       N random bytes arrive; sent bytes wait for them
+    delay       N bytes arrive some seconds late; later ones wait too
+    stall       the line takes nothing for some seconds
 """
 
 import random
@@ -21,8 +22,8 @@ BITS = 10  # 8N1
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """fault: its id. after: bytes that pass unharmed: from now on, or from the end of the board's
-    publication of this number on. length: N bytes. seconds: for `delay` and `stall`.
+    """A command. fault: its id. after: bytes that pass unharmed, from now on, or from the end of
+    the board's publication of this number. length: N bytes. seconds: for `delay` and `stall`.
     """
 
     fault: str
@@ -35,9 +36,9 @@ class Command:
 
 
 class Strike:
-    """One command as it is carried out. behind: the fault that it had to wait for. struck: bytes
-    harmed so far; offset: count of bytes of the line before the first of them; publication: the one
-    from whose end, or from behind which, its bytes were counted.
+    """One command during its run. behind: the fault that it had to wait for. struck: bytes harmed
+    so far. offset: bytes of the line before the first of them. publication: the one after whose end
+    its bytes were counted.
     """
 
     def __init__(self, command: Command, behind: str | None = None) -> None:
@@ -63,17 +64,17 @@ class Strike:
 
     @property
     def passed(self) -> int | None:
-        """Bytes that have passed unharmed, from where they were counted; None before its place."""
+        """Return the unharmed bytes since the start of the count; None before its place."""
         return None if self.offset is None or self._from is None else self.offset - self._from
 
     def count_from(self, offset: int, publication: int) -> None:
-        """Its way begins here, if it has not begun. offset: bytes of the line before."""
+        """Start the count here, if it has not started. offset: bytes of the line before."""
         if self._from is None:
             self._from, self.publication = offset, publication
 
     def split(self, data: bytes, passed: int) -> tuple[bytes, bytes, bytes]:
-        """Cut `data` into what comes before its place, what is to be harmed, and what comes after.
-        passed: bytes sent before `data`.
+        """Cut `data` into the parts before its place, to be harmed, and after. passed: bytes sent
+        before `data`.
         """
         before, rest = data[: self._after], data[self._after :]
         self._after -= len(before)
@@ -87,7 +88,7 @@ class Strike:
         return before, hit, rest[len(hit) :]
 
     def harm(self, hit: bytes) -> bytes:
-        """What arrives for the bytes to be harmed."""
+        """Return the bytes that arrive for those to be harmed."""
         match self.command.action:
             case "lose":
                 return b""
@@ -100,17 +101,17 @@ class Strike:
                 return hit
 
     def rubbish(self) -> bytes:
-        """The bytes of a flood, once its place has been reached."""
+        """Return the bytes of a flood, after its place."""
         length, self._left = self._left, 0
         self.struck = length
         return self._random.randbytes(length)
 
 
 def misread(data: bytes, rate: float) -> bytes:
-    """What a receiver makes of `data`, sent without pauses, that samples at `rate` times the
-    sender's bit rate. A UART waits for a falling edge, samples the middle of each of its own bit
-    times, and waits for the next one. Bytes whose stop bit is not there (a framing error) arrive as
-    well.
+    """Return the bytes that a receiver gets from `data`, sent without pauses, if it samples at
+    `rate` times the sender's bit rate. A UART waits for a falling edge, samples the middle of each
+    of its own bit times, and waits for the next one. Bytes without a stop bit (a framing error)
+    arrive as well.
     """
     levels = [bit for byte in data for bit in (0, *(byte >> number & 1 for number in range(8)), 1)]
 

@@ -1,11 +1,10 @@
-"""What a wire is given to carry, read along before any harm: frames of the reliable link and the
-MQTT packets in them, by the rig's own readers (hil/formats). And what of it arrives whole.
+"""Reader of a wire, before any harm: frames of the reliable link and their MQTT packets, with the
+rig's own readers (hil/formats), and which of them arrive whole. No I/O, and no change.
 
-In: the bytes that each end sends, in pieces, and those that arrive at the other one. Out: for each
-direction counts of frames and PUBLISH packets, and how many of them were sent again; as events what
-both ends say to each other, which sessions they have, what left an end and is no frame of its
-session, answers that nothing has asked for, that an end has acknowledged a frame that never arrived
-whole, and that a stream could not be read on. No I/O, and nothing is changed.
+In: the bytes that each end sends, in pieces, and those that arrive at the other one. Out, for each
+direction: counts of frames and PUBLISH packets, and of repeated ones. As events: the packets of
+both ends, their sessions, bytes that are no frame of the sender's session, unexpected answers,
+acknowledgements of a frame that never arrived whole, and a stream that can no longer be read.
 """
 
 from collections.abc import Callable
@@ -42,9 +41,10 @@ Tell = Callable[[dict[str, Any]], object]
 
 @dataclass(slots=True)
 class _Way:
-    """One direction of a session. fitting, strange: frames, and what looks like one and is none of
-    this session. ahead: payloads of frames that came while one before them has yet to come whole.
-    arrived: the number of the frame that the other end must wait for, by what came to it whole.
+    """One direction of a session. fitting, strange: numbers of frames of this session, and of
+    similar bytes that are none. ahead: payloads of frames that came before an earlier one was
+    whole. arrived: number of the frame that the other end must wait for, by the frames that arrived
+    whole.
     """
 
     fitting: int = 0
@@ -61,7 +61,7 @@ class _Way:
 @dataclass(slots=True, eq=False)
 class _Session:
     hello: Hello | None
-    """The one that was answered."""
+    """HELLO that was answered."""
     welcome: Welcome
     seal: Seal | None
     connection: Connection
@@ -75,8 +75,8 @@ class _Session:
 
 
 class Tap:
-    """counts: per direction, DATA frames (`frames`) and those of them that were sent before
-    (`frames_again`); PUBLISH packets (`publishes`) and those of them with DUP (`publishes_again`).
+    """Reader of both directions. counts: per direction, DATA frames (`frames`) and repeated ones
+    (`frames_again`); PUBLISH packets (`publishes`) and those with DUP (`publishes_again`).
     """
 
     def __init__(self, tell: Tell | None = None, key: Callable[[], bytes] = lambda: NO_KEY) -> None:
@@ -87,18 +87,18 @@ class Tap:
         self._cutters = {direction: Cutter() for direction in DIRECTIONS}
         self._arriving = {direction: Cutter() for direction in DIRECTIONS}
         self.hello: Hello | None = None
-        """The last that the board has sent."""
+        """Last HELLO of the board."""
         self.first_hello: Hello | None = None
         self.refusals = 0
-        """WELCOMEs that refuse."""
-        # the newest session, and before it the one that the board is in until it takes the newest,
-        # and the one that the gateway is in: a board may start again and again before it takes one
+        """Number of WELCOMEs that refuse."""
+        # the newest session, and before it the one of the board until it takes the newest, and that
+        # of the gateway: a board may restart several times before it takes one
         self._sessions: list[_Session] = []
         self._gateways: _Session | None = None
 
     def feed(self, direction: str, data: bytes) -> None:
         for body in self._cutters[direction].feed(data):
-            with suppress(FrameError):  # what breaks the format, no end takes
+            with suppress(FrameError):  # no end takes an invalid one
                 if kind_of(body) is Kind.HANDSHAKE:
                     if belongs(body, handshake_seal(body)):
                         self._handshake(direction, read_handshake(body))
@@ -106,7 +106,7 @@ class Tap:
                     self._session_frame(direction, body)
 
     def arrived(self, direction: str, data: bytes) -> None:
-        """What came to the far end, with all harm."""
+        """Take the bytes that came to the far end, with all harm."""
         for body in self._arriving[direction].feed(data):
             if kind_of(body) is not Kind.DATA:
                 continue
@@ -117,7 +117,7 @@ class Tap:
                         way.arrived = (way.arrived + 1) % MODULO
 
     def close(self) -> None:
-        """Tell how the sessions went that are left."""
+        """Report the remaining sessions."""
         while self._sessions:
             self._end(self._sessions.pop())
 
@@ -133,7 +133,7 @@ class Tap:
                 self._welcomed(message)
 
     def _welcomed(self, welcome: Welcome) -> None:
-        """A HELLO that comes again is answered by the same WELCOME, and nothing begins."""
+        """Take a WELCOME. A repeated HELLO gets the same WELCOME, and no session begins."""
         hello = self.hello
         if hello and (hello.boot, hello.attempt) != (welcome.boot, welcome.attempt):
             hello = None  # the answer to an earlier one
@@ -174,8 +174,9 @@ class Tap:
         self._sessions[0].ways[direction].strange += 1
 
     def _acknowledged(self, direction: str, session: _Session, following: int) -> None:
-        """following: what this end expects next. It may know less than has arrived, by what is in
-        flight, which is less than half of the numbers; it cannot know more.
+        """Check an acknowledgement. following: the next frame that this end expects. It may be
+        behind the arrived frames by those in flight, which are less than half of the numbers; it
+        cannot be ahead.
         """
         way = session.ways[BACK[direction]]
         beyond = (following - way.arrived) % MODULO
@@ -184,9 +185,9 @@ class Tap:
             way.arrived = following
 
     def _data(self, direction: str, session: _Session, frame: Data) -> None:
-        """A sender repeats what it has in flight, which is less than half of the numbers: a number
-        that lies behind comes again. One that was torn comes again as well, before the receiver
-        takes those behind it.
+        """Count a DATA frame. A sender repeats its frames in flight, which are less than half of
+        the numbers: an earlier number is a repetition. A torn frame is repeated as well, before the
+        receiver takes those after it.
         """
         counts, way = self.counts[direction], session.ways[direction]
         counts["frames"] += 1

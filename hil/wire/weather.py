@@ -1,5 +1,5 @@
-"""What harms a line for a whole run. In: the bytes of one direction. Out: the bytes that arrive,
-and what was done to them.
+"""Faults of a line for a whole run. In: the bytes of one direction. Out: the bytes that arrive, and
+the harms.
 """
 
 from dataclasses import dataclass
@@ -8,8 +8,8 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class Harm:
-    """offset: count of bytes sent before it. sent is None for an inserted byte, arrived is None for
-    a lost one. length: bytes harmed in a row; of more than one, neither is told.
+    """A harm. offset: bytes sent before it. sent: None for an inserted byte. arrived: None for a
+    lost one. length: bytes harmed in a row; above 1, both are None.
     """
 
     offset: int
@@ -20,13 +20,13 @@ class Harm:
 
 
 class Weather(Protocol):
-    """kinds: of the harms that it does."""
+    """Weather of a line. kinds: of its harms."""
 
     @property
     def kinds(self) -> tuple[str, ...]: ...
 
     def feed(self, data: bytes, now: float) -> tuple[bytes, list[Harm]]:
-        """Return what arrives of `data`, and the harms among it in order. now: seconds of a clock
-        that never goes back.
+        """Return the part of `data` that arrives, and the harms in it in order. now: seconds of a
+        clock that never goes back.
         """
         ...

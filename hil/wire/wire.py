@@ -1,14 +1,19 @@
 """The loop of a wire: bytes from port to port over two lines, and orders while it runs.
 
-In: two ports, two lines, orders as JSON Lines on standard input: `{"do": "strike"}` with the fields
-of a `Command` (strike.py), `{"do": "unplug", "fault", "seconds"}` (the gateway's port goes away for
-so long), `{"do": "reset", "fault"}` (an edge of DTR at the board), `{"do": "forge", "fault"}`
-(somebody else greets as the board: forger.py), `{"do": "replug", "fault", "port", "seconds"}` (the
-gateway's port goes away, and after so long there is one at another place), `{"do": "swap", "fault",
-"board", "flash"}` (another board's port and image; the gateway's goes away for a moment). One that
-names a `publication` waits until so many publications have left the board. Out: JSON Lines on
-standard output that say what happened (hil/README.md). When the gateway opens its port the board's
-is opened again, so the board sees the DTR edge that resets an Uno.
+In: two ports, two lines, orders as JSON Lines on standard input:
+
+- `{"do": "strike"}` with the fields of a `Command` (strike.py);
+- `{"do": "unplug", "fault", "seconds"}`: the gateway's port goes away for this time;
+- `{"do": "reset", "fault"}`: an edge of DTR at the board;
+- `{"do": "forge", "fault"}`: another program greets as the board (forger.py);
+- `{"do": "replug", "fault", "port", "seconds"}`: the gateway's port goes away, and after this time
+  there is one at another place;
+- `{"do": "swap", "fault", "board", "flash"}`: another board's port and image; the gateway's port
+  goes away for a moment.
+
+An order with a `publication` waits until that many publications have left the board. Out: JSON
+Lines on standard output with the events (hil/README.md). When the gateway opens its port the
+board's is opened again, so the board sees the DTR edge that resets an Uno.
 """
 
 import contextlib
@@ -31,7 +36,7 @@ from hil.wire.strike import Command
 from hil.wire.tap import Tap
 
 TICK = 0.002  # s between releases of bytes that wait for the line
-# s between looks at a port that nobody has open: the kernel reports its hang-up without end
+# s between looks at a closed port: the kernel reports its hang-up without end
 CLOSED_POLL = 0.01
 DTR_LOW = 0.05  # s for which the board's port stays closed when the gateway opens its own
 SWAP = 0.5  # s for which the gateway's port is away while a board is swapped
@@ -57,7 +62,7 @@ class Wire:
         page: int = UNO_PAGE,
     ) -> None:
         """orders: file descriptor to read orders from. real: the board's port may go away and come
-        back, as with the power of a USB board. flash, page: where the board's identity page is.
+        back, as with the power of a USB board. flash, page: place of the board's identity page.
         """
         self._flash, self._page = flash, page
         self._board_path = board
@@ -77,7 +82,7 @@ class Wire:
         self._plug_at = 0.0
         self._tap = Tap(self.tapped, self._key)
         self._publications = 0
-        self._told = 0  # to the lines
+        self._told = 0  # number reported to the lines
         self._forged: list[tuple[float, dict[str, Any], Hello | None, int]] = []
         self._newest: int | None = None  # packet identifier of the newest publication
         self._reported: dict[str, object] = {}
@@ -107,7 +112,7 @@ class Wire:
                 os.close(self._board)
 
     def turn(self) -> None:
-        """Wait a moment for something to do, and do it."""
+        """Wait a moment for an event, and handle it."""
         poll = select.poll()
         if self._board is not None:
             poll.register(self._board, select.POLLIN if self._up.room else 0)
@@ -146,7 +151,7 @@ class Wire:
             self._report_at = now + REPORT_EVERY
 
     def _follow_port(self, ready: dict[int, int], now: float) -> None:
-        """The gateway has opened or closed its port, or it is time to plug it in again."""
+        """Note that the gateway opened or closed its port, or plug it in again."""
         if self._port is None:
             if now >= self._plug_at:
                 self._port = Port(self._link)
@@ -165,7 +170,7 @@ class Wire:
             self.take(json.loads(line), now)
 
     def take(self, order: dict[str, Any], now: float = 0.0) -> None:
-        """Obey, now or at the order's publication."""
+        """Obey an order, now or at its publication."""
         if "publication" in order:
             self._placed = sorted([*self._placed, order], key=lambda one: one["publication"])
             emit({"event": "armed", "fault": order["fault"]})
@@ -173,7 +178,7 @@ class Wire:
             self._obey(order, now)
 
     def obey_placed(self, now: float) -> None:
-        """What was ordered for the PUBLISH that the board has just sent."""
+        """Obey the orders for the PUBLISH that the board has just sent."""
         if self._publications > self._told:
             self._told = self._publications
             for line in self._lines.values():
@@ -182,8 +187,8 @@ class Wire:
             self._obey({**self._placed.pop(0), "publication": self._publications}, now)
 
     def tapped(self, event: dict[str, Any]) -> None:
-        """What the tap tells. DUP says nothing of whether a publication is new: a board that starts
-        sends all that it holds with it.
+        """Take an event of the tap. DUP does not show whether a publication is new: a starting
+        board sends all held ones with it.
         """
         if (event["event"], event.get("direction")) == ("publish", "up") and event["id"]:
             ahead = (event["id"] - self._newest) % 0x10000 if self._newest is not None else 1
@@ -219,12 +224,12 @@ class Wire:
                 emit({"event": "struck", "fault": order["fault"], "action": "swap"})
 
     def _forge(self, order: dict[str, Any], now: float) -> None:
-        """Let somebody else greet as the board, between its own bytes, and watch what follows."""
+        """Let another program greet as the board, between its own bytes, and watch the result."""
         first, hello = self._tap.first_hello, self._tap.hello
         forged = forge(first, hello) if first and hello else []
         if self._port and self._connected:
             said = b"\0" + b"".join(forged)
-            # it may end a frame of the board's that is on its way: what arrives whole, arrives so
+            # the forged bytes may end a frame of the board on its way, and arrive as they are
             self._tap.arrived("up", said[: os.write(self._port.fd, said)])
         told = {**order, "frames": len(forged)}
         self._forged.append((now + FORGED_WATCH, told, hello, self._tap.refusals))
@@ -233,7 +238,7 @@ class Wire:
         while self._forged and self._forged[0][0] <= now:
             _, told, before, refusals = self._forged.pop(0)
             hello = self._tap.hello
-            # a board that has started meanwhile greets for another reason
+            # a board that has started in the meantime greets for another reason
             again = hello and before and hello.boot == before.boot and hello != before
             since = {"refusals": self._tap.refusals - refusals, "greetings": int(bool(again))}
             emit({"event": "struck", "action": "forge", **told, **since})
@@ -246,7 +251,7 @@ class Wire:
             self._closed()
 
     def _edge(self) -> None:
-        """Let DTR go and pull it again."""
+        """Drop DTR and raise it again."""
         if self._board is not None:
             os.close(self._board)
             time.sleep(DTR_LOW)
@@ -279,7 +284,7 @@ class Wire:
         return data
 
     def _board_gone(self, error: OncewayError) -> None:
-        """Raises the error, unless it is a port that may come back."""
+        """Raise the error, unless the port may come back."""
         if not self._real:
             raise error
         if self._board is not None:
@@ -333,7 +338,7 @@ class Wire:
 
 
 def frames(data: bytes) -> list[bytes]:
-    """`data`, cut behind each frame that ends in it (a zero byte ends one, gateway/links)."""
+    """Return `data`, cut after each frame that ends in it (a zero byte ends one, gateway/links)."""
     return [piece for piece in re.split(rb"(?<=\0)", data) if piece]
 
 

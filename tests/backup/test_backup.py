@@ -11,13 +11,11 @@ import subprocess
 import sys
 import tarfile
 from contextlib import closing
-from datetime import date, timedelta
 from pathlib import Path
 
 import pytest
 
 from gateway.backup.contents import read, write
-from gateway.backup.landing import put
 from gateway.backup.restore import put_back
 from gateway.backup.sealed import SealedReader
 from gateway.commands import control_client as control
@@ -105,46 +103,20 @@ def backed_up(site: Path, file: Path, *names: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_backups_at_the_landing_place_take_turns(site: Path, tmp_path: Path) -> None:
-    file, config = tmp_path / "b", ("--config", site / "gateway.toml")
-    backed_up(site, file, "roof-1")
+def test_a_backup_from_the_landing_place_is_restored(site: Path, tmp_path: Path) -> None:
+    config = ("--config", site / "gateway.toml")
+    backed_up(site, tmp_path / "b", "roof-1")
     done = onceway("backup", "--to-landing", "--keep", "2", *config)
     assert done.returncode == 0, done.stderr
-    folder = site / "landing" / "site-7" / "backups"
-    (first,) = folder.glob("*.owback")
+    (first,) = (site / "landing/site-7/backups").glob("*.owback")
     assert str(first) in done.stdout
     landing = open_landing(f"file://{site}/landing")
     assert landing.epochs("site-7") == [], "no batches are looked for there"
-    for day in range(5):
-        put(landing, "site-7", file, 2, date(2026, 1, 1) + timedelta(day))
-    assert sorted(path.name for path in folder.glob("*.owback")) == ["0.owback", "1.owback"]
     assert not list((site / "data").glob(".backup-*"))
-    assert onceway("backup", "--to-landing", "--keep", "2", *config).returncode == 0
     registry(site / "data/registry.db", "roof-2")
     done = onceway("restore", first, *config)
     assert done.returncode == 0, done.stderr
     assert [item.name for item in Registry(site / "data/registry.db").devices()] == ["roof-1"]
-
-
-def test_a_backup_that_cannot_go_to_the_landing_place_says_why(
-    site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    file, config = tmp_path / "b", site / "gateway.toml"
-    backed_up(site, file)
-    for arguments in ((), (file, "--to-landing")):
-        done = onceway("backup", *arguments, "--config", config)
-        assert (done.returncode, "name a file, or give --to-landing" in done.stderr) == (2, True)
-    (site / "landing").write_text("no folder")
-    done = onceway("backup", "--to-landing", "--config", config)
-    assert (done.returncode, "Traceback" in done.stderr) == (1, False)
-    assert f"file://{site}/landing" in done.stderr
-    config.write_text(f'gateway.data = "{site}/data"\n[[listener]]\nbind = "127.0.0.1:0"\n')
-    done = onceway("backup", "--to-landing", "--config", config)
-    assert (done.returncode, "no landing place is configured" in done.stderr) == (1, True)
-    monkeypatch.setattr("gateway.backup.landing.MOST_BYTES", 100)
-    with pytest.raises(OncewayError, match="at most 100 go to the landing place"):
-        put(open_landing(f"file://{tmp_path}/there"), "site-7", file, 7, date(2026, 1, 1))
-    assert not (tmp_path / "there").exists()
 
 
 def test_what_was_revoked_since_stays_revoked(site: Path, tmp_path: Path) -> None:

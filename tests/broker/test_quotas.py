@@ -6,7 +6,16 @@ from gateway.broker.access import Policy
 from gateway.broker.peer import DeviceIdentity
 from gateway.config import ConfigError, QuotaSection, parse
 from gateway.mqtt.encode import encode
-from gateway.mqtt.packets import Connack, Puback, Publish, Version, Will
+from gateway.mqtt.packets import (
+    Connack,
+    Disconnect,
+    Pingreq,
+    Pingresp,
+    Puback,
+    Publish,
+    Version,
+    Will,
+)
 from gateway.mqtt.properties import PropertyId as P
 from gateway.mqtt.reason import ReasonCode as R
 from tests.broker.harness import FOREVER, Client, World
@@ -114,6 +123,107 @@ def test_a_run_of_messages_is_taken_whole_before_its_client_rests() -> None:
     for _ in range(30):
         world.sleep(1)
     assert first + len(client.take_all(Puback)) == 200
+
+
+def burst(qos: int, count: int = 100, topics: int = 1, first: int = 0) -> bytes:
+    return b"".join(
+        encode(
+            Publish(f"t/{number % topics}", b"%d" % number, qos, number + 1 if qos else 0),
+            Version.V5,
+        )
+        for number in range(first, first + count)
+    )
+
+
+def watched(world: World) -> Client:
+    watching = world.accepted(answers=True)
+    watching.subscribe("t/#")
+    return watching
+
+
+PINGREQ = encode(Pingreq(), Version.V5)
+NUMBERS = [b"%d" % number for number in range(100)]
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2])
+@pytest.mark.parametrize("topics", [1, 3], ids=["a run", "no runs"])
+@pytest.mark.parametrize("split", [1, 7, 10_000])
+def test_who_publishes_too_fast_is_paced_and_its_pings_are_answered(
+    qos: int, topics: int, split: int
+) -> None:
+    world = World(quota=[QuotaSection(messages_per_s=5)])
+    watching = watched(world)
+    fast = world.accepted("fast", keep_alive=2)
+    data = burst(qos, 20, topics) + burst(qos, 79, topics, 20)
+    for at in range(0, len(data), split):
+        fast._link.receive(data[at : at + split])
+    fast._link.receive(burst(qos, 1, topics, 99) + PINGREQ)
+    for _ in range(30):
+        fast._link.receive(PINGREQ)
+        world.turn()
+        assert fast.take_all(Pingresp)
+        world.sleep(1)
+        assert not fast.closed
+    for _ in range(100):
+        if len(watching.payloads) == 100:
+            break
+        fast.send(Pingreq())
+        world.sleep(1)
+    assert watching.payloads == NUMBERS, "nothing is lost, and all in order"
+    assert world.broker.connections, "it stays"
+
+
+def test_a_ping_is_answered_once() -> None:
+    world = World(quota=[QuotaSection(messages_per_s=10)])
+    fast = world.accepted("fast")
+    fast.send_bytes(burst(1, 30, 3) + PINGREQ + burst(1, 30, 3, 30) + PINGREQ)
+    for _ in range(20):
+        world.sleep(1)
+    assert len(fast.take_all(Pingresp)) == 2
+    assert len(fast.take_all(Puback)) == 60
+    fast.send(Pingreq())
+    assert len(fast.take_all(Pingresp)) == 1
+
+
+def test_a_paced_client_is_read_now_and_then() -> None:
+    """What it sends waits in the link at first, as for everybody who is not read."""
+    world = World(quota=[QuotaSection(messages_per_s=1)])
+    fast = world.accepted("fast")
+    fast.send_bytes(burst(1, 60))
+    fast.send_bytes(burst(1, 1, first=60))
+    assert fast.paused
+    fast.send(Pingreq())
+    for _ in range(3):
+        world.sleep(1)
+    assert fast.take_all(Pingresp)
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2])
+@pytest.mark.parametrize("goodbye", [True, False])
+def test_what_a_paced_client_sent_before_its_end_is_taken(qos: int, goodbye: bool) -> None:
+    world = World(quota=[QuotaSection(messages_per_s=10)])
+    watching = watched(world)
+    fast = world.accepted("fast", keep_alive=2)
+    fast._link.receive(burst(qos, 100, 3))
+    if goodbye:
+        fast._link.receive(encode(Disconnect(), Version.V5))
+    fast.drop()
+    for _ in range(15):
+        world.sleep(1)
+    assert watching.payloads == NUMBERS
+    assert len(world.broker.connections) == 1, "it is gone"
+    assert world.broker.partial == 0
+
+
+def test_the_bytes_that_wait_for_a_rate_have_a_bound() -> None:
+    world = World(quota=[QuotaSection(messages_per_s=1)])
+    fast = world.accepted("fast")
+    fast.send_bytes(burst(0, 60))
+    for _ in range(50):
+        fast.bring(burst(0, 10, 3) * 1000)
+        world.sleep(1)
+    assert 1_000_000 < world.broker.partial < 1_200_000
+    assert fast.paused
 
 
 def test_a_user_s_share_of_the_spool_has_a_bound_and_comes_back_when_rows_have_landed() -> None:

@@ -144,3 +144,30 @@ def test_without_one_it_is_said_what_to_name(tmp_path: Path, command: str) -> No
     done = _run(*command.split(), ONCEWAY_CONFIG=str(missing))
     assert done.returncode == 1
     assert done.stderr.startswith(f"error: {missing}: there is no configuration here. Name one")
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        ("device show ro", {"roof-1", "roof-2"}),
+        ("device expect roof-1", {"roof-1"}),
+        ("readings ro", {"roof-1", "roof-2"}),
+        ("device add new --board nano-", {"nano-old"}),
+        ("hil run demo-l", {"demo-lora"}),
+        ("readings nobody", set()),
+    ],
+)
+def test_a_shell_completes_names(tmp_path: Path, typed: str, offered: set[str]) -> None:
+    file = tmp_path / "gateway.toml"
+    file.write_text(f"[gateway]\ndata = '{tmp_path}'\n[[listener]]\nbind = ':1883'\n")
+    registry = str(tmp_path / "registry.db")
+    assert _run("device", "admit", "roof-1", "roof-2", "--registry", registry).returncode == 0
+    words = f"onceway {typed}"
+    done = _run(
+        ONCEWAY_CONFIG=str(file),
+        _ONCEWAY_COMPLETE="complete_bash",
+        COMP_WORDS=words,
+        COMP_CWORD=str(len(words.split()) - 1),
+    )
+    assert set(done.stdout.split()) == offered
+    assert done.stderr == ""

@@ -8,9 +8,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from gateway.broker.access import Acl
 from gateway.config import INSIDE, Config, ConfigError, advice, load, split_bind
+from gateway.service.cli import app
 
 
 def _load(folder: Path, text: str) -> Config:
@@ -151,6 +153,73 @@ def test_a_program_is_told_as_json(tmp_path: Path) -> None:
     found = json.loads((done := told("0.0.0.0:99999")).stderr)
     assert (done.returncode, found["where"]) == (2, str(file))
     assert "a port is a number up to 65535" in found["error"]
+
+
+WRONG = """\
+# all of it is wrong
+[gateway]
+name = 5
+[[listener]]
+bind = ":1883"
+[[listener]]
+bind = "127.0.0.1:99999"
+nosuch = true
+
+[listener.tls]
+certificate = "/nowhere/c"
+[[acl]]
+users = [
+    "a",
+    5]
+[spool]
+max_bytes = \"\"\"
+1GB\"\"\"
+"""
+AT = {3: "gateway.name = 5", 7: "a port is", 8: "there is no such key", 10: "tls.key: is missing"}
+AT |= {13: "acl[1].users[2] = 5", 17: "without quotes"}
+
+
+def test_each_mistake_is_a_line_with_its_place(tmp_path: Path) -> None:
+    file = tmp_path / "gateway.toml"
+    file.write_text(WRONG)
+    command = [Path(sys.executable).with_name("onceway"), "gateway", "check-config"]
+    command += ["--config", file]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    told = dict(zip(AT, done.stderr.splitlines(), strict=True))
+    for line, what in AT.items():
+        assert told[line].startswith(f"error: {file}:{line}: ")
+        assert what in told[line]
+    done = subprocess.run([*command, "--json"], capture_output=True, text=True, check=False)
+    found = json.loads(done.stderr)
+    assert [item["line"] for item in found["mistakes"]] == list(AT)
+    assert (done.returncode, found["where"]) == (2, str(file))
+
+
+def test_all_files_that_are_named_are_looked_at(tmp_path: Path) -> None:
+    file, missing = tmp_path / "gateway.toml", [tmp_path / "one", tmp_path / "two"]
+    parts = [
+        f'[[listener]]\nbind = ":{number}"\n'
+        f'[listener.tls]\ncertificate = "{path}"\nkey = "{path}"\n'
+        for number, path in enumerate(missing, 1)
+    ]
+    file.write_text(f'[gateway]\ndata = "{tmp_path}"\n' + "".join(parts))
+    command = [Path(sys.executable).with_name("onceway"), "gateway", "check-config"]
+    done = subprocess.run([*command, "--config", file], capture_output=True, text=True, check=False)
+    first, second = done.stderr.splitlines()
+    assert first.startswith(f"error: {file}:3: {missing[0]}")
+    assert second.startswith(f"error: {file}:8: {missing[1]}")
+    assert done.returncode == 2
+
+
+@pytest.mark.parametrize(("text", "line"), [("a = 1\nb = =", 2), ("[x\n", 1), ("[a]\n[a]\n", 2)])
+def test_what_is_no_toml_is_told_with_its_line(tmp_path: Path, text: str, line: int) -> None:
+    file = tmp_path / "gateway.toml"
+    file.write_text(text)
+    done = CliRunner().invoke(app, ["check-config", "--config", str(file)])
+    assert done.exit_code == 2
+    assert done.stderr.startswith(f"error: {file}:{line}: not TOML: ")
+    assert done.stderr.count("\n") == 1
 
 
 def test_what_the_package_ships_lets_nobody_in_from_outside() -> None:

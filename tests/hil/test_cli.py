@@ -297,7 +297,7 @@ def test_the_kinds_of_faults_are_told_with_all_that_a_bench_may_say_of_them() ->
         "values": None,
         "needed": True,
         "default": None,
-        "meaning": "How many are harmed, in each direction.",
+        "meaning": "Share of harmed bytes, in each direction.",
     }
     assert {key["key"] for key in told["line"]["line-bursts"]["keys"]} == {"on", "gap", "length"}
     assert "between" not in {key["key"] for key in told["ingest"]["ingest-kill"]["keys"]}
@@ -311,6 +311,6 @@ def test_a_person_reads_the_kinds_of_faults_by_what_they_harm() -> None:
     assert lines[0] == "LINE"
     at = lines.index(
         "  gateway-pause: gateway paused. SIGSTOP, and SIGCONT after some seconds: a"
-        " machine that hangs. Links and sessions time out meanwhile, or do not."
+        " machine that hangs. Links and sessions may time out in the meantime."
     )
-    assert "      seconds = 3.0 (s): For how long it stands still." in lines[at : at + 6]
+    assert "      seconds = 3.0 (s): Length of the pause." in lines[at : at + 6]

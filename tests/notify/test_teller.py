@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import signal
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -13,8 +14,11 @@ from aiohttp import web
 from gateway.commands.control_client import ask
 from gateway.config import ConfigError, parse
 from gateway.errors import OncewayError
+from gateway.mqtt.packets import Connect, Publish, Suback, Subscribe, Subscription
+from tests.bridge.mosquitto import Mosquitto, mosquitto
 from tests.links.certificates import Authority
 from tests.service.process import free_port, gateway, start
+from tests.service.wire import wire
 
 MISSING = '[[serial]]\nport = "{}/ttyNone"\n'
 
@@ -182,6 +186,45 @@ async def test_the_heartbeat_stops_with_the_gateway(tmp_path: Path) -> None:
             await asyncio.wait_for(site.beats.get(), 2.5)
 
 
+async def _heartbeat(folder: Path, broker: Mosquitto, more: str = "") -> Path:
+    url = f"mqtt://127.0.0.1:{broker.port}/onceway/site-1"
+    return configuration(folder, f'heartbeat = "{url}"\nheartbeat_s = 1\n{more}')
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+async def test_the_heartbeat_at_a_broker_ends_with_the_gateway(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    async with asyncio.timeout(60), mosquitto(tmp_path / "m") as broker:
+        file = await _heartbeat(tmp_path, broker)
+        async with wire(broker.port, Connect("looks", keep_alive=0)) as client:
+            client.send(Subscribe(1, [Subscription("onceway/#", 1)]))
+            await client.take(Suback)
+            running = await start("--config", str(file))
+            await running.ready()
+            told = await client.take(Publish)
+            assert (told.topic, told.payload) == ("onceway/site-1", b"online")
+            await running.end(number)
+            assert (await client.take(Publish)).payload == b"offline"
+        async with wire(broker.port, Connect("later")) as client:
+            client.send(Subscribe(1, [Subscription("onceway/#", 0)]))
+            await client.take(Suback)
+            told = await client.take(Publish)
+            assert (told.payload, told.retain) == (b"offline", True)
+
+
+async def test_a_broker_that_does_not_take_the_heartbeat_is_shown(tmp_path: Path) -> None:
+    (tmp_path / "wrong").write_text("wrong\n")
+    more = f'heartbeat_user = "me"\nheartbeat_password_file = "{tmp_path}/wrong"\n'
+    async with asyncio.timeout(60), mosquitto(tmp_path / "m", "allow_anonymous false") as broker:
+        file = await _heartbeat(tmp_path, broker, more)
+        async with gateway(tmp_path, "--config", str(file)):
+            text = ""
+            while "the broker refuses the heartbeat" not in text:
+                (row,) = await asyncio.to_thread(ask, tmp_path / "data", do="status")
+                text = json.dumps(row["problems"])
+
+
 async def test_a_test_without_a_channel_says_what_to_do(tmp_path: Path) -> None:
     file = configuration(tmp_path, "")
     async with gateway(tmp_path, "--config", str(file)):
@@ -197,6 +240,10 @@ async def test_a_test_without_a_channel_says_what_to_do(tmp_path: Path) -> None:
         ({"webhook": "ftp://x"}, "must be a URL"),
         ({"mail_server": "smtps://u:p@x", "mail_to": ["a@b"]}, "a password has no place"),
         ({"quiet": ["22-6"]}, "notify.quiet"),
+        ({"heartbeat": "mqtt://x"}, "must be a URL with a topic"),
+        ({"heartbeat": "mqtt://x/a/#"}, "must be a URL with a topic"),
+        ({"heartbeat": "mqtt://u:p@x/a"}, "a password has no place"),
+        ({"heartbeat": "ftp://x/a"}, "must be a URL"),
     ],
 )
 def test_mistakes_are_told(section: dict[str, object], said: str) -> None:

@@ -304,8 +304,13 @@ async def test_who_may_no_longer_be_there_is_told_so(site: Site) -> None:
         Users(site.data / "users").add("alice", "right")
         await site.reload(running, site.plain)
         assert (await nobody.take(Disconnect)).reason == R.NOT_AUTHORIZED
-        async with wire(running.port, Connect("c", username="alice", password=b"right")):
-            pass
+        await running.logged("connections closed: 1, the listener takes no such clients any more")
+        async with wire(running.port, Connect("c", username="alice", password=b"right")) as alice:
+            Users(site.data / "users").remove("alice")
+            await site.reload(running, site.plain)
+            assert (await alice.take(Disconnect)).reason == R.NOT_AUTHORIZED
+        line = "connections closed: 1, the user was removed or has another password: c ("
+        await running.logged(line)
         assert await running.end() == 0
 
 

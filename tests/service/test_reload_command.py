@@ -1,6 +1,8 @@
 """`onceway gateway reload` and `onceway user add` beside a running gateway."""
 
 import asyncio
+import signal
+import socket
 from pathlib import Path
 
 import pytest
@@ -11,12 +13,14 @@ from gateway.access.cli import app as user_app
 from gateway.access.users import UsersError
 from gateway.mqtt.packets import Connect
 from gateway.service.cli import app as gateway_app
+from gateway.service.status_cli import app as status_app
 from tests.service.process import gateway
 from tests.service.wire import wire
 
 APPS = typer.Typer()
 APPS.add_typer(gateway_app, name="gateway")
 APPS.add_typer(user_app, name="user")
+APPS.add_typer(status_app)
 
 
 def run(*arguments: str, given: str | None = None) -> tuple[int, str]:
@@ -46,6 +50,8 @@ async def test_reload_says_what_needs_a_restart_and_what_is_wrong(tmp_path: Path
             7,
             ["mirror has changed: that counts after a restart of the gateway"],
         )
+        _, said = await asyncio.to_thread(run, "status", "--config", str(file))
+        assert "waits for a start: mirror\n    sudo systemctl restart onceway-gateway" in said
         configuration(tmp_path, "[spool]\nmax_bytes = 0\n")
         code, said = await asyncio.to_thread(
             run, "gateway", "reload", "--data", str(tmp_path / "data")
@@ -53,6 +59,24 @@ async def test_reload_says_what_needs_a_restart_and_what_is_wrong(tmp_path: Path
         assert code == 2
         assert "the old configuration stays in force" in said
         assert "spool.max_bytes" in said
+
+
+async def test_systemd_shows_what_waits_for_a_start(tmp_path: Path) -> None:
+    file, address = configuration(tmp_path), str(tmp_path / "notify")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as channel:
+        channel.bind(address)
+        channel.settimeout(10)
+        arguments = ("--config", str(file))
+        async with gateway(tmp_path, *arguments, env={"NOTIFY_SOCKET": address}) as running:
+            assert await asyncio.to_thread(channel.recv, 200) == b"READY=1"
+            configuration(tmp_path, "[mirror]\n")
+            running.process.send_signal(signal.SIGHUP)
+            told = await asyncio.to_thread(channel.recv, 200)
+            assert told == b"STATUS=Reloaded; from the next start only: mirror"
+            await running.logged("mirror has changed: that counts from the next start")
+            configuration(tmp_path)
+            running.process.send_signal(signal.SIGHUP)
+            assert await asyncio.to_thread(channel.recv, 200) == b"STATUS="
 
 
 async def test_a_user_who_is_added_may_connect_at_once(tmp_path: Path) -> None:

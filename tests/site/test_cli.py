@@ -44,7 +44,7 @@ def _onceway(command: str, *words: str) -> Done:
     done = CliRunner().invoke(app, words)
     match done.exception:
         case None | SystemExit():
-            return Done(done.exit_code, done.stdout, "")
+            return Done(done.exit_code, done.stdout, done.stderr)
         case OncewayError() as error:
             return Done(error.exit_code, done.stdout, str(error))
         case error:

@@ -4,9 +4,10 @@ that names table and row. `onceway store check` says the same.
 """
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,9 +18,11 @@ from gateway.service.gateway import _open_broker
 from gateway.site.moving.addresses import Stage, address
 from gateway.store import cells, meta
 from gateway.store.check import check
+from gateway.store.meta import fits
 from gateway.store.move_rows import LINEAGES, MOST_MOVES
 from gateway.store.recovery import Refused
 from gateway.store.schema import FILE, StoreError, prepare
+from gateway.store.views import places, retained, sessions
 from tests.broker.harness import FOREVER, World
 from tests.store.test_references import world
 
@@ -224,3 +227,102 @@ def test_address_of_a_session_that_moves_is_no_damage(lineage: int, moves: int) 
     assert cells.is_topic(NOTICES.encode())
     for wrong in (b"\x0b", b"\x0c\1", b"\x0b\xff\xff\xff\xff\1", b"x", None, "\x0b\1"):
         assert not cells.is_extra(wrong)
+
+
+ODD = {
+    "spool.gone": ["[1]", "[[1]]", "[[1, 2, 3]]", '[["1", 2]]', "[[1, true]]", "{}"],
+    "members": ["[1]", "{}", '"b"', "[null]", "null"],
+    "uplink.identities": ["[[0]]", '[[0, "zz"]]', '[[null, "ab"]]', '[[-1, "ab"]]', "{}"],
+    "uplink.counted": ["{}", "[]", '{"first": "1", "before": 0, "after": 2}', '{"first": 1}'],
+    "uplink.outage": ["{}", "[]", '{"since": 1}', '{"since": "1", "error": "x"}', "null"],
+    "uplink.rival": ["{}", "[]", '{"seen": 1, "what": "x"}', '{"seen": 1, "what": 2, "note": ""}'],
+    "boot": ["-1", "9999999999999999", "1e3", " 1", "1\n"],
+    "axis": ["5 at", "5 at x", "5 at 6 ", "9999999999999999 at 6", "5 at -9999999999999999"],
+    "uptime": ["5 at 6 of ", "5 at 6", "9999999999999999 at 6 of m"],
+    "flows": ["1", "1 2 3", "9999999999999999 1"],
+    "swept": ["x"],
+    "epoch": ["g", "0" * 17, "ABC"],
+    "mistrusted": ["0"],
+}
+
+
+@pytest.mark.parametrize(("key", "value"), [(key, odd) for key in ODD for odd in ODD[key]])
+def test_value_in_meta_of_another_form_does_not_fit(key: str, value: str) -> None:
+    assert not fits(key, value.encode())
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("spool.gone", "[[1, 2], [5, 5]]"),
+        ("axis", "5"),
+        ("axis", "5 at -6"),
+        ("uptime", "5 at 6 of 99999999999999999999 m"),
+        ("uplink.outage", '{"since": 1, "error": "x", "more": 1}'),
+        ("another", "any"),
+    ],
+)
+def test_value_in_meta_of_its_form_fits(key: str, value: str) -> None:
+    assert fits(key, value.encode())
+
+
+SHOWN: dict[tuple[str, str], Callable[[Path], object]] = {
+    ("session", "left"): lambda folder: sessions(folder, None),
+    ("flow", "received"): lambda folder: sessions(folder, None),
+    ("flow", "next"): lambda folder: sessions(folder, None),
+    ("flow", "sent"): lambda folder: sessions(folder, None),
+    ("flow", "released"): lambda folder: sessions(folder, None),
+    ("retained", "expires"): lambda folder: retained(folder, None),
+    ("given", "key"): places,
+}
+
+
+@pytest.mark.parametrize(("table", "column"), SHOWN)
+@pytest.mark.parametrize("value", ["x'ff'", "'x'", "1.5", "7"])
+def test_command_that_shows_a_damaged_store_names_the_row(
+    image: bytes, tmp_path: Path, table: str, column: str, value: str
+) -> None:
+    """No gateway runs."""
+    (tmp_path / FILE).write_bytes(damaged(image, table, column, value) or image)
+    said = ""
+    try:
+        SHOWN[table, column](tmp_path)
+    except StoreError as error:
+        said = str(error)
+    assert not said or f" of {table}: its {column} cannot be" in said or "UTF-8" in said
+
+
+FITTING = {
+    cells.is_text: ([b"", "ü".encode()], [b"\xff", "text", 5, None]),
+    cells.is_topic: ([b"t/x", b"/"], [b"", b"t/#", b"\xff", b"a\0b", "t", 5, None]),
+    cells.is_filter: ([b"t/#", b"$share/g/t"], [b"", b"t/#/x", b"\xff", "t", None]),
+    cells.is_names: ([b"[]", b'["b"]'], [b"", b"{}", b"[1]", b'"b"', b"[" * 9000, "[]", None]),
+    cells.is_extra: (
+        [b"", b"\x0b\x01", b"\x0b\x00"],
+        [b"\x0b", b"\x0b\x80", b"\x0c\x01", ""],
+    ),
+    cells.is_block: (
+        [b"", b"\x01\x01"],
+        [b"\x01", b"\xff", b"\x0b\x00", b"\x01\x01\x01\x01", ""],
+    ),
+}
+
+
+@pytest.mark.parametrize("function", FITTING, ids=lambda function: function.__name__)
+def test_function_of_a_rule_tells_what_fits(function: Any) -> None:
+    fitting, others = FITTING[function]
+    assert [value for value in fitting if not function(value)] == []
+    assert [value for value in others if function(value)] == []
+
+
+@pytest.mark.parametrize("table", cells.CELLS)
+def test_null_is_sound_only_where_a_column_may_have_none(table: str) -> None:
+    with closing(sqlite3.connect(":memory:")) as database:
+        prepare(database, "test")
+        cells.teach(database)
+        info = database.execute(f"PRAGMA table_info({table})").fetchall()
+        for _, name, _, not_null, _, key in info:
+            cell = cells.CELLS[table][name]
+            sound = database.execute(f"SELECT {cell.sound('value')} FROM (SELECT NULL AS value)")
+            may_be_null = not (not_null or key)
+            assert bool(sound.fetchone()[0]) == may_be_null, (table, name)

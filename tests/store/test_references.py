@@ -19,6 +19,7 @@ from gateway.store.doubts import FILE as DOUBTS
 from gateway.store.doubts import read as read_doubts
 from gateway.store.meta import VALUES
 from gateway.store.move_rows import key_of
+from gateway.store.recovery import Refused
 from gateway.store.references import missing
 from gateway.store.salvage import salvage
 from gateway.store.schema import FILE, PAGE_BYTES, StoreError, open_store, prepare
@@ -276,6 +277,31 @@ def test_what_is_missing_is_told_and_found(
     assert again == []
 
 
+HUGE = 1 << 60
+NEVER_GIVEN = {
+    "row -5 of spool": "UPDATE spool SET id = -5 WHERE id = 9",
+    f"row {HUGE} of spool": f"UPDATE spool SET id = {HUGE} WHERE id = 9",
+    f"rows of session {HUGE} of queue": f"UPDATE queue SET session = {HUGE} WHERE share <> ''",
+}
+
+
+@pytest.mark.parametrize("said", NEVER_GIVEN)
+def test_a_number_behind_which_no_other_fits_is_refused_by_name(world: World, said: str) -> None:
+    harm(world.database, NEVER_GIVEN[said])
+    with pytest.raises(Refused, match=f"{said}: this number was never given"):
+        world.power_cut()
+
+
+def test_a_start_logs_some_of_many_findings_and_how_many_more_there_are(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    harm(world.database, "UPDATE queue SET session = 1000 + first WHERE " + of("waiting"))
+    world.power_cut()
+    lines = [line for line in caplog.messages if "the store is not whole" in line]
+    assert len(lines) == 21
+    assert "more things are missing" in lines[-1]
+
+
 def test_a_start_deletes_messages_that_no_queue_refers_to(world: World) -> None:
     """A power cut leaves them; a message of two queues stays as long as one has it."""
     (both,) = world.database.execute("SELECT max(message) FROM queue").fetchone()
@@ -399,6 +425,28 @@ def test_loss_behind_the_back_of_a_running_gateway_is_told(
     assert not present(world, str(client))
     publisher = world.accepted(answers=True)
     publisher.publish("w/x", "later", qos=1)
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        "count = 0",
+        "count = -1",
+        "count = 1 << 32",
+        "first = 1 << 60",
+        "share = CAST(x'ff' AS TEXT)",
+    ],
+)
+def test_damaged_place_behind_the_back_of_a_running_gateway_is_told(
+    world: World, caplog: pytest.LogCaptureFixture, cell: str
+) -> None:
+    harm(world.database, f"UPDATE queue SET {cell} WHERE first = ({{place}}) AND {of('waiting')}")
+    found = world.connect("waiting", clean=False, properties=FOREVER, answers=True)
+    world.sleep(1)
+    said = "its queue cannot be read from the store (DamagedPlace", "are gone from the store"
+    assert any(one in line for line in caplog.messages for one in said), caplog.text
+    assert found.closed
+    assert not present(world, "waiting")
 
 
 def test_last_message_of_a_queue_that_is_gone_is_told_while_the_gateway_runs(

@@ -69,6 +69,8 @@ def test_the_backup_s_command_takes_its_options_and_its_timer_says_when() -> Non
         text=True,
         check=True,
     )
+    file = service(BACKUP)["EnvironmentFile"]
+    assert file.startswith("-"), "the command itself notes that there is no passphrase"
     assert options == ["--to-landing", "--config", "/etc/onceway/gateway.toml"]
     assert all(option in shown.stdout for option in options[:2])
     (when,) = re.findall(

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shutil
+import sqlite3
 import time
 from contextlib import closing
 from datetime import UTC, datetime
@@ -102,6 +103,32 @@ def test_where_says_when_a_device_was_answered_in_doubt(data, onceway, config):
         {"client": "sensor-1", "at": None, "silent": []},
     ]
     assert of_the_page(load(config), "sensor-1", 2)["doubts"] == told["doubts"]
+
+
+@pytest.mark.parametrize(
+    "harm",
+    [
+        "DELETE FROM batch_content WHERE number = 1",
+        "UPDATE batch_content SET keys = x'' WHERE number = 1",
+        "UPDATE batch_content SET keys = substr(keys, 1, 9) WHERE number = 1",
+        "UPDATE batch_content SET keys = x'789c030000000001' WHERE number = 1",
+    ],
+)
+def test_where_names_a_batch_of_which_the_store_has_lost_what_it_holds(
+    data, drain, onceway, tmp_path, config, harm
+):
+    data.add(10)
+    drain(data, tmp_path / "landing")
+    data.add(2)
+    drain(data, tmp_path / "landing")
+    with closing(sqlite3.connect(data.path / "gateway.db")) as database, database:
+        assert database.execute(harm).rowcount == 1
+    done = onceway("where", "sensor-1", "12", "--config", config)
+    assert "landed in batch 2" in done.stdout
+    done = onceway("where", "sensor-1", "7", "--config", config)
+    assert done.returncode == 1
+    assert "a batch of which the store has lost what it holds (1)" in done.stderr
+    assert "onceway store check" in done.stderr
 
 
 @pytest.mark.parametrize("text", ["", "{", "7", '[["sensor-1"]]', "[[1, 2, 3]]", "[" * 9999])

@@ -298,3 +298,47 @@ def test_copies_that_cannot_be_read_do_not_keep_the_rest_from_landing(dead, land
     found = keys(all_rows(landing, landed))
     assert [key for key in found if key[0] != "@barn"] == EVERYTHING
     assert len(found) == 50 + done.copies
+
+
+@pytest.mark.parametrize("has_landed", [False, True])
+def test_a_mistyped_landing_place_is_refused(onceway, dead, drain, landed, tmp_path, has_landed):
+    right, wrong = f"file://{tmp_path}/landing", f"file://{tmp_path}/landnig"
+    if has_landed:
+        drain(dead, tmp_path / "landing")
+        dead.add(10)
+    said = onceway("spool", "land", dead.path, "--landing", wrong, "--json")
+    assert said.returncode == 1
+    assert wrong in said.stderr
+    assert "nothing of the gateway site-1 is at this landing place" in said.stderr
+    assert not (tmp_path / "landnig/site-1").exists()
+    more = [] if has_landed else ["--new-place"]
+    assert onceway("spool", "land", dead.path, "--landing", right, *more).returncode == 0
+    again = onceway("spool", "land", dead.path, "--landing", right, "--json")
+    assert json.loads(again.stdout)["readings"] == 0, "now it knows the gateway"
+    if not has_landed:
+        assert keys(landed(tmp_path / "landing")) == EVERYTHING
+
+
+@pytest.mark.parametrize("at", [0, 1, 6, -1], ids=str)
+def test_a_damaged_store_is_told_as_the_guide_says(onceway, dead, tmp_path, at):
+    dead.add(3000)
+    raw = bytearray((dead.path / "gateway.db").read_bytes())
+    start = at * 4096 if at >= 0 else len(raw) - 4096
+    raw[start : start + 4096] = b"\xff" * 4096
+    (dead.path / "gateway.db").write_bytes(raw)
+    said = onceway("spool", "land", dead.path, "--landing", tmp_path / "l", "--new-place")
+    assert said.returncode == 3
+    assert f"{dead.path}/gateway.db: the store is damaged" in said.stderr
+    assert f"onceway store salvage --data {dead.path}" in said.stderr
+
+
+@pytest.mark.parametrize("key", [None, "", "no key"])
+def test_a_key_that_cannot_sign_is_told_as_the_guide_says(onceway, dead, tmp_path, key):
+    (dead.path / "uplink.key").unlink()
+    if key is not None:
+        (dead.path / "uplink.key").write_text(key)
+    said = onceway("spool", "land", dead.path, "--landing", tmp_path / "l", "--new-place")
+    assert said.returncode == 1
+    assert said.stderr.startswith(f"error: {dead.path}")
+    for words in ("uplink.key", "Bring it back from a backup", "uplink key --data COPY"):
+        assert words in said.stderr

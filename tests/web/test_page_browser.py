@@ -4,6 +4,7 @@ in build/page.
 """
 
 import asyncio
+import json
 import math
 import re
 import signal
@@ -406,6 +407,34 @@ async def test_messages_are_watched_and_published(tmp_path: Path, chromium: Brow
         shown.on("dialog", lambda dialog: dialog.accept())
         await shown.get_by_role("button", name="Clear sensors/of-mine").click()
         await expect(kept).to_have_count(0)
+
+
+async def test_a_notification_is_tried(tmp_path: Path, chromium: Browser) -> None:
+    out, works = tmp_path / "told", tmp_path / "works"
+    script = f"test -e {works} && cat >> {out}"
+    text = f'[notify]\ncommand = ["/bin/sh", "-c", "{script}"]\n'
+    async with (
+        page(tmp_path, [], text) as there,
+        window(chromium, there.url, 360, allowed="409") as shown,
+    ):
+        await log_in(shown)
+        button = shown.get_by_role("button", name="Send a test")
+        await button.click()
+        said = shown.locator(".told")
+        await expect(said).to_contain_text("ended with exit code 1")
+        works.touch()
+        await button.click()
+        await expect(said).to_have_text("The test was taken by command.")
+        await fits(shown, 360)
+        assert json.loads(out.read_text())["event"] == "test"
+
+
+async def test_who_may_look_sends_no_test(tmp_path: Path, chromium: Browser) -> None:
+    text = '[notify]\ncommand = ["/bin/true"]\n'
+    async with page(tmp_path, [], text) as there, window(chromium, there.url) as shown:
+        await log_in(shown, USER)
+        await expect(shown.get_by_text("people are told by command")).to_be_visible()
+        await expect(shown.get_by_role("button", name="Send a test")).to_have_count(0)
 
 
 async def test_clients_are_found_and_ended(tmp_path: Path, chromium: Browser) -> None:

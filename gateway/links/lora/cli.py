@@ -12,7 +12,7 @@ from typing import Any
 import typer
 
 from gateway.commands import control_client as control
-from gateway.commands.options import ConfigOption, DataOption, JsonOption, folder_of
+from gateway.commands.options import ConfigOption, DataOption, JsonOption, folder_of, no_gateway
 from gateway.errors import OncewayError
 from gateway.links.lora.plan_cli import plan
 
@@ -74,11 +74,7 @@ def _running(folder: Path) -> Iterator[None]:
     try:
         yield
     except control.NotRunning:
-        raise OncewayError(
-            "no gateway runs here",
-            str(folder),
-            "Start it, or see its log: journalctl -u onceway-gateway",
-        ) from None
+        raise no_gateway(folder) from None
 
 
 def _line(frame: dict[str, Any]) -> str:

@@ -120,6 +120,14 @@ class Landing(ABC):
     def epochs(self, gateway: str) -> list[str]:
         """Return the epochs below a gateway's folder: names of eight hex digits."""
 
+    @abstractmethod
+    def names_in(self, folder: str) -> list[str]:
+        """Return the names in a folder, in any order; none when there is no such folder."""
+
+    @abstractmethod
+    def discard(self, name: str) -> None:
+        """Remove the file under a name, if it is there."""
+
     def move_marker(self, old: str | None, new: str) -> bool:
         """Create an empty file `new`, and remove `old` if given. Return False if markers are
         useless, because listing a folder is free.

@@ -73,6 +73,14 @@ class FileLanding(Landing, proof.Files):
         with self.attempt(f"write {name}"):
             self.swap(self._hide(name, data), name)
 
+    def names_in(self, folder: str) -> list[str]:
+        with self.attempt(f"list {folder}"):
+            return self.names(folder)
+
+    def discard(self, name: str) -> None:
+        with self.attempt(f"remove {name}"):
+            self.remove(name)
+
     def swap(self, hidden: str, name: str) -> None:
         """Give a hidden file its final name, whether or not it is taken. Where a rename refuses a
         taken name, the existing file is set aside, so an interruption leaves one or the other.

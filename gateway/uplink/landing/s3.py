@@ -156,14 +156,20 @@ class S3Landing(Landing):
         return True
 
     def epochs(self, gateway: str) -> list[str]:
-        with self.attempt(f"list {gateway}"):
+        return only_epochs(self.names_in(gateway))
+
+    def names_in(self, folder: str) -> list[str]:
+        with self.attempt(f"list {folder}"):
             try:
-                path = self._path(gateway)
-                return only_epochs(
-                    _patiently(lambda: self._fs.ls(path, detail=False, refresh=True))
-                )
+                path = self._path(folder)
+                found = _patiently(lambda: self._fs.ls(path, detail=False, refresh=True))
             except FileNotFoundError:
                 return []
+            return [str(name).rstrip("/").rpartition("/")[2] for name in found]
+
+    def discard(self, name: str) -> None:
+        with self.attempt(f"remove {name}"):
+            self._call("delete_object", name)
 
     def hint(self, error: Exception) -> str | None:
         if isinstance(error, PermissionError | NoCredentialsError):

@@ -2,7 +2,7 @@
 
 import { bars, spark } from "./draw.js";
 import { fill, h } from "./dom.js";
-import { now, since, state } from "./gateway.js";
+import { ask, now, since, state } from "./gateway.js";
 import { ago, bytes, count, moment, plural, span } from "./words.js";
 
 export const title = () => "Overview";
@@ -71,13 +71,44 @@ function rate(came) {
   return `${plural(sum, "reading")} in the last ${span(hour.length * state.overview.sample_s)}`;
 }
 
+let tried = "", wrong = false, busy = false;
+
+/** Who is told of problems, and a test of it. */
+function told() {
+  const { notify } = state.overview;
+  if (!notify || notify.length === 0) {
+    return h("p", { class: "quiet" }, "Nobody is told when a problem begins. Add ", h("code", {}, "[notify]"), " to the configuration.");
+  }
+  return [h("p", {}, `When a problem begins or ends, people are told by ${notify.join(", ")}. `,
+    state.me.operator ? h("button", { type: "button", disabled: busy || state.lost, onclick: tryNotify }, "Send a test") : null),
+  h("p", { class: wrong ? "told bad" : "told", role: "status" }, tried)];
+}
+
+async function tryNotify() {
+  const show = (text, bad = false) => {
+    [tried, wrong] = [text, bad];
+    const main = document.querySelector("main");
+    if (main.querySelector(".verdict")) draw(main);
+  };
+  busy = true;
+  show("The test is on its way…");
+  try {
+    const { ways } = await ask("api/notify-test", {});
+    busy = false;
+    show(`The test was taken by ${ways.join(", ")}.`);
+  } catch (error) {
+    busy = false;
+    show(error.message, true);
+  }
+}
+
 function facts() {
   const { room_days, clock, started, booted, history, sample_s, uplink } = state.overview;
   const fact = (name, ...value) => h("div", {}, h("dt", {}, name), h("dd", {}, value));
   const down = history.down.reduce((sum, one) => sum + one, 0);
   const outages = down === 0 ? "No outage of the uplink" : `The uplink was down for ${span(down * sample_s)}`;
   const label = `${outages} in the last ${span(history.down.length * sample_s)}`;
-  return h("section", {}, h("h2", {}, "The gateway"),
+  return h("section", {}, h("h2", {}, "The gateway"), told(),
     h("dl", { class: "facts" },
       state.overview.spool.used && fact("Room if nothing lands", room_days === null ? "not known yet" : room_days > 3650 ? "more than ten years" : `${count(room_days)} days`),
       fact("Clock", clock ? "synchronised" : h("span", { class: "warn" }, "not synchronised")),

@@ -1,0 +1,153 @@
+"""The last readings of each registered board, so that a person can ask the gateway for them.
+
+In: readings as they come. Out: the last reading of each name, and the last POINTS numbers: a day at
+one a minute. Only a clean end writes `DATA/history.json`: a power cut costs what is shown, and
+nothing that was acknowledged. The table has all readings.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from array import array
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from gateway.payload.readings import Reading, iso
+
+log = logging.getLogger(__name__)
+
+FILE = "history.json"
+POINTS = 1500
+"""Of one name of one board; 16 bytes each."""
+MOST = 1000
+"""Names of all boards: 24 MB at most."""
+_SPARE = 100
+"""Points beyond POINTS before the oldest are dropped together."""
+
+Row = dict[str, Any]
+
+
+@dataclass(slots=True)
+class _Series:
+    """unit, value, time: of the last reading. times: µs since 1970."""
+
+    unit: str | None = None
+    value: Any = None
+    time: int | None = None
+    times: array[int] = field(default_factory=lambda: array("q"))
+    values: array[float] = field(default_factory=lambda: array("d"))
+
+    def take(self, reading: Reading) -> None:
+        self.unit, self.value = reading.unit, reading.value
+        self.time = reading.time if reading.time is not None else reading.received
+        if self.time is None or isinstance(reading.value, str):
+            return
+        self.times.append(self.time)
+        self.values.append(float(reading.value))
+        if len(self.times) >= POINTS + _SPARE:
+            del self.times[:_SPARE], self.values[:_SPARE]
+
+
+class History:
+    """folder: the data directory."""
+
+    def __init__(self, folder: Path) -> None:
+        self._file = folder / FILE
+        self._boards = _read(self._file)
+        self._new = False
+
+    def take(self, device: str, readings: Iterable[Reading]) -> None:
+        """Keep readings of a board, as long as there is room for their names."""
+        for reading in readings:
+            if reading.status:
+                continue
+            names = self._boards.get(device, {})
+            series = names.get(reading.name)
+            if series is None:
+                if sum(map(len, self._boards.values())) >= MOST:
+                    continue
+                series = self._boards.setdefault(device, {})[reading.name] = _Series()
+            series.take(reading)
+            self._new = True
+
+    def forget(self, wanted: Iterable[str]) -> None:
+        """Drop all boards but these."""
+        for name in self._boards.keys() - set(wanted):
+            del self._boards[name]
+            self._new = True
+
+    def last(self, device: str) -> Iterator[Row]:
+        """Return the last reading of each name. device: empty for all boards."""
+        for board, name, series in self._series(device):
+            yield _row(board, name, series.time, series.value, series.unit)
+
+    def since(self, device: str, begin: int) -> Iterator[Row]:
+        """Return numbers whose time is not before that one, µs since 1970, by board, name and
+        time.
+        """
+        for board, name, series in self._series(device):
+            points = sorted(zip(series.times, series.values, strict=True))
+            for time, value in points[-POINTS:]:
+                if time >= begin:
+                    yield _row(board, name, time, value, series.unit)
+
+    def begins(self, device: str) -> int | None:
+        """Return since when all readings of these boards are kept, µs since 1970; None if there is
+        none.
+        """
+        return max(
+            (min(series.times) for _, _, series in self._series(device) if series.times),
+            default=None,
+        )
+
+    def _series(self, device: str) -> Iterator[tuple[str, str, _Series]]:
+        for board, names in self._boards.items():
+            if device in ("", board):
+                yield from ((board, name, series) for name, series in names.items())
+
+    def write(self) -> None:
+        """Write the file if anything is new; on any thread."""
+        if not self._new:
+            return
+        rows = {
+            board: {
+                name: [one.unit, one.value, one.time, one.times.tolist(), one.values.tolist()]
+                for name, one in names.items()
+            }
+            for board, names in self._boards.items()
+        }
+        new = self._file.with_suffix(".new")
+        try:
+            new.write_text(json.dumps(rows))
+            os.replace(new, self._file)
+        except OSError as error:
+            log.error("%s: cannot write the last readings (%s)", self._file, error.strerror)
+
+
+def _row(board: str, name: str, time: int | None, value: Any, unit: str | None) -> Row:
+    return {"device": board, "name": name, "time": iso(time), "value": value, "unit": unit}
+
+
+def _read(file: Path) -> dict[str, dict[str, _Series]]:
+    try:
+        found = json.loads(file.read_text())
+        return {
+            str(board): {str(name): _of(kept) for name, kept in names.items()}
+            for board, names in found.items()
+        }
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, TypeError, AttributeError) as error:
+        log.error("%s: cannot be read (%s): the last readings are not shown", file, error)
+        return {}
+
+
+def _of(kept: Any) -> _Series:
+    unit, value, time, times, values = kept
+    if len(times) != len(values) or not isinstance(time, int | None):
+        raise ValueError("no series")
+    return _Series(unit, value, time, array("q", times), array("d", values))

@@ -1,0 +1,66 @@
+"""Where each key stands in a configuration file.
+
+In: the text of a TOML file. Out: the number of the line of each table and key. A statement is read
+as soon as it is whole, so that quotes, dotted keys and values over several lines need no rules of
+their own.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from typing import Any
+
+Place = tuple[int | str, ...]
+"""The place of a value: names of keys, and numbers of tables in [[ ]] from 0 on."""
+
+_AT_LINE = re.compile(r"at line ([0-9]+)")
+
+
+class Lines:
+    """text: of the file; what is no TOML ends the reading."""
+
+    def __init__(self, text: str) -> None:
+        self._at: dict[Place, int] = {}
+        self._arrays: dict[Place, int] = {}
+        self._table: Place = ()
+        statement, begin = "", 1
+        for number, line in enumerate(text.splitlines(), 1):
+            if not statement:
+                begin = number
+            statement += line + "\n"
+            try:
+                found = tomllib.loads(statement)
+            except tomllib.TOMLDecodeError:
+                continue
+            self._take(found, begin, is_table=statement.lstrip().startswith("["))
+            statement = ""
+
+    def of(self, path: Place) -> int | None:
+        """Return the line of a value, or of the nearest table or key that holds it."""
+        for end in range(len(path), 0, -1):
+            if (number := self._at.get(path[:end])) is not None:
+                return number
+        return None
+
+    def _take(self, found: dict[str, Any], number: int, *, is_table: bool) -> None:
+        path: Place = () if is_table else self._table
+        value: Any = found
+        while isinstance(value, dict) and len(value) == 1:
+            ((key, value),) = value.items()
+            path = (*path, key)
+            if is_table and value == [{}]:  # the header [[…]]
+                index = self._arrays[path] = self._arrays.get(path, -1) + 1
+                self._at.setdefault(path, number)
+                path, value = (*path, index), {}
+            elif is_table and path in self._arrays:
+                path = (*path, self._arrays[path])
+            self._at.setdefault(path, number)
+        if is_table:
+            self._table = path
+
+
+def of_syntax(error: tomllib.TOMLDecodeError) -> int | None:
+    """Return the line that a parser names."""
+    found = _AT_LINE.search(str(error))
+    return int(found[1]) if found else None

@@ -1,0 +1,48 @@
+"""Messages that wait for boards. A store that was restored or cloned begins new sessions with its
+boards (`lives.py`), so these messages are gone then.
+
+In: an open store, of any version. Out: one line for each message, for people.
+"""
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+from gateway.mqtt.errors import quote
+from gateway.store.schema import connect_to_read
+
+MOST_LINES = 20
+_LONGEST = 80
+"""Bytes of a payload that are shown."""
+
+
+def waiting_for_boards(database: sqlite3.Connection) -> list[str]:
+    """Return the lines, `MOST_LINES` at most and one for the rest. A store that cannot be read has
+    none: whoever uses it says so.
+    """
+    try:
+        rows = database.execute(
+            "SELECT client, topic, queue.count, message.count, substr(body, 1, ?) FROM queue"
+            " JOIN session ON session.id = queue.session JOIN message ON message.id = message"
+            " WHERE incarnation <> 0 AND topic <> '' ORDER BY client, first",
+            (_LONGEST,),
+        ).fetchall()
+    except sqlite3.Error:
+        return []
+    lines = [
+        f"{client}: {quote(topic)}"
+        + (f" {bytes(body).decode(errors='replace')!r}" if whole == 1 else f", {count} messages")
+        for client, topic, count, whole, body in rows[:MOST_LINES]
+    ]
+    if len(rows) > MOST_LINES:
+        lines.append(f"and {len(rows) - MOST_LINES} more")
+    return lines
+
+
+def dropped_by_restore(store: Path) -> list[str]:
+    """Return the lines of a backup of a store."""
+    try:
+        with closing(connect_to_read(store)) as database:
+            return waiting_for_boards(database)
+    except (sqlite3.Error, OSError):
+        return []

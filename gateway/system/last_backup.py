@@ -1,0 +1,113 @@
+"""The note on the last backup at the landing place: `DATA/backup.json`.
+
+In: the beginning and the end of each run of `onceway backup --to-landing`. Out: for the running
+gateway, how the last run ended, and what is wrong with it, in words.
+"""
+
+import json
+import os
+import time
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from functools import lru_cache
+from pathlib import Path
+from typing import Self
+
+from pydantic import TypeAdapter, ValidationError
+
+from gateway.system.lock import holder
+from gateway.system.sync import sync
+
+FILE, LOCK = "backup.json", "backup.lock"
+LATE_S = 8 * 86_400
+"""Largest age of the last backup, in seconds, where a systemd timer makes them: a day more than a
+week, since some make one a week."""
+_OF_SYSTEMD = "INVOCATION_ID"
+"""The variable that systemd sets in each of its services (systemd.exec(5))."""
+
+
+@dataclass(frozen=True, slots=True)
+class LastBackup:
+    """The last run. Times are µs UTC.
+
+    began, ended: of the last run; ended is None while it runs, and if it was killed. error: of the
+    last run that ended, None if that run was good. landed: when the last good run began, None
+    without one. where: the URL of its backup. timed: whether systemd started the last run.
+    """
+
+    began: int
+    ended: int | None = None
+    error: str | None = None
+    landed: int | None = None
+    where: str | None = None
+    timed: bool = False
+
+    def begin(self, data: Path) -> Self:
+        """Write down that a run begins."""
+        return replace(
+            self, began=time.time_ns() // 1000, ended=None, timed=_OF_SYSTEMD in os.environ
+        )._written(data)
+
+    def succeed(self, data: Path, where: str) -> Self:
+        """Write down that the backup stands at the landing place, and that the run ended."""
+        now = time.time_ns() // 1000
+        return replace(self, ended=now, error=None, landed=self.began, where=where)._written(data)
+
+    def fail(self, data: Path, error: str) -> Self:
+        """Write down that the run ended with an error."""
+        return replace(self, ended=time.time_ns() // 1000, error=error)._written(data)
+
+    def _written(self, data: Path) -> Self:
+        """Replace the note by this one. Root writes for the account of the data directory, and
+        follows no link that this account has put there.
+        """
+        new = data / f"{FILE}.new"
+        new.unlink(missing_ok=True)
+        with new.open("x", encoding="utf8") as file:
+            json.dump(asdict(self), file)
+            os.fchmod(file.fileno(), 0o640)
+            if os.geteuid() == 0:
+                owner = data.stat()
+                os.fchown(file.fileno(), owner.st_uid, owner.st_gid)
+        sync(new)
+        os.replace(new, data / FILE)
+        return self
+
+    def problem(self, data: Path, utc: int | None) -> str | None:
+        """Return what is wrong, or None. utc: the time in µs, None if it is not known."""
+        good = "there is none yet" if self.landed is None else f"the last good one: {self._landed}"
+        if self.ended is None and holder(data / LOCK) is None:
+            return f"the backup that began on {_moment(self.began)} did not end; {good}"
+        if self.error is not None:
+            return f"the last backup failed: {self.error}; {good}"
+        if not self.timed or self.landed is None or utc is None:
+            return None
+        if utc - self.landed > LATE_S * 1_000_000:
+            days = (utc - self.landed) // 86_400_000_000
+            return f"no backup has been made for {days} days; {good}"
+        return None
+
+    @property
+    def _landed(self) -> str:
+        return _moment(self.landed or 0)
+
+
+def last_backup(data: Path) -> LastBackup | None:
+    """Return the note of a data directory, or None if there is none that can be read."""
+    with suppress(OSError):
+        return _read(data / FILE, (data / FILE).stat().st_mtime_ns)
+    return None
+
+
+@lru_cache(maxsize=4)
+def _read(file: Path, _changed_ns: int) -> LastBackup | None:
+    """Read a note once for each change of the file: the gateway asks each second."""
+    try:
+        return TypeAdapter(LastBackup).validate_json(file.read_bytes())
+    except ValidationError:
+        return None
+
+
+def _moment(us: int) -> str:
+    return f"{datetime.fromtimestamp(us / 1e6, UTC):%Y-%m-%d %H:%M} UTC"

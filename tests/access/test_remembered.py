@@ -1,0 +1,68 @@
+"""A password that was found correct a moment ago is not compared again, also after a reload."""
+
+from pathlib import Path
+
+import pytest
+
+from gateway.access.authentication import Passwords
+from gateway.access.users import Users
+from gateway.config import AccessSection
+
+HOOK = {"command": ["/bin/true"]}
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    users = Users(tmp_path / "users")
+    for name in ("alice", "bob", "carol"):
+        users.add(name, f"{name}'s")
+    return users.path
+
+
+def found_correct(file: Path, **section: object) -> Passwords:
+    passwords = Passwords(Users(file), AccessSection(**section))
+    for name in ("alice", "bob", "carol", *(["dave"] if section else [])):
+        assert passwords.wrong(name, f"{name}'s".encode(), "c", "10.0.0.1", ":1883") is None
+        assert passwords.known(name, f"{name}'s".encode())
+    return passwords
+
+
+def known(passwords: Passwords) -> list[str]:
+    names = ("alice", "bob", "carol", "dave")
+    assert not any(passwords.known(name, b"another") for name in names)
+    return [name for name in names if passwords.known(name, f"{name}'s".encode())]
+
+
+def test_after_a_reload_who_is_the_same_does_not_wait(file: Path) -> None:
+    before = found_correct(file)
+    users = Users(file)
+    users.add("bob", "new")
+    users.remove("carol")
+    after = Passwords(Users(file), AccessSection(), before)
+    assert known(after) == ["alice"]
+    assert known(Passwords(Users(file), AccessSection(), after)) == ["alice"], "nor after the next"
+
+
+@pytest.mark.parametrize(
+    ("later", "remembered"),
+    [
+        (HOOK, ["alice", "bob", "carol", "dave"]),
+        (HOOK | {"hook_timeout_s": 1.0}, ["alice", "bob", "carol", "dave"]),
+        ({"command": ["/bin/false"]}, ["alice", "bob", "carol"]),
+        (HOOK | {"hook_remember_s": 0.0}, ["alice", "bob", "carol"]),
+        ({}, ["alice", "bob", "carol"]),
+    ],
+    ids=str,
+)
+def test_what_a_hook_said_counts_as_long_as_it_is_the_same(
+    file: Path, later: dict[str, object], remembered: list[str]
+) -> None:
+    before = found_correct(file, **HOOK)
+    assert known(Passwords(Users(file), AccessSection(**later), before)) == remembered
+
+
+def test_a_user_who_was_the_hook_s_and_is_now_in_the_file_is_compared(file: Path) -> None:
+    before = found_correct(file, **HOOK)
+    Users(file).add("dave", "dave's")
+    after = Passwords(Users(file), AccessSection(**HOOK), before)
+    assert known(after) == ["alice", "bob", "carol"]
