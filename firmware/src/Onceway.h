@@ -94,13 +94,13 @@ struct ow_entry {
 };
 
 enum ow_state {
-    OW_STARTING, /* this start's boot number is not yet in the EEPROM */
     OW_WAITING,
     OW_GREETING,
     OW_OPENING,
     OW_CONNECTING,
     OW_CONNECTED,
-    OW_CLOSING
+    OW_CLOSING,
+    OW_STARTING /* this start's boot number is not yet in the EEPROM */
 };
 
 enum ow_lost {

@@ -42,6 +42,7 @@ void ow_mqtt_begin(
     memset(client, 0, sizeof *client);
     client->application = application;
     client->user = user;
+    client->state = OW_STARTING;
 #if OW_SEVERAL_BOARDS
     ow_hal_use(client->hal = ow_hal_use(0));
 #endif
@@ -603,7 +604,9 @@ static void poll(struct ow_mqtt *client)
         idle = ow_journal_idle(&client->journal);
     } while (!idle && (uint8_t)(ow_hal_millis() - now) < spare);
     if (client->state == OW_STARTING) {
-        client->state += idle;
+        if (idle) {
+            client->state = OW_WAITING;
+        }
         return;
     }
     listen(client, now);

@@ -117,7 +117,7 @@ int board_run(uint32_t until)
         return CUT;
     }
     while (board.now < until) {
-        bool busy = mode != ASLEEP || !ow_journal_idle(&client.journal) || !client.state != OW_STARTING;
+        bool busy = mode != ASLEEP || !ow_journal_idle(&client.journal) || client.state == OW_STARTING;
         uint32_t step = busy ? 1 : SLOW_MS;
         board.now += step < until - board.now ? step : until - board.now;
         air_length = 0;
