@@ -2,8 +2,8 @@
  * A board in memory: what ow_hal.h asks for, for a program in a shared library that has all of its
  * state to itself. The caller keeps what outlives the power: EEPROM, identity page, the logs.
  *
- * Time goes on in board_run only, in milliseconds, one loop() in each. The line carries PER_MS
- * bytes in one each way. A write to the EEPROM takes WRITE_MS. When the power is cut in the middle
+ * Time goes on in board_run, in milliseconds, one loop() in each, and while the program waits for the
+ * EEPROM. The line carries PER_MS bytes in one each way. A write to the EEPROM takes WRITE_MS. When the power is cut in the middle
  * of one, its cell holds what it held, or what was written, or is erased, or something between.
  * What comes in and goes out stands in struct outside; board.py has the same.
  */
@@ -14,7 +14,7 @@
 #include "ow_hal.h"
 #include "ow_sketch.h"
 
-enum { PER_MS = 12, WRITE_MS = 4, LINE = 8192, LOG = 1 << 18 };
+enum { PER_MS = 12, WRITE_MS = 4, WAITS = 100, LINE = 8192, LOG = 1 << 18 };
 enum { CYCLES_PER_MS = 16000, NS_PER_MS = 1000000 }; /* of the Uno, of the history */
 enum tear { UNTOUCHED, WRITTEN, ERASED, BETWEEN };
 
@@ -39,6 +39,7 @@ uint8_t board_first[1] = {1};
 static struct outside *outside;
 static bool started;
 static uint8_t may_read, may_write; /* bytes in this millisecond */
+static uint16_t asked;              /* times in a row that the EEPROM was busy */
 static jmp_buf dead;
 
 static uint32_t draw(void)
@@ -128,9 +129,17 @@ uint8_t ow_hal_eeprom_read(uint16_t address)
     return outside->eeprom[address];
 }
 
+/* Somebody who asks again and again waits for it, and time goes by. */
 bool ow_hal_eeprom_busy(void)
 {
-    return outside->now < outside->busy_until;
+    bool busy = outside->now < outside->busy_until;
+    asked = busy ? asked + 1 : 0;
+    if (asked == WAITS) {
+        asked = 0;
+        outside->now++;
+        may_read = may_write = PER_MS;
+    }
+    return busy;
 }
 
 static uint8_t torn(uint8_t before, uint8_t after)
