@@ -55,11 +55,9 @@ class Nowhere:
             self._task.cancel()
 
     async def _ask(self, holders: Holders, names: frozenset[str]) -> None:
-        """Without an answer of every member, the last whole answer counts."""
         try:
-            held = await holders()
+            self._held = await holders()
         except Exception:
             log.exception("the search for boards without a session met an internal error")
-            return
-        if held is not None:
-            self._held, self._seen = held, names
+            self._held = None
+        self._seen = names
