@@ -76,6 +76,21 @@ def test_many_are_counted_and_none_is_silent(tmp_path: Path) -> None:
     assert lines[-1] == "and 5 more"
 
 
+@pytest.mark.parametrize("cell", ["body = 'text'", "body = 7", "body = NULL", "topic = 7"])
+def test_damaged_rows_are_listed_as_far_as_they_can_be_read(tmp_path: Path, cell: str) -> None:
+    store_with_commands(tmp_path, *COMMANDS)
+    file = tmp_path / "gateway.db"
+    with closing(sqlite3.connect(file)) as database, database:
+        database.execute("PRAGMA writable_schema = 1")
+        database.execute("UPDATE sqlite_schema SET sql = replace(sql, 'STRICT', '')")
+        database.execute("UPDATE sqlite_schema SET sql = replace(sql, 'NOT NULL', '')")
+    with closing(sqlite3.connect(file)) as database, database:
+        database.execute(f"UPDATE message SET {cell} WHERE topic LIKE 'commands/%'")
+    lines = dropped_by_restore(file)
+    assert len(lines) == 2
+    assert all(line.startswith("roof-1: ") for line in lines)
+
+
 def test_nothing_is_listed_where_nothing_waits(tmp_path: Path) -> None:
     store_with_commands(tmp_path)
     assert dropped_by_restore(tmp_path / "gateway.db") == []

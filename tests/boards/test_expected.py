@@ -262,6 +262,9 @@ def test_what_is_no_duration_is_none(text: str) -> None:
         ("interval 90 s", 90),
         ("interval 1440 min", 86_400),
         ("interval 1000 force", 1),
+        ("interval 0", None),
+        ("interval 0 min", None),
+        ("interval 65536", None),
         ("reboot", None),
     ],
 )

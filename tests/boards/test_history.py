@@ -40,6 +40,18 @@ def test_numbers_of_a_time_come_in_its_order(tmp_path: Path) -> None:
     assert history.begins("nobody") is None
 
 
+def test_readings_may_come_while_somebody_reads(tmp_path: Path) -> None:
+    history = History(tmp_path)
+    for board in ("a", "b"):
+        history.take(board, [reading(1, SECOND, "t"), reading(1, SECOND, "u")])
+    found = []
+    for row in history.since("", 0):
+        found.append((row["device"], row["name"]))
+        history.take("a", [reading(2, 2 * SECOND, f"new-{len(found)}")])
+        history.take(f"new-{len(found)}", [reading(2, 2 * SECOND)])
+    assert {*found} >= {(board, name) for board in "ab" for name in "tu"}
+
+
 def test_texts_statuses_and_readings_without_a_time(tmp_path: Path) -> None:
     history = History(tmp_path)
     history.take(
