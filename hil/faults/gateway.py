@@ -11,6 +11,7 @@ from pydantic import Field
 
 from hil.faults.base import Kind, Seconds
 from hil.faults.fault import Evidence, Fault
+from hil.faults.landing_place import LandingPlace
 from hil.faults.loop_disk import missing
 from hil.faults.preload import Machine
 from hil.faults.under_test import SystemUnderTest
@@ -42,7 +43,7 @@ class ProgramKill(WindowKind):
             if text is None:
                 return None
             system.spool.look()
-            if why := self.untrue(fault, machine):
+            if why := self.untrue(fault, machine, system.site.landing):
                 system.history.add(self.machine_of, "contradiction", text=f"{text}: {why}")
             seen = await self.stop(system)
             machine.disarm()
@@ -56,7 +57,7 @@ class ProgramKill(WindowKind):
         assert self.machine_of  # noqa: S101
         return await kill(system, self.machine_of)
 
-    def untrue(self, fault: Fault, machine: Machine) -> str | None:
+    def untrue(self, fault: Fault, machine: Machine, landing: LandingPlace) -> str | None:
         """Return the error in the fault's window, or None. A window is the name of a state, and a
         program may reach it in another state.
         """
@@ -135,8 +136,8 @@ class UplinkKill(ProgramKill):
     def start(self, system: SystemUnderTest) -> Callable[[], Awaitable[None]]:
         return system.site.start_uplink
 
-    def untrue(self, fault: Fault, machine: Machine) -> str | None:
-        manifest = Path(machine.found)
+    def untrue(self, fault: Fault, machine: Machine, landing: LandingPlace) -> str | None:
+        manifest = landing.behind(Path(machine.found))
         if fault.detail["window"] == "deleted" or not manifest.stem.isdecimal():
             return None
         data = manifest.with_suffix(".parquet")

@@ -38,6 +38,12 @@ class LandingPlace:
         stand_in.write_text("The landing place is away, by the plan of faults.\n")
         os.replace(stand_in, self._mount)
 
+    def behind(self, path: Path) -> Path:
+        """Return where a file of the uplink's path lies, also while the place is away."""
+        if path.is_relative_to(self._mount):
+            return self._landing / path.relative_to(self._mount)
+        return path
+
     def mount(self) -> None:
         link = self._mount.with_suffix(".back")
         link.symlink_to(self._landing.name)

@@ -38,7 +38,7 @@ class PublicationRefused(Kind):
         async with site.hands:
             plain = site.folder.config.read_text()
             gateway = site.running["gateway"]
-            rule = f"[[acl]]\ndeny_write = [{json.dumps(topic)}]\n"
+            rule = f"[[acl]]\nboards = true\ndeny_write = [{json.dumps(topic)}]\n"
             try:
                 site.folder.config.write_text(plain + rule)
                 gateway.reload()

@@ -141,6 +141,20 @@ def test_what_a_start_mends_was_begun_before_the_cut(mended: tuple[int, ...], be
     assert [(one.sequence, one.begun) for one in ledger.publications] == [(70_000, begun)]
 
 
+def test_a_slot_that_is_looked_at_after_each_byte_was_not_begun_by_an_older_attempt() -> None:
+    """A start may touch a torn slot long before the next publication goes into it."""
+    whole = slot_bytes(70_000, source(5))
+    torn = bytes(byte ^ 0x5A for byte in whole)
+    ledger = Ledger()
+    for write in writes_of(0, torn, backwards=True):
+        ledger.apply(replace(write, cycle=16))
+    ledger.apply(Start(16, "power-on"))
+    for write in writes_of(0, whole, backwards=True)[2:]:
+        ledger.apply(replace(write, cycle=50))
+        ledger.settle_next()
+    assert [(one.sequence, one.begun) for one in ledger.publications] == [(70_000, 50)]
+
+
 def test_a_sequence_that_falls_back_is_a_contradiction() -> None:
     ledger = Ledger.replay(
         [*writes_of(0, slot_bytes(5, source(1))), *writes_of(1, slot_bytes(4, source(2)))]

@@ -9,6 +9,7 @@ import pytest
 from hil.faults import windows
 from hil.faults.fault import Fault
 from hil.faults.gateway import GatewayKill, UplinkKill
+from hil.faults.landing_place import LandingPlace
 from hil.faults.preload import Machine
 from hil.faults.under_test import ProgramUnderTest
 from hil.observe.counters import wait_until
@@ -52,19 +53,23 @@ async def test_a_program_that_comes_to_its_window_too_late_is_not_left_standing(
 async def test_window_of_the_uplink_counts_only_in_the_state_that_it_names(
     tmp_path: Path, window: str, there: tuple[str, ...], told: str | None
 ) -> None:
-    """A program that makes a manifest comes to the window, whatever it has landed before."""
+    """A program that makes a manifest comes to the window, whatever it has landed before. The
+    landing place may be away when the judge looks.
+    """
     machine = Machine(tmp_path / "work", tmp_path / "data")
     place, source = tmp_path / "landing", tmp_path / "source"
     place.mkdir()
     source.touch()
+    landing = LandingPlace(place, tmp_path / "mount", tmp_path / "key")
     machine.arm(windows.BEFORE_MANIFEST)
-    manifest = place / "000000000007.json"
+    manifest = tmp_path / "mount/000000000007.json"
     child = await asyncio.create_subprocess_exec("ln", source, manifest, env=machine.env)
     await wait_until(lambda: machine["reached"] == windows.BEFORE_MANIFEST)
     child.kill()
     await child.wait()
     assert machine.found == str(manifest)
     for suffix in there:
-        manifest.with_suffix(suffix).touch()
+        (place / manifest.name).with_suffix(suffix).touch()
+    landing.unmount()
     fault = Fault("u/1", "uplink-kill", "uplink", "", "landed", 1, {"window": window, "pass": 0})
-    assert UplinkKill(kind="uplink-kill").untrue(fault, machine) == told
+    assert UplinkKill(kind="uplink-kill").untrue(fault, machine, landing) == told
