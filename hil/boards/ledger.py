@@ -173,7 +173,7 @@ class Ledger:
         self._settled[slot] = record
         torn, torn_begun = self._torn.pop(slot, (b"", None))
         differ = sum(one != other for one, other in zip(torn, record, strict=False))
-        if (differ == 1 and _valid(record)) or (differ and torn[4:] == record[4:]):
+        if differ == 1 or (differ and torn[4:] == record[4:]):
             begun = torn_begun  # a start has repaired a byte, or written the rest of the sequence
         if publication := self._publication(slot, cycle, begun):
             self._enter(publication)
@@ -187,7 +187,7 @@ class Ledger:
         """
         found = self._publication(self._unsettled[0], None) if self._unsettled else None
         last = self.publications[-1].sequence if self.publications else 0
-        if found is None or last < found.sequence <= last + 2:  # 0 is left out as low 16 bits
+        if found and last < found.sequence <= last + 2:  # 0 is left out as low 16 bits
             self.settle()
 
     def state(self, sequence: int) -> tuple[bool, bool]:

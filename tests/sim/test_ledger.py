@@ -149,9 +149,10 @@ def test_a_slot_that_is_looked_at_after_each_byte_was_not_begun_by_an_older_atte
     for write in writes_of(0, torn, backwards=True):
         ledger.apply(replace(write, cycle=16))
     ledger.apply(Start(16, "power-on"))
-    for write in writes_of(0, whole, backwards=True)[2:]:
-        ledger.apply(replace(write, cycle=50))
+    for cycle, write in enumerate(writes_of(0, whole, backwards=True)[2:], 50):
+        ledger.apply(replace(write, cycle=cycle))
         ledger.settle_next()
+    ledger.settle()
     assert [(one.sequence, one.begun) for one in ledger.publications] == [(70_000, 50)]
 
 
