@@ -186,7 +186,7 @@ class Registry:
                 row["name"]: _Known(
                     row["status"],
                     row["key"],
-                    Listed(row["status"], row["board"], row["firmware"]),
+                    Listed(row["status"], row["board"], row["firmware"], row.get("port")),
                     _number(row.get("radio")),
                 )
                 for row in rows
@@ -195,13 +195,14 @@ class Registry:
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """What may be shown of a device. board: its kind. firmware: SHA-256 of its HEX file. Both None
-    where that is not known.
+    """What may be shown of a device. board: its kind. firmware: SHA-256 of its HEX file. port:
+    where it was written last. Each None where that is not known.
     """
 
     status: str
     board: str | None
     firmware: str | None
+    port: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

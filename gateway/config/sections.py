@@ -671,6 +671,8 @@ BRIDGE = "onceway-bridge:"
 """How the client identifiers of bridges begin."""
 
 INSIDE = "onceway-inside"
+DEVICES_TOPIC = "onceway/devices"
+"""Topic on which a gateway publishes its device registry for the centre."""
 """The user name of the gateway's own clients (`gateway/runtime/internal_client.py`)."""
 
 
@@ -740,7 +742,7 @@ class Config(Section):
         if any(
             (_of(item, "read", []) or _of(item, "write", [])) for item in acl if _fits_users(item)
         ):
-            more.append({"users": [INSIDE], "read": ["logs/+"]})
+            more.append({"users": [INSIDE], "read": ["logs/+"], "write": [DEVICES_TOPIC]})
             if home is not None:
                 prefix = _of(home, "prefix", "homeassistant")
                 more.append({"users": [INSIDE], "read": [f"{prefix}/status"]})
@@ -777,7 +779,7 @@ class Config(Section):
     @property
     def spooled(self) -> list[str]:
         """Filters of the topics that go into the spool: none without an uplink to empty it."""
-        return [] if self.uplink is None else self.spool.topics
+        return [] if self.uplink is None else [*self.spool.topics, DEVICES_TOPIC]
 
     @property
     def spool_bytes(self) -> int:

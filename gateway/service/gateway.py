@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from gateway.access.authentication import Passwords
 from gateway.access.users import Users
 from gateway.boards.admission import Registry, Watch
+from gateway.boards.device_list import DeviceList
 from gateway.bridge.bridge import Bridges
 from gateway.bridge.pairing import forget
 from gateway.broker.broker import Broker
@@ -92,6 +93,7 @@ class Gateway:
         """Keys of the configuration that have changed and count from the next start only."""
         self._running: asyncio.Task[None] | None = None
         self._listeners: Listeners | None = None
+        self._devices: DeviceList | None = None
 
     @property
     def addresses(self) -> list[tuple[str, int]]:
@@ -135,6 +137,8 @@ class Gateway:
                 engine.broker.reconfigure(config)
             if spooled != bool(config.spooled):
                 _tell_use_of_spool(engine.broker)
+            if self._devices is not None:
+                self._devices.changed()
             engine.dismiss(
                 lambda connection: (
                     connection.user in gone and connection.peer.certificate_name is None
@@ -239,12 +243,15 @@ class Gateway:
                 }
                 with (
                     closing(
+                        DeviceList(engine, self._registry, config.gateway.data, clock.utc)
+                    ) as self._devices,
+                    closing(
                         Watch(
                             config.gateway.data,
                             self._registry,
                             engine,
                             lambda: self.ports,
-                            membership.registry.changed if membership else lambda: None,
+                            partial(_tell_change, self._devices, membership),
                             membership.holders if membership else None,
                         )
                     ),
@@ -270,6 +277,13 @@ class Gateway:
                         await engine.stop()
                         await listeners.close()
                         await outside.close()
+
+
+def _tell_change(devices: DeviceList, membership: "Membership | None") -> None:
+    """The device registry has changed."""
+    devices.changed()
+    if membership is not None:
+        membership.registry.changed()
 
 
 def _tell_use_of_spool(broker: Broker) -> None:

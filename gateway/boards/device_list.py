@@ -1,0 +1,153 @@
+"""The list of devices for the centre: publications on the topic `onceway/devices`.
+
+In: the device registry. Out: after each change of it, and once a day, one publication at QoS 1 with
+all its devices, a JSON list of objects `name`, `board`, `port`, `firmware` as in `onceway device
+list --json`. The ingest makes board, firmware and link of its table of devices from it. With
+an `[uplink]` the topic is spooled whatever `[spool] topics` says; without one nothing is published.
+
+DATA/device-list.json has the hash of the newest list that the store has, and its time, so that a
+restart publishes nothing anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import logging
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gateway.config import DEVICES_TOPIC, INSIDE
+from gateway.mqtt.packets import Connack, Packet, Puback, Publish
+from gateway.runtime.internal_client import Client
+
+if TYPE_CHECKING:
+    from gateway.boards.admission import Registry
+    from gateway.runtime.engine import Engine
+
+log = logging.getLogger(__name__)
+
+FILE = "device-list.json"
+DAY_S = 86_400
+RETRY_S = 60
+ANSWER_S = 30
+"""Time limit of the answer to a publication, in seconds."""
+_FAILURE = 0x80
+
+
+class DeviceList:
+    """The list, published from its creation until `close`. utc: returns microseconds since 1970, or
+    None while the time is unknown.
+    """
+
+    def __init__(
+        self, engine: Engine, registry: Registry, folder: Path, utc: Callable[[], int | None]
+    ) -> None:
+        self._engine = engine
+        self._registry = registry
+        self._file = folder / FILE
+        self._utc = utc
+        self._changed = asyncio.Event()
+        self._warned = False
+        self._task = asyncio.create_task(self._run())
+
+    def changed(self) -> None:
+        """Note that the registry, or the configuration, has changed."""
+        self._changed.set()
+
+    def close(self) -> None:
+        self._task.cancel()
+
+    async def _run(self) -> None:
+        while True:
+            wait_s = DAY_S
+            try:
+                self._changed.clear()
+                if (text := self._due()) is not None and not await self._publish(text):
+                    wait_s = RETRY_S
+            except Exception:
+                log.exception("the list of devices met an internal error")
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._changed.wait(), wait_s)
+
+    def _due(self) -> str | None:
+        """Return the list if it is to be published now."""
+        if not self._engine.broker.config.spooled or not self._registry.readable:
+            return None
+        devices = sorted(self._registry.registered().items())
+        text = json.dumps(
+            [
+                {
+                    "name": name,
+                    "board": device.board,
+                    "port": device.port,
+                    "firmware": device.firmware,
+                }
+                for name, device in devices
+            ],
+            separators=(",", ":"),
+        )
+        last = self._last()
+        if not devices and not last:
+            return None
+        now = self._utc()
+        old = now is not None and now / 1_000_000 - last.get("time", 0) >= DAY_S
+        return text if old or last.get("sha256") != _hash(text) else None
+
+    async def _publish(self, text: str) -> bool:
+        """Publish a list. Returns whether the store has it."""
+        answered: asyncio.Future[Packet | None] = asyncio.get_running_loop().create_future()
+
+        def came(packet: Packet | None) -> None:
+            if isinstance(packet, Connack):
+                client.send(Publish(DEVICES_TOPIC, text.encode(), qos=1, packet_id=1))
+            elif not answered.done():
+                answered.set_result(packet)
+
+        client = Client(self._engine, "device-list", INSIDE, came, packet_bytes=2 * len(text) + 256)
+        try:
+            packet = await asyncio.wait_for(answered, ANSWER_S)
+        except TimeoutError:
+            packet = None
+        finally:
+            client.leave()
+        taken = isinstance(packet, Puback) and packet.reason < _FAILURE
+        if taken:
+            await asyncio.to_thread(self._note, text)
+        elif not self._warned:
+            reason = packet.reason.name.lower() if isinstance(packet, Puback) else "no answer"
+            log.warning(
+                "%s: the list of devices was not taken (%s): the centre goes by the last one;"
+                " trying again every %d s",
+                DEVICES_TOPIC,
+                reason.replace("_", " "),
+                RETRY_S,
+            )
+        self._warned = not taken
+        return taken
+
+    def _last(self) -> dict[str, Any]:
+        """Return hash and time of the newest list; empty for none."""
+        try:
+            found = json.loads(self._file.read_text())
+        except (OSError, ValueError):
+            return {}
+        return found if isinstance(found, dict) else {}
+
+    def _note(self, text: str) -> None:
+        now = self._utc()
+        new = self._file.with_suffix(".new")
+        told = {"sha256": _hash(text), "time": 0 if now is None else now // 1_000_000}
+        try:
+            new.write_text(json.dumps(told))
+            os.replace(new, self._file)
+        except OSError as error:
+            log.warning("%s: cannot be written (%s)", self._file, error.strerror)
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()

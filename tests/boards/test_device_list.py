@@ -1,0 +1,121 @@
+"""The list of devices goes up by itself, whatever the topics of the spool are."""
+
+import json
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.boards import device_list
+from gateway.boards.admission import FILE
+from provisioning.identity import Identity
+from provisioning.registry import Registry
+from tests.links.board import until
+from tests.service.process import free_port, gateway
+
+KEY = bytes(range(16))
+UPLINK = '[uplink]\nlanding = "{folder}/landing"\n[spool]\ntopics = ["sensors/#"]\n'
+
+
+class Site:
+    """A gateway's folder and configuration."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.data = folder / "data"
+        self.data.mkdir()
+        self.path = folder / "gateway.toml"
+        self.registry = Registry(self.data / FILE)
+        self.write(UPLINK)
+
+    def write(self, *parts: str) -> None:
+        self.path.write_text(
+            f'[gateway]\nname = "site"\ndata = "{self.data}"\ntrust_clock = true\n'
+            f'[[listener]]\nbind = "127.0.0.1:{free_port()}"\nanonymous = true\n'
+            + "".join(parts).format(folder=self.folder)
+        )
+
+    def add(self, name: str, board: str = "uno") -> None:
+        begun = self.registry.begin(Identity(name, KEY), board, "/dev/ttyACM0")
+        self.registry.finish(begun, "ab" * 32)
+
+    def lists(self) -> list[list[dict[str, Any]]]:
+        """Return the lists in the spool, oldest first."""
+        with closing(sqlite3.connect(f"file:{self.data}/gateway.db?mode=ro", uri=True)) as store:
+            rows = store.execute(
+                "SELECT payload FROM spool WHERE topic = 'onceway/devices' ORDER BY id"
+            )
+            return [json.loads(payload) for (payload,) in rows]
+
+    def names(self) -> list[list[str]]:
+        return [[row["name"] for row in rows] for rows in self.lists()]
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    return Site(tmp_path)
+
+
+async def test_the_list_goes_up_at_the_start_and_after_a_change_and_not_at_a_restart(
+    site: Site,
+) -> None:
+    site.add("roof-1", "nano")
+    async with gateway(site.data, "--config", str(site.path)):
+        await until(lambda: site.names() == [["roof-1"]])
+        site.add("roof-2")
+        await until(lambda: site.names() == [["roof-1"], ["roof-1", "roof-2"]])
+        await until(lambda: (site.data / device_list.FILE).exists())
+    assert site.lists()[0] == [
+        {"name": "roof-1", "board": "nano", "port": "/dev/ttyACM0", "firmware": "ab" * 32}
+    ]
+    async with gateway(site.data, "--config", str(site.path)):
+        site.add("roof-3")
+        await until(lambda: ["roof-1", "roof-2", "roof-3"] in site.names())
+    assert len(site.names()) == 3
+
+
+async def test_a_list_of_yesterday_goes_up_again(site: Site) -> None:
+    site.add("roof-1")
+    async with gateway(site.data, "--config", str(site.path)):
+        await until((site.data / device_list.FILE).exists)
+    told = site.data / device_list.FILE
+    last = json.loads(told.read_text())
+    told.write_text(json.dumps(last | {"time": last["time"] - device_list.DAY_S}))
+    async with gateway(site.data, "--config", str(site.path)):
+        await until(lambda: site.names() == [["roof-1"], ["roof-1"]])
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{", "\0"])
+async def test_a_damaged_note_of_the_last_list_costs_one_list(site: Site, content: str) -> None:
+    site.add("roof-1")
+    (site.data / device_list.FILE).write_text(content)
+    async with gateway(site.data, "--config", str(site.path)):
+        await until(lambda: site.names() == [["roof-1"]])
+
+
+async def test_without_an_uplink_no_list_is_published_and_with_a_new_one_it_is(site: Site) -> None:
+    site.add("roof-1")
+    site.write()
+    async with gateway(site.data, "--config", str(site.path)) as running:
+        site.write(UPLINK)
+        assert not site.names()
+        running.process.send_signal(1)
+        await until(lambda: site.names() == [["roof-1"]])
+
+
+async def test_an_access_rule_of_the_owner_does_not_keep_the_list_back(site: Site) -> None:
+    site.add("roof-1")
+    site.write(UPLINK, '[[acl]]\nusers = ["*"]\nwrite = ["sensors/#"]\n')
+    async with gateway(site.data, "--config", str(site.path)):
+        await until(lambda: site.names() == [["roof-1"]])
+
+
+async def test_a_list_that_is_refused_is_told_with_its_reason(site: Site) -> None:
+    site.add("roof-1")
+    site.write(UPLINK, '[[acl]]\ndeny_write = ["onceway/#"]\n')
+    async with gateway(site.data, "--config", str(site.path)) as running:
+        await until(lambda: any("list of devices was not taken" in line for line in running.log))
+        assert "not authorized" in "".join(running.log)
+    assert not site.names()
