@@ -32,6 +32,7 @@ from hil.judge import (
     doubts,
     known,
     links,
+    lists,
     readings,
     remains,
     sessions,
@@ -162,11 +163,12 @@ def check(events: Iterable[Event]) -> Result:
         + aside.wrong(seen)
         + remains.wrong(events)
         + sessions.wrong(events)
+        + lists.wrong(seen.listed, seen.devices, seen.claim, _keeps_all(seen))
         + columns.torn_axes(seen.received())
         + columns.disordered_starts(seen.received(), seen.began)
         + seen.clocks.always_off(seen.times())
-        + columns.gaps(seen.ways.values(), seen.first_batch)
-        + columns.oversized(seen.ways.values(), seen.batch_count)
+        + columns.gaps([*seen.ways.values(), *seen.listed.values()], seen.first_batch)
+        + columns.oversized([*seen.ways.values(), *seen.listed.values()], seen.batch_count)
         + [
             f"the gateway has forgotten the flow of {key}"
             for t, key in seen.forgotten
@@ -188,6 +190,15 @@ def check(events: Iterable[Event]) -> Result:
         commands=sum(map(len, seen.commands.values())),
         faults=+seen.happened,
         last_words={program: lines for program, lines in seen.last_words.items() if lines},
+    )
+
+
+def _keeps_all(seen: Seen) -> bool:
+    """Whether each row of a store must have come to the last hop."""
+    return (
+        seen.ended
+        and not seen.stalled
+        and not (seen.restores or seen.died or seen.deaths or seen.broken or seen.quarantined)
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from hil.judge import columns, copied, links, readings
+from hil.judge import columns, copied, links, lists, readings
 from hil.judge.clocks import Clocks
 from hil.judge.publication import Key, Sighting
 from hil.judge.senml import Record, decode, of_link, says
@@ -29,6 +29,8 @@ class Seen:
     ways: dict[Key, dict[str, list[Sighting]]] = field(
         default_factory=lambda: defaultdict(lambda: {hop: [] for hop in HOPS})
     )
+    listed: dict[tuple[str, int], lists.Way] = field(default_factory=lambda: defaultdict(lists.way))
+    """Lists of devices that the gateways publish, by their place in a store."""
     waiting: set[tuple[str, Key]] = field(default_factory=set)
     died: dict[Key, int] = field(default_factory=dict)
     """Publications that a gateway had not landed when it was gone for good, and the time of that.
@@ -146,6 +148,8 @@ class Seen:
         """Take an event that any part of the system may report."""
         data = event.data
         match event.hop, event.event:
+            case hop, "publication" if data.get("topic") == lists.TOPIC:
+                self.listed[data["origin"], data["position"]][hop].append(_at_hop(event))
             case hop, "publication" if hop in HOPS and hop != "board":
                 self.ways[_key(data)][hop].append(_at_hop(event))
                 self.places[data["origin"], data["position"]].add(_key(data))

@@ -124,7 +124,9 @@ class SpoolHop:
         with suppress(sqlite3.DatabaseError):
             self._look()
             with self._opened() as database:
-                waiting = database.execute("SELECT device, incarnation, sequence FROM spool")
+                waiting = database.execute(
+                    "SELECT device, incarnation, sequence FROM spool WHERE device NOT NULL"
+                )
                 for key in waiting:
                     self._history.add("spool", "waiting", **dict(zip(KEY, key, strict=True)))
             return True

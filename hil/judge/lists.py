@@ -1,0 +1,49 @@
+"""Check the lists of devices that gateways publish for the centre (gateway/ingest/README.md).
+
+In: their rows at each hop, and the boards that the rig has put into the registry. Out: mistakes in
+words: a list that names other boards, that was lost or altered on its way, or that is there twice.
+"""
+
+import json
+from collections.abc import Collection, Mapping
+
+from hil.judge.publication import Sighting
+from hil.observe.history import HOPS
+
+TOPIC = "onceway/devices"
+Way = dict[str, list[Sighting]]
+
+
+def way() -> Way:
+    return {hop: [] for hop in HOPS}
+
+
+def wrong(
+    lists: Mapping[tuple[str, int], Way], devices: Collection[str], claim: str, kept: bool
+) -> list[str]:
+    """Return the mistakes. devices: names of the boards. claim: last hop that is judged. kept:
+    whether each row must have come there: no store was lost, replaced or left behind.
+    """
+    told = []
+    for (origin, position), found in sorted(lists.items()):
+        name = f"the list of devices at {position} of {origin}"
+        payloads = {one.payload for hop in found.values() for one in hop}
+        if len(payloads) > 1:
+            told.append(f"{name} has {len(payloads)} contents")
+        told += [
+            f"{name} names {', '.join(strange)}, and the rig has added no such board"
+            for payload in payloads
+            if (strange := sorted(_names(payload) - set(devices)))
+        ]
+        if kept and not found[claim]:
+            told.append(f"{name} is not at the hop `{claim}`")
+        if len(found["table"]) > 1:
+            told.append(f"{name} is in the table {len(found['table'])} times")
+    return told
+
+
+def _names(payload: bytes | None) -> set[str]:
+    try:
+        return {row["name"] for row in json.loads(payload or b"")}
+    except (ValueError, TypeError, KeyError):
+        return {"what is no list"}
