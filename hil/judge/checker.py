@@ -163,7 +163,9 @@ def check(events: Iterable[Event]) -> Result:
         + aside.wrong(seen)
         + remains.wrong(events)
         + sessions.wrong(events)
-        + lists.wrong(seen.listed, seen.devices, seen.claim, _keeps_all(seen))
+        + lists.wrong(
+            seen.listed, seen.reworded, seen.devices, seen.claim if _keeps_all(seen) else None
+        )
         + columns.torn_axes(seen.received())
         + columns.disordered_starts(seen.received(), seen.began)
         + seen.clocks.always_off(seen.times())

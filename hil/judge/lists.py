@@ -19,13 +19,18 @@ def way() -> Way:
 
 
 def wrong(
-    lists: Mapping[tuple[str, int], Way], devices: Collection[str], claim: str, kept: bool
+    listed: Mapping[tuple[str, int], Way],
+    copied: Collection[str],
+    devices: Collection[str],
+    claim: str | None,
 ) -> list[str]:
-    """Return the mistakes. devices: names of the boards. claim: last hop that is judged. kept:
-    whether each row must have come there: no store was lost, replaced or left behind.
+    """Return the mistakes. copied: origins of copies that a fault has changed. devices: names of
+    the boards. claim: hop that each list of a store must have come to, None if a store was lost.
     """
     told = []
-    for (origin, position), found in sorted(lists.items()):
+    for (origin, position), found in sorted(listed.items()):
+        if origin in copied:
+            continue
         name = f"the list of devices at {position} of {origin}"
         payloads = {one.payload for hop in found.values() for one in hop}
         if len(payloads) > 1:
@@ -35,7 +40,7 @@ def wrong(
             for payload in payloads
             if (strange := sorted(_names(payload) - set(devices)))
         ]
-        if kept and not found[claim]:
+        if claim and found["spool"] and not found[claim]:
             told.append(f"{name} is not at the hop `{claim}`")
         if len(found["table"]) > 1:
             told.append(f"{name} is in the table {len(found['table'])} times")

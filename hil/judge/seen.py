@@ -31,6 +31,7 @@ class Seen:
     )
     listed: dict[tuple[str, int], lists.Way] = field(default_factory=lambda: defaultdict(lists.way))
     """Lists of devices that the gateways publish, by their place in a store."""
+    landed_lists: list[tuple[Key, Sighting]] = field(default_factory=list)
     waiting: set[tuple[str, Key]] = field(default_factory=set)
     died: dict[Key, int] = field(default_factory=dict)
     """Publications that a gateway had not landed when it was gone for good, and the time of that.
@@ -149,7 +150,10 @@ class Seen:
         data = event.data
         match event.hop, event.event:
             case hop, "publication" if data.get("topic") == lists.TOPIC:
-                self.listed[data["origin"], data["position"]][hop].append(_at_hop(event))
+                row = _at_hop(event)
+                self.listed[row.origin, row.position][hop].append(row)
+                if hop == "batch":
+                    self.landed_lists.append((_key(data), row))
             case hop, "publication" if hop in HOPS and hop != "board":
                 self.ways[_key(data)][hop].append(_at_hop(event))
                 self.places[data["origin"], data["position"]].add(_key(data))
@@ -288,6 +292,11 @@ class Seen:
         """Note that all events were fed."""
         self.clocks.sort()
         self.copies = copied.places(self.ways.values()) if self.doubled else set()
+        self.second = {
+            (key, row.payload)
+            for key, row in self.landed_lists
+            if row.origin in self.reworded and row.payload
+        }
         for key, way in self.ways.items():
             landed = way["batch"]
             way["batch"] = [row for row in landed if row.origin not in self.reworded]
