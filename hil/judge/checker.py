@@ -196,10 +196,12 @@ def check(events: Iterable[Event]) -> Result:
 
 
 def _keeps_all(seen: Seen) -> bool:
-    """Whether each row of a store must have come to the last hop."""
+    """Whether each row of a store must have come to the last hop. Where another gateway has copies,
+    it lands the rows of one that is gone.
+    """
     return (
         seen.ended
-        and not seen.stalled
+        and not (seen.stalled or seen.doubled)
         and not (seen.restores or seen.died or seen.deaths or seen.broken or seen.quarantined)
     )
 
