@@ -1,8 +1,8 @@
 """The first MQTT session of a board that is added: a command for it, and its acknowledgement.
 
 In: bytes of a session of the reliable link. Out: the command on `commands/NAME`, once the board has
-subscribed to that, and whether it was acknowledged. What the board publishes meanwhile is not
-acknowledged, so it stays in its journal until the gateway has it.
+subscribed to that topic, and whether the board acknowledged it. Publications of the board are not
+acknowledged here, so they stay in its journal for the gateway.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ _QOS = {0: ReasonCode.SUCCESS, 1: ReasonCode.GRANTED_QOS_1, 2: ReasonCode.GRANTE
 
 
 class FirstSession:
-    """The server's end (a `Receiver`). obeyed: done with the acknowledgement."""
+    """The server's end of the session. obeyed: set once the board has acknowledged the command."""
 
     def __init__(
         self, carrier: Carrier, name: str, command: str, obeyed: asyncio.Future[None]
@@ -48,7 +48,7 @@ class FirstSession:
             for packet in self._stream:
                 self._take(packet)
         except (MalformedPacket, ProtocolError):
-            self._carrier.close()  # the board tries again
+            self._carrier.close()  # the board tries again later
 
     def lost(self, reason: str) -> None: ...
 
