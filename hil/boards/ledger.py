@@ -8,7 +8,7 @@ its 60 slots again.
 
 A slot is written byte by byte over older bytes, perhaps those of a torn attempt with the same
 sequence, and may look valid in between. Such a state counts only if the program could act on it: if
-the next event is no further write to these bytes.
+the next event is not another write to these bytes.
 """
 
 from binascii import crc_hqx
@@ -267,7 +267,7 @@ def read_log(path: Path) -> Iterator[Write | Start]:
                 yield parse_entry(line)
             except ValueError:
                 raise OncewayError(
-                    f"line {number} is no EEPROM write and no start", str(path)
+                    f"line {number} is neither an EEPROM write nor a start", str(path)
                 ) from None
 
 

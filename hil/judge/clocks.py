@@ -44,7 +44,7 @@ DRIFT = 200
 ROUNDED = 2
 """Factor by which a board's rounded error of a time may exceed the real one."""
 SOME = 20
-"""Number of times that is enough: one of them was not delayed by a started second or a slow
+"""Number of times among which at least one was not delayed by a started second or a slow
 WELCOME."""
 OFF_EARLY_NS, OFF_LATE_NS = 2 * S, S
 """Limits within which not all times of a run may be wrong, too early or too late: the started

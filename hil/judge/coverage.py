@@ -71,11 +71,11 @@ GUARDS: dict[str, dict[str, str]] = {
         DELETED: "what has left the spool has landed",
     },
     "power cut": {
-        IN_WRITE: "a torn slot is no publication",
+        IN_WRITE: "a torn slot is not a publication",
         AFTER_WRITE: "a publication is whole when its last byte is",
     },
     "power cut at an EEPROM write of the exchange": {
-        IN_WRITE: "a torn slot is no publication",
+        IN_WRITE: "a torn slot is not a publication",
         AFTER_WRITE: "a publication is whole when its last byte is",
     },
     "power cut in an exchange": {

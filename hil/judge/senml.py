@@ -43,8 +43,8 @@ LINK_COUNTS = ("bad", "again", "worn", "life", "aside", "denied")
 
 
 class Record(NamedTuple):
-    """A record. name: device and quantity, e.g. `uno-1:adc0`. value: None if it is no number. time:
-    UTC seconds, None without a time. unit: None without one.
+    """A record. name: device and quantity, e.g. `uno-1:adc0`. value: None unless a number. time: UTC
+    seconds, None without a time. unit: None without one.
     """
 
     name: str
@@ -129,7 +129,7 @@ def _number(said: Any, base: float) -> float | None:
 def _finite(said: Any) -> float:
     """Return a number. Raises ValueError if it is infinite or no number (RFC 8428, section 4.3)."""
     if isinstance(said, bool) or not math.isfinite(number := float(said)):
-        raise ValueError(f"{said} is no number")
+        raise ValueError(f"{said} is not a number")
     return number
 
 

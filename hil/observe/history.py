@@ -106,9 +106,9 @@ def read(path: Path) -> Iterator[Event]:
                     ) from error
                 except (ValueError, TypeError) as error:
                     raise OncewayError(
-                        f"line {number} is no event ({error})", str(path), NO_HISTORY
+                        f"line {number} is not an event ({error})", str(path), NO_HISTORY
                     ) from error
     except OSError as error:
         raise OncewayError(f"cannot read the history ({error.strerror})", str(path)) from error
     except UnicodeDecodeError as error:
-        raise OncewayError("this is no text", str(path), NO_HISTORY) from error
+        raise OncewayError("this is not text", str(path), NO_HISTORY) from error
