@@ -11,9 +11,7 @@ from gateway.errors import OncewayError
 
 
 class Board(BaseModel):
-    """A kind of board. Sizes and addresses in bytes, `clock` in Hz; boards.toml explains each
-    field.
-    """
+    """A kind of board. Sizes and addresses in bytes, `clock` in Hz; see boards.toml."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

@@ -56,9 +56,7 @@ class Identity:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "Identity | None":
-        """Return the identity in a page, or None if the page holds none (never provisioned, or
-        damaged).
-        """
+        """Return the identity in a page, or None if it holds none or is damaged."""
         if (
             len(data) < SIZE
             or data[:4] != _MAGIC

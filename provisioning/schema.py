@@ -65,9 +65,7 @@ VERSION = len(_MIGRATIONS)
 
 
 def migrate(connection: sqlite3.Connection, where: str) -> None:
-    """Migrate the file to `VERSION`, each step in its own transaction. Raises OncewayError if the
-    file is newer.
-    """
+    """Migrate the file to `VERSION`. Raises OncewayError if the file is newer."""
     while (version := _version(connection)) < VERSION:
         connection.execute("BEGIN IMMEDIATE")
         try:

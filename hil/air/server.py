@@ -92,7 +92,7 @@ class Air:
     def _join(self, words: Sequence[str], writer: asyncio.StreamWriter) -> Radio:
         word, name, x, y = words
         if word != "radio":
-            raise ValueError(f"{word} from somebody without a name")
+            raise ValueError(f"{word} from a radio without a name")
         known = self.ether.radios.get(name)
         if known is not None and known not in self._writers:  # it was switched off
             known.place = float(x), float(y)

@@ -191,9 +191,7 @@ class Ledger:
             self.settle()
 
     def state(self, sequence: int) -> tuple[bool, bool]:
-        """Return whether a publication in the image is released (PUBREC came) and done (PUBCOMP
-        came).
-        """
+        """Return whether a publication in the image is released (PUBREC) and done (PUBCOMP)."""
         for slot in range(SLOTS):
             publication = self._publication(slot, None)
             if publication and publication.sequence == sequence:
@@ -258,9 +256,7 @@ class Ledger:
 
 
 def read_log(path: Path) -> Iterator[Write | Start]:
-    """Yield the entries of an EEPROM log, in order. Raises OncewayError that names an
-    invalid line.
-    """
+    """Yield the entries of an EEPROM log, in order. Raises OncewayError for an invalid line."""
     with path.open() as lines:
         for number, line in enumerate(lines, 1):
             try:

@@ -103,9 +103,7 @@ class LedgerWatch:
         return sum(senml.is_status(publication.source) for publication in self.produced)
 
     def look(self) -> int:
-        """Enter publications completed since the last look. Returns the number of readings among
-        all.
-        """
+        """Enter publications completed since the last look. Returns the number of readings."""
         if self._board.eeprom_log.exists():
             with self._board.eeprom_log.open("rb") as log:
                 log.seek(self._offset)
@@ -238,9 +236,7 @@ class LedgerWatch:
         self._entered = len(self.ledger.publications)
 
     def _note_gaps(self) -> None:
-        """Check that a running board samples at its interval: a sample may be late, but none is
-        left out.
-        """
+        """Check that a running board samples at its interval: late perhaps, but without a gap."""
         conversions = self._adc.conversions
         interval = max(self._interval, self._before_it)
         for one, other in pairwise(conversions[max(self._timed - 1, 0) :]):

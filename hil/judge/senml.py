@@ -43,8 +43,8 @@ LINK_COUNTS = ("bad", "again", "worn", "life", "aside", "denied")
 
 
 class Record(NamedTuple):
-    """A record. name: device and quantity, e.g. `uno-1:adc0`. value: None unless a number. time: UTC
-    seconds, None without a time. unit: None without one.
+    """A record. name: device and quantity, e.g. `uno-1:adc0`. value: None unless a number. time: in
+    UTC seconds, None without a time. unit: None without one.
     """
 
     name: str
@@ -162,9 +162,7 @@ def expected(device: str, source: bytes) -> tuple[Record, ...]:
 
 
 def error_of(kind: int) -> int | None:
-    """Return by how many seconds the time of a channel's reading may be wrong; None if not
-    stated.
-    """
+    """Return the stated error of the time of a channel's reading, in seconds, or None."""
     code = kind >> 3
     return (2 + (code - 1) % 2) << (code - 1) // 2 if code else None
 

@@ -307,7 +307,7 @@ class _Model:
         message = self.messages.get(key)
         named = f"{topic} {key[2] or data['payload']}"
         if message is None:
-            yield "got what nobody has published", named
+            yield "got an unpublished message", named
             return
         if data["payload"] not in message.payloads:
             yield "got another payload", named
@@ -337,7 +337,7 @@ class _Model:
     ) -> Iterator[Fault]:
         again = data["again"] or (data["qos"] == 1 and self._was_sent(key, message))
         if data["retain"]:
-            yield "got with RETAIN what nobody has published so", named
+            yield "got with RETAIN a message published without it", named
         if data["dup"] and not (data["qos"] and (again or self.resumed)):
             yield "got with DUP what had not been sent to it before", named
         if again and data["qos"] and not data["dup"]:
@@ -427,4 +427,4 @@ def _shared_out(members: Sequence[_Model]) -> Iterator[Fault]:
     for key, message in members[0].messages.items():
         due = message.acknowledged is not None and message.t > since and key not in had
         if due and matches(members[0].subscriber.filter, key[0]) and members[0]._qos(key):
-            yield "gave to nobody", f"{key[0]} {key[2]}"
+            yield "gave to no subscriber", f"{key[0]} {key[2]}"

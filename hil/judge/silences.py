@@ -65,9 +65,7 @@ class Silences:
             times.sort()
 
     def excuse(self, who: str, t: int) -> bool:
-        """Whether the gateway may have lost the open exchanges of this board or client at this
-        moment.
-        """
+        """Whether the gateway may have lost the open exchanges of this device at this moment."""
         last = self._last(who, t)
         greetings = self._greetings.get(who, [])
         unanswered = greetings[bisect_right(greetings, min(last, default=0)) :]

@@ -292,7 +292,7 @@ def test_all_shipped_benches_load() -> None:
         ),
         (
             'title = "t"\n[[board]]\nsketch = "b.hex"\n[commands]',
-            "what a sketch obeys is its own; leave out [commands] or [[board]]",
+            "which commands a sketch obeys; leave out [commands] or [[board]]",
         ),
         (
             'title = "t"\n[[client]]\nqos = 2\n[[client]]\nqos = 3',
@@ -300,7 +300,7 @@ def test_all_shipped_benches_load() -> None:
         ),
         (
             'title = "t"\n[[board]]\nport = "/dev/a"\n[commands]',
-            "whether a real board has obeyed is in its EEPROM",
+            "the rig cannot see whether a real board has obeyed",
         ),
         (
             'title = "t"\n[[board]]\nport = "/dev/a"\n[[fault]]\nkind = "board-power-cut"',

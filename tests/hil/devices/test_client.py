@@ -298,7 +298,7 @@ async def test_program_of_somebody_else_tells_by_the_line_protocol(
 @pytest.mark.parametrize(
     ("lines", "line", "why"),
     [
-        (["hello"], 1, "it is no JSON"),
+        (["hello"], 1, "it is not JSON"),
         ([PUBLISHED, PUBLISHED], 2, "sequence 1 was published before"),
         ([HAS], 1, "sequence 1 was published never"),
         ([PUBLISHED, HAS, HAS], 3, "sequence 1 waits for no acknowledgement"),

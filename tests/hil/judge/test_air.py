@@ -173,4 +173,4 @@ def test_a_board_that_nobody_saw_meet_the_gateway_leaves_a_doubt() -> None:
     events = [event for event in by_air(COUNTED) if (event.hop, event.event) != ("air", "welcome")]
     result = check(events)
     assert result.verdict is not Verdict.HOLDS
-    assert "nobody has seen how uno-2 and the gateway met" in result.reasons
+    assert "no handshake of uno-2 with the gateway was seen" in result.reasons

@@ -503,15 +503,15 @@ GAVE_UP = "nothing moved any more, and the run gave up waiting"
         ),
         (
             [e for e in run_of(3) if e.event != "armed"],
-            "nobody has said that all was armed before something was published",
+            "the history does not say that all was armed before the first publication",
         ),
         (
             [e for e in run_of(3) if (e.event, e.data.get("line")) != ("count", "uno-1")],
-            "the wire of uno-1 has not told its counts at the end",
+            "the wire of uno-1 has not reported its final counts",
         ),
         (
             [e for e in run_of(3) if (e.event, e.data.get("line")) != ("session", "uno-2")],
-            "the wire of uno-2 has not told how 1 of its sessions went",
+            "the wire of uno-2 has not reported on 1 of its sessions",
         ),
         (run_of(0), "nothing was produced"),
         ([*run_of(3), Event(9, "rig", "stalled")], GAVE_UP),
@@ -529,7 +529,7 @@ GAVE_UP = "nothing moved any more, and the run gave up waiting"
         ),
         (
             [e for e in run_of(3) if (e.event, e.data.get("device")) != ("start", "uno-2")],
-            "the ledger of uno-2 has told no start",
+            "the ledger of uno-2 reports no start",
         ),
         (
             [e for e in of_client(2) if not is_of(e, 1, "client-1")],
@@ -824,7 +824,7 @@ def test_a_line_that_could_not_be_read_along_proves_nothing() -> None:
     result = check([*run_of(3), event])
     assert (result.verdict, result.reasons) == (
         Verdict.UNKNOWN,
-        ["what left the board on the line of uno-1 is no MQTT: kind 0"],
+        ["what left the board on the line of uno-1 is not MQTT: kind 0"],
     )
 
 
@@ -1001,7 +1001,7 @@ def test_a_fault_of_the_plan_that_was_never_announced_has_not_happened() -> None
     assert result.verdict is Verdict.UNKNOWN
     assert result.reasons == [
         "planned fault did not happen: uplink/kill-1 (kill)",
-        "nobody has said that the planned fault uplink/kill-1 was to happen",
+        "the history does not announce the planned fault uplink/kill-1",
     ]
 
 
