@@ -1,5 +1,5 @@
 """The identity page of a board. In: name and key. Out: the bytes of its flash page (format in
-firmware/README.md), and back.
+firmware/JOURNAL.md), and back.
 """
 
 import re

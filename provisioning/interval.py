@@ -12,7 +12,7 @@ from gateway.errors import OncewayError
 CELL_WRITES = 100_000
 """Write/erase cycles of the EEPROM (ATmega328P data sheet, features)."""
 SLOTS = 60
-"""Slots of the journal. A publication writes each cell of one slot once (firmware/README.md)."""
+"""Slots of the journal. A publication writes each cell of one slot once (firmware/JOURNAL.md)."""
 LEAST_YEARS = 1.0
 MOST_YEARS = 100.0
 """How long an EEPROM keeps its content, in years (ATmega328P data sheet, features)."""

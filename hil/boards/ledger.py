@@ -3,7 +3,7 @@ sources.
 
 In: the EEPROM write log of the simulated board and its EEPROM image. Out: publications, and
 violations of the rules. A run is checked against this ledger: a publication exists when its slot
-has a valid CRC (layout and rules: firmware/README.md). The log is needed because the journal uses
+has a valid CRC (layout and rules: firmware/JOURNAL.md). The log is needed because the journal uses
 its 60 slots again.
 
 A slot is written byte by byte over older bytes, perhaps those of a torn attempt with the same

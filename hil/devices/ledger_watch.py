@@ -29,7 +29,7 @@ from hil.observe.history import History
 APPLICATION_AT = 0x020  # see firmware/examples/sensor
 HELD_CELLS = (0x030, 0x038)
 """Cells written in turn: count:u8 id:u16 crc:u16. The identifier of the message at QoS 2 that the
-board has taken and that is not released yet, or 0 (firmware/README.md)."""
+board has taken and that is not released yet, or 0 (firmware/JOURNAL.md)."""
 _HELD_SIZE = 5
 _UNITS_MS = (1, 1000, 60_000)
 _REGULAR_MS = 200

@@ -180,7 +180,7 @@ def spooled(folder: Path) -> list[tuple[str, int, int, str, bytes]]:
 
 async def connected(board: Board, folder: Path) -> None:
     """Wait until what the board makes from now on arrives. An outage before that, after another,
-    may cost a double: firmware/README.md.
+    may cost a duplicate: firmware/JOURNAL.md.
     """
     newest = board.newest
     await until(lambda: (rows := spooled(folder)) and rows[-1][2] > newest)

@@ -1,5 +1,5 @@
 """Each build that is shipped starts with any journal, and is online within the time that
-firmware/README.md states, without a reset by its watchdog.
+firmware/JOURNAL.md states, without a reset by its watchdog.
 
 In: the builds of `make -C firmware`, on the simulated Uno or on a chip of libsimavr (bare.c), and a
 journal: erased, full, with damaged slots, full of noise. Out: when the gateway hears it, how often
