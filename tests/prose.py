@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).parents[1]
 KINDS = ("first", "odd", "synonym", "long")
+PACKAGES = ("gateway", "hil", "provisioning", "firmware", ".setup")
 MOST_WORDS = 30
 """Words of a sentence."""
 
@@ -126,7 +127,7 @@ def tracked(*folders: str) -> list[str]:
 
 
 def main(folders: list[str]) -> int:
-    files = tracked(*(folders or ("gateway", "hil", "provisioning")))
+    files = tracked(*(folders or PACKAGES))
     found = [one for file in files for one in findings(file, (ROOT / file).read_text())]
     if folders:
         print(*(f"{one.file}:{one.line}: {one.kind}: {one.text}" for one in found), sep="\n")
