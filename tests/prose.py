@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).parents[1]
 KINDS = ("first", "odd", "synonym", "long")
-PACKAGES = ("gateway", "hil", "provisioning", "firmware", ".setup")
+PACKAGES = ("gateway", "hil", "provisioning", "firmware", ".setup", "tests")
 MOST_WORDS = 30
 """Words of a sentence."""
 

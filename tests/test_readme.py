@@ -62,7 +62,7 @@ def known() -> dict[str, set[str]]:
 
 @pytest.mark.parametrize("guide", GUIDES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_its_commands_exist_and_take_their_options(guide: Path, known: dict[str, set[str]]) -> None:
-    """Of every guide. What they do is shown by the tests of their part."""
+    """Commands of every guide exist. The tests of their part show that they work."""
     for line in COMMAND.findall(guide.read_text()):
         words = line.partition(" # ")[0].partition("|")[0].split()
         names = list(takewhile(lambda word: re.fullmatch("[a-z][a-z-]*", word), words))

@@ -127,7 +127,7 @@ def _number(said: Any, base: float) -> float | None:
 
 
 def _finite(said: Any) -> float:
-    """Return a number. Raises ValueError if it is infinite or no number (RFC 8428, section 4.3)."""
+    """Return a number. Raises ValueError if it is infinite or NaN (RFC 8428, section 4.3)."""
     if isinstance(said, bool) or not math.isfinite(number := float(said)):
         raise ValueError(f"{said} is not a number")
     return number

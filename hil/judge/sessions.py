@@ -46,8 +46,8 @@ CLIENTS = 1
 
 @dataclass(slots=True)
 class _Message:
-    """A message. t: when its publisher reported it. repeats: how often the publisher may have
-    caused it once more. again: in another flow.
+    """A message. t: when its publisher reported it. repeats: how many further copies the publisher
+    may have caused. again: those in another flow.
     """
 
     t: int

@@ -85,7 +85,7 @@ class Journal:
 
 
 def full(slots: int) -> Journal:
-    """Nothing is done."""
+    """Return a full journal in which no publication is done."""
     return Journal(b"".join(_slot(sequence) for sequence in range(1, slots + 1)))
 
 
@@ -231,7 +231,7 @@ def test_another_chip_or_clock_is_online_in_time(
 
 @pytest.mark.parametrize("journal", JOURNALS)
 async def test_a_board_by_radio_is_online_in_time(journal: str, tmp_path: Path) -> None:
-    """Its first two turns are a greeting and a CONNECT; each lasts less than a second at SF7."""
+    """The first two turns are a greeting and a CONNECT; each lasts less than a second at SF7."""
     found, gateway = JOURNALS[journal](LORA.slots), AwaitingByRadio()
     place = place_of(LORA, found, tmp_path)
     firmware = provisioned(LORA.hex, tmp_path / "radio.hex")

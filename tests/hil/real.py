@@ -58,7 +58,7 @@ kind = "gateway-kill"
 
 @pytest.fixture
 async def bench(tmp_path: Path) -> AsyncIterator[Path]:
-    """Of a board with nothing but its boot loader."""
+    """Write a bench for a board with only its boot loader."""
     (tmp_path / "switch.py").write_text(SWITCH)
     turn = f"{sys.executable} {tmp_path / 'switch.py'} {tmp_path / 'uno'}"
     driver = f'{{ExternalPowerDriver: {{cmd_on: "{turn} on", cmd_off: "{turn} off"}}}}'

@@ -57,7 +57,7 @@ class Sabotage:
     """`unknown` for what nobody can show to be wrong, such as a device that is never let in."""
     gate: bool = False
     blind: str = "plain"
-    """Of CLASSES."""
+    """One of CLASSES."""
     symbol: str = ""
     package: str = ""
     old: str = ""
@@ -169,7 +169,7 @@ def edited(sabotage: Sabotage, tree: Path) -> tuple[Path, str]:
 
 
 def _of_python(text: str, symbol: str) -> Iterator[tuple[int, int]]:
-    """Where a function, class or constant (`Class.method`, `NAME`) begins and ends in a file."""
+    """Yield first and last line of a function, class or constant (`Class.method`, `NAME`)."""
     starts = [0]
     for line in text.encode().splitlines(keepends=True):
         starts.append(starts[-1] + len(line.decode()))
@@ -192,7 +192,7 @@ def _of_python(text: str, symbol: str) -> Iterator[tuple[int, int]]:
 
 
 def _of_c(text: str, symbol: str) -> Iterator[tuple[int, int]]:
-    """Where a function of C begins and ends: at a brace in the first column."""
+    """Yield first and last line of a function of C: its braces are in the first column."""
     for found in re.finditer(rf"^[^\s#/].*\b{re.escape(symbol)}\(", text, re.MULTILINE):
         end = text.find("\n}\n", found.start())
         if ";" not in text[found.end() : text.find("{", found.end())]:

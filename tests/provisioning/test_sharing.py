@@ -21,7 +21,7 @@ def written(
     was: str | None = None,
     radio: RadioPlan | None = None,
 ) -> None:
-    """What `device add`, `rekey` and `rename` do."""
+    """Change the registry as `device add`, `rekey` and `rename` do."""
     registry.finish(registry.begin(Identity(name, key), "uno", "/dev/here", was, radio), "f" * 64)
 
 

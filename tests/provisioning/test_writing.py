@@ -24,8 +24,8 @@ ERASER_SIZE = 2 * len(eeprom._PROGRAM)
 
 
 class Flash:
-    """What avrdude sees of a board. dies: at which stage the next writing ends; wiped: how often
-    its EEPROM was emptied.
+    """A board as avrdude sees it. dies: stage at which the next writing ends. wiped: how often its
+    EEPROM was emptied.
     """
 
     def __init__(self) -> None:

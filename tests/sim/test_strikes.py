@@ -14,8 +14,8 @@ pytestmark = pytest.mark.sim
 
 
 async def struck(board: SimulatedBoard, completed: int, *orders: tuple[int, str]) -> list[Event]:
-    """What the board says of these orders, until so many publications are completed or it is
-    off.
+    """Give the board these orders and return its events, until a number of publications are
+    completed or it is off.
     """
     events = await board.subscribe()
     for number, (sample, command) in enumerate(orders, 1):

@@ -1,5 +1,5 @@
-"""What a simulated board's publications must say comes from its simulator; what its program wrote
-down plays no part.
+"""The expected payloads of a simulated board come from its simulator; its program's own records
+play no part.
 """
 
 import re

@@ -60,7 +60,7 @@ readings = st.builds(
     identifiers,
     payloads,
 )
-"""As a board packs them."""
+"""Packets as a board packs them."""
 spoken = st.just((POLL,)) | readings | st.lists(of_board, min_size=1, max_size=4).map(tuple)
 hellos = st.builds(theirs.Hello, u8, devices, u16, u16, u32, u32, mtus, st.booleans(), nonces)
 

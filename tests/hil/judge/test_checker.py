@@ -381,7 +381,7 @@ def test_two_rows_with_one_key_at_the_landing_place_are_never_silent(
 
 
 def test_a_copy_of_a_batch_by_a_fault_doubles_nothing_but_may_not_be_another() -> None:
-    """It comes under an epoch that no store of the run has."""
+    """The copy lands under an epoch that no store of the run has."""
     events = run_of(3)
     [row] = [e for e in events if is_of(e, 2) and e.hop == "batch"]
     copy = Event(row.t, row.hop, row.event, {**row.data, "origin": "site/copy", "batch": 1})
@@ -471,7 +471,7 @@ def test_two_gateways_have_no_common_order() -> None:
 
 
 def test_of_a_history_that_is_cut_short_the_cut_is_told_first() -> None:
-    """All that is missing may be missing for that reason."""
+    """Every missing publication may be missing for that reason."""
     events = run_of(3)
     for length in range(1, len(events) - 1):
         result = check(events[:length])
@@ -550,7 +550,7 @@ def test_more_than_planned_is_no_doubt() -> None:
 
 
 def test_a_system_without_a_hop_is_not_missed_there() -> None:
-    """Of what is measured beside ours."""
+    """Such a system is measured beside Onceway."""
     events = [e for e in run_of(3) if e.hop not in ("spool", READINGS)]
     events[0].data["hops"] = ["board", "batch", "table"]
     assert check(events).verdict is Verdict.HOLDS
@@ -963,7 +963,7 @@ def test_each_client_of_a_table_must_produce_what_is_planned() -> None:
 
 
 def test_the_moment_of_arrival_is_judged_where_it_was_seen_first() -> None:
-    """It was right for the table, where a row comes later."""
+    """The moment is right for the table, where a row comes later."""
     events = run_of(3)
     for event in events:
         if event.event == "publication" and event.hop != "board" and is_of(event, 2):

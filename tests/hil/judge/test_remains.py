@@ -1,4 +1,4 @@
-"""What may be left when a run is over."""
+"""Data that may remain when a run is over."""
 
 from typing import Any
 

@@ -89,7 +89,7 @@ def test_who_got_nothing_at_all_has_shown_nothing(qos: int, clean: bool) -> None
 
 
 def test_who_is_behind_until_it_leaves_is_owed_nothing_at_qos_0() -> None:
-    """What waits behind its window at QoS 0 ends with the connection."""
+    """Messages at QoS 0 that wait behind its window end with the connection."""
     run = subscribed(2)
     run.publishes(1)
     run.publishes(*range(2, 12), qos=0)

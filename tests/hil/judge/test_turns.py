@@ -1,4 +1,4 @@
-"""What the rig has read on the air, judged."""
+"""Verdicts on what the rig has read on the air."""
 
 from typing import Any
 

@@ -81,7 +81,7 @@ class Rig:
         self.expect("open")
 
     def reopen(self) -> None:
-        """As a gateway does whose port went away, once it is there again."""
+        """Reopen the port, as a gateway does when its port is there again."""
         os.close(self.gateway)
         self.gateway = -1
         while not self.port.exists():
@@ -286,14 +286,14 @@ def test_a_strike_for_a_publication_falls_after_it_however_the_bytes_come(
 
 
 def test_a_forger_may_end_a_frame_of_the_board(rig: Callable[..., Rig]) -> None:
-    """What he writes first is the end of a frame: the gateway has that one whole, and says so."""
+    """The forger's first bytes end a frame of the board: the gateway has it whole."""
     wire = rig("--baud", "1000000")
     wire.open()
     device = DeviceLink("sensor-1", boot=5, key=NO_KEY)
     gateway = GatewayLink(Greeter(1))
 
     def carry(last: int | None = None) -> None:
-        """What the device has to say, up to the last byte, and the gateway's answer."""
+        """Carry the device's bytes, up to the last, and the gateway's answer."""
         device.tick(0.0)
         said = device.take()[:last]
         os.write(wire.board, said)

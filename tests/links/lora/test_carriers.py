@@ -1,4 +1,4 @@
-"""What the sessions of boards by radio tell the log."""
+"""Log lines about sessions of boards by radio."""
 
 from unittest.mock import Mock
 

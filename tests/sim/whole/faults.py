@@ -1,5 +1,5 @@
-"""What happens to a run. In: a world, a plan. Out: its faults, each at its moment, and in the
-history what the judge must know of them.
+"""Faults of a run. In: a world, a plan. Out: its faults, each at its moment, and the judge's
+evidence in the history.
 """
 
 from functools import partial

@@ -1,4 +1,4 @@
-"""What may happen to a run, and when.
+"""The plan of a run: its faults and their moments.
 
 In: a seed. Out: a `Plan`: a few faults, each with its moment. A moment is a time, or the first or a
 later step behind it: something that the rig's tap reads on a board's line (`hello`, `welcome`,

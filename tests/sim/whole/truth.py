@@ -1,7 +1,7 @@
-"""What happened in a run, as the rig's history has it, so that the rig's own judge can read it.
+"""The history of a run in the rig's format, so that the rig's own judge can read it.
 
-In: what taps, stores and boards' logs say. Out: events. Of a board the rig's own `LedgerWatch`
-tells what it has published: it reads what its EEPROM held, and what lay at its ADC.
+In: reports of taps, stores and boards' logs. Out: events. The rig's own `LedgerWatch` tells a
+board's publications: it reads the EEPROM's content and the ADC's input.
 """
 
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What is published at one gateway of a site reaches subscribers at another one, once."""
+"""Messages published at one gateway of a site reach subscribers at another one, once."""
 
 import sqlite3
 from typing import Any

@@ -1,4 +1,4 @@
-"""What is published while a session moves between gateways reaches it once."""
+"""Messages published while a session moves between gateways reach it once."""
 
 import random
 from collections.abc import Callable
